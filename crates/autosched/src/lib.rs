@@ -1,0 +1,1 @@
+//! Schedule rules by pattern and the analytic model behind them.

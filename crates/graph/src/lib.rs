@@ -1,0 +1,1 @@
+//! Graph IR: typed operators over symbolic shapes, inference, verifier, text form, passes.

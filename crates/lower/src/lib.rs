@@ -1,0 +1,1 @@
+//! Graph operators to tensor expressions, fused groups to functions, memory and execution plan.

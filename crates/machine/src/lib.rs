@@ -1,0 +1,1 @@
+//! Descriptions of machines and of what a code generator can emit for them.

@@ -1,0 +1,1 @@
+//! ONNX: protobuf schema, external data, import to and export from the graph IR.

@@ -1,0 +1,1 @@
+//! Tensor expressions: definitions, loop nests, schedule primitives, simplifier, interpreter, kernel form.

@@ -1,0 +1,1 @@
+//! The library face: Compiler, Target, Options, Artifact and the driver function.

@@ -1,0 +1,1 @@
+//! The deployable runtime: artifact format, loader, executor, thread pool.

@@ -1,0 +1,1 @@
+//! Code generator on Cranelift: kernels to relocatable objects, no system dependency.

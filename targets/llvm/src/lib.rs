@@ -1,0 +1,1 @@
+//! Code generator on LLVM 22: kernels to relocatable objects.
