@@ -1,0 +1,427 @@
+//! The execution plan: a flat list of instructions over planned buffers and named sizes.
+//!
+//! A plan is what the compiler hands to the runtime beside code and weights. It is plain data (serde) and
+//! says everything the executor needs: how sizes follow from the dims of the inputs, where each buffer
+//! lives, and which kernels run in which order. [`Plan::validate`] proves that no index in it is out of range;
+//! the executor relies on that and checks only what depends on the sizes of a run.
+//!
+//! # Sizes
+//! A size slot holds an `i64`. Slots other than [`SizeDef::Computed`] are evaluated from lower slots; those
+//! that do not depend on a computed slot are *early*: evaluated once per set of input dims, before the first
+//! instruction. The others are *late*: writing a computed slot re-evaluates, in order, every slot that
+//! depends on it. A slot whose arithmetic fails (overflow, division by zero, an operand not yet written) is
+//! *undefined*, which is an error only where the slot is used, so that a branch not taken costs nothing.
+//!
+//! # Memory
+//! Buffers of the arena lie in one allocation: first the static region with offsets chosen by the compiler, then
+//! the blocks, whose sizes are known once the input dims are. Every base is a multiple of [`ALIGN`].
+//! Contents of arena, dynamic and output buffers are unspecified until written.
+
+mod validate;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+use tilewright_dtype::DType;
+
+pub use validate::{Fault, PlanError, Site};
+
+/// Alignment, in bytes, of every buffer that is not an alias: one cache line, and the widest vector register.
+pub const ALIGN: usize = 64;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident, $prefix:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The position in the table this id refers to.
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// A size slot: index into [`Plan::sizes`].
+    SizeId, "s";
+    /// A buffer: index into [`Plan::buffers`].
+    BufferId, "b";
+    /// A kernel: index into [`Plan::kernels`] and into the entry table of every code image.
+    KernelId, "k";
+    /// A string: index into [`Plan::texts`].
+    TextId, "t";
+}
+
+/// How a size slot gets its value. Operands are slots with a lower index; arithmetic is checked `i64`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SizeDef {
+    /// A number known at compile time.
+    Const(i64),
+    /// The extent of one axis of an input, as given at run time.
+    InputDim {
+        /// Index into [`Plan::inputs`].
+        input: u32,
+        /// Axis of that input.
+        axis: u32,
+    },
+    /// Sum.
+    Add(SizeId, SizeId),
+    /// Difference.
+    Sub(SizeId, SizeId),
+    /// Product.
+    Mul(SizeId, SizeId),
+    /// Quotient rounded towards minus infinity; undefined for a divisor of 0.
+    FloorDiv(SizeId, SizeId),
+    /// Quotient rounded towards plus infinity; undefined for a divisor of 0.
+    CeilDiv(SizeId, SizeId),
+    /// Remainder of [`SizeDef::FloorDiv`], with the sign of the divisor.
+    Mod(SizeId, SizeId),
+    /// The smaller.
+    Min(SizeId, SizeId),
+    /// The larger.
+    Max(SizeId, SizeId),
+    /// Written by instructions: [`Op::ReadSize`], [`Op::SetSize`] or a host operator. Undefined before.
+    Computed,
+}
+
+impl SizeDef {
+    /// The slots it is computed from.
+    pub fn operands(self) -> Option<(SizeId, SizeId)> {
+        match self {
+            SizeDef::Const(_) | SizeDef::InputDim { .. } | SizeDef::Computed => None,
+            SizeDef::Add(a, b)
+            | SizeDef::Sub(a, b)
+            | SizeDef::Mul(a, b)
+            | SizeDef::FloorDiv(a, b)
+            | SizeDef::CeilDiv(a, b)
+            | SizeDef::Mod(a, b)
+            | SizeDef::Min(a, b)
+            | SizeDef::Max(a, b) => Some((a, b)),
+        }
+    }
+}
+
+/// Where the bytes of a buffer are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Place {
+    /// Memory of the caller, read only. Index into [`Plan::inputs`].
+    Input(u32),
+    /// Memory of an output. Index into [`Plan::outputs`]. If its size is late, it needs an [`Op::Alloc`],
+    /// an [`Op::Grow`] or a host operator that allocates it before it is used.
+    Output(u32),
+    /// A range of the weights section, read only.
+    Weight {
+        /// First byte, a multiple of [`ALIGN`].
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// The static region of the arena. The size must be early.
+    Arena {
+        /// First byte, a multiple of [`ALIGN`].
+        offset: u64,
+    },
+    /// A block of the arena, sized once the input dims are known: index into [`Plan::blocks`]. The size must be early.
+    Block(u32),
+    /// Memory from [`Op::Alloc`], [`Op::Grow`] or a host operator, kept for reuse by the session.
+    Dynamic,
+    /// Part of another buffer: slices, concatenation in place, reshapes.
+    Alias {
+        /// The buffer it is part of; chains end at a buffer that is no alias.
+        buffer: BufferId,
+        /// First byte within that buffer.
+        byte_offset: SizeId,
+    },
+}
+
+/// One buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct BufferDef {
+    /// Element type.
+    pub dtype: DType,
+    /// Slot holding its size in bytes, padding included.
+    pub size_bytes: SizeId,
+    /// Logical dims, for host operators and observers; the product times the element size is at most `size_bytes`.
+    pub shape: Vec<SizeId>,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// What a kernel does with a buffer parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Access {
+    /// Only reads: the only access allowed to inputs and weights.
+    Read,
+    /// Writes, and may read.
+    Write,
+}
+
+/// One buffer parameter of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KernelParam {
+    /// Alignment in bytes that the code assumes: a power of two up to [`ALIGN`].
+    pub align: u32,
+    /// What it does with the buffer.
+    pub access: Access,
+}
+
+/// Signature of a kernel; the code is in the images, at the same index of their entry tables.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KernelDef {
+    /// Symbol name, unique in the plan.
+    pub name: String,
+    /// Buffer parameters in order.
+    pub params: Vec<KernelParam>,
+    /// Number of symbolic extents it takes.
+    pub n_sizes: u32,
+}
+
+/// A comparison of two sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Cmp {
+    /// `lhs == rhs`
+    Eq,
+    /// `lhs != rhs`
+    Ne,
+    /// `lhs < rhs`
+    Lt,
+    /// `lhs <= rhs`
+    Le,
+}
+
+impl Cmp {
+    /// Whether the comparison is true of two values.
+    pub const fn holds(self, lhs: i64, rhs: i64) -> bool {
+        match self {
+            Cmp::Eq => lhs == rhs,
+            Cmp::Ne => lhs != rhs,
+            Cmp::Lt => lhs < rhs,
+            Cmp::Le => lhs <= rhs,
+        }
+    }
+
+    /// The sign in messages.
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            Cmp::Eq => "==",
+            Cmp::Ne => "!=",
+            Cmp::Lt => "<",
+            Cmp::Le => "<=",
+        }
+    }
+}
+
+/// What an instruction does. Jump targets are instruction indices; the index one past the end ends the run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Op {
+    /// Runs tasks `0..tasks` of a kernel; none when `tasks` is 0.
+    Call {
+        /// The kernel.
+        kernel: KernelId,
+        /// Its buffers, in the order of [`KernelDef::params`].
+        buffers: Vec<BufferId>,
+        /// Its symbolic extents.
+        sizes: Vec<SizeId>,
+        /// Number of tasks, a function of extents and target alone.
+        tasks: SizeId,
+    },
+    /// Runs a host operator of the registry given to the loader. It sets `sizes_out`, and allocates the
+    /// outputs whose size is late; the other outputs are allocated already.
+    Host {
+        /// Code of the operator in the registry.
+        op: u16,
+        /// Attributes, in the operator's own encoding.
+        attrs: Vec<u8>,
+        /// Operands.
+        inputs: Vec<BufferId>,
+        /// Results.
+        outputs: Vec<BufferId>,
+        /// Computed slots that the operator writes.
+        sizes_out: Vec<SizeId>,
+    },
+    /// Gives a dynamic buffer (or a late output) storage of the present value of its size slot; contents unspecified.
+    Alloc {
+        /// The buffer.
+        buffer: BufferId,
+    },
+    /// Like [`Op::Alloc`], but keeps the bytes it has; capacity grows geometrically, so that a loop may append.
+    Grow {
+        /// The buffer.
+        buffer: BufferId,
+    },
+    /// Ends the use of a dynamic buffer; its memory may serve a later [`Op::Alloc`].
+    Free {
+        /// The buffer.
+        buffer: BufferId,
+    },
+    /// Reads an element of an integer or Boolean buffer into a computed slot.
+    ReadSize {
+        /// The buffer.
+        buffer: BufferId,
+        /// Index of the element.
+        element: u32,
+        /// The computed slot.
+        slot: SizeId,
+    },
+    /// Writes the value of a slot to an element of an `i64` or `i32` buffer.
+    WriteSize {
+        /// The buffer.
+        buffer: BufferId,
+        /// Index of the element.
+        element: u32,
+        /// The slot read.
+        value: SizeId,
+    },
+    /// Assigns to a computed slot, for counters of loops: the value is read before the slot is written.
+    SetSize {
+        /// The computed slot.
+        slot: SizeId,
+        /// The slot read.
+        value: SizeId,
+    },
+    /// Copies the bytes of a buffer; both have the same size.
+    Copy {
+        /// Source.
+        from: BufferId,
+        /// Destination.
+        to: BufferId,
+    },
+    /// Ends the run with an error unless `lhs cmp rhs`. Guards at the head of the list are checked before
+    /// memory is laid out, so that their message comes before any error that follows from the same cause.
+    Guard {
+        /// Left side.
+        lhs: SizeId,
+        /// Comparison.
+        cmp: Cmp,
+        /// Right side.
+        rhs: SizeId,
+        /// What the user is told.
+        message: TextId,
+    },
+    /// Jumps when the slot is 0.
+    BranchIfZero {
+        /// The condition.
+        slot: SizeId,
+        /// Where to.
+        target: u32,
+    },
+    /// Jumps.
+    Jump {
+        /// Where to.
+        target: u32,
+    },
+}
+
+/// One instruction with the names it speaks by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Instr {
+    /// What it does.
+    pub op: Op,
+    /// The nodes of the user's model it comes from, for profiles and errors.
+    pub provenance: TextId,
+}
+
+/// One axis of an input or output.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct DimSpec {
+    /// Symbolic name (`batch`), if the model gives one.
+    pub name: Option<String>,
+    /// Its extent. An input's dims must equal these slots, which are early.
+    pub size: SizeId,
+}
+
+/// An input or output of the model.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TensorSpec {
+    /// Name in the model.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Axes, outermost first.
+    pub dims: Vec<DimSpec>,
+    /// The buffer that holds it: placed at [`Place::Input`] or [`Place::Output`] with this index.
+    pub buffer: BufferId,
+}
+
+/// Values a size may have, from the model or from `--dim NAME=LO..HI:STEP`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SizeBounds {
+    /// An early slot.
+    pub size: SizeId,
+    /// What the user calls it.
+    pub name: String,
+    /// Smallest value.
+    pub min: i64,
+    /// Largest value, inclusive.
+    pub max: Option<i64>,
+    /// The value minus `min` is a multiple of this; 1 or more.
+    pub step: i64,
+}
+
+/// The execution plan of one model. See the [module](self) for the meaning.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Plan {
+    /// Size slots; operands before users.
+    pub sizes: Vec<SizeDef>,
+    /// Constraints on sizes, checked before the first instruction.
+    pub bounds: Vec<SizeBounds>,
+    /// Buffers.
+    pub buffers: Vec<BufferDef>,
+    /// Bytes of the static region of the arena.
+    pub arena_bytes: u64,
+    /// Sizes in bytes of the blocks after the static region; early slots.
+    pub blocks: Vec<SizeId>,
+    /// Bytes of the weights section.
+    pub weight_bytes: u64,
+    /// Kernels called.
+    pub kernels: Vec<KernelDef>,
+    /// Inputs in the model's order.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs in the model's order.
+    pub outputs: Vec<TensorSpec>,
+    /// Instructions.
+    pub instrs: Vec<Instr>,
+    /// Strings referred to by [`TextId`].
+    pub texts: Vec<String>,
+}
+
+impl Plan {
+    /// Checks that the plan is consistent in itself; see [`Fault`] for all that is checked.
+    ///
+    /// # Errors
+    /// Every fault found, with its place.
+    pub fn validate(&self) -> Result<(), Vec<PlanError>> {
+        validate::validate(self)
+    }
+
+    /// For each size slot, whether it depends on a computed slot.
+    /// The plan's operands must be in range, as [`Plan::validate`] proves.
+    pub fn late_sizes(&self) -> Vec<bool> {
+        let mut late: Vec<bool> = Vec::with_capacity(self.sizes.len());
+        for def in &self.sizes {
+            let is = match def.operands() {
+                None => matches!(def, SizeDef::Computed),
+                Some((a, b)) => late[a.index()] || late[b.index()],
+            };
+            late.push(is);
+        }
+        late
+    }
+
+    /// A string of the table; empty for an id out of range.
+    pub fn text(&self, id: TextId) -> &str {
+        self.texts.get(id.index()).map_or("", String::as_str)
+    }
+}

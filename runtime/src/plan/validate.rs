@@ -1,0 +1,511 @@
+//! Validation of plans: after it, no index of a plan is out of range and nothing read-only is written.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use thiserror::Error;
+use tilewright_dtype::{DType, Kind};
+
+use super::{ALIGN, Access, BufferId, Instr, Op, Place, Plan, SizeDef, SizeId, TensorSpec, TextId};
+
+/// The place of a fault in a plan: table and index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// Entry of [`Plan::sizes`].
+    Size(u32),
+    /// Entry of [`Plan::bounds`].
+    Bounds(u32),
+    /// Entry of [`Plan::buffers`].
+    Buffer(u32),
+    /// Entry of [`Plan::blocks`].
+    Block(u32),
+    /// Entry of [`Plan::kernels`].
+    Kernel(u32),
+    /// Entry of [`Plan::inputs`].
+    Input(u32),
+    /// Entry of [`Plan::outputs`].
+    Output(u32),
+    /// Entry of [`Plan::instrs`].
+    Instr(u32),
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Site::Size(i) => write!(f, "size {i}"),
+            Site::Bounds(i) => write!(f, "bounds {i}"),
+            Site::Buffer(i) => write!(f, "buffer {i}"),
+            Site::Block(i) => write!(f, "block {i}"),
+            Site::Kernel(i) => write!(f, "kernel {i}"),
+            Site::Input(i) => write!(f, "input {i}"),
+            Site::Output(i) => write!(f, "output {i}"),
+            Site::Instr(i) => write!(f, "instruction {i}"),
+        }
+    }
+}
+
+/// What is wrong with a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Fault {
+    /// An id or index that its table does not have.
+    #[error("{0} does not exist")]
+    Missing(String),
+    /// A size defined by a slot that is not lower.
+    #[error("operand {0} is not a lower slot")]
+    OperandOrder(SizeId),
+    /// A size that must be known from the input dims alone, but depends on a computed slot.
+    #[error("{0} depends on a computed slot")]
+    Late(SizeId),
+    /// An instruction writes a slot that is not [`SizeDef::Computed`].
+    #[error("{0} is not a computed slot")]
+    NotComputed(SizeId),
+    /// An offset that is no multiple of [`ALIGN`], or an alignment that is no power of two up to it.
+    #[error("{0} is not aligned")]
+    Misaligned(u64),
+    /// Bytes outside the weights or the arena.
+    #[error("bytes {start}..{end} lie outside {region} of {len} bytes")]
+    OutOfRange {
+        /// First byte.
+        start: u64,
+        /// One past the last byte.
+        end: u64,
+        /// The region's name.
+        region: &'static str,
+        /// The region's size.
+        len: u64,
+    },
+    /// An alias that reaches itself.
+    #[error("alias of itself")]
+    AliasCycle,
+    /// A call with the wrong number of buffers or sizes.
+    #[error("kernel takes {expected} {what}, given {given}")]
+    Arity {
+        /// `buffers` or `sizes`.
+        what: &'static str,
+        /// By the signature.
+        expected: usize,
+        /// By the call.
+        given: usize,
+    },
+    /// A write to an input or a weight.
+    #[error("{0} is written, but lies in an input or a weight")]
+    ReadOnly(BufferId),
+    /// Allocation of a buffer that has a planned place.
+    #[error("{0} is not a buffer allocated at run time")]
+    NotDynamic(BufferId),
+    /// An element type the instruction cannot handle.
+    #[error("element type {0} is not allowed here")]
+    DType(DType),
+    /// Input or output and its buffer do not refer to each other, or differ in type or rank.
+    #[error("does not agree with its buffer {0}")]
+    Spec(BufferId),
+    /// The same name twice among inputs, outputs or kernels.
+    #[error("name {0:?} is used twice")]
+    Duplicate(String),
+    /// Bounds that no value satisfies, or a step under 1.
+    #[error("bounds admit no value")]
+    EmptyBounds,
+}
+
+/// A fault of a plan and its place.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{site}: {fault}")]
+pub struct PlanError {
+    /// Where.
+    pub site: Site,
+    /// What.
+    pub fault: Fault,
+}
+
+struct Validator<'a> {
+    plan: &'a Plan,
+    late: Vec<bool>,
+    errors: Vec<PlanError>,
+}
+
+pub(super) fn validate(plan: &Plan) -> Result<(), Vec<PlanError>> {
+    let mut v = Validator { plan, late: Vec::new(), errors: Vec::new() };
+    v.sizes();
+    if !v.errors.is_empty() {
+        return Err(v.errors);
+    }
+    v.late = plan.late_sizes();
+    v.bounds();
+    v.blocks();
+    v.buffers();
+    v.kernels();
+    v.specs();
+    if v.errors.is_empty() {
+        // Instructions are judged by the roots of buffers, which must be sound first.
+        v.instrs();
+    }
+    if v.errors.is_empty() { Ok(()) } else { Err(v.errors) }
+}
+
+impl Validator<'_> {
+    fn fail(&mut self, site: Site, fault: Fault) {
+        self.errors.push(PlanError { site, fault });
+    }
+
+    fn size(&mut self, site: Site, id: SizeId) -> bool {
+        let ok = id.index() < self.plan.sizes.len();
+        if !ok {
+            self.fail(site, Fault::Missing(id.to_string()));
+        }
+        ok
+    }
+
+    fn early_size(&mut self, site: Site, id: SizeId) {
+        if self.size(site, id) && self.late[id.index()] {
+            self.fail(site, Fault::Late(id));
+        }
+    }
+
+    fn computed_size(&mut self, site: Site, id: SizeId) {
+        if self.size(site, id) && !matches!(self.plan.sizes[id.index()], SizeDef::Computed) {
+            self.fail(site, Fault::NotComputed(id));
+        }
+    }
+
+    fn buffer(&mut self, site: Site, id: BufferId) -> bool {
+        let ok = id.index() < self.plan.buffers.len();
+        if !ok {
+            self.fail(site, Fault::Missing(id.to_string()));
+        }
+        ok
+    }
+
+    fn text(&mut self, site: Site, id: TextId) {
+        if id.index() >= self.plan.texts.len() {
+            self.fail(site, Fault::Missing(id.to_string()));
+        }
+    }
+
+    fn sizes(&mut self) {
+        let plan = self.plan;
+        for (i, def) in plan.sizes.iter().enumerate() {
+            let site = Site::Size(i as u32);
+            match *def {
+                SizeDef::Const(_) | SizeDef::Computed => {}
+                SizeDef::InputDim { input, axis } => {
+                    let rank = plan.inputs.get(input as usize).map(|spec| spec.dims.len());
+                    if rank.is_none_or(|rank| axis as usize >= rank) {
+                        self.fail(site, Fault::Missing(format!("axis {axis} of input {input}")));
+                    }
+                }
+                SizeDef::Add(a, b)
+                | SizeDef::Sub(a, b)
+                | SizeDef::Mul(a, b)
+                | SizeDef::FloorDiv(a, b)
+                | SizeDef::CeilDiv(a, b)
+                | SizeDef::Mod(a, b)
+                | SizeDef::Min(a, b)
+                | SizeDef::Max(a, b) => {
+                    for operand in [a, b] {
+                        if operand.index() >= i {
+                            self.fail(site, Fault::OperandOrder(operand));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn bounds(&mut self) {
+        let plan = self.plan;
+        for (i, bounds) in plan.bounds.iter().enumerate() {
+            let site = Site::Bounds(i as u32);
+            self.early_size(site, bounds.size);
+            if bounds.step < 1 || bounds.max.is_some_and(|max| max < bounds.min) {
+                self.fail(site, Fault::EmptyBounds);
+            }
+        }
+    }
+
+    fn blocks(&mut self) {
+        let plan = self.plan;
+        for (i, &size) in plan.blocks.iter().enumerate() {
+            self.early_size(Site::Block(i as u32), size);
+        }
+    }
+
+    fn buffers(&mut self) {
+        let plan = self.plan;
+        for (i, def) in plan.buffers.iter().enumerate() {
+            let site = Site::Buffer(i as u32);
+            self.size(site, def.size_bytes);
+            for &dim in &def.shape {
+                self.size(site, dim);
+            }
+            let bytes = match plan.sizes.get(def.size_bytes.index()) {
+                Some(SizeDef::Const(bytes)) => u64::try_from(*bytes).unwrap_or(0),
+                _ => 0,
+            };
+            match def.place {
+                Place::Input(input) => {
+                    self.early_size(site, def.size_bytes);
+                    if input as usize >= plan.inputs.len() {
+                        self.fail(site, Fault::Missing(format!("input {input}")));
+                    }
+                }
+                Place::Output(output) => {
+                    if output as usize >= plan.outputs.len() {
+                        self.fail(site, Fault::Missing(format!("output {output}")));
+                    }
+                }
+                Place::Weight { offset, len } => {
+                    self.early_size(site, def.size_bytes);
+                    self.range(site, offset, len.max(bytes), "the weights", plan.weight_bytes);
+                }
+                Place::Arena { offset } => {
+                    self.early_size(site, def.size_bytes);
+                    self.range(site, offset, bytes, "the arena", plan.arena_bytes);
+                }
+                Place::Block(block) => {
+                    self.early_size(site, def.size_bytes);
+                    if block as usize >= plan.blocks.len() {
+                        self.fail(site, Fault::Missing(format!("block {block}")));
+                    }
+                }
+                Place::Dynamic => {}
+                Place::Alias { buffer, byte_offset } => {
+                    self.size(site, byte_offset);
+                    self.buffer(site, buffer);
+                }
+            }
+        }
+        self.alias_chains();
+    }
+
+    /// A chain that has not ended after as many steps as there are buffers never ends. Each buffer is visited
+    /// once: a chain that reaches one already known to end is cut there.
+    fn alias_chains(&mut self) {
+        let plan = self.plan;
+        #[derive(Clone, Copy, PartialEq)]
+        enum Mark {
+            New,
+            Walking(usize),
+            Done,
+        }
+        let mut marks = vec![Mark::New; plan.buffers.len()];
+        for start in 0..plan.buffers.len() {
+            let mut at = start;
+            loop {
+                match marks[at] {
+                    Mark::New => marks[at] = Mark::Walking(start),
+                    Mark::Walking(walk) if walk == start => {
+                        self.fail(Site::Buffer(start as u32), Fault::AliasCycle);
+                        break;
+                    }
+                    Mark::Walking(_) | Mark::Done => break,
+                }
+                match plan.buffers[at].place {
+                    Place::Alias { buffer, .. } if buffer.index() < plan.buffers.len() => at = buffer.index(),
+                    _ => break,
+                }
+            }
+            marks[start] = Mark::Done;
+        }
+    }
+
+    fn range(&mut self, site: Site, offset: u64, len: u64, region: &'static str, region_len: u64) {
+        if offset % ALIGN as u64 != 0 {
+            self.fail(site, Fault::Misaligned(offset));
+        }
+        let end = offset.saturating_add(len);
+        if end > region_len {
+            self.fail(site, Fault::OutOfRange { start: offset, end, region, len: region_len });
+        }
+    }
+
+    fn kernels(&mut self) {
+        let plan = self.plan;
+        for (i, kernel) in plan.kernels.iter().enumerate() {
+            for param in &kernel.params {
+                if !param.align.is_power_of_two() || param.align as usize > ALIGN {
+                    self.fail(Site::Kernel(i as u32), Fault::Misaligned(param.align.into()));
+                }
+            }
+        }
+        self.unique(plan.kernels.iter().map(|kernel| kernel.name.as_str()), Site::Kernel);
+    }
+
+    fn unique<'n>(&mut self, names: impl Iterator<Item = &'n str>, site: fn(u32) -> Site) {
+        let mut sorted: Vec<(&str, u32)> = names.zip(0..).collect();
+        sorted.sort_unstable();
+        for pair in sorted.windows(2) {
+            if pair[0].0 == pair[1].0 {
+                self.fail(site(pair[1].1), Fault::Duplicate(pair[1].0.to_string()));
+            }
+        }
+    }
+
+    fn specs(&mut self) {
+        let plan = self.plan;
+        for (i, spec) in plan.inputs.iter().enumerate() {
+            let site = Site::Input(i as u32);
+            for dim in &spec.dims {
+                self.early_size(site, dim.size);
+            }
+            self.spec_buffer(site, spec, Place::Input(i as u32));
+        }
+        for (i, spec) in plan.outputs.iter().enumerate() {
+            let site = Site::Output(i as u32);
+            for dim in &spec.dims {
+                self.size(site, dim.size);
+            }
+            self.spec_buffer(site, spec, Place::Output(i as u32));
+        }
+        self.unique(plan.inputs.iter().map(|spec| spec.name.as_str()), Site::Input);
+        self.unique(plan.outputs.iter().map(|spec| spec.name.as_str()), Site::Output);
+    }
+
+    fn spec_buffer(&mut self, site: Site, spec: &TensorSpec, place: Place) {
+        if !self.buffer(site, spec.buffer) {
+            return;
+        }
+        let def = &self.plan.buffers[spec.buffer.index()];
+        let agrees = def.place == place
+            && def.dtype == spec.dtype
+            && def.shape.len() == spec.dims.len()
+            && def.shape.iter().zip(&spec.dims).all(|(&size, dim)| size == dim.size);
+        if !agrees {
+            self.fail(site, Fault::Spec(spec.buffer));
+        }
+    }
+
+    fn root(&self, mut id: BufferId) -> Place {
+        loop {
+            match self.plan.buffers[id.index()].place {
+                Place::Alias { buffer, .. } => id = buffer,
+                place => return place,
+            }
+        }
+    }
+
+    fn written(&mut self, site: Site, id: BufferId) {
+        if !self.buffer(site, id) {
+            return;
+        }
+        match self.root(id) {
+            Place::Input(_) | Place::Weight { .. } => self.fail(site, Fault::ReadOnly(id)),
+            Place::Output(_)
+            | Place::Arena { .. }
+            | Place::Block(_)
+            | Place::Dynamic
+            | Place::Alias { .. } => {}
+        }
+    }
+
+    fn dynamic(&mut self, site: Site, id: BufferId) {
+        if !self.buffer(site, id) {
+            return;
+        }
+        let def = &self.plan.buffers[id.index()];
+        let ok = match def.place {
+            Place::Dynamic => true,
+            Place::Output(_) => self.late[def.size_bytes.index()],
+            Place::Input(_)
+            | Place::Weight { .. }
+            | Place::Arena { .. }
+            | Place::Block(_)
+            | Place::Alias { .. } => false,
+        };
+        if !ok {
+            self.fail(site, Fault::NotDynamic(id));
+        }
+    }
+
+    fn target(&mut self, site: Site, target: u32) {
+        if target as usize > self.plan.instrs.len() {
+            self.fail(site, Fault::Missing(format!("instruction {target}")));
+        }
+    }
+
+    fn instrs(&mut self) {
+        let plan = self.plan;
+        for (i, Instr { op, provenance }) in plan.instrs.iter().enumerate() {
+            let site = Site::Instr(i as u32);
+            self.text(site, *provenance);
+            match op {
+                Op::Call { kernel, buffers, sizes, tasks } => {
+                    for &size in sizes.iter().chain([tasks]) {
+                        self.size(site, size);
+                    }
+                    let Some(def) = plan.kernels.get(kernel.index()) else {
+                        self.fail(site, Fault::Missing(kernel.to_string()));
+                        continue;
+                    };
+                    let expected = def.params.len();
+                    if buffers.len() != expected {
+                        self.fail(site, Fault::Arity { what: "buffers", expected, given: buffers.len() });
+                    }
+                    let expected = def.n_sizes as usize;
+                    if sizes.len() != expected {
+                        self.fail(site, Fault::Arity { what: "sizes", expected, given: sizes.len() });
+                    }
+                    for (&buffer, param) in buffers.iter().zip(&def.params) {
+                        match param.access {
+                            Access::Read => _ = self.buffer(site, buffer),
+                            Access::Write => self.written(site, buffer),
+                        }
+                    }
+                }
+                Op::Host { op: _, attrs: _, inputs, outputs, sizes_out } => {
+                    for &input in inputs {
+                        self.buffer(site, input);
+                    }
+                    for &output in outputs {
+                        self.written(site, output);
+                    }
+                    for &slot in sizes_out {
+                        self.computed_size(site, slot);
+                    }
+                }
+                Op::Alloc { buffer } | Op::Grow { buffer } | Op::Free { buffer } => {
+                    self.dynamic(site, *buffer)
+                }
+                Op::ReadSize { buffer, element: _, slot } => {
+                    self.computed_size(site, *slot);
+                    if self.buffer(site, *buffer) {
+                        let dtype = plan.buffers[buffer.index()].dtype;
+                        match dtype.kind() {
+                            Kind::Bool | Kind::Int | Kind::UInt => {}
+                            Kind::Float | Kind::String => self.fail(site, Fault::DType(dtype)),
+                        }
+                    }
+                }
+                Op::WriteSize { buffer, element: _, value } => {
+                    self.size(site, *value);
+                    self.written(site, *buffer);
+                    if let Some(def) = plan.buffers.get(buffer.index()) {
+                        if !matches!(def.dtype, DType::I64 | DType::I32) {
+                            self.fail(site, Fault::DType(def.dtype));
+                        }
+                    }
+                }
+                Op::SetSize { slot, value } => {
+                    self.computed_size(site, *slot);
+                    self.size(site, *value);
+                }
+                Op::Copy { from, to } => {
+                    self.buffer(site, *from);
+                    self.written(site, *to);
+                }
+                Op::Guard { lhs, cmp: _, rhs, message } => {
+                    self.size(site, *lhs);
+                    self.size(site, *rhs);
+                    self.text(site, *message);
+                }
+                Op::BranchIfZero { slot, target } => {
+                    self.size(site, *slot);
+                    self.target(site, *target);
+                }
+                Op::Jump { target } => self.target(site, *target),
+            }
+        }
+    }
+}
