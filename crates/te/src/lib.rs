@@ -1,1 +1,20 @@
-//! Tensor expressions: definitions, loop nests, schedule primitives, simplifier, interpreter, kernel form.
+//! Tensor expressions: what operators mean as index arithmetic, the loop nests that compute them, the
+//! schedule primitives that rearrange those, and the kernel form that code generators consume.
+//!
+//! The crate knows nothing of graphs or of any code generator.
+//!
+//! Reading order: [`expr`] (scalar expressions and their semantics), [`func`] (functions of loop nests and
+//! blocks), [`define`] (building functions from `compute` definitions), [`simplify`], [`schedule`],
+//! [`math`] (expansion of intrinsics), [`flatten`] (functions to kernels), [`kernel`], [`interp`] (the
+//! oracle), [`text`].
+
+pub mod define;
+pub mod expr;
+pub mod func;
+pub mod kernel;
+pub mod text;
+
+pub use expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind, UnaryOp, Var};
+pub use func::{
+    Block, BufferData, Func, Iter, IterKind, Loop, LoopKind, Scope, Stmt, Store, ThreadAxis, VarData, VarKind,
+};

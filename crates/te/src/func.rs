@@ -1,0 +1,334 @@
+//! Functions over buffers: loop nests of blocks, in the manner of TensorIR.
+//!
+//! A [`Func`] is what one fused group of operators computes. Its body is a sequence of loops; each innermost
+//! statement is a [`Block`]: stores whose meaning is given over the block's own iteration variables, bound
+//! to expressions of the loop variables around it. Schedule primitives rearrange loops and rewrite
+//! bindings; they rarely touch what a block computes.
+//!
+//! Meaning of a function: run the body in order. A loop runs its variable from 0 to `extent` (exclusive);
+//! loop kinds are promises about order, never a change of meaning. A block evaluates its bindings; where
+//! the predicate is false it does nothing; where it has an `init` and all its reduction variables are 0 it
+//! runs `init` first; then its stores in order, each value evaluated before it is written.
+//! Reading an element of a non-input buffer that nothing has written is an error the interpreter reports.
+
+use cranelift_entity::PrimaryMap;
+use serde::{Deserialize, Serialize};
+use tilewright_dtype::DType;
+
+use crate::expr::{Buffer, Expr, Var};
+
+/// A tensor function: parameters, buffers, and a loop nest.
+#[derive(Clone, Debug)]
+pub struct Func {
+    /// Name, a valid symbol name.
+    pub name: String,
+    /// Every variable: sizes, loop counters, iteration variables.
+    pub vars: PrimaryMap<Var, VarData>,
+    /// Every buffer: parameters and temporaries.
+    pub buffers: PrimaryMap<Buffer, BufferData>,
+    /// Parameters: first the `n_inputs` inputs, then the outputs.
+    pub params: Vec<Buffer>,
+    /// How many of `params` are inputs.
+    pub n_inputs: usize,
+    /// Symbolic extents, in the order in which a caller passes them.
+    pub sizes: Vec<Var>,
+    /// The statements.
+    pub body: Vec<Stmt>,
+}
+
+/// A variable's name and role.
+#[derive(Clone, Debug)]
+pub struct VarData {
+    /// Name in the text form; unique within the function.
+    pub name: String,
+    /// What binds the variable.
+    pub kind: VarKind,
+}
+
+/// What binds a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VarKind {
+    /// A symbolic extent, at least `min` (0 or 1) and at most `max` where that is known.
+    Size {
+        /// Least value.
+        min: i64,
+        /// Greatest value.
+        max: i64,
+    },
+    /// The counter of a loop.
+    Loop,
+    /// An iteration variable of a block.
+    Iter,
+}
+
+/// A buffer: element type, logical shape (row-major), and where it lives.
+#[derive(Clone, Debug)]
+pub struct BufferData {
+    /// Name in the text form; unique within the function.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents, outermost first; expressions over size variables. A scalar has no extents.
+    pub shape: Vec<Expr>,
+    /// Where the elements live.
+    pub scope: Scope,
+}
+
+/// Where a buffer lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Scope {
+    /// Memory given by the caller: a parameter, or (for a temporary) workspace planned by the caller.
+    Global,
+    /// Memory shared by a GPU's thread block.
+    Shared,
+    /// A fixed array of the task that uses it; every task has its own.
+    Stack,
+    /// SSA values: indexed by constants once unrolled loops are unrolled.
+    Register,
+}
+
+/// A statement.
+#[derive(Clone, Debug)]
+pub enum Stmt {
+    /// A loop.
+    Loop(Box<Loop>),
+    /// A block.
+    Block(Box<Block>),
+}
+
+/// A counted loop from 0 to `extent`.
+#[derive(Clone, Debug)]
+pub struct Loop {
+    /// The counter.
+    pub var: Var,
+    /// Number of iterations; an expression over sizes and outer loop variables.
+    pub extent: Expr,
+    /// How it runs.
+    pub kind: LoopKind,
+    /// The statements, at least one.
+    pub body: Vec<Stmt>,
+}
+
+/// How a loop runs. Only `Serial` orders its iterations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum LoopKind {
+    /// One iteration after the other.
+    Serial,
+    /// Iterations are tasks, run by several threads; outermost loops only.
+    Parallel,
+    /// Iterations are lanes of vectors; constant extent.
+    Vectorized,
+    /// The body is repeated; constant extent.
+    Unrolled,
+    /// Iterations are threads of a GPU along the axis.
+    Thread(ThreadAxis),
+}
+
+/// Axes of a GPU's launch grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are CUDA's")]
+pub enum ThreadAxis {
+    BlockX,
+    BlockY,
+    BlockZ,
+    ThreadX,
+    ThreadY,
+    ThreadZ,
+}
+
+/// Stores over iteration variables.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// Name, unique within the function; how schedules refer to the block.
+    pub name: String,
+    /// Iteration variables with their domains and bindings.
+    pub iters: Vec<Iter>,
+    /// Over loop variables: the iterations where it is false do nothing.
+    pub predicate: Option<Expr>,
+    /// For a reduction: the stores that start it.
+    pub init: Vec<Store>,
+    /// The stores; for a reduction they read what they write.
+    pub body: Vec<Store>,
+}
+
+/// An iteration variable of a block.
+#[derive(Clone, Debug)]
+pub struct Iter {
+    /// The variable.
+    pub var: Var,
+    /// Its domain is 0 to `extent` (exclusive).
+    pub extent: Expr,
+    /// Data-parallel or reduction.
+    pub kind: IterKind,
+    /// Its value in terms of the loop variables around the block.
+    pub value: Expr,
+}
+
+/// Kinds of iteration variables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum IterKind {
+    /// Iterations are independent.
+    Spatial,
+    /// Iterations accumulate into the same elements.
+    Reduce,
+}
+
+/// `buffer[indices] = value`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Store {
+    /// The buffer written.
+    pub buffer: Buffer,
+    /// One index a dimension.
+    pub indices: Vec<Expr>,
+    /// The value; its type is the buffer's.
+    pub value: Expr,
+}
+
+impl Func {
+    /// An empty function.
+    pub fn new(name: impl Into<String>) -> Func {
+        Func {
+            name: name.into(),
+            vars: PrimaryMap::new(),
+            buffers: PrimaryMap::new(),
+            params: Vec::new(),
+            n_inputs: 0,
+            sizes: Vec::new(),
+            body: Vec::new(),
+        }
+    }
+
+    /// A new variable; `hint` gets a numeric suffix where the name is taken.
+    pub fn add_var(&mut self, hint: &str, kind: VarKind) -> Var {
+        let name = unique(hint, |name| self.vars.values().any(|v| v.name == name));
+        self.vars.push(VarData { name, kind })
+    }
+
+    /// A new symbolic extent.
+    pub fn add_size(&mut self, name: &str, min: i64, max: i64) -> Var {
+        let var = self.add_var(name, VarKind::Size { min, max });
+        self.sizes.push(var);
+        var
+    }
+
+    /// A new temporary buffer; `hint` gets a numeric suffix where the name is taken.
+    pub fn add_buffer(&mut self, hint: &str, dtype: DType, shape: Vec<Expr>, scope: Scope) -> Buffer {
+        let name = unique(hint, |name| self.buffers.values().any(|b| b.name == name));
+        self.buffers.push(BufferData { name, dtype, shape, scope })
+    }
+
+    /// A new input parameter; inputs come before outputs.
+    pub fn add_input(&mut self, name: &str, dtype: DType, shape: Vec<Expr>) -> Buffer {
+        let buffer = self.add_buffer(name, dtype, shape, Scope::Global);
+        self.params.insert(self.n_inputs, buffer);
+        self.n_inputs += 1;
+        buffer
+    }
+
+    /// A new output parameter.
+    pub fn add_output(&mut self, name: &str, dtype: DType, shape: Vec<Expr>) -> Buffer {
+        let buffer = self.add_buffer(name, dtype, shape, Scope::Global);
+        self.params.push(buffer);
+        buffer
+    }
+
+    /// Makes a temporary an output parameter.
+    pub fn promote_to_output(&mut self, buffer: Buffer) {
+        debug_assert!(!self.params.contains(&buffer));
+        self.buffers[buffer].scope = Scope::Global;
+        self.params.push(buffer);
+    }
+
+    /// Whether the buffer is an input parameter.
+    pub fn is_input(&self, buffer: Buffer) -> bool {
+        self.params[..self.n_inputs].contains(&buffer)
+    }
+
+    /// Whether the buffer is an output parameter.
+    pub fn is_output(&self, buffer: Buffer) -> bool {
+        self.params[self.n_inputs..].contains(&buffer)
+    }
+
+    /// Temporaries in global memory: what the caller must provide as workspace, in id order.
+    pub fn workspaces(&self) -> impl Iterator<Item = Buffer> + '_ {
+        let is_workspace =
+            |&(b, data): &(Buffer, &BufferData)| data.scope == Scope::Global && !self.params.contains(&b);
+        self.buffers.iter().filter(is_workspace).map(|(b, _)| b)
+    }
+
+    /// An element of a buffer.
+    pub fn load(&self, buffer: Buffer, indices: Vec<Expr>) -> Expr {
+        debug_assert_eq!(
+            indices.len(),
+            self.buffers[buffer].shape.len(),
+            "rank of {}",
+            self.buffers[buffer].name
+        );
+        Expr::load(self.buffers[buffer].dtype, buffer, indices)
+    }
+
+    /// Every block in execution order.
+    pub fn blocks(&self) -> Vec<&Block> {
+        fn collect<'a>(stmts: &'a [Stmt], out: &mut Vec<&'a Block>) {
+            for stmt in stmts {
+                match stmt {
+                    Stmt::Loop(l) => collect(&l.body, out),
+                    Stmt::Block(b) => out.push(b),
+                }
+            }
+        }
+        let mut out = Vec::new();
+        collect(&self.body, &mut out);
+        out
+    }
+
+    /// The block of that name.
+    pub fn block(&self, name: &str) -> Option<&Block> {
+        self.blocks().into_iter().find(|b| b.name == name)
+    }
+
+    /// A block name that is not taken.
+    pub fn unique_block_name(&self, hint: &str) -> String {
+        unique(hint, |name| self.block(name).is_some())
+    }
+}
+
+impl Block {
+    /// Whether the block has a reduction variable.
+    pub fn is_reduction(&self) -> bool {
+        self.iters.iter().any(|i| i.kind == IterKind::Reduce)
+    }
+
+    /// Calls `visit` on every expression over iteration variables: indices and values of `init` and `body`.
+    pub fn for_each_expr(&self, mut visit: impl FnMut(&Expr)) {
+        for store in self.init.iter().chain(&self.body) {
+            store.indices.iter().for_each(&mut visit);
+            visit(&store.value);
+        }
+    }
+
+    /// Replaces every expression over iteration variables.
+    pub fn map_exprs(&mut self, mut map: impl FnMut(&Expr) -> Expr) {
+        for store in self.init.iter_mut().chain(&mut self.body) {
+            for index in &mut store.indices {
+                *index = map(index);
+            }
+            store.value = map(&store.value);
+        }
+    }
+}
+
+/// `hint`, or `hint_1`, `hint_2`, ... : the first that is not taken.
+fn unique(hint: &str, taken: impl Fn(&str) -> bool) -> String {
+    if !taken(hint) {
+        return hint.to_string();
+    }
+    let mut n = 1;
+    loop {
+        let name = format!("{hint}_{n}");
+        if !taken(&name) {
+            return name;
+        }
+        n += 1;
+    }
+}

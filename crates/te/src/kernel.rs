@@ -1,0 +1,300 @@
+//! Kernels: the vector and register form that code generators consume.
+//!
+//! A [`Kernel`] is a straight structured program over typed SSA values: scalars and vectors of any number of
+//! lanes. Buffers are flat; every access names an element index. There are no calls, no allocation, and no
+//! intrinsics (`crate::math` has expanded them), so that a code generator is a translation of some thirty
+//! operations, and two generators that translate them faithfully produce the same bits.
+//!
+//! Semantics of operations are those of `crate::expr`, lane by lane. In addition:
+//! - A value is defined before it is used, in the same list or an enclosing one; loop parameters and results
+//!   are the only way for a value to leave a loop's or a branch's body.
+//! - `Bool` scalars and vectors hold 0 or 1 a lane; in memory a byte.
+//! - `Load` reads `lanes` consecutive elements from `index + offset`, `Store` writes them. With a mask, lanes
+//!   whose mask is false are not accessed (loaded as 0). `Gather` and `Scatter` take one index a lane; a
+//!   scatter writes lanes in order.
+//! - Loads and stores are aligned to the element only, unless the buffer's `align` and a constant index say
+//!   more. Distinct buffers never alias.
+
+use cranelift_entity::{PrimaryMap, entity_impl};
+use serde::{Deserialize, Serialize};
+use tilewright_dtype::DType;
+
+use crate::expr::{BinaryOp, CompareOp, Expr, UnaryOp, Var};
+
+/// A value of a [`Kernel`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Value(u32);
+entity_impl!(Value, "%");
+
+/// One entry point: the tasks of one parallel loop, or a serial program as a single task.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// Symbol name.
+    pub name: String,
+    /// Buffer parameters, in the order of the argument array.
+    pub buffers: Vec<KernelBuffer>,
+    /// Arrays of the task's own, on the stack.
+    pub locals: Vec<KernelLocal>,
+    /// Symbolic extents passed as arguments; `tasks` speaks of them.
+    pub sizes: Vec<KernelSize>,
+    /// Number of tasks, an expression over `sizes`' variables.
+    pub tasks: Expr,
+    /// Types of all values.
+    pub values: PrimaryMap<Value, Type>,
+    /// The program of one task.
+    pub task: Value,
+    /// The instructions; `task` is bound to the number of the task.
+    pub body: Vec<Inst>,
+}
+
+/// A symbolic extent of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelSize {
+    /// The variable of the function the kernel comes from.
+    pub var: Var,
+    /// Its name there.
+    pub name: String,
+}
+
+/// A buffer parameter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KernelBuffer {
+    /// Name for dumps.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// What the kernel does to it.
+    pub access: Access,
+    /// Alignment of the first element in bytes, as guaranteed by the caller.
+    pub align: u32,
+}
+
+/// What a kernel does to a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Only loads.
+    Read,
+    /// Only stores.
+    Write,
+    /// Loads and stores.
+    ReadWrite,
+}
+
+/// An array on the stack of a task, 64-byte aligned.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KernelLocal {
+    /// Name for dumps.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Number of elements.
+    pub len: u64,
+}
+
+/// A buffer parameter or local array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// Index into [`Kernel::buffers`].
+    Param(u32),
+    /// Index into [`Kernel::locals`].
+    Local(u32),
+}
+
+/// Element type and number of lanes; one lane is a scalar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Type {
+    /// Element type.
+    pub dtype: DType,
+    /// Number of lanes, at least 1.
+    pub lanes: u32,
+}
+
+/// An instruction.
+#[derive(Clone, Debug)]
+pub enum Inst {
+    /// `result = op`.
+    Let {
+        /// The value defined.
+        result: Value,
+        /// How it is computed.
+        op: Op,
+    },
+    /// Writes the lanes of `value` to consecutive elements from `index + offset`.
+    Store {
+        /// Where.
+        place: Place,
+        /// Element index, a scalar `I64`.
+        index: Value,
+        /// Added to the index.
+        offset: i64,
+        /// What; its element type is the buffer's.
+        value: Value,
+        /// Lanes to write (a `Bool` vector), all if absent.
+        mask: Option<Value>,
+    },
+    /// Writes lane `i` of `value` to element `indices[i] + offset`, in lane order.
+    Scatter {
+        /// Where.
+        place: Place,
+        /// Element indices, a vector of `I64`.
+        indices: Value,
+        /// Added to every index.
+        offset: i64,
+        /// What.
+        value: Value,
+        /// Lanes to write, all if absent.
+        mask: Option<Value>,
+    },
+    /// `for var in begin..end`, with values carried from iteration to iteration.
+    Loop {
+        /// The counter, a scalar `I64`, counting by 1.
+        var: Value,
+        /// First value of the counter.
+        begin: Value,
+        /// The loop ends before this value; runs nothing if not above `begin`.
+        end: Value,
+        /// Loop-carried values.
+        carried: Vec<Carried>,
+        /// The instructions of one iteration.
+        body: Vec<Inst>,
+    },
+    /// `if condition { then_body } else { else_body }`.
+    If {
+        /// A scalar `Bool`.
+        condition: Value,
+        /// Run if true.
+        then_body: Vec<Inst>,
+        /// Run if false.
+        else_body: Vec<Inst>,
+        /// Values that leave the branches.
+        joins: Vec<Join>,
+    },
+}
+
+/// A value carried by a loop.
+#[derive(Clone, Copy, Debug)]
+pub struct Carried {
+    /// Its value before the first iteration (defined outside).
+    pub init: Value,
+    /// Its value inside the body.
+    pub param: Value,
+    /// Its value for the next iteration (defined inside, or any value in scope).
+    pub next: Value,
+    /// Its value after the loop.
+    pub result: Value,
+}
+
+/// A value chosen by a branch.
+#[derive(Clone, Copy, Debug)]
+pub struct Join {
+    /// The value where the condition holds.
+    pub then_value: Value,
+    /// The value where it does not.
+    pub else_value: Value,
+    /// The name of either after the branch.
+    pub result: Value,
+}
+
+/// How a value is computed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// An integer or `Bool` constant in every lane.
+    Int(i64),
+    /// A float constant in every lane, as the bits of an `f64`.
+    Float(u64),
+    /// The `i`-th symbolic extent, a scalar `I64`.
+    Size(u32),
+    /// 0, 1, 2, ... in the lanes of an integer vector.
+    Iota,
+    /// A scalar in every lane.
+    Splat(Value),
+    /// One lane of a vector.
+    Extract(Value, u32),
+    /// Lanes of the operands, all of one scalar-or-vector element type, one after the other.
+    Concat(Vec<Value>),
+    /// `lanes` consecutive lanes of a vector from the given one.
+    Slice(Value, u32),
+    /// One operand.
+    Unary(UnaryOp, Value),
+    /// Two operands.
+    Binary(BinaryOp, Value, Value),
+    /// Comparison, giving `Bool` lanes.
+    Compare(CompareOp, Value, Value),
+    /// Lane-wise choice; the condition has the lanes of the sides or one.
+    Select(Value, Value, Value),
+    /// Value conversion of every lane.
+    Cast(Value),
+    /// Reinterpretation of every lane.
+    Bitcast(Value),
+    /// `a * b + c` rounded once.
+    Fma(Value, Value, Value),
+    /// Consecutive elements from `index + offset`.
+    Load {
+        /// Where.
+        place: Place,
+        /// Element index, a scalar `I64`.
+        index: Value,
+        /// Added to the index.
+        offset: i64,
+        /// Lanes to read, all if absent.
+        mask: Option<Value>,
+    },
+    /// One element a lane.
+    Gather {
+        /// Where.
+        place: Place,
+        /// Element indices, a vector of `I64`.
+        indices: Value,
+        /// Added to every index.
+        offset: i64,
+        /// Lanes to read, all if absent.
+        mask: Option<Value>,
+    },
+}
+
+impl Type {
+    /// A scalar type.
+    pub const fn scalar(dtype: DType) -> Type {
+        Type { dtype, lanes: 1 }
+    }
+
+    /// A vector type.
+    pub const fn vector(dtype: DType, lanes: u32) -> Type {
+        Type { dtype, lanes }
+    }
+}
+
+impl std::fmt::Display for Type {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.lanes == 1 { write!(f, "{}", self.dtype) } else { write!(f, "{}x{}", self.dtype, self.lanes) }
+    }
+}
+
+impl Op {
+    /// Calls `visit` on the operands.
+    pub fn for_each_operand(&self, mut visit: impl FnMut(Value)) {
+        match self {
+            Op::Int(_) | Op::Float(_) | Op::Size(_) | Op::Iota => {}
+            Op::Splat(a) | Op::Extract(a, _) | Op::Slice(a, _) => visit(*a),
+            Op::Unary(_, a) | Op::Cast(a) | Op::Bitcast(a) => visit(*a),
+            Op::Binary(_, a, b) | Op::Compare(_, a, b) => {
+                visit(*a);
+                visit(*b);
+            }
+            Op::Select(a, b, c) | Op::Fma(a, b, c) => {
+                visit(*a);
+                visit(*b);
+                visit(*c);
+            }
+            Op::Concat(parts) => parts.iter().copied().for_each(visit),
+            Op::Load { index, mask, .. } => {
+                visit(*index);
+                mask.iter().copied().for_each(visit);
+            }
+            Op::Gather { indices, mask, .. } => {
+                visit(*indices);
+                mask.iter().copied().for_each(visit);
+            }
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Text forms: printing and parsing of expressions, functions and kernels.
+
+mod print;
+
+pub use print::{IdNames, Names, write_expr};
