@@ -1,1 +1,21 @@
 //! Descriptions of machines and of what a code generator can emit for them.
+//!
+//! A [`Machine`] says what the hardware offers (instruction set, vector width, registers, caches), a
+//! [`Codegen`] what a code generator makes of it; a [`Target`] is the two together, and is what schedules and
+//! code generators look at. A target is a value that prints in full and parses back: compiled code is a
+//! function of that text, never of the machine the compiler happens to run on or of its thread count.
+//!
+//! [`code`] holds what every code generator returns: an object, or a [`CodegenError`].
+
+pub mod code;
+mod codegen;
+mod feature;
+mod host;
+mod machine;
+mod target;
+
+pub use code::{CodegenError, Listing, ObjectCode};
+pub use codegen::{Codegen, CodegenKind};
+pub use feature::{Arch, Feature, FeatureSet};
+pub use machine::{Caches, Fma, Machine, NAMES};
+pub use target::{Target, TargetError};

@@ -1,0 +1,86 @@
+//! Code generators: what they make of a machine.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::target::TargetError;
+
+/// A code generator for processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum CodegenKind {
+    /// `targets/llvm`.
+    Llvm,
+    /// `targets/cranelift`.
+    Cranelift,
+}
+
+/// What a code generator can emit: schedules see this together with the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Codegen {
+    /// Which generator.
+    pub kind: CodegenKind,
+    /// Widest vector instruction it emits, in bits.
+    pub max_vector_bits: u32,
+    /// Whether masked loads and stores are instructions; elsewhere they work lane by lane.
+    pub masked_access: bool,
+    /// Whether gathers are instructions where the machine has them; elsewhere they work lane by lane.
+    pub gather: bool,
+    /// Whether small constant-indexed local arrays become registers; if not, only SSA values do.
+    pub scalar_replacement: bool,
+    /// Whether the register allocator copes with a tile that fills the register file.
+    pub full_register_tiles: bool,
+}
+
+impl CodegenKind {
+    /// Every code generator.
+    pub const ALL: [CodegenKind; 2] = [CodegenKind::Llvm, CodegenKind::Cranelift];
+
+    /// The name on the command line and in artifacts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CodegenKind::Llvm => "llvm",
+            CodegenKind::Cranelift => "cranelift",
+        }
+    }
+
+    /// What the generator can emit.
+    pub const fn describe(self) -> Codegen {
+        match self {
+            CodegenKind::Llvm => Codegen {
+                kind: self,
+                max_vector_bits: 512,
+                masked_access: true,
+                gather: true,
+                scalar_replacement: true,
+                full_register_tiles: true,
+            },
+            CodegenKind::Cranelift => Codegen {
+                kind: self,
+                max_vector_bits: 128,
+                masked_access: false,
+                gather: false,
+                scalar_replacement: false,
+                full_register_tiles: false,
+            },
+        }
+    }
+}
+
+impl fmt::Display for CodegenKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for CodegenKind {
+    type Err = TargetError;
+
+    fn from_str(name: &str) -> Result<CodegenKind, TargetError> {
+        CodegenKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| TargetError::UnknownCodegen { name: name.to_owned() })
+    }
+}

@@ -1,0 +1,258 @@
+//! Machines: what the hardware offers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::feature::{Arch, Feature, FeatureSet};
+use crate::host;
+use crate::target::TargetError;
+
+/// What compiled code may assume of the machine it runs on, and what schedules tune for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Machine {
+    /// Architecture.
+    pub arch: Arch,
+    /// Optional parts of the instruction set that code may use.
+    pub features: FeatureSet,
+    /// Widest vector register worth using, in bits.
+    pub vector_bits: u32,
+    /// Number of vector registers.
+    pub n_vector_registers: u32,
+    /// Data caches.
+    pub caches: Caches,
+    /// The units that multiply and add.
+    pub fma: Fma,
+    /// Cores that schedules provide parallel tasks for. A constant of the description: neither the number of
+    /// cores of the compiling machine nor that of the threads that will run may change the code.
+    pub n_cores: u32,
+}
+
+/// Data caches as one core sees them, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Caches {
+    /// First level, per core.
+    pub l1d: u64,
+    /// Second level, per core.
+    pub l2: u64,
+    /// Third level, shared; 0 where there is none.
+    pub l3: u64,
+    /// One line.
+    pub line: u64,
+}
+
+/// The floating-point multiply-add units of one core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Fma {
+    /// Cycles from operands to result.
+    pub latency: u32,
+    /// Vector operations started a cycle.
+    pub per_cycle: u32,
+}
+
+/// Names that [`Machine`] parses, with what they mean; `cpu` is the machine the compiler runs on.
+#[rustfmt::skip]
+pub const NAMES: &[(&str, &str)] = &[
+    ("cpu", "this machine, every feature it has"),
+    ("x86-64", "any 64-bit x86 (SSE2)"),
+    ("x86-64-v2", "x86 with SSE4.2 (2009 on)"),
+    ("x86-64-v3", "x86 with AVX2 and FMA (2013 on)"),
+    ("x86-64-v4", "x86 with AVX-512 F, BW, CD, DQ, VL"),
+    ("aarch64", "any 64-bit ARM (NEON)"),
+];
+
+#[rustfmt::skip]
+const X86_64_V2: &[Feature] = &[Feature::Sse42, Feature::Popcnt, Feature::Cx16, Feature::Sahf];
+#[rustfmt::skip]
+const X86_64_V3: &[Feature] = &[
+    Feature::Avx2, Feature::Fma, Feature::F16c, Feature::Bmi1, Feature::Bmi2, Feature::Lzcnt, Feature::Movbe,
+];
+#[rustfmt::skip]
+const X86_64_V4: &[Feature] =
+    &[Feature::Avx512f, Feature::Avx512bw, Feature::Avx512cd, Feature::Avx512dq, Feature::Avx512vl];
+
+impl Machine {
+    /// The machine the compiler runs on.
+    pub fn host() -> Machine {
+        let features = host::features();
+        let machine = Machine::with_features(host::arch(), features);
+        Machine { caches: host::caches(machine.caches), ..machine }
+    }
+
+    /// A typical machine with these features: vectors of the widest kind they offer, modest caches.
+    pub fn with_features(arch: Arch, features: FeatureSet) -> Machine {
+        let (vector_bits, n_vector_registers) = match arch {
+            Arch::X86_64 if features.has(Feature::Avx512vl) => (512, 32),
+            Arch::X86_64 if features.has(Feature::Avx) => (256, 16),
+            Arch::X86_64 => (128, 16),
+            Arch::Aarch64 => (128, 32),
+        };
+        let fma = match arch {
+            Arch::X86_64 => Fma { latency: 4, per_cycle: 2 },
+            Arch::Aarch64 => Fma { latency: 4, per_cycle: 2 },
+        };
+        let caches = Caches { l1d: 32 << 10, l2: 1 << 20, l3: 16 << 20, line: 64 };
+        Machine { arch, features, vector_bits, n_vector_registers, caches, fma, n_cores: 16 }
+    }
+
+    /// The machine of one of [`NAMES`].
+    fn named(name: &str) -> Option<Machine> {
+        let x86 = |levels: &[&[Feature]]| {
+            Machine::with_features(Arch::X86_64, levels.iter().copied().flatten().copied().collect())
+        };
+        Some(match name {
+            "cpu" => Machine::host(),
+            "x86-64" => x86(&[]),
+            "x86-64-v2" => x86(&[X86_64_V2]),
+            "x86-64-v3" => x86(&[X86_64_V2, X86_64_V3]),
+            "x86-64-v4" => x86(&[X86_64_V2, X86_64_V3, X86_64_V4]),
+            "aarch64" => Machine::with_features(Arch::Aarch64, FeatureSet::EMPTY),
+            _ => return None,
+        })
+    }
+
+    /// Whether the feature is there.
+    pub fn has(&self, feature: Feature) -> bool {
+        self.features.has(feature)
+    }
+
+    /// Whether a fused multiply-add is one instruction.
+    pub fn has_fma(&self) -> bool {
+        match self.arch {
+            Arch::X86_64 => self.has(Feature::Fma),
+            Arch::Aarch64 => true,
+        }
+    }
+
+    /// Whether code for `other` runs on this machine.
+    pub fn runs_code_for(&self, other: &Machine) -> bool {
+        self.arch == other.arch && self.features.contains(other.features)
+    }
+}
+
+/// The full description in one line, which parses back to an equal machine:
+/// `x86-64+sse3+...;vector=512;registers=32;l1d=49152;l2=2097152;l3=16777216;line=64;fma=4/2;cores=16`.
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Caches { l1d, l2, l3, line } = self.caches;
+        write!(f, "{}{};vector={}", self.arch, self.features, self.vector_bits)?;
+        write!(f, ";registers={};l1d={l1d};l2={l2};l3={l3};line={line}", self.n_vector_registers)?;
+        write!(f, ";fma={}/{};cores={}", self.fma.latency, self.fma.per_cycle, self.n_cores)
+    }
+}
+
+impl FromStr for Machine {
+    type Err = TargetError;
+
+    /// `NAME[+FEATURE|~FEATURE]...[;KEY=VALUE]...`: one of [`NAMES`], with features added (`+`) or removed (`~`)
+    /// and properties set.
+    fn from_str(text: &str) -> Result<Machine, TargetError> {
+        let mut parts = text.split(';');
+        let isa = parts.next().unwrap_or_default();
+        let name_len = isa.find(['+', '~']).unwrap_or(isa.len());
+        let (name, mut changes) = isa.split_at(name_len);
+        let mut machine =
+            Machine::named(name).ok_or_else(|| TargetError::UnknownMachine { name: name.to_owned() })?;
+        if !changes.is_empty() {
+            let mut features = machine.features;
+            while let Some(sign) = changes.chars().next() {
+                let rest = &changes[1..];
+                let len = rest.find(['+', '~']).unwrap_or(rest.len());
+                let feature = Feature::from_name(&rest[..len])
+                    .filter(|feature| feature.arch() == machine.arch)
+                    .ok_or_else(|| TargetError::UnknownFeature {
+                        name: rest[..len].to_owned(),
+                        arch: machine.arch,
+                    })?;
+                features = if sign == '+' { features.with(feature) } else { features.without(feature) };
+                changes = &rest[len..];
+            }
+            let caches = machine.caches;
+            machine = Machine { caches, ..Machine::with_features(machine.arch, features) };
+        }
+        for part in parts {
+            machine.set(part).ok_or_else(|| TargetError::BadProperty { property: part.to_owned() })?;
+        }
+        Ok(machine)
+    }
+}
+
+impl Machine {
+    /// Sets a property from `KEY=VALUE`; nothing if there is no such property or the value is out of range.
+    fn set(&mut self, property: &str) -> Option<()> {
+        fn number(value: &str, max: u64) -> Option<u64> {
+            value.parse().ok().filter(|number| (1..=max).contains(number))
+        }
+        let (key, value) = property.split_once('=')?;
+        match key {
+            "vector" => {
+                let bits = number(value, 512).filter(|bits| bits.is_power_of_two() && *bits >= 128)?;
+                // Never wider than the instruction set has: a narrower preference is the only freedom.
+                let widest = Machine::with_features(self.arch, self.features).vector_bits;
+                self.vector_bits = (bits as u32).min(widest);
+            }
+            "registers" => self.n_vector_registers = number(value, 1 << 10)? as u32,
+            "l1d" => self.caches.l1d = number(value, 1 << 40)?,
+            "l2" => self.caches.l2 = number(value, 1 << 40)?,
+            "l3" if value == "0" => self.caches.l3 = 0,
+            "l3" => self.caches.l3 = number(value, 1 << 40)?,
+            "line" => self.caches.line = number(value, 1 << 12)?,
+            "fma" => {
+                let (latency, per_cycle) = value.split_once('/')?;
+                self.fma =
+                    Fma { latency: number(latency, 100)? as u32, per_cycle: number(per_cycle, 100)? as u32 };
+            }
+            "cores" => self.n_cores = number(value, 1 << 16)? as u32,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_descriptions_round_trip() {
+        for (name, _) in NAMES {
+            let machine: Machine = name.parse().unwrap();
+            assert_eq!(machine.to_string().parse::<Machine>().as_ref(), Ok(&machine), "{name}");
+        }
+    }
+
+    #[test]
+    fn levels_nest_and_widen() {
+        let bits = |name: &str| name.parse::<Machine>().unwrap().vector_bits;
+        assert_eq!(
+            ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"].map(bits),
+            [128, 128, 256, 512, 128]
+        );
+        let [v2, v3]: [Machine; 2] = ["x86-64-v2", "x86-64-v3"].map(|name| name.parse().unwrap());
+        assert!(v3.runs_code_for(&v2) && !v2.runs_code_for(&v3));
+    }
+
+    #[test]
+    fn features_are_added_and_removed() {
+        let machine: Machine = "x86-64-v4~avx512f;l2=2097152".parse().unwrap();
+        assert_eq!((machine.vector_bits, machine.caches.l2), (256, 2 << 20));
+        assert!(machine.has_fma());
+    }
+
+    #[track_caller]
+    fn check_error(text: &str, expect: &str) {
+        assert_eq!(text.parse::<Machine>().unwrap_err().to_string(), expect);
+    }
+
+    #[test]
+    fn bad_texts_are_explained() {
+        check_error(
+            "z80",
+            "unknown target `z80`; known are cpu, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64",
+        );
+        check_error("x86-64+neon", "x86-64 has no feature `neon`");
+        check_error("x86-64+dotprod", "x86-64 has no feature `dotprod`");
+        check_error("x86-64;l1d=many", "`l1d=many` is not a property of a target");
+    }
+}

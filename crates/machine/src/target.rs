@@ -1,0 +1,141 @@
+//! Targets: a machine together with a code generator.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::codegen::{Codegen, CodegenKind};
+use crate::feature::{Arch, Feature};
+use crate::machine::{Machine, NAMES};
+
+/// What code is generated for, by what. Prints as `MACHINE@CODEGEN` in full and parses back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Target {
+    /// The hardware.
+    pub machine: Machine,
+    /// The code generator.
+    pub codegen: Codegen,
+}
+
+/// A text that names no target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// No machine of that name.
+    #[error("unknown target `{name}`; known are {}", known_machines())]
+    UnknownMachine {
+        /// The name given.
+        name: String,
+    },
+    /// No such feature of the architecture.
+    #[error("{arch} has no feature `{name}`")]
+    UnknownFeature {
+        /// The name given.
+        name: String,
+        /// The architecture of the target.
+        arch: Arch,
+    },
+    /// Not `KEY=VALUE` with a known key and a value in range.
+    #[error("`{property}` is not a property of a target")]
+    BadProperty {
+        /// The text given.
+        property: String,
+    },
+    /// No code generator of that name.
+    #[error("unknown code generator `{name}`; known are llvm, cranelift")]
+    UnknownCodegen {
+        /// The name given.
+        name: String,
+    },
+}
+
+fn known_machines() -> String {
+    NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+impl Target {
+    /// The machine as the code generator can use it.
+    pub fn new(machine: Machine, codegen: CodegenKind) -> Target {
+        Target { machine, codegen: codegen.describe() }
+    }
+
+    /// The machine the compiler runs on.
+    pub fn host(codegen: CodegenKind) -> Target {
+        Target::new(Machine::host(), codegen)
+    }
+
+    /// A target from the machine's name or description (see [`Machine`]).
+    pub fn parse(machine: &str, codegen: CodegenKind) -> Result<Target, TargetError> {
+        Ok(Target::new(machine.parse()?, codegen))
+    }
+
+    /// Width of the vectors to use, in bits.
+    pub fn vector_bits(&self) -> u32 {
+        self.machine.vector_bits.min(self.codegen.max_vector_bits)
+    }
+
+    /// Lanes of a vector register of elements of so many bytes.
+    pub fn lanes(&self, element_bytes: usize) -> u32 {
+        self.vector_bits() / (8 * element_bytes.max(1) as u32)
+    }
+
+    /// Number of vector registers of [`Target::vector_bits`].
+    pub fn n_vector_registers(&self) -> u32 {
+        // The upper sixteen registers of AVX-512 cannot be named by the encodings of narrower code generators.
+        match self.machine.arch {
+            Arch::X86_64 if self.codegen.max_vector_bits < 512 => self.machine.n_vector_registers.min(16),
+            Arch::X86_64 | Arch::Aarch64 => self.machine.n_vector_registers,
+        }
+    }
+
+    /// Whether a fused multiply-add is one instruction.
+    pub fn has_fma(&self) -> bool {
+        self.machine.has_fma()
+    }
+
+    /// Whether masked loads and stores are single instructions.
+    pub fn masked_access(&self) -> bool {
+        self.codegen.masked_access && self.machine.has(Feature::Avx512vl)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.machine, self.codegen.kind)
+    }
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Target, TargetError> {
+        let (machine, codegen) = text.rsplit_once('@').unwrap_or((text, CodegenKind::Llvm.name()));
+        Target::parse(machine, codegen.parse()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_round_trip() {
+        for kind in CodegenKind::ALL {
+            let target = Target::host(kind);
+            assert_eq!(target.to_string().parse(), Ok(target));
+        }
+        assert_eq!(
+            "cpu@gcc".parse::<Target>().unwrap_err().to_string(),
+            "unknown code generator `gcc`; known are llvm, cranelift"
+        );
+    }
+
+    #[test]
+    fn a_target_is_the_lesser_of_machine_and_generator() {
+        let lanes = |machine, codegen| Target::parse(machine, codegen).unwrap().lanes(4);
+        assert_eq!(lanes("x86-64-v4", CodegenKind::Llvm), 16);
+        assert_eq!(lanes("x86-64-v3", CodegenKind::Llvm), 8);
+        assert_eq!(lanes("x86-64-v4", CodegenKind::Cranelift), 4);
+        assert!(!Target::parse("x86-64-v4", CodegenKind::Cranelift).unwrap().masked_access());
+    }
+}
