@@ -10,6 +10,7 @@
 
 pub mod define;
 pub mod expr;
+pub mod flatten;
 pub mod func;
 pub mod kernel;
 pub mod text;

@@ -1,0 +1,535 @@
+//! Flattening of expressions: values, addresses, loads.
+
+use tilewright_dtype::DType;
+
+use super::FlattenError;
+use super::emit::{Binding, Emitter};
+use super::poly::Poly;
+use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, UnaryOp};
+use crate::func::Scope;
+use crate::kernel::{Inst, Op, Place, Type, Value};
+
+/// A computed expression.
+#[derive(Clone, Copy)]
+pub(super) struct Computed {
+    pub(super) value: Value,
+    /// Whether evaluating the expression again in this scope would give the same value.
+    stable: bool,
+}
+
+/// A flat element address.
+pub(super) enum Address {
+    /// One element, or consecutive elements in the lanes.
+    Consecutive {
+        /// Scalar element index.
+        index: Value,
+        /// Constant part of the index.
+        offset: i64,
+        /// Whether the lanes of the open vector address consecutive elements (else all the same one).
+        per_lane: bool,
+    },
+    /// A vector of element indices.
+    Scattered {
+        /// One index a lane.
+        indices: Value,
+        /// Constant part of the indices.
+        offset: i64,
+    },
+}
+
+impl Emitter<'_> {
+    /// The value of an expression over loop variables; a scalar where it does not depend on the lane.
+    pub(super) fn expr(&mut self, expr: &Expr) -> Result<Value, FlattenError> {
+        let substituted = self.resolve(expr);
+        Ok(self.computed(&substituted)?.value)
+    }
+
+    /// Replaces the variables of unrolled loops by their current values.
+    pub(super) fn resolve(&self, expr: &Expr) -> Expr {
+        expr.substitute(&|var| match self.bindings.get(&var) {
+            Some(Binding::Constant(value)) => Some(Expr::int(*value)),
+            Some(Binding::Scalar(_) | Binding::Lane) | None => None,
+        })
+    }
+
+    fn computed(&mut self, expr: &Expr) -> Result<Computed, FlattenError> {
+        if let Some(value) = self.known(expr) {
+            return Ok(Computed { value, stable: true });
+        }
+        let computed = self.compute(expr)?;
+        if computed.stable {
+            self.remember(expr.clone(), computed.value);
+        }
+        Ok(computed)
+    }
+
+    fn compute(&mut self, expr: &Expr) -> Result<Computed, FlattenError> {
+        let dtype = expr.dtype();
+        let stable = |value| Computed { value, stable: true };
+        match expr.kind() {
+            ExprKind::Int(value) => Ok(stable(self.op(Type::scalar(dtype), Op::Int(*value)))),
+            ExprKind::Float(bits) => Ok(stable(self.op(Type::scalar(dtype), Op::Float(*bits)))),
+            ExprKind::Var(var) => match self.bindings.get(var).copied() {
+                Some(Binding::Constant(value)) => Ok(stable(self.int(value))),
+                Some(Binding::Scalar(value)) => Ok(stable(value)),
+                Some(Binding::Lane) => {
+                    let lanes = self.lane.map_or(1, |l| l.lanes);
+                    Ok(stable(self.op(Type::vector(DType::I64, lanes), Op::Iota)))
+                }
+                None => self.error(format!("variable `{}` is not bound", self.func.vars[*var].name)),
+            },
+            ExprKind::Unary(op, a) => {
+                if op.is_intrinsic() {
+                    return self.error(format!("intrinsic `{}` was not expanded", op.name()));
+                }
+                let a = self.computed(a)?;
+                let lanes = self.type_of(a.value).lanes;
+                let value = self.op(Type::vector(dtype, lanes), Op::Unary(*op, a.value));
+                Ok(Computed { value, stable: a.stable })
+            }
+            ExprKind::Binary(op, a, b) => {
+                if op.is_intrinsic() {
+                    return self.error(format!("intrinsic `{}` was not expanded", op.name()));
+                }
+                self.operation(dtype, &[a, b], |v| Op::Binary(*op, v[0], v[1]))
+            }
+            ExprKind::Compare(op, a, b) => self.operation(dtype, &[a, b], |v| Op::Compare(*op, v[0], v[1])),
+            ExprKind::Fma(a, b, c) => self.operation(dtype, &[a, b, c], |v| Op::Fma(v[0], v[1], v[2])),
+            ExprKind::Cast(a) => self.operation(dtype, &[a], |v| Op::Cast(v[0])),
+            ExprKind::Bitcast(a) => self.operation(dtype, &[a], |v| Op::Bitcast(v[0])),
+            ExprKind::Select(condition, a, b) => self.select(dtype, condition, a, b),
+            ExprKind::Load(buffer, indices) => self.load(*buffer, indices),
+        }
+    }
+
+    fn operation(
+        &mut self,
+        dtype: DType,
+        operands: &[&Expr],
+        op: impl FnOnce(&[Value]) -> Op,
+    ) -> Result<Computed, FlattenError> {
+        let computed = operands.iter().map(|e| self.computed(e)).collect::<Result<Vec<_>, _>>()?;
+        let lanes = computed.iter().map(|c| self.type_of(c.value).lanes).max().unwrap_or(1);
+        let values: Vec<Value> = computed.iter().map(|c| self.widen(c.value, lanes)).collect();
+        let value = self.op(Type::vector(dtype, lanes), op(&values));
+        Ok(Computed { value, stable: computed.iter().all(|c| c.stable) })
+    }
+
+    /// Both sides are evaluated; loads in a side are guarded by the condition.
+    fn select(
+        &mut self,
+        dtype: DType,
+        condition: &Expr,
+        a: &Expr,
+        b: &Expr,
+    ) -> Result<Computed, FlattenError> {
+        let c = self.computed(condition)?;
+        let lanes = self.type_of(c.value).lanes;
+        let loads = |e: &Expr| e.any(&mut |x| matches!(x.kind(), ExprKind::Load(..)));
+        let on_true = if loads(a) { self.guarded(c.value, a)? } else { self.computed(a)? };
+        let on_false = if loads(b) {
+            let inverse = self.op(Type::vector(DType::Bool, lanes), Op::Unary(UnaryOp::Not, c.value));
+            self.guarded(inverse, b)?
+        } else {
+            self.computed(b)?
+        };
+        let width = lanes.max(self.type_of(on_true.value).lanes).max(self.type_of(on_false.value).lanes);
+        let (x, y) = (self.widen(on_true.value, width), self.widen(on_false.value, width));
+        let value = self.op(Type::vector(dtype, width), Op::Select(c.value, x, y));
+        Ok(Computed { value, stable: c.stable && on_true.stable && on_false.stable })
+    }
+
+    fn guarded(&mut self, guard: Value, expr: &Expr) -> Result<Computed, FlattenError> {
+        self.guards.push(guard);
+        let result = self.computed(expr);
+        self.guards.pop();
+        result
+    }
+
+    fn load(&mut self, buffer: Buffer, indices: &[Expr]) -> Result<Computed, FlattenError> {
+        if self.func.buffers[buffer].scope == Scope::Register {
+            let value = self.load_register(buffer, indices)?;
+            return Ok(Computed { value, stable: false });
+        }
+        let dtype = self.func.buffers[buffer].dtype;
+        let place = self.place(buffer)?;
+        let address = self.address(buffer, indices)?;
+        let (scalar_guard, vector_guard) = self.combined_guard()?;
+        let stable = !self.written.contains(&buffer) && self.guards.is_empty();
+        let value = match address {
+            Address::Consecutive { index, offset, per_lane } => {
+                let lanes = if per_lane { self.lane.map_or(1, |l| l.lanes) } else { 1 };
+                match vector_guard {
+                    // One element for lanes of which only some may read it: read it if any may.
+                    Some(mask) if !per_lane => {
+                        let width = self.type_of(mask).lanes;
+                        let base = self.widen(index, width);
+                        let base = self.offset_lanes(base, offset);
+                        self.masked_gather(dtype, place, base, mask, scalar_guard)
+                    }
+                    Some(mask) if self.options.masked_access => {
+                        let mask = self.and_scalar(mask, scalar_guard);
+                        self.op(
+                            Type::vector(dtype, lanes),
+                            Op::Load { place, index, offset, mask: Some(mask) },
+                        )
+                    }
+                    Some(mask) => {
+                        let iota = self.op(Type::vector(DType::I64, lanes), Op::Iota);
+                        let base = self.widen(index, lanes);
+                        let sum =
+                            self.op(Type::vector(DType::I64, lanes), Op::Binary(BinaryOp::Add, base, iota));
+                        let sum = self.offset_lanes(sum, offset);
+                        self.masked_gather(dtype, place, sum, mask, scalar_guard)
+                    }
+                    None => {
+                        let (index, offset) = self.clamp(index, offset, scalar_guard);
+                        self.op(Type::vector(dtype, lanes), Op::Load { place, index, offset, mask: None })
+                    }
+                }
+            }
+            Address::Scattered { indices, offset } => {
+                let lanes = self.type_of(indices).lanes;
+                match (vector_guard, scalar_guard) {
+                    (None, None) => {
+                        self.op(Type::vector(dtype, lanes), Op::Gather { place, indices, offset, mask: None })
+                    }
+                    (None, Some(guard)) => {
+                        let mask = self.widen(guard, lanes);
+                        let indices = self.offset_lanes(indices, offset);
+                        self.masked_gather(dtype, place, indices, mask, None)
+                    }
+                    (Some(mask), scalar) => {
+                        let indices = self.offset_lanes(indices, offset);
+                        self.masked_gather(dtype, place, indices, mask, scalar)
+                    }
+                }
+            }
+        };
+        Ok(Computed { value, stable })
+    }
+
+    /// A gather that reads element 0 in lanes that are masked off (every buffer has at least 64 bytes).
+    fn masked_gather(
+        &mut self,
+        dtype: DType,
+        place: Place,
+        indices: Value,
+        mask: Value,
+        scalar_guard: Option<Value>,
+    ) -> Value {
+        let lanes = self.type_of(indices).lanes;
+        let mask = self.and_scalar(mask, scalar_guard);
+        let zero = self.int(0);
+        let zeros = self.widen(zero, lanes);
+        let safe = self.op(Type::vector(DType::I64, lanes), Op::Select(mask, indices, zeros));
+        self.op(Type::vector(dtype, lanes), Op::Gather { place, indices: safe, offset: 0, mask: None })
+    }
+
+    fn offset_lanes(&mut self, indices: Value, offset: i64) -> Value {
+        if offset == 0 {
+            return indices;
+        }
+        let lanes = self.type_of(indices).lanes;
+        let constant = self.int(offset);
+        let constant = self.widen(constant, lanes);
+        self.op(Type::vector(DType::I64, lanes), Op::Binary(BinaryOp::Add, indices, constant))
+    }
+
+    /// The address to use under a scalar guard: element 0 where the guard is false, which may always be
+    /// read because the caller guarantees 64 readable bytes for every buffer.
+    fn clamp(&mut self, index: Value, offset: i64, guard: Option<Value>) -> (Value, i64) {
+        let Some(guard) = guard else { return (index, offset) };
+        let whole = self.offset_lanes(index, offset);
+        let zero = self.int(0);
+        (self.op(Type::scalar(DType::I64), Op::Select(guard, whole, zero)), 0)
+    }
+
+    fn and_scalar(&mut self, mask: Value, scalar: Option<Value>) -> Value {
+        match scalar {
+            None => mask,
+            Some(scalar) => {
+                let lanes = self.type_of(mask).lanes;
+                let wide = self.widen(scalar, lanes);
+                self.op(Type::vector(DType::Bool, lanes), Op::Binary(BinaryOp::And, mask, wide))
+            }
+        }
+    }
+
+    /// The conjunction of the scalar guards and that of the vector guards.
+    pub(super) fn combined_guard(&mut self) -> Result<(Option<Value>, Option<Value>), FlattenError> {
+        let (mut scalar, mut vector): (Option<Value>, Option<Value>) = (None, None);
+        for guard in self.guards.clone() {
+            let ty = self.type_of(guard);
+            let slot = if ty.lanes == 1 { &mut scalar } else { &mut vector };
+            *slot = Some(match *slot {
+                None => guard,
+                Some(so_far) => self.op(ty, Op::Binary(BinaryOp::And, so_far, guard)),
+            });
+        }
+        Ok((scalar, vector))
+    }
+
+    pub(super) fn place(&self, buffer: Buffer) -> Result<Place, FlattenError> {
+        match self.places.get(&buffer) {
+            Some(place) => Ok(*place),
+            None => self.error(format!("buffer `{}` has no place", self.func.buffers[buffer].name)),
+        }
+    }
+
+    /// The row-major element index of `indices`.
+    fn flat_index(&mut self, buffer: Buffer, indices: &[Expr]) -> Poly {
+        let shape = &self.func.buffers[buffer].shape;
+        let mut stride = Poly { constant: 1, terms: Default::default() };
+        let mut sum = Poly::default();
+        for (index, extent) in indices.iter().zip(shape).rev() {
+            sum = sum.plus(&self.atoms.poly(index).times(&stride), 1);
+            stride = stride.times(&self.atoms.poly(extent));
+        }
+        sum
+    }
+
+    /// The flat address of an access; `indices` are resolved already.
+    pub(super) fn address(&mut self, buffer: Buffer, indices: &[Expr]) -> Result<Address, FlattenError> {
+        let mut poly = self.flat_index(buffer, indices);
+        let offset = std::mem::take(&mut poly.constant);
+        let Some(lane) = self.lane else {
+            let index = self.poly_value(&poly)?;
+            return self.settle(index, offset, false);
+        };
+        let depends = |e: &Emitter<'_>, product: &[u32]| product.iter().any(|&a| e.atoms.uses(a, lane.var));
+        let mut lane_terms = Poly::default();
+        let mut rest = Poly::default();
+        for (product, coefficient) in poly.terms {
+            let target = if depends(self, &product) { &mut lane_terms } else { &mut rest };
+            target.terms.insert(product, coefficient);
+        }
+        let index = self.poly_value(&rest)?;
+        if lane_terms.is_constant() {
+            return self.settle(index, offset, false);
+        }
+        let unit = lane_terms.terms.len() == 1
+            && lane_terms
+                .terms
+                .iter()
+                .all(|(p, &c)| c == 1 && p.len() == 1 && self.atoms.expr(p[0]).as_var() == Some(lane.var));
+        if unit {
+            return self.settle(index, offset, true);
+        }
+        let lanes_part = self.poly_value(&lane_terms)?;
+        let lanes_part = self.widen(lanes_part, lane.lanes);
+        let base = self.widen(index, lane.lanes);
+        let indices =
+            self.op(Type::vector(DType::I64, lane.lanes), Op::Binary(BinaryOp::Add, base, lanes_part));
+        Ok(Address::Scattered { indices, offset })
+    }
+
+    /// A scalar index, or one that a load has made a vector.
+    fn settle(&mut self, index: Value, offset: i64, per_lane: bool) -> Result<Address, FlattenError> {
+        let lanes = self.type_of(index).lanes;
+        if lanes == 1 {
+            return Ok(Address::Consecutive { index, offset, per_lane });
+        }
+        let mut indices = index;
+        if per_lane {
+            let iota = self.op(Type::vector(DType::I64, lanes), Op::Iota);
+            indices = self.op(Type::vector(DType::I64, lanes), Op::Binary(BinaryOp::Add, index, iota));
+        }
+        Ok(Address::Scattered { indices, offset })
+    }
+
+    /// The value of a polynomial: products and sums in a fixed order.
+    fn poly_value(&mut self, poly: &Poly) -> Result<Value, FlattenError> {
+        let mut sum: Option<Value> = None;
+        for (product, &coefficient) in &poly.terms {
+            let mut value: Option<Value> = None;
+            for &atom in product {
+                let expr = self.atoms.expr(atom).clone();
+                let factor = self.computed(&expr)?.value;
+                value = Some(match value {
+                    None => factor,
+                    Some(so_far) => self.index_op(BinaryOp::Mul, so_far, factor),
+                });
+            }
+            let mut value = match value {
+                Some(value) => value,
+                None => continue,
+            };
+            if coefficient != 1 {
+                let constant = self.int(coefficient);
+                value = self.index_op(BinaryOp::Mul, value, constant);
+            }
+            sum = Some(match sum {
+                None => value,
+                Some(so_far) => self.index_op(BinaryOp::Add, so_far, value),
+            });
+        }
+        match sum {
+            Some(value) if poly.constant != 0 => {
+                let constant = self.int(poly.constant);
+                Ok(self.index_op(BinaryOp::Add, value, constant))
+            }
+            Some(value) => Ok(value),
+            None => Ok(self.int(poly.constant)),
+        }
+    }
+
+    fn index_op(&mut self, op: BinaryOp, a: Value, b: Value) -> Value {
+        let lanes = self.type_of(a).lanes.max(self.type_of(b).lanes);
+        let (a, b) = (self.widen(a, lanes), self.widen(b, lanes));
+        self.op(Type::vector(DType::I64, lanes), Op::Binary(op, a, b))
+    }
+
+    /// First element and lanes of a register access.
+    fn register_slot(&mut self, buffer: Buffer, indices: &[Expr]) -> Result<(i64, u32), FlattenError> {
+        let poly = self.flat_index(buffer, indices);
+        let lane_var = self.lane.map(|l| l.var);
+        let name = &self.func.buffers[buffer].name;
+        match poly.terms.len() {
+            0 => Ok((poly.constant, 1)),
+            1 => {
+                let (product, &coefficient) = poly.terms.iter().next().expect("one term");
+                let is_lane = product.len() == 1
+                    && lane_var.is_some()
+                    && self.atoms.expr(product[0]).as_var() == lane_var
+                    && coefficient == 1;
+                if is_lane {
+                    Ok((poly.constant, self.lane.map_or(1, |l| l.lanes)))
+                } else {
+                    self.error(format!("register buffer `{name}` is indexed by a variable: {indices:?}"))
+                }
+            }
+            _ => self.error(format!("register buffer `{name}` is indexed by variables: {indices:?}")),
+        }
+    }
+
+    fn load_register(&mut self, buffer: Buffer, indices: &[Expr]) -> Result<Value, FlattenError> {
+        let (start, lanes) = self.register_slot(buffer, indices)?;
+        let below = self.registers.range((buffer, i64::MIN)..=(buffer, start)).next_back();
+        if let Some((&(_, first), &value)) = below {
+            let ty = self.type_of(value);
+            let inside = start - first;
+            if inside == 0 && ty.lanes == lanes {
+                return Ok(value);
+            }
+            if inside + lanes as i64 <= ty.lanes as i64 {
+                let op = if lanes == 1 {
+                    Op::Extract(value, inside as u32)
+                } else {
+                    Op::Slice(value, inside as u32)
+                };
+                return Ok(self.op(Type::vector(ty.dtype, lanes), op));
+            }
+        }
+        // The lanes lie in several registers: join them element by element.
+        let dtype = self.func.buffers[buffer].dtype;
+        if lanes > 1 {
+            let mut parts = Vec::new();
+            for lane in 0..lanes as i64 {
+                match self.register_element(buffer, start + lane) {
+                    Some(value) => parts.push(value),
+                    None => return self.unwritten(buffer, start + lane),
+                }
+            }
+            return Ok(self.op(Type::vector(dtype, lanes), Op::Concat(parts)));
+        }
+        self.unwritten(buffer, start)
+    }
+
+    fn register_element(&mut self, buffer: Buffer, element: i64) -> Option<Value> {
+        let (&(_, first), &value) =
+            self.registers.range((buffer, i64::MIN)..=(buffer, element)).next_back()?;
+        let ty = self.type_of(value);
+        let inside = element - first;
+        if inside >= ty.lanes as i64 {
+            return None;
+        }
+        Some(if ty.lanes == 1 {
+            value
+        } else {
+            self.op(Type::scalar(ty.dtype), Op::Extract(value, inside as u32))
+        })
+    }
+
+    fn unwritten<T>(&self, buffer: Buffer, element: i64) -> Result<T, FlattenError> {
+        let name = &self.func.buffers[buffer].name;
+        self.error(format!("element {element} of register buffer `{name}` is read before it is written"))
+    }
+
+    /// Writes a register; the previous contents of the same elements are gone.
+    pub(super) fn store_register(
+        &mut self,
+        buffer: Buffer,
+        indices: &[Expr],
+        value: Value,
+        mask: Option<Value>,
+    ) -> Result<(), FlattenError> {
+        let (start, lanes) = self.register_slot(buffer, indices)?;
+        if self.type_of(value).lanes > lanes {
+            let name = &self.func.buffers[buffer].name;
+            return self
+                .error(format!("lanes of a vector are written to one element of register buffer `{name}`"));
+        }
+        let mut value = self.widen(value, lanes);
+        if let Some(mask) = mask {
+            // Lanes that are masked off keep what they had; where they had nothing, nobody may read them.
+            if let Some(&old) = self.registers.get(&(buffer, start))
+                && self.type_of(old) == self.type_of(value)
+            {
+                let ty = self.type_of(value);
+                value = self.op(ty, Op::Select(mask, value, old));
+            }
+        }
+        let end = start + lanes as i64;
+        let overlapping: Vec<(i64, Value)> = self
+            .registers
+            .range((buffer, i64::MIN)..(buffer, end))
+            .filter(|&(&(_, first), &v)| first + self.type_of(v).lanes as i64 > start)
+            .map(|(&(_, first), &v)| (first, v))
+            .collect();
+        for (first, old) in overlapping {
+            self.registers.remove(&(buffer, first));
+            let ty = self.type_of(old);
+            for lane in 0..ty.lanes {
+                let element = first + lane as i64;
+                if !(start..end).contains(&element) {
+                    let kept = self.op(Type::scalar(ty.dtype), Op::Extract(old, lane));
+                    self.registers.insert((buffer, element), kept);
+                }
+            }
+        }
+        self.registers.insert((buffer, start), value);
+        Ok(())
+    }
+
+    /// Writes memory.
+    pub(super) fn store_memory(
+        &mut self,
+        buffer: Buffer,
+        indices: &[Expr],
+        value: Value,
+        mask: Option<Value>,
+    ) -> Result<(), FlattenError> {
+        let place = self.place(buffer)?;
+        match self.address(buffer, indices)? {
+            Address::Consecutive { index, offset, per_lane: true } => {
+                let lanes = self.lane.map_or(1, |l| l.lanes);
+                let value = self.widen(value, lanes);
+                self.push(Inst::Store { place, index, offset, value, mask });
+            }
+            Address::Consecutive { index, offset, per_lane: false } => {
+                if self.type_of(value).lanes > 1 || mask.is_some() {
+                    let name = &self.func.buffers[buffer].name;
+                    return self.error(format!("lanes of a vector are written to one element of `{name}`"));
+                }
+                self.push(Inst::Store { place, index, offset, value, mask: None });
+            }
+            Address::Scattered { indices, offset } => {
+                let lanes = self.type_of(indices).lanes;
+                let value = self.widen(value, lanes);
+                self.push(Inst::Scatter { place, indices, offset, value, mask });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! Flattening of statements: loops, blocks, predicates.
+
+use rustc_hash::FxHashSet;
+use tilewright_dtype::DType;
+
+use super::FlattenError;
+use super::emit::{Binding, Emitter, Lane};
+use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind, Var};
+use crate::func::{Block, IterKind, Loop, LoopKind, Scope, Stmt, Store};
+use crate::kernel::{Carried, Inst, Join, Op, Type, Value};
+
+/// Register contents by buffer and first element.
+type Registers = std::collections::BTreeMap<(Buffer, i64), Value>;
+
+impl Emitter<'_> {
+    /// Emits a statement.
+    pub(super) fn stmt(&mut self, stmt: &Stmt) -> Result<(), FlattenError> {
+        match stmt {
+            Stmt::Loop(l) => self.for_loop(l),
+            Stmt::Block(b) => {
+                let outer = std::mem::replace(&mut self.block, b.name.clone());
+                let result = self.block(b);
+                self.block = outer;
+                result
+            }
+        }
+    }
+
+    fn for_loop(&mut self, l: &Loop) -> Result<(), FlattenError> {
+        let extent = self.resolve(&l.extent);
+        let name = &self.func.vars[l.var].name;
+        match l.kind {
+            LoopKind::Unrolled => {
+                let Some(n) = extent.as_int() else {
+                    return self.error(format!("unrolled loop `{name}` has no constant extent"));
+                };
+                for i in 0..n {
+                    self.bindings.insert(l.var, Binding::Constant(i));
+                    l.body.iter().try_for_each(|s| self.stmt(s))?;
+                }
+                Ok(())
+            }
+            LoopKind::Vectorized => {
+                let lanes = extent.as_int().and_then(|n| u32::try_from(n).ok());
+                let Some(lanes) = lanes else {
+                    return self.error(format!("vectorized loop `{name}` has no constant extent"));
+                };
+                if self.lane.is_some() {
+                    return self.error(format!("vectorized loop `{name}` is inside another vectorized loop"));
+                }
+                match lanes {
+                    0 => return Ok(()),
+                    1 => {
+                        self.bindings.insert(l.var, Binding::Constant(0));
+                        return l.body.iter().try_for_each(|s| self.stmt(s));
+                    }
+                    _ => {}
+                }
+                self.bindings.insert(l.var, Binding::Lane);
+                self.lane = Some(Lane { var: l.var, lanes });
+                let result = l.body.iter().try_for_each(|s| self.stmt(s));
+                self.lane = None;
+                result
+            }
+            LoopKind::Serial => match extent.as_int() {
+                Some(n) if n <= 0 => Ok(()),
+                Some(1) => {
+                    self.bindings.insert(l.var, Binding::Constant(0));
+                    l.body.iter().try_for_each(|s| self.stmt(s))
+                }
+                _ => self.serial_loop(l, &extent),
+            },
+            LoopKind::Parallel => self.error(format!("parallel loop `{name}` is not outermost")),
+            LoopKind::Thread(_) => {
+                self.error(format!("loop `{name}` is bound to threads this target has not"))
+            }
+        }
+    }
+
+    /// A loop of the kernel; registers that its body writes are carried from iteration to iteration.
+    fn serial_loop(&mut self, l: &Loop, extent: &Expr) -> Result<(), FlattenError> {
+        let begin = self.int(0);
+        let end = self.expr(extent)?;
+        let mut stored = FxHashSet::default();
+        l.body.iter().for_each(|s| stored_buffers(s, &mut stored));
+        let before = self.registers.clone();
+        let var = self.new_value(Type::scalar(DType::I64));
+        let mut carried = Vec::new();
+        for (&(buffer, element), &init) in &before {
+            if stored.contains(&buffer) {
+                let ty = self.type_of(init);
+                let (param, result) = (self.new_value(ty), self.new_value(ty));
+                self.registers.insert((buffer, element), param);
+                carried.push(((buffer, element), Carried { init, param, next: param, result }));
+            }
+        }
+        self.open();
+        self.bindings.insert(l.var, Binding::Scalar(var));
+        for stmt in &l.body {
+            self.stmt(stmt)?;
+        }
+        for (key, carried) in &mut carried {
+            match self.registers.get(key) {
+                Some(&next) if self.type_of(next) == self.type_of(carried.param) => carried.next = next,
+                _ => {
+                    let name = &self.func.buffers[key.0].name;
+                    return self
+                        .error(format!("vectors of register buffer `{name}` differ between iterations"));
+                }
+            }
+        }
+        let body = self.close();
+        self.registers = before;
+        for (key, carried) in &carried {
+            self.registers.insert(*key, carried.result);
+        }
+        let carried = carried.into_iter().map(|(_, c)| c).collect();
+        self.push(Inst::Loop { var, begin, end, carried, body });
+        Ok(())
+    }
+
+    fn block(&mut self, block: &Block) -> Result<(), FlattenError> {
+        let Some(predicate) = &block.predicate else { return self.block_body(block) };
+        let predicate = self.resolve(predicate);
+        match predicate.as_int() {
+            Some(0) => return Ok(()),
+            Some(_) => return self.block_body(block),
+            None => {}
+        }
+        match self.lane {
+            Some(lane) if predicate.uses(lane.var) => self.partial_vector(block, &predicate, lane),
+            _ => {
+                let condition = self.expr(&predicate)?;
+                self.branch(condition, |e| e.block_body(block), |_| Ok(()))
+            }
+        }
+    }
+
+    /// A block of which only some lanes may run. Where the first and the last lane decide for all, the full
+    /// vector runs unmasked behind a branch; the rest runs masked, or lane by lane.
+    fn partial_vector(&mut self, block: &Block, predicate: &Expr, lane: Lane) -> Result<(), FlattenError> {
+        if !self.is_convex(predicate, lane.var) {
+            return self.some_lanes(block, predicate, lane);
+        }
+        let first = predicate.substitute_var(lane.var, &Expr::int(0));
+        let last = predicate.substitute_var(lane.var, &Expr::int(lane.lanes as i64 - 1));
+        let all = first.and(last);
+        match all.as_int() {
+            Some(0) => self.some_lanes(block, predicate, lane),
+            Some(_) => self.block_body(block),
+            None => {
+                let condition = self.expr(&all)?;
+                self.branch(condition, |e| e.block_body(block), |e| e.some_lanes(block, predicate, lane))
+            }
+        }
+    }
+
+    fn some_lanes(&mut self, block: &Block, predicate: &Expr, lane: Lane) -> Result<(), FlattenError> {
+        if self.options.masked_access {
+            let mask = self.expr(predicate)?;
+            let mask = self.widen(mask, lane.lanes);
+            self.guards.push(mask);
+            let result = self.block_body(block);
+            self.guards.pop();
+            return result;
+        }
+        self.lane = None;
+        for i in 0..lane.lanes as i64 {
+            self.bindings.insert(lane.var, Binding::Constant(i));
+            let here = self.resolve(predicate);
+            match here.as_int() {
+                Some(0) => {}
+                Some(_) => self.block_body(block)?,
+                None => {
+                    let condition = self.expr(&here)?;
+                    self.branch(condition, |e| e.block_body(block), |_| Ok(()))?;
+                }
+            }
+        }
+        self.bindings.insert(lane.var, Binding::Lane);
+        self.lane = Some(lane);
+        Ok(())
+    }
+
+    /// Whether the predicate, a conjunction of comparisons linear in the lane, holds for all lanes if it
+    /// holds for the first and the last.
+    fn is_convex(&mut self, predicate: &Expr, lane: Var) -> bool {
+        match predicate.kind() {
+            ExprKind::Binary(BinaryOp::And, a, b) => self.is_convex(a, lane) && self.is_convex(b, lane),
+            ExprKind::Compare(CompareOp::Ne, ..) => false,
+            ExprKind::Compare(_, a, b) if a.dtype() == DType::I64 => {
+                let difference = self.atoms.poly(&(a.clone() - b.clone()));
+                difference.terms.keys().all(|product| {
+                    let uses = product.iter().filter(|&&atom| self.atoms.uses(atom, lane)).count();
+                    uses == 0
+                        || product
+                            .iter()
+                            .all(|&a| !self.atoms.uses(a, lane) || self.atoms.expr(a).as_var() == Some(lane))
+                            && uses == 1
+                })
+            }
+            _ => !predicate.uses(lane),
+        }
+    }
+
+    /// `if condition { on_true } else { on_false }` with registers joined behind it.
+    fn branch(
+        &mut self,
+        condition: Value,
+        on_true: impl FnOnce(&mut Self) -> Result<(), FlattenError>,
+        on_false: impl FnOnce(&mut Self) -> Result<(), FlattenError>,
+    ) -> Result<(), FlattenError> {
+        let before = self.registers.clone();
+        self.open();
+        on_true(self)?;
+        let then_registers = std::mem::replace(&mut self.registers, before.clone());
+        let then_body = self.close();
+        self.open();
+        on_false(self)?;
+        let else_registers = std::mem::replace(&mut self.registers, before);
+        let else_body = self.close();
+        let joins = self.join_registers(then_registers, else_registers)?;
+        self.push(Inst::If { condition, then_body, else_body, joins });
+        Ok(())
+    }
+
+    fn join_registers(&mut self, then: Registers, other: Registers) -> Result<Vec<Join>, FlattenError> {
+        let mut joins = Vec::new();
+        let keys: std::collections::BTreeSet<_> = then.keys().chain(other.keys()).copied().collect();
+        let mut joined = Registers::new();
+        for key in keys {
+            let (a, b) = (then.get(&key).copied(), other.get(&key).copied());
+            let some = a.or(b).map(|v| self.type_of(v));
+            let Some(ty) = some else { continue };
+            if a == b {
+                joined.extend(a.map(|v| (key, v)));
+                continue;
+            }
+            // A register that one side does not write is undefined there: nothing reads it, zero will do.
+            let undefined = self.undefined(ty);
+            let (then_value, else_value) = (a.unwrap_or(undefined), b.unwrap_or(undefined));
+            if self.type_of(then_value) != self.type_of(else_value) {
+                let name = &self.func.buffers[key.0].name;
+                return self.error(format!("vectors of register buffer `{name}` differ between branches"));
+            }
+            let result = self.new_value(ty);
+            joins.push(Join { then_value, else_value, result });
+            joined.insert(key, result);
+        }
+        self.registers = joined;
+        Ok(joins)
+    }
+
+    fn undefined(&mut self, ty: Type) -> Value {
+        let op = if ty.dtype.is_float() { Op::Float(0) } else { Op::Int(0) };
+        let scalar = self.op(Type::scalar(ty.dtype), op);
+        self.widen(scalar, ty.lanes)
+    }
+
+    /// The block's stores where its predicate holds.
+    fn block_body(&mut self, block: &Block) -> Result<(), FlattenError> {
+        let values: Vec<(Var, Expr)> = block.iters.iter().map(|i| (i.var, self.resolve(&i.value))).collect();
+        if !block.init.is_empty() {
+            let reduce = block.iters.iter().zip(&values).filter(|(i, _)| i.kind == IterKind::Reduce);
+            let first = reduce
+                .fold(Expr::bool(true), |all, (_, (_, value))| all.and(value.clone().equals(Expr::int(0))));
+            match first.as_int() {
+                Some(0) => {}
+                Some(_) => self.stores(&block.init, &values)?,
+                None => {
+                    let condition = self.expr(&first)?;
+                    if self.type_of(condition).lanes > 1 {
+                        return self.error("a reduction variable depends on a vector lane");
+                    }
+                    self.branch(condition, |e| e.stores(&block.init, &values), |_| Ok(()))?;
+                }
+            }
+        }
+        self.stores(&block.body, &values)
+    }
+
+    fn stores(&mut self, stores: &[Store], values: &[(Var, Expr)]) -> Result<(), FlattenError> {
+        let bind =
+            |e: &Expr| e.substitute(&|var| values.iter().find(|(v, _)| *v == var).map(|(_, x)| x.clone()));
+        for store in stores {
+            let indices: Vec<Expr> = store.indices.iter().map(bind).collect();
+            let value = self.expr(&bind(&store.value))?;
+            let (scalar, vector) = self.combined_guard()?;
+            debug_assert!(scalar.is_none(), "scalar predicates are branches");
+            if self.func.buffers[store.buffer].scope == Scope::Register {
+                self.store_register(store.buffer, &indices, value, vector)?;
+            } else {
+                self.store_memory(store.buffer, &indices, value, vector)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn stored_buffers(stmt: &Stmt, out: &mut FxHashSet<Buffer>) {
+    match stmt {
+        Stmt::Loop(l) => l.body.iter().for_each(|s| stored_buffers(s, out)),
+        Stmt::Block(b) => out.extend(b.init.iter().chain(&b.body).map(|s| s.buffer)),
+    }
+}
