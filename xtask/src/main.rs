@@ -1,3 +1,80 @@
-//! Project tasks.
+//! Project tasks, as `cargo xtask TASK`: the only entry points that developers, users of a clone and the
+//! continuous build need. One file a task; this one is the table.
+//!
+//! `setup` and `test` install what is missing; every other task only detects and says what it would gain.
 
-fn main() {}
+mod bench;
+mod build;
+mod cargo;
+mod compile;
+mod conformance;
+mod digits;
+mod llvm;
+mod models;
+mod project;
+mod run;
+mod setup;
+mod tensor;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What a task that ran to its end found: `false` is a failed check (exit code 1), not an error.
+type Verdict = anyhow::Result<bool>;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Project tasks", max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what is missing: LLVM 22 and lld (apt), the Python environment in target/venv
+    Setup(setup::Args),
+    /// Build target/release/tilewright with every backend this machine has
+    Build,
+    /// Build, then `tilewright compile`
+    Compile(compile::Args),
+    /// Build, then `tilewright run`
+    Run(run::Args),
+    /// Compile the example classifier of handwritten digits and let it read an image
+    Digits(digits::Args),
+    /// Set up, then every check and test of the project
+    Test,
+    /// Measure against ONNX Runtime and OpenVINO, interleaved, and keep the raw output
+    Bench(bench::Args),
+    /// Run the ONNX backend suites
+    Conformance(conformance::Args),
+    /// Materialise the benchmark models into target/models
+    Models(models::Args),
+    /// Check the rules of the source tree that rustc and clippy do not know
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let verdict = match Cli::parse().task {
+        Task::Setup(args) => setup::run(&args),
+        Task::Build => build::run(),
+        Task::Compile(args) => compile::run(&args),
+        Task::Run(args) => run::run(&args),
+        Task::Digits(args) => digits::run(&args),
+        Task::Test => test::run(),
+        Task::Bench(args) => bench::run(&args),
+        Task::Conformance(args) => conformance::run(&args),
+        Task::Models(args) => models::run(&args),
+        Task::Tidy => tidy::run(),
+    };
+    match verdict {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

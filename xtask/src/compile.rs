@@ -1,0 +1,16 @@
+//! `cargo xtask compile MODEL.onnx ...`: build, then `tilewright compile` with the same arguments.
+
+use crate::{Verdict, build};
+
+/// Arguments of the task.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Arguments of `tilewright compile`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    arguments: Vec<String>,
+}
+
+/// The task.
+pub(crate) fn run(args: &Args) -> Verdict {
+    build::then_run("compile", &args.arguments)
+}

@@ -1,0 +1,147 @@
+//! `cargo xtask conformance`: the ONNX backend suites, run through the command-line program as a user runs it.
+//!
+//! Every case is a process of its own, so that a crash or a hang is the outcome of one case and nothing more.
+//! The suites are made from the onnx package by `tools/conformance.py`. The cases that pass are recorded in
+//! `xtask/data/conformance-CODEGEN.txt`; one of them that no longer passes is a regression.
+
+mod baseline;
+mod case;
+mod compare;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Context;
+
+use crate::cargo::Cargo;
+use crate::{Verdict, build, project, setup};
+use baseline::Baseline;
+use case::{Case, Runner};
+pub(crate) use report::Report;
+
+/// The suites, in the order of the table.
+pub(crate) const SUITES: [&str; 5] = ["node", "simple", "light", "pytorch-operator", "pytorch-converted"];
+
+/// Arguments of the task.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Code generator, if not the build's default
+    #[arg(long)]
+    codegen: Option<String>,
+    /// Only this suite
+    #[arg(long)]
+    suite: Option<String>,
+    /// Only cases whose SUITE/CASE contains this
+    #[arg(long)]
+    filter: Option<String>,
+    /// Print the figures as one JSON object on the last line
+    #[arg(long)]
+    json: bool,
+    /// Record the cases that pass as those that must
+    #[arg(long)]
+    bless: bool,
+}
+
+/// The task.
+pub(crate) fn run(args: &Args) -> Verdict {
+    let cargo = Cargo::detect();
+    let codegen = args.codegen.as_deref().unwrap_or(cargo.default_codegen());
+    let program = build::tilewright(&cargo)?;
+    let report = check(program, codegen, |name| {
+        args.suite.as_ref().is_none_or(|suite| name.split('/').next() == Some(suite))
+            && args.filter.as_ref().is_none_or(|part| name.contains(part.as_str()))
+    })?;
+    print!("{report}");
+    let path = Baseline::path(codegen);
+    let mut baseline = Baseline::load(&path)?;
+    if args.bless {
+        baseline.record(&report);
+        baseline.save(&path)?;
+        println!("recorded in {}", path.display());
+    }
+    let regressions = baseline.regressions(&report);
+    for (case, outcome) in &regressions {
+        println!("regression: {} passed before, now {}", case.name, outcome.label());
+    }
+    if args.json {
+        println!("{}", report.json());
+    }
+    Ok(regressions.is_empty() && report.is_clean())
+}
+
+/// Runs every case and prints the table: the report, and how many cases passed before and are now refused as
+/// unsupported (regressions to wrong or crashed are faults of the report already).
+pub(crate) fn check_all(program: PathBuf, codegen: &str) -> anyhow::Result<(Report, usize)> {
+    let report = check(program, codegen, |_| true)?;
+    print!("{report}");
+    let regressions = Baseline::load(&Baseline::path(codegen))?.regressions(&report);
+    for (case, outcome) in &regressions {
+        println!("regression: {} passed before, now {}", case.name, outcome.label());
+    }
+    let refused = regressions.iter().filter(|(_, outcome)| !outcome.is_fault()).count();
+    Ok((report, refused))
+}
+
+/// Runs the chosen cases, as many at once as there are processors, and keeps a line a case on disk.
+fn check(program: PathBuf, codegen: &str, chosen: impl Fn(&str) -> bool) -> anyhow::Result<Report> {
+    let suites = ensure_suites()?;
+    let cases = load_cases(&suites, chosen)?;
+    let outputs = project::target_dir().join("conformance-outputs").join(codegen);
+    let runner = Runner { program, codegen: codegen.to_string(), outputs };
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(cases.len())));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, |n| n.get()) {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = runner.run(case);
+                    results
+                        .lock()
+                        .expect("no worker panics while it holds the lock")
+                        .push((case.clone(), outcome));
+                }
+            });
+        }
+    });
+    let report = Report::new(results.into_inner().expect("every worker has ended"));
+    let file = project::target_dir().join(format!("conformance-{codegen}.txt"));
+    std::fs::write(&file, report.listing())?;
+    println!("outcome of every case in {}", file.display());
+    Ok(report)
+}
+
+/// The folder of the suites, made anew where the script or the onnx version has changed.
+fn ensure_suites() -> anyhow::Result<PathBuf> {
+    let dir = project::target_dir().join("conformance");
+    let script = project::path("tools/conformance.py");
+    let made_by = std::fs::read_to_string(&script)?
+        + &std::fs::read_to_string(project::path("tools/requirements.txt"))?;
+    let stamp = dir.join("made-by");
+    if std::fs::read_to_string(&stamp).is_ok_and(|content| content == made_by) {
+        return Ok(dir);
+    }
+    setup::ensure_venv()?;
+    println!("Making the ONNX backend suites in {}", dir.display());
+    std::fs::create_dir_all(&dir)?;
+    project::run(project::command(project::venv_python()).arg(script).arg(&dir))?;
+    std::fs::write(stamp, made_by)?;
+    Ok(dir)
+}
+
+fn load_cases(suites: &Path, chosen: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    for suite in SUITES {
+        let dir = suites.join(suite);
+        let entries = std::fs::read_dir(&dir).with_context(|| dir.display().to_string())?;
+        let mut names = entries.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>()?;
+        names.sort();
+        for name in names {
+            let name = format!("{suite}/{}", name.to_string_lossy());
+            if chosen(&name) {
+                cases.push(Case::load(suites, name)?);
+            }
+        }
+    }
+    Ok(cases)
+}

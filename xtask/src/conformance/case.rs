@@ -1,0 +1,291 @@
+//! One case of a suite: what it expects, how it is run, and what came of it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use super::compare::{Tolerance, compare};
+use crate::project;
+use crate::tensor::{self, Value, ValueKind};
+
+/// A case that takes longer hangs.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// Exit codes of `tilewright`, as its manual states them.
+const EXIT_UNSUPPORTED: i32 = 3;
+const EXIT_INTERNAL: i32 = 70;
+
+/// A case as `case.json` describes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    /// SUITE/CASE.
+    pub(crate) name: String,
+    /// The operator under test.
+    pub(crate) operator: String,
+    /// Whether it counts as one that a tensor compiler can be held to.
+    pub(crate) core: bool,
+    comparable: bool,
+    tolerance: Tolerance,
+    outputs: Vec<ValueKind>,
+    dir: PathBuf,
+}
+
+/// What came of one case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Every output as expected.
+    Pass,
+    /// Ran, or refused a valid model as invalid: what is wrong.
+    Wrong(String),
+    /// The compiler itself said that it cannot: its reason.
+    Unsupported(String),
+    /// Died, hung, or reported a bug of its own: how.
+    Crashed(String),
+    /// Ran, and the expected output is random.
+    NotComparable,
+}
+
+impl Outcome {
+    /// The heading of its column.
+    pub(crate) fn label(&self) -> &'static str {
+        match self {
+            Outcome::Pass => "pass",
+            Outcome::Wrong(_) => "wrong",
+            Outcome::Unsupported(_) => "unsupported",
+            Outcome::Crashed(_) => "crashed",
+            Outcome::NotComparable => "not comparable",
+        }
+    }
+
+    /// Whether the case shows a fault of ours.
+    pub(crate) fn is_fault(&self) -> bool {
+        matches!(self, Outcome::Wrong(_) | Outcome::Crashed(_))
+    }
+
+    /// What there is to say beyond the label.
+    pub(crate) fn message(&self) -> &str {
+        match self {
+            Outcome::Wrong(message) | Outcome::Unsupported(message) | Outcome::Crashed(message) => message,
+            Outcome::Pass | Outcome::NotComparable => "",
+        }
+    }
+}
+
+impl Case {
+    /// Reads `case.json` of SUITE/CASE below the suites' folder.
+    pub(crate) fn load(suites: &Path, name: String) -> anyhow::Result<Case> {
+        let dir = suites.join(&name);
+        let text = std::fs::read_to_string(dir.join("case.json")).with_context(|| name.clone())?;
+        Case::parse(name, dir, &text)
+    }
+
+    fn parse(name: String, dir: PathBuf, text: &str) -> anyhow::Result<Case> {
+        let json: serde_json::Value = serde_json::from_str(text).with_context(|| name.clone())?;
+        let field = |key: &str| json.get(key).with_context(|| format!("{name}: case.json lacks {key}"));
+        let number = |key: &str| field(key)?.as_f64().with_context(|| format!("{name}: {key} is no number"));
+        let flag = |key: &str| field(key)?.as_bool().with_context(|| format!("{name}: {key} is no bool"));
+        let operator = field("operator")?.as_str().context("operator is no string")?.to_string();
+        let outputs = field("outputs")?.as_array().context("outputs is no list")?;
+        let outputs = outputs.iter().map(kind_of).collect::<anyhow::Result<_>>()?;
+        let tolerance = Tolerance { relative: number("rtol")?, absolute: number("atol")? };
+        let (core, comparable) = (flag("core")?, flag("comparable")?);
+        Ok(Case { name, operator, core, comparable, tolerance, outputs, dir })
+    }
+
+    /// A case with nothing to run, for the tests of reports.
+    #[cfg(test)]
+    pub(crate) fn for_report(name: &str, operator: &str, core: bool) -> Case {
+        let tolerance = Tolerance { relative: 0.0, absolute: 0.0 };
+        let (name, operator) = (name.to_string(), operator.to_string());
+        Case { name, operator, core, comparable: true, tolerance, outputs: Vec::new(), dir: PathBuf::new() }
+    }
+
+    fn read_outputs(&self, dir: &Path) -> anyhow::Result<Vec<Value>> {
+        let outputs = self.outputs.iter().enumerate();
+        outputs.map(|(j, &kind)| tensor::read(&dir.join(format!("output_{j}.pb")), kind)).collect()
+    }
+
+    fn judge(&self, expected: &Path, got: &Path) -> Outcome {
+        let expected = match self.read_outputs(expected) {
+            Ok(values) => values,
+            Err(error) => return Outcome::Wrong(format!("the suite's own data: {error:#}")),
+        };
+        let got = match self.read_outputs(got) {
+            Ok(values) => values,
+            Err(error) => return Outcome::Wrong(format!("{error:#}")),
+        };
+        let mut pairs = expected.iter().zip(&got).enumerate();
+        let fault = pairs.find_map(|(j, (expected, got))| {
+            compare(expected, got, self.tolerance).err().map(|fault| format!("output {j}: {fault}"))
+        });
+        fault.map_or(Outcome::Pass, Outcome::Wrong)
+    }
+}
+
+fn kind_of(name: &serde_json::Value) -> anyhow::Result<ValueKind> {
+    match name.as_str() {
+        Some("tensor") => Ok(ValueKind::Tensor),
+        Some("sequence") => Ok(ValueKind::Sequence),
+        Some("optional") => Ok(ValueKind::Optional),
+        _ => bail!("unknown kind of output {name}"),
+    }
+}
+
+/// Runs cases with one program and one code generator.
+pub(crate) struct Runner {
+    /// The `tilewright` program.
+    pub(crate) program: PathBuf,
+    /// Its code generator.
+    pub(crate) codegen: String,
+    /// Where outputs go, a folder a case.
+    pub(crate) outputs: PathBuf,
+}
+
+impl Runner {
+    /// Runs every data set of a case; the first that does not pass is the outcome.
+    pub(crate) fn run(&self, case: &Case) -> Outcome {
+        for number in 0.. {
+            let data = case.dir.join(format!("test_data_set_{number}"));
+            if !data.exists() {
+                break;
+            }
+            match self.run_data_set(case, &data) {
+                Ok(Outcome::Pass) => {}
+                Ok(other) => return other,
+                Err(error) => return Outcome::Crashed(format!("cannot run the case: {error:#}")),
+            }
+        }
+        Outcome::Pass
+    }
+
+    fn run_data_set(&self, case: &Case, data: &Path) -> anyhow::Result<Outcome> {
+        let outputs = self.outputs.join(&case.name);
+        if outputs.exists() {
+            std::fs::remove_dir_all(&outputs)?;
+        }
+        std::fs::create_dir_all(&outputs)?;
+        let messages = outputs.join("messages.txt");
+        let mut command = project::command(&self.program);
+        command
+            .arg("run")
+            .arg(case.dir.join("model.onnx"))
+            .arg("--inputs")
+            .arg(data)
+            .arg("--outputs")
+            .arg(&outputs);
+        command.args(["--codegen", &self.codegen, "--threads", "1", "--no-cache"]);
+        command.stdout(Stdio::null()).stderr(File::create(&messages)?);
+        let status = wait(command.spawn()?, TIME_LIMIT)?;
+        let messages = String::from_utf8_lossy(&std::fs::read(&messages)?).into_owned();
+        Ok(match outcome_of_exit(status, &messages) {
+            Some(Outcome::Crashed(how)) => Outcome::Crashed(how),
+            _ if !case.comparable => Outcome::NotComparable,
+            Some(other) => other,
+            None => case.judge(data, &outputs),
+        })
+    }
+}
+
+/// Waits for the end of a process; `None` is one that had to be ended.
+fn wait(mut child: std::process::Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if start.elapsed() > limit {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+/// What the exit status alone decides; `None` where the outputs do.
+fn outcome_of_exit(status: Option<ExitStatus>, messages: &str) -> Option<Outcome> {
+    let said = messages.split_whitespace().collect::<Vec<_>>().join(" ");
+    let Some(status) = status else {
+        return Some(Outcome::Crashed(format!("no end after {} s", TIME_LIMIT.as_secs())));
+    };
+    match status.code() {
+        Some(0) => None,
+        Some(EXIT_UNSUPPORTED) => Some(Outcome::Unsupported(said)),
+        // 101 is the exit code of a Rust panic that nothing caught.
+        Some(code @ (EXIT_INTERNAL | 101)) => Some(Outcome::Crashed(format!("exit code {code}: {said}"))),
+        Some(code) => Some(Outcome::Wrong(format!("a valid model refused with exit code {code}: {said}"))),
+        None => Some(Outcome::Crashed(format!("{status}: {said}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JSON: &str = r#"{"rtol": 0.001, "atol": 1e-7, "operator": "Add", "core": true, "comparable": COMPARABLE,
+        "outputs": ["tensor"]}"#;
+
+    /// Lets a shell script stand in for the program on a case that expects the uint8 tensor [7].
+    fn check(script: &str, comparable: bool, expect: impl Fn(&Outcome) -> bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("node/test_x/test_data_set_0");
+        std::fs::create_dir_all(&data).unwrap();
+        std::fs::write(data.join("output_0.pb"), [0x08, 1, 0x10, 2, 0x4a, 1, 7]).unwrap();
+        std::fs::write(data.join("script.sh"), script).unwrap();
+        let program = project::path("xtask/data/stand-in.sh");
+        let json = JSON.replace("COMPARABLE", &comparable.to_string());
+        let case = Case::parse("node/test_x".into(), dir.path().join("node/test_x"), &json).unwrap();
+        let runner = Runner { program, codegen: "cranelift".into(), outputs: dir.path().join("outputs") };
+        let outcome = runner.run(&case);
+        assert!(expect(&outcome), "{outcome:?}");
+    }
+
+    #[test]
+    fn equal_outputs_pass() {
+        check("cp $DATA/output_0.pb $OUT/", true, |outcome| *outcome == Outcome::Pass);
+    }
+
+    #[test]
+    fn other_or_missing_outputs_are_wrong() {
+        let other = r"printf '\010\001\020\002\112\001\010' > $OUT/output_0.pb";
+        check(other, true, |outcome| {
+            outcome.message() == "output 0: element [0] is 8, expected 7 (1 of 1 differ)"
+        });
+        check("true", true, |outcome| matches!(outcome, Outcome::Wrong(m) if m.contains("cannot read")));
+    }
+
+    #[test]
+    fn exit_codes_are_outcomes() {
+        let said = Outcome::Unsupported("no operator Foo (opset 9)".into());
+        check("echo 'no operator Foo\n  (opset 9)' >&2; exit 3", true, |outcome| *outcome == said);
+        check("exit 5", true, |outcome| matches!(outcome, Outcome::Wrong(m) if m.contains("exit code 5")));
+        check("echo bug >&2; exit 70", true, |outcome| {
+            *outcome == Outcome::Crashed("exit code 70: bug".into())
+        });
+        check(
+            "kill -11 $$",
+            true,
+            |outcome| matches!(outcome, Outcome::Crashed(m) if m.contains("signal: 11")),
+        );
+    }
+
+    #[test]
+    fn random_outputs_are_not_compared_but_crashes_still_count() {
+        check("true", false, |outcome| *outcome == Outcome::NotComparable);
+        check("exit 101", false, |outcome| matches!(outcome, Outcome::Crashed(_)));
+    }
+
+    #[test]
+    fn a_process_that_hangs_is_ended() {
+        let child = project::command("sleep").arg("60").spawn().unwrap();
+        assert_eq!(wait(child, Duration::from_millis(5)).unwrap(), None);
+        assert!(
+            matches!(outcome_of_exit(None, ""), Some(Outcome::Crashed(how)) if how == "no end after 60 s")
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! `cargo xtask digits`: compiles the example network for this machine and lets it read a handwritten digit.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::cargo::Cargo;
+use crate::tensor::{self, Elements, Tensor, Value, ValueKind};
+use crate::{Verdict, build, project};
+
+/// Arguments of the task.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Folder with an image as input_0.pb: float32 1x1x8x8, ink from 0 to 1
+    #[arg(default_value = "examples/digits/images/7")]
+    image: PathBuf,
+    /// Code generator, if not the build's default
+    #[arg(long)]
+    codegen: Option<String>,
+    /// Read all held-out digits instead and hold the accuracy against ONNX Runtime's
+    #[arg(long)]
+    held_out: bool,
+}
+
+/// The task.
+pub(crate) fn run(args: &Args) -> Verdict {
+    let cargo = Cargo::detect();
+    let codegen = args.codegen.as_deref().unwrap_or(cargo.default_codegen());
+    let model = Model::compile(build::tilewright(&cargo)?, codegen)?;
+    if args.held_out {
+        return model.check_held_out();
+    }
+    // A path is relative to where the user stands; the default one to the repository.
+    let image = if args.image.exists() { args.image.canonicalize()? } else { project::path(&args.image) };
+    let pixels = floats(&image.join("input_0.pb"))?;
+    let scores = model.run(&image)?;
+    print!("{}", picture(&pixels)?);
+    let digit = best(row(&scores, 0)?);
+    println!("\nThis is a {digit}.");
+    Ok(true)
+}
+
+/// Accuracy over the held-out digits must be what ONNX Runtime reaches with the same file.
+pub(crate) fn check(program: PathBuf, codegen: &str) -> Verdict {
+    Model::compile(program, codegen)?.check_held_out()
+}
+
+struct Model {
+    program: PathBuf,
+    artifact: PathBuf,
+}
+
+impl Model {
+    fn compile(program: PathBuf, codegen: &str) -> anyhow::Result<Model> {
+        let artifact = project::target_dir().join(format!("digits-{codegen}.twm"));
+        let mut compile = project::command(&program);
+        compile.arg("compile").arg(project::path("examples/digits/digits.onnx"));
+        project::run(compile.args(["--codegen", codegen, "-o"]).arg(&artifact))?;
+        Ok(Model { program, artifact })
+    }
+
+    /// The scores of the images in a folder: images by classes.
+    fn run(&self, inputs: &Path) -> anyhow::Result<Tensor> {
+        let outputs = self.artifact.with_extension("outputs");
+        if outputs.exists() {
+            std::fs::remove_dir_all(&outputs)?;
+        }
+        std::fs::create_dir_all(&outputs)?;
+        let mut run = project::command(&self.program);
+        run.arg("run").arg(&self.artifact).arg("--inputs").arg(inputs).arg("--outputs").arg(&outputs);
+        project::run(&mut run)?;
+        floats(&outputs.join("output_0.pb"))
+    }
+
+    fn check_held_out(&self) -> Verdict {
+        let dir = project::path("examples/digits/held-out");
+        let labels = std::fs::read_to_string(dir.join("labels.txt"))?;
+        let labels = labels.split_whitespace().map(str::parse).collect::<Result<Vec<usize>, _>>()?;
+        let ours = correct(&self.run(&dir)?, &labels)?;
+        let reference = correct(&floats(&dir.join("output_0.pb"))?, &labels)?;
+        println!("held-out digits: {ours} of {} right, ONNX Runtime {reference}", labels.len());
+        Ok(ours == reference)
+    }
+}
+
+fn floats(path: &Path) -> anyhow::Result<Tensor> {
+    match tensor::read(path, ValueKind::Tensor)? {
+        Value::Tensor(tensor) => Ok(tensor),
+        other => bail!("{} holds no tensor but {other:?}", path.display()),
+    }
+}
+
+/// One row of a matrix.
+fn row(matrix: &Tensor, index: usize) -> anyhow::Result<&[f64]> {
+    let (Elements::Float(values), &[_, columns]) = (&matrix.elements, &matrix.dims[..]) else {
+        bail!("expected a matrix of floats, got extents {:?}", matrix.dims);
+    };
+    let columns = usize::try_from(columns)?;
+    values.get(index * columns..(index + 1) * columns).context("too few rows")
+}
+
+/// The index of the highest score.
+fn best(scores: &[f64]) -> usize {
+    (0..scores.len()).max_by(|&a, &b| scores[a].total_cmp(&scores[b])).unwrap_or(0)
+}
+
+fn correct(scores: &Tensor, labels: &[usize]) -> anyhow::Result<usize> {
+    let hits = labels.iter().enumerate().map(|(i, &label)| Ok(usize::from(best(row(scores, i)?) == label)));
+    hits.sum()
+}
+
+/// The image in characters, two a pixel as they are twice as high as wide.
+fn picture(pixels: &Tensor) -> anyhow::Result<String> {
+    const SHADES: [&str; 5] = ["  ", "..", "::", "oo", "@@"];
+    let Elements::Float(values) = &pixels.elements else { bail!("the image holds no floats") };
+    let width = pixels.dims.last().copied().unwrap_or(0);
+    ensure!(width > 0, "the image has extents {:?}", pixels.dims);
+    let shade = |ink: &f64| SHADES[(ink.clamp(0.0, 1.0) * (SHADES.len() - 1) as f64).round() as usize];
+    let lines = values.chunks(width as usize).map(|line| line.iter().map(shade).collect::<String>());
+    Ok(lines.map(|line| line.trim_end().to_string() + "\n").collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(dims: &[i64], values: &[f64]) -> Tensor {
+        Tensor { data_type: 1, dims: dims.to_vec(), elements: Elements::Float(values.to_vec()) }
+    }
+
+    #[test]
+    fn the_picture_has_a_line_a_row() {
+        assert_eq!(picture(&matrix(&[1, 1, 2, 2], &[0.0, 1.0, 0.5, 0.0])).unwrap(), "  @@\n::\n");
+    }
+
+    #[test]
+    fn accuracy_counts_rows_whose_best_score_is_the_label() {
+        let scores = matrix(&[2, 3], &[0.1, 0.9, 0.0, 5.0, 2.0, 3.0]);
+        assert_eq!(correct(&scores, &[1, 0]).unwrap(), 2);
+        assert_eq!(correct(&scores, &[1, 2]).unwrap(), 1);
+        assert_eq!(correct(&scores, &[1, 0, 0]).unwrap_err().to_string(), "too few rows");
+    }
+}

@@ -1,0 +1,143 @@
+//! `cargo xtask setup`: installs what is missing, and is quick where nothing is.
+//!
+//! Only Rust is needed: without LLVM the compiler has Cranelift, without Python the tasks that need it say
+//! so. Hence every part here may fail with a clear message while the others go on.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::Context;
+
+use crate::llvm::{self, Llvm};
+use crate::{Verdict, project};
+
+/// Debian packages that the LLVM code generator needs: to link with, and to emit objects for other builds.
+const LLVM_PACKAGES: [&str; 3] = ["llvm-22-dev", "libpolly-22-dev", "lld-22"];
+
+/// What the tasks need of Python.
+const REQUIREMENTS: &str = "tools/requirements.txt";
+
+/// What `cargo xtask bench` needs besides.
+const PEER_REQUIREMENTS: &str = "tools/requirements-bench.txt";
+
+/// Arguments of the task.
+#[derive(clap::Args, Default)]
+pub(crate) struct Args {
+    /// Also install the peers that `cargo xtask bench` compares with
+    #[arg(long)]
+    peers: bool,
+}
+
+/// The task.
+pub(crate) fn run(args: &Args) -> Verdict {
+    match ensure_llvm() {
+        Ok(llvm) => println!("LLVM {} at {}", llvm.version, llvm.prefix.display()),
+        Err(error) => eprintln!("LLVM 22: {error:#}\nGoing on with Cranelift only."),
+    }
+    ensure_python(REQUIREMENTS)?;
+    if args.peers {
+        ensure_python(PEER_REQUIREMENTS)?;
+    }
+    println!("Python packages in {}", project::target_dir().join("venv").display());
+    Ok(true)
+}
+
+/// LLVM 22 with its linker, installed by apt where that is possible without asking anyone.
+pub(crate) fn ensure_llvm() -> anyhow::Result<Llvm> {
+    if let Some(llvm) = llvm::detect()
+        && (project::have("ld.lld-22") || llvm.prefix.join("bin/ld.lld").exists())
+    {
+        return Ok(llvm);
+    }
+    if std::env::var_os(llvm::HIDE_VARIABLE).is_some() {
+        anyhow::bail!("hidden by the variable {}", llvm::HIDE_VARIABLE);
+    }
+    apt_install(&LLVM_PACKAGES)?;
+    llvm::detect().context("installed, but llvm-config-22 does not answer")
+}
+
+/// Installs packages by apt as root or through `sudo -n`; otherwise the error holds the command to type.
+fn apt_install(packages: &[&str]) -> anyhow::Result<()> {
+    let wanted = format!("apt-get install --no-install-recommends {}", packages.join(" "));
+    if !project::have("apt-get") {
+        anyhow::bail!("no apt-get on this system; install the equivalent of: {}", packages.join(" "));
+    }
+    let prefix: &[&str] = if is_root() {
+        &[]
+    } else if may_sudo() {
+        &["sudo", "-n"]
+    } else {
+        anyhow::bail!("not root and sudo asks for a password; run this yourself: sudo {wanted}");
+    };
+    println!("Installing by apt: {}", packages.join(" "));
+    let apt = |words: &[&str]| {
+        let mut words = prefix
+            .iter()
+            .chain(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"].iter())
+            .chain(words);
+        let mut command = project::command(words.next().expect("at least env"));
+        command.args(words);
+        project::run(&mut command)
+    };
+    // A failed update (one dead mirror among several) need not hinder the install.
+    if let Err(error) = apt(&["update"]) {
+        eprintln!("{error:#}");
+    }
+    let install = [&["install", "-y", "--no-install-recommends"][..], packages].concat();
+    apt(&install).with_context(|| {
+        format!("the configured apt repositories gave no {}; tried: {wanted}", packages.join(", "))
+    })
+}
+
+fn is_root() -> bool {
+    project::output_of(project::command("id").arg("-u")).as_deref() == Some("0")
+}
+
+fn may_sudo() -> bool {
+    let mut probe = project::command("sudo");
+    probe.args(["-n", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
+    probe.status().is_ok_and(|status| status.success())
+}
+
+/// The project's Python environment with the packages that the tasks need.
+pub(crate) fn ensure_venv() -> anyhow::Result<()> {
+    ensure_python(REQUIREMENTS)
+}
+
+/// Makes `target/venv` if need be and installs the pinned packages of one requirements file into it.
+fn ensure_python(requirements: &str) -> anyhow::Result<()> {
+    let requirements = project::path(requirements);
+    let python = project::venv_python();
+    if has_requirements(&python, &requirements) {
+        return Ok(());
+    }
+    if !python.exists() {
+        make_venv()?;
+    }
+    println!("Installing Python packages of {}", requirements.display());
+    let mut pip = project::command(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"]);
+    project::run(pip.arg(&requirements))
+}
+
+fn make_venv() -> anyhow::Result<()> {
+    if !project::have("python3") {
+        anyhow::bail!(
+            "python3 is missing: the ONNX suites and the benchmark models are made by Python scripts"
+        );
+    }
+    let venv = project::target_dir().join("venv");
+    let make = || project::run(project::command("python3").args(["-m", "venv"]).arg(&venv));
+    // Debian ships Python without the part that makes environments.
+    make().or_else(|_| apt_install(&["python3-venv"]).and_then(|()| make()))
+}
+
+/// Whether every `name==version` line of the file is what the environment holds.
+fn has_requirements(python: &Path, requirements: &Path) -> bool {
+    const CHECK: &str = "import sys, importlib.metadata as m\n\
+        pins = [l.strip().split('==') for l in open(sys.argv[1]) if '==' in l]\n\
+        sys.exit(any(m.version(name) != version for name, version in pins))";
+    let mut check = project::command(python);
+    check.args(["-c", CHECK]).arg(requirements).stderr(Stdio::null());
+    check.status().is_ok_and(|status| status.success())
+}

@@ -1,0 +1,163 @@
+//! `cargo xtask test`: sets up, then runs every check and test of the project to the end, whatever fails on the
+//! way, and closes with one line of counts.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+
+use crate::cargo::{self, Cargo, Packages};
+use crate::{Verdict, build, conformance, digits, project, setup, tidy};
+
+/// Packages whose tests run unoptimised: they compute little.
+pub(crate) const QUICK_PACKAGES: [&str; 8] = [
+    "tilewright-dtype",
+    "tilewright-graph",
+    "tilewright-onnx",
+    "tilewright-machine",
+    "tilewright-runtime",
+    "tilewright-lower",
+    "tilewright-autosched",
+    "xtask",
+];
+
+/// Packages whose tests run kernels, through the interpreter or compiled: too slow without optimisation.
+pub(crate) const KERNEL_PACKAGES: [&str; 5] =
+    ["tilewright-te", "tilewright-cranelift", "tilewright-llvm", "tilewright", "tilewright-cli"];
+
+/// Counts of checks and tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Tally {
+    fn of_check(passed: bool) -> Tally {
+        Tally { passed: passed.into(), failed: (!passed).into(), skipped: 0 }
+    }
+
+    fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+/// The task.
+pub(crate) fn run() -> Verdict {
+    setup::run(&setup::Args::default())?;
+    let cargo = Cargo::detect();
+    let mut tally = Tally::default();
+    let mut step = |name: &str, outcome: &mut dyn FnMut() -> anyhow::Result<Tally>| {
+        println!("\n== {name}");
+        let counts = outcome().unwrap_or_else(|error| {
+            println!("error: {error:#}");
+            Tally::of_check(false)
+        });
+        if counts.failed > 0 {
+            println!("{name}: {} failed", counts.failed);
+        }
+        tally.add(counts);
+    };
+
+    step("rustfmt", &mut || check(cargo::plain("fmt").args(["--all", "--check"])));
+    step("clippy", &mut || {
+        check(cargo.command("clippy", Packages::All).args(["--all-targets", "--", "--deny", "warnings"]))
+    });
+    step("tidy", &mut || tidy::run().map(Tally::of_check));
+    step("tests", &mut || {
+        cargo_test(cargo.command("test", Packages::These(&QUICK_PACKAGES)).arg("--no-fail-fast"))
+    });
+    step("tests that run kernels", &mut || {
+        let mut command = cargo.command("test", Packages::These(&KERNEL_PACKAGES));
+        cargo_test(command.args(["--release", "--no-fail-fast"]))
+    });
+    let mut program = None;
+    step("build", &mut || {
+        program = Some(build::tilewright(&cargo)?);
+        Ok(Tally::of_check(true))
+    });
+    if let Some(program) = program {
+        for codegen in cargo.codegens() {
+            step(&format!("example digits, {codegen}"), &mut || {
+                digits::check(program.clone(), codegen).map(Tally::of_check)
+            });
+            step(&format!("ONNX suites, {codegen}"), &mut || suites(program.clone(), codegen));
+        }
+    }
+    println!("\n{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped);
+    Ok(tally.failed == 0)
+}
+
+/// A command that is itself one check.
+fn check(command: &mut Command) -> anyhow::Result<Tally> {
+    let status = command.status().with_context(|| format!("cannot start {}", project::describe(command)))?;
+    Ok(Tally::of_check(status.success()))
+}
+
+/// Every case of the suites is a test; one that we say is unsupported is skipped, unless it passed before.
+fn suites(program: PathBuf, codegen: &str) -> anyhow::Result<Tally> {
+    let (report, refused) = conformance::check_all(program, codegen)?;
+    let counts = report.counts();
+    Ok(Tally {
+        passed: counts.pass(),
+        failed: counts.faults() + refused,
+        skipped: counts.skipped() - refused,
+    })
+}
+
+/// Runs `cargo test`, shows its output as it comes, and sums up its lines `test result: ...`.
+fn cargo_test(command: &mut Command) -> anyhow::Result<Tally> {
+    command.stdout(Stdio::piped());
+    let mut child =
+        command.spawn().with_context(|| format!("cannot start {}", project::describe(command)))?;
+    let mut tally = Tally::default();
+    for line in BufReader::new(child.stdout.take().expect("piped above")).lines() {
+        let line = line?;
+        println!("{line}");
+        if let Some(counts) = test_result(&line) {
+            tally.add(counts);
+        }
+    }
+    let status = child.wait()?;
+    // Tests that do not compile, or a test program that dies, leave no line of counts.
+    if !status.success() && tally.failed == 0 {
+        tally.failed = 1;
+    }
+    Ok(tally)
+}
+
+/// The counts of a line such as `test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; ...`.
+fn test_result(line: &str) -> Option<Tally> {
+    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let count = |label: &str| {
+        let item = counts.split(';').map(str::trim).find(|item| item.ends_with(label))?;
+        item.split(' ').next()?.parse().ok()
+    };
+    Some(Tally { passed: count("passed")?, failed: count("failed")?, skipped: count("ignored")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_come_from_the_lines_of_cargo_test() {
+        let line = "test result: FAILED. 5 passed; 2 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.00s";
+        assert_eq!(test_result(line), Some(Tally { passed: 5, failed: 2, skipped: 1 }));
+        assert_eq!(test_result("running 5 tests"), None);
+        assert_eq!(test_result("test result: gibberish"), None);
+    }
+
+    #[test]
+    fn a_failure_without_counts_is_one_failure() {
+        let tally = cargo_test(project::command("sh").args(["-c", "exit 101"])).unwrap();
+        assert_eq!(tally, Tally { passed: 0, failed: 1, skipped: 0 });
+        let script = "echo 'test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured'; exit 101";
+        let tally = cargo_test(project::command("sh").args(["-c", script])).unwrap();
+        assert_eq!(tally, Tally { passed: 1, failed: 2, skipped: 0 });
+    }
+}

@@ -1,0 +1,69 @@
+//! `cargo xtask tidy`: the rules of the source tree that rustc and clippy do not know.
+//!
+//! Each family of rules is a pure function from text to complaints, so that its tests need no tree.
+
+mod docs;
+mod layers;
+mod sources;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::{Verdict, project, test};
+
+/// The task.
+pub(crate) fn run() -> Verdict {
+    let files = tracked_files()?;
+    let packages = layers::packages()?;
+    let mut complaints = Vec::new();
+    for file in &files {
+        let name = file.to_string_lossy();
+        let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        if !matches!(extension, "rs" | "md" | "py" | "toml" | "yml" | "sh") {
+            continue;
+        }
+        let text = std::fs::read_to_string(project::path(file)).with_context(|| name.to_string())?;
+        complaints.extend(sources::check(&name, extension, &text));
+        if extension == "md" {
+            let exists = |path: &Path| project::path(path).exists();
+            let is_package = |package: &str| packages.iter().any(|known| known.name == package);
+            complaints.extend(docs::check(file, &text, &exists, &is_package));
+        }
+    }
+    complaints.extend(layers::check(&packages));
+    complaints.extend(tested_once(&packages));
+    complaints.extend(first_commands()?);
+    for complaint in &complaints {
+        println!("{complaint}");
+    }
+    println!("tidy: {} files, {} complaints", files.len(), complaints.len());
+    Ok(complaints.is_empty())
+}
+
+/// Files under version control, and new ones that git does not ignore.
+fn tracked_files() -> anyhow::Result<Vec<PathBuf>> {
+    let mut list = project::command("git");
+    list.args(["ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate"]);
+    let names = project::output_of(&mut list).context("git does not list the files of the tree")?;
+    let files = names.lines().map(PathBuf::from);
+    // A file that is deleted but not yet committed is still listed.
+    Ok(files.filter(|file| project::path(file).is_file()).collect())
+}
+
+/// Every package is in exactly one of the lists by which `cargo xtask test` runs tests.
+fn tested_once(packages: &[layers::Package]) -> Vec<String> {
+    let listed = || test::QUICK_PACKAGES.iter().chain(&test::KERNEL_PACKAGES);
+    let times = |name: &str| listed().filter(|&&listed| listed == name).count();
+    let wrong = packages.iter().filter(|package| times(&package.name) != 1);
+    wrong
+        .map(|package| format!("xtask/src/test.rs: lists {} {} times", package.name, times(&package.name)))
+        .collect()
+}
+
+/// The README's first two commands are the whole set-up; the continuous build runs the second.
+fn first_commands() -> anyhow::Result<Vec<String>> {
+    let readme = std::fs::read_to_string(project::path("README.md"))?;
+    let build = std::fs::read_to_string(project::path(".ci/run"))?;
+    Ok(docs::check_first_commands(&readme, &build))
+}

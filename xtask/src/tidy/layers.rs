@@ -1,0 +1,123 @@
+//! Dependencies between packages point one way. This table is the law; a new edge is argued in
+//! docs/architecture.md before it is entered here.
+
+use anyhow::Context;
+
+use crate::{cargo, project};
+
+/// Package by package, those of the workspace that it may depend on (tests included).
+#[rustfmt::skip]
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("tilewright-dtype",     &[]),
+    ("tilewright-runtime",   &["tilewright-dtype"]),
+    ("tilewright-image",     &["tilewright-dtype", "tilewright-runtime"]),
+    ("tilewright-machine",   &["tilewright-dtype"]),
+    ("tilewright-graph",     &["tilewright-dtype"]),
+    ("tilewright-te",        &["tilewright-dtype"]),
+    ("tilewright-onnx",      &["tilewright-dtype", "tilewright-graph"]),
+    ("tilewright-autosched", &["tilewright-dtype", "tilewright-machine", "tilewright-te"]),
+    ("tilewright-lower",     &["tilewright-dtype", "tilewright-graph", "tilewright-machine", "tilewright-runtime",
+                               "tilewright-te"]),
+    ("tilewright-cranelift", &["tilewright-dtype", "tilewright-image", "tilewright-machine", "tilewright-runtime",
+                               "tilewright-te"]),
+    ("tilewright-llvm",      &["tilewright-dtype", "tilewright-image", "tilewright-machine", "tilewright-runtime",
+                               "tilewright-te"]),
+    ("tilewright",           &["tilewright-autosched", "tilewright-cranelift", "tilewright-dtype", "tilewright-graph",
+                               "tilewright-image", "tilewright-llvm", "tilewright-lower", "tilewright-machine",
+                               "tilewright-onnx", "tilewright-runtime", "tilewright-te"]),
+    ("tilewright-cli",       &["tilewright"]),
+    ("tilewright-nostd-test", &["tilewright-dtype", "tilewright-runtime"]),
+    ("xtask",                &[]),
+];
+
+/// A package of the workspace.
+pub(super) struct Package {
+    /// Its name.
+    pub(super) name: String,
+    /// The packages of the workspace that it depends on.
+    uses: Vec<String>,
+}
+
+/// The packages as cargo sees them.
+pub(super) fn packages() -> anyhow::Result<Vec<Package>> {
+    let mut metadata = cargo::plain("metadata");
+    metadata.args(["--no-deps", "--format-version", "1", "--offline"]);
+    let text = project::output_of(&mut metadata).context("cargo metadata failed")?;
+    parse(&text)
+}
+
+fn parse(metadata: &str) -> anyhow::Result<Vec<Package>> {
+    let json: serde_json::Value = serde_json::from_str(metadata)?;
+    let name_of = |value: &serde_json::Value| Some(value.get("name")?.as_str()?.to_string());
+    let listed = json.get("packages").and_then(|packages| packages.as_array());
+    let packages = listed.context("cargo metadata lists no packages")?.iter().map(|package| {
+        // A dependency within the workspace is one by path.
+        let inside =
+            |dependency: &&serde_json::Value| dependency.get("path").is_some_and(|path| path.is_string());
+        let dependencies = package.get("dependencies")?.as_array()?;
+        let uses = dependencies.iter().filter(inside).map(name_of).collect::<Option<_>>()?;
+        Some(Package { name: name_of(package)?, uses })
+    });
+    packages.collect::<Option<_>>().context("cargo metadata has an unknown form")
+}
+
+/// Packages and edges that the table does not know.
+pub(super) fn check(packages: &[Package]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for Package { name, uses } in packages {
+        let Some((_, allowed)) = ALLOWED.iter().find(|(package, _)| package == name) else {
+            complaints.push(format!("xtask/src/tidy/layers.rs: {name} has no place among the layers"));
+            continue;
+        };
+        for used in uses.iter().filter(|used| !allowed.contains(&used.as_str())) {
+            complaints.push(format!("{name} must not depend on {used}: see xtask/src/tidy/layers.rs"));
+        }
+    }
+    complaints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_edges(packages: &[(&str, &[&str])], expect: &[&str]) {
+        let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+        let packages: Vec<_> = packages
+            .iter()
+            .map(|(name, uses)| Package { name: name.to_string(), uses: owned(uses) })
+            .collect();
+        assert_eq!(check(&packages), expect);
+    }
+
+    #[test]
+    fn edges_outside_the_table_are_refused() {
+        check_edges(&[("tilewright-lower", &["tilewright-graph", "tilewright-te"])], &[]);
+        let complaint = "tilewright-graph must not depend on tilewright-te: see xtask/src/tidy/layers.rs";
+        check_edges(&[("tilewright-graph", &["tilewright-te"])], &[complaint]);
+        let complaint = "xtask/src/tidy/layers.rs: tilewright-magic has no place among the layers";
+        check_edges(&[("tilewright-magic", &[])], &[complaint]);
+    }
+
+    /// The table itself points one way: a package comes after all that it may use, or is used by nobody.
+    #[test]
+    fn the_table_has_no_cycle() {
+        for (i, (name, uses)) in ALLOWED.iter().enumerate() {
+            for used in *uses {
+                let place = ALLOWED.iter().position(|(package, _)| package == used);
+                assert!(
+                    place.is_some_and(|place| place < i),
+                    "{name} may use {used}, which comes later or not at all"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn metadata_gives_names_and_inner_edges() {
+        let json = r#"{"packages": [{"name": "a", "dependencies": [{"name": "serde", "path": null}, {"name": "b",
+            "path": "/x/b"}]}, {"name": "b", "dependencies": []}]}"#;
+        let packages = parse(json).unwrap();
+        assert_eq!((packages[0].name.as_str(), &packages[0].uses[..]), ("a", &["b".to_string()][..]));
+        assert_eq!(packages.len(), 2);
+    }
+}
