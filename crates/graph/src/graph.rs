@@ -1,0 +1,462 @@
+//! The graph: arenas of nodes, values and regions, edited through a few checked methods.
+//!
+//! A region's nodes are kept in topological order. Regions are closed: a node only uses values of its own
+//! region (results of earlier nodes or parameters); what a body needs from outside is an operand of its owner
+//! and a parameter of the region. So every analysis and pass treats one region at a time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cranelift_entity::{PrimaryMap, SecondaryMap};
+use rustc_hash::FxHashMap;
+
+use crate::dim::Dim;
+use crate::guard::Guard;
+use crate::ids::{NodeId, RegionId, SymbolId, ValueId};
+use crate::op::Op;
+use crate::symbol::SymbolTable;
+use crate::tensor::Tensor;
+use crate::types::{TensorType, Type};
+
+/// Names of the nodes of the user's model that a node stands for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Provenance(Arc<[Arc<str>]>);
+
+impl Provenance {
+    /// The provenance of a node imported under one name.
+    pub fn named(name: &str) -> Provenance {
+        Provenance(Arc::from([Arc::from(name)]))
+    }
+
+    /// The union of several provenances, in order, without repetition.
+    pub fn merge<'a>(parts: impl IntoIterator<Item = &'a Provenance>) -> Provenance {
+        let mut names: Vec<Arc<str>> = Vec::new();
+        for name in parts.into_iter().flat_map(|part| part.0.iter()) {
+            if !names.contains(name) {
+                names.push(Arc::clone(name));
+            }
+        }
+        Provenance(names.into())
+    }
+
+    /// The names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|name| &**name)
+    }
+}
+
+/// An operator application.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What is computed.
+    pub op: Op,
+    /// Operands; `None` for an absent optional one.
+    pub inputs: Vec<Option<ValueId>>,
+    /// Results.
+    pub outputs: Vec<ValueId>,
+    /// The region it belongs to.
+    pub region: RegionId,
+    /// Where it comes from.
+    pub provenance: Provenance,
+}
+
+impl Node {
+    /// The operand at a position, if present.
+    pub fn input(&self, position: usize) -> Option<ValueId> {
+        self.inputs.get(position).copied().flatten()
+    }
+
+    /// The first result; every node that patterns look at has one.
+    pub fn output(&self) -> Option<ValueId> {
+        self.outputs.first().copied()
+    }
+}
+
+/// What produces a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueDef {
+    /// The result of a node at a position.
+    Output(NodeId, usize),
+    /// The parameter of a region at a position.
+    Param(RegionId, usize),
+}
+
+/// A value.
+#[derive(Clone, Debug)]
+pub struct Value {
+    /// Its type.
+    pub ty: Type,
+    /// What produces it.
+    pub def: ValueDef,
+    /// Its name in the user's model, if it has one. Names of the main region's parameters and results are
+    /// those of the model's inputs and outputs.
+    pub name: Option<Arc<str>>,
+}
+
+/// A sub-graph.
+#[derive(Clone, Debug, Default)]
+pub struct Region {
+    /// Parameters: the inputs of the main region, or what the owner passes.
+    pub params: Vec<ValueId>,
+    /// Live nodes, in topological order.
+    pub nodes: Vec<NodeId>,
+    /// Results.
+    pub results: Vec<ValueId>,
+    /// Names of the results, where they have names of their own (the model's outputs).
+    pub result_names: Vec<String>,
+    /// The node that holds the region; none for the main one.
+    pub owner: Option<NodeId>,
+}
+
+/// One use of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Operand of a node at a position.
+    Input(NodeId, usize),
+    /// Result of a region at a position.
+    Result(RegionId, usize),
+}
+
+/// A program: a main region and the regions its nodes hold.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    /// Name of the model.
+    pub name: String,
+    /// Free-form facts kept for the exporter and the artifact's manifest (opset, producer, ...).
+    pub metadata: BTreeMap<String, String>,
+    /// The unknown extents.
+    pub symbols: SymbolTable,
+    /// What inference assumed about them; checked at run time.
+    pub guards: Vec<Guard>,
+    nodes: PrimaryMap<NodeId, Node>,
+    values: PrimaryMap<ValueId, Value>,
+    regions: PrimaryMap<RegionId, Region>,
+    main: RegionId,
+    /// Elements of small integer tensors, as far as inference follows them.
+    shape_values: SecondaryMap<ValueId, Option<Arc<[Dim]>>>,
+}
+
+/// Nodes of a region that depend on one another in a circle.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} nodes form a cycle", nodes.len())]
+pub struct CycleError {
+    /// Nodes on or behind the cycle.
+    pub nodes: Vec<NodeId>,
+}
+
+impl Default for Graph {
+    fn default() -> Graph {
+        Graph::new("main")
+    }
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new(name: &str) -> Graph {
+        let mut regions = PrimaryMap::new();
+        let main = regions.push(Region::default());
+        Graph {
+            name: name.to_owned(),
+            metadata: BTreeMap::new(),
+            symbols: SymbolTable::default(),
+            guards: Vec::new(),
+            nodes: PrimaryMap::new(),
+            values: PrimaryMap::new(),
+            regions,
+            main,
+            shape_values: SecondaryMap::new(),
+        }
+    }
+
+    /// The main region.
+    pub fn main(&self) -> RegionId {
+        self.main
+    }
+
+    /// The graph's inputs.
+    pub fn inputs(&self) -> &[ValueId] {
+        &self.regions[self.main].params
+    }
+
+    /// The graph's outputs.
+    pub fn outputs(&self) -> &[ValueId] {
+        &self.regions[self.main].results
+    }
+
+    /// A node.
+    pub fn node(&self, node: NodeId) -> &Node {
+        &self.nodes[node]
+    }
+
+    /// A value.
+    pub fn value(&self, value: ValueId) -> &Value {
+        &self.values[value]
+    }
+
+    /// A region.
+    pub fn region(&self, region: RegionId) -> &Region {
+        &self.regions[region]
+    }
+
+    /// Whether the id is one of this graph's values.
+    pub fn is_value(&self, value: ValueId) -> bool {
+        self.values.is_valid(value)
+    }
+
+    /// Every live region: the main one and those held by live nodes, outer before inner.
+    pub fn live_regions(&self) -> Vec<RegionId> {
+        let mut regions = vec![self.main];
+        let mut next = 0;
+        while let Some(&region) = regions.get(next) {
+            next += 1;
+            for &node in &self.regions[region].nodes {
+                for inner in self.nodes[node].op.regions() {
+                    if self.regions.is_valid(inner) && !regions.contains(&inner) {
+                        regions.push(inner);
+                    }
+                }
+            }
+        }
+        regions
+    }
+
+    /// Every live node, region by region, in topological order within each.
+    pub fn live_nodes(&self) -> Vec<NodeId> {
+        self.live_regions()
+            .into_iter()
+            .flat_map(|region| self.regions[region].nodes.iter().copied())
+            .collect()
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, value: ValueId) -> &Type {
+        &self.values[value].ty
+    }
+
+    /// The tensor type of a value, if it is a tensor.
+    pub fn tensor_type(&self, value: ValueId) -> Option<&TensorType> {
+        self.values[value].ty.as_tensor()
+    }
+
+    /// The extents of a value, if it is a tensor of known rank.
+    pub fn dims(&self, value: ValueId) -> Option<&[Dim]> {
+        self.tensor_type(value)?.shape.dims()
+    }
+
+    /// The node that produces a value, if one does.
+    pub fn producer(&self, value: ValueId) -> Option<NodeId> {
+        match self.values[value].def {
+            ValueDef::Output(node, _) => Some(node),
+            ValueDef::Param(..) => None,
+        }
+    }
+
+    /// The constant a value is, if it is one.
+    pub fn constant(&self, value: ValueId) -> Option<&Tensor> {
+        match &self.nodes[self.producer(value)?].op {
+            Op::Constant(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+
+    /// The elements of a small integer tensor, where inference followed them.
+    pub fn shape_value(&self, value: ValueId) -> Option<&[Dim]> {
+        self.shape_values[value].as_deref()
+    }
+
+    /// Records the elements of a small integer tensor.
+    pub fn set_shape_value(&mut self, value: ValueId, elements: Option<Arc<[Dim]>>) {
+        self.shape_values[value] = elements;
+    }
+
+    /// Adds an input to the graph.
+    pub fn add_input(&mut self, name: &str, ty: Type) -> ValueId {
+        self.add_param(self.main, Some(name), ty)
+    }
+
+    /// Adds an output to the graph.
+    pub fn add_output(&mut self, name: &str, value: ValueId) {
+        let region = &mut self.regions[self.main];
+        region.results.push(value);
+        region.result_names.push(name.to_owned());
+    }
+
+    /// Adds a region that a node to come will hold.
+    pub fn add_region(&mut self) -> RegionId {
+        self.regions.push(Region::default())
+    }
+
+    /// Adds a parameter to a region.
+    pub fn add_param(&mut self, region: RegionId, name: Option<&str>, ty: Type) -> ValueId {
+        let def = ValueDef::Param(region, self.regions[region].params.len());
+        let value = self.values.push(Value { ty, def, name: name.map(Arc::from) });
+        self.regions[region].params.push(value);
+        value
+    }
+
+    /// Sets the results of a region.
+    pub fn set_results(&mut self, region: RegionId, results: Vec<ValueId>) {
+        self.regions[region].results = results;
+    }
+
+    /// Appends a node whose result types are already known. Most callers want [`crate::infer::append`].
+    pub fn append_typed(
+        &mut self,
+        region: RegionId,
+        op: Op,
+        inputs: Vec<Option<ValueId>>,
+        output_types: Vec<Type>,
+        provenance: Provenance,
+    ) -> NodeId {
+        let node = self.nodes.push(Node { op, inputs, outputs: Vec::new(), region, provenance });
+        for (position, ty) in output_types.into_iter().enumerate() {
+            let value = self.values.push(Value { ty, def: ValueDef::Output(node, position), name: None });
+            self.nodes[node].outputs.push(value);
+        }
+        for inner in self.nodes[node].op.regions() {
+            self.regions[inner].owner = Some(node);
+        }
+        self.regions[region].nodes.push(node);
+        node
+    }
+
+    /// Names a value.
+    pub fn set_name(&mut self, value: ValueId, name: &str) {
+        self.values[value].name = Some(Arc::from(name));
+    }
+
+    /// Changes a value's type.
+    pub fn set_type(&mut self, value: ValueId, ty: Type) {
+        self.values[value].ty = ty;
+    }
+
+    /// Changes a node's operator, keeping operands and results. The owner link of regions follows.
+    pub fn set_op(&mut self, node: NodeId, op: Op) {
+        for inner in op.regions() {
+            self.regions[inner].owner = Some(node);
+        }
+        self.nodes[node].op = op;
+    }
+
+    /// Changes an operand of a node. The caller restores topological order if the operand is defined later.
+    pub fn set_input(&mut self, node: NodeId, position: usize, value: Option<ValueId>) {
+        self.nodes[node].inputs[position] = value;
+    }
+
+    /// Changes where a node comes from.
+    pub fn set_provenance(&mut self, node: NodeId, provenance: Provenance) {
+        self.nodes[node].provenance = provenance;
+    }
+
+    /// Drops an operand and the parameters that go with it from a node with regions: operand `input`, and
+    /// parameter `param` of every region.
+    pub(crate) fn remove_capture(&mut self, node: NodeId, input: usize, param: usize) {
+        self.nodes[node].inputs.remove(input);
+        for region in self.nodes[node].op.regions() {
+            self.regions[region].params.remove(param);
+            for (position, &value) in self.regions[region].params.iter().enumerate() {
+                self.values[value].def = ValueDef::Param(region, position);
+            }
+        }
+    }
+
+    /// Replaces every use of values (operands and region results) within their region.
+    pub fn replace_uses(&mut self, replacements: &FxHashMap<ValueId, ValueId>) {
+        let target = |value: ValueId| {
+            let mut value = value;
+            // A chain cannot be longer than the map; a circle would be a bug of the caller's.
+            for _ in 0..replacements.len() {
+                match replacements.get(&value) {
+                    Some(&next) => value = next,
+                    None => break,
+                }
+            }
+            value
+        };
+        for region in self.live_regions() {
+            let region = &mut self.regions[region];
+            region.results.iter_mut().for_each(|value| *value = target(*value));
+            for &node in &region.nodes {
+                self.nodes[node].inputs.iter_mut().flatten().for_each(|value| *value = target(*value));
+            }
+        }
+    }
+
+    /// Keeps only the nodes of a region for which `keep` answers true.
+    pub fn retain_nodes(&mut self, region: RegionId, mut keep: impl FnMut(NodeId) -> bool) {
+        self.regions[region].nodes.retain(|&node| keep(node));
+    }
+
+    /// Every use of every value, by value.
+    pub fn uses(&self) -> SecondaryMap<ValueId, Vec<Use>> {
+        let mut uses: SecondaryMap<ValueId, Vec<Use>> = SecondaryMap::with_capacity(self.values.len());
+        for region in self.live_regions() {
+            for &node in &self.regions[region].nodes {
+                for (position, value) in self.nodes[node].inputs.iter().enumerate() {
+                    if let Some(value) = value {
+                        uses[*value].push(Use::Input(node, position));
+                    }
+                }
+            }
+            for (position, &value) in self.regions[region].results.iter().enumerate() {
+                uses[value].push(Use::Result(region, position));
+            }
+        }
+        uses
+    }
+
+    /// Puts a region's nodes into topological order, keeping the present order where it is one (Kahn's
+    /// algorithm, taking the earliest ready node).
+    pub fn sort(&mut self, region: RegionId) -> Result<(), CycleError> {
+        let order = self.regions[region].nodes.clone();
+        let position: FxHashMap<NodeId, usize> =
+            order.iter().enumerate().map(|(i, &node)| (node, i)).collect();
+        let mut users: Vec<Vec<usize>> = vec![Vec::new(); order.len()];
+        let mut waiting = vec![0usize; order.len()];
+        for (index, &node) in order.iter().enumerate() {
+            for value in self.nodes[node].inputs.iter().flatten() {
+                if let Some(&producer) = self.producer(*value).and_then(|producer| position.get(&producer)) {
+                    users[producer].push(index);
+                    waiting[index] += 1;
+                }
+            }
+        }
+        let mut ready: std::collections::BTreeSet<usize> =
+            (0..order.len()).filter(|&index| waiting[index] == 0).collect();
+        let mut sorted = Vec::with_capacity(order.len());
+        while let Some(index) = ready.pop_first() {
+            sorted.push(order[index]);
+            for &user in &users[index] {
+                waiting[user] -= 1;
+                if waiting[user] == 0 {
+                    ready.insert(user);
+                }
+            }
+        }
+        if sorted.len() < order.len() {
+            let nodes =
+                (0..order.len()).filter(|&index| waiting[index] > 0).map(|index| order[index]).collect();
+            return Err(CycleError { nodes });
+        }
+        self.regions[region].nodes = sorted;
+        Ok(())
+    }
+
+    /// For every computed symbol, the value and axis that define it: the first node result, in topological
+    /// order, with an extent that is exactly the symbol.
+    pub fn symbol_definitions(&self) -> BTreeMap<SymbolId, (ValueId, usize)> {
+        let mut definitions = BTreeMap::new();
+        for node in self.live_nodes() {
+            for &value in &self.nodes[node].outputs {
+                for (axis, dim) in self.dims(value).unwrap_or_default().iter().enumerate() {
+                    if let Some(symbol) = dim.as_symbol()
+                        && self.symbols[symbol].kind == crate::symbol::SymbolKind::Computed
+                    {
+                        definitions.entry(symbol).or_insert((value, axis));
+                    }
+                }
+            }
+        }
+        definitions
+    }
+}
