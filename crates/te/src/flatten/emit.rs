@@ -24,6 +24,8 @@ pub(super) struct Emitter<'a> {
     pub(super) lane: Option<Lane>,
     /// Register contents by buffer and first element.
     pub(super) registers: std::collections::BTreeMap<(Buffer, i64), Value>,
+    /// Registers that only some path to here has written.
+    pub(super) partial: std::collections::BTreeSet<(Buffer, i64)>,
     pub(super) atoms: Atoms,
     /// The block being lowered, for errors.
     pub(super) block: String,
@@ -73,6 +75,7 @@ impl<'a> Emitter<'a> {
             bindings: FxHashMap::default(),
             lane: None,
             registers: Default::default(),
+            partial: Default::default(),
             atoms: Atoms::default(),
             block: String::new(),
             guards: Vec::new(),

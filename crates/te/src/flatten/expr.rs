@@ -498,6 +498,7 @@ impl Emitter<'_> {
                 }
             }
         }
+        self.partial.remove(&(buffer, start));
         self.registers.insert((buffer, start), value);
         Ok(())
     }

@@ -109,6 +109,15 @@ impl Emitter<'_> {
                 }
             }
         }
+        // A register that is first written under a condition would have to keep its value for the next
+        // iteration, and has none before the first.
+        let persists = |key: &&(Buffer, i64)| stored.contains(&key.0) && !before.contains_key(*key);
+        if let Some(key) = self.partial.iter().find(persists) {
+            let name = &self.func.buffers[key.0].name;
+            return self.error(format!(
+                "register buffer `{name}` is started under a condition inside the loop that uses it; decompose the reduction"
+            ));
+        }
         let body = self.close();
         self.registers = before;
         for (key, carried) in &carried {
@@ -236,8 +245,11 @@ impl Emitter<'_> {
                 joined.extend(a.map(|v| (key, v)));
                 continue;
             }
-            // A register that one side does not write is undefined there: nothing reads it, zero will do.
+            // A register that one side does not write is undefined there: nothing may read it, zero will do.
             let undefined = self.undefined(ty);
+            if a.is_none() || b.is_none() {
+                self.partial.insert(key);
+            }
             let (then_value, else_value) = (a.unwrap_or(undefined), b.unwrap_or(undefined));
             if self.type_of(then_value) != self.type_of(else_value) {
                 let name = &self.func.buffers[key.0].name;
