@@ -13,6 +13,7 @@ pub mod expr;
 pub mod flatten;
 pub mod func;
 pub mod kernel;
+pub mod simplify;
 pub mod text;
 
 pub use expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind, UnaryOp, Var};

@@ -1,0 +1,221 @@
+//! Simplification and proofs about index arithmetic.
+//!
+//! A [`Simplifier`] knows ranges of variables, symbolic ones included, and facts (guards known to hold). It
+//! brings index expressions into a sum-of-products normal form ([`linear`]) and rewrites divisions,
+//! remainders, minima, comparisons and selections by the table of rules in [`rules`], each of which consults
+//! the bounds of [`bounds`]. Floats are never touched, apart from the indices of loads below them.
+//!
+//! Indices never overflow in a legal function, so range arguments are exact.
+
+pub mod bounds;
+pub mod linear;
+pub mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+
+use rustc_hash::FxHashMap;
+use tilewright_dtype::DType;
+
+use crate::expr::{BinaryOp, CompareOp, Expr, ExprKind, UnaryOp, Var};
+use crate::func::{Func, VarKind};
+pub use bounds::Interval;
+pub use linear::Linear;
+
+/// Ranges and facts, and what follows from them.
+#[derive(Default)]
+pub struct Simplifier {
+    ranges: FxHashMap<Var, Range>,
+    /// Forms known to be at least 0.
+    facts: Vec<Linear>,
+    memo: RefCell<FxHashMap<Expr, Expr>>,
+    depth: Cell<u32>,
+}
+
+/// What is known of a variable.
+struct Range {
+    /// Least value, over variables bound before.
+    min: Expr,
+    /// Greatest value, over variables bound before.
+    max: Expr,
+    /// Both as constants.
+    interval: Interval,
+    /// Position among the variables with symbolic ranges; sizes have none.
+    rank: Option<u32>,
+}
+
+/// Nesting of rewrites after which expressions are left as they are.
+const MAX_NESTING: u32 = 64;
+
+impl Simplifier {
+    /// A simplifier that knows nothing of any variable.
+    pub fn new() -> Simplifier {
+        Simplifier::default()
+    }
+
+    /// A simplifier that knows the function's symbolic sizes.
+    pub fn for_sizes(func: &Func) -> Simplifier {
+        let mut simplifier = Simplifier::new();
+        for &var in &func.sizes {
+            if let VarKind::Size { min, max } = func.vars[var].kind {
+                simplifier.bind_size(var, min, max);
+            }
+        }
+        simplifier
+    }
+
+    /// Binds a symbolic size to constants, inclusive.
+    pub fn bind_size(&mut self, var: Var, min: i64, max: i64) {
+        let interval = Interval { lo: min, hi: max };
+        self.ranges.insert(var, Range { min: Expr::int(min), max: Expr::int(max), interval, rank: None });
+        self.memo.borrow_mut().clear();
+    }
+
+    /// Binds a variable to `min .. min + extent` (exclusive), expressions over variables bound before.
+    ///
+    /// The range is taken to be non-empty: what is proven holds wherever the variable has a value.
+    pub fn bind_range(&mut self, var: Var, min: impl Into<Expr>, extent: impl Into<Expr>) {
+        let min = self.simplify(&min.into());
+        let max = self.simplify(&(min.clone() + extent.into() - 1));
+        let (low, high) = (self.interval(&min), self.interval(&max));
+        let interval = Interval { lo: low.lo, hi: high.hi.max(low.lo) };
+        let rank = Some(self.ranges.len() as u32);
+        self.ranges.insert(var, Range { min, max, interval, rank });
+        self.memo.borrow_mut().clear();
+    }
+
+    /// Adds a condition known to hold; conjunctions are taken apart, other than index comparisons ignored.
+    pub fn assume(&mut self, condition: &Expr) {
+        match condition.kind() {
+            ExprKind::Binary(BinaryOp::And, a, b) => {
+                self.assume(a);
+                self.assume(b);
+            }
+            ExprKind::Compare(op, a, b) if a.dtype() == DType::I64 => {
+                let difference = self.linear(b).sub(&self.linear(a));
+                let less_one = |l: Linear| l.add(&Linear::int(-1));
+                match op {
+                    CompareOp::Lt => self.facts.push(less_one(difference)),
+                    CompareOp::Le => self.facts.push(difference),
+                    CompareOp::Gt => self.facts.push(less_one(difference.scale(-1))),
+                    CompareOp::Ge => self.facts.push(difference.scale(-1)),
+                    CompareOp::Eq => {
+                        self.facts.push(difference.scale(-1));
+                        self.facts.push(difference);
+                    }
+                    CompareOp::Ne => {}
+                }
+                self.memo.borrow_mut().clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// An equal expression in normal form; simplifying it again changes nothing.
+    pub fn simplify(&self, expr: &Expr) -> Expr {
+        if matches!(expr.kind(), ExprKind::Int(_) | ExprKind::Float(_)) {
+            return expr.clone();
+        }
+        if let Some(known) = self.memo.borrow().get(expr) {
+            return known.clone();
+        }
+        if self.depth.get() >= MAX_NESTING {
+            return expr.clone();
+        }
+        self.depth.set(self.depth.get() + 1);
+        let result = if is_sum(expr) { self.linear(expr).to_expr() } else { self.simplify_atom(expr) };
+        self.depth.set(self.depth.get() - 1);
+        let mut memo = self.memo.borrow_mut();
+        memo.insert(result.clone(), result.clone());
+        memo.insert(expr.clone(), result.clone());
+        result
+    }
+
+    /// Whether the condition is known to hold for all values in range.
+    pub fn prove(&self, condition: &Expr) -> bool {
+        self.simplify(condition).as_int() == Some(1)
+    }
+
+    /// Whether two index expressions are known to be equal.
+    pub fn prove_equal(&self, a: &Expr, b: &Expr) -> bool {
+        self.linear(&(a.clone() - b.clone())).as_int() == Some(0)
+    }
+
+    /// Whether `a <= b` is known.
+    pub fn prove_le(&self, a: &Expr, b: &Expr) -> bool {
+        self.is_non_negative(&self.linear(b).sub(&self.linear(a)))
+    }
+
+    /// Whether `a < b` is known.
+    pub fn prove_lt(&self, a: &Expr, b: &Expr) -> bool {
+        self.is_non_negative(&self.linear(b).sub(&self.linear(a)).add(&Linear::int(-1)))
+    }
+
+    /// Whether the form is known to be at least 0, by bounds or with the help of one fact.
+    pub fn is_non_negative(&self, linear: &Linear) -> bool {
+        let at_least_zero = |l: &Linear| self.lower_bound(l).is_some_and(|b| b >= 0);
+        at_least_zero(linear) || self.facts.iter().any(|fact| at_least_zero(&linear.sub(fact)))
+    }
+
+    /// The sum-of-products normal form, atoms simplified, `(x floordiv n)·n + x floormod n` put together.
+    pub fn linear(&self, expr: &Expr) -> Linear {
+        let mut linear = Linear::of_atoms(expr, &mut |atom| Linear::of(&self.simplify_atom(atom)));
+        while let Some(joined) = join_division(&linear) {
+            linear = Linear::of_atoms(&joined.to_expr(), &mut |atom| Linear::of(&self.simplify_atom(atom)));
+        }
+        linear
+    }
+
+    /// Simplifies a node that is no sum: operands first, then the rules until none applies.
+    fn simplify_atom(&self, expr: &Expr) -> Expr {
+        if let Some(known) = self.memo.borrow().get(expr) {
+            return known.clone();
+        }
+        if let Some(var) = expr.as_var() {
+            let fixed = self.ranges.get(&var).filter(|r| r.min == r.max);
+            return fixed.map_or_else(|| expr.clone(), |r| r.min.clone());
+        }
+        let node = expr.map_operands(|operand| self.simplify(operand));
+        if !matches!(node.dtype(), DType::I64 | DType::Bool) && !matches!(node.kind(), ExprKind::Select(..)) {
+            return node;
+        }
+        match rules::RULES.iter().find_map(|rule| (rule.apply)(self, &node).filter(|new| *new != node)) {
+            Some(rewritten) => self.simplify(&rewritten),
+            None => node,
+        }
+    }
+}
+
+/// Whether the node is taken apart by the normal form.
+fn is_sum(expr: &Expr) -> bool {
+    expr.dtype() == DType::I64
+        && matches!(
+            expr.kind(),
+            ExprKind::Unary(UnaryOp::Neg, _)
+                | ExprKind::Binary(BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul, ..)
+        )
+}
+
+/// `k·d·m·(x floordiv d) + k·m·(x floormod d)` as `k·m·x`, for one such pair.
+fn join_division(linear: &Linear) -> Option<Linear> {
+    for (index, (monomial, coefficient)) in linear.terms.iter().enumerate() {
+        for (position, atom) in monomial.iter().enumerate() {
+            let ExprKind::Binary(BinaryOp::FloorMod, x, d) = atom.kind() else { continue };
+            let mut others = Linear::int(*coefficient);
+            for (i, other) in monomial.iter().enumerate() {
+                if i != position {
+                    others = others.mul(&Linear::atom(other.clone()));
+                }
+            }
+            let divided = others.mul(&Linear::of(d)).mul(&Linear::atom(x.clone().floor_div(d.clone())));
+            let has_all = divided.constant == 0 && divided.terms.iter().all(|t| linear.terms.contains(t));
+            if has_all {
+                let mut rest = linear.clone();
+                rest.terms.remove(index);
+                return Some(rest.sub(&divided).add(&others.mul(&Linear::of(x))));
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,264 @@
+//! Tests of the simplifier: known answers, and random expressions compared by evaluation.
+
+use super::*;
+
+/// A small generator of pseudo-random numbers (SplitMix64), so that failures repeat.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+}
+
+/// `i0` in 0..4, `i1` in 0..16, `j` in 0..n, `f` in 0..n·16, and the size `n` in 1..=20.
+struct Setting {
+    func: Func,
+    simplifier: Simplifier,
+    vars: Vec<Var>,
+}
+
+fn setting() -> Setting {
+    let mut func = Func::new("t");
+    let n = func.add_size("n", 1, 20);
+    let mut simplifier = Simplifier::for_sizes(&func);
+    let mut vars = vec![n];
+    let extents = [Expr::int(4), Expr::int(16), Expr::var(n), Expr::var(n) * 16];
+    for (name, extent) in ["i0", "i1", "j", "f"].iter().zip(extents) {
+        let var = func.add_var(name, VarKind::Loop);
+        simplifier.bind_range(var, 0, extent);
+        vars.push(var);
+    }
+    Setting { func, simplifier, vars }
+}
+
+fn evaluate(e: &Expr, values: &dyn Fn(Var) -> i64) -> i64 {
+    let eval = |e: &Expr| evaluate(e, values);
+    match e.kind() {
+        ExprKind::Int(v) => *v,
+        ExprKind::Var(v) => values(*v),
+        ExprKind::Unary(UnaryOp::Neg, a) => -eval(a),
+        ExprKind::Unary(UnaryOp::Not, a) => (eval(a) == 0) as i64,
+        ExprKind::Binary(op, a, b) => {
+            let (a, b) = (eval(a), eval(b));
+            match op {
+                BinaryOp::Add => a + b,
+                BinaryOp::Sub => a - b,
+                BinaryOp::Mul => a * b,
+                BinaryOp::Div => a.checked_div(b).unwrap_or(0),
+                BinaryOp::Rem => a.checked_rem(b).unwrap_or(a),
+                BinaryOp::FloorDiv if b == 0 => 0,
+                BinaryOp::FloorMod if b == 0 => a,
+                BinaryOp::FloorDiv => a.div_euclid(b) - (b < 0 && a.rem_euclid(b) != 0) as i64,
+                BinaryOp::FloorMod => ((a % b) + b) % b,
+                BinaryOp::Min => a.min(b),
+                BinaryOp::Max => a.max(b),
+                BinaryOp::And => a & b,
+                BinaryOp::Or => a | b,
+                other => panic!("not generated: {other:?}"),
+            }
+        }
+        ExprKind::Compare(op, a, b) => {
+            let (a, b) = (eval(a), eval(b));
+            (match op {
+                CompareOp::Eq => a == b,
+                CompareOp::Ne => a != b,
+                CompareOp::Lt => a < b,
+                CompareOp::Le => a <= b,
+                CompareOp::Gt => a > b,
+                CompareOp::Ge => a >= b,
+            }) as i64
+        }
+        ExprKind::Select(c, a, b) => {
+            if eval(c) != 0 {
+                eval(a)
+            } else {
+                eval(b)
+            }
+        }
+        other => panic!("not generated: {:?}", std::mem::discriminant(other)),
+    }
+}
+
+fn random_index(r: &mut Random, vars: &[Var], depth: u32) -> Expr {
+    let constants = [0, 1, 2, 3, 4, 8, 15, 16, 32, -1, -4];
+    if depth == 0 || r.below(6) == 0 {
+        return if r.below(3) == 0 {
+            Expr::int(constants[r.below(11) as usize])
+        } else {
+            Expr::var(vars[r.below(vars.len() as u64) as usize])
+        };
+    }
+    let a = random_index(r, vars, depth - 1);
+    let divisor = |r: &mut Random| {
+        if r.below(5) == 0 {
+            Expr::var(vars[0])
+        } else {
+            Expr::int([2, 3, 4, 8, 16, 32][r.below(6) as usize])
+        }
+    };
+    match r.below(12) {
+        0..=2 => a + random_index(r, vars, depth - 1),
+        3 => a - random_index(r, vars, depth - 1),
+        4 | 5 => a * divisor(r),
+        6 | 7 => a.floor_div(divisor(r)),
+        8 | 9 => a.floor_mod(divisor(r)),
+        10 => {
+            let op = [BinaryOp::Min, BinaryOp::Max, BinaryOp::Div, BinaryOp::Rem][r.below(4) as usize];
+            Expr::binary(op, a, random_index(r, vars, depth - 1))
+        }
+        _ => Expr::select(random_condition(r, vars, depth - 1), a, random_index(r, vars, depth - 1)),
+    }
+}
+
+fn random_condition(r: &mut Random, vars: &[Var], depth: u32) -> Expr {
+    if depth > 0 && r.below(4) == 0 {
+        let a = random_condition(r, vars, depth - 1);
+        return match r.below(3) {
+            0 => a.and(random_condition(r, vars, depth - 1)),
+            1 => a.or(random_condition(r, vars, depth - 1)),
+            _ => Expr::unary(UnaryOp::Not, a),
+        };
+    }
+    let op = CompareOp::ALL[r.below(6) as usize];
+    let (a, b) = (random_index(r, vars, depth), random_index(r, vars, depth));
+    Expr::compare(op, a, b)
+}
+
+/// Random values within the ranges of [`setting`].
+fn random_values(r: &mut Random) -> [i64; 5] {
+    let n = 1 + r.below(20) as i64;
+    [n, r.below(4) as i64, r.below(16) as i64, r.below(n as u64) as i64, r.below(16 * n as u64) as i64]
+}
+
+fn assert_equal_everywhere(r: &mut Random, s: &Setting, before: &Expr, after: &Expr, what: &str) {
+    for _ in 0..12 {
+        let point = random_values(r);
+        let value = |v: Var| point[s.vars.iter().position(|x| *x == v).unwrap()];
+        let (x, y) = (evaluate(before, &value), evaluate(after, &value));
+        assert_eq!(x, y, "{what}: {before:?} became {after:?}; differ at {point:?}");
+    }
+}
+
+#[test]
+fn random_expressions_keep_their_value_and_stay_simple() {
+    let (mut r, s) = (Random(1), setting());
+    for round in 0..6000 {
+        let before = if round % 3 == 0 {
+            random_condition(&mut r, &s.vars, 3)
+        } else {
+            random_index(&mut r, &s.vars, 4)
+        };
+        let after = s.simplifier.simplify(&before);
+        assert_equal_everywhere(&mut r, &s, &before, &after, "simplify");
+        let fresh = setting();
+        assert_eq!(fresh.simplifier.simplify(&after), after, "not idempotent on {before:?}");
+    }
+}
+
+#[test]
+fn every_rule_applies_somewhere_and_keeps_the_value() {
+    let (mut r, s) = (Random(2), setting());
+    let mut applied = vec![0; rules::RULES.len()];
+    for round in 0..20_000 {
+        let raw = if round % 3 == 0 {
+            random_condition(&mut r, &s.vars, 2)
+        } else {
+            random_index(&mut r, &s.vars, 3)
+        };
+        let node = raw.map_operands(|o| s.simplifier.simplify(o));
+        for (count, rule) in applied.iter_mut().zip(rules::RULES) {
+            if let Some(after) = (rule.apply)(&s.simplifier, &node).filter(|after| *after != node) {
+                assert_equal_everywhere(&mut r, &s, &node, &after, rule.name);
+                *count += 1;
+            }
+        }
+    }
+    let unused: Vec<_> =
+        rules::RULES.iter().zip(&applied).filter(|(_, n)| **n == 0).map(|(r, _)| r.name).collect();
+    assert!(unused.is_empty(), "rules never applied: {unused:?}");
+}
+
+#[test]
+fn bounds_hold() {
+    let (mut r, s) = (Random(3), setting());
+    let n = s.vars[0];
+    for _ in 0..4000 {
+        let e = random_index(&mut r, &s.vars, 3);
+        let low = s.simplifier.lower_bound(&s.simplifier.linear(&e));
+        let high = s.simplifier.upper_bound(&e);
+        let ends = [false, true].map(|upper| s.simplifier.extreme(&e, upper, &|v| v != n));
+        for _ in 0..12 {
+            let point = random_values(&mut r);
+            let value = |v: Var| point[s.vars.iter().position(|x| *x == v).unwrap()];
+            let x = evaluate(&e, &value);
+            assert!(
+                low.is_none_or(|b| b <= x) && high.is_none_or(|b| x <= b),
+                "{e:?} = {x} not in {low:?}..{high:?}"
+            );
+            if let Some(end) = &ends[0] {
+                assert!(evaluate(end, &value) <= x, "{e:?} = {x} below {end:?} at {point:?}");
+            }
+            if let Some(end) = &ends[1] {
+                assert!(evaluate(end, &value) >= x, "{e:?} = {x} above {end:?} at {point:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn known_answers() {
+    let s = setting();
+    let [n, i0, i1, j, f] = [0, 1, 2, 3, 4].map(|i| Expr::var(s.vars[i]));
+    let check = |e: Expr, expect: Expr| assert_eq!(s.simplifier.simplify(&e), expect, "{e:?}");
+    let int = Expr::int;
+    let flat = i0.clone() * 16 + i1.clone();
+    check(flat.clone().floor_div(int(16)), i0.clone());
+    check(flat.clone().floor_mod(int(16)), i1.clone());
+    check(flat.clone().floor_div(int(4)).floor_div(int(4)), i0.clone());
+    check((flat.clone().floor_div(int(4)) * 4) + flat.clone().floor_mod(int(4)), flat.clone());
+    check(f.clone().floor_div(n.clone()) * n.clone() + f.clone().floor_mod(n.clone()), f.clone());
+    let rows = i1.clone() * n.clone() + j.clone();
+    check(rows.clone().floor_div(n.clone()), i1.clone());
+    check(rows.floor_mod(n.clone()), j.clone());
+    check(j.clone().lt(n.clone()), Expr::bool(true));
+    check((n.clone() - 1).lt(j.clone()), Expr::bool(false));
+    check(j.clone().min(n.clone() - 1), j.clone());
+    check(f.clone().floor_div(int(16)).lt(n.clone()), Expr::bool(true));
+    check(f.floor_div(n.clone()).lt(int(16)), Expr::bool(true));
+    check((j.clone() + i1.clone()).ge(j.clone()), Expr::bool(true));
+    check((i1 * 2 + 1).equals(int(4)), Expr::bool(false));
+    assert!(!s.simplifier.prove(&j.lt(int(16))));
+    assert_eq!(s.func.sizes.len(), 1);
+}
+
+#[test]
+fn tiles_of_a_symbolic_extent_stay_inside_the_padded_one() {
+    let mut func = Func::new("t");
+    let n = func.add_size("n", 1, i64::MAX);
+    let (outer, inner) = (func.add_var("outer", VarKind::Loop), func.add_var("inner", VarKind::Loop));
+    let mut s = Simplifier::for_sizes(&func);
+    s.bind_range(outer, 0, Expr::var(n).ceil_div(16));
+    s.bind_range(inner, 0, 16);
+    let index = Expr::var(outer) * 16 + Expr::var(inner);
+    assert!(s.prove_lt(&index, &(Expr::var(n).ceil_div(16) * 16)));
+    assert!(!s.prove_lt(&index, &Expr::var(n)));
+    s.assume(&index.clone().lt(Expr::var(n)));
+    assert!(s.prove_lt(&index, &Expr::var(n)));
+    assert!(s.prove_lt(&Expr::var(outer), &Expr::var(n)));
+}
+
+#[test]
+fn a_clamped_window_has_a_constant_size() {
+    let mut func = Func::new("t");
+    let outer = func.add_var("outer", VarKind::Loop);
+    let mut s = Simplifier::new();
+    s.bind_range(outer, 0, 33);
+    let low = (Expr::var(outer) * 6).min(Expr::int(196));
+    let high = (Expr::var(outer) * 6 + 5).min(Expr::int(196));
+    assert_eq!(s.upper_bound(&(high - low + 1)), Some(6));
+}
