@@ -26,6 +26,8 @@ pub(super) struct Emitter<'a> {
     pub(super) registers: std::collections::BTreeMap<(Buffer, i64), Value>,
     /// Registers that only some path to here has written.
     pub(super) partial: std::collections::BTreeSet<(Buffer, i64)>,
+    /// Those of them that something has read.
+    pub(super) partial_reads: std::collections::BTreeSet<(Buffer, i64)>,
     pub(super) atoms: Atoms,
     /// The block being lowered, for errors.
     pub(super) block: String,
@@ -76,6 +78,7 @@ impl<'a> Emitter<'a> {
             lane: None,
             registers: Default::default(),
             partial: Default::default(),
+            partial_reads: Default::default(),
             atoms: Atoms::default(),
             block: String::new(),
             guards: Vec::new(),

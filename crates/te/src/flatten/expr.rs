@@ -407,6 +407,9 @@ impl Emitter<'_> {
         let (start, lanes) = self.register_slot(buffer, indices)?;
         let below = self.registers.range((buffer, i64::MIN)..=(buffer, start)).next_back();
         if let Some((&(_, first), &value)) = below {
+            if self.partial.contains(&(buffer, first)) {
+                self.partial_reads.insert((buffer, first));
+            }
             let ty = self.type_of(value);
             let inside = start - first;
             if inside == 0 && ty.lanes == lanes {

@@ -112,7 +112,7 @@ impl Emitter<'_> {
         // A register that is first written under a condition would have to keep its value for the next
         // iteration, and has none before the first.
         let persists = |key: &&(Buffer, i64)| stored.contains(&key.0) && !before.contains_key(*key);
-        if let Some(key) = self.partial.iter().find(persists) {
+        if let Some(key) = self.partial_reads.iter().find(persists) {
             let name = &self.func.buffers[key.0].name;
             return self.error(format!(
                 "register buffer `{name}` is started under a condition inside the loop that uses it; decompose the reduction"
