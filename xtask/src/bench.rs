@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Code generator, if not the build's default
     #[arg(long)]
     codegen: Option<String>,
+    /// Further options of the comparison, such as `--dims batch=1,seq=384`
+    #[arg(last = true)]
+    options: Vec<String>,
 }
 
 /// The task.
@@ -56,7 +59,11 @@ pub(crate) fn run(args: &Args) -> Verdict {
     let mut command = project::command(python);
     command.arg(script).arg("--ours").arg(ours);
     command.args(["--threads", &args.threads.to_string(), "--rounds", &args.rounds.to_string()]);
-    command.args(["--seconds", &args.seconds.to_string()]).args(&models).stdout(Stdio::piped());
+    command
+        .args(["--seconds", &args.seconds.to_string()])
+        .args(&args.options)
+        .args(&models)
+        .stdout(Stdio::piped());
 
     let mut record = heading(codegen);
     print!("{record}");

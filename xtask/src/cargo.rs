@@ -13,6 +13,8 @@ const LLVM_PACKAGES: [&str; 3] = ["tilewright-cli", "tilewright", "tilewright-ll
 pub(crate) enum Packages<'a> {
     /// Every package of the workspace.
     All,
+    /// Every package of the workspace but the named ones.
+    AllBut(&'a [&'a str]),
     /// The named ones.
     These(&'a [&'a str]),
 }
@@ -47,6 +49,9 @@ impl Cargo {
             Packages::All => {
                 command.arg("--workspace");
             }
+            Packages::AllBut(names) => {
+                command.arg("--workspace").args(names.iter().flat_map(|name| ["--exclude", name]));
+            }
             Packages::These(names) => {
                 command.args(names.iter().flat_map(|name| ["--package", name]));
             }
@@ -76,6 +81,7 @@ pub(crate) fn plain(verb: &str) -> Command {
 fn llvm_features(packages: Packages<'_>) -> Vec<String> {
     let selected = |name: &&str| match packages {
         Packages::All => true,
+        Packages::AllBut(names) => !names.contains(name),
         Packages::These(names) => names.contains(name),
     };
     LLVM_PACKAGES.iter().filter(|name| selected(name)).map(|name| format!("{name}/llvm")).collect()
@@ -102,6 +108,10 @@ mod tests {
         assert_eq!(
             arguments(true, Packages::All),
             "test --features tilewright-cli/llvm,tilewright/llvm,tilewright-llvm/llvm --workspace"
+        );
+        assert_eq!(
+            arguments(true, Packages::AllBut(&["tilewright-cli", "tilewright"])),
+            "test --features tilewright-llvm/llvm --workspace --exclude tilewright-cli --exclude tilewright"
         );
     }
 

@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// Code generator, if not the build's default
     #[arg(long)]
     codegen: Option<String>,
+    /// Another `tilewright` program than the one of this tree
+    #[arg(long)]
+    program: Option<PathBuf>,
     /// Only this suite
     #[arg(long)]
     suite: Option<String>,
@@ -48,7 +51,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Verdict {
     let cargo = Cargo::detect();
     let codegen = args.codegen.as_deref().unwrap_or(cargo.default_codegen());
-    let program = build::tilewright(&cargo)?;
+    let program = match &args.program {
+        Some(program) => program.canonicalize().with_context(|| program.display().to_string())?,
+        None => build::tilewright(&cargo)?,
+    };
     let report = check(program, codegen, |name| {
         args.suite.as_ref().is_none_or(|suite| name.split('/').next() == Some(suite))
             && args.filter.as_ref().is_none_or(|part| name.contains(part.as_str()))

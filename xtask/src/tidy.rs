@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::{Verdict, project, test};
+use crate::{Verdict, project};
 
 /// The task.
 pub(crate) fn run() -> Verdict {
@@ -32,7 +32,6 @@ pub(crate) fn run() -> Verdict {
         }
     }
     complaints.extend(layers::check(&packages));
-    complaints.extend(tested_once(&packages));
     complaints.extend(first_commands()?);
     for complaint in &complaints {
         println!("{complaint}");
@@ -49,16 +48,6 @@ fn tracked_files() -> anyhow::Result<Vec<PathBuf>> {
     let files = names.lines().map(PathBuf::from);
     // A file that is deleted but not yet committed is still listed.
     Ok(files.filter(|file| project::path(file).is_file()).collect())
-}
-
-/// Every package is in exactly one of the lists by which `cargo xtask test` runs tests.
-fn tested_once(packages: &[layers::Package]) -> Vec<String> {
-    let listed = || test::QUICK_PACKAGES.iter().chain(&test::KERNEL_PACKAGES);
-    let times = |name: &str| listed().filter(|&&listed| listed == name).count();
-    let wrong = packages.iter().filter(|package| times(&package.name) != 1);
-    wrong
-        .map(|package| format!("xtask/src/test.rs: lists {} {} times", package.name, times(&package.name)))
-        .collect()
 }
 
 /// The README's first two commands are the whole set-up; the continuous build runs the second.
