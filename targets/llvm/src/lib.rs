@@ -1,12 +1,28 @@
 //! Code generator on LLVM 22: kernels to relocatable objects.
+//!
+//! Three steps, one file or folder each: [`ir`] translates kernels to LLVM IR as text, `passes` reads the
+//! text, which also verifies it, and runs our own short list of optimisations, and hands the result to LLVM's
+//! instruction selection. The text is the interface on purpose: it is the same for any number of lanes, a
+//! mistake in it is an error with a place and not undefined behaviour inside LLVM, and all of it but the
+//! last step is there without LLVM.
+//!
+//! What this crate promises:
+//! - Nothing contracts or reassociates: no fast-math flag is ever set.
+//! - Objects call nothing: operations without an instruction are expanded, or refused.
+//! - LLVM neither vectorises, unrolls nor recognises idioms: loops and vectors are the schedule's.
 
-use tilewright_machine::{CodegenError, CodegenKind, Listing, ObjectCode, Target};
+pub mod ir;
+#[cfg(feature = "llvm")]
+mod passes;
+
+use tilewright_machine::{CodegenError, Listing, ObjectCode, Target};
 use tilewright_te::kernel::Kernel;
 
 /// Compiles kernels into one object.
 pub fn compile(kernels: &[Kernel], target: &Target) -> Result<ObjectCode, CodegenError> {
-    let _ = (kernels, target);
-    Err(CodegenError::Unavailable { codegen: CodegenKind::Llvm, how: "not written yet" })
+    let text = ir::translate(kernels, target)?;
+    let object = passes::object(&text, target)?;
+    Ok(ObjectCode { object, symbols: kernels.iter().map(|kernel| kernel.name.clone()).collect() })
 }
 
 /// Compiles one kernel into an object of its own; calls are independent of each other.
@@ -14,13 +30,32 @@ pub fn compile_kernel(kernel: &Kernel, target: &Target) -> Result<ObjectCode, Co
     compile(std::slice::from_ref(kernel), target)
 }
 
-/// The code of kernels as text.
+/// The code of kernels as text: LLVM IR after the optimisations, or assembly.
 pub fn emit(kernels: &[Kernel], target: &Target, listing: Listing) -> Result<String, CodegenError> {
-    let _ = (kernels, target, listing);
-    Err(CodegenError::Unavailable { codegen: CodegenKind::Llvm, how: "not written yet" })
+    let text = ir::translate(kernels, target)?;
+    passes::listing(&text, target, listing)
 }
 
-/// Whether the code generator is part of this build.
+/// Whether LLVM is part of this build.
 pub const fn is_available() -> bool {
     cfg!(feature = "llvm")
+}
+
+/// Stands in for LLVM where it is not linked.
+#[cfg(not(feature = "llvm"))]
+mod passes {
+    use tilewright_machine::{CodegenError, CodegenKind, Listing, Target};
+
+    const UNAVAILABLE: CodegenError = CodegenError::Unavailable {
+        codegen: CodegenKind::Llvm,
+        how: "install LLVM 22 and build with the feature `llvm` (`cargo xtask setup` does both)",
+    };
+
+    pub(crate) fn object(_text: &str, _target: &Target) -> Result<Vec<u8>, CodegenError> {
+        Err(UNAVAILABLE)
+    }
+
+    pub(crate) fn listing(_text: &str, _target: &Target, _listing: Listing) -> Result<String, CodegenError> {
+        Err(UNAVAILABLE)
+    }
 }

@@ -1,0 +1,367 @@
+//! Functions and control flow.
+
+use std::fmt::Write;
+
+use cranelift_entity::SecondaryMap;
+use tilewright_dtype::DType;
+use tilewright_machine::{CodegenError, Target};
+use tilewright_te::kernel::{Carried, Inst, Join, Kernel, Op, Place, Type, Value};
+
+use super::{Metadata, PlaceInfo, invalid, lane, unsupported, vector};
+
+/// A kernel's function in the making.
+pub(super) struct Function<'a> {
+    pub(super) kernel: &'a Kernel,
+    pub(super) target: &'a Target,
+    pub(super) out: &'a mut String,
+    pub(super) buffers: Vec<PlaceInfo>,
+    pub(super) locals: Vec<PlaceInfo>,
+    sizes: Vec<String>,
+    /// What a value is called: a register or a constant.
+    operands: SecondaryMap<Value, Option<String>>,
+    /// Values that are one integer constant in every lane.
+    constants: SecondaryMap<Value, Option<i64>>,
+    /// Label of the block being filled.
+    block: String,
+    n_temporaries: usize,
+    n_blocks: usize,
+}
+
+/// Writes the function of `kernel` to `out`.
+pub(super) fn translate(
+    kernel: &Kernel,
+    target: &Target,
+    metadata: &mut Metadata,
+    out: &mut String,
+) -> Result<(), CodegenError> {
+    let is_symbol = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$');
+    if kernel.name.is_empty() || !kernel.name.chars().all(is_symbol) {
+        return Err(invalid(kernel, "its name is not a symbol"));
+    }
+    let mut function = Function {
+        kernel,
+        target,
+        out,
+        buffers: Vec::new(),
+        locals: Vec::new(),
+        sizes: Vec::new(),
+        operands: SecondaryMap::new(),
+        constants: SecondaryMap::new(),
+        block: "entry".to_owned(),
+        n_temporaries: 0,
+        n_blocks: 0,
+    };
+    function.prologue(metadata)?;
+    function.tasks()?;
+    function.out.push_str("}\n\n");
+    Ok(())
+}
+
+impl Function<'_> {
+    fn prologue(&mut self, metadata: &mut Metadata) -> Result<(), CodegenError> {
+        let kernel = self.kernel;
+        let _ = write!(
+            self.out,
+            "define void @{}(ptr noalias readonly captures(none) %buffers, \
+             ptr noalias readonly captures(none) %sizes, i64 %task_begin, i64 %task_end) #0 {{\nentry:\n",
+            kernel.name
+        );
+        let scopes = metadata.buffer_scopes(kernel);
+        for (i, (buffer, scopes)) in kernel.buffers.iter().zip(scopes).enumerate() {
+            self.memory_type(buffer.dtype)?;
+            if !buffer.align.is_power_of_two() {
+                return Err(invalid(
+                    kernel,
+                    format!("buffer `{}` is aligned to {}", buffer.name, buffer.align),
+                ));
+            }
+            let slot = self.def(format!("getelementptr ptr, ptr %buffers, i64 {i}"));
+            let align = metadata.align(buffer.align);
+            let pointer = self.def(format!(
+                "load ptr, ptr {slot}, !nonnull !0, !noundef !0, !align !{align}, !invariant.load !0"
+            ));
+            self.buffers.push(PlaceInfo {
+                pointer,
+                dtype: buffer.dtype,
+                align: u64::from(buffer.align),
+                scopes,
+                invariant: PlaceInfo::is_invariant(buffer.access),
+            });
+        }
+        for i in 0..kernel.sizes.len() {
+            let slot = self.def(format!("getelementptr i64, ptr %sizes, i64 {i}"));
+            let size = self.def(format!("load i64, ptr {slot}, !noundef !0, !invariant.load !0"));
+            self.sizes.push(size);
+        }
+        for local in &kernel.locals {
+            let element = self.memory_type(local.dtype)?;
+            let pointer = self.def(format!("alloca [{} x {element}], align 64", local.len));
+            self.locals.push(PlaceInfo {
+                pointer,
+                dtype: local.dtype,
+                align: 64,
+                scopes: String::new(),
+                invariant: false,
+            });
+        }
+        Ok(())
+    }
+
+    /// The loop over the tasks, with the kernel's body inside.
+    fn tasks(&mut self) -> Result<(), CodegenError> {
+        let kernel = self.kernel;
+        if self.ty(kernel.task)? != Type::scalar(DType::I64) {
+            return Err(invalid(kernel, "the task is not an i64"));
+        }
+        let some = self.def("icmp slt i64 %task_begin, %task_end".to_owned());
+        let (head, done) = (self.label("task"), self.label("done"));
+        let _ = writeln!(self.out, "  br i1 {some}, label %{head}, label %{done}");
+        self.start(&head);
+        let task = self.temporary();
+        let next = self.temporary();
+        let phi = self.reserve_line();
+        self.define(kernel.task, task.clone());
+        self.body(&kernel.body)?;
+        let _ = writeln!(self.out, "  {next} = add nsw i64 {task}, 1");
+        let more = self.def(format!("icmp slt i64 {next}, %task_end"));
+        let _ = writeln!(self.out, "  br i1 {more}, label %{head}, label %{done}");
+        let latch = self.block.clone();
+        self.fill_line(phi, &format!("  {task} = phi i64 [ %task_begin, %entry ], [ {next}, %{latch} ]\n"));
+        self.start(&done);
+        self.out.push_str("  ret void\n");
+        Ok(())
+    }
+
+    fn body(&mut self, insts: &[Inst]) -> Result<(), CodegenError> {
+        insts.iter().try_for_each(|inst| self.inst(inst))
+    }
+
+    fn inst(&mut self, inst: &Inst) -> Result<(), CodegenError> {
+        match inst {
+            Inst::Let { result, op } => self.bind(*result, op),
+            Inst::Store { place, index, offset, value, mask } => {
+                self.store(*place, *index, *offset, *value, *mask)
+            }
+            Inst::Scatter { place, indices, offset, value, mask } => {
+                self.scatter(*place, *indices, *offset, *value, *mask)
+            }
+            Inst::Loop { var, begin, end, carried, body } => {
+                self.counted_loop(*var, *begin, *end, carried, body)
+            }
+            Inst::If { condition, then_body, else_body, joins } => {
+                self.branch(*condition, then_body, else_body, joins)
+            }
+        }
+    }
+
+    fn bind(&mut self, result: Value, op: &Op) -> Result<(), CodegenError> {
+        self.constants[result] = match op {
+            Op::Int(value) => Some(*value),
+            Op::Splat(scalar) => self.constants[*scalar],
+            Op::Float(_)
+            | Op::Size(_)
+            | Op::Iota
+            | Op::Extract(..)
+            | Op::Concat(_)
+            | Op::Slice(..)
+            | Op::Unary(..)
+            | Op::Binary(..)
+            | Op::Compare(..)
+            | Op::Select(..)
+            | Op::Cast(_)
+            | Op::Bitcast(_)
+            | Op::Fma(..)
+            | Op::Load { .. }
+            | Op::Gather { .. } => None,
+        };
+        let operand = self.op(self.ty(result)?, op)?;
+        self.define(result, operand);
+        Ok(())
+    }
+
+    /// A loop tested at its end, entered only if it runs at all.
+    fn counted_loop(
+        &mut self,
+        var: Value,
+        begin: Value,
+        end: Value,
+        carried: &[Carried],
+        body: &[Inst],
+    ) -> Result<(), CodegenError> {
+        let runs = match (self.constant(begin), self.constant(end)) {
+            (Some(begin), Some(end)) => Some(begin < end),
+            _ => None,
+        };
+        let inits = carried.iter().map(|c| self.operand(c.init)).collect::<Result<Vec<_>, _>>()?;
+        if runs == Some(false) {
+            for (c, init) in carried.iter().zip(inits) {
+                self.define(c.result, init);
+            }
+            return Ok(());
+        }
+        let (begin, end) = (self.operand(begin)?, self.operand(end)?);
+        let (head, exit) = (self.label("loop"), self.label("exit"));
+        let before = self.block.clone();
+        if runs == Some(true) {
+            let _ = writeln!(self.out, "  br label %{head}");
+        } else {
+            let some = self.def(format!("icmp slt i64 {begin}, {end}"));
+            let _ = writeln!(self.out, "  br i1 {some}, label %{head}, label %{exit}");
+        }
+        self.start(&head);
+        let phis = self.reserve_line();
+        let counter = self.temporary();
+        self.define(var, counter.clone());
+        for c in carried {
+            let param = self.temporary();
+            self.define(c.param, param);
+        }
+        self.body(body)?;
+        let next_counter = self.def(format!("add nsw i64 {counter}, 1"));
+        let more = self.def(format!("icmp slt i64 {next_counter}, {end}"));
+        let _ = writeln!(self.out, "  br i1 {more}, label %{head}, label %{exit}");
+        let latch = self.block.clone();
+        let mut heads =
+            format!("  {counter} = phi i64 [ {begin}, %{before} ], [ {next_counter}, %{latch} ]\n");
+        let mut nexts = Vec::new();
+        for (c, init) in carried.iter().zip(&inits) {
+            let (ty, param, next) = (self.text_type(c.param)?, self.operand(c.param)?, self.operand(c.next)?);
+            let _ = writeln!(heads, "  {param} = phi {ty} [ {init}, %{before} ], [ {next}, %{latch} ]");
+            nexts.push(next);
+        }
+        self.fill_line(phis, &heads);
+        self.start(&exit);
+        for ((c, init), next) in carried.iter().zip(&inits).zip(nexts) {
+            let ty = self.text_type(c.result)?;
+            let skipped = if runs == Some(true) { String::new() } else { format!("[ {init}, %{before} ], ") };
+            let result = self.def(format!("phi {ty} {skipped}[ {next}, %{latch} ]"));
+            self.define(c.result, result);
+        }
+        Ok(())
+    }
+
+    fn branch(
+        &mut self,
+        condition: Value,
+        then_body: &[Inst],
+        else_body: &[Inst],
+        joins: &[Join],
+    ) -> Result<(), CodegenError> {
+        let condition = self.operand(condition)?;
+        let (on_true, on_false, after) = (self.label("then"), self.label("else"), self.label("join"));
+        let _ = writeln!(self.out, "  br i1 {condition}, label %{on_true}, label %{on_false}");
+        let mut sides = Vec::new();
+        for (label, body) in [(&on_true, then_body), (&on_false, else_body)] {
+            self.start(label);
+            self.body(body)?;
+            let _ = writeln!(self.out, "  br label %{after}");
+            sides.push(self.block.clone());
+        }
+        self.start(&after);
+        for join in joins {
+            let ty = self.text_type(join.result)?;
+            let (a, b) = (self.operand(join.then_value)?, self.operand(join.else_value)?);
+            let result = self.def(format!("phi {ty} [ {a}, %{} ], [ {b}, %{} ]", sides[0], sides[1]));
+            self.define(join.result, result);
+        }
+        Ok(())
+    }
+
+    /// A fresh register holding what `instruction` computes.
+    pub(super) fn def(&mut self, instruction: String) -> String {
+        let name = self.temporary();
+        let _ = writeln!(self.out, "  {name} = {instruction}");
+        name
+    }
+
+    /// An instruction without a result.
+    pub(super) fn effect(&mut self, instruction: String) {
+        let _ = writeln!(self.out, "  {instruction}");
+    }
+
+    fn temporary(&mut self) -> String {
+        self.n_temporaries += 1;
+        format!("%t{}", self.n_temporaries)
+    }
+
+    fn label(&mut self, what: &str) -> String {
+        self.n_blocks += 1;
+        format!("{what}{}", self.n_blocks)
+    }
+
+    fn start(&mut self, label: &str) {
+        let _ = writeln!(self.out, "{label}:");
+        self.block = label.to_owned();
+    }
+
+    /// Remembers a place in the text for phis that are only known once the loop's body is written.
+    fn reserve_line(&self) -> usize {
+        self.out.len()
+    }
+
+    fn fill_line(&mut self, at: usize, text: &str) {
+        self.out.insert_str(at, text);
+    }
+
+    fn define(&mut self, value: Value, operand: String) {
+        self.operands[value] = Some(operand);
+    }
+
+    /// The text that refers to a value.
+    pub(super) fn operand(&self, value: Value) -> Result<String, CodegenError> {
+        self.operands[value]
+            .clone()
+            .ok_or_else(|| invalid(self.kernel, format!("{value} is used before it is defined")))
+    }
+
+    /// The integer that the value is in every lane, where it is one.
+    pub(super) fn constant(&self, value: Value) -> Option<i64> {
+        self.constants[value]
+    }
+
+    /// The type of a value.
+    pub(super) fn ty(&self, value: Value) -> Result<Type, CodegenError> {
+        let ty = *self
+            .kernel
+            .values
+            .get(value)
+            .ok_or_else(|| invalid(self.kernel, format!("{value} does not exist")))?;
+        if ty.lanes == 0 {
+            return Err(invalid(self.kernel, format!("{value} has no lanes")));
+        }
+        Ok(ty)
+    }
+
+    /// LLVM's type of a value.
+    pub(super) fn text_type(&self, value: Value) -> Result<String, CodegenError> {
+        let ty = self.ty(value)?;
+        Ok(vector(self.lane(ty.dtype)?, ty.lanes))
+    }
+
+    /// LLVM's type of one lane in registers.
+    pub(super) fn lane(&self, dtype: DType) -> Result<&'static str, CodegenError> {
+        lane(dtype).ok_or_else(|| unsupported(self.kernel, format!("values of type {dtype}")))
+    }
+
+    /// LLVM's type of one element in memory.
+    pub(super) fn memory_type(&self, dtype: DType) -> Result<&'static str, CodegenError> {
+        Ok(if dtype == DType::Bool { "i8" } else { self.lane(dtype)? })
+    }
+
+    /// The `i`-th symbolic extent.
+    pub(super) fn size(&self, i: u32) -> Result<String, CodegenError> {
+        self.sizes
+            .get(i as usize)
+            .cloned()
+            .ok_or_else(|| invalid(self.kernel, format!("there is no extent {i}")))
+    }
+
+    /// The buffer or local array.
+    pub(super) fn place(&self, place: Place) -> Result<PlaceInfo, CodegenError> {
+        let info = match place {
+            Place::Param(i) => self.buffers.get(i as usize),
+            Place::Local(i) => self.locals.get(i as usize),
+        };
+        info.cloned().ok_or_else(|| invalid(self.kernel, format!("there is no {place:?}")))
+    }
+}

@@ -1,0 +1,94 @@
+//! LLVM proper: reads IR, optimises it, selects instructions.
+
+use std::sync::Once;
+
+use inkwell::OptimizationLevel;
+use inkwell::context::Context;
+use inkwell::memory_buffer::MemoryBuffer;
+use inkwell::module::Module;
+use inkwell::passes::PassBuilderOptions;
+use inkwell::targets::{
+    CodeModel, FileType, InitializationConfig, RelocMode, Target as LlvmTarget, TargetMachine, TargetTriple,
+};
+use tilewright_machine::{Arch, CodegenError, CodegenKind, Listing, Target};
+
+use crate::ir;
+
+/// The optimisations, in order. Neither vectorisers, unrollers nor idiom recognition: loops and vectors
+/// arrive as the schedule wants them, and idioms would call `memcpy`.
+const PIPELINE: &str = "function(\
+    sroa,\
+    early-cse<memssa>,\
+    instcombine<no-verify-fixpoint>,\
+    simplifycfg,\
+    loop-mssa(licm),\
+    gvn,\
+    instcombine<no-verify-fixpoint>,\
+    simplifycfg,\
+    dce)";
+
+pub(crate) fn object(text: &str, target: &Target) -> Result<Vec<u8>, CodegenError> {
+    let context = Context::create();
+    let (module, machine) = optimise(&context, text, target)?;
+    let buffer = machine.write_to_memory_buffer(&module, FileType::Object).map_err(internal)?;
+    Ok(buffer.as_slice().to_vec())
+}
+
+pub(crate) fn listing(text: &str, target: &Target, listing: Listing) -> Result<String, CodegenError> {
+    let context = Context::create();
+    let (module, machine) = optimise(&context, text, target)?;
+    match listing {
+        Listing::Ir => Ok(module.print_to_string().to_string()),
+        Listing::Assembly => {
+            let buffer = machine.write_to_memory_buffer(&module, FileType::Assembly).map_err(internal)?;
+            // inkwell counts the terminating zero as part of the buffer.
+            let bytes = buffer.as_slice();
+            let text = bytes.strip_suffix(&[0]).unwrap_or(bytes);
+            String::from_utf8(text.to_vec()).map_err(internal)
+        }
+    }
+}
+
+fn optimise<'c>(
+    context: &'c Context,
+    text: &str,
+    target: &Target,
+) -> Result<(Module<'c>, TargetMachine), CodegenError> {
+    let machine = machine(target)?;
+    let buffer = MemoryBuffer::create_from_memory_range_copy(text.as_bytes(), "kernels");
+    let module = context.create_module_from_ir(buffer).map_err(internal)?;
+    module.set_data_layout(&machine.get_target_data().get_data_layout());
+    let options = PassBuilderOptions::create();
+    options.set_verify_each(cfg!(debug_assertions));
+    module.run_passes(PIPELINE, &machine, options).map_err(internal)?;
+    Ok((module, machine))
+}
+
+fn machine(target: &Target) -> Result<TargetMachine, CodegenError> {
+    static INITIALISE: Once = Once::new();
+    INITIALISE.call_once(|| {
+        LlvmTarget::initialize_x86(&InitializationConfig::default());
+        LlvmTarget::initialize_aarch64(&InitializationConfig::default());
+    });
+    let arch = target.machine.arch;
+    let triple = TargetTriple::create(arch.triple());
+    let cpu = match arch {
+        Arch::X86_64 => "x86-64",
+        Arch::Aarch64 => "generic",
+    };
+    LlvmTarget::from_triple(&triple)
+        .map_err(internal)?
+        .create_target_machine(
+            &triple,
+            cpu,
+            &ir::features(target),
+            OptimizationLevel::Aggressive,
+            RelocMode::PIC,
+            CodeModel::Small,
+        )
+        .ok_or_else(|| internal(format!("no target machine for {triple}")))
+}
+
+fn internal(message: impl ToString) -> CodegenError {
+    CodegenError::Internal { codegen: CodegenKind::Llvm, message: message.to_string() }
+}
