@@ -1,0 +1,245 @@
+//! From the fused graph to a program: functions, each once, and the steps that call them.
+//!
+//! A [`Program`] is still about graph values; where they live and which code runs is decided by [`crate::plan`].
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+use tilewright_graph::passes::fuse::{Group, fuse};
+use tilewright_graph::{Graph, NodeId, Op, Provenance, RegionId, SymbolId, Tensor, TensorType, ValueId};
+use tilewright_te::{Buffer, Expr, Func};
+
+use crate::dims::DimMap;
+use crate::error::{Gap, LowerError};
+use crate::ops;
+
+/// Functions and the steps that call them, region by region.
+#[derive(Debug, Default)]
+pub struct Program {
+    /// Structurally different functions, in order of first use.
+    pub funcs: Vec<LoweredFunc>,
+    /// The steps of each live region.
+    pub regions: BTreeMap<RegionId, Vec<Step>>,
+}
+
+/// A function of the program.
+#[derive(Debug)]
+pub struct LoweredFunc {
+    /// As computed, unscheduled; parameters are the group's inputs, then its outputs.
+    pub func: Func,
+    /// Which inputs are constants in every call: their layout is the function's to choose.
+    pub constant_inputs: Vec<bool>,
+}
+
+/// One step of a region.
+#[derive(Debug)]
+pub enum Step {
+    /// Calls a function.
+    Call {
+        /// Index into [`Program::funcs`].
+        func: usize,
+        /// Values of the function's inputs.
+        inputs: Vec<ValueId>,
+        /// Values of the function's outputs.
+        outputs: Vec<ValueId>,
+        /// Symbols of the function's size variables.
+        sizes: Vec<SymbolId>,
+        /// The nodes computed.
+        provenance: Provenance,
+    },
+    /// `output` is `input` with another shape: no code.
+    View {
+        /// The value viewed.
+        input: ValueId,
+        /// The view.
+        output: ValueId,
+        /// The node.
+        provenance: Provenance,
+    },
+    /// `output` holds extents known to the plan: the runtime writes them.
+    Extents {
+        /// An integer tensor.
+        output: ValueId,
+        /// The node.
+        provenance: Provenance,
+    },
+    /// A node the plan itself must express: control flow.
+    Control {
+        /// The node.
+        node: NodeId,
+    },
+}
+
+/// Lowers a graph whose fused groups become functions.
+///
+/// # Errors
+/// Every node without a lowering, all at once.
+pub fn lower(graph: &Graph) -> Result<Program, LowerError> {
+    let mut lowering = Lowering { graph, program: Program::default(), known: FxHashMap::default(), gaps: Vec::new() };
+    for region in graph.live_regions() {
+        let steps = lowering.region(region);
+        lowering.program.regions.insert(region, steps);
+    }
+    if lowering.gaps.is_empty() { Ok(lowering.program) } else { Err(LowerError::Unsupported(lowering.gaps)) }
+}
+
+struct Lowering<'a> {
+    graph: &'a Graph,
+    program: Program,
+    /// Functions by structure.
+    known: FxHashMap<String, usize>,
+    gaps: Vec<Gap>,
+}
+
+impl Lowering<'_> {
+    fn region(&mut self, region: RegionId) -> Vec<Step> {
+        let plan = fuse(self.graph, region);
+        let mut steps = Vec::new();
+        for group in &plan.groups {
+            match self.group(group) {
+                Ok(step) => steps.extend(step),
+                Err(gap) => self.gaps.push(gap),
+            }
+        }
+        steps
+    }
+
+    fn group(&mut self, group: &Group) -> Result<Option<Step>, Gap> {
+        let node = self.graph.node(group.anchor);
+        let provenance = Provenance::merge(group.nodes.iter().map(|&n| &self.graph.node(n).provenance));
+        if let [only] = group.nodes[..] {
+            let node = self.graph.node(only);
+            match &node.op {
+                Op::If(_) | Op::Loop(_) | Op::Scan(_) => return Ok(Some(Step::Control { node: only })),
+                Op::FromDims(_) | Op::Shape(_) | Op::Size => {
+                    let Some(output) = node.output() else { return Ok(None) };
+                    return Ok(Some(Step::Extents { output, provenance }));
+                }
+                Op::Reshape(_) | Op::Identity => {
+                    if let (Some(input), Some(output)) = (node.input(0), node.output()) {
+                        return Ok(Some(Step::View { input, output, provenance }));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let gap = |reason: String| self.gap(group.anchor, reason);
+        let (func, inputs, sizes) = self.function(group).map_err(|(n, reason)| self.gap(n, reason))?;
+        if group.outputs.is_empty() {
+            return Err(gap(format!("the group of `{}` has no outputs", node.op.name())));
+        }
+        let constant_inputs: Vec<bool> = inputs.iter().map(|&v| self.graph.constant(v).is_some()).collect();
+        let key = format!("{func:?} {constant_inputs:?}");
+        let index = match self.known.get(&key) {
+            Some(&index) => index,
+            None => {
+                let index = self.program.funcs.len();
+                let mut func = func;
+                func.name = format!("f{index}_{}", snake_case(node.op.name()));
+                self.program.funcs.push(LoweredFunc { func, constant_inputs });
+                self.known.insert(key, index);
+                index
+            }
+        };
+        let outputs = group.outputs.clone();
+        Ok(Some(Step::Call { func: index, inputs, outputs, sizes, provenance }))
+    }
+
+    /// The function of a group with the values of its inputs and the symbols of its sizes.
+    #[allow(clippy::type_complexity, reason = "three results of one step")]
+    fn function(&self, group: &Group) -> Result<(Func, Vec<ValueId>, Vec<SymbolId>), (NodeId, String)> {
+        let graph = self.graph;
+        let mut func = Func::new("f");
+        let mut dims = DimMap::new();
+        let mut buffers: FxHashMap<ValueId, Buffer> = FxHashMap::default();
+        let mut inputs = Vec::new();
+        for &value in &group.inputs {
+            let ty = self.tensor_type(value).ok_or_else(|| (group.anchor, "an operand is no tensor".to_string()))?;
+            let shape = self.extents(&mut func, &mut dims, ty).ok_or_else(|| {
+                (group.anchor, "an operand's rank is not known at compile time".to_string())
+            })?;
+            let splat = graph.constant(value).and_then(Tensor::as_splat);
+            let buffer = match splat {
+                // A constant of one value needs no memory.
+                Some(number) if !ty.dtype.is_integer() || number.abs() < 9e15 => {
+                    let dtype = ty.dtype;
+                    let constant = if dtype.is_float() {
+                        Expr::float_of(dtype, number)
+                    } else {
+                        Expr::int_of(dtype, number as i64)
+                    };
+                    func.compute("constant", dtype, shape, |_, _| constant)
+                }
+                _ => {
+                    let buffer = func.add_input(&format!("in{}", inputs.len()), ty.dtype, shape);
+                    inputs.push(value);
+                    buffer
+                }
+            };
+            buffers.insert(value, buffer);
+        }
+        for &id in &group.nodes {
+            let node = graph.node(id);
+            let operands: Vec<Option<Buffer>> =
+                node.inputs.iter().map(|v| v.and_then(|v| buffers.get(&v).copied())).collect();
+            let input_types: Vec<Option<&TensorType>> =
+                node.inputs.iter().map(|v| v.and_then(|v| self.tensor_type(v))).collect();
+            let output_types: Vec<&TensorType> =
+                node.outputs.iter().filter_map(|&v| self.tensor_type(v)).collect();
+            if output_types.len() != node.outputs.len() {
+                return Err((id, "a result is no tensor".to_string()));
+            }
+            let mut context = ops::Context { symbols: &graph.symbols, dims: &mut dims };
+            let results = ops::define(&mut func, &mut context, &node.op, &operands, &input_types, &output_types)
+                .map_err(|e| (id, e.to_string()))?;
+            buffers.extend(node.outputs.iter().copied().zip(results));
+        }
+        for &value in &group.outputs {
+            let Some(&buffer) = buffers.get(&value) else {
+                return Err((group.anchor, "a result of the group has no definition".to_string()));
+            };
+            let taken = func.params.contains(&buffer);
+            let output = if taken {
+                // The result is an operand or another result: the copy is what makes it a value of its own.
+                let data = func.buffers[buffer].clone();
+                func.compute("copy", data.dtype, data.shape, |f, i| f.load(buffer, i.to_vec()))
+            } else {
+                buffer
+            };
+            func.promote_to_output(output);
+        }
+        Ok((func, inputs, dims.symbols().to_vec()))
+    }
+
+    fn tensor_type(&self, value: ValueId) -> Option<&TensorType> {
+        self.graph.tensor_type(value)
+    }
+
+    fn extents(&self, func: &mut Func, dims: &mut DimMap, ty: &TensorType) -> Option<Vec<Expr>> {
+        let extents = ty.shape.dims()?;
+        Some(extents.iter().map(|d| dims.expr(func, &self.graph.symbols, d)).collect())
+    }
+
+    fn gap(&self, node: NodeId, reason: String) -> Gap {
+        let node = self.graph.node(node);
+        let show = |v: &ValueId| self.graph.ty(*v).display(&self.graph.symbols).to_string();
+        Gap {
+            op: node.op.name(),
+            nodes: node.provenance.names().map(str::to_string).collect(),
+            operands: node.inputs.iter().flatten().map(show).collect(),
+            reason,
+        }
+    }
+}
+
+/// `LayerNorm` as `layer_norm`.
+fn snake_case(name: &str) -> String {
+    let mut out = String::new();
+    for (i, c) in name.chars().enumerate() {
+        if c.is_ascii_uppercase() && i > 0 {
+            out.push('_');
+        }
+        out.push(c.to_ascii_lowercase());
+    }
+    out
+}
