@@ -133,6 +133,20 @@ mod tests {
         assert_eq!(picture(&matrix(&[1, 1, 2, 2], &[0.0, 1.0, 0.5, 0.0])).unwrap(), "  @@\n::\n");
     }
 
+    /// The committed data fit together: ONNX Runtime reads every held-out digit right.
+    #[test]
+    fn the_held_out_digits_are_what_their_description_says() {
+        let dir = project::path("examples/digits/held-out");
+        let labels = std::fs::read_to_string(dir.join("labels.txt")).unwrap();
+        let labels: Vec<usize> = labels.split_whitespace().map(|label| label.parse().unwrap()).collect();
+        assert_eq!(floats(&dir.join("input_0.pb")).unwrap().dims, [450, 1, 8, 8]);
+        assert_eq!(correct(&floats(&dir.join("output_0.pb")).unwrap(), &labels).unwrap(), 450);
+        for digit in 0..10 {
+            let image = project::path(format!("examples/digits/images/{digit}/input_0.pb"));
+            assert_eq!(floats(&image).unwrap().dims, [1, 1, 8, 8]);
+        }
+    }
+
     #[test]
     fn accuracy_counts_rows_whose_best_score_is_the_label() {
         let scores = matrix(&[2, 3], &[0.1, 0.9, 0.0, 5.0, 2.0, 3.0]);

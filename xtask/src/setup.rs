@@ -67,7 +67,9 @@ fn apt_install(packages: &[&str]) -> anyhow::Result<()> {
     } else if may_sudo() {
         &["sudo", "-n"]
     } else {
-        anyhow::bail!("not root and sudo asks for a password; run this yourself: sudo {wanted}");
+        anyhow::bail!(
+            "neither root nor allowed to sudo without a password; run this yourself: sudo {wanted}"
+        );
     };
     println!("Installing by apt: {}", packages.join(" "));
     let apt = |words: &[&str]| {

@@ -100,7 +100,7 @@ impl Report {
         let pair = |counts: Counts| serde_json::json!([counts.pass(), counts.total()]);
         let mut object = serde_json::Map::new();
         object.insert("core".into(), pair(self.counts_where(|case| case.core)));
-        for suite in SUITES {
+        for (suite, _) in SUITES {
             object.insert(suite.into(), pair(self.suite(suite)));
         }
         let all = self.counts();
@@ -136,7 +136,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "{} operators pass in every case, {} do not\n", whole.len(), partial.len())?;
         writeln!(f, "{:34}{:>8}  {}", "suite", "cases", COLUMNS.join("  "))?;
-        for suite in SUITES {
+        for (suite, _) in SUITES {
             row(f, suite, self.suite(suite))?;
         }
         row(f, "core (of node)", self.counts_where(|case| case.core))?;
