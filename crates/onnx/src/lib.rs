@@ -1,1 +1,11 @@
 //! ONNX: protobuf schema, external data, import to and export from the graph IR.
+
+pub mod error;
+pub mod model;
+pub mod proto;
+pub mod tensor;
+
+mod external;
+
+pub use error::OnnxError;
+pub use model::OnnxModel;
