@@ -1,8 +1,51 @@
 //! The deployable runtime: artifact format, loader, executor, thread pool.
 //!
-//! The core is `no_std` and `alloc`; the feature `std` adds threads and loading from files.
+//! The core is `no_std` and `alloc`: [`plan`] and [`artifact`] are the formats, [`Model`] and [`Session`] run
+//! them. The feature `std` (default) adds [`load`], [`threads`] and detection of the machine's instruction set.
+//!
+//! ```no_run
+//! # #[cfg(feature = "std")] {
+//! use tilewright_runtime::{Model, TensorView};
+//!
+//! let model = Model::load("model.twm").expect("a sound artifact");
+//! let mut session = model.session();
+//! let outputs = session.run(&[TensorView::of(&[1, 2], &[0.5f32, 2.0])]).expect("inputs that fit");
+//! let scores = outputs.get(0).and_then(|output| output.to_vec::<f32>());
+//! # _ = scores; }
+//! ```
+//!
+//! # Invariants
+//! - The runtime depends on no compiler crate.
+//! - What [`plan::Plan::validate`] and [`artifact::Artifact::read`] have accepted indexes nothing out of range; sizes are
+//!   checked before an address leaves the executor.
+//! - Results do not depend on the number of threads: the tasks of a kernel are fixed by the plan.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 extern crate alloc;
 
+pub mod artifact;
+mod error;
+mod exec;
+mod host;
+pub mod isa;
+#[cfg(feature = "std")]
+pub mod load;
+mod memory;
+mod model;
 pub mod plan;
+pub mod pool;
+mod session;
+mod sizes;
+mod tensor;
+#[cfg(feature = "std")]
+pub mod threads;
+
+pub use error::{ExecFault, InputError, InputErrors, RunError};
+pub use exec::{HostCall, Inspect, Observer};
+pub use host::{HostError, HostOps, HostTensor, HostTensorMut, NoHostOps};
+#[cfg(feature = "std")]
+pub use load::{LoadError, Loader};
+pub use memory::{AlignedBuf, Bytes, OutOfMemory};
+pub use model::{KernelFn, Kernels, Model, ModelError};
+pub use session::{Outputs, Session, SessionOptions};
+pub use tensor::{Element, TensorView, TensorViewMut, byte_len};

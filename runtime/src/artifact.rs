@@ -1,0 +1,154 @@
+//! The `.twm` artifact: one file with manifest, plan, code images and weights.
+//!
+//! ```text
+//! header   64 bytes   magic, version, number of sections, length of the file, SHA-256 of the section table
+//! table    64 bytes each: kind, offset, length, SHA-256 of the section
+//! sections in table order: manifest, plan, code images (one or more instruction sets), weights
+//! ```
+//! All numbers are little-endian. Sections follow each other with zero padding up to their alignment (code and
+//! weights: [`PAGE`]), so every byte of a file is determined by its contents and the reader accepts nothing else. The checksums of table, manifest, plan and
+//! code are checked when a file is read, that of the weights only by [`Artifact::verify_weights`]: weights are
+//! mapped, not read, at load.
+
+mod read;
+mod write;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{ALIGN, Plan};
+
+pub use write::{Contents, ContentsError};
+
+/// First bytes of every artifact: not text, and damaged by transfers that treat it as text.
+pub const MAGIC: [u8; 8] = *b"\x89TWM\r\n\x1a\n";
+
+/// Version of the format. Readers accept only their own.
+pub const VERSION: u32 = 1;
+
+/// Alignment of code and weights in the file; that of a memory page on common machines.
+pub const PAGE: usize = 4096;
+
+const HEADER: usize = 64;
+const ENTRY: usize = 64;
+
+/// More sections than any artifact has.
+const MAX_SECTIONS: usize = 64;
+
+/// What a section holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Kind {
+    Manifest = 1,
+    Plan = 2,
+    Code = 3,
+    Weights = 4,
+}
+
+impl Kind {
+    fn from_u32(code: u32) -> Option<Kind> {
+        [Kind::Manifest, Kind::Plan, Kind::Code, Kind::Weights].into_iter().find(|&kind| kind as u32 == code)
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Kind::Manifest => "manifest",
+            Kind::Plan => "plan",
+            Kind::Code => "code",
+            Kind::Weights => "weights",
+        }
+    }
+
+    const fn align(self) -> usize {
+        match self {
+            Kind::Manifest | Kind::Plan => ALIGN,
+            Kind::Code | Kind::Weights => PAGE,
+        }
+    }
+}
+
+/// One code image of an artifact; the i-th describes the i-th code section.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageDef {
+    /// LLVM target triple (`x86_64-unknown-linux-gnu`): instruction set and calling convention.
+    pub triple: String,
+    /// Instruction set extensions the code uses, by their names in Rust and LLVM (`avx2`, `fma`).
+    pub features: Vec<String>,
+    /// Offset of each kernel in the image, in the order of [`Plan::kernels`].
+    pub entries: Vec<u64>,
+}
+
+/// What the compiler records about a model beside the plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Name of the model.
+    pub model: String,
+    /// Version of the compiler.
+    pub compiler: String,
+    /// The target as asked for and as resolved.
+    pub target: String,
+    /// Options that differ from the default, by name.
+    pub options: Vec<(String, String)>,
+    /// Digest of the tuning records used; empty without.
+    pub records: String,
+    /// The schedule chosen for each kernel: kernel name and trace.
+    pub schedules: Vec<(String, String)>,
+    /// Metadata of the user's model, by key.
+    pub metadata: Vec<(String, String)>,
+    /// The code images.
+    pub images: Vec<ImageDef>,
+}
+
+/// An artifact that was read and found consistent. Sections are ranges of the bytes it was read from.
+#[derive(Clone, Debug)]
+pub struct Artifact {
+    /// The manifest.
+    pub manifest: Manifest,
+    /// The plan, validated.
+    pub plan: Plan,
+    /// The code images in the order of [`Manifest::images`].
+    pub images: Vec<Range<usize>>,
+    /// The weights.
+    pub weights: Range<usize>,
+    weights_digest: [u8; 32],
+}
+
+/// Bytes that are not a sound artifact.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ArtifactError {
+    /// Another kind of file.
+    #[error("not a Tilewright artifact")]
+    Magic,
+    /// Written by another version of the compiler.
+    #[error("artifact format version {found}, this runtime reads version {VERSION}: compile the model again")]
+    Version {
+        /// In the file.
+        found: u32,
+    },
+    /// Cut short, or with bytes after the end.
+    #[error("damaged artifact: {got} bytes, the header says {expected}")]
+    Length {
+        /// By the header.
+        expected: u64,
+        /// In the file.
+        got: u64,
+    },
+    /// Header or section table are not what a writer produces.
+    #[error("damaged artifact: bad {0}")]
+    Table(&'static str),
+    /// A checksum that does not match.
+    #[error("damaged artifact: the checksum of {0} does not match")]
+    Checksum(&'static str),
+    /// A section that does not decode.
+    #[error("damaged artifact: the {0} does not decode")]
+    Decode(&'static str),
+    /// A plan that is not consistent; a bug of the compiler that wrote it.
+    #[error("the plan of the artifact is invalid: {0}")]
+    Plan(crate::plan::PlanError),
+    /// Sections that contradict each other; a bug of the compiler that wrote them.
+    #[error("the artifact contradicts itself: {0}")]
+    Mismatch(&'static str),
+}

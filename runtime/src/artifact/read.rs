@@ -1,0 +1,151 @@
+//! Reading artifacts: trusts nothing, allocates in proportion to the file.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+
+use super::{Artifact, ArtifactError, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, VERSION};
+use crate::plan::Plan;
+
+struct Section {
+    kind: Kind,
+    range: Range<usize>,
+    digest: [u8; 32],
+}
+
+impl Artifact {
+    /// Reads an artifact and checks all of it but the contents of the weights.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
+    pub fn read(bytes: &[u8]) -> Result<Artifact, ArtifactError> {
+        let sections = sections(bytes)?;
+        let [manifest, plan, codes @ .., weights] = &sections[..] else {
+            return Err(ArtifactError::Table("number of sections"));
+        };
+        let in_order = manifest.kind == Kind::Manifest
+            && plan.kind == Kind::Plan
+            && codes.iter().all(|section| section.kind == Kind::Code)
+            && weights.kind == Kind::Weights;
+        if !in_order {
+            return Err(ArtifactError::Table("order of sections"));
+        }
+        for section in [manifest, plan].into_iter().chain(codes) {
+            check_digest(section.kind, &bytes[section.range.clone()], &section.digest)?;
+        }
+        let artifact = Artifact {
+            manifest: decode::<Manifest>(bytes, manifest)?,
+            plan: decode::<Plan>(bytes, plan)?,
+            images: codes.iter().map(|section| section.range.clone()).collect(),
+            weights: weights.range.clone(),
+            weights_digest: weights.digest,
+        };
+        artifact.check()?;
+        Ok(artifact)
+    }
+
+    /// Checks the contents of the weights; `bytes` is what the artifact was read from.
+    ///
+    /// # Errors
+    /// When they are not what the compiler wrote.
+    pub fn verify_weights(&self, bytes: &[u8]) -> Result<(), ArtifactError> {
+        let weights = bytes.get(self.weights.clone()).ok_or(ArtifactError::Table("weights"))?;
+        check_digest(Kind::Weights, weights, &self.weights_digest)
+    }
+
+    fn check(&self) -> Result<(), ArtifactError> {
+        if let Err(mut errors) = self.plan.validate() {
+            return Err(ArtifactError::Plan(errors.swap_remove(0)));
+        }
+        if self.plan.weight_bytes != self.weights.len() as u64 {
+            return Err(ArtifactError::Mismatch("size of the weights"));
+        }
+        if self.manifest.images.len() != self.images.len() {
+            return Err(ArtifactError::Mismatch("number of code images"));
+        }
+        for (image, range) in self.manifest.images.iter().zip(&self.images) {
+            if image.entries.len() != self.plan.kernels.len() {
+                return Err(ArtifactError::Mismatch("number of kernels"));
+            }
+            if image.entries.iter().any(|&entry| entry >= range.len() as u64) {
+                return Err(ArtifactError::Mismatch("entry of a kernel"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_digest(kind: Kind, bytes: &[u8], digest: &[u8; 32]) -> Result<(), ArtifactError> {
+    if Sha256::digest(bytes)[..] == digest[..] { Ok(()) } else { Err(ArtifactError::Checksum(kind.name())) }
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8], section: &Section) -> Result<T, ArtifactError> {
+    match postcard::take_from_bytes(&bytes[section.range.clone()]) {
+        Ok((value, [])) => Ok(value),
+        Ok(_) | Err(_) => Err(ArtifactError::Decode(section.kind.name())),
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array(&bytes[at..at + 4]))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array(&bytes[at..at + 8]))
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(bytes);
+    array
+}
+
+/// Reads header and table; the sections are exactly where a writer puts them.
+fn sections(bytes: &[u8]) -> Result<Vec<Section>, ArtifactError> {
+    if bytes.len() < HEADER || bytes[..8] != MAGIC {
+        return Err(ArtifactError::Magic);
+    }
+    let found = u32_at(bytes, 8);
+    if found != VERSION {
+        return Err(ArtifactError::Version { found });
+    }
+    let (expected, got) = (u64_at(bytes, 16), bytes.len() as u64);
+    if expected != got {
+        return Err(ArtifactError::Length { expected, got });
+    }
+    let count = u32_at(bytes, 12) as usize;
+    if count > MAX_SECTIONS || bytes[56..64] != [0; 8] {
+        return Err(ArtifactError::Table("header"));
+    }
+    let table =
+        bytes.get(HEADER..HEADER + count * ENTRY).ok_or(ArtifactError::Table("number of sections"))?;
+    if Sha256::digest(table)[..] != bytes[24..56] {
+        return Err(ArtifactError::Checksum("the section table"));
+    }
+    let mut sections = Vec::with_capacity(count);
+    let mut end = HEADER + count * ENTRY;
+    for entry in table.chunks_exact(ENTRY) {
+        let kind = Kind::from_u32(u32_at(entry, 0)).ok_or(ArtifactError::Table("kind of section"))?;
+        if entry[4..8] != [0; 4] || entry[56..64] != [0; 8] {
+            return Err(ArtifactError::Table("section"));
+        }
+        let start = end.next_multiple_of(kind.align());
+        let section_end = usize::try_from(u64_at(entry, 16)).ok().and_then(|len| start.checked_add(len));
+        let range = match section_end {
+            Some(section_end) if u64_at(entry, 8) == start as u64 => start..section_end,
+            Some(_) | None => return Err(ArtifactError::Table("place of a section")),
+        };
+        let padding = bytes.get(end..start);
+        if range.end > bytes.len() || padding.is_none_or(|padding| padding.iter().any(|&byte| byte != 0)) {
+            return Err(ArtifactError::Table("place of a section"));
+        }
+        end = range.end;
+        sections.push(Section { kind, range, digest: array(&entry[24..56]) });
+    }
+    if end != bytes.len() {
+        return Err(ArtifactError::Table("end of the last section"));
+    }
+    Ok(sections)
+}

@@ -1,0 +1,138 @@
+//! Instruction sets: what code needs and what a machine has.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::artifact::ImageDef;
+
+/// The machine a model is loaded on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Isa {
+    /// Architecture: the first part of a target triple.
+    pub arch: String,
+    /// Instruction set extensions that are present, of those that code generators may ask for.
+    pub features: Vec<String>,
+}
+
+/// Why no code image of an artifact runs on a machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IsaError {
+    /// The artifact has no code for the architecture.
+    #[error(
+        "artifact for another instruction set: it has code for {}, this machine is {machine}",
+        or_none(found)
+    )]
+    Arch {
+        /// Triples of the images.
+        found: String,
+        /// Architecture of the machine.
+        machine: String,
+    },
+    /// The architecture fits, but extensions are missing.
+    #[error("artifact for another instruction set: this machine lacks {missing}")]
+    Features {
+        /// The extensions missing for the image that lacks fewest.
+        missing: String,
+    },
+}
+
+fn or_none(found: &str) -> &str {
+    if found.is_empty() { "no machine" } else { found }
+}
+
+impl Isa {
+    /// The image that uses most of this machine, by the number of its features; the first of equals.
+    ///
+    /// # Errors
+    /// When none runs here.
+    pub fn choose(&self, images: &[ImageDef]) -> Result<usize, IsaError> {
+        let mut best: Option<usize> = None;
+        let mut nearest: Option<Vec<&str>> = None;
+        for (i, image) in images.iter().enumerate() {
+            if arch_of(&image.triple) != self.arch {
+                continue;
+            }
+            let missing: Vec<&str> = image
+                .features
+                .iter()
+                .filter(|feature| !self.features.contains(feature))
+                .map(String::as_str)
+                .collect();
+            if !missing.is_empty() {
+                if nearest.as_ref().is_none_or(|nearest| missing.len() < nearest.len()) {
+                    nearest = Some(missing);
+                }
+            } else if best.is_none_or(|best| image.features.len() > images[best].features.len()) {
+                best = Some(i);
+            }
+        }
+        match (best, nearest) {
+            (Some(best), _) => Ok(best),
+            (None, Some(missing)) => Err(IsaError::Features { missing: missing.join(", ") }),
+            (None, None) => {
+                let triples: Vec<&str> = images.iter().map(|image| image.triple.as_str()).collect();
+                Err(IsaError::Arch { found: triples.join(", "), machine: self.arch.to_string() })
+            }
+        }
+    }
+}
+
+fn arch_of(triple: &str) -> &str {
+    triple.split('-').next().unwrap_or("")
+}
+
+#[cfg(feature = "std")]
+macro_rules! detected {
+    ($detect:ident: $($name:tt)*) => {{
+        let mut features: Vec<String> = Vec::new();
+        $(if std::arch::$detect!($name) { features.push($name.to_string()); })*
+        features
+    }};
+}
+
+#[cfg(feature = "std")]
+impl Isa {
+    /// The machine this program runs on.
+    pub fn native() -> Isa {
+        #[cfg(target_arch = "x86_64")]
+        let features = detected! { is_x86_feature_detected:
+            "sse3" "ssse3" "sse4.1" "sse4.2" "popcnt" "cmpxchg16b" "avx" "avx2" "bmi1" "bmi2" "f16c" "fma" "lzcnt" "movbe" "xsave"
+            "avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl" "avx512ifma" "avx512vbmi" "avx512vbmi2" "avx512vnni"
+            "avx512bitalg" "avx512vpopcntdq" "avx512bf16" "gfni" "vaes" "vpclmulqdq"
+        };
+        #[cfg(target_arch = "aarch64")]
+        let features = detected! { is_aarch64_feature_detected:
+            "neon" "fp16" "dotprod" "i8mm" "bf16" "sve" "sve2" "lse" "rdm" "fhm" "fcma"
+        };
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let features = Vec::new();
+        Isa { arch: std::env::consts::ARCH.to_string(), features }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn image(triple: &str, features: &[&str]) -> ImageDef {
+        let features = features.iter().map(ToString::to_string).collect();
+        ImageDef { triple: triple.to_string(), features, entries: vec![] }
+    }
+
+    #[test]
+    fn chooses_the_image_that_uses_most_of_the_machine() {
+        let isa = Isa { arch: "x86_64".into(), features: vec!["avx2".into(), "fma".into()] };
+        let images = [
+            image("aarch64-unknown-linux-gnu", &[]),
+            image("x86_64-unknown-linux-gnu", &[]),
+            image("x86_64-unknown-linux-gnu", &["avx2", "fma"]),
+            image("x86_64-unknown-linux-gnu", &["avx2", "fma", "avx512f"]),
+        ];
+        assert_eq!(isa.choose(&images), Ok(2));
+        let error = isa.choose(&images[..1]).unwrap_err().to_string();
+        assert!(error.contains("code for aarch64-unknown-linux-gnu, this machine is x86_64"), "{error}");
+        let error = isa.choose(&images[3..]).unwrap_err().to_string();
+        assert!(error.ends_with("this machine lacks avx512f"), "{error}");
+    }
+}

@@ -1,0 +1,200 @@
+//! Aligned memory and shared bytes.
+#![allow(unsafe_code, reason = "owns raw allocations")]
+
+use alloc::alloc::{Layout, alloc_zeroed, dealloc};
+use alloc::sync::Arc;
+use core::fmt;
+use core::ops::{Deref, DerefMut, Range};
+use core::ptr::NonNull;
+
+use crate::plan::ALIGN;
+
+/// Memory could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("out of memory: {bytes} bytes asked for")]
+pub struct OutOfMemory {
+    /// Bytes asked for.
+    pub bytes: u64,
+}
+
+/// Zero-initialised bytes whose start is a multiple of [`ALIGN`].
+///
+/// The length may shrink and grow within the capacity without an allocation.
+pub struct AlignedBuf {
+    ptr: NonNull<u8>,
+    len: usize,
+    capacity: usize,
+}
+
+// SAFETY: the buffer owns its memory, like a `Vec<u8>`.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: shared access only reads, like a `Vec<u8>`.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// An empty buffer; allocates nothing.
+    pub const fn new() -> AlignedBuf {
+        AlignedBuf { ptr: dangling(), len: 0, capacity: 0 }
+    }
+
+    /// A buffer of `len` zero bytes.
+    ///
+    /// # Errors
+    /// When the allocator has no such memory.
+    pub fn zeroed(len: usize) -> Result<AlignedBuf, OutOfMemory> {
+        if len == 0 {
+            return Ok(AlignedBuf::new());
+        }
+        let error = OutOfMemory { bytes: len as u64 };
+        let layout = Layout::from_size_align(len, ALIGN).map_err(|_| error)?;
+        // SAFETY: the layout's size is not 0.
+        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(error)?;
+        Ok(AlignedBuf { ptr, len, capacity: len })
+    }
+
+    /// A copy of `bytes`.
+    ///
+    /// # Errors
+    /// When the allocator has no such memory.
+    pub fn copy_of(bytes: &[u8]) -> Result<AlignedBuf, OutOfMemory> {
+        let mut buf = AlignedBuf::zeroed(bytes.len())?;
+        buf.copy_from_slice(bytes);
+        Ok(buf)
+    }
+
+    /// Bytes it can hold without a new allocation.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Makes it `len` bytes long; contents are unspecified (but initialised) afterwards. Memory that is too
+    /// small is released before the new is asked for.
+    ///
+    /// # Errors
+    /// When the allocator has no such memory; the buffer is empty then.
+    pub fn reset(&mut self, len: usize) -> Result<(), OutOfMemory> {
+        if len > self.capacity {
+            *self = AlignedBuf::new();
+            *self = AlignedBuf::zeroed(len)?;
+        }
+        self.len = len;
+        Ok(())
+    }
+
+    /// Makes it `len` bytes long and keeps the bytes it has; capacity grows at least by half.
+    ///
+    /// # Errors
+    /// When the allocator has no such memory; the buffer is unchanged then.
+    pub fn grow(&mut self, len: usize) -> Result<(), OutOfMemory> {
+        if len > self.capacity {
+            let mut larger = AlignedBuf::zeroed(len.max(self.capacity.saturating_add(self.capacity / 2)))?;
+            larger[..self.len].copy_from_slice(self);
+            *self = larger;
+        }
+        self.len = len;
+        Ok(())
+    }
+
+    /// The start; [`ALIGN`]ed and not null even when empty.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+}
+
+/// A pointer for empty memory: aligned, not null, never read.
+pub(crate) const fn dangling() -> NonNull<u8> {
+    #[repr(align(64))]
+    struct Aligned;
+    const { assert!(align_of::<Aligned>() == ALIGN) };
+    NonNull::<Aligned>::dangling().cast()
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        if self.capacity != 0 {
+            // SAFETY: allocated with this layout, whose validity was checked then.
+            unsafe { dealloc(self.ptr.as_ptr(), Layout::from_size_align_unchecked(self.capacity, ALIGN)) }
+        }
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len <= capacity` bytes, all initialised (zeroed) at allocation.
+        unsafe { core::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and the borrow is unique.
+        unsafe { core::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl AsRef<[u8]> for AlignedBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Default for AlignedBuf {
+    fn default() -> AlignedBuf {
+        AlignedBuf::new()
+    }
+}
+
+impl fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AlignedBuf({} of {} bytes)", self.len, self.capacity)
+    }
+}
+
+/// A range of shared, immutable bytes: of a mapped file, of owned memory, or of a static.
+#[derive(Clone)]
+pub struct Bytes {
+    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    range: Range<usize>,
+}
+
+impl Bytes {
+    /// All bytes of `owner`, whose `as_ref` must return the same slice at every call.
+    pub fn new(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Bytes {
+        let range = 0..owner.as_ref().len();
+        Bytes { owner: Arc::new(owner), range }
+    }
+
+    /// A part of these bytes, sharing the owner; `None` if it is not inside.
+    pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
+        self.get(range.clone())?;
+        let start = self.range.start;
+        Some(Bytes { owner: self.owner.clone(), range: start + range.start..start + range.end })
+    }
+
+    /// The same bytes starting at a multiple of [`ALIGN`]: themselves, or a copy.
+    ///
+    /// # Errors
+    /// When there is no memory for the copy.
+    pub fn aligned(self) -> Result<Bytes, OutOfMemory> {
+        if self.is_empty() || self.as_ptr().addr() % ALIGN == 0 {
+            return Ok(self);
+        }
+        AlignedBuf::copy_of(&self).map(Bytes::new)
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        (*self.owner).as_ref().get(self.range.clone()).unwrap_or(&[])
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bytes({} bytes)", self.len())
+    }
+}

@@ -1,0 +1,256 @@
+//! A loaded model: plan, kernels, weights and host operators, ready to run.
+#![allow(unsafe_code, reason = "takes kernels as machine code, which nothing can check")]
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::fmt;
+
+use tilewright_dtype::{DType, Kind};
+
+use crate::artifact::Manifest;
+use crate::host::HostOps;
+use crate::memory::{Bytes, OutOfMemory};
+use crate::plan::{BufferId, Op, Place, Plan, PlanError, SizeId, TensorSpec};
+use crate::session::{Session, SessionOptions};
+
+/// Machine code of one kernel: `(buffers, sizes, task_begin, task_end)`.
+///
+/// `buffers[i]` is the i-th buffer parameter, `sizes[j]` the j-th symbolic extent; the tasks
+/// `task_begin..task_end` are run. Kernels are pure: they call nothing and touch nothing but their buffers.
+pub type KernelFn = unsafe extern "C" fn(*const *mut u8, *const i64, i64, i64);
+
+/// The kernels of a model in the order of [`Plan::kernels`], and what keeps their code in memory.
+pub struct Kernels {
+    table: Vec<KernelFn>,
+    _code: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl Kernels {
+    /// Kernels whose code lives as long as `code`; `None` for code that is linked into the program.
+    pub fn new(table: Vec<KernelFn>, code: Option<Box<dyn Any + Send + Sync>>) -> Kernels {
+        Kernels { table, _code: code }
+    }
+}
+
+/// Parts that do not make a model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    /// The plan is not consistent.
+    #[error("invalid plan: {}", First(.0))]
+    Plan(Vec<PlanError>),
+    /// The number of kernels is not the plan's.
+    #[error("the plan calls {expected} kernels, the code has {got}")]
+    Kernels {
+        /// By the plan.
+        expected: usize,
+        /// In the code.
+        got: usize,
+    },
+    /// The number of bytes of weights is not the plan's.
+    #[error("the plan needs {expected} bytes of weights, given {got}")]
+    Weights {
+        /// By the plan.
+        expected: u64,
+        /// As given.
+        got: u64,
+    },
+    /// Host operators that the registry does not have.
+    #[error("host operators {0:?} are not in the registry")]
+    HostOps(Vec<u16>),
+    /// An element type that inputs and outputs cannot have: strings have no flat memory form.
+    #[error("{name:?} has element type {dtype}, which has no memory form")]
+    DType {
+        /// The input or output.
+        name: String,
+        /// Its type.
+        dtype: DType,
+    },
+    /// No memory for an aligned copy of the weights.
+    #[error(transparent)]
+    Memory(#[from] OutOfMemory),
+}
+
+struct First<'a>(&'a [PlanError]);
+
+impl fmt::Display for First<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [] => Ok(()),
+            [only] => write!(f, "{only}"),
+            [first, rest @ ..] => write!(f, "{first} (and {} more)", rest.len()),
+        }
+    }
+}
+
+/// What the executor needs beside the plan and can be known before any size is.
+pub(crate) struct Facts {
+    /// Slots that depend on computed slots, ascending.
+    pub(crate) late_sizes: Vec<SizeId>,
+    /// The buffer at the end of each buffer's alias chain.
+    pub(crate) roots: Vec<BufferId>,
+    /// Buffers whose place is only known when they are used.
+    pub(crate) late: Vec<bool>,
+    /// Index of the memory of buffers that are allocated by themselves: outputs and dynamic buffers.
+    pub(crate) storage: Vec<Option<usize>>,
+    /// Entries of `storage`.
+    pub(crate) n_storage: usize,
+    /// Guards at the head of the instruction list.
+    pub(crate) n_head_guards: usize,
+    /// Where the dims of each input start in the concatenation of all.
+    pub(crate) dim_starts: Vec<usize>,
+}
+
+impl Facts {
+    fn of(plan: &Plan) -> Facts {
+        let late_size = plan.late_sizes();
+        let is_late = |id: SizeId| late_size[id.index()];
+        let mut roots = Vec::with_capacity(plan.buffers.len());
+        let mut late = Vec::with_capacity(plan.buffers.len());
+        let mut storage = Vec::with_capacity(plan.buffers.len());
+        let mut n_storage = 0;
+        for (i, def) in plan.buffers.iter().enumerate() {
+            let mut at = BufferId(i as u32);
+            let mut is = is_late(def.size_bytes);
+            while let Place::Alias { buffer, byte_offset } = plan.buffers[at.index()].place {
+                at = buffer;
+                is |= is_late(byte_offset) || is_late(plan.buffers[at.index()].size_bytes);
+            }
+            roots.push(at);
+            late.push(is || plan.buffers[at.index()].place == Place::Dynamic);
+            let owns = match def.place {
+                Place::Output(_) | Place::Dynamic => true,
+                Place::Input(_)
+                | Place::Weight { .. }
+                | Place::Arena { .. }
+                | Place::Block(_)
+                | Place::Alias { .. } => false,
+            };
+            storage.push(owns.then_some(n_storage));
+            n_storage += usize::from(owns);
+        }
+        let mut dim_starts = Vec::with_capacity(plan.inputs.len());
+        let mut n_dims = 0;
+        for input in &plan.inputs {
+            dim_starts.push(n_dims);
+            n_dims += input.dims.len();
+        }
+        Facts {
+            late_sizes: (0..plan.sizes.len() as u32).map(SizeId).filter(|&id| is_late(id)).collect(),
+            roots,
+            late,
+            storage,
+            n_storage,
+            n_head_guards: plan
+                .instrs
+                .iter()
+                .take_while(|instr| matches!(instr.op, Op::Guard { .. }))
+                .count(),
+            dim_starts,
+        }
+    }
+}
+
+pub(crate) struct Inner {
+    pub(crate) plan: Plan,
+    pub(crate) facts: Facts,
+    pub(crate) weights: Bytes,
+    pub(crate) host: Arc<dyn HostOps>,
+    manifest: Manifest,
+    kernels: Kernels,
+}
+
+impl Inner {
+    pub(crate) fn kernel(&self, index: usize) -> KernelFn {
+        self.kernels.table[index]
+    }
+}
+
+/// A model ready to run. Cheap to clone; may be shared by threads, each of which has its own [`Session`].
+#[derive(Clone)]
+pub struct Model(pub(crate) Arc<Inner>);
+
+impl Model {
+    /// Puts a model together from its parts, for programs that link ahead-of-time kernels, and for the loader.
+    ///
+    /// # Errors
+    /// When the parts do not fit each other.
+    ///
+    /// # Safety
+    /// Each kernel must have the signature and the behaviour that `plan` states: it stays within the bytes of its
+    /// buffers, writes only what the plan says it writes, and its tasks may run at the same time.
+    pub unsafe fn assemble(
+        manifest: Manifest,
+        plan: Plan,
+        kernels: Kernels,
+        weights: Bytes,
+        host: Arc<dyn HostOps>,
+    ) -> Result<Model, ModelError> {
+        plan.validate().map_err(ModelError::Plan)?;
+        let (expected, got) = (plan.kernels.len(), kernels.table.len());
+        if expected != got {
+            return Err(ModelError::Kernels { expected, got });
+        }
+        let (expected, got) = (plan.weight_bytes, weights.len() as u64);
+        if expected != got {
+            return Err(ModelError::Weights { expected, got });
+        }
+        let mut missing: Vec<u16> = Vec::new();
+        for instr in &plan.instrs {
+            if let Op::Host { op, .. } = instr.op {
+                if !host.supports(op) && !missing.contains(&op) {
+                    missing.push(op);
+                }
+            }
+        }
+        if !missing.is_empty() {
+            return Err(ModelError::HostOps(missing));
+        }
+        for spec in plan.inputs.iter().chain(&plan.outputs) {
+            if spec.dtype.kind() == Kind::String {
+                return Err(ModelError::DType { name: spec.name.clone(), dtype: spec.dtype });
+            }
+        }
+        let weights = weights.aligned()?;
+        let facts = Facts::of(&plan);
+        Ok(Model(Arc::new(Inner { plan, facts, weights, host, manifest, kernels })))
+    }
+
+    /// The inputs in the model's order.
+    pub fn inputs(&self) -> &[TensorSpec] {
+        &self.0.plan.inputs
+    }
+
+    /// The outputs in the model's order.
+    pub fn outputs(&self) -> &[TensorSpec] {
+        &self.0.plan.outputs
+    }
+
+    /// The execution plan.
+    pub fn plan(&self) -> &Plan {
+        &self.0.plan
+    }
+
+    /// What the compiler recorded about the model.
+    pub fn manifest(&self) -> &Manifest {
+        &self.0.manifest
+    }
+
+    /// A session on the pool shared by the process (without `std`: on the calling thread).
+    pub fn session(&self) -> Session {
+        self.session_with(SessionOptions::default())
+    }
+
+    /// A session with its own pool or limits.
+    pub fn session_with(&self, options: SessionOptions) -> Session {
+        Session::new(self.clone(), options)
+    }
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Model({:?}, {} instructions)", self.0.manifest.model, self.0.plan.instrs.len())
+    }
+}

@@ -1,0 +1,361 @@
+//! Sessions: the state of one caller of a model.
+#![allow(unsafe_code, reason = "lends the caller's tensors to the executor")]
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::error::{ExecFault, InputError, InputErrors, RunError};
+use crate::exec::{Exec, Frame, Observer};
+use crate::memory::AlignedBuf;
+use crate::model::Model;
+use crate::plan::{ALIGN, TensorSpec};
+use crate::pool::Pool;
+use crate::tensor::{TensorView, TensorViewMut, byte_len};
+
+/// How a session works.
+#[derive(Clone)]
+pub struct SessionOptions {
+    /// The threads it uses. Default: the pool shared by the process; without `std`, the calling thread.
+    pub pool: Arc<dyn Pool>,
+    /// Most bytes it may hold for arena, outputs and run-time buffers. Default: no limit but the machine's.
+    pub memory_limit: u64,
+}
+
+impl Default for SessionOptions {
+    fn default() -> SessionOptions {
+        #[cfg(feature = "std")]
+        let pool = crate::threads::ThreadPool::global();
+        #[cfg(not(feature = "std"))]
+        let pool = Arc::new(crate::pool::Serial);
+        SessionOptions { pool, memory_limit: u64::MAX }
+    }
+}
+
+/// The state of one caller of a model: its memory, kept from run to run.
+///
+/// When the dims of the inputs repeat, [`Session::run`] allocates nothing.
+pub struct Session {
+    model: Model,
+    pool: Arc<dyn Pool>,
+    frame: Frame,
+    /// The dims that memory is laid out for: those of all inputs, concatenated.
+    dims: Vec<usize>,
+    prepared: bool,
+    /// Aligned copies of inputs that are not.
+    input_copies: Vec<AlignedBuf>,
+    output_dims: Vec<Vec<usize>>,
+}
+
+impl Session {
+    pub(crate) fn new(model: Model, options: SessionOptions) -> Session {
+        let frame = Frame::new(&model.0, options.memory_limit);
+        let n_dims = model.inputs().iter().map(|spec| spec.dims.len()).sum();
+        Session {
+            pool: options.pool,
+            frame,
+            dims: vec![0; n_dims],
+            prepared: false,
+            input_copies: model.inputs().iter().map(|_| AlignedBuf::new()).collect(),
+            output_dims: model.outputs().iter().map(|spec| Vec::with_capacity(spec.dims.len())).collect(),
+            model,
+        }
+    }
+
+    /// The model it runs.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Bytes it holds for arena, outputs and run-time buffers.
+    pub fn memory(&self) -> u64 {
+        self.frame.reserved()
+    }
+
+    /// Runs the model on inputs in its order. The outputs stay in the session until the next run.
+    ///
+    /// # Errors
+    /// All problems with the inputs at once, or what stopped the run.
+    pub fn run(&mut self, inputs: &[TensorView<'_>]) -> Result<Outputs<'_>, RunError> {
+        self.run_observed(inputs, &mut ())
+    }
+
+    /// Runs the model on named inputs in any order.
+    ///
+    /// # Errors
+    /// As [`Session::run`]; also for names that the model does not have, or that occur twice.
+    pub fn run_named(&mut self, inputs: &[(&str, TensorView<'_>)]) -> Result<Outputs<'_>, RunError> {
+        let specs = self.model.inputs();
+        let mut errors = Vec::new();
+        let mut given = vec![None; specs.len()];
+        for (name, view) in inputs {
+            match specs.iter().position(|spec| spec.name == *name) {
+                None => errors.push(InputError::Unknown { name: (*name).into(), known: known_names(specs) }),
+                Some(i) if given[i].is_some() => errors.push(InputError::Duplicate { name: (*name).into() }),
+                Some(i) => given[i] = Some(*view),
+            }
+        }
+        self.start(|i| given[i], errors)?;
+        self.finish(&mut ())?;
+        Ok(Outputs { session: self })
+    }
+
+    /// [`Session::run`] under the eyes of an observer.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn run_observed<O: Observer + ?Sized>(
+        &mut self,
+        inputs: &[TensorView<'_>],
+        observer: &mut O,
+    ) -> Result<Outputs<'_>, RunError> {
+        self.start(|i| inputs.get(i).copied(), self.too_many("inputs", inputs.len(), self.model.inputs()))?;
+        self.finish(observer)?;
+        Ok(Outputs { session: self })
+    }
+
+    /// Runs the model and writes the outputs to the caller's memory, without a copy where that is aligned to
+    /// [`ALIGN`] bytes and the output's extents follow from the inputs'.
+    ///
+    /// # Errors
+    /// As [`Session::run`]; also when an output's type or extents are not those of the memory given.
+    pub fn run_into(
+        &mut self,
+        inputs: &[TensorView<'_>],
+        outputs: &mut [TensorViewMut<'_>],
+    ) -> Result<(), RunError> {
+        let mut errors = self.too_many("inputs", inputs.len(), self.model.inputs());
+        errors.extend(self.too_many("outputs", outputs.len(), self.model.outputs()));
+        let specs = self.model.outputs();
+        errors.extend(
+            specs.iter().skip(outputs.len()).map(|spec| InputError::Missing { name: spec.name.clone() }),
+        );
+        for (spec, view) in specs.iter().zip(outputs.iter()) {
+            check_form(spec, &TensorView::new(view.dtype, view.dims, view.bytes), &mut errors);
+        }
+        self.start(|i| inputs.get(i).copied(), errors)?;
+
+        let model = self.model.clone();
+        let mut direct = vec![false; outputs.len()];
+        let mut errors = Vec::new();
+        for ((spec, view), direct) in model.outputs().iter().zip(outputs.iter_mut()).zip(&mut direct) {
+            if !model.0.facts.late[spec.buffer.index()] {
+                self.check_dims(spec, view.dims, &mut errors);
+                let needed = self.frame.spot(&model.0, spec.buffer).map(|spot| spot.bytes);
+                if needed == Ok(view.bytes.len()) && view.bytes.as_ptr().addr() % ALIGN == 0 {
+                    // SAFETY: aligned, initialised, and borrowed mutably until this function returns.
+                    unsafe { self.frame.lend(spec.buffer, view.bytes.as_mut_ptr(), view.bytes.len()) };
+                    *direct = true;
+                }
+            }
+        }
+        fail(errors)?;
+        self.finish(&mut ())?;
+        let mut errors = Vec::new();
+        for (i, (spec, view)) in model.outputs().iter().zip(outputs).enumerate() {
+            if direct[i] {
+                continue;
+            }
+            self.check_dims(spec, view.dims, &mut errors);
+            let result = Outputs { session: self }.view(i);
+            if result.bytes.len() == view.bytes.len() {
+                view.bytes.copy_from_slice(result.bytes);
+            }
+        }
+        fail(errors)
+    }
+
+    fn too_many(&self, what: &'static str, given: usize, specs: &[TensorSpec]) -> Vec<InputError> {
+        let expected = specs.len();
+        if given > expected { vec![InputError::TooMany { what, given, expected }] } else { Vec::new() }
+    }
+
+    /// Checks the inputs, lays out memory if their dims are new, and lends them to the frame.
+    fn start<'v>(
+        &mut self,
+        given: impl Fn(usize) -> Option<TensorView<'v>>,
+        mut errors: Vec<InputError>,
+    ) -> Result<(), RunError> {
+        let model = self.model.clone();
+        let inner = &*model.0;
+        let mut same = self.prepared;
+        for (i, spec) in inner.plan.inputs.iter().enumerate() {
+            match given(i) {
+                None => errors.push(InputError::Missing { name: spec.name.clone() }),
+                Some(view) => {
+                    check_form(spec, &view, &mut errors);
+                    if view.dims.len() == spec.dims.len() {
+                        let start = inner.facts.dim_starts[i];
+                        let dims = &mut self.dims[start..start + view.dims.len()];
+                        same &= dims == view.dims;
+                        dims.copy_from_slice(view.dims);
+                    }
+                }
+            }
+        }
+        if !same || !errors.is_empty() {
+            self.prepared = false;
+        }
+        fail(errors)?;
+        if !same {
+            self.evaluate_sizes()?;
+        }
+        for (i, spec) in inner.plan.inputs.iter().enumerate() {
+            let Some(view) = given(i) else { continue };
+            let mut ptr = view.bytes.as_ptr().cast_mut();
+            if ptr.addr() % ALIGN != 0 {
+                let copy = &mut self.input_copies[i];
+                copy.reset(view.bytes.len())?;
+                copy.copy_from_slice(view.bytes);
+                ptr = copy.as_mut_ptr();
+            }
+            // SAFETY: aligned, initialised, only read (validation), and borrowed by the caller of the run, or a copy
+            // that the session owns.
+            unsafe { self.frame.lend(spec.buffer, ptr, view.bytes.len()) };
+        }
+        if same {
+            self.frame.sizes.forget(&inner.facts.late_sizes);
+        } else {
+            Exec { model: inner, frame: &mut self.frame, pool: &*self.pool }.head_guards()?;
+            self.frame.lay_out(inner)?;
+            self.prepared = true;
+        }
+        self.frame.reset_storage(inner);
+        Ok(())
+    }
+
+    /// Evaluates the sizes for new dims, and holds the dims of all inputs against them.
+    fn evaluate_sizes(&mut self) -> Result<(), RunError> {
+        let inner = self.model.0.clone();
+        let (plan, starts) = (&inner.plan, &inner.facts.dim_starts);
+        let dims = &self.dims;
+        let dim = |input: u32, axis: u32| i64::try_from(dims[starts[input as usize] + axis as usize]).ok();
+        self.frame.sizes.evaluate(&plan.sizes, dim);
+        let mut errors = Vec::new();
+        for (spec, &start) in plan.inputs.iter().zip(starts) {
+            self.check_dims(spec, &self.dims[start..start + spec.dims.len()], &mut errors);
+        }
+        for bounds in &plan.bounds {
+            let Some(got) = self.frame.sizes.get(bounds.size) else { continue };
+            let above = i128::from(got) - i128::from(bounds.min);
+            let ok =
+                above >= 0 && above % i128::from(bounds.step) == 0 && bounds.max.is_none_or(|max| got <= max);
+            if !ok {
+                let (name, min, max, step) = (bounds.name.clone(), bounds.min, bounds.max, bounds.step);
+                errors.push(InputError::Bounds { name, min, max, step, got });
+            }
+        }
+        fail(errors)
+    }
+
+    fn check_dims(&self, spec: &TensorSpec, dims: &[usize], errors: &mut Vec<InputError>) {
+        for (axis, (dim, &got)) in spec.dims.iter().zip(dims).enumerate() {
+            let expected = self.frame.sizes.get(dim.size);
+            if expected.is_none() || expected != i64::try_from(got).ok() {
+                let (name, symbol) = (spec.name.clone(), dim.name.clone());
+                errors.push(InputError::Dim { name, axis, symbol, expected, got });
+            }
+        }
+    }
+
+    /// Executes the plan and evaluates the dims of the outputs.
+    fn finish<O: Observer + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
+        let inner = &*self.model.0;
+        Exec { model: inner, frame: &mut self.frame, pool: &*self.pool }.run(observer)?;
+        for (spec, dims) in inner.plan.outputs.iter().zip(&mut self.output_dims) {
+            let fault = |fault: ExecFault| RunError::Plan { fault, nodes: spec.name.clone() };
+            dims.clear();
+            for dim in &spec.dims {
+                dims.push(self.frame.count(dim.size).map_err(fault)?);
+            }
+            let spot = self.frame.spot(inner, spec.buffer).map_err(fault)?;
+            if byte_len(spec.dtype, dims).is_none_or(|bytes| bytes > spot.bytes) {
+                return Err(fault(ExecFault::Shape(spec.buffer)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fail(errors: Vec<InputError>) -> Result<(), RunError> {
+    if errors.is_empty() { Ok(()) } else { Err(RunError::Inputs(InputErrors(errors))) }
+}
+
+/// Checks what does not depend on the values of sizes.
+fn check_form(spec: &TensorSpec, view: &TensorView<'_>, errors: &mut Vec<InputError>) {
+    let name = || spec.name.clone();
+    if view.dtype != spec.dtype {
+        errors.push(InputError::DType { name: name(), expected: spec.dtype, got: view.dtype });
+    }
+    if view.dims.len() != spec.dims.len() {
+        errors.push(InputError::Rank { name: name(), expected: spec.dims.len(), got: view.dims.len() });
+    }
+    let expected = byte_len(view.dtype, view.dims);
+    if expected != Some(view.bytes.len()) {
+        let expected = expected.map_or(u64::MAX, |bytes| bytes as u64);
+        errors.push(InputError::Bytes { name: name(), expected, got: view.bytes.len() });
+    }
+}
+
+fn known_names(specs: &[TensorSpec]) -> String {
+    let mut names = String::new();
+    for spec in specs {
+        if !names.is_empty() {
+            names.push_str(", ");
+        }
+        names.push_str(&spec.name);
+    }
+    names
+}
+
+/// The outputs of a run, in the memory of the session.
+#[derive(Clone, Copy)]
+pub struct Outputs<'s> {
+    session: &'s Session,
+}
+
+impl<'s> Outputs<'s> {
+    /// Number of outputs.
+    pub fn len(&self) -> usize {
+        self.session.output_dims.len()
+    }
+
+    /// Whether the model has no outputs.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Output `index` in the model's order.
+    pub fn get(&self, index: usize) -> Option<TensorView<'s>> {
+        (index < self.len()).then(|| self.view(index))
+    }
+
+    /// The output of a name.
+    pub fn by_name(&self, name: &str) -> Option<TensorView<'s>> {
+        let specs = self.session.model.outputs();
+        specs.iter().position(|spec| spec.name == name).map(|i| self.view(i))
+    }
+
+    /// Names and tensors in the model's order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'s str, TensorView<'s>)> + use<'s> {
+        let outputs = *self;
+        let specs = outputs.session.model.outputs();
+        specs.iter().enumerate().map(move |(i, spec)| (spec.name.as_str(), outputs.view(i)))
+    }
+
+    fn view(&self, index: usize) -> TensorView<'s> {
+        let session = self.session;
+        let spec = &session.model.outputs()[index];
+        let dims = &session.output_dims[index];
+        let bytes = match (session.frame.spot(&session.model.0, spec.buffer), byte_len(spec.dtype, dims)) {
+            // SAFETY: located and initialised memory of the session, which is not written while it is borrowed;
+            // `Session::finish` checked that the extents fit.
+            (Ok(spot), Some(bytes)) => unsafe {
+                core::slice::from_raw_parts(spot.ptr, bytes.min(spot.bytes))
+            },
+            _ => &[],
+        };
+        TensorView { dtype: spec.dtype, dims, bytes }
+    }
+}

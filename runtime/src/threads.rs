@@ -1,0 +1,299 @@
+//! The thread pool: fork and join with static shares, a short spin, then sleep.
+//!
+//! A job is cut into one contiguous share of tasks per thread; the caller works on the first. Threads that wait
+//! spin for up to [`SPIN`], because the next kernel usually follows at once, and then park. Only as many workers are woken as
+//! there are tasks. One job runs at a time: a caller that finds the pool busy (another session, or a job
+//! inside a job) does its work on its own thread, which never blocks and, on a machine that is busy
+//! anyway, costs little. In a child process after `fork`, where the workers do not exist, likewise.
+#![allow(unsafe_code, reason = "hands borrowed jobs to threads that outlive them")]
+
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Once, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+use std::vec::Vec;
+
+use crate::pool::{Pool, share};
+
+/// How long a thread spins before it sleeps.
+pub const SPIN: Duration = Duration::from_micros(50);
+
+/// Environment variable that overrides the number of threads.
+pub const NUM_THREADS: &str = "TILEWRIGHT_NUM_THREADS";
+
+/// Threads this process may use: [`NUM_THREADS`] if it is a number over 0, else what cgroup quotas (v1 and v2),
+/// cpuset and affinity mask leave of the machine.
+pub fn available_threads() -> usize {
+    let asked = std::env::var(NUM_THREADS).ok().and_then(|value| parse_threads(&value));
+    // The standard library reads quotas and mask as described.
+    asked.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
+}
+
+fn parse_threads(value: &str) -> Option<usize> {
+    value.trim().parse().ok().filter(|&threads| threads > 0)
+}
+
+type Job = dyn Fn(i64, i64) + Sync;
+
+/// A share of a job, left for a worker.
+struct Order {
+    /// The caller waits until the share is done, so the job outlives it although the type does not say so.
+    job: *const Job,
+    begin: i64,
+    end: i64,
+    caller: Thread,
+}
+
+/// Where a worker gets its orders. On cache lines of its own: the worker spins on it.
+#[repr(align(128))]
+struct Mailbox {
+    /// Number of orders left so far.
+    posted: AtomicUsize,
+    order: UnsafeCell<Option<Order>>,
+}
+
+// SAFETY: `order` is written by the caller that holds `Shared::busy`, before it increments `posted`, and taken by the
+// one worker after it has seen the increment; the next write follows `Shared::pending` reaching 0.
+unsafe impl Sync for Mailbox {}
+// SAFETY: an order's job is `Sync`, and lives until the caller has seen it done.
+unsafe impl Send for Mailbox {}
+
+struct Shared {
+    mailboxes: Vec<Mailbox>,
+    /// Workers that have not finished their share of the current job.
+    pending: AtomicUsize,
+    busy: AtomicBool,
+    stop: AtomicBool,
+    panicked: AtomicBool,
+    /// Whether waiting threads spin: not where there are more threads than processors.
+    spin: bool,
+    process: usize,
+}
+
+/// A pool of threads. The threads end when the pool is dropped.
+pub struct ThreadPool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl ThreadPool {
+    /// A pool of `threads` threads, the caller of a job included. Fewer if the system refuses to make them.
+    pub fn new(threads: usize) -> ThreadPool {
+        let mailbox = || Mailbox { posted: AtomicUsize::new(0), order: UnsafeCell::new(None) };
+        let shared = Arc::new(Shared {
+            mailboxes: (1..threads).map(|_| mailbox()).collect(),
+            pending: AtomicUsize::new(0),
+            busy: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+            spin: threads <= thread::available_parallelism().map_or(1, usize::from),
+            process: process(),
+        });
+        let spawn = |index: usize| {
+            let shared = shared.clone();
+            let builder = thread::Builder::new().name(std::format!("tilewright-{}", index + 1));
+            builder.spawn(move || shared.work(index)).ok()
+        };
+        let workers = (0..shared.mailboxes.len()).map_while(spawn).collect();
+        ThreadPool { shared, workers }
+    }
+
+    /// The pool shared by the process, with [`available_threads`] threads; made at the first call.
+    pub fn global() -> Arc<ThreadPool> {
+        static GLOBAL: OnceLock<Arc<ThreadPool>> = OnceLock::new();
+        GLOBAL.get_or_init(|| Arc::new(ThreadPool::new(available_threads()))).clone()
+    }
+}
+
+impl Pool for ThreadPool {
+    fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    fn run(&self, tasks: i64, job: &(dyn Fn(i64, i64) + Sync)) {
+        let shared = &*self.shared;
+        let parts = usize::try_from(tasks).unwrap_or(0).min(self.threads());
+        let alone = parts < 2 || shared.process != process() || shared.busy.swap(true, Ordering::Acquire);
+        if alone {
+            return job(0, tasks);
+        }
+        shared.pending.store(parts - 1, Ordering::Relaxed);
+        let caller = thread::current();
+        // SAFETY: only the lifetime changes; the pointer is not used after `wait`.
+        let job_ptr =
+            unsafe { std::mem::transmute::<*const (dyn Fn(i64, i64) + Sync + '_), *const Job>(job) };
+        for part in 1..parts {
+            let (begin, end) = share(tasks, part, parts);
+            let mailbox = &shared.mailboxes[part - 1];
+            // SAFETY: see `Mailbox`: this thread holds `busy`, and the worker has taken its last order.
+            unsafe {
+                *mailbox.order.get() = Some(Order { job: job_ptr, begin, end, caller: caller.clone() })
+            };
+            mailbox.posted.fetch_add(1, Ordering::Release);
+            self.workers[part - 1].thread().unpark();
+        }
+        let (begin, end) = share(tasks, 0, parts);
+        // The workers use the job until they are done, whatever happens to this thread's share.
+        let own = catch_unwind(AssertUnwindSafe(|| job(begin, end)));
+        shared.wait(|| shared.pending.load(Ordering::Acquire) == 0);
+        let panicked = shared.panicked.swap(false, Ordering::Relaxed);
+        shared.busy.store(false, Ordering::Release);
+        match own {
+            Err(payload) => resume_unwind(payload),
+            Ok(()) => assert!(!panicked, "a task panicked on another thread"),
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self, index: usize) {
+        let mailbox = &self.mailboxes[index];
+        let mut done = 0;
+        loop {
+            self.wait(|| mailbox.posted.load(Ordering::Acquire) != done || self.stop.load(Ordering::Relaxed));
+            if mailbox.posted.load(Ordering::Acquire) == done {
+                return;
+            }
+            done += 1;
+            // SAFETY: see `Mailbox`.
+            let Some(order) = (unsafe { (*mailbox.order.get()).take() }) else { continue };
+            // SAFETY: the caller waits for `pending` before it lets go of the job.
+            let job = unsafe { &*order.job };
+            if catch_unwind(AssertUnwindSafe(|| job(order.begin, order.end))).is_err() {
+                self.panicked.store(true, Ordering::Relaxed);
+            }
+            if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+                order.caller.unpark();
+            }
+        }
+    }
+
+    /// Waits until `ready`, which another thread makes true before it unparks this one.
+    fn wait(&self, ready: impl Fn() -> bool) {
+        if self.spin {
+            let start = Instant::now();
+            loop {
+                for _ in 0..64 {
+                    if ready() {
+                        return;
+                    }
+                    std::hint::spin_loop();
+                }
+                if start.elapsed() > SPIN {
+                    break;
+                }
+            }
+        }
+        while !ready() {
+            thread::park();
+        }
+    }
+}
+
+impl Drop for ThreadPool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if self.shared.process != process() {
+            return;
+        }
+        for worker in self.workers.drain(..) {
+            worker.thread().unpark();
+            // A worker cannot fail: jobs that panic are caught.
+            _ = worker.join();
+        }
+    }
+}
+
+/// Which process of a line of forks this is: the number of forks since the first pool.
+fn process() -> usize {
+    static FORKS: AtomicUsize = AtomicUsize::new(0);
+    static REGISTER: Once = Once::new();
+    extern "C" fn in_child() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    REGISTER.call_once(|| {
+        // SAFETY: the handler only touches an atomic. If registering fails, forks are not noticed.
+        _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// A pool of one's own as a session option.
+impl From<ThreadPool> for Arc<dyn Pool> {
+    fn from(pool: ThreadPool) -> Arc<dyn Pool> {
+        Arc::new(pool)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicI64;
+    use std::vec;
+
+    #[test]
+    fn every_task_runs_once_at_any_number_of_threads() {
+        for threads in [1, 2, 3, 8] {
+            let pool = ThreadPool::new(threads);
+            for tasks in (0..40).chain([1000]) {
+                let counts: Vec<AtomicI64> = (0..tasks).map(|_| AtomicI64::new(0)).collect();
+                pool.run(tasks, &|begin, end| {
+                    for task in begin..end {
+                        counts[task as usize].fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+                assert!(
+                    counts.iter().all(|count| count.load(Ordering::Relaxed) == 1),
+                    "{threads} threads, {tasks} tasks"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn shares_are_contiguous_and_even() {
+        assert_eq!([0, 1, 2].map(|part| share(8, part, 3)), [(0, 3), (3, 6), (6, 8)]);
+        assert_eq!(share(i64::MAX, 1, 2), (i64::MAX / 2 + 1, i64::MAX));
+    }
+
+    #[test]
+    fn concurrent_and_nested_jobs_finish() {
+        let pool = ThreadPool::new(3);
+        let total = AtomicI64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2000 {
+                        pool.run(7, &|begin, end| {
+                            pool.run(end - begin, &|from, to| {
+                                _ = total.fetch_add(to - from, Ordering::Relaxed)
+                            });
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(total.load(Ordering::Relaxed), 4 * 2000 * 7);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_leaves_the_pool_usable() {
+        let pool = ThreadPool::new(2);
+        for bad in [0, 1] {
+            let run = || pool.run(2, &|begin, _| assert!(begin != bad, "task {bad}"));
+            assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+            let sum = AtomicI64::new(0);
+            pool.run(10, &|begin, end| _ = sum.fetch_add(end - begin, Ordering::Relaxed));
+            assert_eq!(sum.into_inner(), 10);
+        }
+    }
+
+    #[test]
+    fn the_variable_overrides_only_with_a_number() {
+        assert_eq!(parse_threads(" 3 "), Some(3));
+        assert_eq!(vec!["", "0", "-1", "x"].into_iter().find_map(parse_threads), None);
+        assert!(available_threads() >= 1);
+    }
+}
