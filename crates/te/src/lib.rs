@@ -12,7 +12,9 @@ pub mod define;
 pub mod expr;
 pub mod flatten;
 pub mod func;
+pub mod interp;
 pub mod kernel;
+pub mod math;
 pub mod simplify;
 pub mod text;
 
