@@ -1,7 +1,8 @@
 //! `cargo xtask setup`: installs what is missing, and is quick where nothing is.
 //!
 //! Only Rust is needed: without LLVM the compiler has Cranelift, without Python the tasks that need it say
-//! so. Hence every part here may fail with a clear message while the others go on.
+//! so. Hence every part here may fail with a clear message while the others go on; the verdict is whether all
+//! tests can run afterwards.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,7 +10,7 @@ use std::process::Stdio;
 use anyhow::Context;
 
 use crate::llvm::{self, Llvm};
-use crate::{Verdict, project};
+use crate::{Verdict, cargo, project};
 
 /// Debian packages that the LLVM code generator needs: to link with, and to emit objects for other builds.
 const LLVM_PACKAGES: [&str; 3] = ["llvm-22-dev", "libpolly-22-dev", "lld-22"];
@@ -34,12 +35,23 @@ pub(crate) fn run(args: &Args) -> Verdict {
         Ok(llvm) => println!("LLVM {} at {}", llvm.version, llvm.prefix.display()),
         Err(error) => eprintln!("LLVM 22: {error:#}\nGoing on with Cranelift only."),
     }
-    ensure_python(REQUIREMENTS)?;
-    if args.peers {
-        ensure_python(PEER_REQUIREMENTS)?;
+    let rest = ensure_components()
+        .and_then(|()| ensure_python(REQUIREMENTS))
+        .and_then(|()| if args.peers { ensure_python(PEER_REQUIREMENTS) } else { Ok(()) });
+    match &rest {
+        Ok(()) => println!("Python packages in {}", project::target_dir().join("venv").display()),
+        Err(error) => eprintln!("{error:#}"),
     }
-    println!("Python packages in {}", project::target_dir().join("venv").display());
-    Ok(true)
+    Ok(rest.is_ok())
+}
+
+/// The parts of the Rust toolchain that a minimal installation leaves out.
+fn ensure_components() -> anyhow::Result<()> {
+    let have = |verb| project::output_of(cargo::plain(verb).arg("--version")).is_some();
+    if have("fmt") && have("clippy") {
+        return Ok(());
+    }
+    project::run(project::command("rustup").args(["component", "add", "rustfmt", "clippy"]))
 }
 
 /// LLVM 22 with its linker, installed by apt where that is possible without asking anyone.
@@ -123,15 +135,11 @@ fn ensure_python(requirements: &str) -> anyhow::Result<()> {
 }
 
 fn make_venv() -> anyhow::Result<()> {
-    if !project::have("python3") {
-        anyhow::bail!(
-            "python3 is missing: the ONNX suites and the benchmark models are made by Python scripts"
-        );
-    }
     let venv = project::target_dir().join("venv");
     let make = || project::run(project::command("python3").args(["-m", "venv"]).arg(&venv));
-    // Debian ships Python without the part that makes environments.
-    make().or_else(|_| apt_install(&["python3-venv"]).and_then(|()| make()))
+    // Debian ships Python, if at all, without the part that makes environments.
+    let installed = || apt_install(&["python3-venv"]).and_then(|()| make());
+    make().or_else(|_| installed()).context("no Python, which makes the ONNX suites and the benchmark models")
 }
 
 /// Whether every `name==version` line of the file is what the environment holds.

@@ -27,6 +27,13 @@ impl Tally {
         Tally { passed: passed.into(), failed: (!passed).into(), skipped: 0 }
     }
 
+    /// A check that lacks what `setup` could not install: skipped for a user, a failure in the continuous build.
+    fn of_missing() -> Tally {
+        let strict = std::env::var_os("CI").is_some();
+        println!("{}: the set-up is not complete", if strict { "failed" } else { "skipped" });
+        Tally { passed: 0, failed: strict.into(), skipped: (!strict).into() }
+    }
+
     fn add(&mut self, other: Tally) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -49,7 +56,11 @@ pub(crate) fn run() -> Verdict {
         tally.add(counts);
     };
 
-    step("setup", &mut || setup::run(&setup::Args::default()).map(Tally::of_check));
+    let mut complete = false;
+    step("setup", &mut || {
+        complete = setup::run(&setup::Args::default())?;
+        Ok(if complete { Tally::of_check(true) } else { Tally::of_missing() })
+    });
     let cargo = Cargo::detect();
     step("rustfmt", &mut || check(cargo::plain("fmt").args(["--all", "--check"])));
     step("clippy", &mut || {
@@ -73,7 +84,9 @@ pub(crate) fn run() -> Verdict {
             step(&format!("example digits, {codegen}"), &mut || {
                 digits::check(program.clone(), codegen).map(Tally::of_check)
             });
-            step(&format!("ONNX suites, {codegen}"), &mut || suites(program.clone(), codegen));
+            step(&format!("ONNX suites, {codegen}"), &mut || {
+                if complete { suites(program.clone(), codegen) } else { Ok(Tally::of_missing()) }
+            });
         }
     }
     println!("\n{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped);
