@@ -1,7 +1,7 @@
 //! The deployable runtime: artifact format, loader, executor, thread pool.
 //!
 //! The core is `no_std` and `alloc`: [`plan`] and [`artifact`] are the formats, [`Model`] and [`Session`] run
-//! them. The feature `std` (default) adds [`load`], [`threads`] and detection of the machine's instruction set.
+//! them. The feature `std` (default) adds [`Loader`], [`threads`] and detection of the machine's instruction set.
 //!
 //! ```no_run
 //! # #[cfg(feature = "std")] {
@@ -28,8 +28,7 @@ mod error;
 mod exec;
 mod host;
 pub mod isa;
-#[cfg(feature = "std")]
-pub mod load;
+mod load;
 mod memory;
 mod model;
 pub mod plan;
@@ -43,8 +42,9 @@ pub mod threads;
 pub use error::{ExecFault, InputError, InputErrors, RunError};
 pub use exec::{HostCall, Inspect, Observer};
 pub use host::{HostError, HostOps, HostTensor, HostTensorMut, NoHostOps};
+pub use load::LoadError;
 #[cfg(feature = "std")]
-pub use load::{LoadError, Loader};
+pub use load::Loader;
 pub use memory::{AlignedBuf, Bytes, OutOfMemory};
 pub use model::{KernelFn, Kernels, Model, ModelError};
 pub use session::{Outputs, Session, SessionOptions};

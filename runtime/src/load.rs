@@ -1,35 +1,42 @@
-//! Loading artifacts: maps the file, checks it, and makes its code executable.
-#![allow(unsafe_code, reason = "maps memory and runs what was compiled")]
+//! Loading artifacts: checks the bytes and ties the code to the plan.
+//!
+//! With `std`, [`Loader`] maps a file and makes its code executable. Without, [`Model::in_place`] runs an artifact
+//! where it lies, in the text section of a program or in flash.
+#![allow(unsafe_code, reason = "runs what was compiled")]
 
-use std::boxed::Box;
-use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::vec::Vec;
+#[cfg(feature = "std")]
+mod mapped;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
 
 use crate::artifact::{Artifact, ArtifactError};
-use crate::host::{HostOps, NoHostOps};
+use crate::host::HostOps;
 use crate::isa::{Isa, IsaError};
 use crate::memory::Bytes;
 use crate::model::{KernelFn, Kernels, Model, ModelError};
+
+#[cfg(feature = "std")]
+pub use mapped::Loader;
 
 /// A model that could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file could not be read.
+    #[cfg(feature = "std")]
     #[error("{}: {error}", path.display())]
     File {
         /// The file.
-        path: PathBuf,
+        path: std::path::PathBuf,
         /// Why.
-        error: io::Error,
+        error: std::io::Error,
     },
     /// The system gave no executable memory.
+    #[cfg(feature = "std")]
     #[error("no executable memory: {0}")]
-    Code(io::Error),
+    Code(std::io::Error),
     /// Not a sound artifact.
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
@@ -41,190 +48,49 @@ pub enum LoadError {
     Model(#[from] ModelError),
 }
 
-/// How models are loaded.
-///
-/// An artifact is a program: load only files that you would execute. Its checksums find damage, not malice.
-#[derive(Clone)]
-pub struct Loader {
-    host: Arc<dyn HostOps>,
-    verify_weights: bool,
-}
-
-impl Default for Loader {
-    fn default() -> Loader {
-        Loader::new()
-    }
-}
-
-impl Loader {
-    /// A loader without host operators that does not read the weights.
-    pub fn new() -> Loader {
-        Loader { host: Arc::new(NoHostOps), verify_weights: false }
-    }
-
-    /// Gives models a registry of host operators.
-    pub fn host_ops(mut self, host: Arc<dyn HostOps>) -> Loader {
-        self.host = host;
-        self
-    }
-
-    /// Whether the checksum of the weights is checked too, which reads all of them.
-    pub fn verify_weights(mut self, verify: bool) -> Loader {
-        self.verify_weights = verify;
-        self
-    }
-
-    /// Loads an artifact file. It stays mapped while the model lives; it must not be changed meanwhile.
-    ///
-    /// # Errors
-    /// When the file cannot be read, is damaged, or has no code for this machine.
-    pub fn load(&self, path: impl AsRef<Path>) -> Result<Model, LoadError> {
-        let path = path.as_ref();
-        let map = File::open(path).and_then(|file| Mapping::of_file(&file));
-        self.from_bytes(Bytes::new(map.map_err(|error| LoadError::File { path: path.into(), error })?))
-    }
-
-    /// Loads an artifact from memory. Weights are used in place where they are aligned to
-    /// [`ALIGN`](crate::plan::ALIGN) bytes.
-    ///
-    /// # Errors
-    /// When the bytes are damaged, or have no code for this machine.
-    pub fn from_bytes(&self, bytes: Bytes) -> Result<Model, LoadError> {
-        let artifact = Artifact::read(&bytes)?;
-        if self.verify_weights {
-            artifact.verify_weights(&bytes)?;
-        }
-        let chosen = Isa::native().choose(&artifact.manifest.images)?;
-        let code = Mapping::of_code(&bytes[artifact.images[chosen].clone()]).map_err(LoadError::Code)?;
-        let base = code.ptr.as_ptr().cast_const();
-        let entry = |&offset: &u64| {
-            // SAFETY: `Artifact::read` checked that the entry is inside the image. That the bytes there are a
-            // kernel for this machine is what the artifact states, which the checksum ties to its writer.
-            unsafe { std::mem::transmute::<*const u8, KernelFn>(base.wrapping_add(offset as usize)) }
-        };
-        let table: Vec<KernelFn> = artifact.manifest.images[chosen].entries.iter().map(entry).collect();
-        let kernels = Kernels::new(table, Some(Box::new(code)));
-        let weights = bytes.slice(artifact.weights.clone()).ok_or(ArtifactError::Table("weights"))?;
-        // SAFETY: the kernels are the compiler's for this plan, as above.
-        let model =
-            unsafe { Model::assemble(artifact.manifest, artifact.plan, kernels, weights, self.host.clone()) };
-        Ok(model?)
-    }
-}
-
 impl Model {
-    /// Loads an artifact file with the default [`Loader`].
+    /// Loads an artifact that lies in executable memory, and runs its code there.
+    ///
+    /// `isa` is the machine, which cannot be asked without an operating system. The weights are used in place
+    /// where they are aligned to [`ALIGN`](crate::plan::ALIGN) bytes.
     ///
     /// # Errors
-    /// As [`Loader::load`].
-    pub fn load(path: impl AsRef<Path>) -> Result<Model, LoadError> {
-        Loader::new().load(path)
-    }
-
-    /// Loads an artifact from memory with the default [`Loader`].
+    /// When the bytes are damaged, or have no code for the machine.
     ///
-    /// # Errors
-    /// As [`Loader::from_bytes`].
-    pub fn from_bytes(bytes: Bytes) -> Result<Model, LoadError> {
-        Loader::new().from_bytes(bytes)
+    /// # Safety
+    /// `bytes` are executable, start at a multiple of [`PAGE`](crate::artifact::PAGE), and were written by the compiler.
+    pub unsafe fn in_place(
+        bytes: &'static [u8],
+        isa: &Isa,
+        host: Arc<dyn HostOps>,
+    ) -> Result<Model, LoadError> {
+        let artifact = Artifact::read(bytes)?;
+        let chosen = isa.choose(&artifact.manifest.images)?;
+        let base = bytes[artifact.images[chosen].clone()].as_ptr();
+        // SAFETY: executable and written by the compiler, by the caller's word.
+        unsafe { tie(artifact, chosen, base, None, &Bytes::new(bytes), host) }
     }
 }
 
-/// Memory from `mmap`.
-struct Mapping {
-    ptr: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: the mapping is owned and, once made, only read or executed.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Maps all of a file, read only.
-    fn of_file(file: &File) -> io::Result<Mapping> {
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
-        }
-        let len = usize::try_from(metadata.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        Mapping::map(len, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd())
-    }
-
-    /// Copies code to memory of its own and makes it executable; it is never writable and executable at once.
-    fn of_code(code: &[u8]) -> io::Result<Mapping> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let map = Mapping::map(code.len(), libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
-        if map.len > 0 {
-            // SAFETY: the mapping is new, writable and as long as the code.
-            let status = unsafe {
-                std::ptr::copy_nonoverlapping(code.as_ptr(), map.ptr.as_ptr(), code.len());
-                flush_instructions(map.ptr.as_ptr(), map.len);
-                libc::mprotect(map.ptr.as_ptr().cast(), map.len, libc::PROT_READ | libc::PROT_EXEC)
-            };
-            if status != 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        Ok(map)
-    }
-
-    fn map(len: usize, protection: i32, flags: i32, file: i32) -> io::Result<Mapping> {
-        if len == 0 {
-            return Ok(Mapping { ptr: NonNull::dangling(), len });
-        }
-        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
-        let ptr = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) };
-        if ptr == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let ptr = NonNull::new(ptr.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { ptr, len })
-    }
-}
-
-impl AsRef<[u8]> for Mapping {
-    fn as_ref(&self) -> &[u8] {
-        // SAFETY: readable for `len` bytes while the mapping lives, and never written through.
-        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: made by `mmap` with this length, and unmapped once.
-            unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
-        }
-    }
-}
-
-/// Makes code that was written visible to instruction fetch.
+/// Makes a model of an artifact whose image `chosen` is executable at `base`, kept there by `code`.
 ///
 /// # Safety
-/// The range is mapped.
-#[cfg(target_arch = "aarch64")]
-unsafe fn flush_instructions(start: *mut u8, len: usize) {
-    // The smallest line that the architecture allows; a step too small costs only time.
-    const LINE: usize = 16;
-    let lines = || (start.addr() & !(LINE - 1)..start.addr() + len).step_by(LINE);
-    // SAFETY: cache maintenance by address changes no memory; the range is mapped.
-    unsafe {
-        for line in lines() {
-            std::arch::asm!("dc cvau, {}", in(reg) line, options(nostack, preserves_flags));
-        }
-        std::arch::asm!("dsb ish", options(nostack, preserves_flags));
-        for line in lines() {
-            std::arch::asm!("ic ivau, {}", in(reg) line, options(nostack, preserves_flags));
-        }
-        std::arch::asm!("dsb ish", "isb", options(nostack, preserves_flags));
-    }
+/// As stated; and the image holds the compiler's kernels for the plan.
+unsafe fn tie(
+    artifact: Artifact,
+    chosen: usize,
+    base: *const u8,
+    code: Option<Box<dyn Any + Send + Sync>>,
+    bytes: &Bytes,
+    host: Arc<dyn HostOps>,
+) -> Result<Model, LoadError> {
+    let entry = |&offset: &u64| {
+        // SAFETY: `Artifact::read` checked that the entry is inside the image, which holds kernels.
+        unsafe { core::mem::transmute::<*const u8, KernelFn>(base.wrapping_add(offset as usize)) }
+    };
+    let table: Vec<KernelFn> = artifact.manifest.images[chosen].entries.iter().map(entry).collect();
+    let weights = bytes.slice(artifact.weights.clone()).ok_or(ArtifactError::Table("weights"))?;
+    let kernels = Kernels::new(table, code);
+    // SAFETY: the kernels are the compiler's for this plan.
+    Ok(unsafe { Model::assemble(artifact.manifest, artifact.plan, kernels, weights, host) }?)
 }
-
-/// Instruction fetch is coherent with stores on x86; elsewhere `mprotect` synchronises the new pages.
-///
-/// # Safety
-/// None needed; unsafe like its namesake.
-#[cfg(not(target_arch = "aarch64"))]
-unsafe fn flush_instructions(_start: *mut u8, _len: usize) {}

@@ -302,10 +302,11 @@ impl Validator<'_> {
                     }
                     Mark::Walking(_) | Mark::Done => break,
                 }
-                match plan.buffers[at].place {
-                    Place::Alias { buffer, .. } if buffer.index() < plan.buffers.len() => at = buffer.index(),
-                    _ => break,
+                let Place::Alias { buffer, .. } = plan.buffers[at].place else { break };
+                if buffer.index() >= plan.buffers.len() {
+                    break;
                 }
+                at = buffer.index();
             }
             marks[start] = Mark::Done;
         }

@@ -141,7 +141,7 @@ fn other_files_duplicates_and_missing_entries_are_refused() {
     let [first, _] = x86_pair();
     check_error(&[b"not an object".to_vec()], &[], "object 0: ");
     check_error(&[first.clone(), first.clone()], &["first"], "is defined twice");
-    check_error(&[first.clone()], &["first", "third", "fourth"], r#"["third", "fourth"]"#);
+    check_error(std::slice::from_ref(&first), &["first", "third", "fourth"], r#"["third", "fourth"]"#);
     let arm = Builder::new(Architecture::Aarch64).bytes();
     check_error(&[first.clone(), arm], &[], "object 1: expected a relocatable ELF object");
     check_error(&[Builder::new(Architecture::Riscv64).bytes()], &[], "found Elf Relocatable, Riscv64");
@@ -169,10 +169,10 @@ fn aarch64_fields_hold_pages_offsets_and_branches() {
     assert_eq!(image.entries, [0, 8192]);
     // Text ends at 8196, data starts at 8256, the constant is 32 bytes on: page 2, offset 96.
     let pages = 2u32;
-    assert_eq!(u32_at(&image, 0), 0x9000_0000 | (pages & 3) << 29 | (pages >> 2) << 5);
-    assert_eq!(u32_at(&image, 4), 0x3dc0_0000 | (96 / 16) << 10);
-    assert_eq!(u32_at(&image, 8), 0x9100_0000 | 96 << 10);
-    assert_eq!(u32_at(&image, 12), 0x9400_0000 | (8192 - 12) / 4);
+    assert_eq!(u32_at(&image, 0), 0x9000_0000 | ((pages & 3) << 29) | ((pages >> 2) << 5));
+    assert_eq!(u32_at(&image, 4), 0x3dc0_0000 | ((96 / 16) << 10));
+    assert_eq!(u32_at(&image, 8), 0x9100_0000 | (96 << 10));
+    assert_eq!(u32_at(&image, 12), 0x9400_0000 | ((8192 - 12) / 4));
     assert_eq!(image.bytes[8192 + 64 + 32], 9);
 }
 
