@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Code generator, if not the build's default
     #[arg(long)]
     codegen: Option<String>,
+    /// Another `tilewright` program than the one of this tree
+    #[arg(long)]
+    program: Option<PathBuf>,
     /// Further options of the comparison, such as `--dims batch=1,seq=384`
     #[arg(last = true)]
     options: Vec<String>,
@@ -48,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
     }
     let models = if args.models.is_empty() { materialised_models()? } else { absolute(&args.models)? };
     let cargo = Cargo::detect();
-    let program = build::tilewright(&cargo)?;
+    let program = build::tilewright_or(args.program.as_deref(), &cargo)?;
     let codegen = args.codegen.as_deref().unwrap_or(cargo.default_codegen());
     let ours = format!(
         "{} bench {{model}} --inputs {{inputs}} --outputs {{outputs}} --threads {{threads}} --seconds {{seconds}} \
@@ -98,7 +101,11 @@ fn heading(codegen: &str) -> String {
     let ask = |program: &str, arguments: &[&str]| {
         project::output_of(project::command(program).args(arguments)).unwrap_or_else(|| "unknown".into())
     };
-    let dirty = if ask("git", &["status", "--porcelain"]).is_empty() { "" } else { ", with local changes" };
+    let dirty = if ask("git", &["status", "--porcelain", "--", ".", ":!benches/results"]).is_empty() {
+        ""
+    } else {
+        ", with local changes"
+    };
     format!(
         "== {}, {}, {}, commit {}{dirty}, {codegen}\n",
         ask("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),

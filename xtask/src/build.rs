@@ -1,6 +1,8 @@
 //! `cargo xtask build`: the command-line program, optimised, with every backend this machine has.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
 
 use crate::Verdict;
 use crate::cargo::{Cargo, Packages};
@@ -17,6 +19,14 @@ pub(crate) fn run() -> Verdict {
 pub(crate) fn tilewright(cargo: &Cargo) -> anyhow::Result<PathBuf> {
     project::run(cargo.command("build", Packages::These(&["tilewright-cli"])).args(["--release", "--bins"]))?;
     Ok(project::target_dir().join("release").join(format!("tilewright{}", std::env::consts::EXE_SUFFIX)))
+}
+
+/// The program that the user names, or else the one built from this tree.
+pub(crate) fn tilewright_or(program: Option<&Path>, cargo: &Cargo) -> anyhow::Result<PathBuf> {
+    match program {
+        Some(program) => program.canonicalize().with_context(|| program.display().to_string()),
+        None => tilewright(cargo),
+    }
 }
 
 /// Builds, then runs `tilewright VERB ARGUMENTS` in the folder where the user stands, so that paths mean what

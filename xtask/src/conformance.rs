@@ -52,10 +52,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Verdict {
     let cargo = Cargo::detect();
     let codegen = args.codegen.as_deref().unwrap_or(cargo.default_codegen());
-    let program = match &args.program {
-        Some(program) => program.canonicalize().with_context(|| program.display().to_string())?,
-        None => build::tilewright(&cargo)?,
-    };
+    let program = build::tilewright_or(args.program.as_deref(), &cargo)?;
     let report = check(program, codegen, |name| {
         args.suite.as_ref().is_none_or(|suite| name.split('/').next() == Some(suite))
             && args.filter.as_ref().is_none_or(|part| name.contains(part.as_str()))

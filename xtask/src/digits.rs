@@ -12,11 +12,14 @@ use crate::{Verdict, build, project};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Folder with an image as input_0.pb: float32 1x1x8x8, ink from 0 to 1
-    #[arg(default_value = "examples/digits/images/7")]
+    #[arg(default_value = "examples/digits/images/3")]
     image: PathBuf,
     /// Code generator, if not the build's default
     #[arg(long)]
     codegen: Option<String>,
+    /// Another `tilewright` program than the one of this tree
+    #[arg(long)]
+    program: Option<PathBuf>,
     /// Read all held-out digits instead and hold the accuracy against ONNX Runtime's
     #[arg(long)]
     held_out: bool,
@@ -26,7 +29,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Verdict {
     let cargo = Cargo::detect();
     let codegen = args.codegen.as_deref().unwrap_or(cargo.default_codegen());
-    let model = Model::compile(build::tilewright(&cargo)?, codegen)?;
+    let model = Model::compile(build::tilewright_or(args.program.as_deref(), &cargo)?, codegen)?;
     if args.held_out {
         return model.check_held_out();
     }
