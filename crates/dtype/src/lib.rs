@@ -96,7 +96,9 @@ impl DType {
             Bool => Kind::Bool,
             I8 | I16 | I32 | I64 | I4 | I2 => Kind::Int,
             U8 | U16 | U32 | U64 | U4 | U2 => Kind::UInt,
-            F16 | BF16 | F32 | F64 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 | F4E2M1 => Kind::Float,
+            F16 | BF16 | F32 | F64 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 | F4E2M1 => {
+                Kind::Float
+            }
             String => Kind::String,
         }
     }
@@ -108,7 +110,8 @@ impl DType {
             I64 | U64 | F64 => 8,
             I32 | U32 | F32 => 4,
             I16 | U16 | F16 | BF16 => 2,
-            Bool | I8 | U8 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 | F4E2M1 | I4 | U4 | I2 | U2 => 1,
+            Bool | I8 | U8 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 | F4E2M1 | I4 | U4 | I2
+            | U2 => 1,
             String => 0,
         }
     }
