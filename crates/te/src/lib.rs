@@ -15,6 +15,7 @@ pub mod func;
 pub mod interp;
 pub mod kernel;
 pub mod math;
+pub mod schedule;
 pub mod simplify;
 pub mod text;
 

@@ -72,6 +72,11 @@ impl Simplifier {
         self.memo.borrow_mut().clear();
     }
 
+    /// Whether the variable was bound by [`Simplifier::bind_range`].
+    pub fn is_loop(&self, var: Var) -> bool {
+        self.ranges.get(&var).is_some_and(|r| r.rank.is_some())
+    }
+
     /// Binds a variable to `min .. min + extent` (exclusive), expressions over variables bound before.
     ///
     /// The range is taken to be non-empty: what is proven holds wherever the variable has a value.

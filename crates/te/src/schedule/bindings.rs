@@ -1,0 +1,140 @@
+//! Facts about how blocks use the loops around them.
+
+use crate::expr::{BinaryOp, Expr, ExprKind, Var};
+use crate::func::{Block, Func, IterKind, Scope};
+use crate::schedule::tree;
+use crate::simplify::{Linear, Simplifier};
+
+/// Whether the steps of a reduction may run in any order, up to rounding: each store combines the element
+/// it writes with a value by an associative and commutative operation.
+pub(crate) fn is_commutative(block: &Block) -> bool {
+    block.body.iter().all(|store| {
+        let is_accumulator = |e: &Expr| match e.kind() {
+            ExprKind::Load(buffer, indices) => *buffer == store.buffer && *indices == store.indices,
+            _ => false,
+        };
+        let free = |e: &Expr| {
+            !e.any(&mut |x| matches!(x.kind(), ExprKind::Load(b, _) if tree::writes(block, *b)))
+        };
+        match store.value.kind() {
+            ExprKind::Binary(
+                BinaryOp::Add
+                | BinaryOp::Mul
+                | BinaryOp::Min
+                | BinaryOp::Max
+                | BinaryOp::And
+                | BinaryOp::Or
+                | BinaryOp::Xor,
+                a,
+                b,
+            ) => (is_accumulator(a) && free(b)) || (is_accumulator(b) && free(a)),
+            ExprKind::Fma(a, b, c) => is_accumulator(c) && free(a) && free(b),
+            ExprKind::Select(condition, a, b) => {
+                // Guarded steps: the accumulator itself where the guard fails.
+                let step = crate::func::Store { value: a.clone(), ..store.clone() };
+                let guarded = Block { body: vec![step], init: Vec::new(), ..block.clone() };
+                free(condition) && is_accumulator(b) && is_commutative(&guarded)
+            }
+            _ => false,
+        }
+    })
+}
+
+/// Why iterations of the loop cannot run at the same time, if they cannot.
+pub(crate) fn conflict(func: &Func, path: &[usize]) -> Option<String> {
+    let l = tree::loop_at(func, path)?;
+    let simplifier = tree::simplifier_within(func, &[path, &[0]].concat(), &l.body);
+    let mut reason = None;
+    tree::for_each_block(&l.body, &mut |block| {
+        let uses = |kind: IterKind| block.iters.iter().any(|i| i.kind == kind && i.value.uses(l.var));
+        let name = &block.name;
+        if uses(IterKind::Reduce) {
+            reason.get_or_insert(format!("block `{name}` accumulates over it"));
+        }
+        let is_shared = block.body.iter().any(|s| match func.buffers[s.buffer].scope {
+            Scope::Global | Scope::Shared => true,
+            Scope::Stack | Scope::Register => false,
+        });
+        if is_shared && !distinguishes(&simplifier, block, l.var) {
+            reason.get_or_insert(format!("iterations write the same elements in block `{name}`"));
+        }
+    });
+    reason
+}
+
+/// Whether different values of the loop variable mean different data-parallel iterations of the block: the
+/// variable can be recovered from the iteration variables, digit by digit.
+pub(crate) fn distinguishes(simplifier: &Simplifier, block: &Block, var: Var) -> bool {
+    let range = simplifier.interval(&Expr::var(var));
+    if range.lo == range.hi {
+        return true;
+    }
+    // Digits of the variable that can be recovered: (divisor, modulus), the modulus `None` for the last.
+    let mut digits: Vec<(Expr, Option<Expr>)> = Vec::new();
+    for iter in block.iters.iter().filter(|i| i.kind == IterKind::Spatial && i.value.uses(var)) {
+        let linear = simplifier.linear(&iter.value);
+        for (index, (monomial, coefficient)) in linear.terms.iter().enumerate() {
+            let Some((factors, digit)) = digit_of(monomial, var) else { continue };
+            if is_separable(simplifier, &linear, index, *coefficient, &factors) {
+                digits.push(digit);
+            }
+        }
+    }
+    let mut covered = Expr::int(1);
+    while let Some(at) = digits.iter().position(|d| simplifier.prove_equal(&d.0, &covered)) {
+        match digits.swap_remove(at).1 {
+            None => return true,
+            Some(modulus) => covered = simplifier.simplify(&(covered * modulus)),
+        }
+    }
+    simplifier.prove_lt(&Expr::var(var), &covered)
+}
+
+/// A product that is a digit of the variable times other factors.
+fn digit_of(monomial: &[Expr], var: Var) -> Option<(Vec<Expr>, (Expr, Option<Expr>))> {
+    let mut factors = monomial.to_vec();
+    let at = factors.iter().position(|atom| atom.uses(var))?;
+    let atom = factors.remove(at);
+    if factors.iter().any(|f| f.uses(var)) {
+        return None;
+    }
+    let quotient = |e: &Expr| match e.kind() {
+        ExprKind::Var(v) if *v == var => Some(Expr::int(1)),
+        ExprKind::Binary(BinaryOp::FloorDiv, x, d) if x.as_var() == Some(var) && !d.uses(var) => Some(d.clone()),
+        _ => None,
+    };
+    let digit = match atom.kind() {
+        ExprKind::Binary(BinaryOp::FloorMod, x, d) if !d.uses(var) => (quotient(x)?, Some(d.clone())),
+        _ => (quotient(&atom)?, None),
+    };
+    Some((factors, digit))
+}
+
+/// Whether a term of a sum can be recovered from the sum: the smaller terms together stay below its unit,
+/// and every other term is a multiple of what it spans.
+fn is_separable(simplifier: &Simplifier, sum: &Linear, index: usize, coefficient: i64, factors: &[Expr]) -> bool {
+    let unit = factors.iter().fold(Expr::int(coefficient.wrapping_abs()), |p, f| p * f.clone());
+    if sum.terms.len() == 1 {
+        return coefficient != 0 && simplifier.prove_lt(&Expr::int(0), &unit);
+    }
+    let magnitude = |(m, c): &(Vec<Expr>, i64)| {
+        let term = Linear { terms: vec![(m.clone(), c.wrapping_abs())], constant: 0 };
+        simplifier.extreme(&term.to_expr(), true, &|v| simplifier.is_loop(v))
+    };
+    // Terms are smaller than the unit in sum, or whole multiples of the next unit above this term.
+    let Some(own) = magnitude(&sum.terms[index]) else { return false };
+    let above = simplifier.simplify(&(own + unit.clone()));
+    let mut below = Expr::int(0);
+    for (n, term) in sum.terms.iter().enumerate() {
+        if n == index || !term.0.iter().any(|a| a.any(&mut |e| e.as_var().is_some_and(|v| simplifier.is_loop(v)))) {
+            continue;
+        }
+        let scaled = Linear { terms: vec![term.clone()], constant: 0 }.to_expr();
+        if simplifier.prove_equal(&scaled.clone().floor_mod(above.clone()), &Expr::int(0)) {
+            continue;
+        }
+        let Some(most) = magnitude(term) else { return false };
+        below = below + most;
+    }
+    simplifier.prove_lt(&below, &unit)
+}

@@ -1,0 +1,139 @@
+//! `cache_read`, `cache_write`: copies of what a block reads or writes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::expr::{Buffer, Expr, ExprKind};
+use crate::func::{Block, Func, Iter, IterKind, Scope, Stmt, Store, VarKind};
+use crate::schedule::{Apply, ScheduleError, tree};
+
+/// Makes a block read a buffer through a copy `BUFFER_SCOPE`, filled by a new block `BUFFER_read` in front of
+/// the block's nest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CacheRead {
+    /// The reading block.
+    pub block: String,
+    /// The buffer read.
+    pub buffer: String,
+    /// Where the copy lives.
+    pub scope: Scope,
+}
+
+/// Makes a block write a new buffer `BUFFER_SCOPE` that a new block `BLOCK_write` after its nest copies to
+/// the buffer it wrote before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CacheWrite {
+    /// The writing block.
+    pub block: String,
+    /// Where the new buffer lives.
+    pub scope: Scope,
+}
+
+/// The suffix of a copy's name.
+fn suffix(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Global => "global",
+        Scope::Shared => "shared",
+        Scope::Stack => "stack",
+        Scope::Register => "register",
+    }
+}
+
+/// A new temporary of the buffer's type and shape.
+fn duplicate(func: &mut Func, buffer: Buffer, scope: Scope) -> Buffer {
+    let data = func.buffers[buffer].clone();
+    func.add_buffer(&format!("{}_{}", data.name, suffix(scope)), data.dtype, data.shape, scope)
+}
+
+/// A nest that copies one buffer to another of the same shape.
+fn copy_nest(func: &mut Func, from: Buffer, to: Buffer, name: &str) -> Stmt {
+    let extents = func.buffers[from].shape.clone();
+    let (mut loops, mut iters) = (Vec::new(), Vec::new());
+    for (n, extent) in extents.into_iter().enumerate() {
+        let loop_var = func.add_var(&format!("{name}_i{n}"), VarKind::Loop);
+        let var = func.add_var(&format!("{name}_vi{n}"), VarKind::Iter);
+        loops.push((loop_var, extent.clone()));
+        iters.push(Iter { var, extent, kind: IterKind::Spatial, value: Expr::var(loop_var) });
+    }
+    let indices: Vec<Expr> = iters.iter().map(|i| Expr::var(i.var)).collect();
+    let value = func.load(from, indices.clone());
+    let body = vec![Store { buffer: to, indices, value }];
+    let block = Block { name: name.to_string(), iters, predicate: None, init: Vec::new(), body };
+    tree::nest(loops, Stmt::Block(Box::new(block)))
+}
+
+/// Replaces a buffer in all loads and stores of a block.
+fn rename(block: &mut Block, from: Buffer, to: Buffer) {
+    for store in block.init.iter_mut().chain(&mut block.body) {
+        if store.buffer == from {
+            store.buffer = to;
+        }
+    }
+    block.map_exprs(|e| {
+        e.rewrite(&mut |x| match x.kind() {
+            ExprKind::Load(b, indices) if *b == from => Some(Expr::load(x.dtype(), to, indices.clone())),
+            _ => None,
+        })
+    });
+}
+
+impl Apply for CacheRead {
+    const NAME: &'static str = "cache_read";
+
+    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
+        let fail = |reason: String| Err(ScheduleError::new(Self::NAME, &self.block, reason));
+        let path = tree::find_block(func, Self::NAME, &self.block)?;
+        let buffer = tree::find_buffer(func, Self::NAME, &self.buffer)?;
+        let Some(block) = tree::block_at(func, &path) else { return Ok(Vec::new()) };
+        if !tree::reads(block, buffer) {
+            return fail(format!("the block does not read `{}`", self.buffer));
+        }
+        if tree::writes(block, buffer) {
+            return fail(format!("the block also writes `{}`", self.buffer));
+        }
+        let late = |(p, b): &(tree::Path, &Block)| tree::writes(b, buffer) && p[0] >= path[0];
+        if let Some((_, writer)) = tree::blocks_with_paths(func).iter().find(|x| late(x)) {
+            return fail(format!("`{}` writes `{}` in the same nest", writer.name, self.buffer));
+        }
+        let copy = duplicate(func, buffer, self.scope);
+        let name = func.unique_block_name(&format!("{}_read", self.buffer));
+        let nest = copy_nest(func, buffer, copy, &name);
+        if let Some(block) = tree::block_at_mut(func, &path) {
+            rename(block, buffer, copy);
+        }
+        func.body.insert(path[0], nest);
+        Ok(vec![name])
+    }
+}
+
+impl Apply for CacheWrite {
+    const NAME: &'static str = "cache_write";
+
+    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
+        let fail = |reason: String| Err(ScheduleError::new(Self::NAME, &self.block, reason));
+        let path = tree::find_block(func, Self::NAME, &self.block)?;
+        let Some(block) = tree::block_at(func, &path) else { return Ok(Vec::new()) };
+        let buffers = tree::written(block);
+        let &[buffer] = &buffers[..] else {
+            return fail(format!("the block writes {} buffers", buffers.len()));
+        };
+        for (other_path, other) in tree::blocks_with_paths(func) {
+            if other_path == path {
+                continue;
+            }
+            if tree::writes(other, buffer) {
+                return fail(format!("`{}` writes the same buffer", other.name));
+            }
+            if tree::reads(other, buffer) && other_path[0] <= path[0] {
+                return fail(format!("`{}` reads the result in the same nest", other.name));
+            }
+        }
+        let copy = duplicate(func, buffer, self.scope);
+        let name = func.unique_block_name(&format!("{}_write", self.block));
+        let nest = copy_nest(func, copy, buffer, &name);
+        if let Some(block) = tree::block_at_mut(func, &path) {
+            rename(block, buffer, copy);
+        }
+        func.body.insert(path[0] + 1, nest);
+        Ok(vec![name])
+    }
+}

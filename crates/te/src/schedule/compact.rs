@@ -1,0 +1,116 @@
+//! Shrinking of local buffers to what is live at a time.
+//!
+//! Scheduling keeps every buffer in its logical shape, so that regions can be inferred. At the end, a buffer
+//! that is not global needs only the box of elements accessed in one iteration of the loops around all of
+//! its accesses. Accesses become relative to that box through iteration variables added to the blocks.
+
+use crate::expr::{Buffer, Expr, ExprKind};
+use crate::func::{Func, Iter, IterKind, Scope, VarKind};
+use crate::schedule::region::{Accesses, Span, accessed, bind, region_of};
+use crate::schedule::{ScheduleError, tree};
+
+/// Shrinks every buffer that is not global.
+pub fn compact(func: &mut Func) -> Result<(), ScheduleError> {
+    let local: Vec<Buffer> =
+        func.buffers.iter().filter(|(_, b)| b.scope != Scope::Global).map(|(id, _)| id).collect();
+    for buffer in local {
+        if let Some(home) = home_of(func, buffer)? {
+            shrink(func, buffer, &home);
+        }
+    }
+    tree::normalize(func);
+    Ok(())
+}
+
+/// The path of the innermost loop in one iteration of which everything about the buffer happens; the empty
+/// path where it is the whole function. `None` for a buffer without accesses.
+fn home_of(func: &Func, buffer: Buffer) -> Result<Option<tree::Path>, ScheduleError> {
+    let mut home: Option<tree::Path> = None;
+    for (path, block) in tree::blocks_with_paths(func) {
+        if !tree::writes(block, buffer) && !tree::reads(block, buffer) {
+            continue;
+        }
+        let mut around = path[..path.len() - 1].to_vec();
+        if tree::writes(block, buffer) {
+            // The value lives through all steps of a reduction.
+            let accumulates = |depth: &usize| {
+                tree::loop_at(func, &path[..*depth]).is_some_and(|l| {
+                    block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var))
+                })
+            };
+            if let Some(outermost) = (1..path.len()).find(accumulates) {
+                around.truncate(outermost - 1);
+            }
+        }
+        home = Some(match home {
+            None => around,
+            Some(known) => known.into_iter().zip(around).take_while(|(a, b)| a == b).map(|x| x.0).collect(),
+        });
+    }
+    let parallel = func.body.iter().any(|s| matches!(s, crate::func::Stmt::Loop(l) if l.kind == crate::func::LoopKind::Parallel));
+    if parallel && home.as_ref().is_some_and(|h| h.is_empty()) && func.body.len() > 1 {
+        let name = &func.buffers[buffer].name;
+        return Err(ScheduleError::new("compact", name, "a local buffer is used by several tasks"));
+    }
+    Ok(home)
+}
+
+fn shrink(func: &mut Func, buffer: Buffer, home: &[usize]) {
+    let Some(stmts) = tree::list(func, home).cloned() else { return };
+    let simplifier = tree::simplifier_within(func, &[home, &[0]].concat(), &stmts);
+    let Some(region) = region_of(func, &simplifier, &stmts, buffer, Accesses::All) else { return };
+    let unchanged = |(span, whole): (&Span, &Expr)| span.min.as_int() == Some(0) && span.extent == *whole;
+    if region.iter().zip(&func.buffers[buffer].shape).all(unchanged) {
+        return;
+    }
+    let paths: Vec<tree::Path> = tree::blocks_with_paths(func).into_iter().map(|(p, _)| p).collect();
+    for path in paths {
+        let Some(mut block) = tree::block_at(func, &path).cloned() else { continue };
+        let mut replaced: Vec<(Vec<Expr>, Vec<Expr>)> = Vec::new();
+        for indices in accessed(&block, buffer, Accesses::All) {
+            let relative = indices.iter().zip(&region).enumerate().map(|(dim, (index, span))| {
+                let value = simplifier.simplify(&(bind(&block, index) - span.min.clone()));
+                if value.as_int().is_some() {
+                    return value;
+                }
+                if span.min.as_int() == Some(0) {
+                    return index.clone();
+                }
+                let known = block.iters.iter().find(|i| i.value == value && i.extent == span.extent);
+                if let Some(iter) = known {
+                    return Expr::var(iter.var);
+                }
+                let hint = format!("{}_{dim}", func.buffers[buffer].name);
+                let var = func.add_var(&hint, VarKind::Iter);
+                let extent = span.extent.clone();
+                block.iters.push(Iter { var, extent, kind: IterKind::Spatial, value });
+                Expr::var(var)
+            });
+            let relative = relative.collect();
+            replaced.push((indices, relative));
+        }
+        if replaced.is_empty() {
+            continue;
+        }
+        let find = |indices: &[Expr]| replaced.iter().find(|(old, _)| old == indices).map(|(_, new)| new.clone());
+        for store in block.init.iter_mut().chain(&mut block.body) {
+            if store.buffer == buffer
+                && let Some(new) = find(&store.indices)
+            {
+                store.indices = new;
+            }
+        }
+        block.map_exprs(|e| {
+            e.rewrite(&mut |x| match x.kind() {
+                ExprKind::Load(b, indices) if *b == buffer => {
+                    find(indices).map(|new| Expr::load(x.dtype(), buffer, new))
+                }
+                _ => None,
+            })
+        });
+        if let Some(place) = tree::block_at_mut(func, &path) {
+            *place = block;
+        }
+    }
+    func.buffers[buffer].shape = region.into_iter().map(|s| s.extent).collect();
+}

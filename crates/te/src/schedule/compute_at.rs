@@ -1,0 +1,171 @@
+//! `compute_at`: a producer under a loop of its consumers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::expr::{Expr, Var};
+use crate::func::{Block, Func, IterKind, LoopKind, Stmt};
+use crate::schedule::inline::plain_indices;
+use crate::schedule::region::{Accesses, Span, guarded, region_of};
+use crate::schedule::{Apply, ScheduleError, bindings, tree};
+
+/// Computes, in each iteration of a loop, what the blocks inside need of a producer's result.
+///
+/// The producer leaves its own nest and gets one new loop for each iteration variable, named `BLOCK_ax0` and
+/// so on, over the region that is needed (a reduction variable keeps its whole domain), right before the
+/// first statement that needs it. Elements outside of the buffer are not computed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ComputeAt {
+    /// The producer.
+    pub block: String,
+    /// The loop around all of its consumers.
+    pub loop_name: String,
+}
+
+impl Apply for ComputeAt {
+    const NAME: &'static str = "compute_at";
+
+    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
+        let fail = |reason: String| ScheduleError::new(Self::NAME, &self.block, reason);
+        let block_path = tree::find_block(func, Self::NAME, &self.block)?;
+        tree::find_loop(func, Self::NAME, &self.loop_name)?;
+        let Some(block) = tree::block_at(func, &block_path).cloned() else { return Ok(Vec::new()) };
+        check_nest(func, &block_path).map_err(fail)?;
+        let indices = block.body[0].indices.clone();
+        if block.body.iter().chain(&block.init).any(|s| s.indices != indices) {
+            return Err(fail("its stores have different indices".into()));
+        }
+        let places = plain_indices(&block, &indices).map_err(fail)?;
+        let buffers = tree::written(&block);
+        for &buffer in &buffers {
+            let name = &func.buffers[buffer].name;
+            if func.params.contains(&buffer) {
+                return Err(fail(format!("its result `{name}` is a parameter of the function")));
+            }
+            if func.blocks().iter().any(|b| b.name != self.block && tree::writes(b, buffer)) {
+                return Err(fail(format!("another block writes `{name}`")));
+            }
+        }
+        check_inputs(func, &block, &block_path, &self.loop_name).map_err(fail)?;
+
+        tree::remove(func, &block_path);
+        let loop_path = tree::find_loop(func, Self::NAME, &self.loop_name)
+            .map_err(|_| fail(format!("loop `{}` is the block's own", self.loop_name)))?;
+        let consumes = |b: &Block| buffers.iter().any(|x| tree::reads(b, *x));
+        let mut inside = 0;
+        for (path, other) in tree::blocks_with_paths(func) {
+            if consumes(other) && !path.starts_with(&loop_path) {
+                return Err(fail(format!("its consumer `{}` is not inside `{}`", other.name, self.loop_name)));
+            }
+            inside += consumes(other) as usize;
+        }
+        let Some(target) = tree::loop_at(func, &loop_path).filter(|_| inside > 0) else {
+            return Err(fail(format!("nothing inside `{}` reads its result", self.loop_name)));
+        };
+        let simplifier = tree::simplifier_within(func, &[&loop_path[..], &[0]].concat(), &target.body);
+        let regions: Vec<Vec<Span>> = buffers
+            .iter()
+            .filter_map(|b| region_of(func, &simplifier, &target.body, *b, Accesses::Reads))
+            .collect();
+        if regions.iter().any(|r| *r != regions[0]) {
+            return Err(fail("its results are needed in different regions".into()));
+        }
+        let position = target.body.iter().position(|s| {
+            let mut found = false;
+            tree::for_each_block(std::slice::from_ref(s), &mut |b| found |= consumes(b));
+            found
+        });
+        let bound = |var: Var| {
+            let dim = places.iter().position(|p| *p == Some(var))?;
+            regions[0].get(dim).cloned()
+        };
+        let spans = block.iters.iter().map(|i| bound(i.var).filter(|_| i.kind == IterKind::Spatial)).collect();
+        let (nest, names) = rebuilt_nest(func, &simplifier, block, spans);
+        if let Some(l) = tree::loop_at_mut(func, &loop_path) {
+            l.body.insert(position.unwrap_or(0), nest);
+        }
+        tree::normalize(func);
+        check_kinds(func, &loop_path).map_err(fail)?;
+        Ok(names)
+    }
+}
+
+/// The block under new loops over the given spans (the whole domain where there is none), with the names of
+/// the loops.
+pub(crate) fn rebuilt_nest(
+    func: &mut Func,
+    simplifier: &crate::simplify::Simplifier,
+    mut block: Block,
+    spans: Vec<Option<Span>>,
+) -> (Stmt, Vec<String>) {
+    let (mut loops, mut names, mut conditions) = (Vec::new(), Vec::new(), Vec::new());
+    for (n, (iter, span)) in block.iters.iter_mut().zip(spans).enumerate() {
+        let var = tree::loop_var(func, &format!("{}_ax{n}", block.name));
+        names.push(func.vars[var].name.clone());
+        match span {
+            None => {
+                iter.value = Expr::var(var);
+                loops.push((var, iter.extent.clone()));
+            }
+            Some(span) => {
+                let (value, guards) = guarded(simplifier, &span.min, &span.extent, &iter.extent, var);
+                iter.value = value;
+                conditions.extend(guards);
+                loops.push((var, span.extent));
+            }
+        }
+    }
+    block.predicate = tree::conjunction(conditions);
+    (tree::nest(loops, Stmt::Block(Box::new(block))), names)
+}
+
+/// Whether the loops that a block iterates with are its own: no other block shares one of them.
+pub(crate) fn check_nest(func: &Func, path: &[usize]) -> Result<(), String> {
+    let Some(block) = tree::block_at(func, path) else { return Ok(()) };
+    let mut own_from = path.len();
+    while own_from > 1 && tree::list(func, &path[..own_from - 1]).is_some_and(|l| l.len() == 1) {
+        own_from -= 1;
+    }
+    for depth in 1..own_from {
+        let Some(l) = tree::loop_at(func, &path[..depth]) else { continue };
+        if block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var)) {
+            return Err(format!("it shares the reduction loop `{}` with other blocks", func.vars[l.var].name));
+        }
+    }
+    Ok(())
+}
+
+/// What a block reads must stay available: a producer that is computed inside of a loop serves only blocks
+/// inside of that loop.
+fn check_inputs(func: &Func, block: &Block, path: &[usize], loop_name: &str) -> Result<(), String> {
+    let target = tree::find_loop(func, ComputeAt::NAME, loop_name).map_err(|e| e.reason)?;
+    for (other_path, other) in tree::blocks_with_paths(func) {
+        let feeds = other.name != block.name && tree::read_buffers(block).iter().any(|b| tree::writes(other, *b));
+        if !feeds {
+            continue;
+        }
+        let shared = other_path.iter().zip(path).take_while(|(a, b)| a == b).count();
+        if shared > 0 && !target.starts_with(&path[..shared]) {
+            return Err(format!("its producer `{}` is computed in a loop that it would leave", other.name));
+        }
+        if other_path > target {
+            return Err(format!("its producer `{}` comes after the start of `{loop_name}`", other.name));
+        }
+    }
+    Ok(())
+}
+
+/// Whether parallel and vectorized loops from the outermost to the given one still have independent
+/// iterations.
+pub(crate) fn check_kinds(func: &Func, loop_path: &[usize]) -> Result<(), String> {
+    for depth in 1..=loop_path.len() {
+        let Some(l) = tree::loop_at(func, &loop_path[..depth]) else { continue };
+        let ordered = match l.kind {
+            LoopKind::Serial | LoopKind::Unrolled => true,
+            LoopKind::Parallel | LoopKind::Vectorized | LoopKind::Thread(_) => false,
+        };
+        if !ordered && let Some(reason) = bindings::conflict(func, &loop_path[..depth]) {
+            return Err(format!("`{}` could no longer be {:?}: {reason}", func.vars[l.var].name, l.kind));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! `decompose_reduction`: the start of a reduction as a block of its own.
+
+use serde::{Deserialize, Serialize};
+
+use crate::expr::{Expr, Var};
+use crate::func::{Block, Func, Iter, IterKind, Loop, Stmt, VarKind};
+use crate::schedule::{Apply, ScheduleError, tree};
+
+/// Moves the `init` of a reduction block into a block `BLOCK_init` in front of a loop around it.
+///
+/// The loop and those inside it hold all of the reduction's steps. The new block gets copies, with the same
+/// kinds, of those of them that its elements depend on, named `LOOP_init`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DecomposeReduction {
+    /// The reduction.
+    pub block: String,
+    /// The loop in front of which the start goes.
+    pub loop_name: String,
+}
+
+impl Apply for DecomposeReduction {
+    const NAME: &'static str = "decompose_reduction";
+
+    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
+        let fail = |reason: String| Err(ScheduleError::new(Self::NAME, &self.block, reason));
+        let block_path = tree::find_block(func, Self::NAME, &self.block)?;
+        let loop_path = tree::find_loop(func, Self::NAME, &self.loop_name)?;
+        let Some(block) = tree::block_at(func, &block_path).cloned() else { return Ok(Vec::new()) };
+        if block.init.is_empty() {
+            return fail("the block has no start to move".into());
+        }
+        if !block_path.starts_with(&loop_path) {
+            return fail(format!("loop `{}` is not around the block", self.loop_name));
+        }
+        let loops: Vec<Loop> = tree::loops_above(func, &block_path)
+            .into_iter()
+            .map(|l| Loop { body: Vec::new(), ..l.clone() })
+            .collect();
+        let (outside, inside) = loops.split_at(loop_path.len() - 1);
+        let reduces = |l: &&Loop| block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var));
+        if let Some(l) = outside.iter().find(reduces) {
+            let name = &func.vars[l.var].name;
+            return fail(format!("the reduction runs over `{name}`, outside of `{}`", self.loop_name));
+        }
+
+        let spatial: Vec<&Iter> = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).collect();
+        let mut needed: Vec<&Loop> = Vec::new();
+        for l in inside.iter().rev() {
+            let used = spatial.iter().any(|i| i.value.uses(l.var)) || needed.iter().any(|n| n.extent.uses(l.var));
+            if used {
+                needed.push(l);
+            }
+        }
+        needed.reverse();
+        let mut renamed: Vec<(Var, Expr)> = Vec::new();
+        let mut copies: Vec<Loop> = Vec::new();
+        for l in needed {
+            let var = tree::loop_var(func, &format!("{}_init", func.vars[l.var].name));
+            let extent = substitute(&l.extent, &renamed);
+            renamed.push((l.var, Expr::var(var)));
+            copies.push(Loop { var, extent, kind: l.kind, body: Vec::new() });
+        }
+        let mut iters = Vec::new();
+        let mut iter_vars: Vec<(Var, Expr)> = Vec::new();
+        for iter in &spatial {
+            let var = func.add_var(&format!("{}_init", func.vars[iter.var].name), VarKind::Iter);
+            iter_vars.push((iter.var, Expr::var(var)));
+            iters.push(Iter { var, value: substitute(&iter.value, &renamed), ..(*iter).clone() });
+        }
+        let dropped = |e: &Expr| {
+            inside.iter().any(|l| e.uses(l.var) && !renamed.iter().any(|(old, _)| *old == l.var))
+        };
+        let conditions = block.predicate.iter().flat_map(tree::conjuncts).filter(|c| !dropped(c));
+        let predicate = tree::conjunction(conditions.map(|c| substitute(&c, &renamed)));
+        let mut body = block.init.clone();
+        for store in &mut body {
+            store.indices.iter_mut().for_each(|i| *i = substitute(i, &iter_vars));
+            store.value = substitute(&store.value, &iter_vars);
+        }
+        let name = func.unique_block_name(&format!("{}_init", self.block));
+        let start = Block { name: name.clone(), iters, predicate, init: Vec::new(), body };
+        let nest = copies.into_iter().rev().fold(Stmt::Block(Box::new(start)), |inner, l| {
+            Stmt::Loop(Box::new(Loop { body: vec![inner], ..l }))
+        });
+
+        if let Some(block) = tree::block_at_mut(func, &block_path) {
+            block.init.clear();
+        }
+        if let Some((&last, parents)) = loop_path.split_last()
+            && let Some(stmts) = tree::list_mut(func, parents)
+        {
+            stmts.insert(last, nest);
+        }
+        tree::normalize(func);
+        Ok(vec![name])
+    }
+}
+
+fn substitute(e: &Expr, values: &[(Var, Expr)]) -> Expr {
+    e.substitute(&|v| values.iter().find(|(old, _)| *old == v).map(|(_, value)| value.clone()))
+}

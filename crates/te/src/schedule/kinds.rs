@@ -1,0 +1,100 @@
+//! `unroll`, `vectorize`, `parallel`: how a loop runs.
+
+use serde::{Deserialize, Serialize};
+
+use crate::func::{Func, LoopKind};
+use crate::schedule::{Apply, ScheduleError, bindings, tree};
+
+/// Repeats the body of a loop of constant extent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Unroll {
+    /// The loop.
+    pub loop_name: String,
+}
+
+/// Makes iterations the lanes of vectors. The extent is constant and no block accumulates over the loop.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Vectorize {
+    /// The loop.
+    pub loop_name: String,
+}
+
+/// Makes iterations tasks that threads take. The loop is outermost and its iterations are independent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Parallel {
+    /// The loop.
+    pub loop_name: String,
+}
+
+/// Most iterations that `unroll` and `vectorize` accept.
+const MAX_CONSTANT_EXTENT: i64 = 1024;
+
+/// Finds a serial loop and sets its kind; loops other than parallel ones need a small constant extent.
+fn set_kind(func: &mut Func, primitive: &'static str, name: &str, kind: LoopKind) -> Result<(), ScheduleError> {
+    let fail = |reason: String| Err(ScheduleError::new(primitive, name, reason));
+    let path = tree::find_loop(func, primitive, name)?;
+    let Some(l) = tree::loop_at(func, &path) else { return Ok(()) };
+    if l.kind != LoopKind::Serial {
+        return fail(format!("the loop is already {:?}", l.kind));
+    }
+    match kind {
+        LoopKind::Parallel => {
+            if path.len() > 1 {
+                return fail("only an outermost loop can be parallel".into());
+            }
+        }
+        LoopKind::Vectorized | LoopKind::Unrolled => match l.extent.as_int() {
+            None => return fail(format!("the extent {:?} is not constant", l.extent)),
+            Some(extent) if extent > MAX_CONSTANT_EXTENT => {
+                return fail(format!("the extent {extent} exceeds {MAX_CONSTANT_EXTENT}"));
+            }
+            Some(_) => {}
+        },
+        LoopKind::Serial | LoopKind::Thread(_) => {}
+    }
+    if kind == LoopKind::Vectorized {
+        let mut nested = None;
+        tree::for_each_loop(&l.body, &mut |inner| {
+            if inner.kind == LoopKind::Vectorized {
+                nested = Some(func.vars[inner.var].name.clone());
+            }
+        });
+        let around = tree::loops_above(func, &path).into_iter().find(|l| l.kind == LoopKind::Vectorized);
+        if let Some(other) = nested.or(around.map(|l| func.vars[l.var].name.clone())) {
+            return fail(format!("`{other}` of the same nest is vectorized"));
+        }
+    }
+    if matches!(kind, LoopKind::Vectorized | LoopKind::Parallel)
+        && let Some(reason) = bindings::conflict(func, &path)
+    {
+        return fail(reason);
+    }
+    if let Some(l) = tree::loop_at_mut(func, &path) {
+        l.kind = kind;
+    }
+    Ok(())
+}
+
+impl Apply for Unroll {
+    const NAME: &'static str = "unroll";
+
+    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
+        set_kind(func, Self::NAME, &self.loop_name, LoopKind::Unrolled).map(|()| Vec::new())
+    }
+}
+
+impl Apply for Vectorize {
+    const NAME: &'static str = "vectorize";
+
+    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
+        set_kind(func, Self::NAME, &self.loop_name, LoopKind::Vectorized).map(|()| Vec::new())
+    }
+}
+
+impl Apply for Parallel {
+    const NAME: &'static str = "parallel";
+
+    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
+        set_kind(func, Self::NAME, &self.loop_name, LoopKind::Parallel).map(|()| Vec::new())
+    }
+}

@@ -1,0 +1,294 @@
+//! Schedules: how a function's loops are rearranged without changing what it computes.
+//!
+//! A [`Schedule`] owns a function and edits it by primitives, one file each. A primitive is a serialisable
+//! value ([`Primitive`]) and a total function: it checks everything first, fails with a [`ScheduleError`] that
+//! names the loop or block and the reason, and only then edits; a failed primitive leaves the function as it
+//! was. Loops and blocks are named by text (a loop by its variable's name), never by arena ids, and names of
+//! what a primitive makes are a function of the names it was given. So the trace of applied primitives replays
+//! on a freshly built function and can be stored.
+//!
+//! Law: no primitive changes results, up to the reassociation that a commutative reduction allows.
+//! Predicates say only that iteration variables are inside their domains; primitives that bind iteration
+//! variables anew rely on this and make predicates anew.
+
+mod bindings;
+mod cache;
+pub mod compact;
+mod compute_at;
+mod decompose_reduction;
+mod error;
+mod fuse;
+mod inline;
+mod kinds;
+mod pad_einsum;
+mod query;
+mod region;
+mod reorder;
+mod reverse_compute_at;
+mod reverse_compute_inline;
+mod rfactor;
+mod set_scope;
+mod split;
+mod tile;
+mod transform_layout;
+pub(crate) mod tree;
+
+use serde::{Deserialize, Serialize};
+
+use crate::func::{Func, Scope};
+
+pub use cache::{CacheRead, CacheWrite};
+pub use compute_at::ComputeAt;
+pub use decompose_reduction::DecomposeReduction;
+pub use error::ScheduleError;
+pub use fuse::Fuse;
+pub use inline::ComputeInline;
+pub use kinds::{Parallel, Unroll, Vectorize};
+pub use pad_einsum::PadEinsum;
+pub use query::{BlockInfo, LoopInfo};
+pub use reorder::Reorder;
+pub use reverse_compute_at::ReverseComputeAt;
+pub use reverse_compute_inline::ReverseComputeInline;
+pub use rfactor::Rfactor;
+pub use set_scope::SetScope;
+pub use split::Split;
+pub use tile::Tile;
+pub use transform_layout::{Padding, Piece, TransformLayout};
+
+/// What every primitive offers: a name, the place it speaks of, and its effect.
+pub(crate) trait Apply {
+    /// The name in traces and errors.
+    const NAME: &'static str;
+
+    /// Edits the function; returns the names of the loops or blocks it made, outermost or first first.
+    ///
+    /// May leave a partial edit behind where it fails: [`Schedule::apply`] works on a copy.
+    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError>;
+}
+
+macro_rules! primitives {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// A schedule primitive as a value.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        pub enum Primitive {
+            $($(#[$doc])* $name($name),)*
+        }
+
+        $(impl From<$name> for Primitive {
+            fn from(primitive: $name) -> Primitive {
+                Primitive::$name(primitive)
+            }
+        })*
+
+        impl Primitive {
+            /// The primitive's name.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Primitive::$name(_) => <$name as Apply>::NAME,)*
+                }
+            }
+
+            fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
+                match self {
+                    $(Primitive::$name(primitive) => primitive.apply(func),)*
+                }
+            }
+        }
+    };
+}
+
+primitives! {
+    /// Loop into nested loops.
+    Split,
+    /// Nested loops into one.
+    Fuse,
+    /// Order of nested loops.
+    Reorder,
+    /// Splits and a reorder.
+    Tile,
+    /// Loop body repeated.
+    Unroll,
+    /// Iterations as lanes.
+    Vectorize,
+    /// Iterations as tasks.
+    Parallel,
+    /// Producer into its consumers' expressions.
+    ComputeInline,
+    /// Consumer into its producer's store.
+    ReverseComputeInline,
+    /// Producer under a loop of its consumers.
+    ComputeAt,
+    /// Consumer under a loop of its producers.
+    ReverseComputeAt,
+    /// A copy of what a block reads.
+    CacheRead,
+    /// A copy of what a block writes.
+    CacheWrite,
+    /// Where a buffer lives.
+    SetScope,
+    /// A reduction's start as a block of its own.
+    DecomposeReduction,
+    /// The order of a buffer's elements.
+    TransformLayout,
+    /// A block's domain to multiples of factors.
+    PadEinsum,
+    /// A reduction into partial results.
+    Rfactor,
+}
+
+/// A function and what was done to it.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    func: Func,
+    trace: Vec<Primitive>,
+}
+
+impl Schedule {
+    /// A schedule that has done nothing yet.
+    pub fn new(func: Func) -> Schedule {
+        Schedule { func, trace: Vec::new() }
+    }
+
+    /// Applies the primitives of a trace to a fresh function, in order.
+    pub fn replay(func: Func, trace: &[Primitive]) -> Result<Schedule, ScheduleError> {
+        let mut schedule = Schedule::new(func);
+        for primitive in trace {
+            schedule.apply(primitive.clone())?;
+        }
+        Ok(schedule)
+    }
+
+    /// The function as it is now.
+    pub fn func(&self) -> &Func {
+        &self.func
+    }
+
+    /// The primitives applied so far.
+    pub fn trace(&self) -> &[Primitive] {
+        &self.trace
+    }
+
+    /// Ends scheduling: buffers that are not global shrink to what is live at a time, with indices relative to
+    /// it ([`compact`]). The result is ready for flattening.
+    pub fn finish(mut self) -> Result<Func, ScheduleError> {
+        compact::compact(&mut self.func)?;
+        Ok(self.func)
+    }
+
+    /// Applies a primitive and adds it to the trace. Returns the names of loops or blocks it made.
+    pub fn apply(&mut self, primitive: impl Into<Primitive>) -> Result<Vec<String>, ScheduleError> {
+        let primitive = primitive.into();
+        let mut func = self.func.clone();
+        let made = primitive.apply(&mut func)?;
+        self.func = func;
+        self.trace.push(primitive);
+        Ok(made)
+    }
+
+    /// Splits a loop into nested loops, outermost first, whose extents are `factors`; at most one is `None`
+    /// and takes what is left, rounded up. Where the product exceeds the extent, blocks get a predicate.
+    pub fn split(&mut self, name: &str, factors: &[Option<i64>]) -> Result<Vec<String>, ScheduleError> {
+        self.apply(Split { loop_name: name.into(), factors: factors.to_vec() })
+    }
+
+    /// Makes one loop of directly nested ones, given outermost first; returns its name.
+    pub fn fuse(&mut self, names: &[&str]) -> Result<String, ScheduleError> {
+        Ok(self.apply(Fuse { loops: owned(names) })?.remove(0))
+    }
+
+    /// Puts loops of one nest into the given order; loops between them that are not named keep their places.
+    pub fn reorder(&mut self, names: &[&str]) -> Result<(), ScheduleError> {
+        self.apply(Reorder { loops: owned(names) }).map(drop)
+    }
+
+    /// Splits each loop by its factor and moves the inner loops inside all outer ones. Returns the outer
+    /// loops, then the inner ones.
+    pub fn tile(&mut self, names: &[&str], factors: &[i64]) -> Result<Vec<String>, ScheduleError> {
+        self.apply(Tile { loops: owned(names), factors: factors.to_vec() })
+    }
+
+    /// Unrolls a loop of constant extent.
+    pub fn unroll(&mut self, name: &str) -> Result<(), ScheduleError> {
+        self.apply(Unroll { loop_name: name.into() }).map(drop)
+    }
+
+    /// Makes iterations of a data-parallel loop of constant extent the lanes of vectors.
+    pub fn vectorize(&mut self, name: &str) -> Result<(), ScheduleError> {
+        self.apply(Vectorize { loop_name: name.into() }).map(drop)
+    }
+
+    /// Makes iterations of an outermost data-parallel loop tasks.
+    pub fn parallel(&mut self, name: &str) -> Result<(), ScheduleError> {
+        self.apply(Parallel { loop_name: name.into() }).map(drop)
+    }
+
+    /// Replaces loads of what a data-parallel block computes by the computation; the block disappears.
+    pub fn compute_inline(&mut self, block: &str) -> Result<(), ScheduleError> {
+        self.apply(ComputeInline { block: block.into() }).map(drop)
+    }
+
+    /// Makes the elementwise `block` part of the data-parallel block whose result it reads.
+    pub fn reverse_compute_inline(&mut self, block: &str) -> Result<(), ScheduleError> {
+        self.apply(ReverseComputeInline { block: block.into() }).map(drop)
+    }
+
+    /// Computes, in each iteration of the loop, what the consumers inside need of `block`'s result. Returns
+    /// the new loops, one for each iteration variable of the block, in their order.
+    pub fn compute_at(&mut self, block: &str, loop_name: &str) -> Result<Vec<String>, ScheduleError> {
+        self.apply(ComputeAt { block: block.into(), loop_name: loop_name.into() })
+    }
+
+    /// Runs `block`, in each iteration of the loop, on what its producers inside have just computed. Returns
+    /// the new loops, one for each iteration variable of the block, in their order.
+    pub fn reverse_compute_at(&mut self, block: &str, loop_name: &str) -> Result<Vec<String>, ScheduleError> {
+        self.apply(ReverseComputeAt { block: block.into(), loop_name: loop_name.into() })
+    }
+
+    /// Makes `block` read `buffer` through a copy in the given scope; returns the name of the copying block.
+    pub fn cache_read(&mut self, block: &str, buffer: &str, scope: Scope) -> Result<String, ScheduleError> {
+        Ok(self.apply(CacheRead { block: block.into(), buffer: buffer.into(), scope })?.remove(0))
+    }
+
+    /// Makes `block` write a new buffer in the given scope that a new block copies to the one it wrote;
+    /// returns the name of the copying block.
+    pub fn cache_write(&mut self, block: &str, scope: Scope) -> Result<String, ScheduleError> {
+        Ok(self.apply(CacheWrite { block: block.into(), scope })?.remove(0))
+    }
+
+    /// Moves a temporary to a scope.
+    pub fn set_scope(&mut self, buffer: &str, scope: Scope) -> Result<(), ScheduleError> {
+        self.apply(SetScope { buffer: buffer.into(), scope }).map(drop)
+    }
+
+    /// Makes the start of a reduction a block of its own in front of the loop; returns the new block's name.
+    pub fn decompose_reduction(&mut self, block: &str, loop_name: &str) -> Result<String, ScheduleError> {
+        let primitive = DecomposeReduction { block: block.into(), loop_name: loop_name.into() };
+        Ok(self.apply(primitive)?.remove(0))
+    }
+
+    /// Stores a buffer in the order of `pieces`; see [`TransformLayout`].
+    pub fn transform_layout(
+        &mut self,
+        buffer: &str,
+        pieces: &[Piece],
+        padding: Padding,
+    ) -> Result<(), ScheduleError> {
+        self.apply(TransformLayout { buffer: buffer.into(), pieces: pieces.to_vec(), padding }).map(drop)
+    }
+
+    /// Extends the block's iteration domain to multiples of `factors`, one for each iteration variable; see
+    /// [`PadEinsum`].
+    pub fn pad_einsum(&mut self, block: &str, factors: &[i64]) -> Result<(), ScheduleError> {
+        self.apply(PadEinsum { block: block.into(), factors: factors.to_vec() }).map(drop)
+    }
+
+    /// Splits a reduction over a loop into partial results and their combination; returns the block that
+    /// computes partial results.
+    pub fn rfactor(&mut self, block: &str, loop_name: &str) -> Result<String, ScheduleError> {
+        Ok(self.apply(Rfactor { block: block.into(), loop_name: loop_name.into() })?.remove(0))
+    }
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|n| n.to_string()).collect()
+}

@@ -1,0 +1,121 @@
+//! Regions of buffers: which elements the blocks of a subtree access in one iteration of the loops around.
+
+use crate::expr::{Buffer, Expr, ExprKind, Var};
+use crate::func::{Block, Func, Stmt};
+use crate::schedule::tree;
+use crate::simplify::Simplifier;
+
+/// A range of one dimension: first index and number of indices, over sizes and loops outside the subtree.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Span {
+    /// First index.
+    pub(crate) min: Expr,
+    /// Number of indices.
+    pub(crate) extent: Expr,
+}
+
+/// Which accesses count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accesses {
+    /// Loads.
+    Reads,
+    /// Stores.
+    Writes,
+    /// Loads and stores.
+    All,
+}
+
+/// The least box that holds all elements of `buffer` accessed in `stmts`; `None` where there are no accesses.
+///
+/// `simplifier` knows the loops around `stmts` and inside. Where an index is not understood the whole
+/// dimension is taken. Extents are over sizes alone: one that varies with a loop is replaced by its maximum.
+pub(crate) fn region_of(
+    func: &Func,
+    simplifier: &Simplifier,
+    stmts: &[Stmt],
+    buffer: Buffer,
+    accesses: Accesses,
+) -> Option<Vec<Span>> {
+    let mut inner: Vec<Var> = Vec::new();
+    tree::for_each_loop(stmts, &mut |l| inner.push(l.var));
+    let mut ends: Option<Vec<Option<(Expr, Expr)>>> = None;
+    tree::for_each_block(stmts, &mut |block| {
+        for indices in accessed(block, buffer, accesses) {
+            let here = indices.iter().map(|index| {
+                let value = bind(block, index);
+                let inside = |v| inner.contains(&v);
+                Some((simplifier.extreme(&value, false, &inside)?, simplifier.extreme(&value, true, &inside)?))
+            });
+            ends = Some(match ends.take() {
+                None => here.collect(),
+                Some(known) => known.into_iter().zip(here).map(|(a, b)| hull(simplifier, a?, b?)).collect(),
+            });
+        }
+    });
+    let shape = &func.buffers[buffer].shape;
+    Some(ends?.into_iter().zip(shape).map(|(ends, whole)| span(simplifier, ends, whole)).collect())
+}
+
+fn hull(simplifier: &Simplifier, a: (Expr, Expr), b: (Expr, Expr)) -> Option<(Expr, Expr)> {
+    Some((simplifier.simplify(&a.0.min(b.0)), simplifier.simplify(&a.1.max(b.1))))
+}
+
+fn span(simplifier: &Simplifier, ends: Option<(Expr, Expr)>, whole: &Expr) -> Span {
+    let all = || Span { min: Expr::int(0), extent: whole.clone() };
+    let Some((min, max)) = ends else { return all() };
+    let mut extent = simplifier.simplify(&(max - min.clone() + 1));
+    if extent.any(&mut |e| e.as_var().is_some_and(|v| simplifier.is_loop(v))) {
+        match simplifier.upper_bound(&extent) {
+            Some(most) => extent = Expr::int(most),
+            None => return all(),
+        }
+    }
+    let min_varies = min.any(&mut |e| e.as_var().is_some_and(|v| simplifier.is_loop(v)));
+    if simplifier.prove_le(whole, &extent) && (min_varies || min.as_int().is_none_or(|m| m >= 0)) {
+        return all();
+    }
+    Span { min, extent }
+}
+
+/// The index lists with which a block accesses a buffer, each once.
+pub(crate) fn accessed(block: &Block, buffer: Buffer, accesses: Accesses) -> Vec<Vec<Expr>> {
+    let mut out: Vec<Vec<Expr>> = Vec::new();
+    let mut add = |indices: &Vec<Expr>| {
+        if !out.contains(indices) {
+            out.push(indices.clone());
+        }
+    };
+    if accesses != Accesses::Reads {
+        block.init.iter().chain(&block.body).filter(|s| s.buffer == buffer).for_each(|s| add(&s.indices));
+    }
+    if accesses != Accesses::Writes {
+        block.for_each_expr(|e| {
+            e.walk(&mut |x| {
+                if let ExprKind::Load(b, indices) = x.kind()
+                    && *b == buffer
+                {
+                    add(indices);
+                }
+            });
+        });
+    }
+    out
+}
+
+/// An expression over a block's iteration variables as one over the loops around it.
+pub(crate) fn bind(block: &Block, e: &Expr) -> Expr {
+    e.substitute(&|v| block.iters.iter().find(|i| i.var == v).map(|i| i.value.clone()))
+}
+
+/// Binds an iteration variable to `min + loop variable`, with what must hold for it to be in its domain.
+pub(crate) fn guarded(simplifier: &Simplifier, min: &Expr, extent: &Expr, domain: &Expr, var: Var) -> (Expr, Vec<Expr>) {
+    let value = simplifier.simplify(&(min.clone() + Expr::var(var)));
+    let mut conditions = Vec::new();
+    if !simplifier.prove_le(&Expr::int(0), min) {
+        conditions.push(value.clone().ge(Expr::int(0)));
+    }
+    if !simplifier.prove_le(&(min.clone() + extent.clone()), domain) {
+        conditions.push(value.clone().lt(domain.clone()));
+    }
+    (value, conditions)
+}

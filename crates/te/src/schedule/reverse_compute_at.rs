@@ -1,0 +1,109 @@
+//! `reverse_compute_at`: a consumer under a loop of its producers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::expr::Expr;
+use crate::func::{Func, IterKind};
+use crate::schedule::compute_at::{check_kinds, check_nest, rebuilt_nest};
+use crate::schedule::region::{Accesses, Span, accessed, region_of};
+use crate::schedule::{Apply, ScheduleError, tree};
+
+/// Runs a consumer, in each iteration of a loop, on what its producers inside have just computed.
+///
+/// The consumer leaves its own nest and gets one new loop for each iteration variable, named `BLOCK_ax0` and
+/// so on, right after the last statement that produces what it reads. Variables that index a produced buffer
+/// run over the region produced in the iteration, all others over their domain.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReverseComputeAt {
+    /// The consumer.
+    pub block: String,
+    /// The loop around its producers.
+    pub loop_name: String,
+}
+
+impl Apply for ReverseComputeAt {
+    const NAME: &'static str = "reverse_compute_at";
+
+    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
+        let fail = |reason: String| ScheduleError::new(Self::NAME, &self.block, reason);
+        let block_path = tree::find_block(func, Self::NAME, &self.block)?;
+        let loop_path = tree::find_loop(func, Self::NAME, &self.loop_name)?;
+        let Some(block) = tree::block_at(func, &block_path).cloned() else { return Ok(Vec::new()) };
+        if block_path < loop_path || block_path.starts_with(&loop_path) {
+            return Err(fail(format!("the block does not come after `{}`", self.loop_name)));
+        }
+        check_nest(func, &block_path).map_err(fail)?;
+        for buffer in tree::written(&block) {
+            if func.blocks().iter().any(|b| b.name != self.block && tree::writes(b, buffer)) {
+                return Err(fail(format!("another block writes `{}`", func.buffers[buffer].name)));
+            }
+        }
+        tree::remove(func, &block_path);
+        let Some(target) = tree::loop_at(func, &loop_path) else { return Ok(Vec::new()) };
+        let simplifier = tree::simplifier_within(func, &[&loop_path[..], &[0]].concat(), &target.body);
+        let around: Vec<_> = (1..=loop_path.len()).filter_map(|d| tree::loop_at(func, &loop_path[..d])).collect();
+
+        let mut spans: Vec<Option<Span>> = vec![None; block.iters.len()];
+        let mut after = None;
+        for buffer in tree::read_buffers(&block) {
+            let name = &func.buffers[buffer].name;
+            let own = tree::writes(&block, buffer);
+            for (path, writer) in tree::blocks_with_paths(func) {
+                if !tree::writes(writer, buffer) {
+                    continue;
+                }
+                if !path.starts_with(&loop_path) {
+                    if path > loop_path {
+                        return Err(fail(format!("`{}` computes `{name}` after the loop", writer.name)));
+                    }
+                    continue;
+                }
+                let unfinished = around.iter().find(|l| {
+                    writer.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var))
+                });
+                if let Some(l) = unfinished {
+                    let l = &func.vars[l.var].name;
+                    return Err(fail(format!("`{}` is still accumulating `{name}` over `{l}`", writer.name)));
+                }
+                after = after.max(Some(path[loop_path.len()]));
+            }
+            let produced = region_of(func, &simplifier, &target.body, buffer, Accesses::Writes);
+            let Some(region) = produced.filter(|_| !own) else { continue };
+            for indices in accessed(&block, buffer, Accesses::Reads) {
+                for (dim, (index, span)) in indices.iter().zip(&region).enumerate() {
+                    let whole = span.min.as_int() == Some(0)
+                        && simplifier.prove_le(&func.buffers[buffer].shape[dim], &span.extent);
+                    let at = index.as_var().and_then(|v| block.iters.iter().position(|i| i.var == v));
+                    match at {
+                        _ if whole => {}
+                        Some(at) if block.iters[at].kind == IterKind::Spatial => match &spans[at] {
+                            Some(known) if known != span => {
+                                return Err(fail("its producers compute different regions".into()));
+                            }
+                            Some(_) | None => spans[at] = Some(span.clone()),
+                        },
+                        Some(_) | None => {
+                            return Err(fail(format!("it needs more of dimension {dim} of `{name}` than is there")));
+                        }
+                    }
+                }
+            }
+        }
+        let Some(after) = after else {
+            return Err(fail(format!("nothing inside `{}` computes what it reads", self.loop_name)));
+        };
+        for (iter, span) in block.iters.iter().zip(&mut spans) {
+            let whole = |s: &Span| s.min == Expr::int(0) && simplifier.prove_equal(&s.extent, &iter.extent);
+            if span.as_ref().is_some_and(whole) {
+                *span = None;
+            }
+        }
+        let (nest, names) = rebuilt_nest(func, &simplifier, block, spans);
+        if let Some(l) = tree::loop_at_mut(func, &loop_path) {
+            l.body.insert(after + 1, nest);
+        }
+        tree::normalize(func);
+        check_kinds(func, &loop_path).map_err(fail)?;
+        Ok(names)
+    }
+}

@@ -1,0 +1,299 @@
+//! Finding and editing statements of a function: what all primitives share.
+
+use crate::expr::{Buffer, Expr, ExprKind, Var};
+use crate::func::{Block, Func, Loop, LoopKind, Stmt, VarKind};
+use crate::schedule::ScheduleError;
+use crate::simplify::Simplifier;
+
+/// Where a statement is: the position in the function's body, then in the body of that loop, and so on.
+pub(crate) type Path = Vec<usize>;
+
+/// The statement at a path, `None` if there is none.
+pub(crate) fn stmt<'a>(func: &'a Func, path: &[usize]) -> Option<&'a Stmt> {
+    let (&last, parents) = path.split_last()?;
+    list(func, parents)?.get(last)
+}
+
+/// The statements inside the loop at a path; the whole body for the empty path.
+pub(crate) fn list<'a>(func: &'a Func, path: &[usize]) -> Option<&'a Vec<Stmt>> {
+    path.iter().try_fold(&func.body, |stmts, &index| match stmts.get(index)? {
+        Stmt::Loop(l) => Some(&l.body),
+        Stmt::Block(_) => None,
+    })
+}
+
+/// [`list`], to edit.
+pub(crate) fn list_mut<'a>(func: &'a mut Func, path: &[usize]) -> Option<&'a mut Vec<Stmt>> {
+    path.iter().try_fold(&mut func.body, |stmts, &index| match stmts.get_mut(index)? {
+        Stmt::Loop(l) => Some(&mut l.body),
+        Stmt::Block(_) => None,
+    })
+}
+
+/// The loop at a path.
+pub(crate) fn loop_at<'a>(func: &'a Func, path: &[usize]) -> Option<&'a Loop> {
+    match stmt(func, path)? {
+        Stmt::Loop(l) => Some(l),
+        Stmt::Block(_) => None,
+    }
+}
+
+/// The loop at a path, to edit.
+pub(crate) fn loop_at_mut<'a>(func: &'a mut Func, path: &[usize]) -> Option<&'a mut Loop> {
+    let (&last, parents) = path.split_last()?;
+    match list_mut(func, parents)?.get_mut(last)? {
+        Stmt::Loop(l) => Some(l),
+        Stmt::Block(_) => None,
+    }
+}
+
+/// The block at a path.
+pub(crate) fn block_at<'a>(func: &'a Func, path: &[usize]) -> Option<&'a Block> {
+    match stmt(func, path)? {
+        Stmt::Block(b) => Some(b),
+        Stmt::Loop(_) => None,
+    }
+}
+
+/// The block at a path, to edit.
+pub(crate) fn block_at_mut<'a>(func: &'a mut Func, path: &[usize]) -> Option<&'a mut Block> {
+    let (&last, parents) = path.split_last()?;
+    match list_mut(func, parents)?.get_mut(last)? {
+        Stmt::Block(b) => Some(b),
+        Stmt::Loop(_) => None,
+    }
+}
+
+/// The path of the first statement, in execution order, that satisfies `test`.
+pub(crate) fn find(stmts: &[Stmt], test: &impl Fn(&Stmt) -> bool) -> Option<Path> {
+    stmts.iter().enumerate().find_map(|(index, s)| {
+        if test(s) {
+            return Some(vec![index]);
+        }
+        let Stmt::Loop(l) = s else { return None };
+        find(&l.body, test).map(|inner| [vec![index], inner].concat())
+    })
+}
+
+/// The path of a loop by the name of its variable.
+pub(crate) fn find_loop(func: &Func, primitive: &'static str, name: &str) -> Result<Path, ScheduleError> {
+    let is_it = |s: &Stmt| matches!(s, Stmt::Loop(l) if func.vars[l.var].name == name);
+    find(&func.body, &is_it).ok_or_else(|| ScheduleError::new(primitive, name, "there is no loop of that name"))
+}
+
+/// The path of a block by name.
+pub(crate) fn find_block(func: &Func, primitive: &'static str, name: &str) -> Result<Path, ScheduleError> {
+    let is_it = |s: &Stmt| matches!(s, Stmt::Block(b) if b.name == name);
+    find(&func.body, &is_it).ok_or_else(|| ScheduleError::new(primitive, name, "there is no block of that name"))
+}
+
+/// A buffer by name.
+pub(crate) fn find_buffer(func: &Func, primitive: &'static str, name: &str) -> Result<Buffer, ScheduleError> {
+    let found = func.buffers.iter().find(|(_, b)| b.name == name).map(|(id, _)| id);
+    found.ok_or_else(|| ScheduleError::new(primitive, name, "there is no buffer of that name"))
+}
+
+/// The loops around the statement at a path, outermost first.
+pub(crate) fn loops_above<'a>(func: &'a Func, path: &[usize]) -> Vec<&'a Loop> {
+    (1..path.len()).filter_map(|n| loop_at(func, &path[..n])).collect()
+}
+
+/// Every block with its path, in execution order.
+pub(crate) fn blocks_with_paths(func: &Func) -> Vec<(Path, &Block)> {
+    fn collect<'a>(stmts: &'a [Stmt], path: &mut Path, out: &mut Vec<(Path, &'a Block)>) {
+        for (index, s) in stmts.iter().enumerate() {
+            path.push(index);
+            match s {
+                Stmt::Loop(l) => collect(&l.body, path, out),
+                Stmt::Block(b) => out.push((path.clone(), b)),
+            }
+            path.pop();
+        }
+    }
+    let mut out = Vec::new();
+    collect(&func.body, &mut Vec::new(), &mut out);
+    out
+}
+
+/// Calls `visit` on every block below, in execution order.
+pub(crate) fn for_each_block<'a>(stmts: &'a [Stmt], visit: &mut impl FnMut(&'a Block)) {
+    for s in stmts {
+        match s {
+            Stmt::Loop(l) => for_each_block(&l.body, visit),
+            Stmt::Block(b) => visit(b),
+        }
+    }
+}
+
+/// Calls `visit` on every block below, to edit.
+pub(crate) fn for_each_block_mut(stmts: &mut [Stmt], visit: &mut impl FnMut(&mut Block)) {
+    for s in stmts {
+        match s {
+            Stmt::Loop(l) => for_each_block_mut(&mut l.body, visit),
+            Stmt::Block(b) => visit(b),
+        }
+    }
+}
+
+/// Calls `visit` on every loop below, outer before inner.
+pub(crate) fn for_each_loop<'a>(stmts: &'a [Stmt], visit: &mut impl FnMut(&'a Loop)) {
+    for s in stmts {
+        if let Stmt::Loop(l) = s {
+            visit(l);
+            for_each_loop(&l.body, visit);
+        }
+    }
+}
+
+/// Rewrites every expression over loop variables below: extents, bindings, predicates.
+pub(crate) fn map_loop_exprs(stmts: &mut [Stmt], map: &impl Fn(&Expr) -> Expr) {
+    for s in stmts {
+        match s {
+            Stmt::Loop(l) => {
+                l.extent = map(&l.extent);
+                map_loop_exprs(&mut l.body, map);
+            }
+            Stmt::Block(b) => {
+                for iter in &mut b.iters {
+                    iter.value = map(&iter.value);
+                }
+                b.predicate = b.predicate.as_ref().map(map);
+            }
+        }
+    }
+}
+
+/// Adds a condition to the predicate of every block below.
+pub(crate) fn add_predicate(stmts: &mut [Stmt], condition: &Expr) {
+    for_each_block_mut(stmts, &mut |block| {
+        block.predicate = Some(match block.predicate.take() {
+            None => condition.clone(),
+            Some(p) => p.and(condition.clone()),
+        });
+    });
+}
+
+/// Removes the statement at a path and the loops that become empty by it.
+pub(crate) fn remove(func: &mut Func, path: &[usize]) -> Option<Stmt> {
+    let (&last, parents) = path.split_last()?;
+    let stmts = list_mut(func, parents)?;
+    let removed = (last < stmts.len()).then(|| stmts.remove(last));
+    if stmts.is_empty() && !parents.is_empty() {
+        remove(func, parents);
+    }
+    removed
+}
+
+/// The conditions of a conjunction.
+pub(crate) fn conjuncts(condition: &Expr) -> Vec<Expr> {
+    match condition.kind() {
+        ExprKind::Binary(crate::expr::BinaryOp::And, a, b) => [conjuncts(a), conjuncts(b)].concat(),
+        _ => vec![condition.clone()],
+    }
+}
+
+/// The conjunction of conditions, `None` where there are none.
+pub(crate) fn conjunction(conditions: impl IntoIterator<Item = Expr>) -> Option<Expr> {
+    conditions.into_iter().reduce(Expr::and)
+}
+
+/// What is known at the statement at a path: sizes and the loops around it.
+pub(crate) fn simplifier_at(func: &Func, path: &[usize]) -> Simplifier {
+    let mut simplifier = Simplifier::for_sizes(func);
+    for l in loops_above(func, path) {
+        simplifier.bind_range(l.var, 0, l.extent.clone());
+    }
+    simplifier
+}
+
+/// [`simplifier_at`] with the loops of a subtree as well.
+pub(crate) fn simplifier_within(func: &Func, path: &[usize], stmts: &[Stmt]) -> Simplifier {
+    let mut simplifier = simplifier_at(func, path);
+    for_each_loop(stmts, &mut |l| simplifier.bind_range(l.var, 0, l.extent.clone()));
+    simplifier
+}
+
+/// Simplifies extents, bindings and predicates of the whole function; predicates that always hold go.
+pub(crate) fn normalize(func: &mut Func) {
+    let mut simplifier = Simplifier::for_sizes(func);
+    let mut body = std::mem::take(&mut func.body);
+    normalize_stmts(&mut body, &mut simplifier);
+    func.body = body;
+}
+
+fn normalize_stmts(stmts: &mut [Stmt], simplifier: &mut Simplifier) {
+    for s in stmts {
+        match s {
+            Stmt::Loop(l) => {
+                l.extent = simplifier.simplify(&l.extent);
+                simplifier.bind_range(l.var, 0, l.extent.clone());
+                normalize_stmts(&mut l.body, simplifier);
+            }
+            Stmt::Block(b) => {
+                for iter in &mut b.iters {
+                    iter.value = simplifier.simplify(&iter.value);
+                }
+                if let Some(predicate) = b.predicate.take() {
+                    let mut kept: Vec<Expr> = Vec::new();
+                    for condition in conjuncts(&predicate) {
+                        let condition = simplifier.simplify(&condition);
+                        if condition.as_int() != Some(1) && !kept.contains(&condition) {
+                            kept.push(condition);
+                        }
+                    }
+                    b.predicate = conjunction(kept);
+                }
+            }
+        }
+    }
+}
+
+/// A nest of serial loops, outermost first, around a statement.
+pub(crate) fn nest(loops: Vec<(Var, Expr)>, inner: Stmt) -> Stmt {
+    loops.into_iter().rev().fold(inner, |body, (var, extent)| {
+        Stmt::Loop(Box::new(Loop { var, extent, kind: LoopKind::Serial, body: vec![body] }))
+    })
+}
+
+/// A new loop variable.
+pub(crate) fn loop_var(func: &mut Func, hint: &str) -> Var {
+    func.add_var(hint, VarKind::Loop)
+}
+
+/// Whether a block loads from the buffer.
+pub(crate) fn reads(block: &Block, buffer: Buffer) -> bool {
+    let mut found = false;
+    block.for_each_expr(|e| found |= e.any(&mut |x| matches!(x.kind(), ExprKind::Load(b, _) if *b == buffer)));
+    found
+}
+
+/// Whether a block stores to the buffer.
+pub(crate) fn writes(block: &Block, buffer: Buffer) -> bool {
+    block.init.iter().chain(&block.body).any(|s| s.buffer == buffer)
+}
+
+/// The buffers a block stores to, each once, in order.
+pub(crate) fn written(block: &Block) -> Vec<Buffer> {
+    let mut out: Vec<Buffer> = Vec::new();
+    for store in block.body.iter().chain(&block.init) {
+        if !out.contains(&store.buffer) {
+            out.push(store.buffer);
+        }
+    }
+    out
+}
+
+/// The buffers a block loads from, each once, in order.
+pub(crate) fn read_buffers(block: &Block) -> Vec<Buffer> {
+    let mut out: Vec<Buffer> = Vec::new();
+    block.for_each_expr(|e| {
+        e.walk(&mut |x| {
+            if let ExprKind::Load(b, _) = x.kind()
+                && !out.contains(b)
+            {
+                out.push(*b);
+            }
+        });
+    });
+    out
+}
