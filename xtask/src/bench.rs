@@ -101,11 +101,9 @@ fn heading(codegen: &str) -> String {
     let ask = |program: &str, arguments: &[&str]| {
         project::output_of(project::command(program).args(arguments)).unwrap_or_else(|| "unknown".into())
     };
-    let dirty = if ask("git", &["status", "--porcelain", "--", ".", ":!benches/results"]).is_empty() {
-        ""
-    } else {
-        ", with local changes"
-    };
+    // Earlier results are no change that could alter this one.
+    let changes = ask("git", &["status", "--porcelain", "--", ".", ":!benches/results"]);
+    let dirty = if changes.is_empty() { "" } else { ", with local changes" };
     format!(
         "== {}, {}, {}, commit {}{dirty}, {codegen}\n",
         ask("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),

@@ -11,8 +11,14 @@ use crate::cargo::{self, Cargo, Packages};
 use crate::{Verdict, build, conformance, digits, project, setup, tidy};
 
 /// Packages whose tests run kernels, through the interpreter or compiled: too slow without optimisation.
-const KERNEL_PACKAGES: [&str; 5] =
-    ["tilewright-te", "tilewright-cranelift", "tilewright-llvm", "tilewright", "tilewright-cli"];
+const KERNEL_PACKAGES: [&str; 6] = [
+    "tilewright-te",
+    "tilewright-cranelift",
+    "tilewright-llvm",
+    "tilewright-target-suite",
+    "tilewright",
+    "tilewright-cli",
+];
 
 /// Counts of checks and tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -33,6 +33,7 @@ pub(crate) fn run() -> Verdict {
     }
     complaints.extend(layers::check(&packages));
     complaints.extend(first_commands()?);
+    complaints.extend(stages()?);
     for complaint in &complaints {
         println!("{complaint}");
     }
@@ -55,4 +56,10 @@ fn first_commands() -> anyhow::Result<Vec<String>> {
     let readme = std::fs::read_to_string(project::path("README.md"))?;
     let build = std::fs::read_to_string(project::path(".ci/run"))?;
     Ok(docs::check_first_commands(&readme, &build))
+}
+
+/// The order of stages is visible in two places, the driver and the architecture document.
+fn stages() -> anyhow::Result<Vec<String>> {
+    let read = |path: &str| std::fs::read_to_string(project::path(path)).with_context(|| path.to_string());
+    Ok(docs::check_stages(&read("crates/tilewright/src/compile.rs")?, &read("docs/architecture.md")?))
 }

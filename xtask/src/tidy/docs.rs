@@ -56,6 +56,19 @@ pub(super) fn check_first_commands(readme: &str, continuous_build: &str) -> Vec<
     complaints
 }
 
+/// The stages of the driver and of the architecture document, which must be the same in the same order.
+pub(super) fn check_stages(driver: &str, architecture: &str) -> Vec<String> {
+    let timed = driver.split("timed(\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let listed = architecture.lines().skip_while(|line| *line != "## Stages").skip(1);
+    let listed = listed.take_while(|line| !line.starts_with("## "));
+    let listed = listed.filter_map(|line| line.split_once(". `")?.1.split('`').next());
+    let (timed, listed): (Vec<_>, Vec<_>) = (timed.collect(), listed.collect());
+    if timed == listed {
+        return Vec::new();
+    }
+    vec![format!("docs/architecture.md: lists the stages {listed:?}, the driver runs {timed:?}")]
+}
+
 /// Command lines in fenced blocks and in indented ones, without their comments.
 fn commands(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
@@ -142,6 +155,16 @@ mod tests {
             "[map](docs/architecture.md)\n",
             &["docs/page.md:1: the link to docs/architecture.md leads nowhere"],
         );
+    }
+
+    #[test]
+    fn the_driver_and_the_document_agree_on_the_stages() {
+        let driver = r#"timed("load", o, |_| ..)?; timed("import", o, |_| ..)?;"#;
+        let page = |stages: &str| format!("# A\n1. `other`\n\n## Stages\n\n{stages}\n## More\n1. `x`\n");
+        assert!(check_stages(driver, &page("1. `load`: reads.\n2. `import`: makes a `Graph`.\n")).is_empty());
+        let expect =
+            r#"docs/architecture.md: lists the stages ["import"], the driver runs ["load", "import"]"#;
+        assert_eq!(check_stages(driver, &page("1. `import`: makes a graph.\n")), [expect]);
     }
 
     #[test]

@@ -22,6 +22,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
                                "tilewright-te"]),
     ("tilewright-llvm",      &["tilewright-dtype", "tilewright-image", "tilewright-machine", "tilewright-runtime",
                                "tilewright-te"]),
+    ("tilewright-target-suite", &["tilewright-cranelift", "tilewright-dtype", "tilewright-image", "tilewright-llvm",
+                               "tilewright-machine", "tilewright-te"]),
     ("tilewright",           &["tilewright-autosched", "tilewright-cranelift", "tilewright-dtype", "tilewright-graph",
                                "tilewright-image", "tilewright-llvm", "tilewright-lower", "tilewright-machine",
                                "tilewright-onnx", "tilewright-runtime", "tilewright-te"]),
@@ -36,6 +38,8 @@ pub(super) struct Package {
     pub(super) name: String,
     /// The packages of the workspace that it depends on.
     uses: Vec<String>,
+    /// Whether it has a feature `llvm`.
+    has_llvm: bool,
 }
 
 /// The packages as cargo sees them.
@@ -56,15 +60,20 @@ fn parse(metadata: &str) -> anyhow::Result<Vec<Package>> {
             |dependency: &&serde_json::Value| dependency.get("path").is_some_and(|path| path.is_string());
         let dependencies = package.get("dependencies")?.as_array()?;
         let uses = dependencies.iter().filter(inside).map(name_of).collect::<Option<_>>()?;
-        Some(Package { name: name_of(package)?, uses })
+        let has_llvm = package.get("features")?.get("llvm").is_some();
+        Some(Package { name: name_of(package)?, uses, has_llvm })
     });
     packages.collect::<Option<_>>().context("cargo metadata has an unknown form")
 }
 
-/// Packages and edges that the table does not know.
+/// Packages and edges that the table does not know, and features that tasks do not know.
 pub(super) fn check(packages: &[Package]) -> Vec<String> {
     let mut complaints = Vec::new();
-    for Package { name, uses } in packages {
+    for Package { name, uses, has_llvm } in packages {
+        if *has_llvm != cargo::LLVM_PACKAGES.contains(&name.as_str()) {
+            let (is, should) = if *has_llvm { ("a", "missing") } else { ("no", "listed") };
+            complaints.push(format!("xtask/src/cargo.rs: {name} has {is} feature llvm, but is {should}"));
+        }
         let Some((_, allowed)) = ALLOWED.iter().find(|(package, _)| package == name) else {
             complaints.push(format!("xtask/src/tidy/layers.rs: {name} has no place among the layers"));
             continue;
@@ -80,12 +89,25 @@ pub(super) fn check(packages: &[Package]) -> Vec<String> {
 mod tests {
     use super::*;
 
+    fn package(name: &str, uses: &[&str], has_llvm: bool) -> Package {
+        let uses = uses.iter().map(|name| name.to_string()).collect();
+        Package { name: name.to_string(), uses, has_llvm }
+    }
+
+    #[test]
+    fn tasks_know_which_packages_have_llvm() {
+        let complaint = |text: &str| vec![format!("xtask/src/cargo.rs: {text}")];
+        let has = |name, has_llvm| check(&[package(name, &[], has_llvm)]);
+        assert_eq!(
+            has("tilewright-llvm", false),
+            complaint("tilewright-llvm has no feature llvm, but is listed")
+        );
+        assert_eq!(has("tilewright-te", true), complaint("tilewright-te has a feature llvm, but is missing"));
+        assert!(has("tilewright-llvm", true).is_empty());
+    }
+
     fn check_edges(packages: &[(&str, &[&str])], expect: &[&str]) {
-        let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-        let packages: Vec<_> = packages
-            .iter()
-            .map(|(name, uses)| Package { name: name.to_string(), uses: owned(uses) })
-            .collect();
+        let packages: Vec<_> = packages.iter().map(|(name, uses)| package(name, uses, false)).collect();
         assert_eq!(check(&packages), expect);
     }
 
@@ -115,9 +137,9 @@ mod tests {
     #[test]
     fn metadata_gives_names_and_inner_edges() {
         let json = r#"{"packages": [{"name": "a", "dependencies": [{"name": "serde", "path": null}, {"name": "b",
-            "path": "/x/b"}]}, {"name": "b", "dependencies": []}]}"#;
+            "path": "/x/b"}], "features": {"llvm": []}}, {"name": "b", "dependencies": [], "features": {}}]}"#;
         let packages = parse(json).unwrap();
         assert_eq!((packages[0].name.as_str(), &packages[0].uses[..]), ("a", &["b".to_string()][..]));
-        assert_eq!(packages.len(), 2);
+        assert_eq!(packages.iter().map(|package| package.has_llvm).collect::<Vec<_>>(), [true, false]);
     }
 }
