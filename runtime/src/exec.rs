@@ -233,15 +233,16 @@ impl Frame {
         Ok(())
     }
 
-    /// Takes the memory of the last run from late buffers, and gives early outputs their own memory back.
+    /// Frees the late buffers of the last run, and gives early outputs their own memory back.
     pub(crate) fn reset_storage(&mut self, model: &Inner) {
         for (i, storage) in model.facts.storage.iter().enumerate() {
             let Some(storage) = *storage else { continue };
-            let buf = &mut self.storage[storage];
-            self.bases[i] = match model.facts.late[i] {
-                true => NO_MEMORY,
-                false => Base { ptr: buf.as_mut_ptr(), room: buf.len() },
-            };
+            if model.facts.late[i] {
+                self.release(model, BufferId(i as u32));
+            } else {
+                let buf = &mut self.storage[storage];
+                self.bases[i] = Base { ptr: buf.as_mut_ptr(), room: buf.len() };
+            }
         }
     }
 
@@ -257,33 +258,30 @@ impl Frame {
     /// Gives a dynamic buffer or output memory of its own; `keep` its bytes or not.
     fn allocate(&mut self, model: &Inner, id: BufferId, bytes: usize, keep: bool) -> Result<(), RunError> {
         let Some(index) = model.facts.storage[id.index()] else { return Ok(()) };
+        if self.storage[index].capacity() == 0 {
+            self.take_spare(index, bytes);
+        }
         let own = self.storage[index].capacity();
         if bytes > own {
-            let spare = self.best_fit(bytes).filter(|_| !keep);
-            match spare {
-                Some(spare) => {
-                    core::mem::swap(&mut self.storage[index], &mut self.free[spare]);
-                    if self.free[spare].capacity() == 0 {
-                        self.free.swap_remove(spare);
-                    }
-                }
-                None => self.check_limit(if keep { 0 } else { own }, bytes as u64)?,
-            }
+            let capacity = if keep { bytes.max(own.saturating_add(own / 2)) } else { bytes };
+            self.check_limit(if keep { 0 } else { own }, capacity as u64)?;
+            let buf = &mut self.storage[index];
+            if keep { buf.reserve(capacity)? } else { buf.reset(capacity)? }
         }
         let buf = &mut self.storage[index];
-        if keep {
-            // Bytes of a run before are not kept: the buffer has none until it is allocated in this run.
-            buf.grow(bytes)?;
-        } else {
-            buf.reset(bytes)?;
-        }
+        buf.reset(bytes)?;
         self.bases[id.index()] = Base { ptr: buf.as_mut_ptr(), room: bytes };
         Ok(())
     }
 
-    fn best_fit(&self, bytes: usize) -> Option<usize> {
-        let fits = self.free.iter().enumerate().filter(|(_, buf)| buf.capacity() >= bytes);
-        fits.min_by_key(|(_, buf)| buf.capacity()).map(|(i, _)| i)
+    /// Moves freed memory to a storage that has none: the smallest that fits, else the largest, which is then
+    /// replaced. So there are never more allocations than storages, however sizes change.
+    fn take_spare(&mut self, index: usize, bytes: usize) {
+        let capacity = |i: &usize| self.free[*i].capacity();
+        let fits = (0..self.free.len()).filter(|i| capacity(i) >= bytes).min_by_key(capacity);
+        if let Some(spare) = fits.or_else(|| (0..self.free.len()).max_by_key(capacity)) {
+            self.storage[index] = self.free.swap_remove(spare);
+        }
     }
 
     fn release(&mut self, model: &Inner, id: BufferId) {

@@ -67,8 +67,8 @@ impl AlignedBuf {
         self.capacity
     }
 
-    /// Makes it `len` bytes long; contents are unspecified (but initialised) afterwards. Memory that is too
-    /// small is released before the new is asked for.
+    /// Makes it `len` bytes long. Within the capacity its bytes stay; else they are lost, and the memory is
+    /// released before the new is asked for. Bytes never written are unspecified, but initialised.
     ///
     /// # Errors
     /// When the allocator has no such memory; the buffer is empty then.
@@ -81,17 +81,17 @@ impl AlignedBuf {
         Ok(())
     }
 
-    /// Makes it `len` bytes long and keeps the bytes it has; capacity grows at least by half.
+    /// Makes room for `capacity` bytes and keeps the bytes it has.
     ///
     /// # Errors
     /// When the allocator has no such memory; the buffer is unchanged then.
-    pub fn grow(&mut self, len: usize) -> Result<(), OutOfMemory> {
-        if len > self.capacity {
-            let mut larger = AlignedBuf::zeroed(len.max(self.capacity.saturating_add(self.capacity / 2)))?;
+    pub fn reserve(&mut self, capacity: usize) -> Result<(), OutOfMemory> {
+        if capacity > self.capacity {
+            let mut larger = AlignedBuf::zeroed(capacity)?;
             larger[..self.len].copy_from_slice(self);
+            larger.len = self.len;
             *self = larger;
         }
-        self.len = len;
         Ok(())
     }
 

@@ -1,0 +1,53 @@
+//! A session allocates nothing while the dims of its inputs repeat. A binary of its own: it counts allocations.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::{demo_plan, demo_weights};
+use tilewright_runtime::threads::ThreadPool;
+use tilewright_runtime::{NoHostOps, SessionOptions, TensorView, TensorViewMut};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+#[allow(unsafe_code, reason = "an allocator")]
+// SAFETY: hands everything to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn steady_state_allocates_nothing() {
+    let model = demo_plan().model_with(&demo_weights(), Arc::new(NoHostOps));
+    let options = SessionOptions { pool: Arc::new(ThreadPool::new(2)), ..SessionOptions::default() };
+    let mut session = model.session_with(options);
+    let x = vec![1f32; 3001];
+    let (mut y, mut w) = (vec![0f32; 3000], [0f32; 3]);
+    // Aligned for numbers only, so that the session keeps an aligned copy.
+    let input = TensorView::of(&[1000, 3], &x[1..]);
+    let outputs = &mut [TensorViewMut::of(&[1000, 3], &mut y), TensorViewMut::of(&[3], &mut w)];
+    session.run(&[input]).unwrap();
+    session.run_into(&[input], outputs).unwrap();
+
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..100 {
+        assert_eq!(session.run(&[input]).unwrap().get(0).unwrap().bytes[..4], 4f32.to_le_bytes());
+    }
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0);
+}

@@ -1,0 +1,208 @@
+//! Artifacts: round trip, damage of every kind, other machines.
+
+mod common;
+
+use common::{DOUBLE, Random, demo_artifact, demo_manifest, demo_plan, demo_weights};
+use tilewright_runtime::artifact::{Artifact, ArtifactError, Contents, ImageDef, Manifest};
+use tilewright_runtime::plan::Plan;
+use tilewright_runtime::{AlignedBuf, Bytes, LoadError, Loader, Model, TensorView};
+
+fn run(model: &Model) -> Vec<f32> {
+    let mut session = model.session();
+    let outputs = session.run(&[TensorView::of(&[2, 3], &[0f32, 1.0, 2.0, 3.0, 4.0, 5.0])]).unwrap();
+    let mut values = outputs.get(0).unwrap().to_vec::<f32>().unwrap();
+    values.extend(outputs.get(1).unwrap().to_vec::<f32>().unwrap());
+    values
+}
+
+const EXPECT: [f32; 9] = [0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 1.0, 2.0, 3.0];
+
+fn scratch(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let bytes = demo_artifact();
+    let artifact = Artifact::read(&bytes).unwrap();
+    assert_eq!(artifact.manifest, demo_manifest());
+    assert_eq!(artifact.plan, demo_plan().plan);
+    assert_eq!(&bytes[artifact.images[0].clone()], DOUBLE);
+    assert_eq!(&bytes[artifact.weights.clone()], demo_weights());
+    assert!(artifact.images[0].start % 4096 == 0 && artifact.weights.start % 4096 == 0);
+    artifact.verify_weights(&bytes).unwrap();
+}
+
+#[test]
+fn bytes_are_the_same_streamed_or_in_memory_and_every_time() {
+    let (manifest, plan, weights) = (demo_manifest(), demo_plan().plan, demo_weights());
+    let contents = Contents { manifest: &manifest, plan: &plan, images: &[DOUBLE], weights: &[&weights] };
+    let mut streamed = Vec::new();
+    assert_eq!(contents.write_to(&mut streamed).unwrap(), streamed.len() as u64);
+    assert_eq!(streamed[..], demo_artifact()[..]);
+}
+
+#[test]
+fn runs_from_memory_and_from_a_file() {
+    assert_eq!(run(&Model::from_bytes(Bytes::new(demo_artifact())).unwrap()), EXPECT);
+    let mut shifted = vec![0u8; 1];
+    shifted.extend_from_slice(&demo_artifact());
+    let shifted = Bytes::new(shifted);
+    let unaligned = shifted.slice(1..shifted.len()).unwrap();
+    assert_eq!(run(&Model::from_bytes(unaligned).unwrap()), EXPECT);
+
+    let path = scratch("runs.twm");
+    std::fs::write(&path, &*demo_artifact()).unwrap();
+    let model = Loader::new().verify_weights(true).load(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(run(&model), EXPECT);
+    assert_eq!(model.manifest().model, "demo");
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let missing = scratch("missing.twm");
+    let error = Model::load(&missing).unwrap_err();
+    assert!(matches!(error, LoadError::File { .. }));
+    assert!(error.to_string().contains("missing.twm"), "{error}");
+    let error = Model::load(env!("CARGO_TARGET_TMPDIR")).unwrap_err();
+    assert!(error.to_string().contains("not a file"), "{error}");
+    let empty = scratch("empty.twm");
+    std::fs::write(&empty, b"").unwrap();
+    assert_eq!(Model::load(&empty).unwrap_err().to_string(), "not a Tilewright artifact");
+}
+
+fn check_damage(edit: impl FnOnce(&mut Vec<u8>), expect: &str) {
+    let mut bytes = demo_artifact().to_vec();
+    edit(&mut bytes);
+    assert_eq!(Model::from_bytes(Bytes::new(bytes)).unwrap_err().to_string(), expect);
+}
+
+#[test]
+fn damage_is_told_apart() {
+    check_damage(|bytes| bytes[0] = 0x0a, "not a Tilewright artifact");
+    let version = "artifact format version 7, this runtime reads version 1: compile the model again";
+    check_damage(|bytes| bytes[8] = 7, version);
+    let len = demo_artifact().len();
+    let cut = format!("damaged artifact: {} bytes, the header says {len}", len - 1);
+    check_damage(|bytes| bytes.truncate(len - 1), &cut);
+    let longer = format!("damaged artifact: {} bytes, the header says {len}", len + 1);
+    check_damage(|bytes| bytes.push(0), &longer);
+    check_damage(|bytes| bytes[12] = 200, "damaged artifact: bad header");
+    check_damage(
+        |bytes| bytes[70] ^= 1,
+        "damaged artifact: the checksum of the section table does not match",
+    );
+    let artifact = Artifact::read(&demo_artifact()).unwrap();
+    let image = artifact.images[0].clone();
+    check_damage(|bytes| bytes[image.start] ^= 1, "damaged artifact: the checksum of code does not match");
+    check_damage(|bytes| bytes[image.start - 1] ^= 1, "damaged artifact: bad place of a section");
+    check_damage(
+        |bytes| bytes[64 + 4 * 64] ^= 1,
+        "damaged artifact: the checksum of manifest does not match",
+    );
+
+    let mut bytes = demo_artifact().to_vec();
+    bytes[artifact.weights.start] ^= 1;
+    let error = Loader::new().verify_weights(true).from_bytes(Bytes::new(bytes)).unwrap_err();
+    assert_eq!(error.to_string(), "damaged artifact: the checksum of weights does not match");
+}
+
+#[test]
+fn a_thousand_random_mutations_are_all_found() {
+    let original = demo_artifact();
+    let weights = Artifact::read(&original).unwrap().weights;
+    let mut random = Random(0x7117);
+    for round in 0..1000 {
+        let mut bytes = original.to_vec();
+        match round % 4 {
+            0 => {
+                let at = random.below(bytes.len());
+                bytes[at] ^= 1 << random.below(8);
+            }
+            1 => bytes.truncate(random.below(original.len())),
+            2 => {
+                // A run of random bytes in the densest part.
+                let at = random.below(2048);
+                (at..at + 1 + random.below(16)).for_each(|i| bytes[i] = random.below(256) as u8);
+            }
+            _ => {
+                let (from, to, len) = (random.below(2048), random.below(2048), 1 + random.below(64));
+                bytes.copy_within(from..from + len, to);
+            }
+        }
+        let outside = bytes.len() != original.len()
+            || bytes[..weights.start] != original[..weights.start]
+            || bytes[weights.end..] != original[weights.end..];
+        let changed = bytes[..] != original[..];
+        let result = Loader::new().verify_weights(true).from_bytes(Bytes::new(bytes));
+        assert_eq!(result.is_err(), changed, "round {round}, outside weights: {outside}");
+    }
+}
+
+/// Writes a plan or manifest that the checksums do not protect.
+fn artifact_of(manifest: &Manifest, plan: &Plan) -> AlignedBuf {
+    let weights = demo_weights();
+    Contents { manifest, plan, images: &[DOUBLE], weights: &[&weights] }.to_bytes().unwrap()
+}
+
+#[test]
+fn contradictions_are_found_behind_sound_checksums() {
+    let check = |edit: fn(&mut Manifest, &mut Plan), expect: &str| {
+        let (mut manifest, mut plan) = (demo_manifest(), demo_plan().plan);
+        edit(&mut manifest, &mut plan);
+        let error = Artifact::read(&artifact_of(&manifest, &plan)).unwrap_err();
+        assert!(error.to_string().contains(expect), "{error} does not contain {expect}");
+    };
+    check(
+        |manifest, _| manifest.images[0].entries[0] = DOUBLE.len() as u64,
+        "contradicts itself: entry of a kernel",
+    );
+    check(|manifest, _| manifest.images[0].entries.clear(), "number of kernels");
+    check(|manifest, _| manifest.images.clear(), "number of code images");
+    check(|_, plan| plan.weight_bytes += 64, "size of the weights");
+    check(
+        |_, plan| plan.buffers[0].size_bytes.0 = 99,
+        "the plan of the artifact is invalid: buffer 0: s99 does not exist",
+    );
+}
+
+#[test]
+fn random_plans_behind_sound_checksums_do_no_harm() {
+    let original = postcard::to_allocvec(&demo_plan().plan).unwrap();
+    let mut random = Random(0x5eed);
+    let (mut decoded, mut valid) = (0, 0);
+    for _ in 0..5000 {
+        let mut bytes = original.clone();
+        for _ in 0..1 + random.below(3) {
+            let at = random.below(bytes.len());
+            bytes[at] = random.below(256) as u8;
+        }
+        let Ok((plan, _)) = postcard::take_from_bytes::<Plan>(&bytes) else { continue };
+        decoded += 1;
+        match Artifact::read(&artifact_of(&demo_manifest(), &plan)) {
+            Ok(_) => valid += 1,
+            Err(ArtifactError::Plan(_) | ArtifactError::Mismatch(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(decoded > 500 && valid > 50 && valid < decoded, "{valid} of {decoded}");
+}
+
+#[test]
+fn artifacts_for_other_machines_are_refused() {
+    let check = |images: Vec<ImageDef>, expect: &str| {
+        let manifest = Manifest { images, ..demo_manifest() };
+        let bytes = artifact_of(&manifest, &demo_plan().plan);
+        let error = Model::from_bytes(Bytes::new(bytes)).unwrap_err();
+        assert!(matches!(error, LoadError::Isa(_)), "{error}");
+        assert!(error.to_string().contains(expect), "{error} does not contain {expect}");
+    };
+    let image = |triple: String, features: Vec<String>| vec![ImageDef { triple, features, entries: vec![0] }];
+    check(
+        image("mips64-unknown-linux-gnu".into(), vec![]),
+        "it has code for mips64-unknown-linux-gnu, this machine is",
+    );
+    let here = demo_manifest().images[0].triple.clone();
+    check(image(here, vec!["amx-of-the-future".into()]), "this machine lacks amx-of-the-future");
+}
