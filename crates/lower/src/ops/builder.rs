@@ -1,0 +1,324 @@
+//! What definitions of operators are written with: operands, result shapes, and the `compute`/`reduce` forms.
+
+use tilewright_dtype::{DType, Kind};
+use tilewright_graph::dim::Dim;
+use tilewright_graph::types::TensorType;
+use tilewright_te::define::Reduced;
+use tilewright_te::{Buffer, Expr, Func, IterKind, Scope, Store};
+
+use super::{Context, NoKernel};
+
+/// A tensor that a definition reads: a buffer with its element type and extents.
+#[derive(Clone, Debug)]
+pub(super) struct Operand {
+    pub(super) buffer: Buffer,
+    pub(super) dtype: DType,
+    pub(super) shape: Vec<Expr>,
+}
+
+impl Operand {
+    /// The operand that is a buffer of `func`.
+    pub(super) fn of(func: &Func, buffer: Buffer) -> Operand {
+        let data = &func.buffers[buffer];
+        Operand { buffer, dtype: data.dtype, shape: data.shape.clone() }
+    }
+
+    /// Number of axes.
+    pub(super) fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// The element at the indices.
+    pub(super) fn at(&self, indices: Vec<Expr>) -> Expr {
+        debug_assert_eq!(indices.len(), self.rank(), "indices of an operand of rank {}", self.rank());
+        Expr::load(self.dtype, self.buffer, indices)
+    }
+
+    /// The element at the indices of a result of extents `shape` that this operand is broadcast to.
+    pub(super) fn at_broadcast(&self, indices: &[Expr], shape: &[Expr]) -> Expr {
+        let skipped = indices.len().saturating_sub(self.rank());
+        let own = self.shape.iter().zip(indices[skipped..].iter().zip(&shape[skipped..]));
+        self.at(own.map(|(extent, (index, result))| broadcast_index(index, extent, result)).collect())
+    }
+
+    /// The only element of a scalar or of a one-element tensor.
+    pub(super) fn scalar(&self) -> Expr {
+        self.at(vec![Expr::int(0); self.rank()])
+    }
+
+    /// Element `index` of a vector as an index.
+    pub(super) fn index_at(&self, index: Expr) -> Expr {
+        self.at(vec![index]).cast(DType::I64)
+    }
+
+    /// A store into the buffer.
+    pub(super) fn store(&self, indices: Vec<Expr>, value: Expr) -> Store {
+        Store { buffer: self.buffer, indices, value }
+    }
+}
+
+/// The index into an axis of extent `extent` that is broadcast to `result`.
+pub(super) fn broadcast_index(index: &Expr, extent: &Expr, result: &Expr) -> Expr {
+    match extent.as_int() {
+        Some(1) => Expr::int(0),
+        Some(_) => index.clone(),
+        None if extent == result => index.clone(),
+        None => Expr::select(extent.clone().equals(Expr::int(1)), Expr::int(0), index.clone()),
+    }
+}
+
+/// Adds the blocks of one operator to a function.
+pub(super) struct Builder<'a, 'c> {
+    pub(super) func: &'a mut Func,
+    ctx: &'a mut Context<'c>,
+    name: &'static str,
+    inputs: Vec<Option<Operand>>,
+    results: &'a [&'a TensorType],
+}
+
+impl<'a, 'c> Builder<'a, 'c> {
+    /// A builder for the operator `name` with the operands and result types given.
+    pub(super) fn new(
+        func: &'a mut Func,
+        ctx: &'a mut Context<'c>,
+        name: &'static str,
+        inputs: &[Option<Buffer>],
+        results: &'a [&'a TensorType],
+    ) -> Builder<'a, 'c> {
+        let inputs = inputs.iter().map(|input| input.map(|buffer| Operand::of(func, buffer))).collect();
+        Builder { func, ctx, name, inputs, results }
+    }
+
+    /// The error that the operator has no kernel.
+    pub(super) fn no_kernel(&self, reason: impl Into<String>) -> NoKernel {
+        NoKernel { op: self.name, reason: reason.into() }
+    }
+
+    /// Operand `n`, which must be there.
+    pub(super) fn input(&self, n: usize) -> Result<Operand, NoKernel> {
+        self.optional(n).ok_or_else(|| self.no_kernel(format!("operand {n} is missing")))
+    }
+
+    /// Operand `n`, if there.
+    pub(super) fn optional(&self, n: usize) -> Option<Operand> {
+        self.inputs.get(n).cloned().flatten()
+    }
+
+    /// Every operand that is there.
+    pub(super) fn inputs(&self) -> Vec<Operand> {
+        self.inputs.iter().flatten().cloned().collect()
+    }
+
+    /// Number of results.
+    pub(super) fn n_results(&self) -> usize {
+        self.results.len()
+    }
+
+    /// Element type of result `n`.
+    pub(super) fn result_dtype(&self, n: usize) -> DType {
+        self.results[n].dtype
+    }
+
+    /// Extents of result `n`.
+    pub(super) fn result_shape(&mut self, n: usize) -> Result<Vec<Expr>, NoKernel> {
+        match self.results[n].shape.dims() {
+            Some(dims) => Ok(dims.iter().map(|dim| self.dim(dim)).collect()),
+            None => Err(self.no_kernel("the rank of its result is not known")),
+        }
+    }
+
+    /// An extent of the graph.
+    pub(super) fn dim(&mut self, dim: &Dim) -> Expr {
+        self.ctx.dims.expr(self.func, self.ctx.symbols, dim)
+    }
+
+    /// A temporary with `name[i] = value(i)`.
+    pub(super) fn compute(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: &[Expr],
+        value: impl FnOnce(&[Expr]) -> Expr,
+    ) -> Operand {
+        let buffer = self.func.compute(name, dtype, shape.to_vec(), |_, indices| value(indices));
+        Operand { buffer, dtype, shape: shape.to_vec() }
+    }
+
+    /// A temporary with `name[i] = init`, then `name[i] = step(i, r, name[i])` for every `r` in order; `init`
+    /// alone where an extent is known to be 0.
+    pub(super) fn reduce(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: &[Expr],
+        extents: Vec<Expr>,
+        init: Expr,
+        step: impl FnOnce(&[Expr], &[Expr], Expr) -> Expr,
+    ) -> Operand {
+        if extents.iter().any(|extent| extent.as_int() == Some(0)) {
+            return self.compute(name, dtype, shape, |_| init);
+        }
+        let buffer =
+            self.func.reduce(name, dtype, shape.to_vec(), extents, init, |_, i, r, acc| step(i, r, acc));
+        Operand { buffer, dtype, shape: shape.to_vec() }
+    }
+
+    /// Several accumulators of one shape, `(name, init)` each, updated together; a value may use the old
+    /// accumulators of itself and of later ones only.
+    pub(super) fn reduce_many(
+        &mut self,
+        results: &[(&str, Expr)],
+        shape: &[Expr],
+        extents: Vec<Expr>,
+        step: impl FnOnce(&[Expr], &[Expr], &[Expr]) -> Vec<Expr>,
+    ) -> Vec<Operand> {
+        if extents.iter().any(|extent| extent.as_int() == Some(0)) {
+            return results
+                .iter()
+                .map(|(name, init)| self.compute(name, init.dtype(), shape, |_| init.clone()))
+                .collect();
+        }
+        let operands: Vec<Operand> =
+            results.iter().map(|(name, init)| self.temporary(name, init.dtype(), shape)).collect();
+        let reduced = operands.iter().zip(results);
+        let reduced =
+            reduced.map(|(o, (_, init))| Reduced { buffer: o.buffer, init: init.clone() }).collect();
+        self.func.reduce_many(reduced, extents, |_, i, r, acc| step(i, r, acc));
+        operands
+    }
+
+    /// A temporary that nothing writes yet.
+    pub(super) fn temporary(&mut self, name: &str, dtype: DType, shape: &[Expr]) -> Operand {
+        let buffer = self.func.add_buffer(name, dtype, shape.to_vec(), Scope::Global);
+        Operand { buffer, dtype, shape: shape.to_vec() }
+    }
+
+    /// A block named after `target` with the stores given over `spatial` and then, in order, `ordered` iterations.
+    pub(super) fn update(
+        &mut self,
+        target: &Operand,
+        spatial: &[Expr],
+        ordered: &[Expr],
+        stores: impl FnOnce(&[Expr], &[Expr]) -> Vec<Store>,
+    ) {
+        let domain = spatial.iter().map(|extent| (extent.clone(), IterKind::Spatial));
+        let domain = domain.chain(ordered.iter().map(|extent| (extent.clone(), IterKind::Reduce))).collect();
+        self.func.define(target.buffer, domain, |_, iters| {
+            let (i, r) = iters.split_at(spatial.len());
+            (Vec::new(), stores(i, r))
+        });
+    }
+
+    /// The operand converted to `dtype`; itself where it has that type.
+    pub(super) fn cast(&mut self, name: &str, operand: Operand, dtype: DType) -> Operand {
+        if operand.dtype == dtype {
+            return operand;
+        }
+        let shape = operand.shape.clone();
+        self.compute(name, dtype, &shape, |i| operand.at(i.to_vec()).cast(dtype))
+    }
+}
+
+/// The type in which values of `dtype` are accumulated: narrow floats in `F32`.
+pub(super) fn accumulator(dtype: DType) -> DType {
+    match dtype.kind() {
+        Kind::Float if dtype != DType::F64 => DType::F32,
+        Kind::Float | Kind::Bool | Kind::Int | Kind::UInt | Kind::String => dtype,
+    }
+}
+
+/// A constant of any numeric type from a real number; integers truncate.
+pub(super) fn real(dtype: DType, value: f64) -> Expr {
+    if dtype.is_float() { Expr::float_of(dtype, value) } else { Expr::int_of(dtype, value as i64) }
+}
+
+/// The product of extents.
+pub(super) fn product(extents: &[Expr]) -> Expr {
+    extents.iter().cloned().fold(Expr::int(1), |product, extent| product * extent)
+}
+
+/// The extents, if all are constants.
+pub(super) fn constants(extents: &[Expr]) -> Option<Vec<i64>> {
+    extents.iter().map(Expr::as_int).collect()
+}
+
+/// Whether all conditions hold.
+pub(super) fn all(conditions: impl IntoIterator<Item = Expr>) -> Expr {
+    conditions.into_iter().fold(Expr::bool(true), Expr::and)
+}
+
+/// Whether `0 <= index < extent`.
+pub(super) fn in_range(index: &Expr, extent: &Expr) -> Expr {
+    index.clone().ge(Expr::int(0)).and(index.clone().lt(extent.clone()))
+}
+
+/// `low <= index <= high` enforced; `low` where the range is empty.
+pub(super) fn clamp(index: Expr, low: Expr, high: Expr) -> Expr {
+    low.max(high.min(index))
+}
+
+/// An index from data: negative ones count from the end, and the result is inside the axis whatever the data.
+pub(super) fn wrap_index(index: Expr, extent: &Expr) -> Expr {
+    let index = index.cast(DType::I64);
+    let wrapped = Expr::select(index.clone().lt(Expr::int(0)), index.clone() + extent.clone(), index);
+    clamp(wrapped, Expr::int(0), extent.clone() - 1)
+}
+
+/// The row-major position of `indices` in a tensor of extents `shape`.
+pub(super) fn linear(indices: &[Expr], shape: &[Expr]) -> Expr {
+    let pairs = indices.iter().zip(shape);
+    pairs.fold(Expr::int(0), |position, (index, extent)| position * extent.clone() + index.clone())
+}
+
+/// The indices of row-major position `position` in a tensor of extents `shape`.
+pub(super) fn delinear(position: Expr, shape: &[Expr]) -> Vec<Expr> {
+    let mut indices = Vec::with_capacity(shape.len());
+    let mut rest = position;
+    for (axis, extent) in shape.iter().enumerate().rev() {
+        if extent.as_int() == Some(1) {
+            indices.push(Expr::int(0));
+        } else if shape[..axis].iter().all(|outer| outer.as_int() == Some(1)) {
+            indices.push(rest.clone());
+        } else {
+            indices.push(rest.clone().floor_mod(extent.clone()));
+            rest = rest.floor_div(extent.clone());
+        }
+    }
+    indices.reverse();
+    indices
+}
+
+/// `indices` with `index` in place of (`replace`) or before the one at `axis`.
+pub(super) fn with_index(indices: &[Expr], axis: usize, index: Expr, replace: bool) -> Vec<Expr> {
+    let mut all = indices.to_vec();
+    if replace {
+        all[axis] = index;
+    } else {
+        all.insert(axis, index);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ints(values: &[i64]) -> Vec<Expr> {
+        values.iter().map(|&value| Expr::int(value)).collect()
+    }
+
+    #[test]
+    fn delinear_inverts_linear() {
+        let shape = ints(&[1, 3, 1, 4]);
+        for position in 0..12 {
+            let indices = delinear(Expr::int(position), &shape);
+            assert_eq!(linear(&indices, &shape).as_int(), Some(position), "{indices:?}");
+        }
+    }
+
+    #[test]
+    fn indices_from_data_stay_inside() {
+        let at = |index| wrap_index(Expr::int(index), &Expr::int(5)).as_int();
+        assert_eq!([at(-1), at(4), at(-9), at(7)], [Some(4), Some(4), Some(0), Some(4)]);
+    }
+}

@@ -1,0 +1,233 @@
+//! Convolutions: plain, of integers, transposed, deformable, causal with state.
+
+use tilewright_dtype::DType;
+use tilewright_graph::op::{CausalConvAttrs, ConvAttrs, ConvTransposeAttrs, DeformConvAttrs};
+use tilewright_te::{Expr, UnaryOp};
+
+use super::Results;
+use super::builder::{Builder, Operand, accumulator, all, in_range, with_index};
+use super::elementwise::apply;
+use super::window::Windows;
+
+/// `group * size + within` where there is more than one group.
+fn grouped(group: &Expr, size: &Expr, within: &Expr, n_groups: usize) -> Expr {
+    if n_groups == 1 { within.clone() } else { group.clone() * size.clone() + within.clone() }
+}
+
+/// The group of output channel `channel`.
+fn group_of(channel: &Expr, channels: &Expr, n_groups: usize) -> Expr {
+    match n_groups {
+        1 => Expr::int(0),
+        n if channels.as_int() == Some(n as i64) => channel.clone(),
+        n => channel.clone().floor_div(channels.clone().floor_div(Expr::int(n as i64))),
+    }
+}
+
+/// Adds a bias a channel, and rounds to `dtype`.
+fn biased(b: &mut Builder, sum: Operand, bias: Option<Operand>, dtype: DType) -> Operand {
+    let shape = sum.shape.clone();
+    match bias {
+        None => b.cast("cast", sum, dtype),
+        Some(bias) => b.compute("bias", dtype, &shape, |i| {
+            (sum.at(i.to_vec()) + bias.at(vec![i[1].clone()]).cast(sum.dtype)).cast(dtype)
+        }),
+    }
+}
+
+/// Convolution of `[batch, channels, spatial..]` with `[out, channels / group, kernel..]`.
+pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs) -> Results {
+    let (x, w, bias) = (b.input(0)?, b.input(1)?, b.optional(2));
+    let shape = b.result_shape(0)?;
+    let windows = Windows::new(w.shape[2..].to_vec(), &attrs.strides, &attrs.dilations, &attrs.pads);
+    let (padded, windows) = windows.pad(b, &x, &shape[2..], false, Expr::zero(x.dtype));
+    let dtype = accumulator(x.dtype);
+    let sum = b.reduce("conv", dtype, &shape, w.shape[1..].to_vec(), Expr::zero(dtype), |i, r, acc| {
+        let group = group_of(&i[1], &w.shape[0], attrs.group);
+        let mut at = vec![i[0].clone(), grouped(&group, &w.shape[1], &r[0], attrs.group)];
+        at.extend((0..windows.rank()).map(|axis| windows.position(axis, &i[2 + axis], &r[1 + axis])));
+        let weight = w.at([&i[1..2], r].concat());
+        Expr::fma(padded.at(at).cast(dtype), weight.cast(dtype), acc)
+    });
+    Ok(vec![biased(b, sum, bias, x.dtype)])
+}
+
+/// Convolution of 8-bit integers less their zero points, in 32 bits; padding holds the zero point.
+pub(super) fn conv_integer(b: &mut Builder, attrs: &ConvAttrs) -> Results {
+    let (x, w, x_zero, w_zero) = (b.input(0)?, b.input(1)?, b.optional(2), b.optional(3));
+    let shape = b.result_shape(0)?;
+    let centred = b.compute("centred", DType::I32, &x.shape, |i| {
+        let value = x.at(i.to_vec()).cast(DType::I32);
+        x_zero.as_ref().map_or(value.clone(), |zero| value - zero.scalar().cast(DType::I32))
+    });
+    let windows = Windows::new(w.shape[2..].to_vec(), &attrs.strides, &attrs.dilations, &attrs.pads);
+    let (padded, windows) = windows.pad(b, &centred, &shape[2..], false, Expr::zero(DType::I32));
+    let zero = Expr::zero(DType::I32);
+    let sum = b.reduce("conv", DType::I32, &shape, w.shape[1..].to_vec(), zero, |i, r, acc| {
+        let group = group_of(&i[1], &w.shape[0], attrs.group);
+        let mut at = vec![i[0].clone(), grouped(&group, &w.shape[1], &r[0], attrs.group)];
+        at.extend((0..windows.rank()).map(|axis| windows.position(axis, &i[2 + axis], &r[1 + axis])));
+        let weight = w.at([&i[1..2], r].concat()).cast(DType::I32);
+        let weight = match &w_zero {
+            Some(zero) if zero.rank() == 1 && zero.shape[0].as_int() != Some(1) => {
+                weight - zero.at(vec![i[1].clone()]).cast(DType::I32)
+            }
+            Some(zero) => weight - zero.scalar().cast(DType::I32),
+            None => weight,
+        };
+        acc + padded.at(at) * weight
+    });
+    Ok(vec![sum])
+}
+
+/// Transposed convolution with weights `[channels, out / group, kernel..]`: the input is spread by the strides
+/// and padded (`pad`), then convolved with the mirrored kernel.
+pub(super) fn conv_transpose(b: &mut Builder, attrs: &ConvTransposeAttrs) -> Results {
+    let (x, w, bias) = (b.input(0)?, b.input(1)?, b.optional(2));
+    let shape = b.result_shape(0)?;
+    let n = x.rank() - 2;
+    let kernel = &w.shape[2..];
+    let stride = |axis: usize| attrs.strides.get(axis).map_or(1, |&stride| stride as i64);
+    let dilation = |axis: usize| attrs.dilations.get(axis).map_or(1, |&dilation| dilation as i64);
+    let reach = |axis: usize| (kernel[axis].clone() - 1) * dilation(axis);
+
+    let mut spread_shape = x.shape[..2].to_vec();
+    spread_shape.extend((0..n).map(|axis| shape[2 + axis].clone() + reach(axis)));
+    let spread = b.compute("pad", x.dtype, &spread_shape, |i| {
+        let mut indices = i[..2].to_vec();
+        let mut inside = Vec::new();
+        for axis in 0..n {
+            let before = attrs.pads.get(axis).copied().unwrap_or(0);
+            let position = i[2 + axis].clone() - reach(axis) + before;
+            let index = position.clone().floor_div(Expr::int(stride(axis)));
+            inside.push(in_range(&index, &x.shape[2 + axis]));
+            if stride(axis) != 1 {
+                inside.push(position.floor_mod(Expr::int(stride(axis))).equals(Expr::int(0)));
+            }
+            indices.push(index);
+        }
+        Expr::select(all(inside), x.at(indices), Expr::zero(x.dtype))
+    });
+
+    let per_group = w.shape[0].clone().floor_div(Expr::int(attrs.group as i64));
+    let dtype = accumulator(x.dtype);
+    let extents = std::iter::once(per_group.clone()).chain(kernel.iter().cloned()).collect();
+    let sum = b.reduce("conv", dtype, &shape, extents, Expr::zero(dtype), |i, r, acc| {
+        let group = group_of(&i[1], &shape[1], attrs.group);
+        let channel = grouped(&group, &per_group, &r[0], attrs.group);
+        let output = grouped(&group, &w.shape[1], &Expr::int(0), attrs.group);
+        let within = if attrs.group == 1 { i[1].clone() } else { i[1].clone() - output };
+        let mut at = vec![i[0].clone(), channel.clone()];
+        at.extend((0..n).map(|axis| i[2 + axis].clone() + r[1 + axis].clone() * dilation(axis)));
+        let mut weight = vec![channel, within];
+        weight.extend((0..n).map(|axis| kernel[axis].clone() - 1 - r[1 + axis].clone()));
+        Expr::fma(spread.at(at).cast(dtype), w.at(weight).cast(dtype), acc)
+    });
+    Ok(vec![biased(b, sum, bias, x.dtype)])
+}
+
+/// Deformable convolution of images: window elements are bilinear samples at learnt offsets (`sample`).
+pub(super) fn deform_conv(b: &mut Builder, attrs: &DeformConvAttrs) -> Results {
+    let (x, w, offset, bias, mask) = (b.input(0)?, b.input(1)?, b.input(2)?, b.optional(3), b.optional(4));
+    let shape = b.result_shape(0)?;
+    if x.rank() != 4 {
+        return Err(b.no_kernel(format!("{} spatial axes; images have 2", x.rank().saturating_sub(2))));
+    }
+    let kernel = &w.shape[2..];
+    let dtype = accumulator(x.dtype);
+    let windows = Windows::new(kernel.to_vec(), &attrs.strides, &attrs.dilations, &attrs.pads);
+    let per_offset_group = x.shape[1].clone().floor_div(Expr::int(attrs.offset_group as i64));
+
+    // The sampled positions of each offset group and window element, on both axes.
+    let n_elements = kernel[0].clone() * kernel[1].clone();
+    let place = |axis: usize, i: &[Expr]| {
+        let element = i[2].clone() * kernel[1].clone() + i[3].clone();
+        let channel = (i[1].clone() * n_elements.clone() + element) * 2 + axis as i64;
+        let base = windows.position(axis, &i[4 + axis], &i[2 + axis]).cast(dtype);
+        base + offset.at(vec![i[0].clone(), channel, i[4].clone(), i[5].clone()]).cast(dtype)
+    };
+    let groups = Expr::int(attrs.offset_group as i64);
+    let place_shape = [&[x.shape[0].clone(), groups], kernel, &shape[2..]].concat();
+    let y = b.compute("sample_y", dtype, &place_shape, |i| place(0, i));
+    let x_place = b.compute("sample_x", dtype, &place_shape, |i| place(1, i));
+
+    let sample_shape = [&x.shape[..2], kernel, &shape[2..]].concat();
+    let sample = b.compute("sample", dtype, &sample_shape, |i| {
+        let group = i[1].clone().floor_div(per_offset_group.clone());
+        let at = with_index(i, 1, group.clone(), true);
+        let (y, px) = (y.at(at.clone()), x_place.at(at));
+        let (y0, x0) = (apply(UnaryOp::Floor, y.clone()), apply(UnaryOp::Floor, px.clone()));
+        let (dy, dx) = (y - y0.clone(), px - x0.clone());
+        let one = Expr::int_of(dtype, 1);
+        let corner = |down: i64, right: i64, weight: Expr| {
+            let row = y0.clone().cast(DType::I64) + down;
+            let column = x0.clone().cast(DType::I64) + right;
+            let inside = in_range(&row, &x.shape[2]).and(in_range(&column, &x.shape[3]));
+            let value = x.at(vec![i[0].clone(), i[1].clone(), row, column]).cast(dtype);
+            Expr::select(inside, value * weight, Expr::zero(dtype))
+        };
+        let (up, left) = (one.clone() - dy.clone(), one - dx.clone());
+        let value = corner(0, 0, up.clone() * left.clone())
+            + corner(0, 1, up * dx.clone())
+            + corner(1, 0, dy.clone() * left)
+            + corner(1, 1, dy * dx);
+        match &mask {
+            Some(mask) => {
+                let element = i[2].clone() * kernel[1].clone() + i[3].clone();
+                let channel = group * n_elements.clone() + element;
+                value * mask.at(vec![i[0].clone(), channel, i[4].clone(), i[5].clone()]).cast(dtype)
+            }
+            None => value,
+        }
+    });
+
+    let sum = b.reduce("conv", dtype, &shape, w.shape[1..].to_vec(), Expr::zero(dtype), |i, r, acc| {
+        let group = group_of(&i[1], &w.shape[0], attrs.group);
+        let channel = grouped(&group, &w.shape[1], &r[0], attrs.group);
+        let at = vec![i[0].clone(), channel, r[1].clone(), r[2].clone(), i[2].clone(), i[3].clone()];
+        Expr::fma(sample.at(at), w.at([&i[1..2], r].concat()).cast(dtype), acc)
+    });
+    Ok(vec![biased(b, sum, bias, x.dtype)])
+}
+
+/// Depthwise convolution along time over the past state followed by the new steps; the second result is the
+/// state after them: the last `kernel - 1` steps.
+pub(super) fn causal_conv(b: &mut Builder, attrs: &CausalConvAttrs) -> Results {
+    let (x, w, bias, past) = (b.input(0)?, b.input(1)?, b.optional(2), b.optional(3));
+    let shape = b.result_shape(0)?;
+    let kernel = w.shape[w.rank() - 1].clone();
+    let history = kernel.clone() - 1;
+    let all_steps = vec![x.shape[0].clone(), x.shape[1].clone(), history.clone() + x.shape[2].clone()];
+    let steps = b.compute("pad", x.dtype, &all_steps, |i| {
+        let new = i[2].clone() - history.clone();
+        let old = match &past {
+            Some(past) => past.at(i.to_vec()),
+            None => Expr::zero(x.dtype),
+        };
+        let is_new = new.clone().ge(Expr::int(0));
+        Expr::select(is_new, x.at(with_index(i, 2, new, true)), old)
+    });
+    let dtype = accumulator(x.dtype);
+    let sum = b.reduce("conv", dtype, &shape, vec![kernel], Expr::zero(dtype), |i, r, acc| {
+        let at = with_index(i, 2, i[2].clone() + r[0].clone(), true);
+        let weight =
+            w.at([vec![i[1].clone()], vec![Expr::int(0); w.rank() - 2], vec![r[0].clone()]].concat());
+        Expr::fma(steps.at(at).cast(dtype), weight.cast(dtype), acc)
+    });
+    let y = if attrs.silu {
+        let biased = biased(b, sum, bias, dtype);
+        b.compute("silu", x.dtype, &shape, |i| {
+            let value = biased.at(i.to_vec());
+            (value.clone() * apply(UnaryOp::Sigmoid, value)).cast(x.dtype)
+        })
+    } else {
+        biased(b, sum, bias, x.dtype)
+    };
+    let mut results = vec![y];
+    if b.n_results() > 1 {
+        let present = b.result_shape(1)?;
+        results.push(b.compute("present", x.dtype, &present, |i| {
+            steps.at(with_index(i, 2, i[2].clone() + x.shape[2].clone(), true))
+        }));
+    }
+    Ok(results)
+}

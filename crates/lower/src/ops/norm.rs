@@ -1,0 +1,236 @@
+//! Softmax and normalisations: statistics as reduction blocks, then one elementwise block.
+//!
+//! Narrow floats are accumulated in `F32`. Variances are computed from centred values (two passes).
+
+use tilewright_dtype::DType;
+use tilewright_graph::op::{GroupNormAttrs, LayerNormAttrs, LpNormAttrs, LrnAttrs, NormAttrs, SoftmaxAttrs};
+use tilewright_te::{BinaryOp, Expr, UnaryOp};
+
+use super::Results;
+use super::builder::{Builder, Operand, accumulator, in_range, product, with_index};
+use super::elementwise::apply;
+use super::reduce::Axes;
+
+/// `exp(x - max) / sum` along `axis` in the accumulator type; blocks `max`, `exp`, `sum`, then the result.
+pub(super) fn softmax_of(b: &mut Builder, x: &Operand, axis: usize, to: DType) -> Operand {
+    let dtype = accumulator(x.dtype);
+    let (axes, max) = row_max(b, x, axis);
+    let exp = b.compute("exp", dtype, &x.shape, |i| {
+        apply(UnaryOp::Exp, x.at(i.to_vec()).cast(dtype) - max.at(axes.project(i)))
+    });
+    let extents = axes.extents(&x.shape);
+    let sum = b.reduce("sum", dtype, &axes.result(&x.shape), extents, Expr::zero(dtype), |i, r, acc| {
+        acc + exp.at(axes.operand(i, r))
+    });
+    b.compute("softmax", to, &x.shape, |i| (exp.at(i.to_vec()) / sum.at(axes.project(i))).cast(to))
+}
+
+fn row_max(b: &mut Builder, x: &Operand, axis: usize) -> (Axes, Operand) {
+    let dtype = accumulator(x.dtype);
+    let axes = Axes::new(x.rank(), &[axis], false);
+    let (shape, extents) = (axes.result(&x.shape), axes.extents(&x.shape));
+    let max = b.reduce("max", dtype, &shape, extents, Expr::lowest(dtype), |i, r, acc| {
+        acc.max(x.at(axes.operand(i, r)).cast(dtype))
+    });
+    (axes, max)
+}
+
+/// `exp(x) / sum exp(x)` along an axis, without overflow, or its logarithm.
+pub(super) fn softmax(b: &mut Builder, attrs: &SoftmaxAttrs) -> Results {
+    let x = b.input(0)?;
+    if !attrs.log {
+        return Ok(vec![softmax_of(b, &x, attrs.axis, x.dtype)]);
+    }
+    let dtype = accumulator(x.dtype);
+    let (axes, max) = row_max(b, &x, attrs.axis);
+    let (shape, extents) = (axes.result(&x.shape), axes.extents(&x.shape));
+    let sum = b.reduce("sum", dtype, &shape, extents, Expr::zero(dtype), |i, r, acc| {
+        acc + apply(UnaryOp::Exp, x.at(axes.operand(i, r)).cast(dtype) - max.at(i.to_vec()))
+    });
+    Ok(vec![b.compute("log_softmax", x.dtype, &x.shape, |i| {
+        let row = axes.project(i);
+        let centred = x.at(i.to_vec()).cast(dtype) - max.at(row.clone());
+        (centred - apply(UnaryOp::Log, sum.at(row))).cast(x.dtype)
+    })])
+}
+
+/// Mean and inverse standard deviation of `x` over `axes`; blocks `sum`, `mean`, `square_sum`, `inv_std`.
+fn statistics(b: &mut Builder, x: &Operand, axes: &Axes, epsilon: f64, dtype: DType) -> (Operand, Operand) {
+    let (shape, extents) = (axes.result(&x.shape), axes.extents(&x.shape));
+    let count = product(&extents).cast(dtype);
+    let sum = b.reduce("sum", dtype, &shape, extents.clone(), Expr::zero(dtype), |i, r, acc| {
+        acc + x.at(axes.operand(i, r)).cast(dtype)
+    });
+    let mean = b.compute("mean", dtype, &shape, |i| sum.at(i.to_vec()) / count.clone());
+    let squares = b.reduce("square_sum", dtype, &shape, extents, Expr::zero(dtype), |i, r, acc| {
+        let centred = x.at(axes.operand(i, r)).cast(dtype) - mean.at(i.to_vec());
+        Expr::fma(centred.clone(), centred, acc)
+    });
+    let inv_std = b.compute("inv_std", dtype, &shape, |i| {
+        let variance = squares.at(i.to_vec()) / count.clone();
+        Expr::int_of(dtype, 1) / apply(UnaryOp::Sqrt, variance + Expr::float_of(dtype, epsilon))
+    });
+    (mean, inv_std)
+}
+
+/// The type statistics are computed in.
+fn stash(given: Option<DType>, x: DType) -> DType {
+    accumulator(given.unwrap_or(x))
+}
+
+/// Layer normalisation over `axis` and later ones, with the optional statistics as results.
+pub(super) fn layer_norm(b: &mut Builder, attrs: &LayerNormAttrs) -> Results {
+    let (x, scale, bias) = (b.input(0)?, b.optional(1), b.optional(2));
+    let dtype = stash(attrs.stash, x.dtype);
+    let axes = Axes::new(x.rank(), &(attrs.axis..x.rank()).collect::<Vec<_>>(), true);
+    let (mean, inv_std) = statistics(b, &x, &axes, attrs.epsilon.to_f64(), dtype);
+    let y = b.compute("layer_norm", x.dtype, &x.shape, |i| {
+        let row = axes.project(i);
+        let normal = (x.at(i.to_vec()).cast(dtype) - mean.at(row.clone())) * inv_std.at(row);
+        let operand = |operand: &Operand| operand.at_broadcast(i, &x.shape).cast(dtype);
+        let value = match (&scale, &bias) {
+            (Some(scale), Some(bias)) => Expr::fma(normal, operand(scale), operand(bias)),
+            (Some(scale), None) => normal * operand(scale),
+            (None, Some(bias)) => normal + operand(bias),
+            (None, None) => normal,
+        };
+        value.cast(x.dtype)
+    });
+    let mut results = vec![y];
+    for statistic in [mean, inv_std] {
+        if results.len() < b.n_results() {
+            let to = b.result_dtype(results.len());
+            results.push(b.cast("statistic", statistic, to));
+        }
+    }
+    Ok(results)
+}
+
+/// `x / sqrt(mean(x^2) + epsilon) * scale` over `axis` and later ones.
+pub(super) fn rms_norm(b: &mut Builder, attrs: &LayerNormAttrs) -> Results {
+    let (x, scale) = (b.input(0)?, b.optional(1));
+    let dtype = stash(attrs.stash, x.dtype);
+    let axes = Axes::new(x.rank(), &(attrs.axis..x.rank()).collect::<Vec<_>>(), true);
+    let (shape, extents) = (axes.result(&x.shape), axes.extents(&x.shape));
+    let count = product(&extents).cast(dtype);
+    let squares = b.reduce("square_sum", dtype, &shape, extents, Expr::zero(dtype), |i, r, acc| {
+        let element = x.at(axes.operand(i, r)).cast(dtype);
+        Expr::fma(element.clone(), element, acc)
+    });
+    let inv_rms = b.compute("inv_rms", dtype, &shape, |i| {
+        let mean = squares.at(i.to_vec()) / count;
+        Expr::int_of(dtype, 1) / apply(UnaryOp::Sqrt, mean + Expr::float_of(dtype, attrs.epsilon.to_f64()))
+    });
+    Ok(vec![b.compute("rms_norm", x.dtype, &x.shape, |i| {
+        let normal = x.at(i.to_vec()).cast(dtype) * inv_rms.at(axes.project(i));
+        let value = match &scale {
+            Some(scale) => normal * scale.at_broadcast(i, &x.shape).cast(dtype),
+            None => normal,
+        };
+        value.cast(x.dtype)
+    })])
+}
+
+/// Normalisation of each channel of each instance over the spatial axes.
+pub(super) fn instance_norm(b: &mut Builder, attrs: &NormAttrs) -> Results {
+    let (x, scale, bias) = (b.input(0)?, b.input(1)?, b.input(2)?);
+    let dtype = accumulator(x.dtype);
+    let axes = Axes::new(x.rank(), &(2..x.rank()).collect::<Vec<_>>(), false);
+    let (mean, inv_std) = statistics(b, &x, &axes, attrs.epsilon.to_f64(), dtype);
+    Ok(vec![b.compute("instance_norm", x.dtype, &x.shape, |i| {
+        let (row, channel) = (axes.project(i), vec![i[1].clone()]);
+        let normal = (x.at(i.to_vec()).cast(dtype) - mean.at(row.clone())) * inv_std.at(row);
+        Expr::fma(normal, scale.at(channel.clone()).cast(dtype), bias.at(channel).cast(dtype)).cast(x.dtype)
+    })])
+}
+
+/// Normalisation over groups of channels and the spatial axes.
+pub(super) fn group_norm(b: &mut Builder, attrs: &GroupNormAttrs) -> Results {
+    let (x, scale, bias) = (b.input(0)?, b.input(1)?, b.input(2)?);
+    let dtype = stash(attrs.stash, x.dtype);
+    let groups = Expr::int(attrs.groups as i64);
+    let size = x.shape[1].clone().floor_div(groups.clone());
+    // The same elements with channels split into (group, channel of it).
+    let mut shape = vec![x.shape[0].clone(), groups, size.clone()];
+    shape.extend_from_slice(&x.shape[2..]);
+    let grouped = b.compute("grouped", dtype, &shape, |i| {
+        let channel = i[1].clone() * size.clone() + i[2].clone();
+        x.at([&[i[0].clone(), channel], &i[3..]].concat()).cast(dtype)
+    });
+    let axes = Axes::new(shape.len(), &(2..shape.len()).collect::<Vec<_>>(), false);
+    let (mean, inv_std) = statistics(b, &grouped, &axes, attrs.epsilon.to_f64(), dtype);
+    Ok(vec![b.compute("group_norm", x.dtype, &x.shape, |i| {
+        let group = vec![i[0].clone(), i[1].clone().floor_div(size.clone())];
+        let channel = vec![i[1].clone()];
+        let normal = (x.at(i.to_vec()).cast(dtype) - mean.at(group.clone())) * inv_std.at(group);
+        Expr::fma(normal, scale.at(channel.clone()).cast(dtype), bias.at(channel).cast(dtype)).cast(x.dtype)
+    })])
+}
+
+/// Normalisation of channels (axis 1) by given statistics.
+pub(super) fn batch_norm(b: &mut Builder, attrs: &NormAttrs) -> Results {
+    let (x, scale, bias, mean, variance) = (b.input(0)?, b.input(1)?, b.input(2)?, b.input(3)?, b.input(4)?);
+    let dtype = accumulator(x.dtype);
+    let factor = b.compute("factor", dtype, &scale.shape, |i| {
+        let variance = variance.at(i.to_vec()).cast(dtype);
+        let deviation = apply(UnaryOp::Sqrt, variance + Expr::float_of(dtype, attrs.epsilon.to_f64()));
+        scale.at(i.to_vec()).cast(dtype) / deviation
+    });
+    Ok(vec![b.compute("batch_norm", x.dtype, &x.shape, |i| {
+        // Operands of rank 1 hold one channel.
+        let channel = vec![i.get(1).cloned().unwrap_or(Expr::int(0))];
+        let centred = x.at(i.to_vec()).cast(dtype) - mean.at(channel.clone()).cast(dtype);
+        Expr::fma(centred, factor.at(channel.clone()), bias.at(channel).cast(dtype)).cast(x.dtype)
+    })])
+}
+
+/// `x / norm(x)` along an axis; 0 where the norm is.
+pub(super) fn lp_norm(b: &mut Builder, attrs: &LpNormAttrs) -> Results {
+    let x = b.input(0)?;
+    let dtype = accumulator(x.dtype);
+    let axes = Axes::new(x.rank(), &[attrs.axis], false);
+    let (shape, extents) = (axes.result(&x.shape), axes.extents(&x.shape));
+    let sum = b.reduce("sum", dtype, &shape, extents, Expr::zero(dtype), |i, r, acc| {
+        let element = x.at(axes.operand(i, r)).cast(dtype);
+        if attrs.p == 1 {
+            acc + apply(UnaryOp::Abs, element)
+        } else {
+            Expr::fma(element.clone(), element, acc)
+        }
+    });
+    let norm = if attrs.p == 1 {
+        sum
+    } else {
+        b.compute("norm", dtype, &shape, |i| apply(UnaryOp::Sqrt, sum.at(i.to_vec())))
+    };
+    Ok(vec![b.compute("lp_norm", x.dtype, &x.shape, |i| {
+        let norm = norm.at(axes.project(i));
+        let zero = Expr::zero(dtype);
+        let value = x.at(i.to_vec()).cast(dtype) / norm.clone();
+        Expr::select(norm.equals(zero.clone()), zero, value).cast(x.dtype)
+    })])
+}
+
+/// `x / (bias + alpha / size * sum of squares over a window of channels) ^ beta`.
+pub(super) fn lrn(b: &mut Builder, attrs: &LrnAttrs) -> Results {
+    let x = b.input(0)?;
+    let dtype = accumulator(x.dtype);
+    let size = attrs.size as i64;
+    // Channels before the middle one of an even window are one fewer than those after it.
+    let before = (size - 1) / 2;
+    let channels = &x.shape[1];
+    let sum =
+        b.reduce("square_sum", dtype, &x.shape, vec![Expr::int(size)], Expr::zero(dtype), |i, r, acc| {
+            let channel = i[1].clone() + r[0].clone() - before;
+            let inside = in_range(&channel, channels);
+            let element = x.at(with_index(i, 1, channel, true)).cast(dtype);
+            Expr::select(inside, Expr::fma(element.clone(), element, acc.clone()), acc)
+        });
+    let constant = |value: f64| Expr::float_of(dtype, value);
+    Ok(vec![b.compute("lrn", x.dtype, &x.shape, |i| {
+        let factor = constant(attrs.alpha.to_f64() / attrs.size as f64);
+        let base = Expr::fma(sum.at(i.to_vec()), factor, constant(attrs.bias.to_f64()));
+        let scale = Expr::binary(BinaryOp::Pow, base, constant(attrs.beta.to_f64()));
+        (x.at(i.to_vec()).cast(dtype) / scale).cast(x.dtype)
+    })])
+}
