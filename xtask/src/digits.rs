@@ -36,17 +36,34 @@ pub(crate) fn run(args: &Args) -> Verdict {
     // A path is relative to where the user stands; the default one to the repository.
     let image = if args.image.exists() { args.image.canonicalize()? } else { project::path(&args.image) };
     let pixels = floats(&image.join("input_0.pb"))?;
-    let scores = model.run(&image)?;
+    let scores = model.run(&image, 1)?;
     print!("{}", picture(&pixels)?);
     let digit = best(row(&scores, 0)?);
     println!("\nThis is a {digit}.");
     Ok(true)
 }
 
-/// Accuracy over the held-out digits must be what ONNX Runtime reaches with the same file.
+/// What the example must show with every code generator: accuracy over the held-out digits as ONNX Runtime
+/// reaches it with the same file, the same bytes from a second compilation, and the same bits from any
+/// number of threads.
 pub(crate) fn check(program: PathBuf, codegen: &str) -> Verdict {
-    Model::compile(program, codegen)?.check_held_out()
+    let model = Model::compile(program.clone(), codegen)?;
+    let artifact = std::fs::read(&model.artifact)?;
+    let same_bytes = artifact == std::fs::read(Model::compile(program, codegen)?.artifact)?;
+    let images = project::path(HELD_OUT);
+    let same_bits = model.run(&images, 1)? == model.run(&images, 2)?;
+    for (holds, law) in
+        [(same_bytes, "compiles to the same bytes"), (same_bits, "gives the same bits on 2 threads")]
+    {
+        if !holds {
+            println!("the example no longer {law}");
+        }
+    }
+    Ok(model.check_held_out()? && same_bytes && same_bits)
 }
+
+/// The images that training has not seen, what ONNX Runtime makes of them, and the truth.
+const HELD_OUT: &str = "examples/digits/held-out";
 
 struct Model {
     program: PathBuf,
@@ -58,12 +75,12 @@ impl Model {
         let artifact = project::target_dir().join(format!("digits-{codegen}.twm"));
         let mut compile = project::command(&program);
         compile.arg("compile").arg(project::path("examples/digits/digits.onnx"));
-        project::run(compile.args(["--codegen", codegen, "-o"]).arg(&artifact))?;
+        project::run(compile.args(["--codegen", codegen, "--no-cache", "-o"]).arg(&artifact))?;
         Ok(Model { program, artifact })
     }
 
     /// The scores of the images in a folder: images by classes.
-    fn run(&self, inputs: &Path) -> anyhow::Result<Tensor> {
+    fn run(&self, inputs: &Path, threads: usize) -> anyhow::Result<Tensor> {
         let outputs = self.artifact.with_extension("outputs");
         if outputs.exists() {
             std::fs::remove_dir_all(&outputs)?;
@@ -71,15 +88,16 @@ impl Model {
         std::fs::create_dir_all(&outputs)?;
         let mut run = project::command(&self.program);
         run.arg("run").arg(&self.artifact).arg("--inputs").arg(inputs).arg("--outputs").arg(&outputs);
+        run.args(["--threads", &threads.to_string()]);
         project::run(&mut run)?;
         floats(&outputs.join("output_0.pb"))
     }
 
     fn check_held_out(&self) -> Verdict {
-        let dir = project::path("examples/digits/held-out");
+        let dir = project::path(HELD_OUT);
         let labels = std::fs::read_to_string(dir.join("labels.txt"))?;
         let labels = labels.split_whitespace().map(str::parse).collect::<Result<Vec<usize>, _>>()?;
-        let ours = correct(&self.run(&dir)?, &labels)?;
+        let ours = correct(&self.run(&dir, 2)?, &labels)?;
         let reference = correct(&floats(&dir.join("output_0.pb"))?, &labels)?;
         println!("held-out digits: {ours} of {} right, ONNX Runtime {reference}", labels.len());
         Ok(ours == reference)
@@ -139,7 +157,7 @@ mod tests {
     /// The committed data fit together: ONNX Runtime reads every held-out digit right.
     #[test]
     fn the_held_out_digits_are_what_their_description_says() {
-        let dir = project::path("examples/digits/held-out");
+        let dir = project::path(HELD_OUT);
         let labels = std::fs::read_to_string(dir.join("labels.txt")).unwrap();
         let labels: Vec<usize> = labels.split_whitespace().map(|label| label.parse().unwrap()).collect();
         assert_eq!(floats(&dir.join("input_0.pb")).unwrap().dims, [450, 1, 8, 8]);
