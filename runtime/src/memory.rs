@@ -21,7 +21,9 @@ pub struct OutOfMemory {
 ///
 /// The length may shrink and grow within the capacity without an allocation.
 pub struct AlignedBuf {
+    /// The aligned start, inside the allocation at `raw` of `capacity + ALIGN` bytes (none for capacity 0).
     ptr: NonNull<u8>,
+    raw: NonNull<u8>,
     len: usize,
     capacity: usize,
 }
@@ -34,7 +36,7 @@ unsafe impl Sync for AlignedBuf {}
 impl AlignedBuf {
     /// An empty buffer; allocates nothing.
     pub const fn new() -> AlignedBuf {
-        AlignedBuf { ptr: dangling(), len: 0, capacity: 0 }
+        AlignedBuf { ptr: dangling(), raw: dangling(), len: 0, capacity: 0 }
     }
 
     /// A buffer of `len` zero bytes.
@@ -46,10 +48,18 @@ impl AlignedBuf {
             return Ok(AlignedBuf::new());
         }
         let error = OutOfMemory { bytes: len as u64 };
-        let layout = Layout::from_size_align(len, ALIGN).map_err(|_| error)?;
+        let layout = Self::layout(len).ok_or(error)?;
         // SAFETY: the layout's size is not 0.
-        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(error)?;
-        Ok(AlignedBuf { ptr, len, capacity: len })
+        let raw = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(error)?;
+        // SAFETY: the layout has `ALIGN` bytes more than `len`, and the next aligned address is less than that away.
+        let ptr = unsafe { raw.add(raw.addr().get().next_multiple_of(ALIGN) - raw.addr().get()) };
+        Ok(AlignedBuf { ptr, raw, len, capacity: len })
+    }
+
+    /// The allocation for `capacity` bytes. Not aligned by the allocator: common ones give zeroed pages for
+    /// nothing, but only at their own alignment.
+    fn layout(capacity: usize) -> Option<Layout> {
+        Layout::from_size_align(capacity.checked_add(ALIGN)?, align_of::<u64>()).ok()
     }
 
     /// A copy of `bytes`.
@@ -111,9 +121,9 @@ pub(crate) const fn dangling() -> NonNull<u8> {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if self.capacity != 0 {
-            // SAFETY: allocated with this layout, whose validity was checked then.
-            unsafe { dealloc(self.ptr.as_ptr(), Layout::from_size_align_unchecked(self.capacity, ALIGN)) }
+        if let (true, Some(layout)) = (self.capacity != 0, Self::layout(self.capacity)) {
+            // SAFETY: allocated with this layout.
+            unsafe { dealloc(self.raw.as_ptr(), layout) }
         }
     }
 }

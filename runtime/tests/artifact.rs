@@ -2,10 +2,14 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{DOUBLE, Random, demo_artifact, demo_manifest, demo_plan, demo_weights};
 use tilewright_runtime::artifact::{Artifact, ArtifactError, Contents, ImageDef, Manifest};
-use tilewright_runtime::plan::Plan;
-use tilewright_runtime::{AlignedBuf, Bytes, LoadError, Loader, Model, TensorView};
+use tilewright_runtime::plan::{Instr, Op, Plan};
+use tilewright_runtime::{
+    AlignedBuf, Bytes, KernelFn, Kernels, LoadError, Loader, Model, NoHostOps, SessionOptions, TensorView,
+};
 
 fn run(model: &Model) -> Vec<f32> {
     let mut session = model.session();
@@ -167,11 +171,12 @@ fn contradictions_are_found_behind_sound_checksums() {
     );
 }
 
+/// Plans that are sound in form and senseless in content: loading and running them may fail, and no more.
 #[test]
 fn random_plans_behind_sound_checksums_do_no_harm() {
     let original = postcard::to_allocvec(&demo_plan().plan).unwrap();
     let mut random = Random(0x5eed);
-    let (mut decoded, mut valid) = (0, 0);
+    let (mut decoded, mut valid, mut ran) = (0, 0, 0);
     for _ in 0..5000 {
         let mut bytes = original.clone();
         for _ in 0..1 + random.below(3) {
@@ -182,11 +187,63 @@ fn random_plans_behind_sound_checksums_do_no_harm() {
         decoded += 1;
         match Artifact::read(&artifact_of(&demo_manifest(), &plan)) {
             Ok(_) => valid += 1,
-            Err(ArtifactError::Plan(_) | ArtifactError::Mismatch(_)) => {}
+            Err(ArtifactError::Plan(_) | ArtifactError::Mismatch(_)) => continue,
             Err(other) => panic!("{other}"),
         }
+        ran += usize::from(run_without_kernels(plan));
     }
-    assert!(decoded > 500 && valid > 50 && valid < decoded, "{valid} of {decoded}");
+    assert!(decoded > 500 && valid > 50 && valid < decoded && ran > 10, "{ran} of {valid} of {decoded}");
+}
+
+/// Runs a valid plan with kernels that touch no memory, and no loops; whether it gave outputs.
+fn run_without_kernels(plan: Plan) -> bool {
+    let endless = |(i, instr): (usize, &Instr)| match instr.op {
+        Op::Jump { target } | Op::BranchIfZero { target, .. } => target as usize <= i,
+        _ => false,
+    };
+    if plan.instrs.iter().enumerate().any(endless) {
+        return false;
+    }
+    extern "C" fn nothing(_: *const *mut u8, _: *const i64, _: i64, _: i64) {}
+    let kernels = Kernels::new(vec![nothing as KernelFn; plan.kernels.len()], None);
+    let weights = Bytes::new(vec![0; plan.weight_bytes as usize]);
+    #[allow(unsafe_code, reason = "a model whose kernels do nothing")]
+    // SAFETY: the kernels touch no buffer.
+    let model = unsafe { Model::assemble(Manifest::default(), plan, kernels, weights, Arc::new(NoHostOps)) };
+    let Ok(model) = model else { return false };
+    let mut session =
+        model.session_with(SessionOptions { memory_limit: 1 << 20, ..SessionOptions::default() });
+    let bytes = [1u8; 64];
+    [[2usize, 3], [0, 3], [7, 1]].iter().fold(false, |ran, dims| {
+        let views: Vec<TensorView<'_>> = model
+            .inputs()
+            .iter()
+            .map(|spec| {
+                TensorView::new(spec.dtype, dims, &bytes[..dims[0] * dims[1] * spec.dtype.bytes().min(4)])
+            })
+            .collect();
+        let outputs = session.run(&views);
+        ran | outputs.is_ok_and(|outputs| outputs.iter().all(|(_, view)| view.bytes.len() < 1 << 20))
+    })
+}
+
+/// The loader picks the image that uses most of the machine: the other would crash.
+#[test]
+fn images_of_several_levels_lie_side_by_side() {
+    let manifest = demo_manifest();
+    let image = |feature: &str| ImageDef { features: vec![feature.into()], ..manifest.images[0].clone() };
+    let baseline = if cfg!(target_arch = "x86_64") { "sse3" } else { "neon" };
+    let images = vec![manifest.images[0].clone(), image(baseline), image("of-the-future")];
+    let (plan, weights) = (demo_plan().plan, demo_weights());
+    let trap = [0u8; 4].map(|_| if cfg!(target_arch = "x86_64") { 0xcc } else { 0 });
+    let contents = Contents {
+        manifest: &Manifest { images, ..manifest },
+        plan: &plan,
+        images: &[&trap, DOUBLE, &trap],
+        weights: &[&weights],
+    };
+    let bytes = contents.to_bytes().unwrap();
+    assert_eq!(run(&Model::from_bytes(Bytes::new(bytes)).unwrap()), EXPECT);
 }
 
 #[test]
