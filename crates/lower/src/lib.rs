@@ -1,1 +1,18 @@
 //! Graph operators to tensor expressions, fused groups to functions, memory and execution plan.
+//!
+//! Reading order: [`dims`] (extents), [`ops`] (the meaning of operators), [`program`] (fused groups to
+//! functions), [`layout`], [`sizes`], [`memory`], [`plan`] (the execution plan).
+
+pub mod dims;
+pub mod error;
+pub mod evaluate;
+pub mod layout;
+pub mod memory;
+pub mod ops;
+pub mod plan;
+pub mod program;
+pub mod sizes;
+
+pub use error::{Gap, LowerError};
+pub use plan::{CompiledFunc, CompiledKernel, Planned, Weight};
+pub use program::{LoweredFunc, Program, Step, lower};

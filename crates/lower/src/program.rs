@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 use tilewright_graph::passes::fuse::{Group, fuse};
 use tilewright_graph::{Graph, NodeId, Op, Provenance, RegionId, SymbolId, Tensor, TensorType, ValueId};
+use tilewright_te::schedule::Piece;
 use tilewright_te::{Buffer, Expr, Func};
 
 use crate::dims::DimMap;
 use crate::error::{Gap, LowerError};
+use crate::layout::{Layouts, choose};
 use crate::ops;
 
 /// Functions and the steps that call them, region by region.
@@ -29,6 +31,8 @@ pub struct LoweredFunc {
     pub func: Func,
     /// Which inputs are constants in every call: their layout is the function's to choose.
     pub constant_inputs: Vec<bool>,
+    /// How each parameter is laid out, `None` for row-major.
+    pub layouts: Vec<Option<Vec<Piece>>>,
 }
 
 /// One step of a region.
@@ -72,10 +76,14 @@ pub enum Step {
 
 /// Lowers a graph whose fused groups become functions.
 ///
+/// `block_lanes` is the vector width in f32 elements for channel-blocked activations; without it every value
+/// is row-major.
+///
 /// # Errors
 /// Every node without a lowering, all at once.
 pub fn lower(graph: &Graph) -> Result<Program, LowerError> {
-    let mut lowering = Lowering { graph, program: Program::default(), known: FxHashMap::default(), gaps: Vec::new() };
+    let mut lowering =
+        Lowering { graph, program: Program::default(), known: FxHashMap::default(), gaps: Vec::new() };
     for region in graph.live_regions() {
         let steps = lowering.region(region);
         lowering.program.regions.insert(region, steps);
@@ -85,6 +93,8 @@ pub fn lower(graph: &Graph) -> Result<Program, LowerError> {
 
 struct Lowering<'a> {
     graph: &'a Graph,
+    block_lanes: Option<i64>,
+    layouts: Layouts,
     program: Program,
     /// Functions by structure.
     known: FxHashMap<String, usize>,
@@ -94,6 +104,9 @@ struct Lowering<'a> {
 impl Lowering<'_> {
     fn region(&mut self, region: RegionId) -> Vec<Step> {
         let plan = fuse(self.graph, region);
+        if let Some(lanes) = self.block_lanes {
+            self.layouts.extend(choose(self.graph, region, &plan.groups, lanes));
+        }
         let mut steps = Vec::new();
         for group in &plan.groups {
             match self.group(group) {
@@ -129,14 +142,16 @@ impl Lowering<'_> {
             return Err(gap(format!("the group of `{}` has no outputs", node.op.name())));
         }
         let constant_inputs: Vec<bool> = inputs.iter().map(|&v| self.graph.constant(v).is_some()).collect();
-        let key = format!("{func:?} {constant_inputs:?}");
+        let layout = |v: &ValueId| self.layouts.get(v).cloned();
+        let layouts: Vec<Option<Vec<Piece>>> = inputs.iter().chain(&group.outputs).map(layout).collect();
+        let key = format!("{func:?} {constant_inputs:?} {layouts:?}");
         let index = match self.known.get(&key) {
             Some(&index) => index,
             None => {
                 let index = self.program.funcs.len();
                 let mut func = func;
                 func.name = format!("f{index}_{}", snake_case(node.op.name()));
-                self.program.funcs.push(LoweredFunc { func, constant_inputs });
+                self.program.funcs.push(LoweredFunc { func, constant_inputs, layouts });
                 self.known.insert(key, index);
                 index
             }
@@ -154,7 +169,9 @@ impl Lowering<'_> {
         let mut buffers: FxHashMap<ValueId, Buffer> = FxHashMap::default();
         let mut inputs = Vec::new();
         for &value in &group.inputs {
-            let ty = self.tensor_type(value).ok_or_else(|| (group.anchor, "an operand is no tensor".to_string()))?;
+            let ty = self
+                .tensor_type(value)
+                .ok_or_else(|| (group.anchor, "an operand is no tensor".to_string()))?;
             let shape = self.extents(&mut func, &mut dims, ty).ok_or_else(|| {
                 (group.anchor, "an operand's rank is not known at compile time".to_string())
             })?;
@@ -182,15 +199,13 @@ impl Lowering<'_> {
             let node = graph.node(id);
             let operands: Vec<Option<Buffer>> =
                 node.inputs.iter().map(|v| v.and_then(|v| buffers.get(&v).copied())).collect();
-            let input_types: Vec<Option<&TensorType>> =
-                node.inputs.iter().map(|v| v.and_then(|v| self.tensor_type(v))).collect();
             let output_types: Vec<&TensorType> =
                 node.outputs.iter().filter_map(|&v| self.tensor_type(v)).collect();
             if output_types.len() != node.outputs.len() {
                 return Err((id, "a result is no tensor".to_string()));
             }
             let mut context = ops::Context { symbols: &graph.symbols, dims: &mut dims };
-            let results = ops::define(&mut func, &mut context, &node.op, &operands, &input_types, &output_types)
+            let results = ops::define(&mut func, &mut context, &node.op, &operands, &output_types)
                 .map_err(|e| (id, e.to_string()))?;
             buffers.extend(node.outputs.iter().copied().zip(results));
         }

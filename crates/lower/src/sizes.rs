@@ -59,6 +59,15 @@ impl SizeTable {
         }
     }
 
+    /// Whether a slot's value is known only once instructions have run.
+    pub fn is_late(&self, slot: SizeId) -> bool {
+        match self.defs.get(slot.index()) {
+            Some(SizeDef::Computed) => true,
+            Some(def) => def.operands().is_some_and(|(a, b)| self.is_late(a) || self.is_late(b)),
+            None => false,
+        }
+    }
+
     /// The slot of an extent.
     ///
     /// # Errors

@@ -1,1 +1,23 @@
-//! The library face: Compiler, Target, Options, Artifact and the driver function.
+//! The library face of Tilewright: a model goes in, an artifact comes out and runs.
+//!
+//! [`compile`](compile::compile) is the driver: one straight function in which each step of a model's road
+//! is a line with a name. [`Options`] say for which target and how; [`Artifact`] is the result, to be
+//! written to a file or run in process; [`reference`] computes the same by the interpreter.
+
+pub mod artifact;
+pub mod autoschedule;
+pub mod codegen;
+pub mod compile;
+pub mod error;
+pub mod options;
+pub mod reference;
+
+pub use artifact::Artifact;
+pub use compile::{Compiled, compile, compile_model, load_graph};
+pub use error::CompileError;
+pub use options::{DimOption, Numerics, Observer, Options};
+pub use tilewright_dtype::DType;
+pub use tilewright_graph as graph;
+pub use tilewright_machine::{CodegenKind, Machine, Target};
+pub use tilewright_onnx as onnx;
+pub use tilewright_runtime as runtime;

@@ -1,0 +1,200 @@
+//! What rules know besides the schedule: target, constants, layouts.
+
+use std::collections::BTreeMap;
+
+use tilewright_machine::Target;
+use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
+use tilewright_te::{Block, ExprKind, Func, IterKind, Var};
+
+use crate::Layout;
+use crate::pattern::{AccessInfo, Stride, loads, stride};
+
+/// What rules know and decide besides the schedule.
+#[derive(Clone, Debug)]
+pub struct Context<'a> {
+    /// The machine and code generator.
+    pub target: &'a Target,
+    /// Which inputs are constants whose layout may be chosen.
+    pub constant_inputs: &'a [bool],
+    /// Chosen layouts of constant inputs.
+    pub packing: Vec<Option<Func>>,
+    layouts: BTreeMap<String, Choice>,
+}
+
+#[derive(Clone, Debug)]
+struct Choice {
+    pieces: Vec<Piece>,
+    padding: Padding,
+    /// Whether the schedule's accesses are in this layout already.
+    applied: bool,
+}
+
+impl<'a> Context<'a> {
+    /// The context of a function whose parameters have the given layouts (missing ones are row-major).
+    pub fn new(func: &Func, constant_inputs: &'a [bool], layouts: &[Layout], target: &'a Target) -> Context<'a> {
+        let named = func.params.iter().zip(layouts).filter_map(|(&p, layout)| {
+            let choice = Choice { pieces: layout.clone()?, padding: Padding::Undefined, applied: false };
+            Some((func.buffers[p].name.clone(), choice))
+        });
+        Context { target, constant_inputs, packing: vec![None; func.n_inputs], layouts: named.collect() }
+    }
+
+    /// The layout of a buffer, `None` if row-major.
+    pub fn layout(&self, buffer: &str) -> Layout {
+        self.layouts.get(buffer).map(|c| c.pieces.clone())
+    }
+
+    /// Chooses the layout of a temporary; it is applied when all blocks are scheduled.
+    pub fn set_layout(&mut self, buffer: &str, pieces: Vec<Piece>, padding: Padding) {
+        self.layouts.insert(buffer.to_string(), Choice { pieces, padding, applied: false });
+    }
+
+    /// Gives temporaries that are a blocked tensor's copy with other extents (padding) its layout.
+    pub fn spread_layouts(&mut self, schedule: &Schedule) {
+        let func = schedule.func();
+        for block in func.blocks() {
+            let [store] = &block.body[..] else { continue };
+            let name = &func.buffers[store.buffer].name;
+            if block.is_reduction() || func.params.contains(&store.buffer) || self.layouts.contains_key(name) {
+                continue;
+            }
+            let rank = func.buffers[store.buffer].shape.len();
+            let source = loads(block).into_iter().find_map(|a| {
+                let layout = self.layout(&func.buffers[a.buffer].name)?;
+                let same_rank = a.indices.len() == rank;
+                let fits = layout.iter().filter(|p| p.factor.is_some()).all(|p| {
+                    func.buffers[a.buffer].shape.get(p.dim) == func.buffers[store.buffer].shape.get(p.dim)
+                });
+                (same_rank && fits).then_some(layout)
+            });
+            if let Some(pieces) = source {
+                self.set_layout(&name.clone(), pieces, Padding::Undefined);
+            }
+        }
+    }
+
+    /// The block factor of the dimension that `var` indexes plainly in a blocked operand.
+    pub fn largest_block(&self, func: &Func, block: &Block, var: Var) -> Option<i64> {
+        loads(block)
+            .iter()
+            .filter_map(|a| {
+                let layout = self.layout(&func.buffers[a.buffer].name)?;
+                let dim = a.indices.iter().position(|e| e.as_var() == Some(var))?;
+                layout.iter().rev().find(|p| p.dim == dim)?.factor
+            })
+            .max()
+    }
+
+    /// How far an access moves in memory, in its layout, when a variable of a block grows by one within a
+    /// block of the layout.
+    pub fn stride(
+        &self,
+        func: &Func,
+        simplifier: &tilewright_te::simplify::Simplifier,
+        access: &AccessInfo,
+        var: Var,
+    ) -> Stride {
+        let Some(pieces) = self.layout(&func.buffers[access.buffer].name) else {
+            return stride(func, simplifier, access, var);
+        };
+        if !access.indices.iter().any(|e| e.uses(var)) {
+            return Stride::Zero;
+        }
+        let innermost = pieces.last().map(|p| p.dim);
+        let uses: Vec<usize> =
+            access.indices.iter().enumerate().filter(|(_, e)| e.uses(var)).map(|(d, _)| d).collect();
+        match uses[..] {
+            [dim] if Some(dim) == innermost && access.indices[dim].as_var() == Some(var) => Stride::Constant(1),
+            _ => Stride::Unknown,
+        }
+    }
+
+    /// Lays a constant input out anew and remembers how.
+    pub fn pack_input(
+        &mut self,
+        schedule: &mut Schedule,
+        input: usize,
+        buffer: &str,
+        pieces: Vec<Piece>,
+    ) -> Result<(), ScheduleError> {
+        let func = schedule.func();
+        let data = func.buffers[func.params[input]].clone();
+        let mut pack = Func::new("pack");
+        let source = pack.add_input("source", data.dtype, data.shape.clone());
+        let packed = pack.compute("packed", data.dtype, data.shape, |f, i| f.load(source, i.to_vec()));
+        pack.promote_to_output(packed);
+        let mut packing = Schedule::new(pack);
+        packing.transform_layout("packed", &pieces, Padding::Zero)?;
+        self.packing[input] = Some(packing.finish()?);
+        self.set_layout(buffer, pieces, Padding::Zero);
+        self.apply_layout(schedule, buffer)
+    }
+
+    /// Rewrites the accesses of a buffer to its chosen layout now.
+    pub fn apply_layout(&mut self, schedule: &mut Schedule, buffer: &str) -> Result<(), ScheduleError> {
+        if let Some(choice) = self.layouts.get_mut(buffer)
+            && !choice.applied
+        {
+            schedule.transform_layout(buffer, &choice.pieces, choice.padding)?;
+            choice.applied = true;
+        }
+        Ok(())
+    }
+
+    /// Rewrites all accesses to the chosen layouts.
+    pub fn apply_layouts(&mut self, schedule: &mut Schedule) -> Result<(), ScheduleError> {
+        let buffers: Vec<String> = self.layouts.keys().cloned().collect();
+        for buffer in buffers {
+            let exists = schedule.func().buffers.values().any(|b| b.name == buffer);
+            let used = schedule.func().blocks().iter().any(|b| touches(schedule.func(), b, &buffer))
+                || schedule.func().params.iter().any(|&p| schedule.func().buffers[p].name == buffer);
+            if exists && used {
+                self.apply_layout(schedule, &buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Splits a block's loops into the pieces of its result's layout and brings them into memory order; gives
+    /// the loops, outermost first. The block's loops must be as computed.
+    pub fn order_loops(&self, schedule: &mut Schedule, block: &str) -> Result<Vec<String>, ScheduleError> {
+        let func = schedule.func();
+        let loops = schedule.loop_names(block)?;
+        let Some(data) = func.block(block) else { return Ok(loops) };
+        let Some(pieces) = data.body.first().and_then(|s| self.layout(&func.buffers[s.buffer].name)) else {
+            return Ok(loops);
+        };
+        let spatial = data.iters.iter().filter(|i| i.kind == IterKind::Spatial).count();
+        let rank = pieces.iter().map(|p| p.dim + 1).max().unwrap_or(0);
+        if rank != spatial || loops.len() != data.iters.len() {
+            return Ok(loops);
+        }
+        let mut parts: Vec<Vec<String>> = Vec::new();
+        for (dim, name) in loops.iter().enumerate().take(rank) {
+            let factors: Vec<i64> = pieces.iter().filter(|p| p.dim == dim).filter_map(|p| p.factor).collect();
+            if factors.is_empty() {
+                parts.push(vec![name.clone()]);
+            } else {
+                let list: Vec<Option<i64>> =
+                    std::iter::once(None).chain(factors.into_iter().map(Some)).collect();
+                parts.push(schedule.split(name, &list)?);
+            }
+        }
+        let mut next = vec![0; rank];
+        let mut order = Vec::new();
+        for piece in &pieces {
+            order.push(parts[piece.dim][next[piece.dim]].clone());
+            next[piece.dim] += 1;
+        }
+        order.extend(loops.into_iter().skip(rank));
+        schedule.reorder(&order.iter().map(String::as_str).collect::<Vec<_>>())?;
+        Ok(order)
+    }
+}
+
+fn touches(func: &Func, block: &Block, buffer: &str) -> bool {
+    let is = |b: tilewright_te::Buffer| func.buffers[b].name == buffer;
+    let mut found = block.init.iter().chain(&block.body).any(|s| is(s.buffer));
+    block.for_each_expr(|e| found = found || e.any(&mut |x| matches!(x.kind(), ExprKind::Load(b, _) if is(*b))));
+    found
+}

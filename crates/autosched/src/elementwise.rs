@@ -1,0 +1,160 @@
+//! Data-parallel blocks: vectors along memory, tasks over the rest.
+
+use tilewright_te::schedule::{Schedule, ScheduleError};
+use tilewright_te::{Block, Expr, Func, IterKind};
+
+use crate::Context;
+use crate::pattern::{AccessInfo, Stride, domain_simplifier, loads, stride};
+
+/// Elements below which a loop is not worth distributing over threads.
+const PARALLEL_GRAIN: i64 = 8192;
+
+/// Schedules a block without reduction: trailing dimensions that every access walks through alike become one
+/// loop, cut into vectors; the loops around become tasks.
+pub fn schedule(
+    schedule: &mut Schedule,
+    context: &mut Context<'_>,
+    block: &str,
+) -> Result<Vec<String>, ScheduleError> {
+    let fail = |reason: &str| Err(ScheduleError::new("elementwise", block, reason));
+    let func = schedule.func();
+    let Some(data) = func.block(block) else { return fail("no such block") };
+    if data.iters.iter().any(|i| i.kind == IterKind::Reduce) {
+        // A scatter or a recurrence: its order is its meaning.
+        return fail("the block has reduction variables");
+    }
+    let loops = schedule.loop_names(block)?;
+    if loops.is_empty() {
+        return Ok(vec![block.to_string()]);
+    }
+    if loops.len() != data.iters.len() {
+        return fail("the block is scheduled already");
+    }
+    let blocked = data.body.iter().any(|s| context.layout(&func.buffers[s.buffer].name).is_some());
+    if blocked {
+        return schedule_blocked(schedule, context, block);
+    }
+    let mixed = loads(data).iter().any(|a| context.layout(&func.buffers[a.buffer].name).is_some());
+    let fused = if mixed { 1 } else { contiguous_dims(func, data) };
+    let element = data.body.iter().map(|s| func.buffers[s.buffer].dtype.bytes()).max().unwrap_or(4).max(1);
+    let lanes = i64::from(context.target.lanes(element.min(4)));
+    let vectorizable = is_vectorizable(func, data);
+    let total = crate::pattern::constant_product(data.iters.iter().map(|i| &i.extent));
+
+    let split_at = loops.len() - fused.max(1);
+    let (outer, inner) = loops.split_at(split_at);
+    let inner_extent: Expr =
+        data.iters[split_at..].iter().fold(Expr::int(1), |p, i| p * i.extent.clone());
+    let inner_loop = match inner {
+        [one] => one.clone(),
+        many => schedule.fuse(&many.iter().map(String::as_str).collect::<Vec<_>>())?,
+    };
+    let small = total.is_some_and(|n| n < PARALLEL_GRAIN);
+    let mut outer: Vec<String> = outer.to_vec();
+    if vectorizable && inner_extent.as_int().is_none_or(|n| n >= 2) {
+        let lanes = match inner_extent.as_int() {
+            Some(n) if n < lanes => n,
+            Some(_) | None => lanes,
+        };
+        // Where there is nothing around the row to distribute, the row itself is cut into tasks.
+        let is_flat = outer.is_empty();
+        if is_flat && !small {
+            let vectors = PARALLEL_GRAIN / lanes;
+            let parts = schedule.split(&inner_loop, &[None, Some(vectors), Some(lanes)])?;
+            schedule.vectorize(&parts[2])?;
+            outer.push(parts[0].clone());
+        } else {
+            let parts = schedule.split(&inner_loop, &[None, Some(lanes)])?;
+            schedule.vectorize(&parts[1])?;
+        }
+    } else if outer.is_empty() && !small {
+        let parts = schedule.split(&inner_loop, &[None, Some(PARALLEL_GRAIN)])?;
+        outer.push(parts[0].clone());
+    }
+    if !small {
+        parallelize(schedule, &outer, &inner_extent)?;
+    }
+    Ok(vec![block.to_string()])
+}
+
+/// A block whose result is blocked: its loops in the order of memory, the innermost as vectors.
+fn schedule_blocked(
+    schedule: &mut Schedule,
+    context: &Context<'_>,
+    block: &str,
+) -> Result<Vec<String>, ScheduleError> {
+    let order = context.order_loops(schedule, block)?;
+    let Some((last, outer)) = order.split_last() else { return Ok(vec![block.to_string()]) };
+    let loops = schedule.loops(block)?;
+    let extent = loops.iter().find(|l| l.name == *last).and_then(|l| l.extent.as_int());
+    let lanes = i64::from(context.target.lanes(4));
+    match extent {
+        Some(n) if n <= lanes => schedule.vectorize(last)?,
+        Some(n) if n % lanes == 0 => {
+            let parts = schedule.split(last, &[None, Some(lanes)])?;
+            schedule.unroll(&parts[0])?;
+            schedule.vectorize(&parts[1])?;
+        }
+        Some(_) | None => {}
+    }
+    let total = crate::pattern::constant_product(loops.iter().map(|l| &l.extent));
+    if total.is_none_or(|n| n >= PARALLEL_GRAIN) {
+        parallelize(schedule, outer, &Expr::int(extent.unwrap_or(1)))?;
+    }
+    Ok(vec![block.to_string()])
+}
+
+/// Makes the loops tasks of about [`PARALLEL_GRAIN`] elements, given the elements of one iteration.
+pub(crate) fn parallelize(
+    schedule: &mut Schedule,
+    outer: &[String],
+    elements: &Expr,
+) -> Result<(), ScheduleError> {
+    let names: Vec<&str> = outer.iter().map(String::as_str).collect();
+    let task = match names[..] {
+        [] => return Ok(()),
+        [one] => one.to_string(),
+        _ => schedule.fuse(&names)?,
+    };
+    let grain = elements.as_int().map_or(1, |n| PARALLEL_GRAIN / n.max(1));
+    if grain > 1 {
+        let parts = schedule.split(&task, &[None, Some(grain)])?;
+        schedule.parallel(&parts[0])
+    } else {
+        schedule.parallel(&task)
+    }
+}
+
+/// How many trailing dimensions of the block every access either walks in full and in order, or not at all.
+fn contiguous_dims(func: &Func, block: &Block) -> usize {
+    let rank = block.iters.len();
+    let mut accesses: Vec<AccessInfo> = loads(block);
+    accesses.extend(block.body.iter().map(|s| AccessInfo { buffer: s.buffer, indices: s.indices.clone() }));
+    let fits = |n: usize| {
+        let trailing = &block.iters[rank - n..];
+        accesses.iter().all(|a| {
+            if !trailing.iter().any(|i| a.indices.iter().any(|e| e.uses(i.var))) {
+                return true;
+            }
+            let shape = &func.buffers[a.buffer].shape;
+            let Some(start) = a.indices.len().checked_sub(n) else { return false };
+            let in_order = a.indices[start..]
+                .iter()
+                .zip(trailing)
+                .zip(&shape[start..])
+                .all(|((e, i), extent)| e.as_var() == Some(i.var) && *extent == i.extent);
+            in_order && a.indices[..start].iter().all(|e| trailing.iter().all(|i| !e.uses(i.var)))
+        })
+    };
+    (1..=rank).rev().find(|&n| fits(n)).unwrap_or(1)
+}
+
+/// Whether vectors along the last dimension store to consecutive elements.
+fn is_vectorizable(func: &Func, block: &Block) -> bool {
+    let Some(last) = block.iters.last() else { return false };
+    let simplifier = domain_simplifier(func, block);
+    block.body.iter().all(|s| {
+        let access = AccessInfo { buffer: s.buffer, indices: s.indices.clone() };
+        stride(func, &simplifier, &access, last.var) == Stride::Constant(1)
+    })
+}

@@ -1,0 +1,107 @@
+//! Inlining: definitions that only move or combine elements become part of their consumers.
+
+use tilewright_te::schedule::{Schedule, ScheduleError};
+use tilewright_te::{Func, IterKind};
+
+use crate::pattern::is_cheap;
+
+/// Inlines every data-parallel temporary whose consumers would not repeat much work for it.
+///
+/// A temporary with one consumer is inlined where the consumer reads each element once, or where computing
+/// it is cheap; one with several consumers only where it is cheap. What a reduction reads repeatedly (the
+/// padded input of a convolution) keeps its own memory unless it is a mere copy.
+pub fn inline_producers(schedule: &mut Schedule) -> Result<(), ScheduleError> {
+    loop {
+        let candidate = schedule.blocks().into_iter().find(|b| should_inline(schedule, b));
+        let Some(block) = candidate else { return Ok(()) };
+        let mut trial = schedule.clone();
+        match trial.compute_inline(&block) {
+            Ok(()) => *schedule = trial,
+            // Its form does not allow it: it stays, and so does everything after it that could be inlined.
+            Err(_) => return inline_others(schedule, vec![block]),
+        }
+    }
+}
+
+fn inline_others(schedule: &mut Schedule, mut refused: Vec<String>) -> Result<(), ScheduleError> {
+    loop {
+        let candidate =
+            schedule.blocks().into_iter().find(|b| !refused.contains(b) && should_inline(schedule, b));
+        let Some(block) = candidate else { return Ok(()) };
+        let mut trial = schedule.clone();
+        match trial.compute_inline(&block) {
+            Ok(()) => *schedule = trial,
+            Err(_) => refused.push(block),
+        }
+    }
+}
+
+fn should_inline(schedule: &Schedule, name: &str) -> bool {
+    let func = schedule.func();
+    let Some(block) = func.block(name) else { return false };
+    let [store] = &block.body[..] else { return false };
+    if block.is_reduction() || func.params.contains(&store.buffer) || !block.init.is_empty() {
+        return false;
+    }
+    let Ok(consumers) = schedule.consumers(name) else { return false };
+    if consumers.is_empty() {
+        return false;
+    }
+    let writers = func.blocks().into_iter().filter(|b| b.body.iter().any(|s| s.buffer == store.buffer)).count();
+    if writers != 1 {
+        return false;
+    }
+    if is_trivial(&store.value) {
+        return true;
+    }
+    let repeated = consumers.iter().any(|c| reads_repeatedly(func, c, name));
+    let cheap = is_cheap(&store.value);
+    match (consumers.len(), repeated) {
+        (1, false) => true,
+        (_, false) => cheap && n_loads(&store.value) <= 1,
+        (_, true) => false,
+    }
+}
+
+/// A constant, an index, or one element of another buffer: never dearer than reading the temporary.
+fn is_trivial(value: &tilewright_te::Expr) -> bool {
+    use tilewright_te::ExprKind;
+    match value.kind() {
+        ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Var(_) | ExprKind::Load(..) => true,
+        ExprKind::Cast(a) | ExprKind::Bitcast(a) => is_trivial(a),
+        ExprKind::Unary(..)
+        | ExprKind::Binary(..)
+        | ExprKind::Compare(..)
+        | ExprKind::Select(..)
+        | ExprKind::Fma(..) => false,
+    }
+}
+
+fn n_loads(value: &tilewright_te::Expr) -> usize {
+    let mut n = 0;
+    value.walk(&mut |e| n += matches!(e.kind(), tilewright_te::ExprKind::Load(..)) as usize);
+    n
+}
+
+/// Whether a consumer reads elements of what `producer` writes more than once: it iterates over a variable
+/// on which the read element does not depend one to one.
+fn reads_repeatedly(func: &Func, consumer: &str, producer: &str) -> bool {
+    let (Some(consumer), Some(producer)) = (func.block(consumer), func.block(producer)) else { return true };
+    let Some(buffer) = producer.body.first().map(|s| s.buffer) else { return true };
+    let reads: Vec<_> = crate::pattern::loads(consumer).into_iter().filter(|a| a.buffer == buffer).collect();
+    if reads.len() > 1 && reads.windows(2).any(|w| w[0].indices != w[1].indices) {
+        return true;
+    }
+    let Some(read) = reads.first() else { return false };
+    // Every variable of more than one value must appear, and a window (two variables in one index) overlaps.
+    let missing = consumer
+        .iters
+        .iter()
+        .any(|i| i.extent.as_int() != Some(1) && !read.indices.iter().any(|e| e.uses(i.var)));
+    let window = read.indices.iter().any(|e| {
+        let spatial = consumer.iters.iter().any(|i| i.kind == IterKind::Spatial && e.uses(i.var));
+        let reduce = consumer.iters.iter().any(|i| i.kind == IterKind::Reduce && i.extent.as_int() != Some(1) && e.uses(i.var));
+        spatial && reduce
+    });
+    missing || window
+}

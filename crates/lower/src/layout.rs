@@ -1,0 +1,99 @@
+//! Which activations are blocked by channels.
+//!
+//! A layout is data on a value: a list of pieces (logical dimension, factor) that index arithmetic applies, so
+//! that every function is right in any layout and the choice is one of speed only. Convolutions accumulate
+//! vectors of output channels; storing them channel-blocked makes every access of theirs consecutive, and
+//! pooling and elementwise functions keep what they are given.
+
+use rustc_hash::FxHashMap;
+use tilewright_graph::passes::fuse::Group;
+use tilewright_graph::{DType, Graph, Op, RegionId, Use, ValueId};
+use tilewright_te::schedule::Piece;
+
+/// The layouts of values that are not row-major.
+pub type Layouts = FxHashMap<ValueId, Vec<Piece>>;
+
+/// Chooses the layouts of a region's values; `lanes` is the vector width in f32 elements.
+pub fn choose(graph: &Graph, region: RegionId, groups: &[Group], lanes: i64) -> Layouts {
+    let mut layouts = Layouts::default();
+    if lanes < 4 {
+        return layouts;
+    }
+    let uses = graph.uses();
+    for group in groups {
+        let is_convolution = group.nodes.iter().any(|&n| matches!(&graph.node(n).op, Op::Conv(_)));
+        let given = group.inputs.iter().find_map(|v| layouts.get(v)).and_then(|pieces| pieces.last()?.factor);
+        let keeps = group.nodes.iter().all(|&n| keeps_channels(graph, n));
+        for &value in &group.outputs {
+            let Some(channels) = channels_of(graph, value) else { continue };
+            let is_result = graph.region(region).results.contains(&value);
+            if is_result || uses[value].iter().any(|u| needs_row_major(graph, groups, u)) {
+                continue;
+            }
+            let factor = if is_convolution {
+                block_factor(channels, lanes)
+            } else if keeps {
+                given.filter(|f| channels % f == 0)
+            } else {
+                None
+            };
+            if let Some(factor) = factor {
+                layouts.insert(value, blocked(factor));
+            }
+        }
+    }
+    layouts
+}
+
+/// NCHW in blocks of channels: `[N][C / factor][H][W][factor]`.
+fn blocked(factor: i64) -> Vec<Piece> {
+    let open = |dim| Piece { dim, factor: None };
+    vec![open(0), open(1), open(2), open(3), Piece { dim: 1, factor: Some(factor) }]
+}
+
+/// The widest block that divides the channels.
+fn block_factor(channels: i64, lanes: i64) -> Option<i64> {
+    [lanes, lanes / 2, lanes / 4].into_iter().find(|&f| f >= 4 && channels % f == 0)
+}
+
+/// The channels of an f32 image tensor with more than one pixel.
+fn channels_of(graph: &Graph, value: ValueId) -> Option<i64> {
+    let ty = graph.tensor_type(value)?;
+    let [_, channels, height, width] = ty.shape.dims()? else { return None };
+    let many = !(height.is(1) && width.is(1));
+    (ty.dtype == DType::F32 && many).then(|| channels.as_const()).flatten()
+}
+
+/// Whether a node computes each channel of its result from the same channel of its operands, or moves whole
+/// blocks of channels.
+fn keeps_channels(graph: &Graph, node: tilewright_graph::NodeId) -> bool {
+    let node = graph.node(node);
+    match &node.op {
+        Op::Pool(_)
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Activation(_)
+        | Op::Clip
+        | Op::BatchNorm(_)
+        | Op::Identity
+        | Op::Resize(_)
+        | Op::Pad(_) => true,
+        Op::Concat(attrs) => attrs.axis == 1,
+        _ => false,
+    }
+}
+
+/// Whether a use addresses the value's memory without index arithmetic: views and control flow.
+fn needs_row_major(graph: &Graph, groups: &[Group], u: &Use) -> bool {
+    match u {
+        Use::Result(..) => true,
+        Use::Input(node, _) => {
+            let alone = groups.iter().any(|g| g.nodes[..] == [*node]);
+            match &graph.node(*node).op {
+                Op::Reshape(_) | Op::Identity => alone,
+                Op::If(_) | Op::Loop(_) | Op::Scan(_) => true,
+                _ => false,
+            }
+        }
+    }
+}

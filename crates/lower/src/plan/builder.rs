@@ -1,0 +1,495 @@
+//! Building the plan: buffers of values, instructions of steps.
+
+use rustc_hash::FxHashMap;
+use tilewright_dtype::DType;
+use tilewright_graph::dim::Dim;
+use tilewright_graph::{
+    Comparison, Graph, Op as GraphOp, Provenance, RegionId, SymbolId, SymbolKind, ValueId,
+};
+use tilewright_runtime::plan::{
+    BufferDef, BufferId, Cmp, DimSpec, Instr, KernelDef, Op, Place, Plan, SizeBounds, SizeDef, SizeId,
+    TensorSpec,
+};
+use tilewright_te::{Buffer, Func, Var};
+
+use super::{ALIGN, CompiledFunc, LowerError, Pack, Planned, Texts, Weight, element_bytes};
+use crate::program::{Program, Step};
+use crate::sizes::SizeTable;
+
+/// Where a buffer will live, until memory is planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    /// The place is final.
+    Fixed(Place),
+    /// To be planned: arena or, where the size is known only at run time, dynamic.
+    Planned,
+}
+
+pub(super) struct Builder<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) program: &'a Program,
+    pub(super) compiled: &'a [CompiledFunc],
+    pack: &'a Pack<'a>,
+    pub(super) sizes: SizeTable,
+    pub(super) texts: Texts,
+    pub(super) buffers: Vec<BufferDef>,
+    pub(super) homes: Vec<Home>,
+    pub(super) values: FxHashMap<ValueId, BufferId>,
+    pub(super) instrs: Vec<Instr>,
+    kernels: Vec<KernelDef>,
+    weights: Vec<Weight>,
+    weight_bytes: u64,
+    /// Weights by constant and packing function.
+    known_weights: FxHashMap<(u64, String), (u64, u64)>,
+    inputs: Vec<TensorSpec>,
+    outputs: Vec<TensorSpec>,
+    /// Which output a value is written to directly.
+    claims: FxHashMap<ValueId, usize>,
+    /// Instructions `first..=last` that may run again after `last`: loops.
+    pub(super) loops: Vec<(u32, u32)>,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(
+        graph: &'a Graph,
+        program: &'a Program,
+        compiled: &'a [CompiledFunc],
+        kernels: Vec<KernelDef>,
+        pack: &'a Pack<'a>,
+    ) -> Result<Builder<'a>, LowerError> {
+        Ok(Builder {
+            graph,
+            program,
+            compiled,
+            pack,
+            sizes: SizeTable::default(),
+            texts: Texts::default(),
+            buffers: Vec::new(),
+            homes: Vec::new(),
+            values: FxHashMap::default(),
+            instrs: Vec::new(),
+            kernels,
+            weights: Vec::new(),
+            weight_bytes: 0,
+            known_weights: FxHashMap::default(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            claims: FxHashMap::default(),
+            loops: Vec::new(),
+        })
+    }
+
+    pub(super) fn build(mut self) -> Result<Planned, LowerError> {
+        self.texts.intern("");
+        self.declare_inputs()?;
+        self.guards()?;
+        self.claim_outputs();
+        self.region(self.graph.main())?;
+        self.finish_outputs()?;
+        let (arena_bytes, blocks, arena_lower_bound) = self.plan_memory();
+        let plan = Plan {
+            bounds: self.bounds(),
+            sizes: self.sizes.into_defs(),
+            buffers: self.buffers,
+            arena_bytes,
+            blocks,
+            weight_bytes: self.weight_bytes,
+            kernels: self.kernels,
+            inputs: self.inputs,
+            outputs: self.outputs,
+            instrs: self.instrs,
+            texts: self.texts.list,
+        };
+        match plan.validate() {
+            Ok(()) => Ok(Planned { plan, weights: self.weights, arena_lower_bound }),
+            Err(errors) => {
+                let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                Err(LowerError::Internal(format!("invalid plan: {}", list.join("; "))))
+            }
+        }
+    }
+
+    // ---- inputs, outputs, sizes
+
+    fn declare_inputs(&mut self) -> Result<(), LowerError> {
+        let region = self.graph.main();
+        let inputs = self.graph.inputs().to_vec();
+        // First every symbol that is an extent by itself, then expressions over them.
+        for (i, &value) in inputs.iter().enumerate() {
+            for (axis, dim) in self.value_dims(value)?.iter().enumerate() {
+                if let Some(symbol) = dim.as_symbol()
+                    && self.sizes.symbol(symbol).is_none()
+                {
+                    let def = SizeDef::InputDim { input: i as u32, axis: axis as u32 };
+                    let slot = self.sizes.define(def);
+                    self.sizes.bind(symbol, slot);
+                }
+            }
+        }
+        for (i, &value) in inputs.iter().enumerate() {
+            let dims = self.value_dims(value)?;
+            let shape = self.shape(value, &dims)?;
+            let dtype = self.dtype(value)?;
+            let buffer = self.add_buffer(dtype, shape.clone(), Home::Fixed(Place::Input(i as u32)));
+            self.values.insert(value, buffer);
+            let name = self.graph.value(value).name.as_deref().unwrap_or_default().to_string();
+            let dims = self.dim_specs(&dims, &shape);
+            self.inputs.push(TensorSpec { name, dtype, dims, buffer });
+        }
+        debug_assert_eq!(self.graph.region(region).params.len(), self.inputs.len());
+        Ok(())
+    }
+
+    fn dim_specs(&self, dims: &[Dim], shape: &[SizeId]) -> Vec<DimSpec> {
+        let name = |d: &Dim| d.as_const().is_none().then(|| d.display(&self.graph.symbols).to_string());
+        dims.iter().zip(shape).map(|(d, &size)| DimSpec { name: name(d), size }).collect()
+    }
+
+    fn bounds(&self) -> Vec<SizeBounds> {
+        let mut bounds = Vec::new();
+        for (id, symbol) in self.graph.symbols.iter() {
+            let trivial = symbol.range == tilewright_graph::Range::ANY;
+            if symbol.kind == SymbolKind::Input
+                && !trivial
+                && let Some(size) = self.sizes.symbol(id)
+            {
+                let (min, max, step) = (symbol.range.lo, symbol.range.hi, symbol.range.step);
+                bounds.push(SizeBounds { size, name: symbol.name.clone(), min, max, step });
+            }
+        }
+        bounds
+    }
+
+    /// Guards over extents of inputs come first; those over computed extents follow where they are known.
+    fn guards(&mut self) -> Result<(), LowerError> {
+        for guard in &self.graph.guards {
+            let known =
+                |b: &Builder<'_>, d: &Dim| d.symbols().into_iter().all(|s| b.sizes.symbol(s).is_some());
+            if known(self, &guard.left) && known(self, &guard.right) {
+                self.guard(guard)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn guard(&mut self, guard: &tilewright_graph::Guard) -> Result<(), LowerError> {
+        let text = format!("{}: {}", guard.message, guard.display(&self.graph.symbols));
+        let message = self.texts.intern(&text);
+        let (lhs, rhs) = (self.dim_slot(&guard.left, None)?, self.dim_slot(&guard.right, None)?);
+        let cmp = match guard.comparison {
+            Comparison::Equal => Cmp::Eq,
+            Comparison::AtMost => Cmp::Le,
+        };
+        self.push(Op::Guard { lhs, cmp, rhs, message }, &Provenance::default());
+        Ok(())
+    }
+
+    /// Lets the function that makes an output write it in place, directly or under a view.
+    fn claim_outputs(&mut self) {
+        let main = self.graph.main();
+        let Some(steps) = self.program.regions.get(&main) else { return };
+        let mut view_of: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+        let mut made: FxHashMap<ValueId, ()> = FxHashMap::default();
+        for step in steps {
+            match step {
+                Step::View { input, output, .. } => {
+                    view_of.insert(*output, *input);
+                }
+                Step::Call { outputs, .. } => made.extend(outputs.iter().map(|&o| (o, ()))),
+                Step::Extents { .. } | Step::Control { .. } => {}
+            }
+        }
+        for (i, &value) in self.graph.outputs().iter().enumerate() {
+            let mut root = value;
+            while let Some(&input) = view_of.get(&root) {
+                root = input;
+            }
+            if made.contains_key(&root) && !self.claims.contains_key(&root) {
+                self.claims.insert(root, i);
+            }
+        }
+    }
+
+    fn finish_outputs(&mut self) -> Result<(), LowerError> {
+        let names = self.graph.region(self.graph.main()).result_names.clone();
+        for (i, &value) in self.graph.outputs().to_vec().iter().enumerate() {
+            let dims = self.value_dims(value)?;
+            let shape = self.shape(value, &dims)?;
+            let dtype = self.dtype(value)?;
+            let claimed = self.claims.values().any(|&c| c == i)
+                && self.buffers.iter().any(|b| b.place == Place::Output(i as u32));
+            let buffer = if claimed {
+                let found = self.buffers.iter().position(|b| b.place == Place::Output(i as u32));
+                BufferId(found.unwrap_or_default() as u32)
+            } else {
+                let from = self.operand(value)?;
+                let to = self.add_buffer(dtype, shape.clone(), Home::Fixed(Place::Output(i as u32)));
+                if self.is_late(to) {
+                    self.push(Op::Alloc { buffer: to }, &Provenance::default());
+                }
+                self.push(Op::Copy { from, to }, &Provenance::default());
+                to
+            };
+            let dims = self.dim_specs(&dims, &shape);
+            let name = names.get(i).cloned().unwrap_or_default();
+            self.outputs.push(TensorSpec { name, dtype, dims, buffer });
+        }
+        Ok(())
+    }
+
+    // ---- values and buffers
+
+    fn value_dims(&self, value: ValueId) -> Result<Vec<Dim>, LowerError> {
+        match self.graph.dims(value) {
+            Some(dims) => Ok(dims.to_vec()),
+            None => Err(LowerError::Internal(format!("{value} is no tensor of known rank"))),
+        }
+    }
+
+    pub(super) fn dtype(&self, value: ValueId) -> Result<DType, LowerError> {
+        match self.graph.tensor_type(value) {
+            Some(ty) => Ok(ty.dtype),
+            None => Err(LowerError::Internal(format!("{value} is no tensor"))),
+        }
+    }
+
+    pub(super) fn dim_slot(&mut self, dim: &Dim, value: Option<ValueId>) -> Result<SizeId, LowerError> {
+        self.sizes.dim(dim).map_err(|symbol| LowerError::UnboundExtent {
+            symbol: self.graph.symbols[symbol].name.clone(),
+            value: value.map_or_else(String::new, |v| v.to_string()),
+        })
+    }
+
+    fn shape(&mut self, value: ValueId, dims: &[Dim]) -> Result<Vec<SizeId>, LowerError> {
+        dims.iter().map(|d| self.dim_slot(d, Some(value))).collect()
+    }
+
+    pub(super) fn add_buffer(&mut self, dtype: DType, shape: Vec<SizeId>, home: Home) -> BufferId {
+        let size_bytes = self.sizes.bytes(&shape, element_bytes(dtype));
+        let place = match home {
+            Home::Fixed(place) => place,
+            Home::Planned => Place::Dynamic,
+        };
+        let buffer = BufferId(self.buffers.len() as u32);
+        self.buffers.push(BufferDef { dtype, size_bytes, shape, place });
+        self.homes.push(home);
+        buffer
+    }
+
+    /// Whether the buffer's size is known only once instructions have run.
+    pub(super) fn is_late(&self, buffer: BufferId) -> bool {
+        self.sizes.is_late(self.buffers[buffer.index()].size_bytes)
+    }
+
+    /// The buffer of a value that exists: a result so far, an input, or a constant.
+    pub(super) fn operand(&mut self, value: ValueId) -> Result<BufferId, LowerError> {
+        if let Some(&buffer) = self.values.get(&value) {
+            return Ok(buffer);
+        }
+        let Some(tensor) = self.graph.constant(value) else {
+            return Err(LowerError::Internal(format!("{value} is used before it is computed")));
+        };
+        let tensor = tensor.clone();
+        let shape: Vec<SizeId> = tensor.dims().iter().map(|&d| self.sizes.constant(d as i64)).collect();
+        let (offset, len) =
+            self.weight(tensor.content_hash(), String::new(), || Ok(Weight::Tensor(tensor.clone())))?;
+        let buffer = self.add_buffer(tensor.dtype(), shape, Home::Fixed(Place::Weight { offset, len }));
+        self.values.insert(value, buffer);
+        Ok(buffer)
+    }
+
+    fn weight(
+        &mut self,
+        hash: u64,
+        packing: String,
+        make: impl FnOnce() -> Result<Weight, LowerError>,
+    ) -> Result<(u64, u64), LowerError> {
+        let key = (hash, packing);
+        if let Some(&place) = self.known_weights.get(&key) {
+            return Ok(place);
+        }
+        let weight = make()?;
+        let len = weight.bytes().len() as u64;
+        let place = (self.weight_bytes, len);
+        self.weight_bytes += len.div_ceil(ALIGN).max(1) * ALIGN;
+        self.weights.push(weight);
+        self.known_weights.insert(key, place);
+        Ok(place)
+    }
+
+    /// The buffer of a constant in the layout a function wants.
+    fn packed(&mut self, value: ValueId, packing: &Func) -> Result<BufferId, LowerError> {
+        let Some(tensor) = self.graph.constant(value) else {
+            return Err(LowerError::Internal(format!("{value} is packed and no constant")));
+        };
+        let output = packing.params[packing.n_inputs];
+        let data = &packing.buffers[output];
+        let shape: Option<Vec<i64>> = data.shape.iter().map(|e| e.as_int()).collect();
+        let Some(shape) = shape else {
+            return Err(LowerError::Internal("a packed constant has no constant shape".to_string()));
+        };
+        let shape: Vec<SizeId> = shape.into_iter().map(|n| self.sizes.constant(n)).collect();
+        let tensor = tensor.clone();
+        let pack = self.pack;
+        let (offset, len) = self.weight(tensor.content_hash(), format!("{packing:?}"), || {
+            let bytes = pack(packing, &tensor).map_err(LowerError::Internal)?;
+            Ok(Weight::Packed(bytes))
+        })?;
+        Ok(self.add_buffer(data.dtype, shape, Home::Fixed(Place::Weight { offset, len })))
+    }
+
+    /// A new buffer for a value that a step is about to compute.
+    pub(super) fn result(&mut self, value: ValueId, provenance: &Provenance) -> Result<BufferId, LowerError> {
+        let dims = self.value_dims(value)?;
+        let shape = self.shape(value, &dims)?;
+        let dtype = self.dtype(value)?;
+        let buffer = match self.claims.get(&value).copied() {
+            Some(i) => {
+                let output_value = self.graph.outputs()[i];
+                let output_dims = self.value_dims(output_value)?;
+                let output_shape = self.shape(output_value, &output_dims)?;
+                let place = Home::Fixed(Place::Output(i as u32));
+                let output = self.add_buffer(dtype, output_shape, place);
+                if self.is_late(output) {
+                    self.push(Op::Alloc { buffer: output }, provenance);
+                }
+                if output_value == value { output } else { self.alias(output, dtype, shape) }
+            }
+            None => {
+                let buffer = self.add_buffer(dtype, shape, Home::Planned);
+                if self.is_late(buffer) {
+                    self.push(Op::Alloc { buffer }, provenance);
+                }
+                buffer
+            }
+        };
+        self.values.insert(value, buffer);
+        Ok(buffer)
+    }
+
+    pub(super) fn alias(&mut self, buffer: BufferId, dtype: DType, shape: Vec<SizeId>) -> BufferId {
+        let byte_offset = self.sizes.constant(0);
+        self.add_buffer(dtype, shape, Home::Fixed(Place::Alias { buffer, byte_offset }))
+    }
+
+    // ---- steps
+
+    pub(super) fn push(&mut self, op: Op, provenance: &Provenance) {
+        let names: Vec<&str> = provenance.names().collect();
+        let provenance = self.texts.intern(&names.join(" "));
+        self.instrs.push(Instr { op, provenance });
+    }
+
+    pub(super) fn region(&mut self, region: RegionId) -> Result<(), LowerError> {
+        let program = self.program;
+        let Some(steps) = program.regions.get(&region) else {
+            return Err(LowerError::Internal(format!("{region} has no steps")));
+        };
+        steps.iter().try_for_each(|step| self.step(step))
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), LowerError> {
+        match step {
+            Step::Call { func, inputs, outputs, sizes, provenance } => {
+                self.call(*func, inputs, outputs, sizes, provenance)
+            }
+            Step::View { input, output, .. } => {
+                let from = self.operand(*input)?;
+                let dims = self.value_dims(*output)?;
+                let shape = self.shape(*output, &dims)?;
+                let dtype = self.dtype(*output)?;
+                let buffer = self.alias(from, dtype, shape);
+                self.values.insert(*output, buffer);
+                Ok(())
+            }
+            Step::Extents { output, provenance } => self.extents(*output, provenance),
+            Step::Control { node } => self.control(*node),
+        }
+    }
+
+    fn call(
+        &mut self,
+        func: usize,
+        inputs: &[ValueId],
+        outputs: &[ValueId],
+        sizes: &[SymbolId],
+        provenance: &Provenance,
+    ) -> Result<(), LowerError> {
+        let compiled = &self.compiled[func];
+        let mut places: FxHashMap<Buffer, BufferId> = FxHashMap::default();
+        let (params_in, params_out) = compiled.func.params.split_at(compiled.func.n_inputs);
+        for ((&param, &value), packing) in params_in.iter().zip(inputs).zip(&compiled.packing) {
+            let buffer = match packing {
+                Some(packing) => self.packed(value, packing)?,
+                None => self.operand(value)?,
+            };
+            places.insert(param, buffer);
+        }
+        for (&param, &value) in params_out.iter().zip(outputs) {
+            let buffer = self.result(value, provenance)?;
+            places.insert(param, buffer);
+        }
+        let mut slots: FxHashMap<Var, SizeId> = FxHashMap::default();
+        let mut size_args = Vec::new();
+        for (&var, &symbol) in compiled.func.sizes.iter().zip(sizes) {
+            let slot = self.dim_slot(&Dim::symbol(symbol), None)?;
+            slots.insert(var, slot);
+            size_args.push(slot);
+        }
+        let lookup = |var: Var| slots.get(&var).copied();
+        for buffer in compiled.func.workspaces() {
+            if !compiled.kernels.iter().any(|k| k.buffers.contains(&buffer)) {
+                continue;
+            }
+            let data = &compiled.func.buffers[buffer];
+            let shape: Option<Vec<SizeId>> = data.shape.iter().map(|e| self.sizes.expr(e, &lookup)).collect();
+            let Some(shape) = shape else {
+                return Err(LowerError::Internal(format!("workspace `{}` has no size", data.name)));
+            };
+            let id = self.add_buffer(data.dtype, shape, Home::Planned);
+            if self.is_late(id) {
+                self.push(Op::Alloc { buffer: id }, provenance);
+            }
+            places.insert(buffer, id);
+        }
+        for kernel in &compiled.kernels {
+            let Some(tasks) = self.sizes.expr(&kernel.tasks, &lookup) else {
+                return Err(LowerError::Internal("a kernel's number of tasks is no size".to_string()));
+            };
+            let buffers: Option<Vec<BufferId>> =
+                kernel.buffers.iter().map(|b| places.get(b).copied()).collect();
+            let Some(buffers) = buffers else {
+                return Err(LowerError::Internal("a kernel's buffer has no place".to_string()));
+            };
+            self.push(
+                Op::Call { kernel: kernel.kernel, buffers, sizes: size_args.clone(), tasks },
+                provenance,
+            );
+        }
+        Ok(())
+    }
+
+    /// Writes extents into an integer tensor.
+    fn extents(&mut self, output: ValueId, provenance: &Provenance) -> Result<(), LowerError> {
+        let Some(node) = self.graph.producer(output) else {
+            return Err(LowerError::Internal(format!("{output} has no producer")));
+        };
+        let node = self.graph.node(node);
+        let dims: Vec<Dim> = match (&node.op, node.input(0)) {
+            (GraphOp::FromDims(attrs), _) => attrs.values.clone(),
+            (GraphOp::Shape(attrs), Some(input)) => {
+                let dims = self.value_dims(input)?;
+                let end = attrs.end.min(dims.len());
+                dims[attrs.start.min(end)..end].to_vec()
+            }
+            (GraphOp::Size, Some(input)) => vec![Dim::product(&self.value_dims(input)?)],
+            _ => return Err(LowerError::Internal(format!("{output} holds no extents"))),
+        };
+        let buffer = self.result(output, provenance)?;
+        for (element, dim) in dims.iter().enumerate() {
+            let value = self.dim_slot(dim, Some(output))?;
+            self.push(Op::WriteSize { buffer, element: element as u32, value }, provenance);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! Control flow in the plan: branches and loops as jumps.
+
+use tilewright_graph::{NodeId, Op as GraphOp, Provenance, RegionId, ValueId};
+use tilewright_runtime::plan::{Op, SizeId};
+
+use super::builder::{Builder, Home};
+use crate::error::{Gap, LowerError};
+
+impl Builder<'_> {
+    pub(super) fn control(&mut self, node: NodeId) -> Result<(), LowerError> {
+        match &self.graph.node(node).op {
+            GraphOp::If(attrs) => self.branch(node, attrs.then_region, attrs.else_region),
+            op => {
+                let provenance = &self.graph.node(node).provenance;
+                Err(LowerError::Unsupported(vec![Gap {
+                    op: op.name(),
+                    nodes: provenance.names().map(str::to_string).collect(),
+                    operands: Vec::new(),
+                    reason: "this control flow is not compiled yet".to_string(),
+                }]))
+            }
+        }
+    }
+
+    /// `If`: the condition is read, one region runs, its results are copied to the node's.
+    fn branch(
+        &mut self,
+        node: NodeId,
+        then_region: RegionId,
+        else_region: RegionId,
+    ) -> Result<(), LowerError> {
+        let data = self.graph.node(node);
+        let provenance = data.provenance.clone();
+        let inputs = data.inputs.clone();
+        let outputs = data.outputs.clone();
+        let Some(condition) = data.input(0) else {
+            return Err(LowerError::Internal("an If without a condition".to_string()));
+        };
+        let condition = self.operand(condition)?;
+        let slot = self.sizes.computed();
+        self.push(Op::ReadSize { buffer: condition, element: 0, slot }, &provenance);
+        for region in [then_region, else_region] {
+            let params = self.graph.region(region).params.clone();
+            for (param, value) in params.into_iter().zip(inputs.iter().skip(1)) {
+                if let Some(value) = value {
+                    let buffer = self.operand(*value)?;
+                    self.values.insert(param, buffer);
+                }
+            }
+        }
+        // Extents of the results that depend on the branch are slots that both branches set.
+        let mut late: Vec<Vec<Option<SizeId>>> = Vec::new();
+        for &output in &outputs {
+            let dims = self.graph.dims(output).map(<[_]>::to_vec).unwrap_or_default();
+            let slots = dims
+                .iter()
+                .map(|dim| {
+                    let symbol = dim.as_symbol().filter(|&s| self.sizes.symbol(s).is_none())?;
+                    let slot = self.sizes.computed();
+                    self.sizes.bind(symbol, slot);
+                    Some(slot)
+                })
+                .collect();
+            late.push(slots);
+        }
+        let known = late.iter().flatten().all(Option::is_none);
+        let mut targets = Vec::new();
+        if known {
+            for &output in &outputs {
+                targets.push(self.result(output, &provenance)?);
+            }
+        } else {
+            for &output in &outputs {
+                targets.push(self.declare(output)?);
+            }
+        }
+        let branch_at = self.instrs.len();
+        self.push(Op::BranchIfZero { slot, target: 0 }, &provenance);
+        self.arm(then_region, &targets, &late, known, &provenance)?;
+        let jump_at = self.instrs.len();
+        self.push(Op::Jump { target: 0 }, &provenance);
+        let else_at = self.instrs.len() as u32;
+        self.arm(else_region, &targets, &late, known, &provenance)?;
+        let end = self.instrs.len() as u32;
+        self.instrs[branch_at].op = Op::BranchIfZero { slot, target: else_at };
+        self.instrs[jump_at].op = Op::Jump { target: end };
+        Ok(())
+    }
+
+    /// A buffer for a value whose size each branch of an `If` sets before it allocates.
+    fn declare(&mut self, value: ValueId) -> Result<tilewright_runtime::plan::BufferId, LowerError> {
+        let dims = self.graph.dims(value).map(<[_]>::to_vec).unwrap_or_default();
+        let shape = dims.iter().map(|d| self.dim_slot(d, Some(value))).collect::<Result<Vec<_>, _>>()?;
+        let dtype = self.dtype(value)?;
+        let buffer = self.add_buffer(dtype, shape, Home::Planned);
+        self.values.insert(value, buffer);
+        Ok(buffer)
+    }
+
+    fn arm(
+        &mut self,
+        region: RegionId,
+        targets: &[tilewright_runtime::plan::BufferId],
+        late: &[Vec<Option<SizeId>>],
+        known: bool,
+        provenance: &Provenance,
+    ) -> Result<(), LowerError> {
+        self.region(region)?;
+        let results = self.graph.region(region).results.clone();
+        for ((&result, &to), slots) in results.iter().zip(targets).zip(late) {
+            let from = self.operand(result)?;
+            let dims = self.graph.dims(result).map(<[_]>::to_vec).unwrap_or_default();
+            for (dim, slot) in dims.iter().zip(slots) {
+                if let Some(slot) = *slot {
+                    let value = self.dim_slot(dim, Some(result))?;
+                    self.push(Op::SetSize { slot, value }, provenance);
+                }
+            }
+            if !known && self.is_late(to) {
+                self.push(Op::Alloc { buffer: to }, provenance);
+            }
+            self.push(Op::Copy { from, to }, provenance);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,34 @@
+//! Functions of the program to kernels: schedule, expand intrinsics, flatten.
+
+use tilewright_autosched::Scheduled;
+use tilewright_lower::LoweredFunc;
+use tilewright_machine::Target;
+use tilewright_te::flatten::{FlatKernel, FlattenOptions, flatten};
+use tilewright_te::{Func, math};
+
+use crate::error::CompileError;
+
+/// A function ready for code generation.
+pub struct Kernels {
+    /// The scheduled function, intrinsics expanded.
+    pub func: Func,
+    /// Its kernels, in order.
+    pub kernels: Vec<FlatKernel>,
+    /// How constant inputs are laid out anew, by input.
+    pub packing: Vec<Option<Func>>,
+    /// The rule that scheduled each block, for dumps.
+    pub rules: Vec<(String, &'static str)>,
+}
+
+/// Schedules and flattens one function.
+pub fn to_kernels(lowered: &LoweredFunc, target: &Target) -> Result<Kernels, CompileError> {
+    let Scheduled { func, packing, rules, .. } =
+        tilewright_autosched::schedule(&lowered.func, &lowered.constant_inputs, &lowered.layouts, target)
+            .map_err(|e| CompileError::internal("schedule", format!("{}: {e}", lowered.func.name)))?;
+    let mut func = func;
+    math::expand_func(&mut func);
+    math::expand_float_casts(&mut func);
+    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
+    let kernels = flatten(&func, &options).map_err(|e| CompileError::internal("flatten", e))?;
+    Ok(Kernels { func, kernels, packing, rules })
+}

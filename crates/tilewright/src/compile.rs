@@ -1,0 +1,172 @@
+//! The driver: the road of a model as one straight function.
+
+use std::path::Path;
+use std::time::Instant;
+
+use tilewright_graph::Graph;
+use tilewright_graph::passes;
+use tilewright_lower::evaluate::{Interpret, pack};
+use tilewright_lower::plan::{self, CompiledFunc, CompiledKernel};
+use tilewright_machine::Target;
+use tilewright_onnx::{ImportOptions, OnnxModel};
+use tilewright_runtime::artifact::{ImageDef, Manifest};
+use tilewright_runtime::plan::{Access, KernelDef, KernelId, KernelParam};
+use tilewright_te::kernel::{self, Kernel};
+
+use crate::artifact::Artifact;
+use crate::autoschedule::{Kernels, to_kernels};
+use crate::codegen;
+use crate::error::CompileError;
+use crate::options::{Observer, Options};
+
+/// A compiled model with what the compiler knows of it.
+#[derive(Debug)]
+pub struct Compiled {
+    /// The artifact.
+    pub artifact: Artifact,
+    /// The optimised graph.
+    pub graph: Graph,
+    /// The kernels, in the order of the plan.
+    pub kernels: Vec<Kernel>,
+    /// Bytes of the arena that no plan could do without.
+    pub arena_lower_bound: u64,
+}
+
+/// Compiles an ONNX file.
+///
+/// # Errors
+/// [`CompileError`], by whose fault it is; nothing is written.
+pub fn compile(path: &Path, options: &Options, observer: &mut dyn Observer) -> Result<Compiled, CompileError> {
+    let model = timed("load", observer, |_| Ok(OnnxModel::load(path)?))?;
+    compile_model(&model, options, observer)
+}
+
+/// Compiles a loaded ONNX model.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_model(
+    model: &OnnxModel,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<Compiled, CompileError> {
+    let mut graph = timed("import", observer, |_| import(model, options))?;
+    show_graph(observer, "import", &graph);
+    timed("simplify", observer, |_| simplify(&mut graph, options))?;
+    show_graph(observer, "simplify", &graph);
+    let program = timed("lower", observer, |_| Ok(tilewright_lower::lower(&graph, block_lanes(options))?))?;
+    observer.stage("lower", &|| funcs_text(program.funcs.iter().map(|f| &f.func)));
+    let scheduled = timed("schedule", observer, |_| {
+        program.funcs.iter().map(|f| to_kernels(f, &options.target)).collect::<Result<Vec<Kernels>, _>>()
+    })?;
+    observer.stage("schedule", &|| funcs_text(scheduled.iter().map(|k| &k.func)));
+    let (kernels, compiled) = collect_kernels(scheduled);
+    observer.stage("kernels", &|| kernels.iter().map(Kernel::to_string).collect());
+    let image = timed("codegen", observer, |o| codegen::generate(&kernels, &options.target, options.jobs, o))?;
+    let defs = kernels.iter().map(kernel_def).collect();
+    let planned = timed("plan", observer, |_| Ok(plan::build(&graph, &program, &compiled, defs, &pack)?))?;
+    let manifest = manifest(&graph, options, &image.entries);
+    let artifact = Artifact { manifest, plan: planned.plan, code: image.bytes, weights: planned.weights };
+    Ok(Compiled { artifact, graph, kernels, arena_lower_bound: planned.arena_lower_bound })
+}
+
+/// The simplified graph of a model, as the compiler lowers it.
+///
+/// # Errors
+/// As [`compile`].
+pub fn load_graph(path: &Path, options: &Options) -> Result<Graph, CompileError> {
+    let model = OnnxModel::load(path)?;
+    let mut graph = import(&model, options)?;
+    simplify(&mut graph, options)?;
+    Ok(graph)
+}
+
+fn timed<T>(
+    name: &'static str,
+    observer: &mut dyn Observer,
+    run: impl FnOnce(&mut dyn Observer) -> Result<T, CompileError>,
+) -> Result<T, CompileError> {
+    observer.step(name);
+    let start = Instant::now();
+    let result = run(observer);
+    observer.step_done(name, start.elapsed());
+    result
+}
+
+fn import(model: &OnnxModel, options: &Options) -> Result<Graph, CompileError> {
+    let dims = options.dims.iter().map(|d| (d.name.clone(), tilewright_graph::Range {
+        lo: d.lo,
+        hi: Some(d.hi),
+        step: d.step,
+    }));
+    let import_options = ImportOptions { dims: dims.collect(), ..ImportOptions::default() };
+    Ok(tilewright_onnx::import(model, &import_options)?)
+}
+
+fn simplify(graph: &mut Graph, options: &Options) -> Result<(), CompileError> {
+    let pipeline = passes::PassManager::standard(options.verify_passes);
+    pipeline.run(graph, &Interpret).map_err(|e| CompileError::internal("simplify", e))
+}
+
+fn show_graph(observer: &mut dyn Observer, stage: &str, graph: &Graph) {
+    observer.stage(stage, &|| graph.to_string());
+}
+
+fn funcs_text<'a>(funcs: impl Iterator<Item = &'a tilewright_te::Func>) -> String {
+    funcs.map(|f| format!("{f}\n")).collect()
+}
+
+/// Numbers the kernels of all functions.
+fn collect_kernels(scheduled: Vec<Kernels>) -> (Vec<Kernel>, Vec<CompiledFunc>) {
+    let mut kernels = Vec::new();
+    let mut compiled = Vec::new();
+    for Kernels { func, kernels: flat, packing, .. } in scheduled {
+        let mut numbered = Vec::new();
+        for flat in flat {
+            let kernel = KernelId(kernels.len() as u32);
+            numbered.push(CompiledKernel { kernel, buffers: flat.buffers, tasks: flat.kernel.tasks.clone() });
+            kernels.push(flat.kernel);
+        }
+        compiled.push(CompiledFunc { func, kernels: numbered, packing });
+    }
+    (kernels, compiled)
+}
+
+fn kernel_def(kernel: &Kernel) -> KernelDef {
+    let params = kernel.buffers.iter().map(|b| KernelParam {
+        align: b.align,
+        access: match b.access {
+            kernel::Access::Read => Access::Read,
+            kernel::Access::Write | kernel::Access::ReadWrite => Access::Write,
+        },
+    });
+    KernelDef { name: kernel.name.clone(), params: params.collect(), n_sizes: kernel.sizes.len() as u32 }
+}
+
+fn manifest(graph: &Graph, options: &Options, entries: &[u64]) -> Manifest {
+    let target: &Target = &options.target;
+    let dims: Vec<String> = options.dims.iter().map(ToString::to_string).collect();
+    let image = ImageDef {
+        triple: target.machine.arch.to_string(),
+        features: target.machine.features.iter().map(|f| f.name().to_string()).collect(),
+        entries: entries.to_vec(),
+    };
+    Manifest {
+        model: graph.name.clone(),
+        compiler: format!("tilewright {}", env!("CARGO_PKG_VERSION")),
+        target: target.to_string(),
+        options: vec![
+            ("numerics".to_string(), options.numerics.to_string()),
+            ("dims".to_string(), dims.join(" ")),
+        ],
+        metadata: graph.metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+        images: vec![image],
+        ..Manifest::default()
+    }
+}
+
+/// Lanes of f32 by which activations are blocked on the target.
+fn block_lanes(options: &Options) -> Option<i64> {
+    let lanes = i64::from(options.target.lanes(4));
+    (lanes >= 4).then_some(lanes)
+}

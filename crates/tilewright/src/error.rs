@@ -1,0 +1,67 @@
+//! Errors of a compilation, by whose fault they are.
+
+use tilewright_lower::LowerError;
+use tilewright_machine::{CodegenError, TargetError};
+
+/// Why a model could not be compiled.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    /// The model file cannot be read or is no valid model.
+    #[error(transparent)]
+    Model(#[from] tilewright_onnx::OnnxError),
+    /// The model uses what is not supported, or is not valid: every problem at once.
+    #[error(transparent)]
+    Import(#[from] tilewright_onnx::ImportErrors),
+    /// A node has no lowering: every one at once.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
+    /// The target is unknown or not in this build.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The code generator refused or failed.
+    #[error(transparent)]
+    Codegen(#[from] CodegenError),
+    /// An option contradicts the model.
+    #[error("{0}")]
+    Option(String),
+    /// A limit of the format was hit.
+    #[error("{0}")]
+    Limit(String),
+    /// A defect of the compiler.
+    #[error("internal error in {step}: {message}")]
+    Internal {
+        /// The step of the road.
+        step: &'static str,
+        /// What went wrong.
+        message: String,
+    },
+    /// The artifact cannot be written.
+    #[error("cannot write {path}: {source}")]
+    Output {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl CompileError {
+    /// A defect of the compiler found in `step`.
+    pub fn internal(step: &'static str, message: impl ToString) -> CompileError {
+        CompileError::Internal { step, message: message.to_string() }
+    }
+
+    /// The exit code of the command line for this error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            CompileError::Option(_) | CompileError::Target(_) => 2,
+            CompileError::Lower(LowerError::Unsupported(_)) => 3,
+            CompileError::Codegen(CodegenError::Unavailable { .. }) => 3,
+            CompileError::Limit(_) => 4,
+            CompileError::Import(errors) => errors.exit_code(),
+            CompileError::Model(error) => error.exit_code(),
+            CompileError::Output { .. } => 6,
+            CompileError::Lower(_) | CompileError::Codegen(_) | CompileError::Internal { .. } => 70,
+        }
+    }
+}
