@@ -1,0 +1,89 @@
+//! Conformance suite of code generators: one set of kernels, every target, an evaluator as oracle.
+//!
+//! A case is a kernel with the contents of its buffers ([`Case`]). [`eval`] says what it means, lane by lane
+//! and without any cleverness; [`run`] compiles, links and calls it. The two must agree bit for bit, a NaN
+//! with any NaN. The cases ([`cases`]) cover every operation on every element type at lane counts that do and
+//! do not fill vector registers. A new code generator passes when `check(&cases::all(), ...)` does.
+
+pub mod build;
+pub mod cases;
+pub mod eval;
+pub mod run;
+
+use tilewright_dtype::DType;
+use tilewright_machine::{CodegenError, ObjectCode, Target};
+use tilewright_te::kernel::{Access, Kernel};
+
+/// A kernel and what to run it on.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Contents of the buffers before the run, in the order of the kernel's buffers.
+    pub buffers: Vec<Vec<u8>>,
+    /// The symbolic extents.
+    pub sizes: Vec<i64>,
+    /// Number of tasks.
+    pub tasks: i64,
+    /// What parts of the buffers mean: for the message of a failure.
+    pub regions: Vec<Region>,
+}
+
+/// A range of elements of a buffer with a name.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// Index of the buffer.
+    pub buffer: usize,
+    /// First element.
+    pub first: usize,
+    /// What is computed there.
+    pub what: String,
+}
+
+/// A code generator's `compile_kernel`.
+pub type CompileKernel = fn(&Kernel, &Target) -> Result<ObjectCode, CodegenError>;
+
+/// Runs every case and returns a line for each that fails.
+pub fn check(cases: &[Case], compile: CompileKernel, target: &Target) -> Vec<String> {
+    cases.iter().filter_map(|case| check_one(case, compile, target).err()).collect()
+}
+
+fn check_one(case: &Case, compile: CompileKernel, target: &Target) -> Result<(), String> {
+    let name = &case.kernel.name;
+    let mut expected = case.buffers.clone();
+    eval::run(&case.kernel, &mut expected, &case.sizes, 0..case.tasks)
+        .map_err(|error| format!("{name}: {error}"))?;
+    let code = compile(&case.kernel, target).map_err(|error| format!("{name}: {error}"))?;
+    let compiled = run::Loaded::new(&code).map_err(|error| format!("{name}: {error}"))?;
+    let mut found: Vec<run::AlignedBytes> = case.buffers.iter().map(|b| run::AlignedBytes::new(b)).collect();
+    // In two ranges, as threads would take them.
+    let middle = case.tasks / 2;
+    compiled.call(0, &mut found, &case.sizes, 0..middle);
+    compiled.call(0, &mut found, &case.sizes, middle..case.tasks);
+    for (i, buffer) in case.kernel.buffers.iter().enumerate() {
+        if buffer.access == Access::Read && found[i].bytes() != case.buffers[i] {
+            return Err(format!("{name}: `{}` is only read, yet it changed", buffer.name));
+        }
+        if let Some(element) = first_difference(buffer.dtype, &expected[i], found[i].bytes()) {
+            let region = case.regions.iter().rev().find(|r| r.buffer == i && r.first <= element);
+            let (what, at) = region.map_or(("", element), |r| (r.what.as_str(), element - r.first));
+            let bytes = buffer.dtype.bytes();
+            let show = |all: &[u8]| eval::show(buffer.dtype, &all[element * bytes..(element + 1) * bytes]);
+            return Err(format!(
+                "{name}: {what} element {at} is {}, expected {}",
+                show(found[i].bytes()),
+                show(&expected[i])
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The first element whose bits differ; one NaN is as good as another.
+fn first_difference(dtype: DType, expected: &[u8], found: &[u8]) -> Option<usize> {
+    let bytes = dtype.bytes();
+    expected
+        .chunks_exact(bytes)
+        .zip(found.chunks_exact(bytes))
+        .position(|(a, b)| a != b && !(dtype.is_float() && eval::is_nan(dtype, a) && eval::is_nan(dtype, b)))
+}
