@@ -203,6 +203,11 @@ impl Graph {
         self.values.is_valid(value)
     }
 
+    /// Whether the id is one of this graph's regions.
+    pub fn is_region(&self, region: RegionId) -> bool {
+        self.regions.is_valid(region)
+    }
+
     /// Every live region: the main one and those held by live nodes, outer before inner.
     pub fn live_regions(&self) -> Vec<RegionId> {
         let mut regions = vec![self.main];
@@ -299,6 +304,11 @@ impl Graph {
         self.regions[region].results = results;
     }
 
+    /// Names the results of a region.
+    pub fn set_result_names(&mut self, region: RegionId, names: Vec<String>) {
+        self.regions[region].result_names = names;
+    }
+
     /// Appends a node whose result types are already known. Most callers want [`crate::infer::append`].
     pub fn append_typed(
         &mut self,
@@ -318,6 +328,17 @@ impl Graph {
         }
         self.regions[region].nodes.push(node);
         node
+    }
+
+    /// Appends a constant.
+    pub fn append_constant(&mut self, region: RegionId, tensor: Tensor, provenance: Provenance) -> ValueId {
+        let ty = Type::Tensor(tensor.tensor_type());
+        let small = tensor.len() <= 256;
+        let elements = if small { tensor.to_i64s() } else { None };
+        let node = self.append_typed(region, Op::Constant(tensor), Vec::new(), vec![ty], provenance);
+        let value = self.nodes[node].outputs[0];
+        self.shape_values[value] = elements.map(|elements| elements.into_iter().map(Dim::new).collect());
+        value
     }
 
     /// Names a value.
@@ -382,9 +403,31 @@ impl Graph {
         }
     }
 
+    /// Takes all nodes out of a region, to be pushed back one by one.
+    pub(crate) fn take_nodes(&mut self, region: RegionId) -> Vec<NodeId> {
+        std::mem::take(&mut self.regions[region].nodes)
+    }
+
+    /// Puts a node at the end of its region.
+    pub(crate) fn push_node(&mut self, region: RegionId, node: NodeId) {
+        self.regions[region].nodes.push(node);
+    }
+
     /// Keeps only the nodes of a region for which `keep` answers true.
     pub fn retain_nodes(&mut self, region: RegionId, mut keep: impl FnMut(NodeId) -> bool) {
         self.regions[region].nodes.retain(|&node| keep(node));
+    }
+
+    /// Drops the nodes of a region that define a replaced value (and then only such).
+    pub(crate) fn retain_nodes_defining_none_of(
+        &mut self,
+        region: RegionId,
+        replaced: &FxHashMap<ValueId, ValueId>,
+    ) {
+        let nodes = &self.nodes;
+        self.regions[region]
+            .nodes
+            .retain(|&node| !nodes[node].outputs.iter().any(|value| replaced.contains_key(value)));
     }
 
     /// Every use of every value, by value.

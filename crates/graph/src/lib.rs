@@ -7,11 +7,16 @@ pub mod dim;
 pub mod graph;
 pub mod guard;
 pub mod ids;
+pub mod infer;
 pub mod op;
+pub mod pass;
+pub mod passes;
+pub mod patch;
 pub mod symbol;
 pub mod tensor;
 pub mod text;
 pub mod types;
+pub mod verify;
 
 pub use dim::Dim;
 pub use graph::{Graph, Node, Provenance, Region, Use, Value, ValueDef};

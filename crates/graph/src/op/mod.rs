@@ -232,8 +232,8 @@ operators! {
     Lrn(LrnAttrs): 1..=1 => 1..=1, Composite;
     /// `(Q, K, V, mask?, past_key?, past_value?, nonpad_lengths?) -> (Y, present_key?, present_value?, qk?)`.
     Attention(AttentionAttrs): 3..=7 => 1..=4, Composite;
-    /// `(query, key?, value?, past_state?, decay?, beta?) -> (output, present_state)`.
-    LinearAttention(LinearAttentionAttrs): 1..=6 => 1..=2, Composite;
+    /// `(query, key, value, past_state?, decay?, beta?) -> (output, present_state)`.
+    LinearAttention(LinearAttentionAttrs): 3..=6 => 1..=2, Composite;
     /// `(x, cos, sin, positions?)`: rotation of pairs of elements by position.
     RotaryEmbedding(RotaryAttrs): 3..=4 => 1..=1, Composite;
 

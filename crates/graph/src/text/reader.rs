@@ -149,6 +149,12 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// A non-negative integer written in digits only.
+    pub fn digits(&mut self) -> Result<i64, ParseError> {
+        let digits = self.take_while(|c| c.is_ascii_digit());
+        digits.parse().map_err(|_| self.error("expected a non-negative integer"))
+    }
+
     /// An element type.
     pub fn dtype(&mut self) -> Result<DType, ParseError> {
         let word = self.word()?;

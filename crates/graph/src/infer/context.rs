@@ -1,0 +1,256 @@
+//! What a type rule sees of a node, and the checks the rules share.
+
+use tilewright_dtype::DType;
+
+use crate::dim::Dim;
+use crate::graph::{Graph, Provenance};
+use crate::guard::{Comparison, Guard};
+use crate::ids::ValueId;
+use crate::op::Op;
+use crate::symbol::{SymbolKind, SymbolTable};
+use crate::tensor::Tensor;
+use crate::types::{Shape, TensorType, Type};
+
+/// A node whose operands do not fit its operator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{op} `{node}`: {message}")]
+pub struct InferError {
+    /// Name of the operator.
+    pub op: &'static str,
+    /// Names of the user's nodes the node stands for.
+    pub node: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// A node under inference.
+pub(crate) struct Context<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) symbols: &'a mut SymbolTable,
+    guards: &'a mut Vec<Guard>,
+    pub(crate) op: &'a Op,
+    pub(crate) inputs: &'a [Option<ValueId>],
+    pub(crate) n_outputs: usize,
+    provenance: &'a Provenance,
+}
+
+type Result<T> = std::result::Result<T, InferError>;
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(
+        graph: &'a Graph,
+        symbols: &'a mut SymbolTable,
+        guards: &'a mut Vec<Guard>,
+        op: &'a Op,
+        inputs: &'a [Option<ValueId>],
+        n_outputs: usize,
+        provenance: &'a Provenance,
+    ) -> Context<'a> {
+        Context { graph, symbols, guards, op, inputs, n_outputs, provenance }
+    }
+
+    fn node_name(&self) -> String {
+        self.provenance.names().collect::<Vec<_>>().join("+")
+    }
+
+    pub(crate) fn fail(&self, message: impl Into<String>) -> InferError {
+        InferError { op: self.op.name(), node: self.node_name(), message: message.into() }
+    }
+
+    pub(crate) fn show(&self, dims: &[Dim]) -> String {
+        let dims: Vec<String> = dims.iter().map(|dim| dim.display(self.symbols).to_string()).collect();
+        format!("[{}]", dims.join(", "))
+    }
+
+    /// Operand `position`, if present.
+    pub(crate) fn input(&self, position: usize) -> Option<ValueId> {
+        self.inputs.get(position).copied().flatten()
+    }
+
+    /// Type of operand `position`, which must be present.
+    pub(crate) fn ty(&self, position: usize) -> Result<&'a Type> {
+        match self.input(position) {
+            Some(value) => Ok(self.graph.ty(value)),
+            None => Err(self.fail(format!("operand {position} is missing"))),
+        }
+    }
+
+    /// Tensor type of operand `position`, which must be present.
+    pub(crate) fn tensor(&self, position: usize) -> Result<&'a TensorType> {
+        self.ty(position)?.as_tensor().ok_or_else(|| self.fail(format!("operand {position} is not a tensor")))
+    }
+
+    /// Element type of operand `position`.
+    pub(crate) fn dtype(&self, position: usize) -> Result<DType> {
+        Ok(self.tensor(position)?.dtype)
+    }
+
+    /// Extents of operand `position`; `None` if the rank is unknown.
+    pub(crate) fn dims(&self, position: usize) -> Result<Option<&'a [Dim]>> {
+        Ok(self.tensor(position)?.shape.dims())
+    }
+
+    /// Extents of operand `position`, if it is there and its rank is known.
+    pub(crate) fn optional_dims(&self, position: usize) -> Result<Option<&'a [Dim]>> {
+        if self.input(position).is_some() { self.dims(position) } else { Ok(None) }
+    }
+
+    /// The operand as a constant.
+    pub(crate) fn constant(&self, position: usize) -> Option<&'a Tensor> {
+        self.graph.constant(self.input(position)?)
+    }
+
+    /// The operand's elements as extents.
+    pub(crate) fn elements(&self, position: usize) -> Option<&'a [Dim]> {
+        self.graph.shape_value(self.input(position)?)
+    }
+
+    /// The operand's elements as integers.
+    pub(crate) fn integers(&self, position: usize) -> Option<Vec<i64>> {
+        self.elements(position)?.iter().map(Dim::as_const).collect()
+    }
+
+    /// The operand's constant reals.
+    pub(crate) fn reals(&self, position: usize) -> Option<Vec<f64>> {
+        self.constant(position)?.to_f64s()
+    }
+
+    /// The number of elements of operand `position`, a vector.
+    pub(crate) fn vector_len(&self, position: usize) -> Result<Option<usize>> {
+        Ok(match self.dims(position)? {
+            Some([len]) => len.as_const().and_then(|len| usize::try_from(len).ok()),
+            Some(dims) => {
+                return Err(
+                    self.fail(format!("operand {position} must be a vector, not {}", self.show(dims)))
+                );
+            }
+            None => None,
+        })
+    }
+
+    /// A new extent that is known when the node has run.
+    pub(crate) fn fresh(&mut self, stem: &str) -> Dim {
+        let name = match self.provenance.names().next() {
+            Some(node) => format!("{stem}@{node}"),
+            None => stem.to_owned(),
+        };
+        Dim::symbol(self.symbols.fresh(&name, SymbolKind::Computed))
+    }
+
+    pub(crate) fn fresh_dims(&mut self, stem: &str, count: usize) -> Vec<Dim> {
+        (0..count).map(|_| self.fresh(stem)).collect()
+    }
+
+    /// Records an assumption, unless it is there already.
+    pub(crate) fn guard(&mut self, left: &Dim, comparison: Comparison, right: &Dim, why: &str) {
+        let known =
+            |guard: &Guard| guard.left == *left && guard.comparison == comparison && guard.right == *right;
+        if !self.guards.iter().any(known) {
+            let message = format!("{} `{}`: {why}", self.op.name(), self.node_name());
+            self.guards.push(Guard { left: left.clone(), comparison, right: right.clone(), message });
+        }
+    }
+
+    /// The common value of two extents that must be equal: an error where they cannot be, a guard where it is
+    /// not decided.
+    pub(crate) fn unify(&mut self, a: &Dim, b: &Dim, what: &str) -> Result<Dim> {
+        if a == b {
+            return Ok(a.clone());
+        }
+        if (a - b).as_const().is_some() {
+            let (a, b) = (a.display(self.symbols).to_string(), b.display(self.symbols).to_string());
+            return Err(self.fail(format!("{what} differ: {a} and {b}")));
+        }
+        self.guard(a, Comparison::Equal, b, &format!("{what} must be equal"));
+        Ok(if b.as_const().is_some() { b.clone() } else { a.clone() })
+    }
+
+    /// numpy broadcasting. A symbolic extent against a constant above 1 is taken to be that constant, two
+    /// different symbolic extents to be equal; both under guard.
+    pub(crate) fn broadcast(&mut self, a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>> {
+        let rank = a.len().max(b.len());
+        let at = |dims: &[Dim], axis: usize| (axis + dims.len()).checked_sub(rank).map(|i| dims[i].clone());
+        let mut merged = Vec::with_capacity(rank);
+        for axis in 0..rank {
+            merged.push(match (at(a, axis), at(b, axis)) {
+                (Some(x), Some(y)) if y.is(1) || x == y => x,
+                (Some(x), Some(y)) if x.is(1) => y,
+                (Some(x), Some(y)) => match self.unify(&x, &y, "broadcast extents") {
+                    Ok(dim) => dim,
+                    Err(_) => {
+                        return Err(self.fail(format!(
+                            "{} and {} do not broadcast",
+                            self.show(a),
+                            self.show(b)
+                        )));
+                    }
+                },
+                (Some(dim), None) | (None, Some(dim)) => dim,
+                (None, None) => Dim::ONE,
+            });
+        }
+        Ok(merged)
+    }
+
+    /// Checks that an axis attribute is below the rank.
+    pub(crate) fn check_axis(&self, axis: usize, rank: usize) -> Result<()> {
+        if axis < rank {
+            Ok(())
+        } else {
+            Err(self.fail(format!("axis {axis} is out of range for rank {rank}")))
+        }
+    }
+
+    /// An axis from data: counted from the end if negative.
+    pub(crate) fn normalize_axis(&self, axis: i64, rank: usize) -> Result<usize> {
+        let signed = rank as i64;
+        let normalized = if axis < 0 { axis.saturating_add(signed) } else { axis };
+        match usize::try_from(normalized) {
+            Ok(normalized) if normalized < rank => Ok(normalized),
+            _ => Err(self.fail(format!("axis {axis} is out of range for rank {rank}"))),
+        }
+    }
+
+    /// Checks a number of extents.
+    pub(crate) fn check_rank(&self, position: usize, dims: &[Dim], rank: usize) -> Result<()> {
+        if dims.len() == rank {
+            return Ok(());
+        }
+        Err(self.fail(format!("operand {position} must have rank {rank}, not {}", self.show(dims))))
+    }
+
+    /// Checks a lower bound of the number of extents.
+    pub(crate) fn check_least_rank(&self, position: usize, dims: &[Dim], rank: usize) -> Result<()> {
+        if dims.len() >= rank {
+            return Ok(());
+        }
+        Err(self.fail(format!("operand {position} must have rank {rank} or more, not {}", self.show(dims))))
+    }
+
+    /// Checks that two operands have one element type.
+    pub(crate) fn check_same_dtype(&self, a: usize, b: usize) -> Result<DType> {
+        let (left, right) = (self.dtype(a)?, self.dtype(b)?);
+        if left == right {
+            return Ok(left);
+        }
+        Err(self.fail(format!("element types of operands {a} and {b} differ: {left} and {right}")))
+    }
+
+    /// Checks the length of a list attribute.
+    pub(crate) fn check_len(&self, what: &str, len: usize, expected: usize) -> Result<()> {
+        if len == expected {
+            return Ok(());
+        }
+        Err(self.fail(format!("`{what}` has {len} entries, not {expected}")))
+    }
+}
+
+/// A tensor type of known rank.
+pub(crate) fn ranked(dtype: DType, dims: Vec<Dim>) -> Type {
+    Type::Tensor(TensorType::new(dtype, dims))
+}
+
+/// A tensor type of unknown rank.
+pub(crate) fn unranked(dtype: DType) -> Type {
+    Type::Tensor(TensorType { dtype, shape: Shape::Unranked })
+}

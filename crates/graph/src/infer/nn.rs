@@ -1,0 +1,227 @@
+//! Type rules of normalisations, attention, recurrent layers and Fourier transforms.
+
+use tilewright_dtype::DType;
+
+use super::context::{Context, InferError, ranked, unranked};
+use crate::dim::Dim;
+use crate::op::{
+    AttentionAttrs, DftAttrs, Direction, LayerNormAttrs, LinearAttentionAttrs, Op, RecurrentAttrs,
+};
+use crate::types::Type;
+
+type Result<T> = std::result::Result<T, InferError>;
+
+pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
+    match cx.op {
+        Op::Softmax(attrs) => same_with_axis(cx, attrs.axis),
+        Op::LpNorm(attrs) => same_with_axis(cx, attrs.axis),
+        Op::LayerNorm(attrs) | Op::RmsNorm(attrs) => layer_norm(cx, attrs),
+        Op::InstanceNorm(_) | Op::GroupNorm(_) => {
+            if let Some(dims) = cx.dims(0)? {
+                cx.check_least_rank(0, dims, 2)?;
+                for position in 1..3 {
+                    if let Some(parameter) = cx.dims(position)? {
+                        cx.check_rank(position, parameter, 1)?;
+                        cx.unify(&dims[1], &parameter[0], "channels")?;
+                    }
+                }
+            }
+            Ok(vec![cx.ty(0)?.clone()])
+        }
+        Op::Lrn(_) => {
+            if let Some(dims) = cx.dims(0)? {
+                cx.check_least_rank(0, dims, 2)?;
+            }
+            Ok(vec![cx.ty(0)?.clone()])
+        }
+        Op::RotaryEmbedding(_) => Ok(vec![Type::Tensor(cx.tensor(0)?.clone())]),
+        Op::Attention(attrs) => attention(cx, attrs),
+        Op::LinearAttention(attrs) => linear_attention(cx, attrs),
+        Op::Lstm(attrs) => recurrent(cx, attrs, 3),
+        Op::Gru(attrs) | Op::Rnn(attrs) => recurrent(cx, attrs, 2),
+        Op::Dft(attrs) => dft(cx, attrs),
+        _ => stft(cx),
+    }
+}
+
+fn same_with_axis(cx: &Context<'_>, axis: usize) -> Result<Vec<Type>> {
+    if let Some(dims) = cx.dims(0)? {
+        cx.check_axis(axis, dims.len())?;
+    }
+    Ok(vec![cx.ty(0)?.clone()])
+}
+
+fn layer_norm(cx: &mut Context<'_>, attrs: &LayerNormAttrs) -> Result<Vec<Type>> {
+    let ty = cx.tensor(0)?.clone();
+    let stash = attrs.stash.unwrap_or(ty.dtype);
+    let Some(dims) = ty.shape.dims() else {
+        return Ok(vec![unranked(ty.dtype), unranked(stash), unranked(stash)]);
+    };
+    cx.check_axis(attrs.axis, dims.len())?;
+    for position in 1..cx.inputs.len() {
+        if let Some(parameter) = cx.optional_dims(position)? {
+            let merged = cx.broadcast(dims, parameter)?;
+            if merged.len() != dims.len() {
+                return Err(cx.fail(format!("operand {position} does not broadcast to {}", cx.show(dims))));
+            }
+        }
+    }
+    let mut statistics = dims.to_vec();
+    statistics[attrs.axis..].fill(Dim::ONE);
+    let statistics = ranked(stash, statistics);
+    let result = Type::Tensor(ty);
+    Ok(vec![result, statistics.clone(), statistics])
+}
+
+fn attention(cx: &mut Context<'_>, attrs: &AttentionAttrs) -> Result<Vec<Type>> {
+    let (dtype, v_dtype) = (cx.dtype(0)?, cx.dtype(2)?);
+    let (Some(q), Some(k), Some(v)) = (cx.dims(0)?, cx.dims(1)?, cx.dims(2)?) else {
+        return Ok(vec![unranked(dtype), unranked(cx.dtype(1)?), unranked(v_dtype), unranked(dtype)]);
+    };
+    let packed = q.len() == 3;
+    for (position, dims) in [q, k, v].into_iter().enumerate() {
+        cx.check_rank(position, dims, if packed { 3 } else { 4 })?;
+    }
+    if packed && (attrs.q_num_heads == 0 || attrs.kv_num_heads == 0) {
+        return Err(cx.fail("operands of rank 3 need the numbers of heads"));
+    }
+    let (heads, kv_heads) = (Dim::from(attrs.q_num_heads), Dim::from(attrs.kv_num_heads));
+    // (heads, sequence, head size) of each operand
+    let unpack = |dims: &[Dim], heads: &Dim| {
+        if packed {
+            (heads.clone(), dims[1].clone(), dims[2].floor_div(heads))
+        } else {
+            (dims[1].clone(), dims[2].clone(), dims[3].clone())
+        }
+    };
+    let (q_heads, q_len, q_size) = unpack(q, &heads);
+    let (kv_heads, k_len, k_size) = unpack(k, &kv_heads);
+    let (_, v_len, v_size) = unpack(v, &kv_heads);
+    let batch = cx.unify(&q[0], &k[0], "batch extents of queries and keys")?;
+    cx.unify(&q_size, &k_size, "head sizes of queries and keys")?;
+    cx.unify(&k_len, &v_len, "lengths of keys and values")?;
+    let past = cx.optional_dims(4)?.filter(|dims| dims.len() == 4).map(|dims| dims[2].clone());
+    let total = match past {
+        Some(past) => &past + &k_len,
+        None => k_len,
+    };
+    let result = if packed {
+        vec![batch.clone(), q_len.clone(), &q_heads * &v_size]
+    } else {
+        vec![batch.clone(), q_heads.clone(), q_len.clone(), v_size.clone()]
+    };
+    let present = |size: &Dim| vec![batch.clone(), kv_heads.clone(), total.clone(), size.clone()];
+    Ok(vec![
+        ranked(dtype, result),
+        ranked(cx.dtype(1)?, present(&k_size)),
+        ranked(v_dtype, present(&v_size)),
+        ranked(dtype, vec![batch.clone(), q_heads, q_len, total.clone()]),
+    ])
+}
+
+fn linear_attention(cx: &mut Context<'_>, attrs: &LinearAttentionAttrs) -> Result<Vec<Type>> {
+    let dtype = cx.dtype(0)?;
+    let (Some(q), Some(k), Some(v)) = (cx.dims(0)?, cx.dims(1)?, cx.dims(2)?) else {
+        return Ok(vec![unranked(dtype), unranked(dtype)]);
+    };
+    for (position, dims) in [q, k, v].into_iter().enumerate() {
+        cx.check_rank(position, dims, 3)?;
+    }
+    if attrs.q_num_heads == 0 || attrs.kv_num_heads == 0 {
+        return Err(cx.fail("the numbers of heads must be positive"));
+    }
+    let kv_heads = Dim::from(attrs.kv_num_heads);
+    let (k_size, v_size) = (k[2].floor_div(&kv_heads), v[2].floor_div(&kv_heads));
+    let result = vec![q[0].clone(), q[1].clone(), &v_size * &Dim::from(attrs.q_num_heads)];
+    let state_dtype = if cx.input(3).is_some() { cx.dtype(3)? } else { dtype };
+    Ok(vec![ranked(dtype, result), ranked(state_dtype, vec![q[0].clone(), kv_heads, k_size, v_size])])
+}
+
+fn recurrent(cx: &mut Context<'_>, attrs: &RecurrentAttrs, n_results: usize) -> Result<Vec<Type>> {
+    let dtype = cx.dtype(0)?;
+    let Some(x) = cx.dims(0)? else { return Ok(vec![unranked(dtype); n_results]) };
+    cx.check_rank(0, x, 3)?;
+    let directions = match attrs.direction {
+        Direction::Forward | Direction::Reverse => 1,
+        Direction::Bidirectional => 2,
+    };
+    if let Some(w) = cx.dims(1)? {
+        cx.check_rank(1, w, 3)?;
+        cx.unify(&w[0], &Dim::new(directions), "directions")?;
+        cx.unify(&w[2], &x[2], "input sizes")?;
+    }
+    if let Some(r) = cx.dims(2)? {
+        cx.check_rank(2, r, 3)?;
+        cx.unify(&r[2], &Dim::from(attrs.hidden_size), "hidden sizes")?;
+    }
+    let (directions, hidden) = (Dim::new(directions), Dim::from(attrs.hidden_size));
+    let (sequence, state) = if attrs.batch_first {
+        (
+            vec![x[0].clone(), x[1].clone(), directions.clone(), hidden.clone()],
+            vec![x[0].clone(), directions, hidden],
+        )
+    } else {
+        (
+            vec![x[0].clone(), directions.clone(), x[1].clone(), hidden.clone()],
+            vec![directions, x[1].clone(), hidden],
+        )
+    };
+    let mut types = vec![ranked(dtype, sequence)];
+    types.resize(n_results, ranked(dtype, state));
+    Ok(types)
+}
+
+fn dft(cx: &mut Context<'_>, attrs: &DftAttrs) -> Result<Vec<Type>> {
+    let dtype = cx.dtype(0)?;
+    let Some(dims) = cx.dims(0)? else { return Ok(vec![unranked(dtype)]) };
+    cx.check_least_rank(0, dims, 2)?;
+    let mut result = dims.to_vec();
+    let last = result.len() - 1;
+    result[last] = Dim::new(if attrs.inverse && attrs.onesided { 1 } else { 2 });
+    let axis = match (attrs.axis, cx.integers(2).as_deref()) {
+        (Some(axis), _) => Some(axis),
+        (None, Some(&[axis])) => Some(cx.normalize_axis(axis, dims.len())?),
+        (None, _) => None,
+    };
+    let Some(axis) = axis else {
+        let spectrum = cx.fresh_dims("dft", last);
+        result[..last].clone_from_slice(&spectrum);
+        return Ok(vec![ranked(dtype, result)]);
+    };
+    cx.check_axis(axis, last)?;
+    let given = match (&attrs.length, cx.elements(1), cx.input(1)) {
+        (Some(length), _, _) => Some(length.clone()),
+        (None, Some([length]), _) => Some(length.clone()),
+        (None, _, Some(_)) => Some(cx.fresh("dft")),
+        (None, _, None) => None,
+    };
+    let length = given.unwrap_or_else(|| {
+        if attrs.inverse && attrs.onesided { &(&dims[axis] - 1) * &Dim::new(2) } else { dims[axis].clone() }
+    });
+    let halved = attrs.onesided && !attrs.inverse;
+    result[axis] = if halved { &length.floor_div(&Dim::new(2)) + 1 } else { length };
+    Ok(vec![ranked(dtype, result)])
+}
+
+fn stft(cx: &mut Context<'_>) -> Result<Vec<Type>> {
+    let Op::Stft(attrs) = cx.op else { return Err(cx.fail("has no type rule here")) };
+    let dtype: DType = cx.dtype(0)?;
+    let Some(signal) = cx.dims(0)? else { return Ok(vec![unranked(dtype)]) };
+    cx.check_least_rank(0, signal, 2)?;
+    let step = attrs.frame_step.or_else(|| cx.integers(1).filter(|step| step.len() == 1).map(|step| step[0]));
+    let window = cx.optional_dims(2)?.and_then(|dims| dims.first().cloned());
+    let length = match (attrs.frame_length, cx.elements(3)) {
+        (Some(length), _) => Some(Dim::new(length)),
+        (None, Some([length])) => Some(length.clone()),
+        (None, _) if cx.input(3).is_none() => window,
+        (None, _) => None,
+    };
+    let length = length.unwrap_or_else(|| cx.fresh("frame"));
+    let frames = match step {
+        Some(step) if step > 0 => &(&signal[1] - &length).floor_div(&Dim::new(step)) + 1,
+        Some(_) => return Err(cx.fail("the step between frames must be positive")),
+        None => cx.fresh("frames"),
+    };
+    let bins = if attrs.onesided { &length.floor_div(&Dim::new(2)) + 1 } else { length };
+    Ok(vec![ranked(dtype, vec![signal[0].clone(), frames, bins, Dim::new(2)])])
+}

@@ -1,0 +1,122 @@
+//! Type rules of sequences, optionals, strings and foreign operators.
+
+use tilewright_dtype::DType;
+
+use super::context::{Context, InferError, ranked, unranked};
+use super::merge_types;
+use crate::dim::Dim;
+use crate::op::Op;
+use crate::types::{Shape, TensorType, Type};
+
+type Result<T> = std::result::Result<T, InferError>;
+
+pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
+    let ty = match cx.op {
+        Op::SequenceConstruct => {
+            let mut element = cx.ty(0)?.clone();
+            for position in 1..cx.inputs.len() {
+                element = merge(cx, &element, cx.ty(position)?)?;
+            }
+            Type::Sequence(Box::new(element))
+        }
+        Op::SequenceEmpty(element) => Type::Sequence(Box::new(element.clone())),
+        Op::SequenceAt => element(cx)?,
+        Op::SequenceInsert => {
+            let current = element(cx)?;
+            let inserted = cx.ty(1)?;
+            Type::Sequence(Box::new(merge(cx, &current, inserted)?))
+        }
+        Op::SequenceErase => Type::Sequence(Box::new(element(cx)?)),
+        Op::SequenceLength => {
+            element(cx)?;
+            ranked(DType::I64, vec![])
+        }
+        Op::SplitToSequence(attrs) => {
+            let tensor = cx.tensor(0)?.clone();
+            let shape = match tensor.shape {
+                Shape::Ranked(mut dims) => {
+                    cx.check_axis(attrs.axis, dims.len())?;
+                    match (cx.input(1).is_some(), attrs.keep_dims) {
+                        (false, false) => {
+                            dims.remove(attrs.axis);
+                        }
+                        (false, true) => dims[attrs.axis] = Dim::ONE,
+                        (true, _) => dims[attrs.axis] = cx.fresh("part"),
+                    }
+                    Shape::Ranked(dims)
+                }
+                Shape::Unranked => Shape::Unranked,
+            };
+            Type::Sequence(Box::new(Type::Tensor(TensorType { dtype: tensor.dtype, shape })))
+        }
+        Op::ConcatFromSequence(attrs) => {
+            let Type::Tensor(tensor) = element(cx)? else {
+                return Err(cx.fail("the elements must be tensors"));
+            };
+            match tensor.shape {
+                Shape::Ranked(mut dims) => {
+                    let joined = cx.fresh("joined");
+                    if attrs.new_axis {
+                        cx.check_axis(attrs.axis, dims.len() + 1)?;
+                        dims.insert(attrs.axis, joined);
+                    } else {
+                        cx.check_axis(attrs.axis, dims.len())?;
+                        dims[attrs.axis] = joined;
+                    }
+                    ranked(tensor.dtype, dims)
+                }
+                Shape::Unranked => unranked(tensor.dtype),
+            }
+        }
+        Op::Optional(None) => Type::Optional(Box::new(cx.ty(0)?.clone())),
+        Op::Optional(Some(ty)) => Type::Optional(Box::new(ty.clone())),
+        Op::OptionalGet => match cx.ty(0)? {
+            Type::Optional(inner) => (**inner).clone(),
+            ty @ (Type::Tensor(_) | Type::Sequence(_)) => ty.clone(),
+        },
+        Op::OptionalHas => ranked(DType::Bool, vec![]),
+        Op::StringSplit(_) => {
+            let Some(dims) = cx.dims(0)? else {
+                return Ok(vec![unranked(DType::String), unranked(DType::I64)]);
+            };
+            let mut parts = dims.to_vec();
+            parts.push(cx.fresh("parts"));
+            return Ok(vec![ranked(DType::String, parts), ranked(DType::I64, dims.to_vec())]);
+        }
+        Op::StringNormalizer(attrs) => match cx.dims(0)? {
+            Some(dims) if attrs.stopwords.is_empty() => ranked(DType::String, dims.to_vec()),
+            Some(dims) => {
+                let mut dims = dims.to_vec();
+                if let Some(last) = dims.last_mut() {
+                    *last = cx.fresh("kept");
+                }
+                ranked(DType::String, dims)
+            }
+            None => unranked(DType::String),
+        },
+        Op::RegexFullMatch(_) => {
+            let shape = cx.tensor(0)?.shape.clone();
+            Type::Tensor(TensorType { dtype: DType::Bool, shape })
+        }
+        Op::TfIdf(attrs) => {
+            let Some(dims) = cx.dims(0)? else { return Ok(vec![unranked(DType::F32)]) };
+            let columns = attrs.indexes.iter().max().map_or(0, |most| most + 1);
+            let mut dims = dims[..dims.len().saturating_sub(1)].to_vec();
+            dims.push(columns.into());
+            ranked(DType::F32, dims)
+        }
+        _ => return Err(cx.fail("a foreign operator has no type rule; its result types must be given")),
+    };
+    Ok(vec![ty])
+}
+
+fn element(cx: &Context<'_>) -> Result<Type> {
+    match cx.ty(0)? {
+        Type::Sequence(element) => Ok((**element).clone()),
+        Type::Tensor(_) | Type::Optional(_) => Err(cx.fail("operand 0 is not a sequence")),
+    }
+}
+
+fn merge(cx: &mut Context<'_>, a: &Type, b: &Type) -> Result<Type> {
+    merge_types(a, b, cx.symbols).ok_or_else(|| cx.fail("element types of the sequence differ"))
+}

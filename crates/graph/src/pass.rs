@@ -1,0 +1,255 @@
+//! Passes and the manager that runs pipelines of them.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::graph::{CycleError, Graph};
+use crate::infer::InferError;
+use crate::text;
+use crate::verify::{Violation, verify};
+
+/// Why a pass could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// A rewrite rule made a patch that does not fit: a bug of the rule.
+    #[error("rule `{rule}` at `{node}`: {message}")]
+    Rule {
+        /// The rule.
+        rule: &'static str,
+        /// Names of the nodes it was applied to.
+        node: String,
+        /// What does not fit.
+        message: String,
+    },
+    /// Operands do not fit an operator.
+    #[error(transparent)]
+    Infer(#[from] InferError),
+    /// Nodes depend on one another in a circle.
+    #[error(transparent)]
+    Cycle(#[from] CycleError),
+    /// The graph is not valid after a pass.
+    #[error("after pass `{pass}`: {}", violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Invalid {
+        /// The pass.
+        pass: String,
+        /// Everything wrong.
+        violations: Vec<Violation>,
+    },
+    /// A pass was named that is not there.
+    #[error("unknown pass `{0}`; known are: {1}")]
+    Unknown(String, String),
+    /// A user's pass failed.
+    #[error("pass `{pass}`: {message}")]
+    User {
+        /// The pass.
+        pass: String,
+        /// What went wrong.
+        message: String,
+    },
+}
+
+/// A transformation of graphs.
+pub trait Pass {
+    /// The name by which it is selected, dumped and timed.
+    fn name(&self) -> &str;
+
+    /// Transforms the graph; tells whether it changed.
+    fn run(&self, graph: &mut Graph) -> Result<bool, PassError>;
+}
+
+/// A free function as a pass.
+pub struct FnPass {
+    name: &'static str,
+    function: fn(&mut Graph) -> Result<bool, PassError>,
+}
+
+impl FnPass {
+    /// The pass `name` that calls `function`.
+    pub const fn new(name: &'static str, function: fn(&mut Graph) -> Result<bool, PassError>) -> FnPass {
+        FnPass { name, function }
+    }
+}
+
+impl Pass for FnPass {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn run(&self, graph: &mut Graph) -> Result<bool, PassError> {
+        (self.function)(graph)
+    }
+}
+
+/// A part of a pipeline.
+enum Stage {
+    Once(Box<dyn Pass>),
+    /// Run again and again until none changes the graph, at most so many rounds.
+    Fixpoint(Vec<Box<dyn Pass>>, usize),
+}
+
+/// How often a pass ran, how long in all, and how often it changed something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// The pass.
+    pub name: String,
+    /// Number of runs.
+    pub runs: usize,
+    /// Number of runs that changed the graph.
+    pub changes: usize,
+    /// Time of all runs.
+    pub time: Duration,
+}
+
+/// Sees the graph after a pass: its name, whether it changed the graph, and the graph.
+pub type Observer<'a> = Box<dyn FnMut(&str, bool, &Graph) + 'a>;
+
+/// A named pipeline of passes.
+pub struct PassManager<'a> {
+    name: &'static str,
+    stages: Vec<Stage>,
+    disabled: BTreeSet<String>,
+    verify: bool,
+    observer: Option<Observer<'a>>,
+    timings: Vec<Timing>,
+}
+
+impl<'a> PassManager<'a> {
+    /// An empty pipeline.
+    pub fn new(name: &'static str) -> PassManager<'a> {
+        PassManager {
+            name,
+            stages: Vec::new(),
+            disabled: BTreeSet::new(),
+            verify: cfg!(debug_assertions),
+            observer: None,
+            timings: Vec::new(),
+        }
+    }
+
+    /// Name of the pipeline.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Adds a pass at the end.
+    #[must_use]
+    pub fn then(mut self, pass: impl Pass + 'static) -> PassManager<'a> {
+        self.stages.push(Stage::Once(Box::new(pass)));
+        self
+    }
+
+    /// Adds passes that run in turn until none changes the graph, at most `rounds` times.
+    #[must_use]
+    pub fn until_stable(mut self, passes: Vec<Box<dyn Pass>>, rounds: usize) -> PassManager<'a> {
+        self.stages.push(Stage::Fixpoint(passes, rounds));
+        self
+    }
+
+    /// Whether the graph is verified after each pass; by default in builds with debug assertions.
+    pub fn set_verify(&mut self, verify: bool) {
+        self.verify = verify;
+    }
+
+    /// Sets who sees the graph after each pass.
+    pub fn set_observer(&mut self, observer: Observer<'a>) {
+        self.observer = Some(observer);
+    }
+
+    /// Names of the passes, in order.
+    pub fn pass_names(&self) -> Vec<&str> {
+        let passes = self.stages.iter().flat_map(|stage| match stage {
+            Stage::Once(pass) => std::slice::from_ref(pass),
+            Stage::Fixpoint(passes, _) => passes.as_slice(),
+        });
+        passes.map(|pass| pass.name()).collect()
+    }
+
+    /// Applies a selection `+a,-b`: `-` switches a pass off, `+` on again.
+    pub fn select(&mut self, selection: &str) -> Result<(), PassError> {
+        for item in selection.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+            let name = item.trim_start_matches(['+', '-']);
+            if !self.pass_names().contains(&name) {
+                return Err(PassError::Unknown(name.to_owned(), self.pass_names().join(", ")));
+            }
+            if item.starts_with('-') {
+                self.disabled.insert(name.to_owned());
+            } else {
+                self.disabled.remove(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the pipeline; tells whether anything changed.
+    pub fn run(&mut self, graph: &mut Graph) -> Result<bool, PassError> {
+        let stages = std::mem::take(&mut self.stages);
+        let result = self.run_stages(&stages, graph);
+        self.stages = stages;
+        result
+    }
+
+    fn run_stages(&mut self, stages: &[Stage], graph: &mut Graph) -> Result<bool, PassError> {
+        let mut changed = false;
+        for stage in stages {
+            match stage {
+                Stage::Once(pass) => changed |= self.run_pass(&**pass, graph)?,
+                Stage::Fixpoint(passes, rounds) => {
+                    for _ in 0..*rounds {
+                        let mut round = false;
+                        for pass in passes {
+                            round |= self.run_pass(&**pass, graph)?;
+                        }
+                        changed |= round;
+                        if !round {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    fn run_pass(&mut self, pass: &dyn Pass, graph: &mut Graph) -> Result<bool, PassError> {
+        if self.disabled.contains(pass.name()) {
+            return Ok(false);
+        }
+        let start = Instant::now();
+        let changed = pass.run(graph)?;
+        let time = start.elapsed();
+        let index = match self.timings.iter().position(|timing| timing.name == pass.name()) {
+            Some(index) => index,
+            None => {
+                let name = pass.name().to_owned();
+                self.timings.push(Timing { name, runs: 0, changes: 0, time: Duration::ZERO });
+                self.timings.len() - 1
+            }
+        };
+        let timing = &mut self.timings[index];
+        timing.runs += 1;
+        timing.changes += usize::from(changed);
+        timing.time += time;
+        if let Some(observer) = &mut self.observer {
+            observer(pass.name(), changed, graph);
+        }
+        if self.verify {
+            let violations = verify(graph);
+            if !violations.is_empty() {
+                return Err(PassError::Invalid { pass: pass.name().to_owned(), violations });
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Times of the passes run so far, in order of first run.
+    pub fn timings(&self) -> &[Timing] {
+        &self.timings
+    }
+}
+
+/// Runs one pass on a graph in text form; for tests and tools.
+pub fn run_on_text(pass: &dyn Pass, input: &str) -> Result<String, String> {
+    let mut graph = text::parse(input).map_err(|error| error.to_string())?;
+    pass.run(&mut graph).map_err(|error| error.to_string())?;
+    Ok(text::print(&graph))
+}

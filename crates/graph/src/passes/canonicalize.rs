@@ -1,0 +1,265 @@
+//! Canonical forms and algebraic rules.
+//!
+//! Rules for rules: every rule strictly shrinks the graph or moves it towards a form no rule leads back from;
+//! a rule changes no result except for the sign of a zero; constants go to the right of commutative operators,
+//! so that later patterns need one order only.
+
+use crate::dim::Dim;
+use crate::graph::{Graph, Node};
+use crate::ids::{NodeId, ValueId};
+use crate::op::*;
+use crate::pass::PassError;
+use crate::patch::{Patch, Rule, View, rewrite};
+
+/// Applies the rules until none matches.
+pub fn canonicalize(graph: &mut Graph) -> Result<bool, PassError> {
+    rewrite(graph, RULES, 16)
+}
+
+const RULES: &[Rule] = &[
+    Rule { name: "no_op", apply: no_op },
+    Rule { name: "constant_to_the_right", apply: constant_to_the_right },
+    Rule { name: "neutral_element", apply: neutral_element },
+    Rule { name: "square", apply: square },
+    Rule { name: "involution", apply: involution },
+    Rule { name: "transpose_of_transpose", apply: transpose_of_transpose },
+    Rule { name: "reshape_of_reshape", apply: reshape_of_reshape },
+    Rule { name: "transpose_as_reshape", apply: transpose_as_reshape },
+    Rule { name: "cast_of_cast", apply: cast_of_cast },
+    Rule { name: "matmul_of_transpose", apply: matmul_of_transpose },
+    Rule { name: "transpose_of_matmul", apply: transpose_of_matmul },
+    Rule { name: "where_of_constant", apply: where_of_constant },
+    Rule { name: "concat_of_concat", apply: concat_of_concat },
+    Rule { name: "clip_as_relu", apply: clip_as_relu },
+];
+
+/// `a` if the node's only result has exactly the type of operand `a`.
+fn same_type(view: &View<'_>, node: &Node, value: ValueId) -> Option<ValueId> {
+    (view.graph.ty(node.output()?) == view.graph.ty(value)).then_some(value)
+}
+
+/// Operators that do nothing with the attributes they have: `x + 0` is another rule.
+fn no_op(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let x = node.input(0)?;
+    let does_nothing = match &node.op {
+        Op::Identity => true,
+        Op::Transpose(attrs) => attrs.perm.iter().enumerate().all(|(axis, &from)| axis == from),
+        Op::Reshape(attrs) | Op::Expand(attrs) => view.graph.dims(x) == Some(&attrs.dims),
+        Op::Cast(attrs) => view.graph.tensor_type(x)?.dtype == attrs.to,
+        Op::Concat(_) => node.inputs.len() == 1,
+        Op::Split(attrs) => attrs.sizes.len() == 1,
+        Op::Pad(attrs) => attrs.before.iter().chain(&attrs.after).all(|amount| amount.is(0)),
+        Op::Tile(attrs) => attrs.repeats.iter().all(|count| count.is(1)),
+        Op::Clip => node.input(1).is_none() && node.input(2).is_none(),
+        Op::Slice(attrs) => {
+            let dims = view.graph.dims(x)?;
+            let whole = |index: usize| {
+                attrs.starts[index].is(0)
+                    && attrs.steps[index] == 1
+                    && attrs.sizes[index] == dims[attrs.axes[index]]
+            };
+            (0..attrs.axes.len()).all(whole)
+        }
+        Op::Reduce(attrs) => {
+            use ReduceKind::*;
+            attrs.axes.is_empty() && matches!(attrs.kind, Sum | Mean | Max | Min | Prod)
+        }
+        Op::Einsum(attrs) => {
+            attrs.equation.split_once("->").is_some_and(|(from, to)| from == to && node.inputs.len() == 1)
+        }
+        _ => false,
+    };
+    if does_nothing && node.outputs.len() == 1 { Some(Patch::forward(x)) } else { None }
+}
+
+/// `c + x` -> `x + c`, and so on.
+fn constant_to_the_right(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Binary(op) = node.op else { return None };
+    let (a, b) = (node.input(0)?, node.input(1)?);
+    let swap = op.is_commutative() && view.graph.constant(a).is_some() && view.graph.constant(b).is_none();
+    swap.then(|| Patch::single(Op::Binary(op), [b, a]))
+}
+
+/// `x + 0`, `x - 0`, `x * 1`, `x / 1`, `x ^ 1` -> `x`.
+fn neutral_element(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Binary(op) = node.op else { return None };
+    let neutral = match op {
+        BinaryOp::Add | BinaryOp::Sub | BinaryOp::Or | BinaryOp::BitwiseOr | BinaryOp::BitwiseXor => 0.0,
+        BinaryOp::Mul | BinaryOp::Div | BinaryOp::Pow | BinaryOp::And => 1.0,
+        _ => return None,
+    };
+    let x = same_type(view, node, node.input(0)?)?;
+    (view.splat(node.input(1)?)? == neutral).then(|| Patch::forward(x))
+}
+
+/// `x ^ 2` -> `x * x`, which is what a correctly rounded power would give.
+fn square(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Binary(BinaryOp::Pow) = node.op else { return None };
+    let x = same_type(view, node, node.input(0)?)?;
+    (view.splat(node.input(1)?)? == 2.0).then(|| Patch::single(Op::Binary(BinaryOp::Mul), [x, x]))
+}
+
+/// `-(-x)`, `!!x`, `~~x` -> `x`; `relu(relu(x))`, `abs(abs(x))` -> the inner one.
+fn involution(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Unary(outer) = node.op else { return None };
+    let inner_value = node.input(0)?;
+    let (inner_id, inner) = view.producer(inner_value)?;
+    if inner.op != node.op {
+        return None;
+    }
+    match outer {
+        UnaryOp::Neg | UnaryOp::Not | UnaryOp::BitwiseNot => {
+            Some(Patch::forward(inner.input(0)?).absorb([inner_id]))
+        }
+        UnaryOp::Relu | UnaryOp::Abs | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Sign => {
+            Some(Patch::forward(inner_value))
+        }
+        _ => None,
+    }
+}
+
+fn transpose_of_transpose(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Transpose(outer) = &node.op else { return None };
+    let (inner_id, inner_node) = view.producer(node.input(0)?)?;
+    let Op::Transpose(inner) = &inner_node.op else { return None };
+    let perm = outer.perm.iter().map(|&axis| inner.perm[axis]).collect();
+    Some(Patch::single(Op::transpose(perm), [inner_node.input(0)?]).absorb([inner_id]))
+}
+
+fn reshape_of_reshape(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Reshape(_) = &node.op else { return None };
+    let (inner_id, inner) = view.producer(node.input(0)?)?;
+    let Op::Reshape(_) = &inner.op else { return None };
+    Some(Patch::single(node.op.clone(), [inner.input(0)?]).absorb([inner_id]))
+}
+
+/// A transpose that only moves axes of extent 1 is a reshape.
+fn transpose_as_reshape(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Transpose(attrs) = &node.op else { return None };
+    let x = node.input(0)?;
+    let dims = view.graph.dims(x)?;
+    let mut long = attrs.perm.iter().filter(|&&axis| !dims[axis].is(1));
+    let mut last = None;
+    if !long.all(|&axis| last.replace(axis).is_none_or(|before| before < axis)) {
+        return None;
+    }
+    let result: Vec<Dim> = attrs.perm.iter().map(|&axis| dims[axis].clone()).collect();
+    Some(Patch::single(Op::reshape(result), [x]))
+}
+
+/// A cast of a cast that lost nothing is one cast.
+fn cast_of_cast(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Cast(outer) = &node.op else { return None };
+    let (inner_id, inner_node) = view.producer(node.input(0)?)?;
+    let Op::Cast(inner) = &inner_node.op else { return None };
+    let x = inner_node.input(0)?;
+    let from = view.graph.tensor_type(x)?.dtype;
+    use tilewright_dtype::DType::*;
+    let lossless = match (from, inner.to) {
+        (Bool, to) => to != String,
+        (F16 | BF16, F32 | F64) | (F32, F64) => true,
+        (I8 | I16, I32 | I64) | (U8 | U16, I32 | I64 | U32 | U64) | (I32, I64) | (U32, I64 | U64) => true,
+        (I8 | U8, I16 | F32 | F64) | (I16 | U16, F32 | F64) | (I32 | U32, F64) => true,
+        _ => false,
+    };
+    lossless.then(|| Patch::single(Op::Cast(outer.clone()), [x]).absorb([inner_id]))
+}
+
+/// The operand of a transpose that exchanges the last two axes and nothing else.
+fn swaps_last_two<'a>(view: &View<'a>, value: ValueId) -> Option<(NodeId, &'a Node)> {
+    let (id, node) = view.producer(value)?;
+    let Op::Transpose(attrs) = &node.op else { return None };
+    is_matrix_transpose(&attrs.perm).then_some((id, node))
+}
+
+fn is_matrix_transpose(perm: &[usize]) -> bool {
+    let rank = perm.len();
+    rank >= 2
+        && perm[..rank - 2].iter().enumerate().all(|(axis, &from)| axis == from)
+        && perm[rank - 2] == rank - 1
+}
+
+/// `MatMul(Transpose(x), y)` -> `MatMul[transpose_a](x, y)`, for each operand, and for `Gemm`.
+fn matmul_of_transpose(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let mut op = node.op.clone();
+    let mut inputs = node.inputs.clone();
+    let mut absorbed = Vec::new();
+    let flags: [&mut bool; 2] = match &mut op {
+        Op::MatMul(attrs) => [&mut attrs.transpose_a, &mut attrs.transpose_b],
+        Op::Gemm(attrs) => [&mut attrs.transpose_a, &mut attrs.transpose_b],
+        _ => return None,
+    };
+    for (position, flag) in flags.into_iter().enumerate() {
+        if let Some((transpose, producer)) = swaps_last_two(view, inputs[position]?) {
+            *flag = !*flag;
+            inputs[position] = producer.input(0);
+            absorbed.push(transpose);
+        }
+    }
+    if absorbed.is_empty() {
+        return None;
+    }
+    Some(Patch::single(op, inputs.into_iter().flatten()).absorb(absorbed))
+}
+
+/// `Transpose(MatMul(a, b))` -> `MatMul(b^T, a^T)`.
+fn transpose_of_matmul(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Transpose(attrs) = &node.op else { return None };
+    let product = node.input(0)?;
+    let (matmul_id, matmul) = view.producer(product)?;
+    let Op::MatMul(flags) = &matmul.op else { return None };
+    let (a, b) = (matmul.input(0)?, matmul.input(1)?);
+    let rank = |value| view.graph.dims(value).map_or(0, <[Dim]>::len);
+    if !is_matrix_transpose(&attrs.perm) || !view.is_used_once(product) || rank(a) < 2 || rank(b) < 2 {
+        return None;
+    }
+    let op = Op::MatMul(MatMulAttrs { transpose_a: !flags.transpose_b, transpose_b: !flags.transpose_a });
+    Some(Patch::single(op, [b, a]).absorb([matmul_id]))
+}
+
+fn where_of_constant(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Where = node.op else { return None };
+    let taken = if view.splat(node.input(0)?)? != 0.0 { node.input(1)? } else { node.input(2)? };
+    Some(Patch::forward(same_type(view, node, taken)?))
+}
+
+/// A concat whose operand is a concat along the same axis, used nowhere else, takes its operands.
+fn concat_of_concat(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Concat(attrs) = &node.op else { return None };
+    let mut inputs = Vec::new();
+    let mut absorbed = Vec::new();
+    for &value in node.inputs.iter().flatten() {
+        match view.producer(value) {
+            Some((inner_id, inner)) if inner.op == node.op && view.is_used_once(value) => {
+                inputs.extend(inner.inputs.iter().flatten().copied());
+                absorbed.push(inner_id);
+            }
+            _ => inputs.push(value),
+        }
+    }
+    if absorbed.is_empty() {
+        return None;
+    }
+    Some(Patch::single(Op::Concat(attrs.clone()), inputs).absorb(absorbed))
+}
+
+/// `Clip(x, 0)` -> `relu(x)`.
+fn clip_as_relu(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Clip = node.op else { return None };
+    let is_relu = node.input(2).is_none() && view.splat(node.input(1)?)? == 0.0;
+    is_relu.then(|| Some(Patch::single(Op::Unary(UnaryOp::Relu), [node.input(0)?])))?
+}

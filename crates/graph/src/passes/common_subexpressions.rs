@@ -1,0 +1,50 @@
+//! Merges nodes that compute the same: equal operators on equal operands.
+
+use rustc_hash::FxHashMap;
+
+use crate::graph::{Graph, Provenance};
+use crate::ids::{NodeId, ValueId};
+use crate::op::{BinaryOp, Effect, Op};
+use crate::pass::PassError;
+
+/// Replaces every pure node by an earlier equal one of its region. Operands of commutative operators compare in
+/// any order.
+pub fn common_subexpressions(graph: &mut Graph) -> Result<bool, PassError> {
+    let mut changed = false;
+    for region in graph.live_regions() {
+        let mut first: FxHashMap<(Op, Vec<Option<ValueId>>, usize), NodeId> = FxHashMap::default();
+        let mut replaced: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+        for node in graph.region(region).nodes.clone() {
+            let data = graph.node(node);
+            if data.op.effect() != Effect::Pure || !data.op.regions().is_empty() {
+                continue;
+            }
+            let resolve =
+                |value: &Option<ValueId>| value.map(|value| *replaced.get(&value).unwrap_or(&value));
+            let mut inputs: Vec<Option<ValueId>> = data.inputs.iter().map(resolve).collect();
+            if matches!(data.op, Op::Binary(op) if BinaryOp::is_commutative(op)) {
+                inputs.sort();
+            }
+            let key = (data.op.clone(), inputs, data.outputs.len());
+            match first.get(&key) {
+                None => {
+                    first.insert(key, node);
+                }
+                Some(&earlier) => {
+                    let pairs = graph.node(node).outputs.iter().zip(&graph.node(earlier).outputs);
+                    replaced.extend(pairs.map(|(&from, &to)| (from, to)));
+                    let parts = [graph.node(earlier).provenance.clone(), graph.node(node).provenance.clone()];
+                    if !matches!(graph.node(earlier).op, Op::Constant(_)) {
+                        graph.set_provenance(earlier, Provenance::merge(&parts));
+                    }
+                }
+            }
+        }
+        if !replaced.is_empty() {
+            graph.replace_uses(&replaced);
+            graph.retain_nodes_defining_none_of(region, &replaced);
+            changed = true;
+        }
+    }
+    Ok(changed)
+}

@@ -1,0 +1,371 @@
+//! Groups nodes into kernels.
+//!
+//! Nodes are visited in topological order and join the group of a producer where that saves a trip through
+//! memory: elementwise operators behind convolutions, products, reductions and norms (epilogues, residual
+//! additions included), chains of elementwise and injective operators, and cheap elementwise operators in front
+//! of reductions and norms (prologues). Heavy work is never duplicated: whatever a group computes and someone else
+//! needs is an output of the group, and may be one only if it has the extents of the group's loop nest. Groups never form
+//! a cycle. Data-dependent operators, control flow and constants stay alone (constants are in no group).
+
+use std::collections::BTreeSet;
+
+use cranelift_entity::SecondaryMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::dim::Dim;
+use crate::graph::{Graph, Use};
+use crate::ids::{NodeId, RegionId, ValueId};
+use crate::op::{BinaryOp, FusionClass, Op, UnaryOp};
+
+/// A kernel to be: nodes that are computed together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The nodes, in topological order.
+    pub nodes: Vec<NodeId>,
+    /// Values read from outside, in order of first use; constants included.
+    pub inputs: Vec<ValueId>,
+    /// Values someone outside needs, in order of definition.
+    pub outputs: Vec<ValueId>,
+    /// The node that decides the schedule: the heavy one, or the last.
+    pub anchor: NodeId,
+    /// Class of the anchor.
+    pub class: FusionClass,
+}
+
+/// A partition of a region's nodes, constants aside, into groups in an order they can run in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FusionPlan {
+    /// The groups.
+    pub groups: Vec<Group>,
+}
+
+/// Partitions a region. Regions held by its nodes have plans of their own.
+pub fn fuse(graph: &Graph, region: RegionId) -> FusionPlan {
+    let mut builder =
+        Builder { graph, uses: graph.uses(), region, group_of: SecondaryMap::new(), groups: Vec::new() };
+    for &node in &graph.region(region).nodes {
+        if !matches!(graph.node(node).op, Op::Constant(_)) {
+            builder.visit(node);
+        }
+    }
+    builder.finish()
+}
+
+/// A group under construction.
+struct Draft {
+    nodes: Vec<NodeId>,
+    anchor: NodeId,
+    class: FusionClass,
+}
+
+struct Builder<'a> {
+    graph: &'a Graph,
+    uses: SecondaryMap<ValueId, Vec<Use>>,
+    region: RegionId,
+    group_of: SecondaryMap<NodeId, Option<usize>>,
+    /// `None` for groups that were merged into others.
+    groups: Vec<Option<Draft>>,
+}
+
+/// Whether an operator costs little enough to be computed again for every pass over its result.
+fn is_cheap(op: &Op) -> bool {
+    match op {
+        Op::Unary(op) => matches!(
+            op,
+            UnaryOp::Abs
+                | UnaryOp::Neg
+                | UnaryOp::Floor
+                | UnaryOp::Ceil
+                | UnaryOp::Round
+                | UnaryOp::Sign
+                | UnaryOp::Not
+                | UnaryOp::BitwiseNot
+                | UnaryOp::Relu
+                | UnaryOp::IsNan
+                | UnaryOp::IsInf
+                | UnaryOp::IsPosInf
+                | UnaryOp::IsNegInf
+        ),
+        Op::Binary(op) => !matches!(op, BinaryOp::Pow | BinaryOp::Mod | BinaryOp::Fmod),
+        Op::Identity | Op::Clip | Op::Where | Op::Cast(_) | Op::BitCast(_) | Op::DequantizeLinear(_) => true,
+        op => moves_only(op),
+    }
+}
+
+/// Injective operators that are pure index arithmetic and never read an operand element more than once.
+fn moves_only(op: &Op) -> bool {
+    matches!(op, Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_))
+}
+
+/// Composites whose passes may read their operand through a prologue and whose last pass writes element by element.
+fn is_normalisation(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Softmax(_)
+            | Op::LayerNorm(_)
+            | Op::RmsNorm(_)
+            | Op::InstanceNorm(_)
+            | Op::GroupNorm(_)
+            | Op::LpNorm(_)
+    )
+}
+
+impl Builder<'_> {
+    fn dims(&self, value: ValueId) -> Option<&[Dim]> {
+        self.graph.dims(value)
+    }
+
+    fn result(&self, node: NodeId) -> Option<ValueId> {
+        match self.graph.node(node).outputs.as_slice() {
+            &[value] => Some(value),
+            _ => None,
+        }
+    }
+
+    fn visit(&mut self, node: NodeId) {
+        let op = &self.graph.node(node).op;
+        let class = op.fusion_class();
+        let alone = self.groups.len();
+        self.groups.push(Some(Draft { nodes: vec![node], anchor: node, class }));
+        self.group_of[node] = Some(alone);
+        if self.result(node).is_none_or(|value| self.dims(value).is_none()) {
+            return;
+        }
+        match class {
+            FusionClass::Elementwise => {
+                self.join_epilogue(node);
+                self.absorb_prologue(node, |_| true);
+            }
+            FusionClass::Injective if moves_only(op) => self.absorb_prologue(node, |_| true),
+            FusionClass::Reduction => self.absorb_prologue(node, |_| true),
+            FusionClass::Composite if is_normalisation(op) => self.absorb_prologue(node, is_cheap),
+            FusionClass::Injective
+            | FusionClass::ComplexOut
+            | FusionClass::Composite
+            | FusionClass::Opaque => {}
+        }
+    }
+
+    /// Producers of a node's operands that are in this region and not constants, each once, latest first.
+    fn producers(&self, node: NodeId) -> Vec<NodeId> {
+        let operands = self.graph.node(node).inputs.iter().flatten();
+        let producers: BTreeSet<NodeId> = operands
+            .filter_map(|&value| self.graph.producer(value))
+            .filter(|&producer| self.group_of[producer].is_some())
+            .collect();
+        let mut producers: Vec<NodeId> = producers.into_iter().collect();
+        producers.sort_by_key(|&producer| std::cmp::Reverse(self.group_of[producer]));
+        producers
+    }
+
+    /// Lets an elementwise node join the latest producer's group whose loop nest has the node's extents.
+    fn join_epilogue(&mut self, node: NodeId) {
+        let Some(dims) = self.result(node).and_then(|value| self.dims(value)).map(<[Dim]>::to_vec) else {
+            return;
+        };
+        for producer in self.producers(node) {
+            let Some(group) = self.group_of[producer] else { continue };
+            let Some(draft) = &self.groups[group] else { continue };
+            let anchor_op = &self.graph.node(draft.anchor).op;
+            let takes_epilogue = match draft.class {
+                FusionClass::Elementwise | FusionClass::Reduction | FusionClass::ComplexOut => true,
+                FusionClass::Injective => !matches!(anchor_op, Op::Concat(_) | Op::Split(_)),
+                FusionClass::Composite => is_normalisation(anchor_op),
+                FusionClass::Opaque => false,
+            };
+            let same_nest = self.result(draft.anchor).and_then(|value| self.dims(value)) == Some(&dims)
+                && self.result(producer).and_then(|value| self.dims(value)) == Some(&dims);
+            if takes_epilogue && same_nest && !self.would_cycle(&[group], node) {
+                self.merge(group, node);
+                return;
+            }
+        }
+    }
+
+    /// Pulls groups of elementwise and injective producers in front of a node into its group, where everything
+    /// they compute is needed only there.
+    fn absorb_prologue(&mut self, node: NodeId, accept: impl Fn(&Op) -> bool) {
+        for producer in self.producers(node) {
+            let (Some(group), Some(own)) = (self.group_of[producer], self.group_of[node]) else { continue };
+            if group == own {
+                continue;
+            }
+            let Some(draft) = &self.groups[group] else { continue };
+            let inlinable = matches!(draft.class, FusionClass::Elementwise | FusionClass::Injective)
+                && draft.nodes.iter().all(|&inner| {
+                    let op = &self.graph.node(inner).op;
+                    accept(op) && (op.fusion_class() == FusionClass::Elementwise || moves_only(op))
+                });
+            if !inlinable || !self.is_private(group, own) || self.is_repeated(draft, node) {
+                continue;
+            }
+            if self.would_cycle(&[group, own], node) {
+                continue;
+            }
+            self.merge_groups(group, own);
+        }
+    }
+
+    /// Whether every use of what a group computes is in that group or in `other`.
+    fn is_private(&self, group: usize, other: usize) -> bool {
+        let Some(draft) = &self.groups[group] else { return false };
+        draft.nodes.iter().flat_map(|&node| &self.graph.node(node).outputs).all(|&value| {
+            self.uses[value].iter().all(|place| match place {
+                Use::Input(user, _) => {
+                    self.group_of[*user].is_some_and(|home| home == group || home == other)
+                }
+                Use::Result(..) => false,
+            })
+        })
+    }
+
+    /// Whether a node would compute a prologue's elements several times (broadcasting) and that is not cheap.
+    fn is_repeated(&self, draft: &Draft, node: NodeId) -> bool {
+        let elements = |node: NodeId| self.result(node).and_then(|value| self.dims(value)).map(Dim::product);
+        let class = self.graph.node(node).op.fusion_class();
+        if matches!(class, FusionClass::Reduction | FusionClass::Composite) {
+            // These visit each operand element once a pass; overlapping windows visit it again and again.
+            return matches!(self.graph.node(node).op, Op::Pool(_));
+        }
+        let last = draft.nodes.last().copied();
+        let broadcast = last.and_then(elements) != elements(node) && !moves_only(&self.graph.node(node).op);
+        broadcast && !draft.nodes.iter().all(|&inner| is_cheap(&self.graph.node(inner).op))
+    }
+
+    /// Whether some operand of `node` from outside `groups` depends on one of `groups` through another group.
+    fn would_cycle(&self, groups: &[usize], node: NodeId) -> bool {
+        let mut outside: FxHashSet<usize> = FxHashSet::default();
+        let members =
+            groups.iter().filter_map(|&group| self.groups[group].as_ref()).flat_map(|draft| &draft.nodes);
+        for member in members.chain([&node]) {
+            for &value in self.graph.node(*member).inputs.iter().flatten() {
+                let home = self.graph.producer(value).and_then(|producer| self.group_of[producer]);
+                outside.extend(home.filter(|home| !groups.contains(home)));
+            }
+        }
+        let own = self.group_of[node];
+        let mut seen: FxHashSet<usize> = groups.iter().copied().collect();
+        let mut stack: Vec<usize> = groups.to_vec();
+        while let Some(group) = stack.pop() {
+            let Some(draft) = &self.groups[group] else { continue };
+            for &value in draft.nodes.iter().flat_map(|&member| &self.graph.node(member).outputs) {
+                for place in &self.uses[value] {
+                    let Use::Input(user, _) = place else { continue };
+                    // Nodes that were not visited yet have no group; they come after all that have.
+                    let Some(next) = self.group_of[*user] else { continue };
+                    if Some(next) == own || !seen.insert(next) {
+                        continue;
+                    }
+                    if outside.contains(&next) {
+                        return true;
+                    }
+                    stack.push(next);
+                }
+            }
+        }
+        false
+    }
+
+    /// Moves a node that is alone in its group to another group.
+    fn merge(&mut self, group: usize, node: NodeId) {
+        let own = self.group_of[node].replace(group);
+        if let Some(own) = own {
+            self.groups[own] = None;
+        }
+        if let Some(draft) = &mut self.groups[group] {
+            draft.nodes.push(node);
+            if draft.class == FusionClass::Elementwise || draft.class == FusionClass::Injective {
+                draft.anchor = node;
+            }
+        }
+    }
+
+    /// Moves all nodes of `from` in front of those of `into`.
+    fn merge_groups(&mut self, from: usize, into: usize) {
+        let Some(draft) = self.groups[from].take() else { return };
+        for &node in &draft.nodes {
+            self.group_of[node] = Some(into);
+        }
+        if let Some(target) = &mut self.groups[into] {
+            target.nodes.splice(0..0, draft.nodes);
+        }
+    }
+
+    fn finish(self) -> FusionPlan {
+        let order: FxHashMap<NodeId, usize> = self
+            .graph
+            .region(self.region)
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(index, &node)| (node, index))
+            .collect();
+        let mut groups: Vec<(usize, Group)> = Vec::new();
+        for (index, draft) in self.groups.iter().enumerate() {
+            let Some(draft) = draft else { continue };
+            let mut nodes = draft.nodes.clone();
+            nodes.sort_by_key(|node| order[node]);
+            groups.push((index, self.close(nodes, draft)));
+        }
+        FusionPlan { groups: self.sort(groups, &order) }
+    }
+
+    fn close(&self, nodes: Vec<NodeId>, draft: &Draft) -> Group {
+        let members: FxHashSet<NodeId> = nodes.iter().copied().collect();
+        let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+        for &node in &nodes {
+            for &value in self.graph.node(node).inputs.iter().flatten() {
+                let inner = self.graph.producer(value).is_some_and(|producer| members.contains(&producer));
+                if !inner && !inputs.contains(&value) {
+                    inputs.push(value);
+                }
+            }
+            for &value in &self.graph.node(node).outputs {
+                let leaves = self.uses[value].iter().any(|place| match place {
+                    Use::Input(user, _) => !members.contains(user),
+                    Use::Result(..) => true,
+                });
+                if leaves {
+                    outputs.push(value);
+                }
+            }
+        }
+        Group { nodes, inputs, outputs, anchor: draft.anchor, class: draft.class }
+    }
+
+    /// Orders groups so that each comes after those it reads from; earliest last node first among the ready.
+    fn sort(&self, groups: Vec<(usize, Group)>, order: &FxHashMap<NodeId, usize>) -> Vec<Group> {
+        let rank = |group: &Group| group.nodes.iter().map(|node| order[node]).max().unwrap_or(0);
+        let position: FxHashMap<usize, usize> =
+            groups.iter().enumerate().map(|(position, (index, _))| (*index, position)).collect();
+        let mut users: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); groups.len()];
+        let mut waiting = vec![0usize; groups.len()];
+        for (at, (_, group)) in groups.iter().enumerate() {
+            for &value in &group.inputs {
+                let home = self.graph.producer(value).and_then(|producer| self.group_of[producer]);
+                if let Some(from) = home.and_then(|home| position.get(&home))
+                    && users[*from].insert(at)
+                {
+                    waiting[at] += 1;
+                }
+            }
+        }
+        let mut ready: BTreeSet<(usize, usize)> = BTreeSet::new();
+        for (at, (_, group)) in groups.iter().enumerate() {
+            if waiting[at] == 0 {
+                ready.insert((rank(group), at));
+            }
+        }
+        let mut sorted = Vec::with_capacity(groups.len());
+        while let Some((_, at)) = ready.pop_first() {
+            for &user in &users[at] {
+                waiting[user] -= 1;
+                if waiting[user] == 0 {
+                    ready.insert((rank(&groups[user].1), user));
+                }
+            }
+            sorted.push(groups[at].1.clone());
+        }
+        sorted
+    }
+}

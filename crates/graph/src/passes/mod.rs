@@ -1,0 +1,33 @@
+//! The passes, one a file, and the standard pipeline.
+
+pub mod batch_norm;
+pub mod canonicalize;
+pub mod common_subexpressions;
+pub mod constant_folding;
+pub mod dead_code;
+pub mod fuse;
+pub mod resolve;
+
+use std::sync::Arc;
+
+pub use constant_folding::{ConstantFolding, Evaluate};
+
+use crate::pass::{FnPass, Pass, PassManager};
+
+/// The pipeline every compilation runs before fusion: shapes resolved, constants folded, fragments raised,
+/// normalisations folded.
+pub fn simplify<'a>(evaluate: Arc<dyn Evaluate>) -> PassManager<'a> {
+    let cleanup = || -> Vec<Box<dyn Pass>> {
+        vec![
+            Box::new(FnPass::new("resolve", resolve::resolve)),
+            Box::new(FnPass::new("canonicalize", canonicalize::canonicalize)),
+            Box::new(ConstantFolding::new(Arc::clone(&evaluate))),
+            Box::new(FnPass::new("common_subexpressions", common_subexpressions::common_subexpressions)),
+            Box::new(FnPass::new("dead_code", dead_code::dead_code)),
+        ]
+    };
+    PassManager::new("simplify")
+        .until_stable(cleanup(), 8)
+        .then(FnPass::new("batch_norm", batch_norm::batch_norm))
+        .until_stable(cleanup(), 8)
+}
