@@ -17,6 +17,7 @@
 //! the blocks, whose sizes are known once the input dims are. Every base is a multiple of [`ALIGN`].
 //! Contents of arena, dynamic and output buffers are unspecified until written.
 
+mod print;
 mod validate;
 
 use alloc::string::String;

@@ -26,6 +26,31 @@ fn the_plan_of_the_tests_is_sound() {
 }
 
 #[test]
+fn plans_print() {
+    let text = demo_plan().plan.to_string();
+    let expect = "arena 0 bytes, weights 12 bytes
+input \"x\": f32[batch = s0, s1] in b0
+output \"y\": f32[s0, s1] in b2
+output \"w\": f32[s1] in b4
+s0 = dim 0 of \"x\"
+s1 = 3
+";
+    assert!(text.starts_with(expect), "{text}");
+    let expect = "block 0: s7 bytes
+b0: f32[s0, s1], s4 bytes, input 0
+b1: f32[s0, s1], s7 bytes, block 0
+b2: f32[s0, s1], s10 bytes, output 0
+b3: f32[s1], s12 bytes, weights at 0 (12 bytes)
+b4: f32[s1], s14 bytes, output 1
+k0: double(read align 4, write align 4; 0 sizes)
+0: call double(b0, b1) tasks s15  // double
+1: call double(b1, b2) tasks s15  // double
+2: copy b3 to b4  // w
+";
+    assert!(text.ends_with(expect), "{text}");
+}
+
+#[test]
 fn sizes() {
     check(
         |plan| plan.sizes[0] = SizeDef::InputDim { input: 0, axis: 2 },
@@ -91,6 +116,10 @@ fn buffers() {
     check(
         |plan| plan.buffers[0].place = Place::Input(7),
         &["buffer 0: input 7 does not exist", "input 0: does not agree with its buffer b0"],
+    );
+    check(
+        |plan| plan.buffers[1].place = Place::Output(1),
+        &["buffer 1: is at the place of b4, and no alias of it"],
     );
     check(|plan| plan.outputs[0].dtype = DType::I32, &["output 0: does not agree with its buffer b2"]);
     check(|plan| plan.outputs[0].name = "w".into(), &["output 1: name \"w\" is used twice"]);

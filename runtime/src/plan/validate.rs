@@ -102,6 +102,9 @@ pub enum Fault {
     /// Input or output and its buffer do not refer to each other, or differ in type or rank.
     #[error("does not agree with its buffer {0}")]
     Spec(BufferId),
+    /// A second buffer placed at the same input or output; it should be an alias.
+    #[error("is at the place of {0}, and no alias of it")]
+    Second(BufferId),
     /// The same name twice among inputs, outputs or kernels.
     #[error("name {0:?} is used twice")]
     Duplicate(String),
@@ -247,15 +250,15 @@ impl Validator<'_> {
             match def.place {
                 Place::Input(input) => {
                     self.early_size(site, def.size_bytes);
-                    if input as usize >= plan.inputs.len() {
-                        self.fail(site, Fault::Missing(format!("input {input}")));
+                    match plan.inputs.get(input as usize) {
+                        None => self.fail(site, Fault::Missing(format!("input {input}"))),
+                        Some(spec) => self.only_buffer(site, spec, i),
                     }
                 }
-                Place::Output(output) => {
-                    if output as usize >= plan.outputs.len() {
-                        self.fail(site, Fault::Missing(format!("output {output}")));
-                    }
-                }
+                Place::Output(output) => match plan.outputs.get(output as usize) {
+                    None => self.fail(site, Fault::Missing(format!("output {output}"))),
+                    Some(spec) => self.only_buffer(site, spec, i),
+                },
                 Place::Weight { offset, len } => {
                     self.early_size(site, def.size_bytes);
                     self.range(site, offset, len.max(bytes), "the weights", plan.weight_bytes);
@@ -278,6 +281,13 @@ impl Validator<'_> {
             }
         }
         self.alias_chains();
+    }
+
+    /// The memory of an input or output is that of one buffer; others are aliases of it.
+    fn only_buffer(&mut self, site: Site, spec: &TensorSpec, index: usize) {
+        if spec.buffer.index() != index {
+            self.fail(site, Fault::Second(spec.buffer));
+        }
     }
 
     /// A chain that has not ended after as many steps as there are buffers never ends. Each buffer is visited
