@@ -13,9 +13,8 @@ pub(crate) fn is_commutative(block: &Block) -> bool {
             ExprKind::Load(buffer, indices) => *buffer == store.buffer && *indices == store.indices,
             _ => false,
         };
-        let free = |e: &Expr| {
-            !e.any(&mut |x| matches!(x.kind(), ExprKind::Load(b, _) if tree::writes(block, *b)))
-        };
+        let free =
+            |e: &Expr| !e.any(&mut |x| matches!(x.kind(), ExprKind::Load(b, _) if tree::writes(block, *b)));
         match store.value.kind() {
             ExprKind::Binary(
                 BinaryOp::Add
@@ -43,7 +42,6 @@ pub(crate) fn is_commutative(block: &Block) -> bool {
 /// Why iterations of the loop cannot run at the same time, if they cannot.
 pub(crate) fn conflict(func: &Func, path: &[usize]) -> Option<String> {
     let l = tree::loop_at(func, path)?;
-    let simplifier = tree::simplifier_within(func, &[path, &[0]].concat(), &l.body);
     let mut reason = None;
     tree::for_each_block(&l.body, &mut |block| {
         let uses = |kind: IterKind| block.iters.iter().any(|i| i.kind == kind && i.value.uses(l.var));
@@ -55,6 +53,8 @@ pub(crate) fn conflict(func: &Func, path: &[usize]) -> Option<String> {
             Scope::Global | Scope::Shared => true,
             Scope::Stack | Scope::Register => false,
         });
+        let mut simplifier = tree::simplifier_within(func, &[path, &[0]].concat(), &l.body);
+        block.predicate.iter().for_each(|p| simplifier.assume(p));
         if is_shared && !distinguishes(&simplifier, block, l.var) {
             reason.get_or_insert(format!("iterations write the same elements in block `{name}`"));
         }
@@ -65,8 +65,7 @@ pub(crate) fn conflict(func: &Func, path: &[usize]) -> Option<String> {
 /// Whether different values of the loop variable mean different data-parallel iterations of the block: the
 /// variable can be recovered from the iteration variables, digit by digit.
 pub(crate) fn distinguishes(simplifier: &Simplifier, block: &Block, var: Var) -> bool {
-    let range = simplifier.interval(&Expr::var(var));
-    if range.lo == range.hi {
+    if simplifier.prove_le(&Expr::var(var), &Expr::int(0)) {
         return true;
     }
     // Digits of the variable that can be recovered: (divisor, modulus), the modulus `None` for the last.
@@ -100,7 +99,9 @@ fn digit_of(monomial: &[Expr], var: Var) -> Option<(Vec<Expr>, (Expr, Option<Exp
     }
     let quotient = |e: &Expr| match e.kind() {
         ExprKind::Var(v) if *v == var => Some(Expr::int(1)),
-        ExprKind::Binary(BinaryOp::FloorDiv, x, d) if x.as_var() == Some(var) && !d.uses(var) => Some(d.clone()),
+        ExprKind::Binary(BinaryOp::FloorDiv, x, d) if x.as_var() == Some(var) && !d.uses(var) => {
+            Some(d.clone())
+        }
         _ => None,
     };
     let digit = match atom.kind() {
@@ -112,7 +113,13 @@ fn digit_of(monomial: &[Expr], var: Var) -> Option<(Vec<Expr>, (Expr, Option<Exp
 
 /// Whether a term of a sum can be recovered from the sum: the smaller terms together stay below its unit,
 /// and every other term is a multiple of what it spans.
-fn is_separable(simplifier: &Simplifier, sum: &Linear, index: usize, coefficient: i64, factors: &[Expr]) -> bool {
+fn is_separable(
+    simplifier: &Simplifier,
+    sum: &Linear,
+    index: usize,
+    coefficient: i64,
+    factors: &[Expr],
+) -> bool {
     let unit = factors.iter().fold(Expr::int(coefficient.wrapping_abs()), |p, f| p * f.clone());
     if sum.terms.len() == 1 {
         return coefficient != 0 && simplifier.prove_lt(&Expr::int(0), &unit);
@@ -126,7 +133,9 @@ fn is_separable(simplifier: &Simplifier, sum: &Linear, index: usize, coefficient
     let above = simplifier.simplify(&(own + unit.clone()));
     let mut below = Expr::int(0);
     for (n, term) in sum.terms.iter().enumerate() {
-        if n == index || !term.0.iter().any(|a| a.any(&mut |e| e.as_var().is_some_and(|v| simplifier.is_loop(v)))) {
+        if n == index
+            || !term.0.iter().any(|a| a.any(&mut |e| e.as_var().is_some_and(|v| simplifier.is_loop(v))))
+        {
             continue;
         }
         let scaled = Linear { terms: vec![term.clone()], constant: 0 }.to_expr();

@@ -47,7 +47,10 @@ fn home_of(func: &Func, buffer: Buffer) -> Result<Option<tree::Path>, ScheduleEr
             Some(known) => known.into_iter().zip(around).take_while(|(a, b)| a == b).map(|x| x.0).collect(),
         });
     }
-    let parallel = func.body.iter().any(|s| matches!(s, crate::func::Stmt::Loop(l) if l.kind == crate::func::LoopKind::Parallel));
+    let parallel = func
+        .body
+        .iter()
+        .any(|s| matches!(s, crate::func::Stmt::Loop(l) if l.kind == crate::func::LoopKind::Parallel));
     if parallel && home.as_ref().is_some_and(|h| h.is_empty()) && func.body.len() > 1 {
         let name = &func.buffers[buffer].name;
         return Err(ScheduleError::new("compact", name, "a local buffer is used by several tasks"));
@@ -92,7 +95,8 @@ fn shrink(func: &mut Func, buffer: Buffer, home: &[usize]) {
         if replaced.is_empty() {
             continue;
         }
-        let find = |indices: &[Expr]| replaced.iter().find(|(old, _)| old == indices).map(|(_, new)| new.clone());
+        let find =
+            |indices: &[Expr]| replaced.iter().find(|(old, _)| old == indices).map(|(_, new)| new.clone());
         for store in block.init.iter_mut().chain(&mut block.body) {
             if store.buffer == buffer
                 && let Some(new) = find(&store.indices)

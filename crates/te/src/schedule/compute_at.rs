@@ -54,7 +54,10 @@ impl Apply for ComputeAt {
         let mut inside = 0;
         for (path, other) in tree::blocks_with_paths(func) {
             if consumes(other) && !path.starts_with(&loop_path) {
-                return Err(fail(format!("its consumer `{}` is not inside `{}`", other.name, self.loop_name)));
+                return Err(fail(format!(
+                    "its consumer `{}` is not inside `{}`",
+                    other.name, self.loop_name
+                )));
             }
             inside += consumes(other) as usize;
         }
@@ -78,7 +81,8 @@ impl Apply for ComputeAt {
             let dim = places.iter().position(|p| *p == Some(var))?;
             regions[0].get(dim).cloned()
         };
-        let spans = block.iters.iter().map(|i| bound(i.var).filter(|_| i.kind == IterKind::Spatial)).collect();
+        let spans =
+            block.iters.iter().map(|i| bound(i.var).filter(|_| i.kind == IterKind::Spatial)).collect();
         let (nest, names) = rebuilt_nest(func, &simplifier, block, spans);
         if let Some(l) = tree::loop_at_mut(func, &loop_path) {
             l.body.insert(position.unwrap_or(0), nest);
@@ -128,7 +132,10 @@ pub(crate) fn check_nest(func: &Func, path: &[usize]) -> Result<(), String> {
     for depth in 1..own_from {
         let Some(l) = tree::loop_at(func, &path[..depth]) else { continue };
         if block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var)) {
-            return Err(format!("it shares the reduction loop `{}` with other blocks", func.vars[l.var].name));
+            return Err(format!(
+                "it shares the reduction loop `{}` with other blocks",
+                func.vars[l.var].name
+            ));
         }
     }
     Ok(())
@@ -139,7 +146,8 @@ pub(crate) fn check_nest(func: &Func, path: &[usize]) -> Result<(), String> {
 fn check_inputs(func: &Func, block: &Block, path: &[usize], loop_name: &str) -> Result<(), String> {
     let target = tree::find_loop(func, ComputeAt::NAME, loop_name).map_err(|e| e.reason)?;
     for (other_path, other) in tree::blocks_with_paths(func) {
-        let feeds = other.name != block.name && tree::read_buffers(block).iter().any(|b| tree::writes(other, *b));
+        let feeds =
+            other.name != block.name && tree::read_buffers(block).iter().any(|b| tree::writes(other, *b));
         if !feeds {
             continue;
         }

@@ -37,7 +37,8 @@ impl Apply for DecomposeReduction {
             .map(|l| Loop { body: Vec::new(), ..l.clone() })
             .collect();
         let (outside, inside) = loops.split_at(loop_path.len() - 1);
-        let reduces = |l: &&Loop| block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var));
+        let reduces =
+            |l: &&Loop| block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var));
         if let Some(l) = outside.iter().find(reduces) {
             let name = &func.vars[l.var].name;
             return fail(format!("the reduction runs over `{name}`, outside of `{}`", self.loop_name));
@@ -46,7 +47,8 @@ impl Apply for DecomposeReduction {
         let spatial: Vec<&Iter> = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).collect();
         let mut needed: Vec<&Loop> = Vec::new();
         for l in inside.iter().rev() {
-            let used = spatial.iter().any(|i| i.value.uses(l.var)) || needed.iter().any(|n| n.extent.uses(l.var));
+            let used =
+                spatial.iter().any(|i| i.value.uses(l.var)) || needed.iter().any(|n| n.extent.uses(l.var));
             if used {
                 needed.push(l);
             }
@@ -67,9 +69,8 @@ impl Apply for DecomposeReduction {
             iter_vars.push((iter.var, Expr::var(var)));
             iters.push(Iter { var, value: substitute(&iter.value, &renamed), ..(*iter).clone() });
         }
-        let dropped = |e: &Expr| {
-            inside.iter().any(|l| e.uses(l.var) && !renamed.iter().any(|(old, _)| *old == l.var))
-        };
+        let dropped =
+            |e: &Expr| inside.iter().any(|l| e.uses(l.var) && !renamed.iter().any(|(old, _)| *old == l.var));
         let conditions = block.predicate.iter().flat_map(tree::conjuncts).filter(|c| !dropped(c));
         let predicate = tree::conjunction(conditions.map(|c| substitute(&c, &renamed)));
         let mut body = block.init.clone();

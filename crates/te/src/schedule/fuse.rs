@@ -30,7 +30,10 @@ impl Apply for Fuse {
         let mut here = path.clone();
         for (n, name) in self.loops.iter().enumerate() {
             if tree::find_loop(func, Self::NAME, name)? != here {
-                return fail(format!("`{name}` is not directly inside `{}`", self.loops[n.saturating_sub(1)]));
+                return fail(format!(
+                    "`{name}` is not directly inside `{}`",
+                    self.loops[n.saturating_sub(1)]
+                ));
             }
             let Some(l) = tree::loop_at(func, &here) else { break };
             if l.kind != LoopKind::Serial {

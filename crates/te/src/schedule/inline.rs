@@ -34,7 +34,9 @@ pub(crate) fn plain_indices(block: &Block, indices: &[Expr]) -> Result<Vec<Optio
             }
             (Some(var), _) => seen.push(Some(var)),
             (None, Some(_)) => seen.push(None),
-            (None, None) => return Err(format!("an index of `{}` is not a plain iteration variable", block.name)),
+            (None, None) => {
+                return Err(format!("an index of `{}` is not a plain iteration variable", block.name));
+            }
         }
     }
     Ok(seen)
@@ -60,7 +62,10 @@ impl Apply for ComputeInline {
         let mut free = None;
         store.value.walk(&mut |e| free = free.or(unbound(e).filter(|v| !places.contains(&Some(*v)))));
         if let Some(var) = free {
-            return Err(fail(format!("its value depends on `{}`, which is not an index", func.vars[var].name)));
+            return Err(fail(format!(
+                "its value depends on `{}`, which is not an index",
+                func.vars[var].name
+            )));
         }
         for (dim, place) in places.iter().enumerate() {
             if place.is_none() && func.buffers[buffer].shape[dim].as_int() != Some(1) {

@@ -30,7 +30,12 @@ pub struct Parallel {
 const MAX_CONSTANT_EXTENT: i64 = 1024;
 
 /// Finds a serial loop and sets its kind; loops other than parallel ones need a small constant extent.
-fn set_kind(func: &mut Func, primitive: &'static str, name: &str, kind: LoopKind) -> Result<(), ScheduleError> {
+fn set_kind(
+    func: &mut Func,
+    primitive: &'static str,
+    name: &str,
+    kind: LoopKind,
+) -> Result<(), ScheduleError> {
     let fail = |reason: String| Err(ScheduleError::new(primitive, name, reason));
     let path = tree::find_loop(func, primitive, name)?;
     let Some(l) = tree::loop_at(func, &path) else { return Ok(()) };

@@ -65,7 +65,9 @@ impl Apply for PadEinsum {
         for &buffer in buffers.iter().filter(|_| !grown.is_empty()) {
             let name = &func.buffers[buffer].name;
             if func.params.contains(&buffer) {
-                return Err(fail(format!("its result `{name}` is a parameter of the function; use cache_write")));
+                return Err(fail(format!(
+                    "its result `{name}` is a parameter of the function; use cache_write"
+                )));
             }
             if func.blocks().iter().any(|b| b.name != self.block && tree::writes(b, buffer)) {
                 return Err(fail(format!("another block writes `{name}`")));

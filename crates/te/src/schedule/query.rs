@@ -49,7 +49,12 @@ impl Schedule {
             } else {
                 drives(IterKind::Spatial).then_some(IterKind::Spatial)
             };
-            LoopInfo { name: self.func.vars[l.var].name.clone(), extent: l.extent.clone(), kind: l.kind, iter_kind }
+            LoopInfo {
+                name: self.func.vars[l.var].name.clone(),
+                extent: l.extent.clone(),
+                kind: l.kind,
+                iter_kind,
+            }
         };
         Ok(tree::loops_above(&self.func, &path).into_iter().map(info).collect())
     }
@@ -67,7 +72,8 @@ impl Schedule {
     /// What a block is.
     pub fn block_info(&self, block: &str) -> Result<BlockInfo, ScheduleError> {
         let block = self.find(block)?;
-        let names = |buffers: Vec<Buffer>| buffers.iter().map(|b| self.func.buffers[*b].name.clone()).collect();
+        let names =
+            |buffers: Vec<Buffer>| buffers.iter().map(|b| self.func.buffers[*b].name.clone()).collect();
         let stores_plainly = block.body.iter().all(|s| s.indices.iter().all(|i| i.as_var().is_some()));
         Ok(BlockInfo {
             name: block.name.clone(),
@@ -95,6 +101,8 @@ impl Schedule {
     }
 
     fn find(&self, block: &str) -> Result<&Block, ScheduleError> {
-        self.func.block(block).ok_or_else(|| ScheduleError::new("block", block, "there is no block of that name"))
+        self.func
+            .block(block)
+            .ok_or_else(|| ScheduleError::new("block", block, "there is no block of that name"))
     }
 }

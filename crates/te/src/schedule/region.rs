@@ -44,7 +44,10 @@ pub(crate) fn region_of(
             let here = indices.iter().map(|index| {
                 let value = bind(block, index);
                 let inside = |v| inner.contains(&v);
-                Some((simplifier.extreme(&value, false, &inside)?, simplifier.extreme(&value, true, &inside)?))
+                Some((
+                    simplifier.extreme(&value, false, &inside)?,
+                    simplifier.extreme(&value, true, &inside)?,
+                ))
             });
             ends = Some(match ends.take() {
                 None => here.collect(),
@@ -70,8 +73,13 @@ fn span(simplifier: &Simplifier, ends: Option<(Expr, Expr)>, whole: &Expr) -> Sp
             None => return all(),
         }
     }
+    // A tile of constant size stays one, even where it covers a small symbolic dimension.
+    let prefers_whole = whole.as_int().is_some() || extent.as_int().is_none();
     let min_varies = min.any(&mut |e| e.as_var().is_some_and(|v| simplifier.is_loop(v)));
-    if simplifier.prove_le(whole, &extent) && (min_varies || min.as_int().is_none_or(|m| m >= 0)) {
+    if prefers_whole
+        && simplifier.prove_le(whole, &extent)
+        && (min_varies || min.as_int().is_none_or(|m| m >= 0))
+    {
         return all();
     }
     Span { min, extent }
@@ -108,7 +116,13 @@ pub(crate) fn bind(block: &Block, e: &Expr) -> Expr {
 }
 
 /// Binds an iteration variable to `min + loop variable`, with what must hold for it to be in its domain.
-pub(crate) fn guarded(simplifier: &Simplifier, min: &Expr, extent: &Expr, domain: &Expr, var: Var) -> (Expr, Vec<Expr>) {
+pub(crate) fn guarded(
+    simplifier: &Simplifier,
+    min: &Expr,
+    extent: &Expr,
+    domain: &Expr,
+    var: Var,
+) -> (Expr, Vec<Expr>) {
     let value = simplifier.simplify(&(min.clone() + Expr::var(var)));
     let mut conditions = Vec::new();
     if !simplifier.prove_le(&Expr::int(0), min) {

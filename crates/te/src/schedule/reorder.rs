@@ -71,9 +71,8 @@ impl Apply for Reorder {
         tree::for_each_block(&inner.body, &mut |b| blocks.push(b));
         for block in &blocks {
             let reduces = |list: &[Var]| -> Vec<Var> {
-                let used = |v: &Var| {
-                    block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(*v))
-                };
+                let used =
+                    |v: &Var| block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(*v));
                 list.iter().copied().filter(used).collect()
             };
             let name = &block.name;

@@ -41,7 +41,8 @@ impl Apply for ReverseComputeAt {
         tree::remove(func, &block_path);
         let Some(target) = tree::loop_at(func, &loop_path) else { return Ok(Vec::new()) };
         let simplifier = tree::simplifier_within(func, &[&loop_path[..], &[0]].concat(), &target.body);
-        let around: Vec<_> = (1..=loop_path.len()).filter_map(|d| tree::loop_at(func, &loop_path[..d])).collect();
+        let around: Vec<_> =
+            (1..=loop_path.len()).filter_map(|d| tree::loop_at(func, &loop_path[..d])).collect();
 
         let mut spans: Vec<Option<Span>> = vec![None; block.iters.len()];
         let mut after = None;
@@ -58,9 +59,9 @@ impl Apply for ReverseComputeAt {
                     }
                     continue;
                 }
-                let unfinished = around.iter().find(|l| {
-                    writer.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var))
-                });
+                let unfinished = around
+                    .iter()
+                    .find(|l| writer.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var)));
                 if let Some(l) = unfinished {
                     let l = &func.vars[l.var].name;
                     return Err(fail(format!("`{}` is still accumulating `{name}` over `{l}`", writer.name)));
@@ -75,15 +76,18 @@ impl Apply for ReverseComputeAt {
                         && simplifier.prove_le(&func.buffers[buffer].shape[dim], &span.extent);
                     let at = index.as_var().and_then(|v| block.iters.iter().position(|i| i.var == v));
                     match at {
-                        _ if whole => {}
                         Some(at) if block.iters[at].kind == IterKind::Spatial => match &spans[at] {
-                            Some(known) if known != span => {
+                            Some(known) if known != span && !whole => {
                                 return Err(fail("its producers compute different regions".into()));
                             }
-                            Some(_) | None => spans[at] = Some(span.clone()),
+                            Some(_) => {}
+                            None => spans[at] = Some(span.clone()),
                         },
+                        Some(_) | None if whole => {}
                         Some(_) | None => {
-                            return Err(fail(format!("it needs more of dimension {dim} of `{name}` than is there")));
+                            let reason =
+                                format!("it needs more of dimension {dim} of `{name}` than is there");
+                            return Err(fail(reason));
                         }
                     }
                 }

@@ -34,13 +34,19 @@ impl Apply for ReverseComputeInline {
                     let Some(producer) = tree::block_at(func, &producer_path) else { continue };
                     let produced = single_store(producer).map_err(fail)?.clone();
                     let late = tree::read_buffers(&block).into_iter().filter(|b| *b != buffer).find(|b| {
-                        tree::blocks_with_paths(func).iter().any(|(p, w)| tree::writes(w, *b) && *p > producer_path)
+                        tree::blocks_with_paths(func)
+                            .iter()
+                            .any(|(p, w)| tree::writes(w, *b) && *p > producer_path)
                     });
                     if let Some(late) = late {
                         let name = &func.buffers[late].name;
-                        return Err(fail(format!("it also reads `{name}`, which is computed after the producer")));
+                        return Err(fail(format!(
+                            "it also reads `{name}`, which is computed after the producer"
+                        )));
                     }
-                    let value_of = |v: Var| iters.iter().position(|i| *i == Some(v)).map(|d| produced.indices[d].clone());
+                    let value_of = |v: Var| {
+                        iters.iter().position(|i| *i == Some(v)).map(|d| produced.indices[d].clone())
+                    };
                     let merge = |e: &Expr| {
                         e.rewrite(&mut |x| match x.kind() {
                             ExprKind::Load(b, _) if *b == buffer => Some(produced.value.clone()),
@@ -78,7 +84,8 @@ impl ReverseComputeInline {
             return Err(format!("{} blocks write `{name}`", writers.len()));
         };
         single_store(producer)?;
-        if let Some((_, other)) = blocks.iter().find(|(_, b)| b.name != block.name && tree::reads(b, buffer)) {
+        if let Some((_, other)) = blocks.iter().find(|(_, b)| b.name != block.name && tree::reads(b, buffer))
+        {
             return Err(format!("`{}` also reads `{name}`", other.name));
         }
         let mut loads: Vec<Vec<Expr>> = Vec::new();

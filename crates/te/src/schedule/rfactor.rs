@@ -37,17 +37,21 @@ impl Apply for Rfactor {
         let path = tree::find_block(func, Self::NAME, &self.block)?;
         let loop_path = tree::find_loop(func, Self::NAME, &self.loop_name)?;
         let Some(block) = tree::block_at(func, &path).cloned() else { return Ok(Vec::new()) };
-        let Some(target) = tree::loop_at(func, &loop_path).map(|l| Loop { body: Vec::new(), ..l.clone() }) else {
+        let Some(target) = tree::loop_at(func, &loop_path).map(|l| Loop { body: Vec::new(), ..l.clone() })
+        else {
             return Ok(Vec::new());
         };
         if !path.starts_with(&loop_path) {
             return Err(fail(format!("loop `{}` is not around the block", self.loop_name)));
         }
-        let loops: Vec<Loop> =
-            tree::loops_above(func, &path).into_iter().map(|l| Loop { body: Vec::new(), ..l.clone() }).collect();
+        let loops: Vec<Loop> = tree::loops_above(func, &path)
+            .into_iter()
+            .map(|l| Loop { body: Vec::new(), ..l.clone() })
+            .collect();
         let is_reduce = |i: &&Iter| i.kind == IterKind::Reduce;
         let reduces = |l: &Loop| block.iters.iter().filter(is_reduce).any(|i| i.value.uses(l.var));
-        let is_spatial = |l: &Loop| block.iters.iter().any(|i| i.kind == IterKind::Spatial && i.value.uses(l.var));
+        let is_spatial =
+            |l: &Loop| block.iters.iter().any(|i| i.kind == IterKind::Spatial && i.value.uses(l.var));
         if !reduces(&target) || is_spatial(&target) {
             return Err(fail(format!("`{}` is not a loop of the reduction alone", self.loop_name)));
         }
@@ -60,7 +64,9 @@ impl Apply for Rfactor {
         if !is_identity(op, &start.value) {
             return Err(fail("its start is not the operation's neutral element".into()));
         }
-        if let Some(l) = loops.iter().find(|l| reduces(l) && l.extent.as_int().is_none() && l.extent.uses(target.var)) {
+        if let Some(l) =
+            loops.iter().find(|l| reduces(l) && l.extent.as_int().is_none() && l.extent.uses(target.var))
+        {
             return Err(fail(format!("the extent of `{}` depends on the loop", func.vars[l.var].name)));
         }
         if func.blocks().iter().any(|b| {
@@ -72,7 +78,8 @@ impl Apply for Rfactor {
 
         // Partial results: the loop becomes a data-parallel variable, the other loops of the reduction
         // reduction variables of their own.
-        let mut iters: Vec<Iter> = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).cloned().collect();
+        let mut iters: Vec<Iter> =
+            block.iters.iter().filter(|i| i.kind == IterKind::Spatial).cloned().collect();
         let lane = func.add_var(&format!("{}_rf_v", self.block), VarKind::Iter);
         iters.push(Iter {
             var: lane,
@@ -87,7 +94,12 @@ impl Apply for Rfactor {
                 return Err(fail(format!("`{name}` drives data-parallel and reduction variables at once")));
             }
             let var = func.add_var(&format!("{}_rf_r", self.block), VarKind::Iter);
-            iters.push(Iter { var, extent: l.extent.clone(), kind: IterKind::Reduce, value: Expr::var(l.var) });
+            iters.push(Iter {
+                var,
+                extent: l.extent.clone(),
+                kind: IterKind::Reduce,
+                value: Expr::var(l.var),
+            });
             loop_values.push((l.var, Expr::var(var)));
         }
         let lookup = |list: &[(Var, Expr)], v: Var| list.iter().find(|x| x.0 == v).map(|x| x.1.clone());
@@ -100,7 +112,8 @@ impl Apply for Rfactor {
         let data = func.buffers[store.buffer].clone();
         let shape = data.shape.iter().cloned().chain([target.extent.clone()]).collect();
         let partial = func.add_buffer(&format!("{}_rf", data.name), data.dtype, shape, Scope::Global);
-        let with_lane = |indices: &[Expr]| indices.iter().cloned().chain([Expr::var(lane)]).collect::<Vec<_>>();
+        let with_lane =
+            |indices: &[Expr]| indices.iter().cloned().chain([Expr::var(lane)]).collect::<Vec<_>>();
         let into_partial = |e: &Expr| {
             e.rewrite(&mut |x| match x.kind() {
                 ExprKind::Load(b, indices) if *b == store.buffer => {
@@ -120,7 +133,9 @@ impl Apply for Rfactor {
         let starts_guarded = {
             let simplifier = tree::simplifier_at(func, &path);
             let at_start = |c: &Expr| {
-                c.substitute(&|v| loops.iter().any(|l| l.var == v && v != target.var && reduces(l)).then(|| Expr::int(0)))
+                c.substitute(&|v| {
+                    loops.iter().any(|l| l.var == v && v != target.var && reduces(l)).then(|| Expr::int(0))
+                })
             };
             let conditions = predicate.iter().flat_map(tree::conjuncts);
             conditions.filter(|c| loops.iter().any(|l| reduces(l) && c.uses(l.var))).any(|c| {
@@ -132,7 +147,10 @@ impl Apply for Rfactor {
             // A partial result may have no steps at all, yet must start: guard the steps instead.
             let of_reduction = |c: &Expr| loops.iter().any(|l| reduces(l) && c.uses(l.var));
             let conditions: Vec<Expr> = predicate.iter().flat_map(tree::conjuncts).collect();
-            if conditions.iter().any(|c| of_reduction(c) && loops.iter().any(|l| is_spatial(l) && c.uses(l.var))) {
+            if conditions
+                .iter()
+                .any(|c| of_reduction(c) && loops.iter().any(|l| is_spatial(l) && c.uses(l.var)))
+            {
                 return Err(fail("its predicate mixes data-parallel and reduction loops".into()));
             }
             let (steps, rest): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(of_reduction);
@@ -154,12 +172,22 @@ impl Apply for Rfactor {
             let var = func.add_var(&format!("{}_vi{n}", self.block), VarKind::Iter);
             nest.push((loop_var, iter.extent.clone()));
             fresh.push((iter.var, Expr::var(var)));
-            combined.push(Iter { var, extent: iter.extent.clone(), kind: IterKind::Spatial, value: Expr::var(loop_var) });
+            combined.push(Iter {
+                var,
+                extent: iter.extent.clone(),
+                kind: IterKind::Spatial,
+                value: Expr::var(loop_var),
+            });
         }
         let loop_var = func.add_var(&format!("{}_r", self.block), VarKind::Loop);
         let var = func.add_var(&format!("{}_vr", self.block), VarKind::Iter);
         nest.push((loop_var, target.extent.clone()));
-        combined.push(Iter { var, extent: target.extent.clone(), kind: IterKind::Reduce, value: Expr::var(loop_var) });
+        combined.push(Iter {
+            var,
+            extent: target.extent.clone(),
+            kind: IterKind::Reduce,
+            value: Expr::var(loop_var),
+        });
         let renew = |e: &Expr| e.substitute(&|v| lookup(&fresh, v));
         let indices: Vec<Expr> = store.indices.iter().map(renew).collect();
         let accumulator = Expr::load(data.dtype, store.buffer, indices.clone());

@@ -52,9 +52,11 @@ impl Apply for Split {
         let vars: Vec<_> =
             (0..extents.len()).map(|n| tree::loop_var(func, &format!("{}_{n}", self.loop_name))).collect();
 
-        let index = vars.iter().zip(&extents).skip(1).fold(Expr::var(vars[0]), |index, (var, extent)| {
-            index * extent.clone() + Expr::var(*var)
-        });
+        let index = vars
+            .iter()
+            .zip(&extents)
+            .skip(1)
+            .fold(Expr::var(vars[0]), |index, (var, extent)| index * extent.clone() + Expr::var(*var));
         let total = extents.iter().cloned().fold(Expr::int(1), |p, e| p * e);
         let mut body = target.body;
         tree::map_loop_exprs(&mut body, &|e| e.substitute_var(target.var, &index));

@@ -83,7 +83,8 @@ impl Apply for TransformLayout {
             }
             let digits = |indices: &[Expr]| -> Vec<Expr> {
                 let digit = |(n, piece): (usize, &Piece)| {
-                    let quotient = indices[piece.dim].clone().floor_div(Expr::int(self.unit(piece.dim, n + 1)));
+                    let quotient =
+                        indices[piece.dim].clone().floor_div(Expr::int(self.unit(piece.dim, n + 1)));
                     let value = match piece.factor {
                         Some(factor) => quotient.floor_mod(Expr::int(factor)),
                         None => quotient,
@@ -130,7 +131,9 @@ impl TransformLayout {
             }
             let mut product: i64 = 1;
             for piece in pieces {
-                let Some(factor) = piece.factor else { return Err(format!("dimension {dim} has two open pieces")) };
+                let Some(factor) = piece.factor else {
+                    return Err(format!("dimension {dim} has two open pieces"));
+                };
                 if factor < 1 {
                     return Err(format!("factor {factor} is not positive"));
                 }
@@ -144,9 +147,17 @@ impl TransformLayout {
     }
 
     /// Extends the writing block to the padded extents, writing zero outside of the old ones.
-    fn fill(&self, func: &mut Func, buffer: crate::expr::Buffer, padded: &[Option<Expr>]) -> Result<(), String> {
-        let writers: Vec<tree::Path> =
-            tree::blocks_with_paths(func).into_iter().filter(|(_, b)| tree::writes(b, buffer)).map(|(p, _)| p).collect();
+    fn fill(
+        &self,
+        func: &mut Func,
+        buffer: crate::expr::Buffer,
+        padded: &[Option<Expr>],
+    ) -> Result<(), String> {
+        let writers: Vec<tree::Path> = tree::blocks_with_paths(func)
+            .into_iter()
+            .filter(|(_, b)| tree::writes(b, buffer))
+            .map(|(p, _)| p)
+            .collect();
         let [path] = &writers[..] else { return Err(format!("{} blocks write it", writers.len())) };
         let Some(mut block) = tree::block_at(func, path).cloned() else { return Ok(()) };
         let store = single_store(&block)?.clone();

@@ -78,13 +78,15 @@ pub(crate) fn find(stmts: &[Stmt], test: &impl Fn(&Stmt) -> bool) -> Option<Path
 /// The path of a loop by the name of its variable.
 pub(crate) fn find_loop(func: &Func, primitive: &'static str, name: &str) -> Result<Path, ScheduleError> {
     let is_it = |s: &Stmt| matches!(s, Stmt::Loop(l) if func.vars[l.var].name == name);
-    find(&func.body, &is_it).ok_or_else(|| ScheduleError::new(primitive, name, "there is no loop of that name"))
+    find(&func.body, &is_it)
+        .ok_or_else(|| ScheduleError::new(primitive, name, "there is no loop of that name"))
 }
 
 /// The path of a block by name.
 pub(crate) fn find_block(func: &Func, primitive: &'static str, name: &str) -> Result<Path, ScheduleError> {
     let is_it = |s: &Stmt| matches!(s, Stmt::Block(b) if b.name == name);
-    find(&func.body, &is_it).ok_or_else(|| ScheduleError::new(primitive, name, "there is no block of that name"))
+    find(&func.body, &is_it)
+        .ok_or_else(|| ScheduleError::new(primitive, name, "there is no block of that name"))
 }
 
 /// A buffer by name.
@@ -263,7 +265,8 @@ pub(crate) fn loop_var(func: &mut Func, hint: &str) -> Var {
 /// Whether a block loads from the buffer.
 pub(crate) fn reads(block: &Block, buffer: Buffer) -> bool {
     let mut found = false;
-    block.for_each_expr(|e| found |= e.any(&mut |x| matches!(x.kind(), ExprKind::Load(b, _) if *b == buffer)));
+    block
+        .for_each_expr(|e| found |= e.any(&mut |x| matches!(x.kind(), ExprKind::Load(b, _) if *b == buffer)));
     found
 }
 

@@ -1,0 +1,541 @@
+//! Parsing of functions: the inverse of printing.
+
+use std::str::FromStr;
+
+use rustc_hash::FxHashMap;
+use tilewright_dtype::DType;
+
+use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind, UnaryOp, Var};
+use crate::func::{Block, Func, Iter, IterKind, Loop, LoopKind, Scope, Stmt, Store, VarKind};
+use crate::text::func::LOOP_KINDS;
+
+/// A text that is no function: where and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {reason}")]
+pub struct ParseError {
+    /// Line, counted from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub reason: String,
+}
+
+type Result<T> = std::result::Result<T, ParseError>;
+
+impl FromStr for Func {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Func> {
+        let mut parser = Parser {
+            tokens: tokens(text)?,
+            position: 0,
+            depth: 0,
+            func: Func::new(""),
+            vars: FxHashMap::default(),
+            buffers: FxHashMap::default(),
+        };
+        parser.func()?;
+        Ok(parser.func)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Token {
+    /// A name or keyword; may hold a dot (`cast.f32`).
+    Word(String),
+    /// A quoted name.
+    Quoted(String),
+    /// Digits, perhaps with a fraction or exponent, without a sign.
+    Number(String),
+    /// Anything else: `(`, `->`, `..=` and so on.
+    Symbol(&'static str),
+}
+
+const SYMBOLS: [&str; 27] = [
+    "..=", "..", "->", "==", "!=", "<=", ">=", "<", ">", "=", "(", ")", "[", "]", "{", "}", ",", ":", "+",
+    "-", "*", "/", "&", "|", "^", "?", ";",
+];
+
+fn tokens(text: &str) -> Result<Vec<(Token, usize)>> {
+    let mut out = Vec::new();
+    for (index, whole) in text.lines().enumerate() {
+        let line = index + 1;
+        let mut rest = whole.trim_start();
+        while !rest.is_empty() && !rest.starts_with("//") {
+            let (token, length) =
+                token(rest).ok_or_else(|| ParseError { line, reason: format!("unexpected `{rest}`") })?;
+            out.push((token, line));
+            rest = rest[length..].trim_start();
+        }
+    }
+    Ok(out)
+}
+
+/// The first token of a text and its length.
+fn token(text: &str) -> Option<(Token, usize)> {
+    let first = text.chars().next()?;
+    let run = |accept: &dyn Fn(char) -> bool| text.find(|c| !accept(c)).unwrap_or(text.len());
+    if first.is_ascii_alphabetic() || first == '_' {
+        let mut length = run(&|c| c.is_ascii_alphanumeric() || c == '_');
+        let after = text[length..].as_bytes();
+        if after.first() == Some(&b'.') && after.get(1).is_some_and(u8::is_ascii_alphabetic) {
+            let tail = &text[length + 1..];
+            length += 1 + tail.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(tail.len());
+        }
+        return Some((Token::Word(text[..length].to_string()), length));
+    }
+    if first.is_ascii_digit() {
+        let mut length = run(&|c| c.is_ascii_digit());
+        let after = &text[length..];
+        if after.starts_with('.') && after[1..].starts_with(|c: char| c.is_ascii_digit()) {
+            length += 1 + after[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len() - 1);
+        }
+        if let Some(exponent) = text[length..].strip_prefix('e') {
+            let digits = exponent.strip_prefix('-').unwrap_or(exponent);
+            let sign = exponent.len() - digits.len();
+            length += 1 + sign + digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+        }
+        return Some((Token::Number(text[..length].to_string()), length));
+    }
+    if first == '"' {
+        return quoted(text);
+    }
+    SYMBOLS.iter().find(|s| text.starts_with(**s)).map(|s| (Token::Symbol(s), s.len()))
+}
+
+/// A name in quotes, with the escapes that Rust's `{:?}` writes for strings.
+fn quoted(text: &str) -> Option<(Token, usize)> {
+    let mut name = String::new();
+    let mut chars = text.char_indices().skip(1);
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((Token::Quoted(name), at + 1)),
+            '\\' => match chars.next()?.1 {
+                'n' => name.push('\n'),
+                't' => name.push('\t'),
+                'r' => name.push('\r'),
+                '0' => name.push('\0'),
+                'u' => {
+                    let digits: String =
+                        chars.by_ref().map(|x| x.1).skip(1).take_while(|c| *c != '}').collect();
+                    name.push(char::from_u32(u32::from_str_radix(&digits, 16).ok()?)?);
+                }
+                other => name.push(other),
+            },
+            other => name.push(other),
+        }
+    }
+    None
+}
+
+struct Parser {
+    tokens: Vec<(Token, usize)>,
+    position: usize,
+    /// Nesting of expressions and statements.
+    depth: usize,
+    func: Func,
+    vars: FxHashMap<String, Var>,
+    buffers: FxHashMap<String, Buffer>,
+}
+
+/// Nesting that is refused, so that no text exhausts the stack.
+const MAX_DEPTH: usize = 500;
+
+impl Parser {
+    fn fail<T>(&self, reason: impl Into<String>) -> Result<T> {
+        let line = self.tokens.get(self.position).or(self.tokens.last()).map_or(1, |t| t.1);
+        Err(ParseError { line, reason: reason.into() })
+    }
+
+    fn peek(&self) -> Option<&Token> {
+        self.tokens.get(self.position).map(|t| &t.0)
+    }
+
+    fn at(&self, symbol: &str) -> bool {
+        matches!(self.peek(), Some(Token::Symbol(s)) if *s == symbol)
+    }
+
+    fn at_word(&self, word: &str) -> bool {
+        matches!(self.peek(), Some(Token::Word(w)) if w == word)
+    }
+
+    fn take(&mut self, symbol: &str) -> bool {
+        let found = self.at(symbol);
+        self.position += found as usize;
+        found
+    }
+
+    fn take_word(&mut self, word: &str) -> bool {
+        let found = self.at_word(word);
+        self.position += found as usize;
+        found
+    }
+
+    fn expect(&mut self, symbol: &str) -> Result<()> {
+        if self.take(symbol) {
+            Ok(())
+        } else {
+            self.fail(format!("expected `{symbol}`, found {}", self.describe()))
+        }
+    }
+
+    fn expect_word(&mut self, word: &str) -> Result<()> {
+        if self.take_word(word) {
+            Ok(())
+        } else {
+            self.fail(format!("expected `{word}`, found {}", self.describe()))
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self.peek() {
+            None => "the end".into(),
+            Some(Token::Word(t) | Token::Number(t)) => format!("`{t}`"),
+            Some(Token::Quoted(t)) => format!("{t:?}"),
+            Some(Token::Symbol(t)) => format!("`{t}`"),
+        }
+    }
+
+    fn name(&mut self) -> Result<String> {
+        match self.peek() {
+            Some(Token::Word(w) | Token::Quoted(w)) => {
+                let name = w.clone();
+                self.position += 1;
+                Ok(name)
+            }
+            _ => self.fail(format!("expected a name, found {}", self.describe())),
+        }
+    }
+
+    fn dtype(&mut self) -> Result<DType> {
+        let name = self.name()?;
+        name.parse().or_else(|_| self.fail(format!("`{name}` is no element type")))
+    }
+
+    fn integer(&mut self) -> Result<i64> {
+        let sign = if self.take("-") { "-" } else { "" };
+        match self.peek() {
+            Some(Token::Number(digits)) => match format!("{sign}{digits}").parse() {
+                Ok(value) => {
+                    self.position += 1;
+                    Ok(value)
+                }
+                Err(_) => self.fail(format!("`{sign}{digits}` is no 64-bit integer")),
+            },
+            _ => self.fail(format!("expected an integer, found {}", self.describe())),
+        }
+    }
+
+    fn func(&mut self) -> Result<()> {
+        self.expect_word("func")?;
+        self.func.name = self.name()?;
+        self.expect("(")?;
+        while !self.take(")") {
+            let name = self.name()?;
+            self.expect(":")?;
+            if self.take_word("size") {
+                let min = self.integer()?;
+                let max = if self.take("..=") {
+                    self.integer()?
+                } else {
+                    self.expect("..")?;
+                    i64::MAX
+                };
+                let var = self.bind(&name, VarKind::Size { min, max })?;
+                self.func.sizes.push(var);
+            } else {
+                let buffer = self.declare(&name)?;
+                self.func.params.push(buffer);
+                self.func.n_inputs += 1;
+            }
+            self.comma_or(")")?;
+        }
+        self.expect("->")?;
+        self.expect("(")?;
+        while !self.take(")") {
+            let name = self.name()?;
+            self.expect(":")?;
+            let buffer = self.declare(&name)?;
+            self.func.params.push(buffer);
+            self.comma_or(")")?;
+        }
+        self.expect("{")?;
+        while self.take_word("buffer") {
+            let name = self.name()?;
+            self.expect(":")?;
+            let buffer = self.declare(&name)?;
+            let scope = self.name()?;
+            let scopes = [Scope::Global, Scope::Shared, Scope::Stack, Scope::Register];
+            match scopes.into_iter().find(|s| super::func::scope_name(*s) == scope) {
+                Some(scope) => self.func.buffers[buffer].scope = scope,
+                None => return self.fail(format!("`{scope}` is no scope")),
+            }
+        }
+        self.func.body = self.stmts()?;
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => self.fail(format!("expected the end, found {}", self.describe())),
+        }
+    }
+
+    /// A comma, or the closing symbol, which stays.
+    fn comma_or(&mut self, close: &str) -> Result<()> {
+        if self.take(",") || self.at(close) { Ok(()) } else { self.expect(close) }
+    }
+
+    fn declare(&mut self, name: &str) -> Result<Buffer> {
+        let dtype = self.dtype()?;
+        let shape = self.list()?;
+        if self.buffers.contains_key(name) {
+            return self.fail(format!("buffer `{name}` is declared twice"));
+        }
+        let buffer = self.func.add_buffer(name, dtype, shape, Scope::Global);
+        self.buffers.insert(name.to_string(), buffer);
+        Ok(buffer)
+    }
+
+    fn bind(&mut self, name: &str, kind: VarKind) -> Result<Var> {
+        if self.vars.contains_key(name) {
+            return self.fail(format!("variable `{name}` is bound twice"));
+        }
+        let var = self.func.add_var(name, kind);
+        self.vars.insert(name.to_string(), var);
+        Ok(var)
+    }
+
+    /// Statements up to the closing brace, which is taken.
+    fn stmts(&mut self) -> Result<Vec<Stmt>> {
+        let mut out = Vec::new();
+        while !self.take("}") {
+            if self.take_word("for") {
+                out.push(self.nested(Self::loop_)?);
+            } else if self.take_word("block") {
+                out.push(self.block()?);
+            } else {
+                return self.fail(format!("expected `for`, `block` or `}}`, found {}", self.describe()));
+            }
+        }
+        Ok(out)
+    }
+
+    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth >= MAX_DEPTH {
+            return self.fail("nested too deeply");
+        }
+        self.depth += 1;
+        let result = parse(self);
+        self.depth -= 1;
+        result
+    }
+
+    fn loop_(&mut self) -> Result<Stmt> {
+        let name = self.name()?;
+        self.expect_word("in")?;
+        if self.integer()? != 0 {
+            return self.fail("loops start at 0");
+        }
+        self.expect("..")?;
+        let extent = self.index()?;
+        let var = self.bind(&name, VarKind::Loop)?;
+        let mut kind = LoopKind::Serial;
+        if !self.at("{") {
+            let word = self.name()?;
+            match LOOP_KINDS.iter().find(|k| k.0 == word) {
+                Some(found) => kind = found.1,
+                None => return self.fail(format!("`{word}` is no kind of loop")),
+            }
+        }
+        self.expect("{")?;
+        let body = self.stmts()?;
+        Ok(Stmt::Loop(Box::new(Loop { var, extent, kind, body })))
+    }
+
+    fn block(&mut self) -> Result<Stmt> {
+        let name = self.name()?;
+        self.expect("(")?;
+        let mut iters = Vec::new();
+        while !self.take(")") {
+            let name = self.name()?;
+            self.expect(":")?;
+            let kind = match self.name()?.as_str() {
+                "spatial" => IterKind::Spatial,
+                "reduce" => IterKind::Reduce,
+                other => return self.fail(format!("`{other}` is no kind of iteration variable")),
+            };
+            let extent = self.index()?;
+            self.expect("=")?;
+            let value = self.index()?;
+            let var = self.bind(&name, VarKind::Iter)?;
+            iters.push(Iter { var, extent, kind, value });
+            self.comma_or(")")?;
+        }
+        let predicate = if self.take_word("where") { Some(self.expr()?) } else { None };
+        if predicate.as_ref().is_some_and(|p| p.dtype() != DType::Bool) {
+            return self.fail("the predicate is no truth value");
+        }
+        self.expect("{")?;
+        let (mut init, mut body) = (Vec::new(), Vec::new());
+        while !self.take("}") {
+            let is_init = self.take_word("init");
+            let store = self.store()?;
+            if is_init { init.push(store) } else { body.push(store) }
+        }
+        Ok(Stmt::Block(Box::new(Block { name, iters, predicate, init, body })))
+    }
+
+    fn store(&mut self) -> Result<Store> {
+        let name = self.name()?;
+        let buffer = self.buffer(&name)?;
+        let indices = self.list()?;
+        self.expect("=")?;
+        let value = self.expr()?;
+        let (expected, found) = (self.func.buffers[buffer].dtype, value.dtype());
+        if expected != found {
+            return self.fail(format!("a {found} is stored to `{name}`, which holds {expected}"));
+        }
+        Ok(Store { buffer, indices, value })
+    }
+
+    fn buffer(&self, name: &str) -> Result<Buffer> {
+        match self.buffers.get(name) {
+            Some(buffer) => Ok(*buffer),
+            None => self.fail(format!("there is no buffer `{name}`")),
+        }
+    }
+
+    /// Index expressions in square brackets.
+    fn list(&mut self) -> Result<Vec<Expr>> {
+        self.expect("[")?;
+        let mut out = Vec::new();
+        while !self.take("]") {
+            out.push(self.index()?);
+            self.comma_or("]")?;
+        }
+        Ok(out)
+    }
+
+    fn index(&mut self) -> Result<Expr> {
+        let e = self.expr()?;
+        if e.dtype() == DType::I64 { Ok(e) } else { self.fail(format!("an index has type {}", e.dtype())) }
+    }
+
+    fn expr(&mut self) -> Result<Expr> {
+        self.nested(Self::expr_inner)
+    }
+
+    fn expr_inner(&mut self) -> Result<Expr> {
+        match self.peek().cloned() {
+            Some(Token::Symbol("(")) => {
+                self.position += 1;
+                let a = self.expr()?;
+                if self.take(")") {
+                    return Ok(a);
+                }
+                let Some(Token::Symbol(symbol)) = self.peek().cloned() else {
+                    return self.fail(format!("expected an operator, found {}", self.describe()));
+                };
+                self.position += 1;
+                let b = self.expr()?;
+                self.expect(")")?;
+                self.infix(symbol, a, b)
+            }
+            Some(Token::Symbol("-") | Token::Number(_)) => self.integer().map(Expr::int),
+            Some(Token::Word(word)) if word == "true" || word == "false" => {
+                self.position += 1;
+                Ok(Expr::bool(word == "true"))
+            }
+            Some(Token::Word(name) | Token::Quoted(name)) => {
+                self.position += 1;
+                if self.take("(") {
+                    return self.call(&name);
+                }
+                if self.at("[") {
+                    let buffer = self.buffer(&name)?;
+                    let indices = self.list()?;
+                    return Ok(Expr::load(self.func.buffers[buffer].dtype, buffer, indices));
+                }
+                match self.vars.get(&name) {
+                    Some(var) => Ok(Expr::var(*var)),
+                    None => self.fail(format!("there is no variable `{name}`")),
+                }
+            }
+            Some(Token::Symbol(_)) | None => {
+                self.fail(format!("expected an expression, found {}", self.describe()))
+            }
+        }
+    }
+
+    fn infix(&self, symbol: &str, a: Expr, b: Expr) -> Result<Expr> {
+        if a.dtype() != b.dtype() {
+            return self.fail(format!("operands of `{symbol}` have types {} and {}", a.dtype(), b.dtype()));
+        }
+        if let Some(op) = CompareOp::ALL.into_iter().find(|op| op.symbol() == symbol) {
+            return Ok(Expr::new(DType::Bool, ExprKind::Compare(op, a, b)));
+        }
+        let op = match symbol {
+            "+" => BinaryOp::Add,
+            "-" => BinaryOp::Sub,
+            "*" => BinaryOp::Mul,
+            "/" => BinaryOp::Div,
+            "&" => BinaryOp::And,
+            "|" => BinaryOp::Or,
+            "^" => BinaryOp::Xor,
+            other => return self.fail(format!("`{other}` is no operator")),
+        };
+        Ok(Expr::new(a.dtype(), ExprKind::Binary(op, a, b)))
+    }
+
+    /// After `name(`: a constant of that type, an operation or a conversion.
+    fn call(&mut self, name: &str) -> Result<Expr> {
+        if let Ok(dtype) = name.parse::<DType>() {
+            let constant = self.constant(dtype)?;
+            self.expect(")")?;
+            return Ok(constant);
+        }
+        let mut operands = Vec::new();
+        while !self.take(")") {
+            operands.push(self.expr()?);
+            self.comma_or(")")?;
+        }
+        let conversion = name.split_once('.').and_then(|(what, to)| Some((what, to.parse::<DType>().ok()?)));
+        let unary = UnaryOp::ALL.into_iter().find(|op| op.name() == name);
+        let binary = BinaryOp::ALL.into_iter().find(|op| op.name() == name);
+        let same = |a: &Expr, b: &Expr| a.dtype() == b.dtype();
+        match (&operands[..], unary, binary, conversion) {
+            ([a], Some(op), _, _) => Ok(Expr::unary(op, a.clone())),
+            ([a, b], _, Some(op), _) if same(a, b) => {
+                Ok(Expr::new(a.dtype(), ExprKind::Binary(op, a.clone(), b.clone())))
+            }
+            ([a], _, _, Some(("cast", to))) => Ok(Expr::new(to, ExprKind::Cast(a.clone()))),
+            ([a], _, _, Some(("bitcast", to))) if a.dtype().bytes() == to.bytes() => {
+                Ok(Expr::new(to, ExprKind::Bitcast(a.clone())))
+            }
+            ([c, a, b], ..) if name == "select" && c.dtype() == DType::Bool && same(a, b) => {
+                Ok(Expr::new(a.dtype(), ExprKind::Select(c.clone(), a.clone(), b.clone())))
+            }
+            ([a, b, c], ..) if name == "fma" && same(a, b) && same(b, c) => {
+                Ok(Expr::new(a.dtype(), ExprKind::Fma(a.clone(), b.clone(), c.clone())))
+            }
+            _ => self.fail(format!("`{name}` is no operation on these operands")),
+        }
+    }
+
+    fn constant(&mut self, dtype: DType) -> Result<Expr> {
+        if !dtype.is_float() {
+            return Ok(Expr::new(dtype, ExprKind::Int(self.integer()?)));
+        }
+        let sign = if self.take("-") { -1.0 } else { 1.0 };
+        let magnitude = match self.peek() {
+            Some(Token::Number(text)) => text.parse::<f64>().ok(),
+            Some(Token::Word(word)) if word == "inf" => Some(f64::INFINITY),
+            Some(Token::Word(word)) if word == "NaN" => Some(f64::NAN),
+            Some(Token::Word(_) | Token::Quoted(_) | Token::Symbol(_)) | None => None,
+        };
+        match magnitude {
+            Some(magnitude) => {
+                self.position += 1;
+                Ok(Expr::new(dtype, ExprKind::Float((magnitude * sign).to_bits())))
+            }
+            None => self.fail(format!("expected a number, found {}", self.describe())),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Schedule primitives on whole functions: results stay those of the unscheduled function.
+
+mod common;
+
+use common::*;
+use tilewright_te::schedule::{Padding, Piece, Schedule};
+use tilewright_te::{Func, LoopKind, Scope, Stmt};
+
+/// Asserts that a finished schedule computes what the function computed, that its trace replays to the same
+/// text, and that the text parses to the same function. Returns the finished function.
+fn check(original: Func, schedule: Schedule) -> Func {
+    let replayed = Schedule::replay(original.clone(), schedule.trace()).expect("replay");
+    assert_eq!(replayed.func().to_string(), schedule.func().to_string());
+    let finished = schedule.finish().expect("finish");
+    let text = finished.to_string();
+    let parsed: Func = text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"));
+    assert_eq!(parsed.to_string(), text);
+    assert_same_results(&original, &finished, 7);
+    finished
+}
+
+fn register_tiled(func: Func, pad: bool) -> Func {
+    let mut s = Schedule::new(func.clone());
+    s.compute_inline("E").unwrap();
+    if pad {
+        s.pad_einsum("C", &[6, 32, 1]).unwrap();
+    }
+    s.set_scope("C", Scope::Register).unwrap();
+    let tiles = s.tile(&["C_i0", "C_i1"], &[6, 32]).unwrap();
+    let [i0, j0, i1, j1] = &tiles[..] else { panic!("{tiles:?}") };
+    let j = s.split(j1, &[None, Some(16)]).unwrap();
+    s.reorder(&[i0, j0, "C_r2", i1, &j[0], &j[1]]).unwrap();
+    let e = s.reverse_compute_at("D", j0).unwrap();
+    let ej = s.split(&e[1], &[None, Some(16)]).unwrap();
+    s.vectorize(&ej[1]).unwrap();
+    s.unroll(&ej[0]).unwrap();
+    s.unroll(&e[0]).unwrap();
+    s.vectorize(&j[1]).unwrap();
+    s.unroll(&j[0]).unwrap();
+    s.unroll(i1).unwrap();
+    s.decompose_reduction("C", "C_r2").unwrap();
+    let outer = s.fuse(&[i0, j0]).unwrap();
+    s.parallel(&outer).unwrap();
+    check(func, s)
+}
+
+#[test]
+fn a_register_tiled_matmul_with_epilogue() {
+    for (m, n, k) in [(12, 64, 8), (13, 40, 5), (7, 33, 1)] {
+        for pad in [false, true] {
+            let finished = register_tiled(matmul_bias_relu(Dim::Fixed(m), Dim::Fixed(n), Dim::Fixed(k)), pad);
+            let tile = finished.buffers.values().find(|b| b.name == "C").unwrap();
+            let shape: Vec<_> = tile.shape.iter().map(|e| e.as_int()).collect();
+            assert_eq!(shape, [Some(6), Some(32)], "{finished}");
+            assert!(matches!(&finished.body[..], [Stmt::Loop(l)] if l.kind == LoopKind::Parallel));
+            if pad {
+                let update = finished.block("C").unwrap();
+                assert!(update.predicate.is_none(), "{finished}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_register_tiled_matmul_with_symbolic_rows() {
+    let finished = register_tiled(matmul_bias_relu(Dim::Open, Dim::Fixed(64), Dim::Fixed(8)), true);
+    let tile = finished.buffers.values().find(|b| b.name == "C").unwrap();
+    assert_eq!(tile.shape[0].as_int(), Some(6), "{finished}");
+    register_tiled(matmul_bias_relu(Dim::Open, Dim::Open, Dim::Open), true);
+    register_tiled(matmul_bias_relu(Dim::Open, Dim::Open, Dim::Open), false);
+    register_tiled(matmul_bias_relu(Dim::Fixed(1), Dim::Fixed(1), Dim::Fixed(1)), false);
+}
+
+#[test]
+fn a_convolution_with_its_padding_inlined_or_computed_per_tile() {
+    for inlined in [true, false] {
+        let func = conv2d(1, 3, 8, 7, 3, 1, 1);
+        let mut s = Schedule::new(func.clone());
+        if inlined {
+            s.compute_inline("pad").unwrap();
+        }
+        s.set_scope("conv", Scope::Register).unwrap();
+        let w = s.split("conv_i3", &[None, Some(4)]).unwrap();
+        let c = s.split("conv_i1", &[None, Some(8)]).unwrap();
+        s.reorder(&["conv_i0", &c[0], "conv_i2", &w[0], "conv_r4", "conv_r5", "conv_r6", &w[1], &c[1]])
+            .unwrap();
+        s.reverse_compute_at("relu", &w[0]).unwrap();
+        if !inlined {
+            s.compute_at("pad", "conv_i2").unwrap();
+            s.set_scope("pad", Scope::Stack).unwrap();
+        }
+        s.vectorize(&c[1]).unwrap();
+        s.unroll(&w[1]).unwrap();
+        s.decompose_reduction("conv", "conv_r4").unwrap();
+        let outer = s.fuse(&["conv_i0", &c[0], "conv_i2"]).unwrap();
+        s.parallel(&outer).unwrap();
+        let finished = check(func, s);
+        let tile = finished.buffers.values().find(|b| b.name == "conv").unwrap();
+        let shape: Vec<_> = tile.shape.iter().map(|e| e.as_int()).collect();
+        assert_eq!(shape, [Some(1), Some(8), Some(1), Some(4)], "{finished}");
+        if !inlined {
+            let rows = finished.buffers.values().find(|b| b.name == "pad").unwrap();
+            let shape: Vec<_> = rows.shape.iter().map(|e| e.as_int()).collect();
+            assert_eq!(shape, [Some(1), Some(3), Some(3), Some(9)], "{finished}");
+        }
+    }
+}
+
+#[test]
+fn a_row_reduction_over_lanes() {
+    let func = softmax(5, 37);
+    let mut s = Schedule::new(func.clone());
+    for block in ["max", "sum"] {
+        let row = s.split(&format!("{block}_r1"), &[None, Some(8)]).unwrap();
+        let rf = s.rfactor(block, &row[1]).unwrap();
+        s.vectorize(&row[1]).unwrap();
+        s.reverse_compute_at(block, s.loop_names(&rf).unwrap()[0].clone().as_str()).unwrap();
+    }
+    check(func, s);
+}
+
+#[test]
+fn layouts_with_padding() {
+    let func = conv2d(1, 3, 10, 6, 3, 1, 1);
+    let mut s = Schedule::new(func.clone());
+    let nchw8c = |dims: usize| -> Vec<Piece> {
+        let open = (0..dims).map(|dim| Piece { dim, factor: None });
+        open.chain([Piece { dim: 1, factor: Some(8) }]).collect()
+    };
+    s.transform_layout("conv", &nchw8c(4), Padding::Undefined).unwrap();
+    s.transform_layout("pad", &nchw8c(4), Padding::Zero).unwrap();
+    check(func, s);
+}
+
+#[test]
+fn caches_of_what_is_read_and_written() {
+    let func = matmul_bias_relu(Dim::Fixed(20), Dim::Fixed(24), Dim::Fixed(10));
+    let mut s = Schedule::new(func.clone());
+    let tiles = s.tile(&["C_i0", "C_i1"], &[8, 8]).unwrap();
+    let pack = s.cache_read("C", "B", Scope::Stack).unwrap();
+    s.compute_at(&pack, &tiles[1]).unwrap();
+    let copy = s.cache_write("C", Scope::Stack).unwrap();
+    s.reverse_compute_at(&copy, &tiles[1]).unwrap();
+    s.reverse_compute_inline("D").unwrap();
+    s.parallel(&tiles[0]).unwrap();
+    let finished = check(func, s);
+    let packed = finished.buffers.values().find(|b| b.name == "B_stack").unwrap();
+    let shape: Vec<_> = packed.shape.iter().map(|e| e.as_int()).collect();
+    assert_eq!(shape, [Some(10), Some(8)], "{finished}");
+}
+
+#[test]
+fn illegal_requests_say_why() {
+    let func = matmul_bias_relu(Dim::Open, Dim::Fixed(24), Dim::Fixed(10));
+    let schedule = || Schedule::new(func.clone());
+    let check = |result: Result<(), tilewright_te::schedule::ScheduleError>, expect: &str| {
+        assert_eq!(result.unwrap_err().to_string(), expect);
+    };
+    check(schedule().unroll("nowhere"), "unroll of `nowhere`: there is no loop of that name");
+    check(schedule().vectorize("C_r2"), "vectorize of `C_r2`: block `C` accumulates over it");
+    check(schedule().parallel("C_i1"), "parallel of `C_i1`: only an outermost loop can be parallel");
+    check(
+        schedule().split("C_i1", &[Some(2), Some(8)]).map(drop),
+        "split of `C_i1`: factors of product 16 do not cover the extent 24",
+    );
+    check(schedule().split("C_i1", &[None, Some(0)]).map(drop), "split of `C_i1`: factor 0 is not positive");
+    check(
+        schedule().fuse(&["C_i0", "C_r2"]).map(drop),
+        "fuse of `C_i0, C_r2`: `C_r2` is not directly inside `C_i0`",
+    );
+    check(schedule().reorder(&["C_i0", "E_i0"]), "reorder of `C_i0, E_i0`: `C_i0` is not in the same nest");
+    check(schedule().compute_inline("C"), "compute_inline of `C`: `C` is a reduction");
+    check(schedule().compute_inline("D"), "compute_inline of `D`: its result is a parameter of the function");
+    check(
+        schedule().compute_at("C", "D_i0").map(drop),
+        "compute_at of `C`: its consumer `E` is not inside `D_i0`",
+    );
+    check(
+        schedule().reverse_compute_at("E", "C_r2").map(drop),
+        "reverse_compute_at of `E`: `C` is still accumulating `C` over `C_r2`",
+    );
+    check(
+        schedule().decompose_reduction("C", "D_i0").map(drop),
+        "decompose_reduction of `C`: loop `D_i0` is not around the block",
+    );
+    check(schedule().set_scope("A", Scope::Stack), "set_scope of `A`: a parameter lives in global memory");
+    check(
+        schedule().pad_einsum("D", &[8, 8]),
+        "pad_einsum of `D`: its result `D` is a parameter of the function; use cache_write",
+    );
+    check(
+        schedule().transform_layout("C", &[Piece { dim: 0, factor: None }], Padding::Undefined),
+        "transform_layout of `C`: dimension 1 has no piece",
+    );
+    let mut s = schedule();
+    let before = s.func().to_string();
+    assert!(s.tile(&["C_i0", "C_r2", "nowhere"], &[2, 2, 2]).is_err());
+    assert_eq!(s.func().to_string(), before, "a failed primitive leaves the function alone");
+}
