@@ -290,8 +290,8 @@ impl Validator<'_> {
         }
     }
 
-    /// A chain that has not ended after as many steps as there are buffers never ends. Each buffer is visited
-    /// once: a chain that reaches one already known to end is cut there.
+    /// Walks the chain of each buffer and marks what it visits: meeting a mark of the same walk is a cycle, meeting
+    /// one of an earlier walk ends it, so that each buffer is visited once.
     fn alias_chains(&mut self) {
         let plan = self.plan;
         #[derive(Clone, Copy, PartialEq)]
