@@ -30,19 +30,12 @@ const LOG: [f64; 7] = [
     1.818357216161805012e-01, 1.531383769920937332e-01, 1.479819860511658591e-01,
 ];
 
-/// `x` as `n ln 2 + r`.
-struct Reduced {
-    /// `n` plus [`ROUNDER`].
-    shifted: Expr,
-    n: Expr,
-    r: Expr,
-}
-
-fn reduce(x: &Expr) -> Reduced {
+/// `x` as `n ln 2 + r`: `n` plus [`ROUNDER`], and `r`.
+fn reduce(x: &Expr) -> (Expr, Expr) {
     let shifted = fma(x, &num(x, LOG2_E), &num(x, ROUNDER));
     let n = sub(&shifted, &num(x, ROUNDER));
     let r = fma(&n, &num(x, -LN2_LO), &fma(&n, &num(x, -LN2_HI), x));
-    Reduced { shifted, n, r }
+    (shifted, r)
 }
 
 /// `2^e` for an integer expression in the range of normal exponents.
@@ -63,7 +56,7 @@ pub(super) fn exp(x: &Expr) -> Expr {
 /// `e^(x + tail)` for a tail far smaller than `x`.
 pub(super) fn exp_of_sum(x: &Expr, tail: &Expr) -> Expr {
     let x = clamp(x, -746.0, 710.0);
-    let Reduced { shifted, r, .. } = reduce(&x);
+    let (shifted, r) = reduce(&x);
     let r = if tail.as_float() == Some(0.0) { r } else { add(&r, tail) };
     let value = add(&fma(&mul(&r, &r), &polynomial(&r, &EXP), &r), &num(&x, 1.0));
     let n = integer(&shifted);
@@ -75,7 +68,7 @@ pub(super) fn exp_of_sum(x: &Expr, tail: &Expr) -> Expr {
 /// `e^x - 1`.
 pub(super) fn expm1(x: &Expr) -> Expr {
     let limited = clamp(x, -40.0, 710.0);
-    let Reduced { shifted, r, .. } = reduce(&limited);
+    let (shifted, r) = reduce(&limited);
     let p = fma(&mul(&r, &r), &polynomial(&r, &EXP), &r);
     // 2^n p + 2^n - 1 in halves, for n = 1024.
     let h = power_of_two(integer(&shifted) - 1, x);

@@ -24,21 +24,21 @@ const LOG: [f64; 9] = [
     1.168907136e-01, -1.149454638e-01, 6.980702281e-02,
 ];
 
-/// `tanh(x) / x` in `x^2` on `|x| <= 9.02`, relative error 2^-29.
+/// `(tanh(x) / x - 1) / x^2` in `x^2` on `|x| <= 0.625`, relative error 2^-27 in the result.
 #[rustfmt::skip]
-const TANH_P: [f64; 6] =
-    [1.0, 1.367991567e-01, 3.868327709e-03, 2.800746006e-05, 3.058502784e-08, -1.220347261e-11];
-const TANH_Q: [f64; 5] = [1.0, 4.701324701e-01, 2.724583820e-02, 3.938631271e-04, 1.287366786e-06];
+const TANH: [f64; 5] = [-3.333328366e-01, 1.333149076e-01, -5.374349654e-02, 2.065058798e-02, -5.717045162e-03];
 
-/// `erf(x) / x` in `x^2` on `|x| <= 3.925`, relative error 2^-29.
+/// `erf(x) / x - 1` in `x^2` on `|x| <= 0.9277`, relative error 2^-25.
 #[rustfmt::skip]
-const ERF_P: [f64; 7] = [
-    1.128379226e+00, 1.851416081e-01, 5.424942449e-02, 3.839468816e-03, 3.769654722e-04, 4.614706540e-06,
-    -1.282922391e-08,
+const ERF: [f64; 6] = [
+    1.283791512e-01, -3.761249781e-01, 1.128183901e-01, -2.676690556e-02, 4.992981441e-03, -5.987233599e-04,
 ];
+
+/// `-log(1 - erf(x)) / x - 1` on `0.9277 <= x <= 3.95`.
 #[rustfmt::skip]
-const ERF_Q: [f64; 6] =
-    [1.0, 4.974108934e-01, 1.138804480e-01, 1.543247420e-02, 1.301972312e-03, 6.245057739e-05];
+const ERF_TAIL: [f64; 6] = [
+    1.285082102e-01, 6.357394457e-01, 1.052335203e-01, -2.287152968e-02, 3.209126415e-03, -2.132689406e-04,
+];
 
 /// `e^x` by `2^n * e^r`, scaled in two steps so that subnormal results are rounded once.
 pub(super) fn exp(x: &Expr) -> Expr {
@@ -47,15 +47,28 @@ pub(super) fn exp(x: &Expr) -> Expr {
 
 /// `e^x` for `x` in `[-104, 89]` or NaN.
 fn exp_in_range(x: &Expr) -> Expr {
-    let shifted = fma(x, &num(x, LOG2_E), &num(x, ROUNDER));
-    let n = sub(&shifted, &num(x, ROUNDER));
-    let r = fma(&n, &num(x, -LN2_LO), &fma(&n, &num(x, -LN2_HI), x));
-    let tail = fma(&mul(&r, &r), &polynomial(&r, &EXP), &r);
-    let value = add(&tail, &num(x, 1.0));
+    let (shifted, value) = exp_parts(x);
     let n = to_bits(&shifted) - ROUNDER_BITS;
     let half = Expr::binary(BinaryOp::Shr, n.clone(), bits(&n, 1));
     let scale = |e: Expr| from_bits(&Expr::binary(BinaryOp::Shl, e + 127, bits(&n, 23)), x);
     mul(&mul(&value, &scale(half.clone())), &scale(sub(&n, &half)))
+}
+
+/// `e^x` for `|x| <= 80`, where the result is normal and the exponent is simply added to its bits; anything
+/// for NaN.
+fn exp_moderate(x: &Expr) -> Expr {
+    let (shifted, value) = exp_parts(x);
+    let n = to_bits(&shifted);
+    from_bits(&add(&to_bits(&value), &Expr::binary(BinaryOp::Shl, n.clone(), bits(&n, 23))), x)
+}
+
+/// `e^x = 2^n e^r`: `n` plus [`ROUNDER`], and `e^r`.
+fn exp_parts(x: &Expr) -> (Expr, Expr) {
+    let shifted = fma(x, &num(x, LOG2_E), &num(x, ROUNDER));
+    let n = sub(&shifted, &num(x, ROUNDER));
+    let r = fma(&n, &num(x, -LN2_LO), &fma(&n, &num(x, -LN2_HI), x));
+    let tail = fma(&mul(&r, &r), &polynomial(&r, &EXP), &r);
+    (shifted, add(&tail, &num(x, 1.0)))
 }
 
 /// `log(x)` by `k ln 2 + log(m)`, `m` in `[sqrt(1/2), sqrt(2))`.
@@ -87,18 +100,27 @@ pub(super) fn log_specials(x: &Expr, value: &Expr) -> Expr {
     select(&and(&positive, &finite), value, &unbounded)
 }
 
-/// `tanh(x)` by a rational function, saturated where the result rounds to 1.
+/// `tanh(x)`: a polynomial near 0, `1 - 2 / (e^(2|x|) + 1)` elsewhere.
 pub(super) fn tanh(x: &Expr) -> Expr {
-    let x = clamp(x, -9.02, 9.02);
-    let square = mul(&x, &x);
-    div(&mul(&x, &polynomial(&square, &TANH_P)), &polynomial(&square, &TANH_Q))
+    let a = abs(x);
+    let square = mul(&a, &a);
+    let near = fma(&mul(&square, &a), &polynomial(&square, &TANH), &a);
+    // From 10 on the result is 1 to the last bit.
+    let limited = num(x, 10.0).min(a.clone());
+    let e = exp_moderate(&add(&limited, &limited));
+    let far = sub(&num(x, 1.0), &div(&num(x, 2.0), &add(&e, &num(x, 1.0))));
+    // NaN takes the near side, which passes it on.
+    with_sign(&select(&gt(&a, &num(x, 0.625)), &far, &near), x)
 }
 
-/// `erf(x)` by a rational function, saturated where the result rounds to 1.
+/// `erf(x)`: a polynomial near 0, `1 - e^p(|x|)` elsewhere (the form is N. Juffa's).
 pub(super) fn erf(x: &Expr) -> Expr {
-    let x = clamp(x, -3.925, 3.925);
-    let square = mul(&x, &x);
-    div(&mul(&x, &polynomial(&square, &ERF_P)), &polynomial(&square, &ERF_Q))
+    let a = num(x, 3.95).min(abs(x));
+    let square = mul(&a, &a);
+    let near = fma(&a, &polynomial(&square, &ERF), &a);
+    let exponent = fma(&neg(&a), &polynomial(&a, &ERF_TAIL), &neg(&a));
+    let far = sub(&num(x, 1.0), &exp_moderate(&exponent));
+    with_sign(&select(&gt(&a, &num(x, 0.9277)), &far, &near), x)
 }
 
 /// `1 / (1 + e^-x)` through `e^-|x|`, so that neither end overflows or cancels.
