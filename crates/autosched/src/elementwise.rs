@@ -104,25 +104,43 @@ fn schedule_blocked(
     Ok(vec![block.to_string()])
 }
 
-/// Makes the loops tasks of about [`PARALLEL_GRAIN`] elements, given the elements of one iteration.
+/// Makes tasks of the loops, outermost first and each directly inside the one before, given the elements of
+/// one iteration of the innermost: as many outer loops as leave a task about [`PARALLEL_GRAIN`] elements.
 pub(crate) fn parallelize(
     schedule: &mut Schedule,
     outer: &[String],
     elements: &Expr,
 ) -> Result<(), ScheduleError> {
-    let names: Vec<&str> = outer.iter().map(String::as_str).collect();
-    let task = match names[..] {
-        [] => return Ok(()),
-        [one] => one.to_string(),
-        _ => schedule.fuse(&names)?,
-    };
-    let grain = elements.as_int().map_or(1, |n| PARALLEL_GRAIN / n.max(1));
-    if grain > 1 {
-        let parts = schedule.split(&task, &[None, Some(grain)])?;
-        schedule.parallel(&parts[0])
-    } else {
-        schedule.parallel(&task)
+    let Some(first) = outer.first() else { return Ok(()) };
+    let extents = outer.iter().map(|name| extent_of(schedule, name)).collect::<Vec<_>>();
+    let mut grain = elements.as_int().unwrap_or(PARALLEL_GRAIN).max(1);
+    let mut tasks = outer.len();
+    while tasks > 1 && grain < PARALLEL_GRAIN {
+        tasks -= 1;
+        // A loop of unknown extent is taken to be long.
+        grain = grain.saturating_mul(extents[tasks].unwrap_or(PARALLEL_GRAIN).max(1));
     }
+    let names: Vec<&str> = outer[..tasks].iter().map(String::as_str).collect();
+    if tasks > 1 {
+        let task = schedule.fuse(&names)?;
+        return schedule.parallel(&task);
+    }
+    // Iterations are shared out evenly, so that no task has a guard.
+    let wanted = PARALLEL_GRAIN / grain;
+    match extents[0].and_then(|n| (2..=wanted.min(n)).rev().find(|w| n % w == 0)) {
+        Some(n) => {
+            let parts = schedule.split(first, &[None, Some(n)])?;
+            schedule.parallel(&parts[0])
+        }
+        None => schedule.parallel(first),
+    }
+}
+
+/// The constant extent of the loop of that name.
+fn extent_of(schedule: &Schedule, name: &str) -> Option<i64> {
+    let blocks = schedule.blocks();
+    let loops = blocks.iter().filter_map(|b| schedule.loops(b).ok()).flatten();
+    loops.filter(|l| l.name == name).find_map(|l| l.extent.as_int())
 }
 
 /// How many trailing dimensions of the block every access either walks in full and in order, or not at all.

@@ -92,6 +92,13 @@ pub fn schedule(
     if by_lanes && lanes > 1 {
         let parts = schedule.split(&loops[last], &[None, Some(lanes)])?;
         let partial = schedule.rfactor(block, &parts[1])?;
+        // The combination has a nest of its own now.
+        let outer: Vec<String> = schedule
+            .loops(block)?
+            .into_iter()
+            .filter(|l| l.iter_kind == Some(IterKind::Spatial))
+            .map(|l| l.name)
+            .collect();
         return combine_lanes(schedule, block, &partial, &outer, &steps, small);
     }
     let tasks: Vec<String> = outer;

@@ -1,0 +1,229 @@
+//! Rules on functions of each kind: the scheduled function computes what the unscheduled one does, and the
+//! rule meant for it is the one that fits.
+
+use tilewright_autosched::{Layout, Scheduled, schedule};
+use tilewright_dtype::DType;
+use tilewright_machine::{CodegenKind, Target};
+use tilewright_te::flatten::{FlattenOptions, flatten};
+use tilewright_te::interp::{Mode, Program};
+use tilewright_te::schedule::Piece;
+use tilewright_te::{Expr, Func};
+
+fn noise(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed;
+    (0..n)
+        .map(|_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            ((state >> 40) as f32 / (1 << 24) as f32) - 0.5
+        })
+        .collect()
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+fn extents(func: &Func, buffer: tilewright_te::Buffer, sizes: &[i64]) -> Vec<i64> {
+    let size = |v| func.sizes.iter().position(|&s| s == v).map(|at| sizes[at]);
+    func.buffers[buffer]
+        .shape
+        .iter()
+        .map(|e| tilewright_te::interp::evaluate_index(e, &size).expect("an extent"))
+        .collect()
+}
+
+/// Schedules for AVX-512 and for 128-bit vectors, and compares with the unscheduled function.
+fn check(func: &Func, constants: &[bool], layouts: &[Layout], sizes: &[i64], rule: &str) {
+    for (machine, codegen) in [("x86-64-v4", CodegenKind::Llvm), ("x86-64-v3", CodegenKind::Cranelift)] {
+        let target = Target::parse(machine, codegen).expect("a known target");
+        let scheduled = schedule(func, constants, layouts, &target).expect("schedules");
+        let Scheduled { func: fast, packing, rules, .. } = &scheduled;
+        assert!(rules.iter().any(|(_, r)| *r == rule), "expected {rule}, got {rules:?}\n{fast}");
+        let inputs: Vec<Vec<u8>> = func.params[..func.n_inputs]
+            .iter()
+            .enumerate()
+            .map(|(i, &p)| {
+                let n = extents(func, p, sizes).iter().product::<i64>() as usize;
+                bytes(&noise(n, i as u64 + 1))
+            })
+            .collect();
+        let relaid = |i: usize, input: &Vec<u8>| match packing.get(i).and_then(Option::as_ref) {
+            Some(pack) => {
+                let program = Program::compile(pack).expect("packing compiles");
+                program.run(&[], &[input], Mode::Exact).expect("packs").remove(0).bytes
+            }
+            None => match layouts.get(i).and_then(Option::as_ref) {
+                Some(pieces) => relay(func, i, pieces, input, sizes),
+                None => input.clone(),
+            },
+        };
+        let packed: Vec<Vec<u8>> = inputs.iter().enumerate().map(|(i, x)| relaid(i, x)).collect();
+        let run = |f: &Func, inputs: &[Vec<u8>]| {
+            let program = Program::compile(f).expect("compiles");
+            let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
+            program.run(sizes, &inputs, Mode::Exact).unwrap_or_else(|e| panic!("{e}\n{f}")).remove(0)
+        };
+        let mut expected = run(func, &inputs).bytes;
+        let got = run(fast, &packed).bytes;
+        if let Some(Some(pieces)) = layouts.get(func.n_inputs) {
+            expected = relay(func, func.n_inputs, pieces, &expected, sizes);
+        }
+        let floats = |b: &[u8]| -> Vec<f32> {
+            b.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
+        };
+        for (i, (e, g)) in floats(&expected).iter().zip(floats(&got)).enumerate() {
+            assert!((e - g).abs() <= 1e-5 * (1.0 + e.abs()), "{machine}: element {i}: {e} and {g}\n{fast}");
+        }
+        let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
+        flatten(fast, &options).unwrap_or_else(|e| panic!("{e}\n{fast}"));
+    }
+}
+
+/// A parameter's bytes in a layout.
+fn relay(func: &Func, param: usize, pieces: &[Piece], input: &[u8], sizes: &[i64]) -> Vec<u8> {
+    let shape: Vec<Expr> = extents(func, func.params[param], sizes).into_iter().map(Expr::int).collect();
+    let mut copy = Func::new("relay");
+    let source = copy.add_input("source", DType::F32, shape.clone());
+    let target = copy.compute("target", DType::F32, shape, |f, i| f.load(source, i.to_vec()));
+    copy.promote_to_output(target);
+    let mut s = tilewright_te::schedule::Schedule::new(copy);
+    s.transform_layout("target", pieces, tilewright_te::schedule::Padding::Zero).expect("lays out");
+    let program = Program::compile(&s.finish().expect("finishes")).expect("compiles");
+    program.run(&[], &[input], Mode::Exact).expect("runs").remove(0).bytes
+}
+
+fn ints(values: &[i64]) -> Vec<Expr> {
+    values.iter().map(|&v| Expr::int(v)).collect()
+}
+
+/// `relu(a b + c)` with `m` rows, symbolic where `m` is `None`.
+fn matmul(m: Option<i64>, n: i64, k: i64) -> Func {
+    let mut func = Func::new("matmul");
+    let m = match m {
+        Some(m) => Expr::int(m),
+        None => func.add_size("m", 1, 1 << 20).into(),
+    };
+    let (n, k) = (Expr::int(n), Expr::int(k));
+    let a = func.add_input("a", DType::F32, vec![m.clone(), k.clone()]);
+    let b = func.add_input("b", DType::F32, vec![k.clone(), n.clone()]);
+    let c = func.add_input("c", DType::F32, vec![n.clone()]);
+    let product = func.reduce("product", DType::F32, vec![m.clone(), n.clone()], vec![k], Expr::f32(0.0), |f, i, r, acc| {
+        let x = f.load(a, vec![i[0].clone(), r[0].clone()]);
+        let y = f.load(b, vec![r[0].clone(), i[1].clone()]);
+        Expr::fma(x, y, acc)
+    });
+    let sum = func.compute("sum", DType::F32, vec![m.clone(), n.clone()], |f, i| {
+        f.load(product, i.to_vec()) + f.load(c, vec![i[1].clone()])
+    });
+    let out = func.compute("out", DType::F32, vec![m, n], |f, i| Expr::f32(0.0).max(f.load(sum, i.to_vec())));
+    func.promote_to_output(out);
+    func
+}
+
+/// A 3x3 convolution with padding 1, bias and residual.
+fn conv(channels: i64, filters: i64, size: i64, kernel: i64, stride: i64) -> Func {
+    let mut func = Func::new("conv");
+    let pad = kernel / 2;
+    let out_size = (size + 2 * pad - kernel) / stride + 1;
+    let x = func.add_input("x", DType::F32, ints(&[1, channels, size, size]));
+    let w = func.add_input("w", DType::F32, ints(&[filters, channels, kernel, kernel]));
+    let b = func.add_input("b", DType::F32, ints(&[filters]));
+    let padded = func.compute("pad", DType::F32, ints(&[1, channels, size + 2 * pad, size + 2 * pad]), |f, i| {
+        let (y, z) = (i[2].clone() - pad, i[3].clone() - pad);
+        let inside = y.clone().ge(Expr::int(0)).and(y.clone().lt(Expr::int(size)));
+        let inside = inside.and(z.clone().ge(Expr::int(0))).and(z.clone().lt(Expr::int(size)));
+        Expr::select(inside, f.load(x, vec![i[0].clone(), i[1].clone(), y, z]), Expr::f32(0.0))
+    });
+    let shape = ints(&[1, filters, out_size, out_size]);
+    let reduce = ints(&[channels, kernel, kernel]);
+    let conv = func.reduce("conv", DType::F32, shape.clone(), reduce, Expr::f32(0.0), |f, i, r, acc| {
+        let y = i[2].clone() * stride + r[1].clone();
+        let z = i[3].clone() * stride + r[2].clone();
+        let value = f.load(padded, vec![i[0].clone(), r[0].clone(), y, z]);
+        let weight = f.load(w, vec![i[1].clone(), r[0].clone(), r[1].clone(), r[2].clone()]);
+        Expr::fma(value, weight, acc)
+    });
+    let out = func.compute("out", DType::F32, shape, |f, i| {
+        Expr::f32(0.0).max(f.load(conv, i.to_vec()) + f.load(b, vec![i[1].clone()]))
+    });
+    func.promote_to_output(out);
+    func
+}
+
+fn blocked(factor: i64) -> Layout {
+    let open = |dim| Piece { dim, factor: None };
+    Some(vec![open(0), open(1), open(2), open(3), Piece { dim: 1, factor: Some(factor) }])
+}
+
+#[test]
+fn matmul_with_constant_weights_is_packed_and_tiled() {
+    check(&matmul(Some(28), 64, 40), &[false, true, true], &[], &[], "contraction");
+}
+
+#[test]
+fn matmul_rows_and_columns_that_no_tile_divides() {
+    check(&matmul(Some(13), 50, 7), &[false, true, true], &[], &[], "contraction");
+}
+
+#[test]
+fn matmul_of_an_open_number_of_rows() {
+    for m in [1, 2, 13, 28] {
+        check(&matmul(None, 64, 24), &[false, true, true], &[], &[m], "contraction");
+    }
+}
+
+#[test]
+fn matmul_of_two_activations() {
+    check(&matmul(Some(17), 48, 20), &[false, false, false], &[], &[], "contraction");
+}
+
+#[test]
+fn convolution_on_blocked_layouts() {
+    let layouts = [blocked(16), None, None, blocked(16)];
+    check(&conv(32, 32, 14, 3, 1), &[false, true, true], &layouts, &[], "contraction");
+    check(&conv(32, 64, 14, 3, 2), &[false, true, true], &layouts, &[], "contraction");
+    check(&conv(32, 64, 7, 1, 1), &[false, true, true], &layouts, &[], "contraction");
+}
+
+#[test]
+fn convolution_of_few_channels_into_blocked_ones() {
+    let layouts = [None, None, None, blocked(16)];
+    check(&conv(3, 32, 15, 3, 2), &[false, true, true], &layouts, &[], "contraction");
+}
+
+#[test]
+fn convolution_in_plain_layout() {
+    check(&conv(3, 8, 16, 3, 1), &[false, true, true], &[], &[], "contraction");
+}
+
+#[test]
+fn reductions_along_and_across_memory() {
+    let mut along = Func::new("along");
+    let x = along.add_input("x", DType::F32, ints(&[40, 1024]));
+    let out = along.reduce("out", DType::F32, ints(&[40]), ints(&[1024]), Expr::f32(0.0), |f, i, r, acc| {
+        acc + f.load(x, vec![i[0].clone(), r[0].clone()])
+    });
+    along.promote_to_output(out);
+    check(&along, &[false], &[], &[], "reduction");
+    let mut across = Func::new("across");
+    let x = across.add_input("x", DType::F32, ints(&[30, 512]));
+    let out = across.reduce("out", DType::F32, ints(&[512]), ints(&[30]), Expr::lowest(DType::F32), |f, i, r, acc| {
+        acc.max(f.load(x, vec![r[0].clone(), i[0].clone()]))
+    });
+    across.promote_to_output(out);
+    check(&across, &[false], &[], &[], "reduction");
+}
+
+#[test]
+fn elementwise_chains_become_one_block() {
+    let mut func = Func::new("chain");
+    let shape = ints(&[3, 50, 70]);
+    let x = func.add_input("x", DType::F32, shape.clone());
+    let b = func.add_input("b", DType::F32, ints(&[50, 1]));
+    let y = func.compute("y", DType::F32, shape.clone(), |f, i| {
+        f.load(x, i.to_vec()) * f.load(b, vec![i[1].clone(), Expr::int(0)])
+    });
+    let out = func.compute("out", DType::F32, shape, |f, i| Expr::f32(0.0).max(f.load(y, i.to_vec())));
+    func.promote_to_output(out);
+    check(&func, &[false, true], &[], &[], "elementwise");
+}
