@@ -1,6 +1,7 @@
 //! ONNX: protobuf schema, external data, import to and export from the graph IR.
 
 pub mod error;
+pub mod import;
 pub mod model;
 pub mod proto;
 pub mod tensor;
@@ -8,4 +9,5 @@ pub mod tensor;
 mod external;
 
 pub use error::OnnxError;
+pub use import::{ImportErrors, ImportOptions, import};
 pub use model::OnnxModel;

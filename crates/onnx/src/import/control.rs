@@ -1,0 +1,309 @@
+//! Control flow: subgraphs become closed regions, whose captures are operands and parameters.
+
+use tilewright_graph::op::{IfAttrs, LoopAttrs, Op, ScanAttrs};
+use tilewright_graph::tensor::Tensor;
+use tilewright_graph::{
+    DType, Dim, Provenance, RegionId, Shape, SymbolKind, TensorType, Type, ValueId, infer,
+};
+
+use super::attrs::{Attrs, missing};
+use super::cx::size;
+use super::error::{FaultKind, Reason, Result};
+use super::{Binding, Importer, Scope, names};
+use crate::proto::{GraphProto, NodeProto};
+
+/// How often the types of loop-carried values may be widened before the import gives up.
+const MAX_WIDENINGS: usize = 16;
+
+/// A captured name: either a constant, which each region gets for itself, or an operand.
+enum Capture {
+    Constant(String, Tensor),
+    Operand(String, ValueId),
+}
+
+/// Splits the names that subgraphs use from outside. Names of faulty values give `None`.
+fn captures(importer: &mut Importer<'_>, scope: &mut Scope, graphs: &[&GraphProto]) -> Option<Vec<Capture>> {
+    let mut names: Vec<String> = graphs.iter().flat_map(|graph| names::captures(graph)).collect();
+    names.sort();
+    names.dedup();
+    let mut found = Vec::new();
+    for name in names {
+        if let Some(Binding::Tensor(tensor)) = scope.names.get(&name) {
+            found.push(Capture::Constant(name, tensor.clone()));
+            continue;
+        }
+        let value = importer.value_of(scope, &name)?.ok()?;
+        found.push(match importer.graph.constant(value) {
+            Some(tensor) => Capture::Constant(name, tensor.clone()),
+            None => Capture::Operand(name, value),
+        });
+    }
+    Some(found)
+}
+
+fn operands(captures: &[Capture]) -> impl Iterator<Item = Option<ValueId>> {
+    captures.iter().filter_map(|capture| match capture {
+        Capture::Operand(_, value) => Some(Some(*value)),
+        Capture::Constant(..) => None,
+    })
+}
+
+/// Imports a subgraph into a region of its own. Parameters are `formals`, then the captured operands. `None` if
+/// there were faults.
+fn region(
+    importer: &mut Importer<'_>,
+    outer: &Scope,
+    graph: &GraphProto,
+    formals: &[Type],
+    captures: &[Capture],
+    label: &str,
+) -> Result<Option<RegionId>> {
+    if graph.input.len() != formals.len() {
+        let message = format!("the subgraph has {} inputs, not {}", graph.input.len(), formals.len());
+        return Err(Reason::arity(message));
+    }
+    let region = importer.graph.add_region();
+    let first_fault = importer.faults.len();
+    let mut inner = Scope {
+        region,
+        names: Default::default(),
+        opsets: outer.opsets.clone(),
+        attributes: outer.attributes.clone(),
+        prefix: format!("{label}/").into(),
+        named: false,
+    };
+    for (input, ty) in graph.input.iter().zip(formals) {
+        let value = importer.graph.add_param(region, Some(input.name()), ty.clone());
+        inner.names.insert(input.name().to_owned(), Binding::Value(value));
+    }
+    for capture in captures {
+        let (name, binding) = match capture {
+            Capture::Constant(name, tensor) => (name, Binding::Tensor(tensor.clone())),
+            Capture::Operand(name, outside) => {
+                let ty = importer.graph.ty(*outside).clone();
+                let elements = importer.graph.shape_value(*outside).map(std::sync::Arc::from);
+                let value = importer.graph.add_param(region, Some(name), ty);
+                importer.graph.set_shape_value(value, elements);
+                (name, Binding::Value(value))
+            }
+        };
+        inner.names.entry(name.clone()).or_insert(binding);
+    }
+    importer.bind_initializers(&mut inner, graph);
+    let declared = names::declared_types(graph.value_info.iter());
+    importer.import_nodes(&mut inner, &graph.node, declared);
+    let mut results = Vec::with_capacity(graph.output.len());
+    for output in &graph.output {
+        match importer.value_of(&mut inner, output.name()) {
+            Some(Ok(value)) => results.push(value),
+            Some(Err(_)) => {}
+            None => {
+                importer.fault(
+                    FaultKind::DanglingInput,
+                    output.name(),
+                    "the subgraph's output is never defined",
+                );
+            }
+        }
+    }
+    importer.graph.set_results(region, results);
+    Ok((importer.faults.len() == first_fault).then_some(region))
+}
+
+fn finish(
+    importer: &mut Importer<'_>,
+    scope: &Scope,
+    op: Op,
+    inputs: Vec<Option<ValueId>>,
+    label: &str,
+) -> Result<Option<Vec<ValueId>>> {
+    let node = infer::append(&mut importer.graph, scope.region, op, inputs, Provenance::named(label));
+    let node = node.map_err(|error| Reason::ty(error.message))?;
+    Ok(Some(importer.graph.node(node).outputs.clone()))
+}
+
+pub(super) fn if_node(
+    importer: &mut Importer<'_>,
+    scope: &mut Scope,
+    node: &NodeProto,
+    label: &str,
+    inputs: Vec<Option<ValueId>>,
+) -> Result<Option<Vec<ValueId>>> {
+    let attrs = Attrs::new(node);
+    let (then_graph, else_graph) = (attrs.graph("then_branch")?, attrs.graph("else_branch")?);
+    attrs.check_all_known()?;
+    let Some(captures) = captures(importer, scope, &[then_graph, else_graph]) else { return Ok(None) };
+    let then_region = region(importer, scope, then_graph, &[], &captures, label)?;
+    let else_region = region(importer, scope, else_graph, &[], &captures, label)?;
+    let (Some(then_region), Some(else_region)) = (then_region, else_region) else { return Ok(None) };
+    let inputs = inputs.into_iter().chain(operands(&captures)).collect();
+    finish(importer, scope, Op::If(IfAttrs { then_region, else_region }), inputs, label)
+}
+
+/// Widens the type of a carried value so that it covers what the body makes of it: extents that change become
+/// open. Gives whether the type changed.
+fn widen(importer: &mut Importer<'_>, carried: &mut Type, result: &Type) -> Result<bool> {
+    if carried == result {
+        return Ok(false);
+    }
+    let symbols = &mut importer.graph.symbols;
+    if let (Type::Tensor(before), Type::Tensor(after)) = (&mut *carried, result)
+        && before.dtype == after.dtype
+    {
+        let (Shape::Ranked(old), Shape::Ranked(new)) = (&mut before.shape, &after.shape) else {
+            let changed = before.shape != Shape::Unranked;
+            before.shape = Shape::Unranked;
+            return Ok(changed);
+        };
+        if old.len() != new.len() {
+            before.shape = Shape::Unranked;
+            return Ok(true);
+        }
+        let mut changed = false;
+        for (old, new) in old.iter_mut().zip(new) {
+            // An extent that is open already, on account of the loop, covers whatever comes.
+            let is_open = old.as_symbol().is_some_and(|symbol| symbols[symbol].kind == SymbolKind::Computed);
+            if old != new && !is_open {
+                *old = Dim::symbol(symbols.fresh("carried", SymbolKind::Computed));
+                changed = true;
+            }
+        }
+        return Ok(changed);
+    }
+    let Some(merged) = infer::merge_types(carried, result, symbols) else {
+        let (a, b) = (carried.display(symbols).to_string(), result.display(symbols).to_string());
+        return Err(Reason::ty(format!("a carried value is {a} before and {b} after an iteration")));
+    };
+    let changed = merged != *carried;
+    *carried = merged;
+    Ok(changed)
+}
+
+/// Imports a body until the types of its carried values cover what it gives back. The first `carried` results
+/// behind `skip` go with the parameters behind `skip_formals`.
+fn fixed_point(
+    importer: &mut Importer<'_>,
+    scope: &Scope,
+    body: &GraphProto,
+    mut formals: Vec<Type>,
+    captures: &[Capture],
+    carried: (usize, usize, usize),
+    label: &str,
+) -> Result<Option<RegionId>> {
+    let (first_formal, first_result, count) = carried;
+    for _ in 0..MAX_WIDENINGS {
+        let (n_faults, n_guards) = (importer.faults.len(), importer.graph.guards.len());
+        let Some(region) = region(importer, scope, body, &formals, captures, label)? else { return Ok(None) };
+        let results = importer.graph.region(region).results.clone();
+        if results.len() < first_result + count {
+            return Err(Reason::arity(format!("the body has {} outputs", results.len())));
+        }
+        let mut changed = false;
+        for index in 0..count {
+            let result = importer.graph.ty(results[first_result + index]).clone();
+            changed |= widen(importer, &mut formals[first_formal + index], &result)?;
+        }
+        if !changed {
+            return Ok(Some(region));
+        }
+        importer.faults.truncate(n_faults);
+        importer.graph.guards.truncate(n_guards);
+    }
+    Err(Reason::new(FaultKind::Limit, "the types of carried values do not settle"))
+}
+
+pub(super) fn loop_node(
+    importer: &mut Importer<'_>,
+    scope: &mut Scope,
+    node: &NodeProto,
+    label: &str,
+    inputs: Vec<Option<ValueId>>,
+) -> Result<Option<Vec<ValueId>>> {
+    let attrs = Attrs::new(node);
+    let body = attrs.graph("body")?;
+    attrs.check_all_known()?;
+    let Some(captures) = captures(importer, scope, &[body]) else { return Ok(None) };
+    let carried = inputs.len() - 2;
+    let scalar = |dtype| Type::Tensor(TensorType { dtype, shape: Shape::scalar() });
+    let mut formals = vec![scalar(DType::I64), scalar(DType::Bool)];
+    for input in &inputs[2..] {
+        let value = input.ok_or_else(|| Reason::arity("a carried value is missing"))?;
+        formals.push(importer.graph.ty(value).clone());
+    }
+    let region = fixed_point(importer, scope, body, formals, &captures, (2, 1, carried), label)?;
+    let Some(region) = region else { return Ok(None) };
+    let inputs = inputs.into_iter().chain(operands(&captures)).collect();
+    finish(importer, scope, Op::Loop(LoopAttrs { body: region, carried }), inputs, label)
+}
+
+pub(super) fn scan_node(
+    importer: &mut Importer<'_>,
+    scope: &mut Scope,
+    node: &NodeProto,
+    label: &str,
+    inputs: Vec<Option<ValueId>>,
+) -> Result<Option<Vec<ValueId>>> {
+    let attrs = Attrs::new(node);
+    let body = attrs.graph("body")?;
+    let scanned = attrs.opt_int("num_scan_inputs")?.ok_or_else(|| missing("num_scan_inputs"))?;
+    let scanned = size("num_scan_inputs", scanned)?;
+    let states = inputs.len().checked_sub(scanned).ok_or_else(|| Reason::arity("too few inputs"))?;
+    let outputs =
+        body.output.len().checked_sub(states).ok_or_else(|| Reason::arity("the body has too few outputs"))?;
+    let list = |name: &str, len: usize| -> Result<Vec<i64>> {
+        let values = attrs.ints(name)?.map_or(vec![0; len], <[i64]>::to_vec);
+        let message = || Reason::malformed(format!("`{name}` has {} entries, not {len}", values.len()));
+        if values.len() == len { Ok(values.clone()) } else { Err(message()) }
+    };
+    let (input_axes, output_axes) = (list("scan_input_axes", scanned)?, list("scan_output_axes", outputs)?);
+    let (input_ways, output_ways) =
+        (list("scan_input_directions", scanned)?, list("scan_output_directions", outputs)?);
+    attrs.check_all_known()?;
+    let Some(captures) = captures(importer, scope, &[body]) else { return Ok(None) };
+    let mut formals = Vec::new();
+    let mut axes = Vec::new();
+    for (index, input) in inputs.iter().enumerate() {
+        let value = input.ok_or_else(|| Reason::arity(format!("input {index} is missing")))?;
+        let ty = importer.graph.ty(value).clone();
+        if index < states {
+            formals.push(ty);
+            continue;
+        }
+        let unranked = || Reason::unsupported("the rank of a scanned operand is not known");
+        let tensor = ty.as_tensor().cloned().ok_or_else(unranked)?;
+        let mut dims = tensor.shape.dims().ok_or_else(unranked)?.to_vec();
+        let axis = axis_in(input_axes[index - states], dims.len())?;
+        dims.remove(axis);
+        axes.push(axis);
+        formals.push(Type::Tensor(TensorType::new(tensor.dtype, dims)));
+    }
+    let region = fixed_point(importer, scope, body, formals, &captures, (0, 0, states), label)?;
+    let Some(region) = region else { return Ok(None) };
+    let results = importer.graph.region(region).results.clone();
+    let mut stacked_axes = Vec::new();
+    for (&axis, &value) in output_axes.iter().zip(&results[states..]) {
+        let rank = match importer.graph.dims(value) {
+            Some(dims) => dims.len() + 1,
+            None if axis >= 0 => usize::MAX,
+            None => return Err(Reason::unsupported("the rank of a scan output is not known")),
+        };
+        stacked_axes.push(axis_in(axis, rank)?);
+    }
+    let reversed = |ways: Vec<i64>| ways.into_iter().map(|way| way != 0).collect();
+    let attrs = ScanAttrs {
+        body: region,
+        states,
+        input_axes: axes,
+        input_reversed: reversed(input_ways),
+        output_axes: stacked_axes,
+        output_reversed: reversed(output_ways),
+    };
+    let inputs = inputs.into_iter().chain(operands(&captures)).collect();
+    finish(importer, scope, Op::Scan(attrs), inputs, label)
+}
+
+fn axis_in(axis: i64, rank: usize) -> Result<usize> {
+    let normal = if axis < 0 { axis.saturating_add(i64::try_from(rank).unwrap_or(i64::MAX)) } else { axis };
+    let inside = usize::try_from(normal).ok().filter(|&normal| normal < rank);
+    inside.ok_or_else(|| Reason::malformed(format!("axis {axis} is out of range")))
+}

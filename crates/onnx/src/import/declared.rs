@@ -1,0 +1,171 @@
+//! Declared types: of graph inputs, and of values that inference must not contradict.
+
+use std::collections::BTreeSet;
+
+use tilewright_graph::tensor::Tensor;
+use tilewright_graph::{Dim, Graph, Shape, SymbolKind, TensorType, Type, ValueId};
+
+use super::error::{FaultKind, Reason, Result};
+use super::{Binding, DimOption, Importer, Scope};
+use crate::proto::tensor_shape_proto::dimension;
+use crate::proto::type_proto::Value;
+use crate::proto::{TensorShapeProto, TypeProto, ValueInfoProto};
+use crate::tensor::dtype_from_onnx;
+
+impl Importer<'_> {
+    /// The type of a graph input; its open extents become symbols, or what the options say. Names of options
+    /// that occur are taken from `unused`.
+    pub(super) fn input_type(&mut self, input: &ValueInfoProto, unused: &mut BTreeSet<&str>) -> Result<Type> {
+        let untyped = || Reason::malformed("the graph input has no type");
+        let proto = input.r#type.as_ref().ok_or_else(untyped)?;
+        let mut open = |axis: usize, param: &str| self.open_dim(input.name(), axis, param, unused);
+        convert(proto, &mut open)
+    }
+
+    fn open_dim(
+        &mut self,
+        input: &str,
+        axis: usize,
+        param: &str,
+        unused: &mut BTreeSet<&str>,
+    ) -> Result<Dim> {
+        let name = if param.is_empty() { format!("{input}[{axis}]") } else { param.to_owned() };
+        unused.remove(name.as_str());
+        match self.options.dims.get(&name) {
+            Some(DimOption::Fixed(value)) if *value >= 0 => Ok(Dim::from(*value)),
+            Some(DimOption::Fixed(value)) => {
+                Err(Reason::new(FaultKind::Option, format!("extent `{name}` cannot be {value}")))
+            }
+            Some(DimOption::Range(range)) => {
+                let symbol = self.graph.symbols.intern(&name, SymbolKind::Input);
+                self.graph.symbols.set_range(symbol, *range);
+                Ok(Dim::symbol(symbol))
+            }
+            None => Ok(Dim::symbol(self.graph.symbols.intern(&name, SymbolKind::Input))),
+        }
+    }
+
+    /// Checks an initializer that is also listed as an input against the declaration there.
+    pub(super) fn check_initializer(&mut self, scope: &Scope, name: &str, declared: Result<Type>) {
+        let (Ok(Type::Tensor(declared)), Some(Binding::Tensor(tensor))) = (declared, scope.names.get(name))
+        else {
+            return;
+        };
+        if !fits(tensor, &declared) {
+            let reason =
+                format!("the initializer is {tensor:?}, which is not what the input of that name declares");
+            self.fault(FaultKind::Type, name, reason);
+        }
+    }
+}
+
+fn fits(tensor: &Tensor, declared: &TensorType) -> bool {
+    let dims_fit = declared.shape.dims().is_none_or(|dims| {
+        let same = |(dim, &extent): (&Dim, &usize)| dim.as_const().is_none_or(|dim| dim == extent as i64);
+        dims.len() == tensor.dims().len() && dims.iter().zip(tensor.dims()).all(same)
+    });
+    tensor.dtype() == declared.dtype && dims_fit
+}
+
+/// A type from its protobuf form; `open` makes the extent of an axis that has a name or nothing.
+pub(super) fn convert(proto: &TypeProto, open: &mut dyn FnMut(usize, &str) -> Result<Dim>) -> Result<Type> {
+    match &proto.value {
+        Some(Value::TensorType(tensor)) => {
+            let dtype =
+                dtype_from_onnx(tensor.elem_type()).map_err(|f| Reason::unsupported(f.to_string()))?;
+            let shape = tensor.shape.as_ref().map(|shape| dims(shape, open)).transpose()?;
+            Ok(Type::Tensor(TensorType { dtype, shape: shape.map_or(Shape::Unranked, Shape::Ranked) }))
+        }
+        Some(Value::SequenceType(sequence)) => {
+            let element =
+                sequence.elem_type.as_deref().ok_or_else(|| Reason::malformed("a type is incomplete"))?;
+            Ok(Type::Sequence(Box::new(element_type(element)?)))
+        }
+        Some(Value::OptionalType(optional)) => {
+            let element =
+                optional.elem_type.as_deref().ok_or_else(|| Reason::malformed("a type is incomplete"))?;
+            Ok(Type::Optional(Box::new(element_type(element)?)))
+        }
+        Some(Value::MapType(_)) => Err(Reason::unsupported("maps are not supported")),
+        Some(Value::SparseTensorType(_)) => {
+            Err(Reason::unsupported("sparse tensors as values are not supported"))
+        }
+        Some(Value::OpaqueType(_)) => Err(Reason::unsupported("opaque types are not supported")),
+        None => Err(Reason::malformed("a type is incomplete")),
+    }
+}
+
+/// A type whose open extents are nobody's: of the elements of sequences, or of optional values. A tensor with
+/// any open extent counts as unranked there, since elements may differ.
+pub(super) fn element_type(proto: &TypeProto) -> Result<Type> {
+    let mut is_open = false;
+    let mut open = |_: usize, _: &str| {
+        is_open = true;
+        Ok(Dim::ZERO)
+    };
+    let ty = convert(proto, &mut open)?;
+    Ok(match ty {
+        Type::Tensor(tensor) if is_open => Type::Tensor(TensorType { shape: Shape::Unranked, ..tensor }),
+        ty => ty,
+    })
+}
+
+fn dims(shape: &TensorShapeProto, open: &mut dyn FnMut(usize, &str) -> Result<Dim>) -> Result<Vec<Dim>> {
+    let convert = |(axis, dim): (usize, &crate::proto::tensor_shape_proto::Dimension)| match &dim.value {
+        Some(dimension::Value::DimValue(value)) if *value >= 0 => Ok(Dim::from(*value)),
+        Some(dimension::Value::DimParam(param)) => open(axis, param),
+        // A negative extent is how some exporters write an open one.
+        Some(dimension::Value::DimValue(_)) | None => open(axis, ""),
+    };
+    shape.dim.iter().enumerate().map(convert).collect()
+}
+
+/// Checks an inferred type against a declared one: element types, ranks and constant extents must not differ.
+pub(super) fn check(graph: &Graph, value: ValueId, declared: &TypeProto) -> std::result::Result<(), String> {
+    // A declaration in terms that are not supported cannot contradict anything.
+    let Ok(declared_type) = convert(declared, &mut |_, _| Ok(Dim::from(-1i64))) else { return Ok(()) };
+    let inferred = graph.ty(value);
+    if compatible(inferred, &declared_type) {
+        return Ok(());
+    }
+    let inferred = inferred.display(&graph.symbols);
+    Err(format!("declared as {}, but it is {inferred}", describe(&declared_type)))
+}
+
+fn compatible(inferred: &Type, declared: &Type) -> bool {
+    match (inferred, declared) {
+        (Type::Tensor(inferred), Type::Tensor(declared)) => {
+            inferred.dtype == declared.dtype
+                && match (inferred.shape.dims(), declared.shape.dims()) {
+                    (Some(inferred), Some(declared)) => {
+                        inferred.len() == declared.len()
+                            && inferred.iter().zip(declared).all(|(a, b)| {
+                                match (a.as_const(), b.as_const()) {
+                                    (Some(a), Some(b)) => a == b || b < 0,
+                                    _ => true,
+                                }
+                            })
+                    }
+                    _ => true,
+                }
+        }
+        (Type::Sequence(a), Type::Sequence(b)) | (Type::Optional(a), Type::Optional(b)) => compatible(a, b),
+        _ => false,
+    }
+}
+
+/// A declared type in words; open extents (-1) print as `?`.
+fn describe(ty: &Type) -> String {
+    match ty {
+        Type::Sequence(element) => format!("seq({})", describe(element)),
+        Type::Optional(element) => format!("opt({})", describe(element)),
+        Type::Tensor(TensorType { dtype, shape: Shape::Unranked }) => format!("{dtype}[*]"),
+        Type::Tensor(TensorType { dtype, shape: Shape::Ranked(dims) }) => {
+            let show = |dim: &Dim| match dim.as_const() {
+                Some(value) if value >= 0 => value.to_string(),
+                _ => "?".to_owned(),
+            };
+            format!("{dtype}[{}]", dims.iter().map(show).collect::<Vec<_>>().join(", "))
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Constants, ranges and random numbers.
+
+use bytes::Bytes;
+use tilewright_graph::op::{BinaryOp, Distribution, EyeAttrs, MultinomialAttrs, Op, RandomAttrs, Real};
+use tilewright_graph::tensor::Tensor;
+use tilewright_graph::{DType, Dim, ValueId};
+
+use super::attrs::{Attrs, missing};
+use super::cx::{Cx, dtype_from_int};
+use super::error::{Reason, Result};
+use crate::model::OnnxModel;
+
+/// The value of a `Constant` node, which comes in one of several attributes.
+pub(super) fn constant(attrs: &Attrs<'_>, model: &OnnxModel) -> Result<Tensor> {
+    let strings = |dims: Vec<usize>, strings: &[Bytes]| {
+        let strings = strings.iter().map(|string| string.to_vec()).collect();
+        Tensor::from_strings(dims, strings).map_err(|error| Reason::malformed(error.to_string()))
+    };
+    let mut values = Vec::new();
+    values.extend(attrs.tensor("value", model)?);
+    values.extend(attrs.sparse_tensor("sparse_value", model)?);
+    values.extend(attrs.opt_float("value_float")?.map(Tensor::scalar));
+    values.extend(attrs.floats("value_floats")?.map(Tensor::vector));
+    values.extend(attrs.opt_int("value_int")?.map(Tensor::scalar));
+    values.extend(attrs.ints("value_ints")?.map(Tensor::vector));
+    if let Some(string) = attrs.raw_string("value_string")? {
+        values.push(strings(Vec::new(), std::slice::from_ref(string))?);
+    }
+    if let Some(list) = attrs.raw_strings("value_strings")? {
+        values.push(strings(vec![list.len()], list)?);
+    }
+    match (values.pop(), values.len()) {
+        (Some(value), 0) => Ok(value),
+        (Some(_), _) => Err(Reason::malformed("several attributes give a value")),
+        (None, _) => Err(Reason::malformed("no attribute gives a value")),
+    }
+}
+
+pub(super) fn constant_of_shape(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
+    let shape = cx.input(0)?;
+    let value = match cx.attrs.tensor("value", cx.model)? {
+        Some(value) => {
+            value.reshaped(Vec::new()).ok_or_else(|| Reason::malformed("`value` has several elements"))?
+        }
+        None => Tensor::scalar(0.0f32),
+    };
+    let value = cx.constant(value)?;
+    Ok(vec![cx.emit(Op::FullDynamic, &[shape, value])?])
+}
+
+pub(super) fn range(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
+    if cx.opset >= 27 {
+        // The type of intermediate sums, which only matters to types narrower than it.
+        cx.attrs.accept("stash_type");
+    }
+    let mut operands = Vec::new();
+    for position in 0..3 {
+        let operand = cx.input(position)?;
+        operands.push(cx.reshape(operand, Vec::new())?);
+    }
+    Ok(vec![cx.emit(Op::RangeDynamic, &operands)?])
+}
+
+pub(super) fn eye_like(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let dtype = cx.dtype_attr("dtype")?.map_or_else(|| cx.dtype(x), Ok)?;
+    let attrs = EyeAttrs { dims: cx.ranked(x)?, diagonal: cx.attrs.int("k", 0)?, dtype };
+    Ok(vec![cx.emit(Op::Eye(attrs), &[])?])
+}
+
+/// `RandomUniform` and `RandomNormal`; those `Like` an operand take its extents and type.
+pub(super) fn random(cx: &mut Cx<'_>, distribution: Distribution) -> Result<Vec<ValueId>> {
+    let like = cx.opt(0);
+    let (dims, default) = match like {
+        Some(like) => (cx.ranked(like)?, cx.dtype(like)?),
+        None => {
+            let shape = cx.attrs.ints("shape")?.ok_or_else(|| missing("shape"))?;
+            (shape.iter().map(|&extent| Dim::from(extent)).collect(), DType::F32)
+        }
+    };
+    let (a, b) = match distribution {
+        Distribution::Uniform => (cx.attrs.float("low", 0.0)?, cx.attrs.float("high", 1.0)?),
+        Distribution::Normal => (cx.attrs.float("mean", 0.0)?, cx.attrs.float("scale", 1.0)?),
+    };
+    let dtype = cx.dtype_attr("dtype")?.unwrap_or(default);
+    let seed = cx.attrs.opt_float("seed")?.map(Real);
+    let attrs = RandomAttrs { distribution, a: Real(a), b: Real(b), seed, dtype, dims };
+    Ok(vec![cx.emit(Op::Random(attrs), &[])?])
+}
+
+/// 1 with the probability that the operand holds.
+pub(super) fn bernoulli(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let dtype = cx.dtype(x)?;
+    let to = cx.dtype_attr("dtype")?.unwrap_or(dtype);
+    let seed = cx.attrs.opt_float("seed")?.map(Real);
+    let dims = cx.ranked(x)?;
+    let attrs =
+        RandomAttrs { distribution: Distribution::Uniform, a: Real(0.0), b: Real(1.0), seed, dtype, dims };
+    let noise = cx.emit(Op::Random(attrs), &[])?;
+    let hit = cx.binary(BinaryOp::Less, noise, x)?;
+    Ok(vec![cx.cast(hit, to)?])
+}
+
+pub(super) fn multinomial(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let attrs = MultinomialAttrs {
+        sample_size: cx.size_attr("sample_size", 1)?,
+        seed: cx.attrs.opt_float("seed")?.map(Real),
+        dtype: dtype_from_int(cx.attrs.int("dtype", 6)?)?,
+    };
+    Ok(vec![cx.emit(Op::Multinomial(attrs), &[x])?])
+}
