@@ -7,6 +7,7 @@ use super::poly::Atoms;
 use super::{FlattenError, FlattenOptions};
 use crate::expr::{Buffer, Expr, Var};
 use crate::func::Func;
+use crate::simplify::Simplifier;
 use crate::kernel::{Inst, Kernel, Op, Place, Type, Value};
 
 /// Builds the body of one kernel.
@@ -31,6 +32,8 @@ pub(super) struct Emitter<'a> {
     pub(super) atoms: Atoms,
     /// The block being lowered, for errors.
     pub(super) block: String,
+    /// Knows the sizes and the open loops.
+    pub(super) simplifier: Simplifier,
     /// Conditions under which loads may be performed, innermost last; scalars or vectors of `Bool`.
     pub(super) guards: Vec<Value>,
 }
@@ -81,6 +84,7 @@ impl<'a> Emitter<'a> {
             partial_reads: Default::default(),
             atoms: Atoms::default(),
             block: String::new(),
+            simplifier: Simplifier::for_sizes(func),
             guards: Vec::new(),
         };
         emitter.open();
@@ -97,7 +101,9 @@ impl<'a> Emitter<'a> {
         self.close()
     }
 
-    pub(super) fn bind_scalar(&mut self, var: Var, value: Value) {
+    /// Binds the counter of a loop of the given extent.
+    pub(super) fn bind_scalar(&mut self, var: Var, extent: &Expr, value: Value) {
+        self.simplifier.bind_range(var, Expr::int(0), extent.clone());
         self.bindings.insert(var, Binding::Scalar(value));
     }
 

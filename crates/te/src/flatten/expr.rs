@@ -44,12 +44,13 @@ impl Emitter<'_> {
         Ok(self.computed(&substituted)?.value)
     }
 
-    /// Replaces the variables of unrolled loops by their current values.
+    /// Replaces the variables of unrolled loops by their current values and simplifies.
     pub(super) fn resolve(&self, expr: &Expr) -> Expr {
-        expr.substitute(&|var| match self.bindings.get(&var) {
+        let substituted = expr.substitute(&|var| match self.bindings.get(&var) {
             Some(Binding::Constant(value)) => Some(Expr::int(*value)),
             Some(Binding::Scalar(_) | Binding::Lane) | None => None,
-        })
+        });
+        self.simplifier.simplify(&substituted)
     }
 
     fn computed(&mut self, expr: &Expr) -> Result<Computed, FlattenError> {

@@ -162,7 +162,7 @@ fn flatten_phase(
     let task = kernel.task;
     let mut emitter = emit::Emitter::new(func, &mut kernel, places, used.written, *options);
     if let Phase::Parallel(l) = phase {
-        emitter.bind_scalar(l.var, task);
+        emitter.bind_scalar(l.var, &l.extent, task);
     }
     for stmt in stmts {
         emitter.stmt(stmt)?;

@@ -56,6 +56,7 @@ impl Emitter<'_> {
                     }
                     _ => {}
                 }
+                self.simplifier.bind_range(l.var, Expr::int(0), extent);
                 self.bindings.insert(l.var, Binding::Lane);
                 self.lane = Some(Lane { var: l.var, lanes });
                 let result = l.body.iter().try_for_each(|s| self.stmt(s));
@@ -95,7 +96,7 @@ impl Emitter<'_> {
             }
         }
         self.open();
-        self.bindings.insert(l.var, Binding::Scalar(var));
+        self.bind_scalar(l.var, extent, var);
         for stmt in &l.body {
             self.stmt(stmt)?;
         }
@@ -295,7 +296,7 @@ impl Emitter<'_> {
         let bind =
             |e: &Expr| e.substitute(&|var| values.iter().find(|(v, _)| *v == var).map(|(_, x)| x.clone()));
         for store in stores {
-            let indices: Vec<Expr> = store.indices.iter().map(bind).collect();
+            let indices: Vec<Expr> = store.indices.iter().map(|i| self.resolve(&bind(i))).collect();
             let value = self.expr(&bind(&store.value))?;
             let (scalar, vector) = self.combined_guard()?;
             debug_assert!(scalar.is_none(), "scalar predicates are branches");
