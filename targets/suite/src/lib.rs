@@ -8,6 +8,7 @@
 pub mod build;
 pub mod cases;
 pub mod eval;
+pub mod kernels;
 pub mod run;
 
 use tilewright_dtype::DType;

@@ -107,7 +107,7 @@ impl Function<'_> {
     fn extract(&mut self, a: Value, lane: u32) -> Result<String, CodegenError> {
         let (from, operand) = (self.ty(a)?, self.operand(a)?);
         if lane >= from.lanes {
-            return Err(invalid(self.kernel, format!("lane {lane} of {a}, a {from}")));
+            return Err(invalid(self.kernel, format!("lanes {lane} to {} of {a}, a {from}", lane + 1)));
         }
         if from.lanes == 1 {
             return Ok(operand);
