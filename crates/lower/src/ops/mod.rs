@@ -12,17 +12,24 @@
 //! - Indices that are data are clamped into their axis: no data makes a kernel touch memory outside a tensor.
 //! - Extents known to be 0 are handled; an extent that is 0 only at run time leaves a reduction's result unset.
 
+mod attention;
 mod builder;
 mod conv;
 mod elementwise;
 mod gather_scatter;
 mod generate;
+mod linalg;
 mod matmul;
 mod movement;
 mod norm;
 mod pool;
 mod quant;
+mod recurrent;
 mod reduce;
+mod resize;
+mod sample;
+mod sequential;
+mod signal;
 mod window;
 
 use tilewright_dtype::DType;
@@ -127,6 +134,24 @@ fn define_op(b: &mut Builder, op: &Op) -> Results {
         Op::LpNorm(attrs) => norm::lp_norm(b, attrs),
         Op::Lrn(attrs) => norm::lrn(b, attrs),
 
+        Op::Attention(attrs) => attention::attention(b, attrs),
+        Op::LinearAttention(attrs) => attention::linear_attention(b, attrs),
+        Op::RotaryEmbedding(attrs) => attention::rotary_embedding(b, attrs),
+        Op::Lstm(attrs) => recurrent::lstm(b, attrs),
+        Op::Gru(attrs) => recurrent::gru(b, attrs),
+        Op::Rnn(attrs) => recurrent::rnn(b, attrs),
+
+        Op::Resize(attrs) => resize::resize(b, attrs),
+        Op::ResizeDynamic(attrs) => resize::resize_dynamic(b, attrs),
+        Op::GridSample(attrs) => sample::grid_sample(b, attrs),
+        Op::AffineGrid(attrs) => sample::affine_grid(b, attrs),
+        Op::RoiAlign(attrs) => sample::roi_align(b, attrs),
+        Op::MaxRoiPool(attrs) => sample::max_roi_pool(b, attrs),
+        Op::Dft(attrs) => signal::dft(b, attrs),
+        Op::Stft(attrs) => signal::stft(b, attrs),
+        Op::MelWeightMatrix(to) => signal::mel_weight_matrix(b, *to),
+        Op::Det => linalg::det(b),
+
         Op::Reshape(_) | Op::ReshapeDynamic(_) => movement::reshape(b),
         Op::Transpose(attrs) => movement::transpose(b, attrs),
         Op::Expand(_) | Op::ExpandDynamic => movement::expand(b),
@@ -159,14 +184,6 @@ fn define_op(b: &mut Builder, op: &Op) -> Results {
         Op::Iota(_) => generate::iota(b, 0, 1),
         Op::RangeDynamic => generate::iota(b, 0, 2),
         Op::Eye(attrs) => generate::eye(b, attrs),
-
-        Op::Attention(_) | Op::LinearAttention(_) | Op::RotaryEmbedding(_) => Err(b.no_kernel("not defined")),
-        Op::Lstm(_) | Op::Gru(_) | Op::Rnn(_) => Err(b.no_kernel("not defined")),
-        Op::Resize(_) | Op::ResizeDynamic(_) | Op::GridSample(_) | Op::AffineGrid(_) => {
-            Err(b.no_kernel("not defined"))
-        }
-        Op::MaxRoiPool(_) | Op::RoiAlign(_) => Err(b.no_kernel("not defined")),
-        Op::Dft(_) | Op::Stft(_) | Op::Det | Op::MelWeightMatrix(_) => Err(b.no_kernel("not defined")),
 
         Op::Compress(_) | Op::NonZero | Op::Unique(_) | Op::NonMaxSuppression(_) => {
             Err(b.no_kernel("the extents of its result depend on data, so it runs on the host"))

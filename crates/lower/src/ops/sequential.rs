@@ -1,0 +1,103 @@
+//! Steps in order: blocks that share one serial loop, for recurrences in which each step needs the last one.
+//!
+//! ```text
+//! for t in 0..steps {          one loop around all blocks
+//!     gates[t, ..] += state[t - 1, ..] * weights
+//!     state[t, ..] = f(gates[t, ..])
+//! }
+//! ```
+//! Every block binds `t` by an iteration variable of reduction kind, which no schedule runs out of order. Blocks
+//! have no `init`: what they accumulate into is computed before the loop.
+
+use tilewright_te::{Block, Expr, Iter, IterKind, Loop, LoopKind, Stmt, Store, Var, VarKind};
+
+use super::builder::Builder;
+
+/// The body of a loop over steps under construction.
+pub(super) struct Steps<'b, 'a, 'c> {
+    builder: &'b mut Builder<'a, 'c>,
+    counter: Var,
+    extent: Expr,
+    body: Vec<Stmt>,
+}
+
+impl<'a, 'c> Builder<'a, 'c> {
+    /// A serial loop of `extent` steps around the blocks that `define` adds.
+    pub(super) fn in_order(
+        &mut self,
+        name: &str,
+        extent: &Expr,
+        define: impl FnOnce(&mut Steps<'_, 'a, 'c>),
+    ) {
+        let counter = self.func.add_var(name, VarKind::Loop);
+        let mut steps = Steps { builder: self, counter, extent: extent.clone(), body: Vec::new() };
+        define(&mut steps);
+        let Steps { body, .. } = steps;
+        let whole = Loop { var: counter, extent: extent.clone(), kind: LoopKind::Serial, body };
+        self.func.body.push(Stmt::Loop(Box::new(whole)));
+    }
+}
+
+impl Steps<'_, '_, '_> {
+    /// A block over `spatial` and then, in order, `ordered` iterations; `stores` gets the step and both.
+    pub(super) fn update(
+        &mut self,
+        name: &str,
+        spatial: &[Expr],
+        ordered: &[Expr],
+        stores: impl FnOnce(&Expr, &[Expr], &[Expr]) -> Vec<Store>,
+    ) {
+        let taken = |steps: &Self, name: &str| {
+            let inside =
+                steps.body.iter().any(|stmt| innermost(stmt).is_some_and(|block| block.name == name));
+            inside || steps.builder.func.block(name).is_some()
+        };
+        let mut unique = self.builder.func.unique_block_name(name);
+        let mut suffix = 1;
+        while taken(self, &unique) {
+            unique = format!("{name}_{suffix}");
+            suffix += 1;
+        }
+        let func = &mut *self.builder.func;
+        let mut loops = Vec::new();
+        let mut iters = Vec::new();
+        let step = func.add_var(&format!("{unique}_vt"), VarKind::Iter);
+        let kinds = spatial.iter().map(|extent| (extent, IterKind::Spatial));
+        for (n, (extent, kind)) in
+            kinds.chain(ordered.iter().map(|extent| (extent, IterKind::Reduce))).enumerate()
+        {
+            let hint = match kind {
+                IterKind::Spatial => format!("i{n}"),
+                IterKind::Reduce => format!("r{n}"),
+            };
+            let loop_var = func.add_var(&format!("{unique}_{hint}"), VarKind::Loop);
+            let var = func.add_var(&format!("{unique}_v{hint}"), VarKind::Iter);
+            loops.push((loop_var, extent.clone()));
+            iters.push(Iter { var, extent: extent.clone(), kind, value: Expr::var(loop_var) });
+        }
+        let indices: Vec<Expr> = iters.iter().map(|iter| Expr::var(iter.var)).collect();
+        let (i, r) = indices.split_at(spatial.len());
+        let body = stores(&Expr::var(step), i, r);
+        let time = Iter {
+            var: step,
+            extent: self.extent.clone(),
+            kind: IterKind::Reduce,
+            value: Expr::var(self.counter),
+        };
+        iters.insert(spatial.len(), time);
+        let block = Block { name: unique, iters, predicate: None, init: Vec::new(), body };
+        let mut stmt = Stmt::Block(Box::new(block));
+        for (var, extent) in loops.into_iter().rev() {
+            stmt = Stmt::Loop(Box::new(Loop { var, extent, kind: LoopKind::Serial, body: vec![stmt] }));
+        }
+        self.body.push(stmt);
+    }
+}
+
+/// The block inside a nest of loops around one statement each.
+fn innermost(stmt: &Stmt) -> Option<&Block> {
+    match stmt {
+        Stmt::Block(block) => Some(block),
+        Stmt::Loop(outer) => outer.body.first().and_then(innermost),
+    }
+}
