@@ -7,6 +7,8 @@
 //! until nothing changes. Nodes a patch leaves without users are for `passes::dead_code` to remove; until then
 //! they count as gone.
 
+use std::collections::BTreeSet;
+
 use cranelift_entity::SecondaryMap;
 use rustc_hash::FxHashMap;
 
@@ -202,9 +204,9 @@ impl Sweep<'_> {
             let names = graph.node(root).provenance.names().collect::<Vec<_>>().join("+");
             PassError::Rule { rule: rule.name, node: names, message }
         };
-        let provenance = Provenance::merge(
-            patch.absorbed.iter().chain([&root]).map(|&node| &self.graph.node(node).provenance),
-        );
+        // Ids grow in the order of the model, so names come in that order too.
+        let origins: BTreeSet<NodeId> = patch.absorbed.iter().copied().chain([root]).collect();
+        let provenance = Provenance::merge(origins.iter().map(|&node| &self.graph.node(node).provenance));
         let mut made: Vec<NodeId> = Vec::with_capacity(patch.nodes.len());
         for new in patch.nodes {
             let inputs: Vec<Option<ValueId>> =

@@ -42,7 +42,13 @@ impl fmt::Display for Place {
 /// All violations, in order of place; empty for a valid graph.
 pub fn verify(graph: &Graph) -> Vec<Violation> {
     let symbols = graph.symbols.clone();
-    let mut verifier = Verifier { graph, symbols, violations: Vec::new(), homes: FxHashMap::default() };
+    let mut verifier = Verifier {
+        graph,
+        symbols,
+        violations: Vec::new(),
+        homes: FxHashMap::default(),
+        holders: FxHashMap::default(),
+    };
     for region in graph.live_regions() {
         verifier.region(region);
     }
@@ -56,6 +62,8 @@ struct Verifier<'a> {
     violations: Vec<Violation>,
     /// The region each live node was seen in.
     homes: FxHashMap<NodeId, RegionId>,
+    /// The node that holds each inner region.
+    holders: FxHashMap<RegionId, NodeId>,
 }
 
 impl Verifier<'_> {
@@ -122,6 +130,9 @@ impl Verifier<'_> {
             }
         }
         for inner in data.op.regions() {
+            if let Some(holder) = self.holders.insert(inner, node) {
+                self.at_node(node, format!("{inner} is already held by {holder}"));
+            }
             if !graph.is_region(inner) || graph.region(inner).owner != Some(node) {
                 operands_fit = false;
                 self.at_node(node, format!("{inner} is not its own"));

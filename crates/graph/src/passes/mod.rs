@@ -6,7 +6,9 @@ pub mod common_subexpressions;
 pub mod constant_folding;
 pub mod dead_code;
 pub mod fuse;
+pub mod raise;
 pub mod resolve;
+pub mod sink;
 
 use std::sync::Arc;
 
@@ -28,6 +30,8 @@ pub fn simplify<'a>(evaluate: Arc<dyn Evaluate>) -> PassManager<'a> {
     };
     PassManager::new("simplify")
         .until_stable(cleanup(), 8)
+        .then(FnPass::new("raise", raise::raise))
         .then(FnPass::new("batch_norm", batch_norm::batch_norm))
+        .then(FnPass::new("sink", sink::sink))
         .until_stable(cleanup(), 8)
 }

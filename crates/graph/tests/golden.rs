@@ -1,0 +1,90 @@
+//! Golden tests: each file under `tests/golden` holds a pass to run, a graph, and the expected result.
+//!
+//! The first line is `test: PASS` (a pass of the table below, `print`, `verify`, `fuse` or `parse-error`), then the
+//! input, a line `----`, and the expectation. `BLESS=1` rewrites expectations.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use tilewright_graph::pass::{FnPass, Pass, PassError};
+use tilewright_graph::passes::constant_folding::NoEvaluator;
+use tilewright_graph::passes::*;
+use tilewright_graph::{Graph, text, verify::verify};
+
+type PassFn = fn(&mut Graph) -> Result<bool, PassError>;
+
+const PASSES: &[(&str, PassFn)] = &[
+    ("dead_code", dead_code::dead_code),
+    ("common_subexpressions", common_subexpressions::common_subexpressions),
+    ("canonicalize", canonicalize::canonicalize),
+    ("resolve", resolve::resolve),
+    ("batch_norm", batch_norm::batch_norm),
+    ("raise", raise::raise),
+    ("sink", sink::sink),
+    ("constant_folding", |graph| ConstantFolding::new(Arc::new(NoEvaluator)).run(graph)),
+    ("simplify", |graph| simplify(Arc::new(NoEvaluator)).run(graph)),
+];
+
+fn run(test: &str, input: &str) -> String {
+    let mut graph = match text::parse(input) {
+        Ok(graph) => graph,
+        Err(error) if test == "parse-error" => return format!("{error}\n"),
+        Err(error) => panic!("the input does not parse: {error}"),
+    };
+    let report = |violations: &[tilewright_graph::verify::Violation]| {
+        violations.iter().map(|violation| format!("{violation}\n")).collect::<String>()
+    };
+    if test == "verify" {
+        return report(&verify(&graph));
+    }
+    assert_eq!(report(&verify(&graph)), "", "the input is not valid");
+    let printed = text::print(&graph);
+    assert_eq!(text::print(&text::parse(&printed).unwrap()), printed, "the text form does not round-trip");
+    match test {
+        "print" => text::print(&graph),
+        "fuse" => {
+            let plan = fuse::fuse(&graph, graph.main());
+            let names = |nodes: &[tilewright_graph::NodeId]| {
+                let name = |&node: &tilewright_graph::NodeId| graph.node(node).op.name();
+                nodes.iter().map(name).collect::<Vec<_>>().join(" ")
+            };
+            plan.groups.iter().fold(String::new(), |mut out, group| {
+                let (class, anchor) = (group.class, graph.node(group.anchor).op.name());
+                let (n, m) = (group.inputs.len(), group.outputs.len());
+                writeln!(out, "{class:?} {anchor}: {} ({n} in, {m} out)", names(&group.nodes)).unwrap();
+                out
+            })
+        }
+        _ => {
+            let (name, function) = PASSES.iter().find(|(name, _)| *name == test).expect("a known test");
+            FnPass::new(name, *function).run(&mut graph).expect("the pass succeeds");
+            assert_eq!(report(&verify(&graph)), "", "the result is not valid:\n{}", text::print(&graph));
+            text::print(&graph)
+        }
+    }
+}
+
+#[test]
+fn golden_files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty());
+    let mut failures = String::new();
+    for path in paths {
+        let content = std::fs::read_to_string(&path).unwrap();
+        let (header, rest) = content.split_once('\n').expect("a header line");
+        let test = header.strip_prefix("test: ").expect("`test: PASS` in the first line");
+        let (input, expected) = rest.split_once("----\n").expect("a line `----`");
+        let got = run(test, input);
+        if got != expected {
+            if std::env::var_os("BLESS").is_some() {
+                std::fs::write(&path, format!("{header}\n{input}----\n{got}")).unwrap();
+            } else {
+                write!(failures, "{}:\n--- expected\n{expected}--- got\n{got}", path.display()).unwrap();
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
