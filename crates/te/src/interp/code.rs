@@ -62,6 +62,27 @@ pub(super) enum Op {
     Load(Class, Box<Access>),
     /// Stores `value`, a register of the class, with all active lanes.
     Store(Class, Box<Access>, Reg),
+    /// Accumulates all active lanes into one element.
+    Fold(Box<Fold>),
+}
+
+/// `element = element step value`, lane after lane.
+#[derive(Clone, Debug)]
+pub(super) struct Fold {
+    pub(super) class: Class,
+    pub(super) access: Access,
+    pub(super) step: Step,
+    /// The operands of a lane; a binary step has one, twice.
+    pub(super) values: [Reg; 2],
+}
+
+/// How a fold combines the element so far with a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The operation, and whether the element is its first operand.
+    Binary(BinaryOp, bool),
+    /// `value * value + element`, rounded once.
+    Fma,
 }
 
 /// An element (or a lane vector of elements) of a buffer.

@@ -11,8 +11,8 @@ use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, UnaryOp, Var};
 use crate::func::{Block, Func, IterKind, Loop, LoopKind, Scope, Stmt, Store};
 use crate::math;
 
-use super::code::{Access, BlockCode, Class, Index, Inst, Node, Op, Reg, Unit};
-use super::lanes::{affine_in, choose_lanes, substitute_iters};
+use super::code::{Access, BlockCode, Class, Fold, Index, Inst, Node, Op, Reg, Unit};
+use super::lanes::{Chosen, FoldParts, affine_in, choose_lanes, fold_parts, substitute_iters};
 use super::{InterpError, Mode};
 
 /// A register with what is known of it.
@@ -40,7 +40,9 @@ struct Compiler<'f> {
     frames: Vec<Frame>,
     vars: FxHashMap<Var, Val>,
     lane: Option<Var>,
-    chosen: FxHashSet<Var>,
+    chosen: Chosen,
+    /// Whether the lane loop's block folds.
+    folding: bool,
     mask: Option<Val>,
     registers: [Vec<bool>; 3],
     loads_inside: FxHashMap<Expr, bool>,
@@ -60,6 +62,7 @@ pub(super) fn compile(func: &Func, mode: Mode, names: &mut Vec<String>) -> Resul
             vars: FxHashMap::default(),
             lane: None,
             chosen: choose_lanes(stmt),
+            folding: false,
             mask: None,
             registers: Default::default(),
             loads_inside: FxHashMap::default(),
@@ -150,9 +153,10 @@ impl Compiler<'_> {
         if extent.lanes || extent.level == self.frames.len() {
             return Err(self.malformed(format!("extent of loop {}", self.func.vars[l.var].name)));
         }
-        let lanes = self.lane.is_none() && self.chosen.contains(&l.var);
+        let lanes = self.lane.is_none() && self.chosen.lanes.contains(&l.var);
         if lanes {
             self.lane = Some(l.var);
+            self.folding = self.chosen.folds.contains(&l.var);
         }
         self.frames.push(Frame::default());
         let var = self.register(Class::Int, lanes);
@@ -161,6 +165,7 @@ impl Compiler<'_> {
         let prologue = self.pop();
         Ok(if lanes {
             self.lane = None;
+            self.folding = false;
             Node::Lanes { var, extent: extent.reg, prologue, body }
         } else {
             Node::Loop { var, extent: extent.reg, fresh: self.private_buffers(l), prologue, body }
@@ -203,7 +208,8 @@ impl Compiler<'_> {
             let reductions = block.iters.iter().filter(|i| i.kind == IterKind::Reduce);
             let first = reductions.map(|i| zero(&i.value)).fold(Expr::bool(true), Expr::and);
             let due = self.expr(&first)?;
-            if due.lanes {
+            // Of a fold only the first lane can be the reduction's first step: the machine looks at that one.
+            if due.lanes && !self.folding {
                 first_step = Some(due);
             } else {
                 self.frames.push(Frame::default());
@@ -218,7 +224,11 @@ impl Compiler<'_> {
             self.stores(block, &block.init)?;
             self.mask = outer;
         }
-        self.stores(block, &block.body)?;
+        if self.folding {
+            self.folds(block)?;
+        } else {
+            self.stores(block, &block.body)?;
+        }
         let body = self.pop();
         self.mask = None;
         let prologue = self.pop();
@@ -243,6 +253,23 @@ impl Compiler<'_> {
             let level = self.level();
             self.frames[level].code.push(Inst { dst: 0, lanes, op });
             self.frames[level].loading.clear();
+        }
+        Ok(())
+    }
+
+    fn folds(&mut self, block: &Block) -> Result<(), InterpError> {
+        for store in &block.body {
+            let Some(FoldParts { step, values }) = fold_parts(store) else {
+                return Err(self.malformed(format!("block {} is no fold", block.name)));
+            };
+            let [a, b] = values.map(|value| substitute_iters(block, &value));
+            let (a, b) = (self.expr(&a)?, self.expr(&b)?);
+            let values = [a, b].map(|value| self.splat(value).reg);
+            let indices: Vec<Expr> = store.indices.iter().map(|i| substitute_iters(block, i)).collect();
+            let access = self.access(store.buffer, &indices)?;
+            let op = Op::Fold(Box::new(Fold { class: a.class, access, step, values }));
+            let level = self.level();
+            self.frames[level].code.push(Inst { dst: 0, lanes: true, op });
         }
         Ok(())
     }

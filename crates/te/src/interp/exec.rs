@@ -5,7 +5,7 @@ use tilewright_dtype::DType;
 use crate::expr::{BinaryOp, CompareOp, UnaryOp};
 
 use super::InterpError;
-use super::code::{Access, BlockCode, Class, Index, Inst, LANES, Node, Op, Unit};
+use super::code::{Access, BlockCode, Class, Fold, Index, Inst, LANES, Node, Op, Step, Unit};
 use super::float_format::round_to;
 use super::memory::{Memory, SKIP, Span};
 use super::scalar;
@@ -278,6 +278,7 @@ impl<'a> Machine<'a> {
             }
             Op::Load(class, access) => m.load(*class, access, d as usize, n)?,
             Op::Store(class, access, value) => m.store(*class, access, *value as usize, n)?,
+            Op::Fold(fold) => m.fold(fold, n)?,
         }
         Ok(())
     }
@@ -286,7 +287,7 @@ impl<'a> Machine<'a> {
         let mut positions = std::mem::take(&mut self.positions);
         let span = self.resolve(access, n, &mut positions)?;
         let memory = &self.memories[access.buffer];
-        if let Some(position) = memory.find_unwritten(&span, n) {
+        if let Some(position) = memory.find_unwritten(&span) {
             return Err(Fault::Unwritten { buffer: access.buffer, block: self.block, position });
         }
         match class {
@@ -306,6 +307,68 @@ impl<'a> Machine<'a> {
             Class::Int => memory.store_int(&span, &self.int[value][..n]),
             Class::Single => memory.store_single(&span, &self.single[value][..n]),
             Class::Double => memory.store_double(&span, &self.double[value][..n]),
+        }
+        self.positions = positions;
+        Ok(())
+    }
+
+    /// Accumulates the lanes of a register into one element, in order.
+    fn fold(&mut self, fold: &Fold, n: usize) -> Result<(), Fault> {
+        let mut positions = std::mem::take(&mut self.positions);
+        let span = self.resolve(&fold.access, 1, &mut positions)?;
+        let memory = &mut self.memories[fold.access.buffer];
+        if let Some(position) = memory.find_unwritten(&span) {
+            return Err(Fault::Unwritten { buffer: fold.access.buffer, block: self.block, position });
+        }
+        let [first, second] = fold.values.map(|reg| reg as usize);
+        macro_rules! accumulate {
+            ($file:ident, $load:ident, $store:ident, |$x:ident, $y:ident, $OP:ident| $value:expr) => {{
+                let mut sum = [Default::default()];
+                memory.$load(&span, &mut sum);
+                let values = &self.$file[first][..n];
+                match fold.step {
+                    Step::Fma => {
+                        for (&a, &b) in values.iter().zip(&self.$file[second]) {
+                            sum[0] = fused!($file, a, b, sum[0]);
+                        }
+                    }
+                    Step::Binary(op, true) => each_binary!(op, |$OP| {
+                        for &$y in values {
+                            let $x = sum[0];
+                            sum[0] = $value;
+                        }
+                    }),
+                    Step::Binary(op, false) => each_binary!(op, |$OP| {
+                        for &$x in values {
+                            let $y = sum[0];
+                            sum[0] = $value;
+                        }
+                    }),
+                }
+                memory.$store(&span, &sum);
+            }};
+        }
+        macro_rules! fused {
+            (int, $a:expr, $b:expr, $c:expr) => {
+                $a.wrapping_mul($b).wrapping_add($c)
+            };
+            (single, $a:expr, $b:expr, $c:expr) => {
+                scalar::f32_fma($a, $b, $c)
+            };
+            (double, $a:expr, $b:expr, $c:expr) => {
+                f64::mul_add($a, $b, $c)
+            };
+        }
+        match fold.class {
+            Class::Int => {
+                accumulate!(int, load_int, store_int, |x, y, OP| scalar::int_binary(OP, false, x, y))
+            }
+            Class::Single => {
+                accumulate!(single, load_single, store_single, |x, y, OP| scalar::f32_binary(OP, x, y))
+            }
+            Class::Double => {
+                accumulate!(double, load_double, store_double, |x, y, OP| scalar::f64_binary(OP, x, y))
+            }
         }
         self.positions = positions;
         Ok(())
@@ -348,10 +411,25 @@ impl<'a> Machine<'a> {
         }
         if affine && mask.is_none() && in_bounds {
             if step == 1 || n == 1 {
-                return Ok(Span::Contiguous(start as usize));
+                return Ok(Span::Run { start: start as usize, from: 0, to: n });
             }
             positions.clear();
             positions.extend((0..n as i64).map(|l| (start + l * step) as usize));
+            return Ok(Span::Each(positions));
+        }
+        if affine
+            && let Some(mask) = mask
+            && let Some((from, to)) = self.active_run(access, mask)
+        {
+            let at = |l: usize| start.wrapping_add(step.wrapping_mul(l as i64)) as usize;
+            if from == to {
+                return Ok(Span::Run { start: 0, from, to });
+            }
+            if (step == 1 || to - from == 1) && (mask[from..to].iter().all(|&on| on != 0)) {
+                return Ok(Span::Run { start: at(from), from, to });
+            }
+            positions.clear();
+            positions.extend(mask.iter().enumerate().map(|(l, &on)| if on != 0 { at(l) } else { SKIP }));
             return Ok(Span::Each(positions));
         }
         positions.clear();
@@ -372,6 +450,18 @@ impl<'a> Machine<'a> {
             positions.push(position as usize);
         }
         Ok(Span::Each(positions))
+    }
+
+    /// The range from the first to the last lane that takes part, if the affine access is in bounds at both
+    /// and hence between them.
+    fn active_run(&self, access: &Access, mask: &[i64]) -> Option<(usize, usize)> {
+        let Some(from) = mask.iter().position(|&on| on != 0) else { return Some((0, 0)) };
+        let to = mask.iter().rposition(|&on| on != 0).map_or(from, |last| last + 1);
+        let inside = |l: usize| {
+            let dims = access.indices.iter().zip(&self.memories[access.buffer].shape);
+            dims.into_iter().all(|(index, extent)| (0..*extent).contains(&self.index(index, l)))
+        };
+        (inside(from) && inside(to - 1)).then_some((from, to))
     }
 
     #[inline(always)]

@@ -4,15 +4,19 @@
 //! the loop writes, either each iteration touches elements of its own (some index is `step * lane + rest`
 //! with the same outer part everywhere and an inner part narrower than the step), or the buffer is written
 //! by a single store that no inner loop repeats and read by nothing, so that lane order is program order.
+//!
+//! An innermost reduction loop may run as lanes too, where every store of its block is a *fold*: the values
+//! to accumulate are computed in lanes, and accumulated in order.
 
 use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use tilewright_dtype::DType;
 
 use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
-use crate::func::{Block, IterKind, Loop, Stmt};
+use crate::func::{Block, IterKind, Loop, Stmt, Store};
 
-use super::code::LANES;
+use super::code::{LANES, Step};
 
 /// Assumed extent of a loop whose extent is not a constant.
 const TYPICAL_EXTENT: f64 = 48.0;
@@ -229,27 +233,102 @@ fn separate(a: &Accesses, dim: usize, lane: Var, inner: &FxHashMap<Var, Option<i
     key.is_some_and(|k| highest - lowest < k.step.abs())
 }
 
-/// The loops under `stmt` to run as lanes: for every path from the root to a block at most one.
-pub(super) fn choose_lanes(stmt: &Stmt) -> FxHashSet<Var> {
-    let mut chosen = FxHashSet::default();
+/// The value that a store accumulates into its element, as operands of a step.
+pub(super) struct FoldParts {
+    pub(super) step: Step,
+    pub(super) values: [Expr; 2],
+}
+
+/// A store of `element step value`, with nothing else of the element in it.
+pub(super) fn fold_parts(store: &Store) -> Option<FoldParts> {
+    let foldable = matches!(store.value.dtype(), DType::F32 | DType::F64 | DType::I32 | DType::I64);
+    let is_element = |e: &Expr| match e.kind() {
+        ExprKind::Load(buffer, indices) => *buffer == store.buffer && *indices == store.indices,
+        _ => false,
+    };
+    let parts = match store.value.kind() {
+        ExprKind::Binary(op, a, b) => {
+            use BinaryOp::*;
+            match op {
+                Add | Mul | Min | Max | And | Or | Xor | Sub => {}
+                Div | Rem | FloorDiv | FloorMod | Shl | Shr | Pow | Atan2 | Fmod => return None,
+            }
+            if is_element(a) {
+                FoldParts { step: Step::Binary(*op, true), values: [b.clone(), b.clone()] }
+            } else if is_element(b) {
+                FoldParts { step: Step::Binary(*op, false), values: [a.clone(), a.clone()] }
+            } else {
+                return None;
+            }
+        }
+        ExprKind::Fma(a, b, c) if is_element(c) => {
+            FoldParts { step: Step::Fma, values: [a.clone(), b.clone()] }
+        }
+        _ => return None,
+    };
+    foldable.then_some(parts)
+}
+
+/// Whether the loop's iterations can be folded: its body is one block without predicate whose stores are
+/// folds into elements that the loop does not move, and whose first step is that of the first lane.
+fn foldable(l: &Loop) -> bool {
+    let [Stmt::Block(block)] = l.body.as_slice() else { return false };
+    let written: FxHashSet<Buffer> = block.body.iter().map(|s| s.buffer).collect();
+    let fixed = |store: &Store| store.indices.iter().all(|i| !substitute_iters(block, i).uses(l.var));
+    let independent = |store: &Store| {
+        fold_parts(store).is_some_and(|parts| {
+            let (mut seen, mut loads) = (FxHashSet::default(), Vec::new());
+            parts.values.iter().for_each(|value| collect_loads(value, &mut seen, &mut loads));
+            loads.iter().all(|(buffer, _)| !written.contains(buffer))
+        })
+    };
+    // Steps forward from a first lane that is not negative: only that one can be the reduction's first.
+    let forward =
+        block.iters.iter().all(|iter| affine_in(&iter.value, l.var).is_some_and(|(step, _)| step >= 0));
+    block.predicate.is_none()
+        && forward
+        && written.len() == block.body.len()
+        && block.init.iter().all(fixed)
+        && block.body.iter().all(|store| fixed(store) && independent(store))
+}
+
+/// Loops to run as lanes.
+#[derive(Default)]
+pub(super) struct Chosen {
+    /// For every path from the root to a block at most one.
+    pub(super) lanes: FxHashSet<Var>,
+    /// Those of them whose block folds.
+    pub(super) folds: FxHashSet<Var>,
+}
+
+/// The loops under `stmt` to run as lanes.
+pub(super) fn choose_lanes(stmt: &Stmt) -> Chosen {
+    let mut chosen = Chosen::default();
     plan(stmt, &mut chosen);
     chosen
 }
 
 /// Adds the best choice below `stmt` to `chosen` and returns its cost.
-fn plan(stmt: &Stmt, chosen: &mut FxHashSet<Var>) -> f64 {
+fn plan(stmt: &Stmt, chosen: &mut Chosen) -> f64 {
     let Stmt::Loop(l) = stmt else { return DISPATCH };
     let extent = l.extent.as_int().map_or(TYPICAL_EXTENT, |e| e as f64);
-    let mut below = FxHashSet::default();
+    let mut below = Chosen::default();
     let serial = 2.0 + extent * l.body.iter().map(|s| plan(s, &mut below)).sum::<f64>();
     let active = extent.clamp(1.0, LANES as f64);
     let chunks = (extent / LANES as f64).ceil().max(1.0);
     let as_lanes = chunks * l.body.iter().map(|s| lane_cost(s, l.var, active)).sum::<f64>();
     if extent > 1.0 && as_lanes < serial && independent(l) {
-        chosen.insert(l.var);
+        chosen.lanes.insert(l.var);
         return as_lanes;
     }
-    chosen.extend(below);
+    let as_fold = chunks * (DISPATCH + 4.0 * active);
+    if extent > 1.0 && as_fold < serial && foldable(l) {
+        chosen.lanes.insert(l.var);
+        chosen.folds.insert(l.var);
+        return as_fold;
+    }
+    chosen.lanes.extend(below.lanes);
+    chosen.folds.extend(below.folds);
     serial
 }
 

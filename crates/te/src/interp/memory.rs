@@ -20,8 +20,9 @@ pub(super) struct Memory<'a> {
 
 /// Elements that an access touches.
 pub(super) enum Span<'s> {
-    /// Consecutive from here.
-    Contiguous(usize),
+    /// Consecutive ones: those of lanes `from` to `to` (exclusive), `start` being the first; the other lanes
+    /// take no part.
+    Run { start: usize, from: usize, to: usize },
     /// One a lane; [`SKIP`] for lanes that take no part.
     Each(&'s [usize]),
 }
@@ -52,11 +53,11 @@ impl<'a> Memory<'a> {
     }
 
     /// The first unwritten element that the access would read.
-    pub(super) fn find_unwritten(&self, span: &Span, n: usize) -> Option<usize> {
+    pub(super) fn find_unwritten(&self, span: &Span) -> Option<usize> {
         let written = self.written.as_ref()?;
         match span {
-            Span::Contiguous(start) => {
-                let marks = &written[*start..*start + n];
+            Span::Run { start, from, to } => {
+                let marks = &written[*start..start + to - from];
                 marks.iter().position(|&m| m == 0).map(|at| start + at)
             }
             Span::Each(at) => at.iter().copied().find(|&at| at != SKIP && written[at] == 0),
@@ -68,10 +69,10 @@ impl<'a> Memory<'a> {
         self.written.as_ref()?.iter().position(|&mark| mark == 0)
     }
 
-    fn mark(&mut self, span: &Span, n: usize) {
+    fn mark(&mut self, span: &Span) {
         let Some(written) = &mut self.written else { return };
         match span {
-            Span::Contiguous(start) => written[*start..*start + n].fill(1),
+            Span::Run { start, from, to } => written[*start..start + to - from].fill(1),
             Span::Each(at) => at.iter().filter(|&&at| at != SKIP).for_each(|&at| written[at] = 1),
         }
     }
@@ -142,7 +143,7 @@ impl<'a> Memory<'a> {
             4 => store(b, span, values, |x| (x as u32).to_le_bytes()),
             _ => store(b, span, values, i64::to_le_bytes),
         }
-        self.mark(span, values.len());
+        self.mark(span);
     }
 
     /// Stores floats that are values of the buffer's type.
@@ -158,13 +159,13 @@ impl<'a> Memory<'a> {
                 }
             }
         }
-        self.mark(span, values.len());
+        self.mark(span);
     }
 
     /// Stores doubles into a buffer of doubles.
     pub(super) fn store_double(&mut self, span: &Span, values: &[f64]) {
         store(self.bytes.to_mut(), span, values, f64::to_le_bytes);
-        self.mark(span, values.len());
+        self.mark(span);
     }
 
     /// The indices of the element at a flat position.
@@ -188,11 +189,18 @@ fn row_major(shape: &[i64]) -> Vec<i64> {
 }
 
 #[inline(always)]
-fn load<T: Default, const N: usize>(bytes: &[u8], span: &Span, out: &mut [T], decode: impl Fn([u8; N]) -> T) {
+fn load<T: Clone + Default, const N: usize>(
+    bytes: &[u8],
+    span: &Span,
+    out: &mut [T],
+    decode: impl Fn([u8; N]) -> T,
+) {
     let (elements, _) = bytes.as_chunks::<N>();
     match span {
-        Span::Contiguous(start) => {
-            for (x, element) in out.iter_mut().zip(&elements[*start..]) {
+        Span::Run { start, from, to } => {
+            out[..*from].fill(T::default());
+            out[*to..].fill(T::default());
+            for (x, element) in out[*from..*to].iter_mut().zip(&elements[*start..]) {
                 *x = decode(*element);
             }
         }
@@ -213,8 +221,8 @@ fn store<T: Copy, const N: usize>(
 ) {
     let (elements, _) = bytes.as_chunks_mut::<N>();
     match span {
-        Span::Contiguous(start) => {
-            for (element, &x) in elements[*start..].iter_mut().zip(values) {
+        Span::Run { start, from, to } => {
+            for (element, &x) in elements[*start..].iter_mut().zip(&values[*from..*to]) {
                 *element = encode(x);
             }
         }

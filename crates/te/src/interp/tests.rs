@@ -432,3 +432,48 @@ fn narrow_floats_decode_what_they_encode() {
         }
     }
 }
+
+#[test]
+fn reductions_of_everything_keep_their_order() {
+    let data = noise(1000, 11);
+    let check = |step: fn(Expr, Expr) -> Expr, init: f32, scalar: fn(f32, f32) -> f32| {
+        let mut f = Func::new("all");
+        let x = f.add_input("x", DType::F32, constants(&[1000]));
+        let y = f.reduce("y", DType::F32, vec![], constants(&[1000]), Expr::f32(init), |f, _, r, acc| {
+            step(acc, f.load(x, r.to_vec()))
+        });
+        f.promote_to_output(y);
+        let expect = data.iter().fold(init, |acc, &x| scalar(acc, x));
+        assert_eq!(run_f32(&f, &[], &[TensorData::from_f32(&[1000], &data)]), [expect]);
+        // A split reduction folds its inner loop.
+        split_innermost(&mut f, 40, LoopKind::Serial);
+        let Stmt::Loop(outer) = &mut f.body[0] else { panic!("no loop") };
+        let Stmt::Loop(inner) = &mut outer.body[0] else { panic!("no inner loop") };
+        let Stmt::Block(block) = &mut inner.body[0] else { panic!("no block") };
+        block.predicate = None;
+        assert_eq!(run_f32(&f, &[], &[TensorData::from_f32(&[1000], &data)]), [expect], "split");
+    };
+    check(|acc, x| acc + x, 0.5, |acc, x| acc + x);
+    check(|acc, x| x - acc, 0.5, |acc, x| x - acc);
+    check(|acc, x| acc.max(x), f32::NEG_INFINITY, |acc, x| if acc > x { acc } else { x });
+    check(|acc, x| Expr::fma(x.clone(), x, acc), 0.0, |acc, x| x.mul_add(x, acc));
+    check(|acc, x| acc * (x.clone() + x), 1.0, |acc, x| acc * (x + x));
+}
+
+#[test]
+fn masks_with_holes_load_only_what_they_cover() {
+    let mut f = Func::new("holes");
+    let x = f.add_input("x", DType::F32, constants(&[100]));
+    let y = f.add_output("y", DType::F32, constants(&[400]));
+    f.compute_into(y, |f, i| {
+        let even = i[0].clone().floor_mod(Expr::int(2)).equals(Expr::int(0));
+        let inside = i[0].clone().ge(Expr::int(30)).and(i[0].clone().lt(Expr::int(130)));
+        Expr::select(even.and(inside), f.load(x, vec![i[0].clone() - 30]), Expr::f32(9.0))
+    });
+    let data = noise(100, 12);
+    let out = run_f32(&f, &[], &[TensorData::from_f32(&[100], &data)]);
+    for (i, &value) in out.iter().enumerate() {
+        let covered = i % 2 == 0 && (30..130).contains(&i);
+        assert_eq!(value, if covered { data[i - 30] } else { 9.0 }, "element {i}");
+    }
+}
