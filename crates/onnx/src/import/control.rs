@@ -1,9 +1,9 @@
 //! Control flow: subgraphs become closed regions, whose captures are operands and parameters.
 
-use tilewright_graph::op::{IfAttrs, LoopAttrs, Op, ScanAttrs};
+use tilewright_graph::op::{BinaryOp, IfAttrs, LoopAttrs, Op, ScanAttrs, UnaryOp};
 use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{
-    DType, Dim, Provenance, RegionId, Shape, SymbolKind, TensorType, Type, ValueId, infer,
+    Comparison, DType, Dim, Guard, Provenance, RegionId, Shape, SymbolKind, TensorType, Type, ValueId, infer,
 };
 
 use super::attrs::{Attrs, missing};
@@ -89,23 +89,7 @@ fn region(
         };
         inner.names.entry(name.clone()).or_insert(binding);
     }
-    importer.bind_initializers(&mut inner, graph);
-    let declared = names::declared_types(graph.value_info.iter());
-    importer.import_nodes(&mut inner, &graph.node, declared);
-    let mut results = Vec::with_capacity(graph.output.len());
-    for output in &graph.output {
-        match importer.value_of(&mut inner, output.name()) {
-            Some(Ok(value)) => results.push(value),
-            Some(Err(_)) => {}
-            None => {
-                importer.fault(
-                    FaultKind::DanglingInput,
-                    output.name(),
-                    "the subgraph's output is never defined",
-                );
-            }
-        }
-    }
+    let results = subgraph_body(importer, &mut inner, graph);
     importer.graph.set_results(region, results);
     Ok((importer.faults.len() == first_fault).then_some(region))
 }
@@ -122,6 +106,9 @@ fn finish(
     Ok(Some(importer.graph.node(node).outputs.clone()))
 }
 
+/// A condition that inference decides leaves one branch, which takes the place of the node. Branches whose
+/// results differ in rank (exporters squeeze an axis if its extent is 1) cannot both be compiled; if it is an
+/// extent that decides between them, it is taken to be equal to what it is compared with, under guard.
 pub(super) fn if_node(
     importer: &mut Importer<'_>,
     scope: &mut Scope,
@@ -132,12 +119,101 @@ pub(super) fn if_node(
     let attrs = Attrs::new(node);
     let (then_graph, else_graph) = (attrs.graph("then_branch")?, attrs.graph("else_branch")?);
     attrs.check_all_known()?;
+    let condition = inputs[0].ok_or_else(|| Reason::arity("the condition is missing"))?;
+    if let Some([known]) = importer.graph.shape_value(condition)
+        && let Some(known) = known.as_const()
+    {
+        return inline(importer, scope, if known != 0 { then_graph } else { else_graph }, label);
+    }
     let Some(captures) = captures(importer, scope, &[then_graph, else_graph]) else { return Ok(None) };
+    let (n_faults, n_guards) = (importer.faults.len(), importer.graph.guards.len());
     let then_region = region(importer, scope, then_graph, &[], &captures, label)?;
     let else_region = region(importer, scope, else_graph, &[], &captures, label)?;
+    let same = match (then_region, else_region) {
+        (Some(a), Some(b)) => ranks_agree(importer, a, b),
+        _ => false,
+    };
+    if !same && let Some((left, right, is_then)) = compared_extents(importer, condition) {
+        importer.faults.truncate(n_faults);
+        importer.graph.guards.truncate(n_guards);
+        let message = format!("If `{label}`: the rank of the results depends on the extent");
+        importer.graph.guards.push(Guard { left, comparison: Comparison::Equal, right, message });
+        return inline(importer, scope, if is_then { then_graph } else { else_graph }, label);
+    }
     let (Some(then_region), Some(else_region)) = (then_region, else_region) else { return Ok(None) };
     let inputs = inputs.into_iter().chain(operands(&captures)).collect();
     finish(importer, scope, Op::If(IfAttrs { then_region, else_region }), inputs, label)
+}
+
+fn ranks_agree(importer: &Importer<'_>, a: RegionId, b: RegionId) -> bool {
+    let rank = |&value: &ValueId| importer.graph.tensor_type(value).map(|tensor| tensor.shape.rank());
+    let (a, b) = (&importer.graph.region(a).results, &importer.graph.region(b).results);
+    a.iter().map(rank).eq(b.iter().map(rank))
+}
+
+/// The two extents whose equality a condition is, and whether they are equal where the condition holds.
+fn compared_extents(importer: &Importer<'_>, condition: ValueId) -> Option<(Dim, Dim, bool)> {
+    let (mut value, mut holds) = (condition, true);
+    loop {
+        let node = importer.graph.node(importer.graph.producer(value)?);
+        match &node.op {
+            Op::Identity | Op::Cast(_) | Op::Reshape(_) => value = node.input(0)?,
+            Op::Unary(UnaryOp::Not) => {
+                value = node.input(0)?;
+                holds = !holds;
+            }
+            Op::Binary(BinaryOp::Equal) => {
+                let single = |position| match importer.graph.shape_value(node.input(position)?) {
+                    Some([dim]) => Some(dim.clone()),
+                    _ => None,
+                };
+                return Some((single(0)?, single(1)?, holds));
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Imports a branch in the place of its node.
+fn inline(
+    importer: &mut Importer<'_>,
+    scope: &Scope,
+    graph: &GraphProto,
+    label: &str,
+) -> Result<Option<Vec<ValueId>>> {
+    let n_faults = importer.faults.len();
+    let mut inner = Scope { prefix: format!("{label}/").into(), named: false, ..scope.clone() };
+    for name in graph.node.iter().flat_map(|node| &node.output) {
+        // A name of the branch hides one from outside.
+        inner.names.remove(name);
+    }
+    let results = subgraph_body(importer, &mut inner, graph);
+    Ok((importer.faults.len() == n_faults).then_some(results))
+}
+
+/// Imports the nodes of a subgraph whose parameters and captures are bound, and gives its results.
+fn subgraph_body(importer: &mut Importer<'_>, inner: &mut Scope, graph: &GraphProto) -> Vec<ValueId> {
+    for initializer in &graph.initializer {
+        inner.names.remove(initializer.name());
+    }
+    importer.bind_initializers(inner, graph);
+    let declared = names::declared_types(graph.value_info.iter());
+    importer.import_nodes(inner, &graph.node, declared);
+    let mut results = Vec::with_capacity(graph.output.len());
+    for output in &graph.output {
+        match importer.value_of(inner, output.name()) {
+            Some(Ok(value)) => results.push(value),
+            Some(Err(_)) => {}
+            None => {
+                importer.fault(
+                    FaultKind::DanglingInput,
+                    output.name(),
+                    "the subgraph's output is never defined",
+                );
+            }
+        }
+    }
+    results
 }
 
 /// Widens the type of a carried value so that it covers what the body makes of it: extents that change become
