@@ -125,6 +125,16 @@ impl Machine {
         }
     }
 
+    /// The most capable of [`NAMES`] whose features this machine has: a processor model for code generators.
+    pub fn level(&self) -> &'static str {
+        let levels: &[&'static str] = match self.arch {
+            Arch::X86_64 => &["x86-64-v4", "x86-64-v3", "x86-64-v2"],
+            Arch::Aarch64 => &[],
+        };
+        let fits = |name: &&str| Machine::named(name).is_some_and(|level| self.runs_code_for(&level));
+        levels.iter().copied().find(fits).unwrap_or(self.arch.name())
+    }
+
     /// Whether code for `other` runs on this machine.
     pub fn runs_code_for(&self, other: &Machine) -> bool {
         self.arch == other.arch && self.features.contains(other.features)
@@ -231,6 +241,15 @@ mod tests {
         );
         let [v2, v3]: [Machine; 2] = ["x86-64-v2", "x86-64-v3"].map(|name| name.parse().unwrap());
         assert!(v3.runs_code_for(&v2) && !v2.runs_code_for(&v3));
+    }
+
+    #[test]
+    fn a_level_needs_all_its_features() {
+        let level = |name: &str| name.parse::<Machine>().unwrap().level();
+        assert_eq!(level("x86-64-v4+avx512fp16"), "x86-64-v4");
+        assert_eq!(level("x86-64-v4~bmi2"), "x86-64-v2");
+        assert_eq!(level("x86-64"), "x86-64");
+        assert_eq!(level("aarch64+bf16"), "aarch64");
     }
 
     #[test]

@@ -72,21 +72,26 @@ fn machine(target: &Target) -> Result<TargetMachine, CodegenError> {
     });
     let arch = target.machine.arch;
     let triple = TargetTriple::create(arch.triple());
-    let cpu = match arch {
-        Arch::X86_64 => "x86-64",
-        Arch::Aarch64 => "generic",
-    };
     LlvmTarget::from_triple(&triple)
         .map_err(internal)?
         .create_target_machine(
             &triple,
-            cpu,
+            scheduling_model(target),
             &ir::features(target),
             OptimizationLevel::Aggressive,
             RelocMode::PIC,
             CodeModel::Small,
         )
         .ok_or_else(|| internal(format!("no target machine for {triple}")))
+}
+
+/// The processor whose latencies instruction scheduling assumes: the most capable level that the target has in
+/// full. Older models make schedules that need more registers than a full register tile leaves.
+fn scheduling_model(target: &Target) -> &'static str {
+    match target.machine.arch {
+        Arch::X86_64 => target.machine.level(),
+        Arch::Aarch64 => "generic",
+    }
 }
 
 fn internal(message: impl ToString) -> CodegenError {
