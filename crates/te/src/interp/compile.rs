@@ -483,14 +483,14 @@ impl Compiler<'_> {
             return Ok(self.wrap(value, dtype));
         }
         let class = x.class;
-        Ok(match op {
-            UnaryOp::IsNan => self.emit(Class::Int, [x], |[x]| Op::IsNan(class, x)),
-            UnaryOp::Not => return Err(self.malformed(format!("not of {}", a.dtype()))),
-            _ => {
-                let value = self.emit(class, [x], |[x]| Op::FloatUnary(class, op, x));
-                self.round(value, dtype)
-            }
-        })
+        if op == UnaryOp::Not {
+            return Err(self.malformed(format!("not of {}", a.dtype())));
+        }
+        if op == UnaryOp::IsNan {
+            return Ok(self.emit(Class::Int, [x], |[x]| Op::IsNan(class, x)));
+        }
+        let value = self.emit(class, [x], |[x]| Op::FloatUnary(class, op, x));
+        Ok(self.round(value, dtype))
     }
 
     fn binary(&mut self, op: BinaryOp, a: &Expr, b: &Expr, dtype: DType) -> Result<Val, InterpError> {

@@ -9,8 +9,8 @@ use crate::expr::{BinaryOp, Expr};
 
 const LOG2_E: f64 = std::f64::consts::LOG2_E;
 /// The upper 32 bits of ln 2 and the rest (fdlibm).
-const LN2_HI: f64 = 6.93147180369123816490e-01;
-const LN2_LO: f64 = 1.90821492927058770002e-10;
+const LN2_HI: f64 = 0.6931471803691238;
+const LN2_LO: f64 = 1.9082149292705877e-10;
 const LN2: f64 = std::f64::consts::LN_2;
 /// 1.5 * 2^52: adding it rounds to an integer, which appears in the low bits.
 pub(super) const ROUNDER: f64 = 6755399441055744.0;
@@ -26,8 +26,8 @@ const EXP: [f64; 11] = [
 /// fdlibm's `log`: `log(1+f) - f + s f = s R(s^2)` with `s = f / (2 + f)`.
 #[rustfmt::skip]
 const LOG: [f64; 7] = [
-    6.666666666666735130e-01, 3.999999999940941908e-01, 2.857142874366239149e-01, 2.222219843214978396e-01,
-    1.818357216161805012e-01, 1.531383769920937332e-01, 1.479819860511658591e-01,
+    0.6666666666666735, 0.3999999999940942, 0.2857142874366239, 0.22222198432149784,
+    0.1818357216161805, 0.15313837699209373, 0.14798198605116586,
 ];
 
 /// `x` as `n ln 2 + r`: `n` plus [`ROUNDER`], and `r`.
