@@ -1,6 +1,7 @@
 //! ONNX: protobuf schema, external data, import to and export from the graph IR.
 
 pub mod error;
+pub mod export;
 pub mod import;
 pub mod model;
 pub mod proto;
@@ -9,5 +10,6 @@ pub mod tensor;
 mod external;
 
 pub use error::OnnxError;
+pub use export::{ExportError, export};
 pub use import::{ImportErrors, ImportOptions, import};
 pub use model::OnnxModel;

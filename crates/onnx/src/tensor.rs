@@ -207,12 +207,9 @@ fn unpack(dtype: DType, count: usize, raw: Bytes) -> Bytes {
     }
 }
 
-/// From one element a byte to the packed form of files.
+/// From one element a byte to the packed form of files, for elements below 8 bits.
 fn pack(dtype: DType, bytes: &[u8]) -> Vec<u8> {
     let bits = dtype.bits();
-    if bits >= 8 {
-        return bytes.to_vec();
-    }
     let mask = (1u8 << bits) - 1;
     let join =
         |group: &[u8]| group.iter().enumerate().fold(0, |byte, (i, &e)| byte | ((e & mask) << (i * bits)));
@@ -298,10 +295,23 @@ fn scatter_sparse(dims: &[i64], values: &Tensor, indices: &Tensor) -> Result<Ten
     Tensor::from_bytes(dtype, shape, SharedBytes::from(dense)).map_err(internal_size)
 }
 
-/// The protobuf form of a tensor: `raw_data`, or `string_data` for strings. Copies the data.
+/// Lets a message own a tensor's data.
+struct Owner(SharedBytes);
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+}
+
+/// The protobuf form of a tensor: `raw_data`, shared with the tensor unless elements are packed, or
+/// `string_data` for strings.
 pub fn to_proto(tensor: &Tensor, name: &str) -> TensorProto {
     let dims = tensor.dims().iter().map(|&dim| dim as i64).collect();
-    let raw_data = tensor.bytes().map(|bytes| Bytes::from(pack(tensor.dtype(), bytes.as_slice())));
+    let raw_data = tensor.bytes().map(|bytes| match tensor.dtype().bits() {
+        ..8 => Bytes::from(pack(tensor.dtype(), bytes.as_slice())),
+        _ => Bytes::from_owner(Owner(bytes.clone())),
+    });
     let string_data = tensor.strings().unwrap_or_default().iter().map(|s| Bytes::from(s.clone())).collect();
     TensorProto {
         dims,

@@ -1,0 +1,285 @@
+//! Products, windows, reductions, normalisations, attention and recurrent layers.
+
+use tilewright_graph::op::{
+    AttentionAttrs, Col2ImAttrs, ConvAttrs, ConvTransposeAttrs, CumulativeAttrs, CumulativeKind, DftAttrs,
+    Direction, LayerNormAttrs, LinearAttentionAttrs, LinearAttentionRule, MatMulAttrs, MaxUnpoolAttrs,
+    PoolAttrs, PoolKind, RecurrentActivation, RecurrentAttrs, ReduceAttrs, ReduceKind, StftAttrs,
+};
+use tilewright_graph::tensor::Tensor;
+use tilewright_graph::{DType, Dim};
+
+use super::build::{flag, int, ints, real, reals, size, sizes, text, texts};
+use super::elementwise::dtype_attr;
+use super::{Exporter, Item, Result};
+use crate::proto::AttributeProto;
+
+fn strided(strides: &[usize], pads: &[i64], dilations: &[usize]) -> Vec<AttributeProto> {
+    vec![sizes("strides", strides), ints("pads", pads), sizes("dilations", dilations)]
+}
+
+pub(super) fn reduce_name(kind: ReduceKind) -> &'static str {
+    match kind {
+        ReduceKind::Sum => "ReduceSum",
+        ReduceKind::Mean => "ReduceMean",
+        ReduceKind::Max => "ReduceMax",
+        ReduceKind::Min => "ReduceMin",
+        ReduceKind::Prod => "ReduceProd",
+        ReduceKind::SumSquare => "ReduceSumSquare",
+        ReduceKind::L1 => "ReduceL1",
+        ReduceKind::L2 => "ReduceL2",
+        ReduceKind::LogSum => "ReduceLogSum",
+        ReduceKind::LogSumExp => "ReduceLogSumExp",
+    }
+}
+
+impl Exporter<'_> {
+    pub(super) fn matmul(&mut self, item: &Item<'_>, attrs: &MatMulAttrs) -> Result<()> {
+        let mut operands = [item.input(0).to_owned(), item.input(1).to_owned()];
+        for (position, transposed) in [attrs.transpose_a, attrs.transpose_b].into_iter().enumerate() {
+            if transposed {
+                let rank = self.operand_dims(item, position)?.len();
+                operands[position] = self.transposed(&operands[position], rank)?;
+            }
+        }
+        self.finish(item, "MatMul", &[&operands[0], &operands[1]], Vec::new());
+        Ok(())
+    }
+
+    pub(super) fn conv(&mut self, item: &Item<'_>, op_type: &str, attrs: &ConvAttrs) -> Result<()> {
+        let mut attributes = strided(&attrs.strides, &attrs.pads, &attrs.dilations);
+        attributes.push(size("group", attrs.group));
+        self.plain(item, op_type, attributes)
+    }
+
+    pub(super) fn conv_transpose(&mut self, item: &Item<'_>, attrs: &ConvTransposeAttrs) -> Result<()> {
+        let mut attributes = strided(&attrs.strides, &attrs.pads, &attrs.dilations);
+        attributes.extend([size("group", attrs.group), ints("output_padding", &attrs.output_padding)]);
+        self.plain(item, "ConvTranspose", attributes)
+    }
+
+    pub(super) fn pool(&mut self, item: &Item<'_>, attrs: &PoolAttrs) -> Result<()> {
+        let mut attributes = strided(&attrs.strides, &attrs.pads, &attrs.dilations);
+        attributes.extend([sizes("kernel_shape", &attrs.kernel), flag("ceil_mode", attrs.ceil_mode)]);
+        let op_type = match attrs.kind {
+            PoolKind::Max => "MaxPool",
+            PoolKind::Average => {
+                attributes.push(flag("count_include_pad", attrs.count_include_pad));
+                "AveragePool"
+            }
+            PoolKind::Lp => {
+                attributes.push(size("p", attrs.p));
+                "LpPool"
+            }
+        };
+        self.plain(item, op_type, attributes)
+    }
+
+    /// A scatter into a flat tensor of zeros.
+    pub(super) fn max_unpool(&mut self, item: &Item<'_>, attrs: &MaxUnpoolAttrs) -> Result<()> {
+        let zero = self.scalar(self.operand_dtype(item, 0)?, 0.0)?;
+        let len = self.extent(&Dim::product(&attrs.dims))?;
+        let zeros = self.emit("Expand", &[&zero, &len], Vec::new());
+        let flat = self.ints(&[-1]);
+        let x = self.emit("Reshape", &[item.input(0), &flat], Vec::new());
+        let indices = self.emit("Reshape", &[item.input(1), &flat], Vec::new());
+        let scattered = self.emit("ScatterElements", &[&zeros, &indices, &x], vec![int("axis", 0)]);
+        let shape = self.shape(&attrs.dims)?;
+        self.finish(item, "Reshape", &[&scattered, &shape], vec![flag("allowzero", true)]);
+        Ok(())
+    }
+
+    pub(super) fn col2im(&mut self, item: &Item<'_>, attrs: &Col2ImAttrs) -> Result<()> {
+        let image = if attrs.image.is_empty() { item.input(1).to_owned() } else { self.shape(&attrs.image)? };
+        let block: Vec<i64> = attrs.block.iter().map(|&extent| extent as i64).collect();
+        let block = if block.is_empty() { item.input(2).to_owned() } else { self.ints(&block) };
+        let attributes = strided(&attrs.strides, &attrs.pads, &attrs.dilations);
+        self.finish(item, "Col2Im", &[item.input(0), &image, &block], attributes);
+        Ok(())
+    }
+
+    /// Over no axes at all, what is left of a reduction is elementwise.
+    pub(super) fn reduce(&mut self, item: &Item<'_>, attrs: &ReduceAttrs) -> Result<()> {
+        if attrs.axes.is_empty() {
+            let x = item.input(0);
+            match attrs.kind {
+                ReduceKind::SumSquare => self.finish(item, "Mul", &[x, x], Vec::new()),
+                ReduceKind::L1 | ReduceKind::L2 => self.finish(item, "Abs", &[x], Vec::new()),
+                ReduceKind::LogSum => self.finish(item, "Log", &[x], Vec::new()),
+                ReduceKind::Sum
+                | ReduceKind::Mean
+                | ReduceKind::Max
+                | ReduceKind::Min
+                | ReduceKind::Prod
+                | ReduceKind::LogSumExp => self.finish(item, "Identity", &[x], Vec::new()),
+            }
+            return Ok(());
+        }
+        let axes: Vec<i64> = attrs.axes.iter().map(|&axis| axis as i64).collect();
+        let axes = self.ints(&axes);
+        let attributes = vec![flag("keepdims", attrs.keep_dims)];
+        self.finish(item, reduce_name(attrs.kind), &[item.input(0), &axes], attributes);
+        Ok(())
+    }
+
+    pub(super) fn cumulative(&mut self, item: &Item<'_>, attrs: &CumulativeAttrs) -> Result<()> {
+        let axis = match attrs.axis {
+            Some(axis) => self.initializer("axis", &Tensor::scalar(axis as i64)),
+            None => item.input(1).to_owned(),
+        };
+        let op_type = match attrs.kind {
+            CumulativeKind::Sum => "CumSum",
+            CumulativeKind::Prod => {
+                self.need(26);
+                "CumProd"
+            }
+        };
+        let attributes = vec![flag("exclusive", attrs.exclusive), flag("reverse", attrs.reverse)];
+        self.finish(item, op_type, &[item.input(0), &axis], attributes);
+        Ok(())
+    }
+
+    /// ONNX wants a scale; ones stand in for an absent one.
+    pub(super) fn layer_norm(
+        &mut self,
+        item: &Item<'_>,
+        op_type: &str,
+        attrs: &LayerNormAttrs,
+    ) -> Result<()> {
+        if op_type == "RMSNormalization" {
+            self.need(23);
+        }
+        let scale = if item.input(1).is_empty() {
+            let one = self.scalar(self.operand_dtype(item, 0)?, 1.0)?;
+            let normalised = &self.operand_dims(item, 0)?[attrs.axis..];
+            let shape = self.shape(normalised)?;
+            self.emit("Expand", &[&one, &shape], Vec::new())
+        } else {
+            item.input(1).to_owned()
+        };
+        let mut attributes = vec![size("axis", attrs.axis), real("epsilon", attrs.epsilon)];
+        if let Some(stash) = attrs.stash {
+            attributes.push(dtype_attr("stash_type", stash));
+        }
+        self.finish(item, op_type, &[item.input(0), &scale, item.input(2)], attributes);
+        Ok(())
+    }
+
+    pub(super) fn attention(&mut self, item: &Item<'_>, attrs: &AttentionAttrs) -> Result<()> {
+        let windowed = attrs.left_window.is_some() || attrs.right_window.is_some();
+        let lengths = !item.input(6).is_empty();
+        self.need(if windowed { 25 } else { 23 + i64::from(lengths) });
+        let mut attributes = vec![
+            flag("is_causal", attrs.causal),
+            real("softcap", attrs.softcap),
+            size("qk_matmul_output_mode", attrs.qk_output),
+        ];
+        if attrs.q_num_heads != 0 {
+            attributes.push(size("q_num_heads", attrs.q_num_heads));
+            attributes.push(size("kv_num_heads", attrs.kv_num_heads));
+        }
+        attributes.extend(attrs.scale.map(|scale| real("scale", scale)));
+        attributes.extend(attrs.softmax_precision.map(|dtype| dtype_attr("softmax_precision", dtype)));
+        attributes.extend(attrs.left_window.map(|window| size("left_window_size", window)));
+        attributes.extend(attrs.right_window.map(|window| size("right_window_size", window)));
+        self.plain(item, "Attention", attributes)
+    }
+
+    pub(super) fn linear_attention(&mut self, item: &Item<'_>, attrs: &LinearAttentionAttrs) -> Result<()> {
+        self.need(27);
+        let rule = match attrs.rule {
+            LinearAttentionRule::Linear => "linear",
+            LinearAttentionRule::Gated => "gated",
+            LinearAttentionRule::Delta => "delta",
+            LinearAttentionRule::GatedDelta => "gated_delta",
+        };
+        let mut attributes = vec![
+            size("q_num_heads", attrs.q_num_heads),
+            size("kv_num_heads", attrs.kv_num_heads),
+            text("update_rule", rule),
+        ];
+        attributes.extend(attrs.scale.map(|scale| real("scale", scale)));
+        self.plain(item, "LinearAttention", attributes)
+    }
+
+    pub(super) fn recurrent(&mut self, item: &Item<'_>, op_type: &str, attrs: &RecurrentAttrs) -> Result<()> {
+        use RecurrentActivation::*;
+        let name = |kind: &RecurrentActivation| match kind {
+            Relu => ("Relu", false, false),
+            Tanh => ("Tanh", false, false),
+            Sigmoid => ("Sigmoid", false, false),
+            Affine => ("Affine", true, true),
+            LeakyRelu => ("LeakyRelu", true, false),
+            ThresholdedRelu => ("ThresholdedRelu", true, false),
+            ScaledTanh => ("ScaledTanh", true, true),
+            HardSigmoid => ("HardSigmoid", true, true),
+            Elu => ("Elu", true, false),
+            Softsign => ("Softsign", false, false),
+            Softplus => ("Softplus", false, false),
+        };
+        let direction = match attrs.direction {
+            Direction::Forward => "forward",
+            Direction::Reverse => "reverse",
+            Direction::Bidirectional => "bidirectional",
+        };
+        let names: Vec<String> = attrs.activations.iter().map(|kind| name(kind).0.to_owned()).collect();
+        let mut attributes = vec![
+            text("direction", direction),
+            size("hidden_size", attrs.hidden_size),
+            texts("activations", &names),
+            flag("layout", attrs.batch_first),
+        ];
+        // Only activations that take a parameter have one in the list.
+        let taken = attrs.activations.iter().zip(&attrs.activation_alpha).filter(|(kind, _)| name(kind).1);
+        let alphas: Vec<_> = taken.map(|(_, &value)| value).collect();
+        let taken = attrs.activations.iter().zip(&attrs.activation_beta).filter(|(kind, _)| name(kind).2);
+        let betas: Vec<_> = taken.map(|(_, &value)| value).collect();
+        if !alphas.is_empty() {
+            attributes.push(reals("activation_alpha", &alphas));
+        }
+        if !betas.is_empty() {
+            attributes.push(reals("activation_beta", &betas));
+        }
+        attributes.extend(attrs.clip.map(|clip| real("clip", clip)));
+        if attrs.input_forget {
+            attributes.push(flag("input_forget", true));
+        }
+        if attrs.linear_before_reset {
+            attributes.push(flag("linear_before_reset", true));
+        }
+        self.plain(item, op_type, attributes)
+    }
+
+    pub(super) fn dft(&mut self, item: &Item<'_>, attrs: &DftAttrs) -> Result<()> {
+        let length = match &attrs.length {
+            Some(length) => {
+                let vector = self.extent(length)?;
+                self.as_scalar(&vector)
+            }
+            None => item.input(1).to_owned(),
+        };
+        let axis = match attrs.axis {
+            Some(axis) => self.initializer("axis", &Tensor::scalar(axis as i64)),
+            None => item.input(2).to_owned(),
+        };
+        let attributes = vec![flag("inverse", attrs.inverse), flag("onesided", attrs.onesided)];
+        self.finish(item, "DFT", &[item.input(0), &length, &axis], attributes);
+        Ok(())
+    }
+
+    pub(super) fn stft(&mut self, item: &Item<'_>, attrs: &StftAttrs) -> Result<()> {
+        let mut scalar = |value: Option<i64>, operand: &str| match value {
+            Some(value) => self.initializer("length", &Tensor::scalar(value)),
+            None => operand.to_owned(),
+        };
+        let step = scalar(attrs.frame_step, item.input(1));
+        let length = scalar(attrs.frame_length, item.input(3));
+        let inputs = [item.input(0), &step, item.input(2), &length];
+        self.finish(item, "STFT", &inputs, vec![flag("onesided", attrs.onesided)]);
+        Ok(())
+    }
+
+    /// A scalar zero of the element type of an operand's, or of integers.
+    pub(super) fn zero(&mut self, dtype: DType) -> Result<String> {
+        self.scalar(dtype, 0.0)
+    }
+}
