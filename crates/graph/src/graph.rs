@@ -381,8 +381,15 @@ impl Graph {
         }
     }
 
-    /// Replaces every use of values (operands and region results) within their region.
+    /// Replaces every use of values: operands of nodes and results of regions.
     pub fn replace_uses(&mut self, replacements: &FxHashMap<ValueId, ValueId>) {
+        for region in self.live_regions() {
+            self.replace_uses_in(region, replacements);
+        }
+    }
+
+    /// Replaces every use of values within one region. Chains of replacements are followed.
+    pub fn replace_uses_in(&mut self, region: RegionId, replacements: &FxHashMap<ValueId, ValueId>) {
         let target = |value: ValueId| {
             let mut value = value;
             // A chain cannot be longer than the map; a circle would be a bug of the caller's.
@@ -394,12 +401,10 @@ impl Graph {
             }
             value
         };
-        for region in self.live_regions() {
-            let region = &mut self.regions[region];
-            region.results.iter_mut().for_each(|value| *value = target(*value));
-            for &node in &region.nodes {
-                self.nodes[node].inputs.iter_mut().flatten().for_each(|value| *value = target(*value));
-            }
+        let region = &mut self.regions[region];
+        region.results.iter_mut().for_each(|value| *value = target(*value));
+        for &node in &region.nodes {
+            self.nodes[node].inputs.iter_mut().flatten().for_each(|value| *value = target(*value));
         }
     }
 

@@ -10,6 +10,12 @@ use tilewright_dtype::{DType, Kind};
 
 use crate::types::TensorType;
 
+/// Tensors of at most so many bytes are hashed whole.
+const HASHED_WHOLE: usize = 1 << 16;
+
+/// How many pieces of larger ones are hashed.
+const HASHED_SAMPLES: usize = 512;
+
 /// A shared range of immutable bytes: owned memory or part of a mapped file.
 #[derive(Clone)]
 pub struct Bytes {
@@ -293,13 +299,21 @@ impl Tensor {
         Tensor::from_bytes(self.dtype, vec![], one).ok()?.as_scalar()
     }
 
-    /// A hash of type, extents and content, computed once.
+    /// A hash of type, extents and content, computed once. Of large tensors it reads samples only: it is for
+    /// finding candidates for equality, not for identifying content.
     pub fn content_hash(&self) -> u64 {
         *self.hash.get_or_init(|| {
             let mut hasher = FxHasher::default();
             (self.dtype, &self.dims).hash(&mut hasher);
             match &self.storage {
-                Storage::Bytes(bytes) => bytes.as_slice().hash(&mut hasher),
+                Storage::Bytes(bytes) if bytes.len <= HASHED_WHOLE => bytes.as_slice().hash(&mut hasher),
+                Storage::Bytes(bytes) => {
+                    let stride = bytes.len.div_ceil(HASHED_SAMPLES);
+                    bytes
+                        .as_slice()
+                        .chunks(stride)
+                        .for_each(|chunk| chunk[..64.min(chunk.len())].hash(&mut hasher));
+                }
                 Storage::Strings(strings) => strings.hash(&mut hasher),
             }
             hasher.finish()

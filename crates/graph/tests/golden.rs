@@ -21,6 +21,7 @@ const PASSES: &[(&str, PassFn)] = &[
     ("resolve", resolve::resolve),
     ("batch_norm", batch_norm::batch_norm),
     ("raise", raise::raise),
+    ("regions", regions::regions),
     ("sink", sink::sink),
     ("constant_folding", |graph| ConstantFolding::new(Arc::new(NoEvaluator)).run(graph)),
     ("simplify", |graph| simplify(Arc::new(NoEvaluator)).run(graph)),

@@ -262,11 +262,9 @@ pub(crate) fn slice_bounds(dim: &Dim, start: &Dim, end: &Dim, step: i64) -> Opti
     };
     let (start, end) = (absolute(start)?, absolute(end)?);
     if step > 0 {
-        let clamp = |bound: &Dim| {
-            let low = if guard { bound.clone() } else { bound.maximum(&zero) };
-            low.minimum(dim)
-        };
-        let (start, end) = (clamp(&start), clamp(&end));
+        // A start past the end makes an empty result, so it need not be clamped to the extent.
+        let low = |bound: &Dim| if guard { bound.clone() } else { bound.maximum(&zero) };
+        let (start, end) = (low(&start), low(&end).minimum(dim));
         let size = (&end - &start).ceil_div(&Dim::new(step)).maximum(&zero);
         return Some(SliceBounds { start, size, guard });
     }

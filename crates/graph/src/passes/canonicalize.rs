@@ -9,7 +9,7 @@ use crate::graph::{Graph, Node};
 use crate::ids::{NodeId, ValueId};
 use crate::op::*;
 use crate::pass::PassError;
-use crate::patch::{Patch, Rule, View, rewrite};
+use crate::patch::{Patch, Rule, Source, View, rewrite};
 
 /// Applies the rules until none matches.
 pub fn canonicalize(graph: &mut Graph) -> Result<bool, PassError> {
@@ -31,6 +31,7 @@ const RULES: &[Rule] = &[
     Rule { name: "where_of_constant", apply: where_of_constant },
     Rule { name: "concat_of_concat", apply: concat_of_concat },
     Rule { name: "clip_as_relu", apply: clip_as_relu },
+    Rule { name: "gather_as_slice", apply: gather_as_slice },
 ];
 
 /// `a` if the node's only result has exactly the type of operand `a`.
@@ -262,4 +263,20 @@ fn clip_as_relu(view: &View<'_>, id: NodeId) -> Option<Patch> {
     let Op::Clip = node.op else { return None };
     let is_relu = node.input(2).is_none() && view.splat(node.input(1)?)? == 0.0;
     is_relu.then(|| Some(Patch::single(Op::Unary(UnaryOp::Relu), [node.input(0)?])))?
+}
+
+/// A gather at one constant index is a slice, whose axis a reshape drops.
+fn gather_as_slice(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Gather(AxisAttrs { axis }) = node.op else { return None };
+    let (x, indices) = (node.input(0)?, node.input(1)?);
+    let dims = view.graph.dims(x)?;
+    let tensor = view.graph.constant(indices)?;
+    let &[index] = tensor.to_i64s()?.as_slice() else { return None };
+    let start = if index < 0 { &dims[axis] + index } else { Dim::new(index) };
+    let attrs = SliceAttrs { axes: vec![axis], starts: vec![start], steps: vec![1], sizes: vec![Dim::ONE] };
+    let mut patch = Patch::new();
+    let slice = patch.add(Op::Slice(attrs), [Source::Old(x)]);
+    let value = patch.add(Op::reshape(view.graph.dims(node.output()?)?.to_vec()), [slice]);
+    Some(patch.replace(value))
 }

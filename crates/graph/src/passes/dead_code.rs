@@ -4,8 +4,9 @@ use rustc_hash::FxHashSet;
 
 use crate::graph::Graph;
 use crate::ids::{NodeId, RegionId, ValueId};
-use crate::op::{Effect, Op};
+use crate::op::Effect;
 use crate::pass::PassError;
+use crate::passes::regions::first_capture;
 
 /// Removes every node without effect whose results are all unused, transitively, in all regions, and captured
 /// values a body does not use.
@@ -43,13 +44,7 @@ fn sweep(graph: &mut Graph, region: RegionId) -> bool {
 
 /// Drops captures (trailing operands passed on unchanged) that no region of the node uses.
 fn drop_captures(graph: &mut Graph, node: NodeId) -> bool {
-    // (first captured operand, first captured parameter)
-    let (first_input, first_param) = match &graph.node(node).op {
-        Op::If(_) => (1, 0),
-        Op::Loop(attrs) => (2 + attrs.carried, 2 + attrs.carried),
-        Op::Scan(attrs) => (attrs.states + attrs.input_axes.len(), attrs.states + attrs.input_axes.len()),
-        _ => return false,
-    };
+    let Some((first_input, first_param)) = first_capture(&graph.node(node).op) else { return false };
     let regions = graph.node(node).op.regions();
     let mut used: FxHashSet<ValueId> = FxHashSet::default();
     for &region in &regions {

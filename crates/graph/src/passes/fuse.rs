@@ -5,7 +5,7 @@
 //! additions included), chains of elementwise and injective operators, and cheap elementwise operators in front
 //! of reductions and norms (prologues). Heavy work is never duplicated: whatever a group computes and someone else
 //! needs is an output of the group, and may be one only if it has the extents of the group's loop nest. Groups never form
-//! a cycle. Data-dependent operators, control flow and constants stay alone (constants are in no group).
+//! a cycle. A reshape is a group of its own: a view, for which no code is needed. Data-dependent operators, control flow and constants stay alone (constants are in no group).
 
 use std::collections::BTreeSet;
 
@@ -97,6 +97,11 @@ fn moves_only(op: &Op) -> bool {
     matches!(op, Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_))
 }
 
+/// Operators whose result is their operand's memory under other extents.
+fn is_view(op: &Op) -> bool {
+    matches!(op, Op::Reshape(_))
+}
+
 /// Composites whose passes may read their operand through a prologue and whose last pass writes element by element.
 fn is_normalisation(op: &Op) -> bool {
     matches!(
@@ -136,9 +141,13 @@ impl Builder<'_> {
                 self.join_epilogue(node);
                 self.absorb_prologue(node, |_| true);
             }
-            FusionClass::Injective if moves_only(op) => self.absorb_prologue(node, |_| true),
-            FusionClass::Reduction => self.absorb_prologue(node, |_| true),
-            FusionClass::Composite if is_normalisation(op) => self.absorb_prologue(node, is_cheap),
+            // A reshape alone is only another view of its operand: it costs nothing unless it is fused.
+            FusionClass::Injective if moves_only(op) && !is_view(op) => self.absorb_prologue(node, |_| true),
+            // Several passes, or strided ones, over a transposed operand cost more than transposing it once.
+            FusionClass::Reduction => self.absorb_prologue(node, |op| !matches!(op, Op::Transpose(_))),
+            FusionClass::Composite if is_normalisation(op) => {
+                self.absorb_prologue(node, |op| is_cheap(op) && !matches!(op, Op::Transpose(_)));
+            }
             FusionClass::Injective
             | FusionClass::ComplexOut
             | FusionClass::Composite
@@ -194,7 +203,9 @@ impl Builder<'_> {
             let inlinable = matches!(draft.class, FusionClass::Elementwise | FusionClass::Injective)
                 && draft.nodes.iter().all(|&inner| {
                     let op = &self.graph.node(inner).op;
-                    accept(op) && (op.fusion_class() == FusionClass::Elementwise || moves_only(op))
+                    accept(op)
+                        && !is_view(op)
+                        && (op.fusion_class() == FusionClass::Elementwise || moves_only(op))
                 });
             if !inlinable || !self.is_private(group, own) || self.is_repeated(draft, node) {
                 continue;

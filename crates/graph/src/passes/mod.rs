@@ -7,6 +7,7 @@ pub mod constant_folding;
 pub mod dead_code;
 pub mod fuse;
 pub mod raise;
+pub mod regions;
 pub mod resolve;
 pub mod sink;
 
@@ -21,6 +22,7 @@ use crate::pass::{FnPass, Pass, PassManager};
 pub fn simplify<'a>(evaluate: Arc<dyn Evaluate>) -> PassManager<'a> {
     let cleanup = || -> Vec<Box<dyn Pass>> {
         vec![
+            Box::new(FnPass::new("regions", regions::regions)),
             Box::new(FnPass::new("resolve", resolve::resolve)),
             Box::new(FnPass::new("canonicalize", canonicalize::canonicalize)),
             Box::new(ConstantFolding::new(Arc::clone(&evaluate))),
