@@ -11,6 +11,7 @@
 mod build;
 mod double;
 mod erf;
+mod fused;
 mod narrow;
 mod power;
 mod single;
@@ -24,6 +25,7 @@ use tilewright_dtype::DType;
 use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp};
 use crate::func::{Func, Stmt};
 
+pub use fused::expand_fma;
 pub use narrow::narrow_floats;
 
 /// `op(x)` without intrinsics at the root; `x` is not expanded.

@@ -369,3 +369,44 @@ fn narrow_conversions_round_ties_and_saturate() {
         }
     }
 }
+
+/// Triples with much cancellation: products next to the negated third operand.
+fn triples(n: usize, limit: f64) -> [Vec<f64>; 3] {
+    let xs: Vec<f64> =
+        doubles(n).into_iter().filter(|x| x.is_nan() || x.is_infinite() || x.abs() < limit).collect();
+    let mut out = [Vec::new(), Vec::new(), Vec::new()];
+    for w in xs.windows(9) {
+        let near = (w[0] * w[4]) as f32 as f64;
+        for c in [w[8], -(w[0] * w[4]), near, -near, near * 1e-17, w[0] * w[4] * 1.1e-8] {
+            out[0].push(w[0]);
+            out[1].push(w[4]);
+            out[2].push(c);
+        }
+    }
+    out
+}
+
+#[test]
+fn emulated_fma_has_the_bits_of_the_instruction() {
+    let [a, b, c] = triples(20000, f64::INFINITY).map(|v| v.iter().map(|&x| x as f32).collect::<Vec<f32>>());
+    let mut f = elementwise(a.len(), DType::F32, 3, |x| Expr::fma(x[0].clone(), x[1].clone(), x[2].clone()));
+    expand_fma(&mut f);
+    let got = run(&f, &[&bytes_f32(&a), &bytes_f32(&b), &bytes_f32(&c)]).to_f32().unwrap();
+    for i in 0..a.len() {
+        let expect = a[i].mul_add(b[i], c[i]);
+        let same = got[i].to_bits() == expect.to_bits() || (got[i].is_nan() && expect.is_nan());
+        assert!(same, "fma({:?}, {:?}, {:?}) = {:?}, not {expect:?}", a[i], b[i], c[i], got[i]);
+    }
+    let in_range = |x: &f64| !x.is_finite() || *x == 0.0 || (1e-100..1e100).contains(&x.abs());
+    let [a, b, c] = triples(20000, 1e100);
+    let rows: Vec<usize> = (0..a.len()).filter(|&i| [a[i], b[i], c[i]].iter().all(in_range)).collect();
+    let [a, b, c] = [a, b, c].map(|v| rows.iter().map(|&i| v[i]).collect::<Vec<f64>>());
+    let mut f = elementwise(a.len(), DType::F64, 3, |x| Expr::fma(x[0].clone(), x[1].clone(), x[2].clone()));
+    expand_fma(&mut f);
+    let got = run(&f, &[&bytes_f64(&a), &bytes_f64(&b), &bytes_f64(&c)]).to_f64().unwrap();
+    for i in 0..a.len() {
+        let expect = a[i].mul_add(b[i], c[i]);
+        let same = got[i].to_bits() == expect.to_bits() || (got[i].is_nan() && expect.is_nan());
+        assert!(same, "fma({:?}, {:?}, {:?}) = {:?}, not {expect:?}", a[i], b[i], c[i], got[i]);
+    }
+}
