@@ -15,6 +15,8 @@
 //! - Loads and stores are aligned to the element only, unless the buffer's `align` and a constant index say
 //!   more. Distinct buffers never alias.
 
+mod verify;
+
 use cranelift_entity::{PrimaryMap, entity_impl};
 use serde::{Deserialize, Serialize};
 use tilewright_dtype::DType;

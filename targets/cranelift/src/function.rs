@@ -55,6 +55,7 @@ pub(crate) fn translate(
     function: &mut ir::Function,
     context: &mut FunctionBuilderContext,
 ) -> Result<(), CodegenError> {
+    kernel.verify().map_err(|faults| invalid(kernel, faults.join("; ")))?;
     let mut signature = Signature::new(isa.default_call_conv());
     signature.params = vec![AbiParam::new(types::I64); 4];
     function.signature = signature;

@@ -38,6 +38,7 @@ pub(super) fn translate(
     if kernel.name.is_empty() || !kernel.name.chars().all(is_symbol) {
         return Err(invalid(kernel, "its name is not a symbol"));
     }
+    kernel.verify().map_err(|faults| invalid(kernel, faults.join("; ")))?;
     let mut function = Function {
         kernel,
         target,
