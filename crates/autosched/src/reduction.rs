@@ -75,8 +75,8 @@ pub fn schedule(
         let mut tasks = outer;
         tasks.push(parts[0].clone());
         let copied = schedule.reverse_compute_at(&copy, &parts[0])?;
-        if let Some(last) = copied.last() {
-            schedule.vectorize(last)?;
+        if let Some(lane) = spatial.iter().position(|&s| s == n).and_then(|dim| copied.get(dim)) {
+            schedule.vectorize(lane)?;
         }
         if !small {
             parallelize(schedule, &tasks, &(steps * lanes))?;

@@ -215,6 +215,20 @@ fn reductions_along_and_across_memory() {
 }
 
 #[test]
+fn pooling_on_blocked_layouts() {
+    let mut func = Func::new("pool");
+    let x = func.add_input("x", DType::F32, ints(&[1, 32, 15, 15]));
+    let shape = ints(&[1, 32, 7, 7]);
+    let out = func.reduce("out", DType::F32, shape, ints(&[3, 3]), Expr::lowest(DType::F32), |f, i, r, acc| {
+        let y = i[2].clone() * 2 + r[0].clone();
+        let z = i[3].clone() * 2 + r[1].clone();
+        acc.max(f.load(x, vec![i[0].clone(), i[1].clone(), y, z]))
+    });
+    func.promote_to_output(out);
+    check(&func, &[false], &[blocked(16), blocked(16)], &[], "reduction");
+}
+
+#[test]
 fn elementwise_chains_become_one_block() {
     let mut func = Func::new("chain");
     let shape = ints(&[3, 50, 70]);

@@ -81,9 +81,15 @@ pub enum Step {
 ///
 /// # Errors
 /// Every node without a lowering, all at once.
-pub fn lower(graph: &Graph) -> Result<Program, LowerError> {
-    let mut lowering =
-        Lowering { graph, program: Program::default(), known: FxHashMap::default(), gaps: Vec::new() };
+pub fn lower(graph: &Graph, block_lanes: Option<i64>) -> Result<Program, LowerError> {
+    let mut lowering = Lowering {
+        graph,
+        block_lanes,
+        layouts: Layouts::default(),
+        program: Program::default(),
+        known: FxHashMap::default(),
+        gaps: Vec::new(),
+    };
     for region in graph.live_regions() {
         let steps = lowering.region(region);
         lowering.program.regions.insert(region, steps);

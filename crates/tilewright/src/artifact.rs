@@ -1,15 +1,14 @@
 //! The result of a compilation: a plan, code and weights that can be written or run.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use tilewright_lower::Weight;
 use tilewright_runtime::artifact::{Contents, Manifest};
-use tilewright_runtime::load::Bytes;
+use tilewright_runtime::Bytes;
 use tilewright_runtime::plan::{ALIGN, Plan};
 
 use crate::error::CompileError;
+use crate::files;
 
 /// A compiled model.
 #[derive(Debug)]
@@ -39,33 +38,17 @@ impl Artifact {
         pieces
     }
 
-    /// Writes the artifact to `path`: a temporary file beside it that is renamed when complete, so that
-    /// nothing is left where writing fails.
+    /// Writes the artifact to `path`, whole or not at all; the number of bytes.
     ///
     /// # Errors
     /// Input/output errors, with the path.
     pub fn write(&self, path: &Path) -> Result<u64, CompileError> {
-        let fail = |source| CompileError::Output { path: path.display().to_string(), source };
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-        let written = self.write_file(&temporary);
-        let renamed = written.and_then(|n| std::fs::rename(&temporary, path).map(|()| n));
-        if renamed.is_err() {
-            // Nothing may be left behind; that removal fails too (a full or vanished disk) changes nothing.
-            let _ = std::fs::remove_file(&temporary);
-        }
-        renamed.map_err(fail)
-    }
-
-    fn write_file(&self, path: &Path) -> std::io::Result<u64> {
-        let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
         let pieces = self.weight_pieces();
         let images = [self.code.as_slice()];
         let contents =
             Contents { manifest: &self.manifest, plan: &self.plan, images: &images, weights: &pieces };
-        let n = contents.write_to(&mut out).map_err(std::io::Error::other)?;
-        out.flush()?;
-        Ok(n)
+        let written = files::replace(path, |out| contents.write_to(out).map_err(std::io::Error::other));
+        written.map_err(|source| CompileError::Output { path: path.display().to_string(), source })
     }
 
     /// The artifact's bytes in memory, as the loader takes them.

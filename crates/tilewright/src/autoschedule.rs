@@ -27,7 +27,7 @@ pub fn to_kernels(lowered: &LoweredFunc, target: &Target) -> Result<Kernels, Com
             .map_err(|e| CompileError::internal("schedule", format!("{}: {e}", lowered.func.name)))?;
     let mut func = func;
     math::expand_func(&mut func);
-    math::expand_float_casts(&mut func);
+    math::narrow_floats(&mut func);
     let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
     let kernels = flatten(&func, &options).map_err(|e| CompileError::internal("flatten", e))?;
     Ok(Kernels { func, kernels, packing, rules })

@@ -1,14 +1,15 @@
 //! The driver: the road of a model as one straight function.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
-use tilewright_graph::Graph;
-use tilewright_graph::passes;
+use tilewright_graph::{Graph, Range, passes};
 use tilewright_lower::evaluate::{Interpret, pack};
 use tilewright_lower::plan::{self, CompiledFunc, CompiledKernel};
-use tilewright_machine::Target;
-use tilewright_onnx::{ImportOptions, OnnxModel};
+use tilewright_machine::{Arch, Target};
+use tilewright_onnx::OnnxModel;
+use tilewright_onnx::import::{self, DimOption, ImportOptions};
 use tilewright_runtime::artifact::{ImageDef, Manifest};
 use tilewright_runtime::plan::{Access, KernelDef, KernelId, KernelParam};
 use tilewright_te::kernel::{self, Kernel};
@@ -94,22 +95,27 @@ fn timed<T>(
 }
 
 fn import(model: &OnnxModel, options: &Options) -> Result<Graph, CompileError> {
-    let dims = options.dims.iter().map(|d| (d.name.clone(), tilewright_graph::Range {
-        lo: d.lo,
-        hi: Some(d.hi),
-        step: d.step,
-    }));
+    let dims = options.dims.iter().map(|d| {
+        let option = match d.lo == d.hi {
+            true => DimOption::Fixed(d.lo),
+            false => DimOption::Range(Range { lo: d.lo, hi: Some(d.hi), step: d.step }),
+        };
+        (d.name.clone(), option)
+    });
     let import_options = ImportOptions { dims: dims.collect(), ..ImportOptions::default() };
-    Ok(tilewright_onnx::import(model, &import_options)?)
+    Ok(import::import(model, &import_options)?)
 }
 
 fn simplify(graph: &mut Graph, options: &Options) -> Result<(), CompileError> {
-    let pipeline = passes::PassManager::standard(options.verify_passes);
-    pipeline.run(graph, &Interpret).map_err(|e| CompileError::internal("simplify", e))
+    let mut pipeline = passes::simplify(Arc::new(Interpret));
+    if options.verify_passes {
+        pipeline.set_verify(true);
+    }
+    pipeline.run(graph).map(drop).map_err(|e| CompileError::internal("simplify", e))
 }
 
 fn show_graph(observer: &mut dyn Observer, stage: &str, graph: &Graph) {
-    observer.stage(stage, &|| graph.to_string());
+    observer.stage(stage, &|| tilewright_graph::text::print(graph));
 }
 
 fn funcs_text<'a>(funcs: impl Iterator<Item = &'a tilewright_te::Func>) -> String {
@@ -147,7 +153,7 @@ fn manifest(graph: &Graph, options: &Options, entries: &[u64]) -> Manifest {
     let target: &Target = &options.target;
     let dims: Vec<String> = options.dims.iter().map(ToString::to_string).collect();
     let image = ImageDef {
-        triple: target.machine.arch.to_string(),
+        triple: triple(target.machine.arch).to_string(),
         features: target.machine.features.iter().map(|f| f.name().to_string()).collect(),
         entries: entries.to_vec(),
     };
@@ -162,6 +168,14 @@ fn manifest(graph: &Graph, options: &Options, entries: &[u64]) -> Manifest {
         metadata: graph.metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
         images: vec![image],
         ..Manifest::default()
+    }
+}
+
+/// The target triple that an image is tagged with.
+fn triple(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "x86_64-unknown-linux-gnu",
+        Arch::Aarch64 => "aarch64-unknown-linux-gnu",
     }
 }
 

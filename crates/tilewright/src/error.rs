@@ -2,16 +2,17 @@
 
 use tilewright_lower::LowerError;
 use tilewright_machine::{CodegenError, TargetError};
+use tilewright_onnx::OnnxError;
 
 /// Why a model could not be compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
     /// The model file cannot be read or is no valid model.
     #[error(transparent)]
-    Model(#[from] tilewright_onnx::OnnxError),
+    Model(#[from] OnnxError),
     /// The model uses what is not supported, or is not valid: every problem at once.
     #[error(transparent)]
-    Import(#[from] tilewright_onnx::ImportErrors),
+    Import(#[from] tilewright_onnx::import::ImportErrors),
     /// A node has no lowering: every one at once.
     #[error(transparent)]
     Lower(#[from] LowerError),
@@ -58,9 +59,10 @@ impl CompileError {
             CompileError::Lower(LowerError::Unsupported(_)) => 3,
             CompileError::Codegen(CodegenError::Unavailable { .. }) => 3,
             CompileError::Limit(_) => 4,
-            CompileError::Import(errors) => errors.exit_code(),
-            CompileError::Model(error) => error.exit_code(),
-            CompileError::Output { .. } => 6,
+            CompileError::Import(errors) if errors.is_unsupported() => 3,
+            CompileError::Import(errors) if errors.is_limit() => 4,
+            CompileError::Model(OnnxError::Io { .. }) | CompileError::Output { .. } => 6,
+            CompileError::Import(_) | CompileError::Model(_) => 5,
             CompileError::Lower(_) | CompileError::Codegen(_) | CompileError::Internal { .. } => 70,
         }
     }

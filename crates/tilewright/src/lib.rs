@@ -9,6 +9,7 @@ pub mod autoschedule;
 pub mod codegen;
 pub mod compile;
 pub mod error;
+pub mod files;
 pub mod options;
 pub mod reference;
 
@@ -18,6 +19,7 @@ pub use error::CompileError;
 pub use options::{DimOption, Numerics, Observer, Options};
 pub use tilewright_dtype::DType;
 pub use tilewright_graph as graph;
-pub use tilewright_machine::{CodegenKind, Machine, Target};
+pub use tilewright_machine::{CodegenKind, Listing, Machine, Target};
 pub use tilewright_onnx as onnx;
 pub use tilewright_runtime as runtime;
+pub use tilewright_te::interp::TensorData;
