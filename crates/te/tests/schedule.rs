@@ -30,7 +30,7 @@ fn register_tiled(func: Func, pad: bool) -> Func {
     let [i0, j0, i1, j1] = &tiles[..] else { panic!("{tiles:?}") };
     let j = s.split(j1, &[None, Some(16)]).unwrap();
     s.reorder(&[i0, j0, "C_r2", i1, &j[0], &j[1]]).unwrap();
-    let e = s.reverse_compute_at("D", j0).unwrap();
+    let e = s.reverse_compute_at("D", j0).unwrap_or_else(|e| panic!("{e}\n{}", s.func()));
     let ej = s.split(&e[1], &[None, Some(16)]).unwrap();
     s.vectorize(&ej[1]).unwrap();
     s.unroll(&ej[0]).unwrap();

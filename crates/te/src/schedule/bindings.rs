@@ -1,7 +1,7 @@
 //! Facts about how blocks use the loops around them.
 
 use crate::expr::{BinaryOp, Expr, ExprKind, Var};
-use crate::func::{Block, Func, IterKind, Scope};
+use crate::func::{Block, Func, IterKind, LoopKind, Scope};
 use crate::schedule::tree;
 use crate::simplify::{Linear, Simplifier};
 
@@ -39,8 +39,8 @@ pub(crate) fn is_commutative(block: &Block) -> bool {
     })
 }
 
-/// Why iterations of the loop cannot run at the same time, if they cannot.
-pub(crate) fn conflict(func: &Func, path: &[usize]) -> Option<String> {
+/// Why iterations of the loop cannot run at the same time as `kind` says, if they cannot.
+pub(crate) fn conflict(func: &Func, path: &[usize], kind: LoopKind) -> Option<String> {
     let l = tree::loop_at(func, path)?;
     let mut reason = None;
     tree::for_each_block(&l.body, &mut |block| {
@@ -49,17 +49,33 @@ pub(crate) fn conflict(func: &Func, path: &[usize]) -> Option<String> {
         if uses(IterKind::Reduce) {
             reason.get_or_insert(format!("block `{name}` accumulates over it"));
         }
+        // Every task has its own local buffers; lanes have not.
         let is_shared = block.body.iter().any(|s| match func.buffers[s.buffer].scope {
             Scope::Global | Scope::Shared => true,
-            Scope::Stack | Scope::Register => false,
+            Scope::Stack | Scope::Register => kind == LoopKind::Vectorized,
         });
-        let mut simplifier = tree::simplifier_within(func, &[path, &[0]].concat(), &l.body);
-        block.predicate.iter().for_each(|p| simplifier.assume(p));
+        let simplifier = simplifier_of(func, path, block);
         if is_shared && !distinguishes(&simplifier, block, l.var) {
             reason.get_or_insert(format!("iterations write the same elements in block `{name}`"));
         }
     });
     reason
+}
+
+/// What is known in a block inside the loop at `path`, or in the block at `path`.
+fn simplifier_of(func: &Func, path: &[usize], block: &Block) -> Simplifier {
+    let inner = tree::loop_at(func, path).map_or(&[][..], |l| &l.body);
+    let mut simplifier = tree::simplifier_within(func, &[path, &[0]].concat(), inner);
+    block.predicate.iter().for_each(|p| simplifier.assume(p));
+    simplifier
+}
+
+/// Whether the loop variable counts repetitions of the same iterations of the block at `path`: it drives
+/// neither the reduction nor distinct data-parallel iterations.
+pub(crate) fn repeats(func: &Func, path: &[usize], var: Var) -> bool {
+    let Some(block) = tree::block_at(func, path) else { return false };
+    let reduces = block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(var));
+    !reduces && !distinguishes(&simplifier_of(func, path, block), block, var)
 }
 
 /// Whether different values of the loop variable mean different data-parallel iterations of the block: the

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::expr::{Buffer, Expr, ExprKind};
 use crate::func::{Block, Func, Iter, IterKind, Scope, Stmt, Store, VarKind};
-use crate::schedule::{Apply, ScheduleError, tree};
+use crate::schedule::{Apply, ScheduleError, region, tree};
 
 /// Makes a block read a buffer through a copy `BUFFER_SCOPE`, filled by a new block `BUFFER_read` in front of
 /// the block's nest.
@@ -94,6 +94,10 @@ impl Apply for CacheRead {
         if let Some((_, writer)) = tree::blocks_with_paths(func).iter().find(|x| late(x)) {
             return fail(format!("`{}` writes `{}` in the same nest", writer.name, self.buffer));
         }
+        let writers: Vec<_> = func.blocks().into_iter().filter(|b| tree::writes(b, buffer)).collect();
+        if !writers.is_empty() && !writers.iter().any(|b| region::covers(func, b, buffer)) {
+            return fail(format!("`{}` has elements that are never written", self.buffer));
+        }
         let copy = duplicate(func, buffer, self.scope);
         let name = func.unique_block_name(&format!("{}_read", self.buffer));
         let nest = copy_nest(func, buffer, copy, &name);
@@ -126,6 +130,9 @@ impl Apply for CacheWrite {
             if tree::reads(other, buffer) && other_path[0] <= path[0] {
                 return fail(format!("`{}` reads the result in the same nest", other.name));
             }
+        }
+        if !region::covers(func, block, buffer) {
+            return fail("it does not write every element of its result".into());
         }
         let copy = duplicate(func, buffer, self.scope);
         let name = func.unique_block_name(&format!("{}_write", self.block));

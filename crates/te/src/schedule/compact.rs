@@ -8,6 +8,7 @@ use crate::expr::{Buffer, Expr, ExprKind};
 use crate::func::{Func, Iter, IterKind, Scope, VarKind};
 use crate::schedule::region::{Accesses, Span, accessed, bind, region_of};
 use crate::schedule::{ScheduleError, tree};
+use crate::simplify::Simplifier;
 
 /// Shrinks every buffer that is not global.
 pub fn compact(func: &mut Func) -> Result<(), ScheduleError> {
@@ -18,7 +19,7 @@ pub fn compact(func: &mut Func) -> Result<(), ScheduleError> {
             shrink(func, buffer, &home);
         }
     }
-    tree::normalize(func);
+    tree::normalize_with(func, Simplifier::for_sizes(func));
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::expr::{Expr, Var};
 use crate::func::{Block, Func, IterKind, LoopKind, Stmt};
 use crate::schedule::inline::plain_indices;
-use crate::schedule::region::{Accesses, Span, guarded, region_of};
+use crate::schedule::region::{Accesses, Span, domain_conditions, guarded, region_of};
 use crate::schedule::{Apply, ScheduleError, bindings, tree};
 
 /// Computes, in each iteration of a loop, what the blocks inside need of a producer's result.
@@ -83,7 +83,7 @@ impl Apply for ComputeAt {
         };
         let spans =
             block.iters.iter().map(|i| bound(i.var).filter(|_| i.kind == IterKind::Spatial)).collect();
-        let (nest, names) = rebuilt_nest(func, &simplifier, block, spans);
+        let (nest, names) = rebuilt_nest(func, &simplifier, block, spans, Vec::new());
         if let Some(l) = tree::loop_at_mut(func, &loop_path) {
             l.body.insert(position.unwrap_or(0), nest);
         }
@@ -93,15 +93,16 @@ impl Apply for ComputeAt {
     }
 }
 
-/// The block under new loops over the given spans (the whole domain where there is none), with the names of
-/// the loops.
+/// The block under new loops over the given spans (the whole domain where there is none) and under
+/// `conditions`, with the names of the loops.
 pub(crate) fn rebuilt_nest(
     func: &mut Func,
     simplifier: &crate::simplify::Simplifier,
     mut block: Block,
     spans: Vec<Option<Span>>,
+    mut conditions: Vec<Expr>,
 ) -> (Stmt, Vec<String>) {
-    let (mut loops, mut names, mut conditions) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut loops, mut names) = (Vec::new(), Vec::new());
     for (n, (iter, span)) in block.iters.iter_mut().zip(spans).enumerate() {
         let var = tree::loop_var(func, &format!("{}_ax{n}", block.name));
         names.push(func.vars[var].name.clone());
@@ -125,6 +126,17 @@ pub(crate) fn rebuilt_nest(
 /// Whether the loops that a block iterates with are its own: no other block shares one of them.
 pub(crate) fn check_nest(func: &Func, path: &[usize]) -> Result<(), String> {
     let Some(block) = tree::block_at(func, path) else { return Ok(()) };
+    let simplifier = tree::simplifier_at(func, path);
+    let domain = domain_conditions(&simplifier, block);
+    if block.predicate.iter().flat_map(tree::conjuncts).any(|c| !domain.contains(&simplifier.simplify(&c))) {
+        let mut reduced = false;
+        for l in tree::loops_above(func, path) {
+            reduced |= block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var));
+        }
+        if reduced {
+            return Err("its predicate says more than that its variables are in their domains".into());
+        }
+    }
     let mut own_from = path.len();
     while own_from > 1 && tree::list(func, &path[..own_from - 1]).is_some_and(|l| l.len() == 1) {
         own_from -= 1;
@@ -171,7 +183,7 @@ pub(crate) fn check_kinds(func: &Func, loop_path: &[usize]) -> Result<(), String
             LoopKind::Serial | LoopKind::Unrolled => true,
             LoopKind::Parallel | LoopKind::Vectorized | LoopKind::Thread(_) => false,
         };
-        if !ordered && let Some(reason) = bindings::conflict(func, &loop_path[..depth]) {
+        if !ordered && let Some(reason) = bindings::conflict(func, &loop_path[..depth], l.kind) {
             return Err(format!("`{}` could no longer be {:?}: {reason}", func.vars[l.var].name, l.kind));
         }
     }

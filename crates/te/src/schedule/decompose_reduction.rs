@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::expr::{Expr, Var};
 use crate::func::{Block, Func, Iter, IterKind, Loop, Stmt, VarKind};
-use crate::schedule::{Apply, ScheduleError, tree};
+use crate::schedule::{Apply, ScheduleError, bindings, tree};
 
 /// Moves the `init` of a reduction block into a block `BLOCK_init` in front of a loop around it.
 ///
@@ -42,6 +42,9 @@ impl Apply for DecomposeReduction {
         if let Some(l) = outside.iter().find(reduces) {
             let name = &func.vars[l.var].name;
             return fail(format!("the reduction runs over `{name}`, outside of `{}`", self.loop_name));
+        }
+        if let Some(l) = inside.iter().find(|l| bindings::repeats(func, &block_path, l.var)) {
+            return fail(format!("`{}` repeats the whole reduction", func.vars[l.var].name));
         }
 
         let spatial: Vec<&Iter> = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).collect();

@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::expr::Expr;
-use crate::func::{Func, Loop, LoopKind, Stmt};
+use crate::func::{Func, IterKind, Loop, LoopKind, Stmt};
 use crate::schedule::{Apply, ScheduleError, tree};
 
 /// Makes one loop of directly nested loops, given outermost first.
 ///
 /// Its extent is the product of theirs; the old variables are quotients and remainders of the new one. The
+/// Loops of a reduction fuse only among themselves. The
 /// new loop is named after them all, with `_` between.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fuse {
@@ -50,6 +51,19 @@ impl Apply for Fuse {
         }
         if fused.len() < 2 {
             return Ok(self.loops.clone());
+        }
+        let mut mixed = None;
+        tree::for_each_block(&fused[fused.len() - 1].body, &mut |block| {
+            let reduces =
+                |l: &Loop| block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var));
+            let counts = |l: &&Loop| l.extent.as_int() != Some(1);
+            let mut kinds = fused.iter().filter(counts).map(reduces);
+            if kinds.next().is_some_and(|first| kinds.any(|other| other != first)) {
+                mixed.get_or_insert(block.name.clone());
+            }
+        });
+        if let Some(block) = mixed {
+            return fail(format!("they are data-parallel and reduction loops of `{block}`"));
         }
         let var = tree::loop_var(func, &self.loops.join("_"));
         let extent = fused.iter().fold(Expr::int(1), |p, l| p * l.extent.clone());

@@ -70,7 +70,7 @@ fn set_kind(
         }
     }
     if matches!(kind, LoopKind::Vectorized | LoopKind::Parallel)
-        && let Some(reason) = bindings::conflict(func, &path)
+        && let Some(reason) = bindings::conflict(func, &path, kind)
     {
         return fail(reason);
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::expr::{Buffer, Expr, ExprKind, Var};
 use crate::func::{Block, Func, Iter, IterKind};
 use crate::schedule::inline::plain_indices;
+use crate::schedule::region::covers;
 use crate::schedule::transform_layout::extend;
 use crate::schedule::{Apply, ScheduleError, tree};
 use crate::simplify::Simplifier;
@@ -85,8 +86,7 @@ impl Apply for PadEinsum {
             func.buffers[buffer].shape[dim] = extent;
         }
 
-        let vars: Vec<Var> = padded.iter().map(|(i, _)| i.var).collect();
-        let clamp = Clamp { func, block: &block, vars: &vars };
+        let clamp = Clamp { func, block: &block, padded: &padded };
         let clamped: Vec<_> = block.body.iter().map(|s| clamp.expr(&s.value, &mut Vec::new())).collect();
         let steps = padded.iter().filter(|(i, _)| i.kind == IterKind::Reduce);
         let valid = tree::conjunction(steps.map(|(i, _)| Expr::var(i.var).lt(i.extent.clone())));
@@ -109,7 +109,8 @@ impl Apply for PadEinsum {
 struct Clamp<'a> {
     func: &'a Func,
     block: &'a Block,
-    vars: &'a [Var],
+    /// The extended variables as they were, with their new extents.
+    padded: &'a [(Iter, Expr)],
 }
 
 impl Clamp<'_> {
@@ -130,10 +131,19 @@ impl Clamp<'_> {
                 }
                 facts.iter().for_each(|f| simplifier.assume(f));
                 let shape = &self.func.buffers[*buffer].shape;
+                let is_whole = self.func.is_input(*buffer)
+                    || self.func.blocks().iter().any(|b| covers(self.func, b, *buffer));
+                let last_valid = |v: Var| {
+                    let iter = &self.padded.iter().find(|(i, _)| i.var == v)?.0;
+                    Some(Expr::var(v).min(iter.extent.clone() - 1))
+                };
                 let clamped = indices.iter().zip(shape).map(|(index, extent)| {
                     let index = self.expr(index, facts);
-                    if !self.vars.iter().any(|v| index.uses(*v)) {
+                    if !self.padded.iter().any(|(i, _)| index.uses(i.var)) {
                         return index;
+                    }
+                    if !is_whole {
+                        return simplifier.simplify(&index.substitute(&last_valid));
                     }
                     let last = simplifier.simplify(&(extent.clone() - 1));
                     let high = if simplifier.prove_le(&index, &last) { index } else { index.min(last) };

@@ -1,7 +1,7 @@
 //! Regions of buffers: which elements the blocks of a subtree access in one iteration of the loops around.
 
-use crate::expr::{Buffer, Expr, ExprKind, Var};
-use crate::func::{Block, Func, Stmt};
+use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
+use crate::func::{Block, Func, IterKind, Stmt};
 use crate::schedule::tree;
 use crate::simplify::Simplifier;
 
@@ -132,4 +132,111 @@ pub(crate) fn guarded(
         conditions.push(value.clone().lt(domain.clone()));
     }
     (value, conditions)
+}
+
+/// Whether a block stores every element of the buffer, rather than all but the padding of a layout.
+pub(crate) fn covers(func: &Func, block: &Block, buffer: Buffer) -> bool {
+    let simplifier = Simplifier::for_sizes(func);
+    let is_digit = |index: &Expr| match index.kind() {
+        ExprKind::Int(0) | ExprKind::Var(_) => true,
+        ExprKind::Binary(BinaryOp::FloorDiv | BinaryOp::FloorMod, x, d) => {
+            let quotient =
+                matches!(x.kind(), ExprKind::Binary(BinaryOp::FloorDiv, y, _) if y.as_var().is_some());
+            d.as_int().is_some() && (x.as_var().is_some() || quotient)
+        }
+        _ => false,
+    };
+    // Digits of distinct variables are distinct elements: there are as many of them as iterations.
+    let product = |extents: &mut dyn Iterator<Item = &Expr>| extents.fold(Expr::int(1), |p, e| p * e.clone());
+    let elements = product(&mut func.buffers[buffer].shape.iter());
+    block.body.iter().filter(|s| s.buffer == buffer).any(|store| {
+        let mut indexed = block.iters.iter().filter(|i| store.indices.iter().any(|x| x.uses(i.var)));
+        let spatial = indexed.clone().all(|i| i.kind == IterKind::Spatial);
+        let iterations = product(&mut indexed.by_ref().map(|i| &i.extent));
+        spatial && store.indices.iter().all(is_digit) && simplifier.prove_equal(&iterations, &elements)
+    })
+}
+
+/// The conditions, simplified, that the block's iteration variables are in their domains.
+pub(crate) fn domain_conditions(simplifier: &Simplifier, block: &Block) -> Vec<Expr> {
+    let both =
+        |i: &crate::func::Iter| [i.value.clone().lt(i.extent.clone()), i.value.clone().ge(Expr::int(0))];
+    block.iters.iter().flat_map(both).map(|c| simplifier.simplify(&c)).collect()
+}
+
+/// Whether the loops of a subtree, for fixed loops around, store exactly the elements of a box that are inside
+/// the iteration domain; then the conditions over loops around alone under which they do. Otherwise why not.
+pub(crate) fn exact_writes(
+    func: &Func,
+    simplifier: &Simplifier,
+    stmts: &[Stmt],
+    buffer: Buffer,
+) -> Result<Vec<Expr>, String> {
+    let mut inner: Vec<Var> = Vec::new();
+    tree::for_each_loop(stmts, &mut |l| inner.push(l.var));
+    let is_inner = |e: &Expr| e.any(&mut |x| x.as_var().is_some_and(|v| inner.contains(&v)));
+    let mut result = Ok(Vec::new());
+    tree::for_each_block(stmts, &mut |block| {
+        if !tree::writes(block, buffer) {
+            return;
+        }
+        let name = &block.name;
+        let domain = domain_conditions(simplifier, block);
+        let of_reduction = |v: Var| {
+            let drives = |kind| block.iters.iter().any(|i| i.kind == kind && i.value.uses(v));
+            (drives(IterKind::Reduce) && !drives(IterKind::Spatial)).then(|| Expr::int(0))
+        };
+        for condition in block.predicate.iter().flat_map(tree::conjuncts) {
+            let condition = simplifier.simplify(&condition);
+            // A reduction whose first step runs stores its element, whatever later steps it skips.
+            if domain.contains(&condition) || simplifier.prove(&condition.substitute(&of_reduction)) {
+                continue;
+            }
+            match &mut result {
+                Ok(_) if is_inner(&condition) => {
+                    result = Err(format!("`{name}` skips some of its iterations inside the loop"));
+                }
+                Ok(conditions) if !conditions.contains(&condition) => conditions.push(condition),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        for indices in accessed(block, buffer, Accesses::Writes) {
+            let mut used: Vec<Var> = Vec::new();
+            for index in &indices {
+                if !is_contiguous(simplifier, &bind(block, index), &inner, &mut used) {
+                    result = Err(format!("what `{name}` computes inside the loop is not contiguous"));
+                }
+            }
+        }
+    });
+    result
+}
+
+/// Whether an index takes every value between its extremes as the inner variables vary, each of which is
+/// `used` by no other index.
+fn is_contiguous(simplifier: &Simplifier, value: &Expr, inner: &[Var], used: &mut Vec<Var>) -> bool {
+    let linear = simplifier.linear(value);
+    let mut steps: Vec<(i64, Var)> = Vec::new();
+    for (monomial, coefficient) in &linear.terms {
+        match &monomial[..] {
+            [atom] if atom.as_var().is_some_and(|v| inner.contains(&v)) => {
+                steps.extend(atom.as_var().map(|v| (*coefficient, v)));
+            }
+            factors if factors.iter().any(|f| inner.iter().any(|v| f.uses(*v))) => return false,
+            _ => {}
+        }
+    }
+    steps.sort_unstable();
+    let mut reach = Expr::int(1);
+    for (step, var) in steps {
+        if used.contains(&var) || step < 1 || !simplifier.prove_le(&Expr::int(step), &reach) {
+            return false;
+        }
+        used.push(var);
+        let Some(last) = simplifier.extreme(&Expr::var(var), true, &|v| inner.contains(&v)) else {
+            return false;
+        };
+        reach = reach + last * step;
+    }
+    true
 }

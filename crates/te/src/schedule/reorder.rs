@@ -69,7 +69,21 @@ impl Apply for Reorder {
         let Some(inner) = tree::loop_at(func, &innermost) else { return Ok(Vec::new()) };
         let mut blocks: Vec<&Block> = Vec::new();
         tree::for_each_block(&inner.body, &mut |b| blocks.push(b));
-        for block in &blocks {
+        for (block_path, block) in
+            tree::blocks_with_paths(func).iter().filter(|(p, _)| p.starts_with(&innermost))
+        {
+            let drives = |v: Var| block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(v));
+            let place = |list: &[Var], v: Var| list.iter().position(|x| *x == v);
+            let sinks = |v: &Var| {
+                let passes = |r: &Var| place(&old, *r) > place(&old, *v) && place(&new, *r) < place(&new, *v);
+                !drives(*v) && old.iter().any(|r| drives(*r) && passes(r))
+            };
+            if let Some(v) = old.iter().find(|v| sinks(v) && bindings::repeats(func, block_path, **v)) {
+                return fail(format!(
+                    "`{}` repeats the whole reduction `{}`",
+                    func.vars[*v].name, block.name
+                ));
+            }
             let reduces = |list: &[Var]| -> Vec<Var> {
                 let used =
                     |v: &Var| block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(*v));

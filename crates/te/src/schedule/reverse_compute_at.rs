@@ -5,14 +5,15 @@ use serde::{Deserialize, Serialize};
 use crate::expr::Expr;
 use crate::func::{Func, IterKind};
 use crate::schedule::compute_at::{check_kinds, check_nest, rebuilt_nest};
-use crate::schedule::region::{Accesses, Span, accessed, region_of};
+use crate::schedule::region::{Accesses, Span, accessed, exact_writes, region_of};
 use crate::schedule::{Apply, ScheduleError, tree};
 
 /// Runs a consumer, in each iteration of a loop, on what its producers inside have just computed.
 ///
 /// The consumer leaves its own nest and gets one new loop for each iteration variable, named `BLOCK_ax0` and
 /// so on, right after the last statement that produces what it reads. Variables that index a produced buffer
-/// run over the region produced in the iteration, all others over their domain.
+/// run over the region produced in the iteration, all others over their domain. What is produced must be a
+/// box without holes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReverseComputeAt {
     /// The consumer.
@@ -46,6 +47,7 @@ impl Apply for ReverseComputeAt {
 
         let mut spans: Vec<Option<Span>> = vec![None; block.iters.len()];
         let mut after = None;
+        let mut conditions: Vec<Expr> = Vec::new();
         for buffer in tree::read_buffers(&block) {
             let name = &func.buffers[buffer].name;
             let own = tree::writes(&block, buffer);
@@ -70,11 +72,18 @@ impl Apply for ReverseComputeAt {
             }
             let produced = region_of(func, &simplifier, &target.body, buffer, Accesses::Writes);
             let Some(region) = produced.filter(|_| !own) else { continue };
+            conditions.extend(exact_writes(func, &simplifier, &target.body, buffer).map_err(fail)?);
             for indices in accessed(&block, buffer, Accesses::Reads) {
                 for (dim, (index, span)) in indices.iter().zip(&region).enumerate() {
                     let whole = span.min.as_int() == Some(0)
                         && simplifier.prove_le(&func.buffers[buffer].shape[dim], &span.extent);
                     let at = index.as_var().and_then(|v| block.iters.iter().position(|i| i.var == v));
+                    let shape = &func.buffers[buffer].shape[dim];
+                    if let Some(at) = at
+                        && !simplifier.prove_le(&block.iters[at].extent, shape)
+                    {
+                        return Err(fail(format!("its domain exceeds dimension {dim} of `{name}`")));
+                    }
                     match at {
                         Some(at) if block.iters[at].kind == IterKind::Spatial => match &spans[at] {
                             Some(known) if known != span && !whole => {
@@ -102,7 +111,7 @@ impl Apply for ReverseComputeAt {
                 *span = None;
             }
         }
-        let (nest, names) = rebuilt_nest(func, &simplifier, block, spans);
+        let (nest, names) = rebuilt_nest(func, &simplifier, block, spans, conditions);
         if let Some(l) = tree::loop_at_mut(func, &loop_path) {
             l.body.insert(after + 1, nest);
         }

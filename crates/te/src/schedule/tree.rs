@@ -217,7 +217,11 @@ pub(crate) fn simplifier_within(func: &Func, path: &[usize], stmts: &[Stmt]) -> 
 
 /// Simplifies extents, bindings and predicates of the whole function; predicates that always hold go.
 pub(crate) fn normalize(func: &mut Func) {
-    let mut simplifier = Simplifier::for_sizes(func);
+    normalize_with(func, Simplifier::for_sizes(func).keep_fixed_variables());
+}
+
+/// [`normalize`] with what the simplifier knows of sizes.
+pub(crate) fn normalize_with(func: &mut Func, mut simplifier: Simplifier) {
     let mut body = std::mem::take(&mut func.body);
     normalize_stmts(&mut body, &mut simplifier);
     func.body = body;

@@ -31,6 +31,7 @@ pub struct Simplifier {
     facts: Vec<Linear>,
     memo: RefCell<FxHashMap<Expr, Expr>>,
     depth: Cell<u32>,
+    keeps_fixed: bool,
 }
 
 /// What is known of a variable.
@@ -63,6 +64,13 @@ impl Simplifier {
             }
         }
         simplifier
+    }
+
+    /// Keeps variables of which there is only one value, instead of writing the value: later edits of the
+    /// loop that binds such a variable must still find it.
+    pub fn keep_fixed_variables(mut self) -> Simplifier {
+        self.keeps_fixed = true;
+        self
     }
 
     /// Binds a symbolic size to constants, inclusive.
@@ -178,7 +186,7 @@ impl Simplifier {
             return known.clone();
         }
         if let Some(var) = expr.as_var() {
-            let fixed = self.ranges.get(&var).filter(|r| r.min == r.max);
+            let fixed = self.ranges.get(&var).filter(|r| r.min == r.max && !self.keeps_fixed);
             return fixed.map_or_else(|| expr.clone(), |r| r.min.clone());
         }
         let node = expr.map_operands(|operand| self.simplify(operand));
