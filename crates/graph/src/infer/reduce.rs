@@ -27,7 +27,12 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
                     Ok(vec![ranked(dtype, without(dims, &axes, attrs.keep_dims))])
                 }
                 None if attrs.keep_dims => Ok(vec![ranked(dtype, cx.fresh_dims("reduced", dims.len()))]),
-                None => Ok(vec![unranked(dtype)]),
+                None => match cx.vector_len(1)?.filter(|&count| count > 0) {
+                    Some(count) if count <= dims.len() => {
+                        Ok(vec![ranked(dtype, cx.fresh_dims("reduced", dims.len() - count))])
+                    }
+                    _ => Ok(vec![unranked(dtype)]),
+                },
             }
         }
         Op::ArgReduce(attrs) => {

@@ -1,7 +1,7 @@
 //! Export: from the graph IR to an ONNX model.
 //!
 //! Every operator becomes one ONNX node, or a few. Symbolic extents among attributes become shape arithmetic on
-//! the values that define the symbols. The opset is the least one, from 21 on, that has all operators used.
+//! the values that define the symbols. The opset is the least one, from 22 on, that has all operators used.
 //! Constants of all regions become initializers of the main graph, which subgraphs see.
 
 mod build;
@@ -10,6 +10,7 @@ mod elementwise;
 mod movement;
 mod nn;
 mod nodes;
+mod opset;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -24,7 +25,7 @@ use crate::proto::{
 use crate::tensor;
 
 /// The opset of exported models that need no newer one.
-const BASE_OPSET: i64 = 21;
+const BASE_OPSET: i64 = 22;
 
 /// An operator that has no ONNX form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -191,6 +192,7 @@ impl<'g> Exporter<'g> {
             let outputs = node.outputs.iter().map(|&value| self.name(value)).collect();
             let item = Item { id, op: &node.op, inputs, outputs };
             let label = self.label.clone();
+            self.need_types(&item);
             self.node(&item).map_err(|reason| ExportError {
                 operator: node.op.name(),
                 node: label,

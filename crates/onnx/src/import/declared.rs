@@ -121,10 +121,26 @@ fn dims(shape: &TensorShapeProto, open: &mut dyn FnMut(usize, &str) -> Result<Di
 }
 
 /// Checks an inferred type against a declared one: element types, ranks and constant extents must not differ.
-pub(super) fn check(graph: &Graph, value: ValueId, declared: &TypeProto) -> std::result::Result<(), String> {
+/// Where no rank was inferred, the declared one is taken over.
+pub(super) fn check(
+    graph: &mut Graph,
+    value: ValueId,
+    declared: &TypeProto,
+) -> std::result::Result<(), String> {
     // A declaration in terms that are not supported cannot contradict anything.
     let Ok(declared_type) = convert(declared, &mut |_, _| Ok(Dim::from(-1i64))) else { return Ok(()) };
     let inferred = graph.ty(value);
+    if let (Type::Tensor(TensorType { dtype, shape: Shape::Unranked }), Type::Tensor(declared)) =
+        (inferred, &declared_type)
+        && *dtype == declared.dtype
+        && let Some(rank) = declared.shape.rank()
+    {
+        let dtype = *dtype;
+        let fresh = |_| Dim::symbol(graph.symbols.fresh("declared", SymbolKind::Computed));
+        let dims = (0..rank).map(fresh).collect();
+        graph.set_type(value, Type::Tensor(TensorType::new(dtype, dims)));
+        return Ok(());
+    }
     if compatible(inferred, &declared_type) {
         return Ok(());
     }
@@ -150,6 +166,10 @@ fn compatible(inferred: &Type, declared: &Type) -> bool {
                 }
         }
         (Type::Sequence(a), Type::Sequence(b)) | (Type::Optional(a), Type::Optional(b)) => compatible(a, b),
+        // A value that may be absent on some path is declared as what it is when it is there.
+        (Type::Optional(inner), declared @ (Type::Tensor(_) | Type::Sequence(_))) => {
+            compatible(inner, declared)
+        }
         _ => false,
     }
 }

@@ -289,7 +289,7 @@ impl<'m> Importer<'m> {
             for output in nodes[index].output.iter().filter(|name| !name.is_empty()) {
                 if let (Some(ty), Some(Binding::Value(value))) =
                     (declared.get(output.as_str()), scope.names.get(output))
-                    && let Err(reason) = declared::check(&self.graph, *value, ty)
+                    && let Err(reason) = declared::check(&mut self.graph, *value, ty)
                 {
                     self.fault(FaultKind::Type, output, reason);
                 }
