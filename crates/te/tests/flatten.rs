@@ -33,6 +33,9 @@ fn set_kinds(func: &mut Func, kinds: &[LoopKind]) {
 
 fn kernel_text(func: &Func) -> String {
     let kernels = flatten(func, &OPTIONS).expect("flattens");
+    for kernel in &kernels {
+        assert_eq!(kernel.kernel.verify(), Ok(()), "{}", kernel.kernel);
+    }
     kernels.iter().map(|k| k.kernel.to_string()).collect()
 }
 
