@@ -18,6 +18,7 @@ pub mod math;
 pub mod schedule;
 pub mod simplify;
 pub mod text;
+pub mod verify;
 
 pub use expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind, UnaryOp, Var};
 pub use func::{

@@ -3,6 +3,7 @@
 use crate::expr::{BinaryOp, Expr, ExprKind, Var};
 use crate::func::{Block, Func, IterKind, LoopKind, Scope};
 use crate::schedule::tree;
+use crate::simplify::linear::gcd;
 use crate::simplify::{Linear, Simplifier};
 
 /// Whether the steps of a reduction may run in any order, up to rounding: each store combines the element
@@ -140,26 +141,57 @@ fn is_separable(
     if sum.terms.len() == 1 {
         return coefficient != 0 && simplifier.prove_lt(&Expr::int(0), &unit);
     }
+    digits_separate(simplifier, sum, index) || spans_separate(simplifier, sum, index, &unit)
+}
+
+/// [`is_separable`] for terms with constant factors, guards taken into account: terms with smaller factors
+/// stay within one unit together, and those up to this one within the unit of all larger ones.
+fn digits_separate(simplifier: &Simplifier, sum: &Linear, index: usize) -> bool {
+    let is_constant =
+        |(m, c): &(Vec<Expr>, i64)| *c > 0 && m.len() == 1 && simplifier.prove_le(&Expr::int(0), &m[0]);
+    let varying: Vec<_> = sum.terms.iter().filter(|t| varies(simplifier, t)).collect();
+    let unit = sum.terms[index].1;
+    if !varying.iter().all(|t| is_constant(t)) || varying.iter().filter(|t| t.1 == unit).count() != 1 {
+        return false;
+    }
+    let total = |keep: &dyn Fn(i64) -> bool| {
+        let terms = varying.iter().filter(|t| keep(t.1)).map(|t| (*t).clone()).collect();
+        Linear { terms, constant: 0 }.to_expr()
+    };
+    let larger = varying.iter().filter(|t| t.1 > unit).fold(0, |g, t| gcd(g, t.1));
+    let below = |sum: Expr, limit: i64| simplifier.prove_lt(&sum, &Expr::int(limit));
+    below(total(&|c| c < unit), unit) && (larger == 0 || below(total(&|c| c <= unit), larger))
+}
+
+/// Whether a term depends on a loop.
+fn varies(simplifier: &Simplifier, term: &(Vec<Expr>, i64)) -> bool {
+    term.0.iter().any(|atom| atom.any(&mut |e| e.as_var().is_some_and(|v| simplifier.is_loop(v))))
+}
+
+/// [`is_separable`] by the ranges of the loops: every other term is smaller than the unit, all of them in
+/// sum, or a multiple of what this term spans.
+fn spans_separate(simplifier: &Simplifier, sum: &Linear, index: usize, unit: &Expr) -> bool {
     let magnitude = |(m, c): &(Vec<Expr>, i64)| {
         let term = Linear { terms: vec![(m.clone(), c.wrapping_abs())], constant: 0 };
         simplifier.extreme(&term.to_expr(), true, &|v| simplifier.is_loop(v))
     };
-    // Terms are smaller than the unit in sum, or whole multiples of the next unit above this term.
     let Some(own) = magnitude(&sum.terms[index]) else { return false };
     let above = simplifier.simplify(&(own + unit.clone()));
     let mut below = Expr::int(0);
     for (n, term) in sum.terms.iter().enumerate() {
-        if n == index
-            || !term.0.iter().any(|a| a.any(&mut |e| e.as_var().is_some_and(|v| simplifier.is_loop(v))))
-        {
+        if n == index || !varies(simplifier, term) {
             continue;
         }
         let scaled = Linear { terms: vec![term.clone()], constant: 0 }.to_expr();
-        if simplifier.prove_equal(&scaled.clone().floor_mod(above.clone()), &Expr::int(0)) {
+        if simplifier.prove_equal(&scaled.floor_mod(above.clone()), &Expr::int(0)) {
+            continue;
+        }
+        let size = Linear { terms: vec![(term.0.clone(), term.1.wrapping_abs())], constant: 0 }.to_expr();
+        if simplifier.prove_le(&size, &Expr::int(0)) {
             continue;
         }
         let Some(most) = magnitude(term) else { return false };
         below = below + most;
     }
-    simplifier.prove_lt(&below, &unit)
+    simplifier.prove_lt(&below, unit)
 }

@@ -11,7 +11,7 @@
 //! Predicates say only that iteration variables are inside their domains; primitives that bind iteration
 //! variables anew rely on this and make predicates anew.
 
-mod bindings;
+pub(crate) mod bindings;
 mod cache;
 pub mod compact;
 mod compute_at;
@@ -22,7 +22,7 @@ mod inline;
 mod kinds;
 mod pad_einsum;
 mod query;
-mod region;
+pub(crate) mod region;
 mod reorder;
 mod reverse_compute_at;
 mod reverse_compute_inline;

@@ -167,7 +167,6 @@ pub(crate) fn domain_conditions(simplifier: &Simplifier, block: &Block) -> Vec<E
 /// Whether the loops of a subtree, for fixed loops around, store exactly the elements of a box that are inside
 /// the iteration domain; then the conditions over loops around alone under which they do. Otherwise why not.
 pub(crate) fn exact_writes(
-    func: &Func,
     simplifier: &Simplifier,
     stmts: &[Stmt],
     buffer: Buffer,

@@ -72,7 +72,7 @@ impl Apply for ReverseComputeAt {
             }
             let produced = region_of(func, &simplifier, &target.body, buffer, Accesses::Writes);
             let Some(region) = produced.filter(|_| !own) else { continue };
-            conditions.extend(exact_writes(func, &simplifier, &target.body, buffer).map_err(fail)?);
+            conditions.extend(exact_writes(&simplifier, &target.body, buffer).map_err(fail)?);
             for indices in accessed(&block, buffer, Accesses::Reads) {
                 for (dim, (index, span)) in indices.iter().zip(&region).enumerate() {
                     let whole = span.min.as_int() == Some(0)

@@ -55,6 +55,9 @@ impl Apply for Rfactor {
         if !reduces(&target) || is_spatial(&target) {
             return Err(fail(format!("`{}` is not a loop of the reduction alone", self.loop_name)));
         }
+        if !loops.iter().any(|l| l.var != target.var && reduces(l)) {
+            return Err(fail(format!("`{}` is its only reduction loop; split it first", self.loop_name)));
+        }
         let ([store], [start]) = (&block.body[..], &block.init[..]) else {
             return Err(fail("it has not exactly one store and one start".into()));
         };
