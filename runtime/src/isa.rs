@@ -95,11 +95,18 @@ impl Isa {
     /// The machine this program runs on.
     pub fn native() -> Isa {
         #[cfg(target_arch = "x86_64")]
-        let features = detected! { is_x86_feature_detected:
+        let mut features = detected! { is_x86_feature_detected:
             "sse3" "ssse3" "sse4.1" "sse4.2" "popcnt" "cmpxchg16b" "avx" "avx2" "bmi1" "bmi2" "f16c" "fma" "lzcnt" "movbe" "xsave"
             "avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl" "avx512ifma" "avx512vbmi" "avx512vbmi2" "avx512vnni"
             "avx512bitalg" "avx512vpopcntdq" "avx512bf16" "gfni" "vaes" "vpclmulqdq"
         };
+        // Code generators know some of them by LLVM's names; `lahf` comes with every SSE4.2 processor.
+        #[cfg(target_arch = "x86_64")]
+        for (name, llvm) in [("cmpxchg16b", "cx16"), ("bmi1", "bmi"), ("sse4.2", "sahf")] {
+            if features.iter().any(|feature| feature == name) {
+                features.push(llvm.to_string());
+            }
+        }
         #[cfg(target_arch = "aarch64")]
         let features = detected! { is_aarch64_feature_detected:
             "neon" "fp16" "dotprod" "i8mm" "bf16" "sve" "sve2" "lse" "rdm" "fhm" "fcma"

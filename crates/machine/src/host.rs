@@ -13,7 +13,8 @@ pub(crate) fn arch() -> Arch {
     Arch::Aarch64
 }
 
-/// The features std finds, which asks the processor and the operating system.
+/// The features std finds, which asks the processor and the operating system; of them those that a loader of
+/// Rust 1.85 can find as well.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn features() -> FeatureSet {
     use crate::feature::Feature;
@@ -35,7 +36,6 @@ pub(crate) fn features() -> FeatureSet {
         (Feature::Avx2, has!("avx2")),
         (Feature::Fma, has!("fma")),
         (Feature::F16c, has!("f16c")),
-        (Feature::AvxVnni, has!("avxvnni")),
         (Feature::Avx512f, has!("avx512f")),
         (Feature::Avx512cd, has!("avx512cd")),
         (Feature::Avx512bw, has!("avx512bw")),
@@ -48,7 +48,6 @@ pub(crate) fn features() -> FeatureSet {
         (Feature::Avx512bitalg, has!("avx512bitalg")),
         (Feature::Avx512vpopcntdq, has!("avx512vpopcntdq")),
         (Feature::Avx512bf16, has!("avx512bf16")),
-        (Feature::Avx512fp16, has!("avx512fp16")),
     ]
     .into_iter()
     .filter_map(|(feature, found)| found.then_some(feature))

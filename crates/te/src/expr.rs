@@ -22,6 +22,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use cranelift_entity::entity_impl;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 use tilewright_dtype::DType;
 
@@ -509,19 +510,32 @@ impl Expr {
         }
     }
 
-    /// Calls `visit` on the expression and all sub-expressions, outermost first.
+    /// Calls `visit` on the expression and all sub-expressions, outermost first; a shared node once.
     pub fn walk(&self, visit: &mut impl FnMut(&Expr)) {
-        visit(self);
-        self.for_each_operand(|operand| operand.walk(visit));
+        self.any(&mut |e| {
+            visit(e);
+            false
+        });
     }
 
-    /// Whether any sub-expression (or the expression) satisfies `test`.
+    /// Whether any sub-expression (or the expression) satisfies `test`; a shared node is tested once.
     pub fn any(&self, test: &mut impl FnMut(&Expr) -> bool) -> bool {
-        let mut found = test(self);
-        if !found {
-            self.for_each_operand(|operand| found = found || operand.any(test));
+        fn search(e: &Expr, seen: &mut FxHashSet<*const ExprNode>, test: &mut impl FnMut(&Expr) -> bool) -> bool {
+            // Only shared nodes can be met again.
+            if Arc::strong_count(&e.0) > 1 && !e.is_leaf() && !seen.insert(Arc::as_ptr(&e.0)) {
+                return false;
+            }
+            let mut found = test(e);
+            if !found {
+                e.for_each_operand(|operand| found = found || search(operand, seen, test));
+            }
+            found
         }
-        found
+        search(self, &mut FxHashSet::default(), test)
+    }
+
+    fn is_leaf(&self) -> bool {
+        matches!(self.kind(), ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Var(_))
     }
 
     /// Whether the variable occurs.
@@ -573,10 +587,25 @@ impl Expr {
     }
 
     /// Rewrites bottom-up: `rewrite` sees each node with its operands already rewritten and returns a
-    /// replacement or `None` to keep it.
+    /// replacement or `None` to keep it. Shared nodes are rewritten once and stay shared.
     pub fn rewrite(&self, rewrite: &mut impl FnMut(&Expr) -> Option<Expr>) -> Expr {
-        let rebuilt = self.map_operands(|operand| operand.rewrite(rewrite));
-        rewrite(&rebuilt).unwrap_or(rebuilt)
+        fn visit(
+            e: &Expr,
+            done: &mut FxHashMap<*const ExprNode, Expr>,
+            rewrite: &mut impl FnMut(&Expr) -> Option<Expr>,
+        ) -> Expr {
+            let shared = Arc::strong_count(&e.0) > 1 && !e.is_leaf();
+            if shared && let Some(known) = done.get(&Arc::as_ptr(&e.0)) {
+                return known.clone();
+            }
+            let rebuilt = e.map_operands(|operand| visit(operand, done, rewrite));
+            let result = rewrite(&rebuilt).unwrap_or(rebuilt);
+            if shared {
+                done.insert(Arc::as_ptr(&e.0), result.clone());
+            }
+            result
+        }
+        visit(self, &mut FxHashMap::default(), rewrite)
     }
 
     /// Replaces variables by what `value` returns for them.
