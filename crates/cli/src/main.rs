@@ -1,3 +1,104 @@
-//! The `tilewright` command.
+//! The `tilewright` command: dispatch of verbs, exit codes, and the last resort for bugs.
 
-fn main() {}
+mod bench;
+mod compare;
+mod compile;
+mod cost;
+mod data;
+mod doctor;
+mod failure;
+mod inspect;
+mod model;
+mod npy;
+mod npz;
+mod options;
+mod output;
+mod pb;
+mod progress;
+mod run;
+mod targets;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use failure::{Exit, Failure};
+
+/// Compiles neural networks to fast self-contained artifacts, and runs them.
+#[derive(Parser)]
+#[command(version, after_help = EXIT_CODES, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 success, 1 a check failed, 2 usage, 3 unsupported, 4 a limit, 5 invalid model, \
+                          artifact or data,\n6 input/output, 70 a bug of tilewright.";
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    /// Compile an ONNX model to an artifact
+    Compile(compile::Args),
+    /// Run a model on tensors
+    Run(run::Args),
+    /// Measure speed and memory of a model
+    Bench(bench::Args),
+    /// Show what a model or an artifact is made of, and what is unsupported
+    Inspect(inspect::Args),
+    /// Hold a compiled model against the interpreter, stored outputs or another model
+    Verify(verify::Args),
+    /// List what this build can compile for
+    Targets(targets::Args),
+    /// Look at the machine and this build, and give advice
+    Doctor(doctor::Args),
+}
+
+/// What messages of failures begin with.
+pub(crate) const ERROR: &str = "error: ";
+
+/// Models nest deeply, and so do some of our recursions; the memory is taken only where used.
+const STACK: usize = 256 << 20;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nobody can be told that nobody can be told.
+            _ = error.print();
+            return ExitCode::from(if error.use_stderr() { Exit::Usage as u8 } else { 0 });
+        }
+    };
+    std::panic::set_hook(Box::new(|panic| {
+        output::note(&format!("internal error: {panic}\n"));
+    }));
+    let worker = std::thread::Builder::new().stack_size(STACK).spawn(move || dispatch(&cli.verb));
+    let result = match worker.map(std::thread::JoinHandle::join) {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(Failure::new(
+            Exit::Internal,
+            "this is a bug of tilewright, not of your model: please report it with the lines above, the command and, \
+             if you can, the model",
+        )),
+        Err(error) => Err(Failure::new(Exit::Limit, format!("cannot start a thread: {error}"))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::note(&format!("{ERROR}{}\n", failure.message));
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn dispatch(verb: &Verb) -> Result<(), Failure> {
+    match verb {
+        Verb::Compile(args) => compile::run(args),
+        Verb::Run(args) => run::run(args),
+        Verb::Bench(args) => bench::run(args),
+        Verb::Inspect(args) => inspect::run(args),
+        Verb::Verify(args) => verify::run(args),
+        Verb::Targets(args) => targets::run(args),
+        Verb::Doctor(args) => doctor::run(args),
+    }
+}

@@ -19,6 +19,7 @@ pub use error::CompileError;
 pub use options::{DimOption, Numerics, Observer, Options};
 pub use tilewright_dtype::DType;
 pub use tilewright_graph as graph;
+pub use tilewright_machine as machine;
 pub use tilewright_machine::{CodegenKind, Listing, Machine, Target};
 pub use tilewright_onnx as onnx;
 pub use tilewright_runtime as runtime;

@@ -1,0 +1,311 @@
+//! `tilewright bench`: how fast a model runs, loads and compiles, and how much memory it takes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tilewright::graph::Tensor;
+use tilewright::runtime::{AlignedBuf, TensorView};
+
+use crate::data;
+use crate::failure::{Exit, Failure};
+use crate::model::{self, Engine, Source};
+use crate::options::CompileArgs;
+use crate::output;
+use crate::progress::Progress;
+use crate::run::threads;
+
+/// Arguments of the verb.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Model to measure; an ONNX file is compiled first, and its artifact measured by a process of its own
+    #[arg(value_name = "MODEL.onnx|MODEL.twm")]
+    model: PathBuf,
+    /// Inputs: an .npz or a folder of input_J.pb [default: seeded noise, with 1 for an open batch]
+    #[arg(long, value_name = "IN.npz|DIR")]
+    inputs: Option<PathBuf>,
+    /// Where the outputs of one run go: an .npz, or a folder of output_J.pb
+    #[arg(long, value_name = "OUT.npz|DIR")]
+    outputs: Option<PathBuf>,
+    /// Threads [default: what the process may use]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    threads: Option<usize>,
+    /// Seconds to measure; at least five runs are
+    #[arg(long, value_name = "S", default_value = "3", value_parser = seconds)]
+    seconds: f64,
+    /// Print nothing but the JSON object, which is the last line in any case
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    options: CompileArgs,
+}
+
+/// Runs that are not measured: memory is laid out and touched, threads start.
+const WARM_UP: usize = 2;
+
+/// Fewest runs measured.
+const MIN_RUNS: usize = 5;
+
+/// Times are kept; more runs than this say nothing new.
+const MAX_RUNS: usize = 1_000_000;
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let valid = text.parse().ok().filter(|s: &f64| (0.0..=86_400.0).contains(s));
+    valid.ok_or_else(|| "not a number of seconds".to_string())
+}
+
+/// What was measured; the last line of the output.
+#[derive(Debug, PartialEq)]
+struct Figures {
+    median_ms: f64,
+    min_ms: f64,
+    p90_ms: f64,
+    runs: usize,
+    compile_s: Option<f64>,
+    load_s: f64,
+    peak_mib: Option<f64>,
+    artifact_mib: Option<f64>,
+}
+
+impl Figures {
+    fn json(&self) -> serde_json::Value {
+        let Figures { median_ms, min_ms, p90_ms, runs, compile_s, load_s, peak_mib, artifact_mib } = self;
+        json!({
+            "median_ms": median_ms, "min_ms": min_ms, "p90_ms": p90_ms, "runs": runs, "compile_s": compile_s,
+            "load_s": load_s, "peak_mib": peak_mib, "artifact_mib": artifact_mib,
+        })
+    }
+
+    /// Reads what another process printed.
+    fn parse(line: &str) -> Option<Figures> {
+        let object: serde_json::Value = serde_json::from_str(line).ok()?;
+        let number = |key: &str| object.get(key)?.as_f64();
+        Some(Figures {
+            median_ms: number("median_ms")?,
+            min_ms: number("min_ms")?,
+            p90_ms: number("p90_ms")?,
+            runs: usize::try_from(object.get("runs")?.as_u64()?).ok()?,
+            compile_s: number("compile_s"),
+            load_s: number("load_s")?,
+            peak_mib: number("peak_mib"),
+            artifact_mib: number("artifact_mib"),
+        })
+    }
+}
+
+/// The verb.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let figures = match Source::of(&args.model)? {
+        Source::Artifact(path) => {
+            args.options.refuse(&format!("{} is compiled already", path.display()))?;
+            measure_artifact(&path, args)?
+        }
+        Source::Onnx(path) if args.options.interpret() => measure_interpreter(&path, args)?,
+        Source::Onnx(path) => {
+            let mut progress = Progress::new(&args.options.dump_after);
+            let compiled = model::compile(&path, &args.options, &mut progress)?;
+            let folder =
+                tempfile::tempdir().map_err(|error| Failure::write(&std::env::temp_dir(), &error))?;
+            let artifact = folder.path().join("model.twm");
+            compiled.artifact.write(&artifact)?;
+            let compile_s = progress.elapsed().as_secs_f64();
+            // What compiling took of memory and threads must not show in the figures of running.
+            drop(compiled);
+            Figures { compile_s: Some(compile_s), ..measure_elsewhere(&artifact, args)? }
+        }
+    };
+    if !args.json {
+        output::print(&text(&figures))?;
+    }
+    output::print_json(&figures.json())
+}
+
+fn text(figures: &Figures) -> String {
+    let mut rows = vec![
+        ("median".to_string(), format!("{:.3} ms", figures.median_ms)),
+        ("least".to_string(), format!("{:.3} ms", figures.min_ms)),
+        ("90 % within".to_string(), format!("{:.3} ms", figures.p90_ms)),
+        ("runs".to_string(), figures.runs.to_string()),
+        ("load".to_string(), format!("{:.3} ms", figures.load_s * 1e3)),
+    ];
+    let mut optional = |name: &str, value: Option<f64>, unit: &str| {
+        if let Some(value) = value {
+            rows.push((name.to_string(), format!("{value:.2} {unit}")));
+        }
+    };
+    optional("compile", figures.compile_s, "s");
+    optional("peak memory", figures.peak_mib, "MiB");
+    optional("artifact", figures.artifact_mib, "MiB");
+    output::table(&rows)
+}
+
+/// Measures an artifact in a fresh process of this program.
+fn measure_elsewhere(artifact: &Path, args: &Args) -> Result<Figures, Failure> {
+    let broken = |message: String| Failure::new(Exit::Internal, format!("the measuring process: {message}"));
+    let program = std::env::current_exe().map_err(|error| broken(error.to_string()))?;
+    let mut command = Command::new(program);
+    command.arg("bench").arg(artifact).arg("--json").args(["--seconds", &args.seconds.to_string()]);
+    if let Some(inputs) = &args.inputs {
+        command.arg("--inputs").arg(inputs);
+    }
+    if let Some(outputs) = &args.outputs {
+        command.arg("--outputs").arg(outputs);
+    }
+    if let Some(threads) = args.threads {
+        command.args(["--threads", &threads.to_string()]);
+    }
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output();
+    let child = child.map_err(|error| broken(error.to_string()))?;
+    let messages = String::from_utf8_lossy(&child.stderr);
+    match child.status.code() {
+        Some(0) => {
+            output::note(&messages);
+            let text = String::from_utf8_lossy(&child.stdout);
+            let figures = text.lines().last().and_then(Figures::parse);
+            figures.ok_or_else(|| broken(format!("said {text:?}")))
+        }
+        Some(code) => {
+            let message = messages.trim().trim_start_matches(crate::ERROR).to_string();
+            Err(Failure { code: u8::try_from(code).unwrap_or(Exit::Internal as u8), message })
+        }
+        None => Err(broken(format!("{}: {messages}", child.status))),
+    }
+}
+
+/// Loads an artifact and measures it in this process.
+fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
+    let bytes = std::fs::metadata(path).map_err(|error| Failure::read(path, &error))?.len();
+    let start = Instant::now();
+    let mut session = model::session(&model::load(path, false)?, args.threads);
+    let load = start.elapsed();
+    let specs = model::plan_specs(session.model().plan(), session.model().inputs());
+    let given = read_or_noise(args, &specs)?;
+    let inputs = Inputs::new(&model::check_inputs(&specs, &given)?)?;
+    let views = inputs.views();
+    let times = measure(args.seconds, || session.run(&views).map(|_| ()).map_err(Failure::from))?;
+    // Before the outputs are copied: that is the user's wish, not the model's need.
+    let peak_mib = peak_mib();
+    if let Some(path) = &args.outputs {
+        data::write_outputs(path, &Engine::Compiled(session).run(&given)?)?;
+    }
+    let artifact_mib = Some(bytes as f64 / MIB);
+    Ok(Figures { peak_mib, artifact_mib, ..figures(times, load) })
+}
+
+fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
+    let start = Instant::now();
+    let mut engine = Engine::interpreter(path, &args.options)?;
+    let load = start.elapsed();
+    let inputs = read_or_noise(args, &engine.inputs()?)?;
+    let times = measure(args.seconds, || engine.run(&inputs).map(|_| ()))?;
+    let peak_mib = peak_mib();
+    if let Some(path) = &args.outputs {
+        data::write_outputs(path, &engine.run(&inputs)?)?;
+    }
+    Ok(Figures { peak_mib, ..figures(times, load) })
+}
+
+fn read_or_noise(args: &Args, specs: &[model::Spec]) -> Result<Vec<(String, Tensor)>, Failure> {
+    match &args.inputs {
+        Some(path) => data::read_inputs(path, specs),
+        None => data::noise(specs),
+    }
+}
+
+/// Runs for some seconds; the time of each run.
+fn measure(seconds: f64, mut run: impl FnMut() -> Result<(), Failure>) -> Result<Vec<Duration>, Failure> {
+    for _ in 0..WARM_UP {
+        run()?;
+    }
+    let mut times = Vec::with_capacity(1 << 12);
+    let start = Instant::now();
+    while times.len() < MIN_RUNS || (start.elapsed().as_secs_f64() < seconds && times.len() < MAX_RUNS) {
+        let begin = Instant::now();
+        run()?;
+        times.push(begin.elapsed());
+    }
+    Ok(times)
+}
+
+fn figures(mut times: Vec<Duration>, load: Duration) -> Figures {
+    times.sort_unstable();
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let n = times.len();
+    Figures {
+        median_ms: (ms(times[(n - 1) / 2]) + ms(times[n / 2])) / 2.0,
+        min_ms: ms(times[0]),
+        p90_ms: ms(times[(n * 9).div_ceil(10) - 1]),
+        runs: n,
+        compile_s: None,
+        load_s: load.as_secs_f64(),
+        peak_mib: None,
+        artifact_mib: None,
+    }
+}
+
+/// Inputs where the runtime takes them without a copy.
+struct Inputs(Vec<(tilewright::DType, Vec<usize>, AlignedBuf)>);
+
+impl Inputs {
+    /// Copies inputs in the model's order.
+    fn new(tensors: &[&Tensor]) -> Result<Inputs, Failure> {
+        let copy = |tensor: &&Tensor| {
+            let bytes = tensor.bytes().map(|bytes| bytes.as_slice()).unwrap_or_default();
+            let buffer = AlignedBuf::copy_of(bytes).map_err(|error| Failure::new(Exit::Limit, error))?;
+            Ok((tensor.dtype(), tensor.dims().to_vec(), buffer))
+        };
+        tensors.iter().map(copy).collect::<Result<_, _>>().map(Inputs)
+    }
+
+    fn views(&self) -> Vec<TensorView<'_>> {
+        self.0.iter().map(|(dtype, dims, buffer)| TensorView::new(*dtype, dims, buffer)).collect()
+    }
+}
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// The most memory this process has held, where the system tells.
+fn peak_mib() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse::<f64>().ok().map(|kib| kib / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_order_statistics_of_the_times() {
+        let times = [5, 1, 4, 2, 3, 6, 10, 8, 9, 7].map(Duration::from_millis);
+        let figures = figures(times.to_vec(), Duration::from_secs(1));
+        assert_eq!((figures.median_ms, figures.min_ms, figures.p90_ms, figures.runs), (5.5, 1.0, 9.0, 10));
+    }
+
+    #[test]
+    fn figures_survive_the_way_between_processes() {
+        let figures =
+            Figures { peak_mib: Some(12.5), ..figures(vec![Duration::from_millis(3)], Duration::ZERO) };
+        assert_eq!(Figures::parse(&figures.json().to_string()), Some(figures));
+        assert_eq!(Figures::parse("{}"), None);
+    }
+
+    #[test]
+    fn few_slow_runs_are_still_enough() {
+        let mut n = 0;
+        let times = measure(0.0, || {
+            n += 1;
+            Ok(())
+        });
+        assert_eq!((times.unwrap().len(), n), (MIN_RUNS, MIN_RUNS + WARM_UP));
+    }
+
+    #[test]
+    fn seconds_are_a_sensible_number() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for text in ["-1", "nan", "inf", "x"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Whether a tensor is what it should be.
+
+use tilewright::graph::Tensor;
+
+/// How far elements may be apart: `|ours - reference| <= relative |reference| + absolute max|reference|`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Tolerance {
+    /// Relative to each element.
+    pub(crate) relative: f64,
+    /// Relative to the largest magnitude of the tensor.
+    pub(crate) absolute: f64,
+}
+
+/// The largest distance of two tensors of the same type and shape.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Distance {
+    /// Largest difference of elements.
+    pub(crate) worst: f64,
+    /// Largest magnitude of the reference.
+    pub(crate) scale: f64,
+}
+
+/// Holds `ours` against `reference`: integers, truth values and strings must be the same, floats within the
+/// tolerance, with NaNs and infinities in the same places.
+///
+/// # Errors
+/// What is different.
+pub(crate) fn compare(reference: &Tensor, ours: &Tensor, tolerance: Tolerance) -> Result<Distance, String> {
+    if reference.dtype() != ours.dtype() || reference.dims() != ours.dims() {
+        let form = |tensor: &Tensor| format!("{}{:?}", tensor.dtype(), tensor.dims());
+        return Err(format!("{}, expected {}", form(ours), form(reference)));
+    }
+    let values =
+        reference.dtype().is_float().then(|| Some((reference.to_f64s()?, ours.to_f64s()?))).flatten();
+    let Some((expected, got)) = values else {
+        let same = reference == ours;
+        return if same {
+            Ok(Distance { worst: 0.0, scale: 0.0 })
+        } else {
+            Err(exact_fault(reference, ours))
+        };
+    };
+    let finite = expected.iter().filter(|value| value.is_finite());
+    let scale = finite.fold(0.0, |scale: f64, value| scale.max(value.abs()));
+    let mut worst = 0.0f64;
+    let mut first = None;
+    let mut n_bad = 0;
+    for (i, (&expected, &got)) in expected.iter().zip(&got).enumerate() {
+        let same = expected == got || (expected.is_nan() && got.is_nan());
+        let difference = if same { 0.0 } else { (expected - got).abs() };
+        let bound = tolerance.relative * expected.abs() + tolerance.absolute * scale;
+        // Also false where an infinity or NaN stands against something else.
+        let fits = same || (expected.is_finite() && difference <= bound);
+        if difference.is_finite() {
+            worst = worst.max(difference);
+        }
+        if !fits {
+            n_bad += 1;
+            first.get_or_insert((i, expected, got));
+        }
+    }
+    match first {
+        None => Ok(Distance { worst, scale }),
+        Some((i, expected, got)) => Err(format!(
+            "{n_bad} of {} elements differ, worst by {worst:.3e} (largest magnitude {scale:.3e}); the first is {} with \
+             {got}, expected {expected}",
+            reference.len(),
+            index_text(i, reference.dims()),
+        )),
+    }
+}
+
+fn exact_fault(reference: &Tensor, ours: &Tensor) -> String {
+    let (Some(expected), Some(got)) = (reference.to_i64s(), ours.to_i64s()) else {
+        return "the elements differ".to_string();
+    };
+    let mut bad = expected.iter().zip(&got).enumerate().filter(|(_, (a, b))| a != b);
+    match bad.next() {
+        None => "the elements differ".to_string(),
+        Some((i, (expected, got))) => format!(
+            "{} of {} elements differ; the first is {} with {got}, expected {expected}",
+            bad.count() + 1,
+            reference.len(),
+            index_text(i, reference.dims()),
+        ),
+    }
+}
+
+/// The index of the i-th element in row-major order.
+fn index_text(mut i: usize, dims: &[usize]) -> String {
+    let mut index = vec![0; dims.len()];
+    for (at, &dim) in index.iter_mut().zip(dims).rev() {
+        *at = i % dim;
+        i /= dim;
+    }
+    format!("{index:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(expected: &[f32], got: &[f32], fault: Option<&str>) {
+        let tolerance = Tolerance { relative: 1e-3, absolute: 1e-4 };
+        let result = compare(&Tensor::vector(expected), &Tensor::vector(got), tolerance);
+        assert_eq!(result.err().as_deref(), fault);
+    }
+
+    #[test]
+    fn floats_may_differ_within_the_tolerance() {
+        const NAN: f32 = f32::NAN;
+        const INF: f32 = f32::INFINITY;
+        check(&[1.0, 100.0], &[1.009, 100.0], None);
+        check(&[NAN, INF, -INF], &[NAN, INF, -INF], None);
+        let fault = "1 of 2 elements differ, worst by 5.000e-1 (largest magnitude 1.000e0); the first is [1] with 1.5, expected 1";
+        check(&[0.0, 1.0], &[0.0, 1.5], Some(fault));
+        let fault = "1 of 1 elements differ, worst by 0.000e0 (largest magnitude 1.000e0); the first is [0] with NaN, expected 1";
+        check(&[1.0], &[NAN], Some(fault));
+        let fault = "1 of 1 elements differ, worst by 0.000e0 (largest magnitude 0.000e0); the first is [0] with 1, expected inf";
+        check(&[INF], &[1.0], Some(fault));
+        check(&[], &[], None);
+    }
+
+    #[test]
+    fn integers_must_be_the_same() {
+        let tolerance = Tolerance { relative: 1.0, absolute: 1.0 };
+        let matrix = |elements: &[i64]| Tensor::from_elements(&[2, 2], elements).unwrap();
+        assert!(compare(&matrix(&[1, 2, 3, 4]), &matrix(&[1, 2, 3, 4]), tolerance).is_ok());
+        let fault = compare(&matrix(&[1, 2, 3, 4]), &matrix(&[1, 2, 5, 6]), tolerance).unwrap_err();
+        assert_eq!(fault, "2 of 4 elements differ; the first is [1, 0] with 5, expected 3");
+    }
+
+    #[test]
+    fn type_and_shape_count() {
+        let tolerance = Tolerance { relative: 1.0, absolute: 1.0 };
+        let fault = compare(&Tensor::vector(&[1f32]), &Tensor::scalar(1f32), tolerance).unwrap_err();
+        assert_eq!(fault, "f32[], expected f32[1]");
+    }
+}

@@ -1,0 +1,170 @@
+//! `tilewright compile`: a model to an artifact, or to a text form on the way there.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use serde_json::json;
+use tilewright::{CodegenKind, Compiled, Listing, codegen};
+
+use crate::failure::Failure;
+use crate::model::{self, Source};
+use crate::options::CompileArgs;
+use crate::output;
+use crate::progress::Progress;
+
+/// Arguments of the verb.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Model to compile
+    #[arg(value_name = "MODEL.onnx")]
+    model: PathBuf,
+    /// File to write [default: MODEL.twm in the current folder; texts go to standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// What to make of the model
+    #[arg(long, value_enum, default_value = "artifact")]
+    emit: Emit,
+    /// Print figures as one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    options: CompileArgs,
+}
+
+/// What a compilation makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Emit {
+    /// The artifact that runs
+    Artifact,
+    /// The simplified graph, as text
+    Graph,
+    /// The scheduled loop nests, as text
+    Loops,
+    /// LLVM IR of the kernels
+    Llvm,
+    /// Assembly of the kernels
+    Asm,
+    /// PTX of the kernels (not built yet)
+    Ptx,
+    /// A library to link statically (not built yet)
+    Static,
+    /// A shared library (not built yet)
+    Shared,
+}
+
+/// The verb.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if let Source::Artifact(path) = Source::of(&args.model)? {
+        return Err(Failure::usage(format!("{} is a compiled artifact already", path.display())));
+    }
+    if args.options.interpret() {
+        return Err(Failure::usage("--codegen interpreter makes no code: it is for run, bench and verify"));
+    }
+    match args.emit {
+        Emit::Artifact => artifact(args),
+        Emit::Graph => {
+            let graph = tilewright::load_graph(&args.model, &args.options.options()?);
+            let graph = graph.map_err(|error| Failure::from(error).about(&args.model))?;
+            text(args, &tilewright::graph::text::print(&graph))
+        }
+        Emit::Loops => {
+            let mut progress = Progress::new(&args.options.dump_after).keeping("schedule");
+            model::compile(&args.model, &args.options, &mut progress)?;
+            text(args, &progress.kept().unwrap_or_default())
+        }
+        Emit::Llvm => listing(args, Listing::Ir),
+        Emit::Asm => listing(args, Listing::Assembly),
+        Emit::Ptx => Err(Failure::not_built("--emit ptx")),
+        Emit::Static => Err(Failure::not_built("--emit static")),
+        Emit::Shared => Err(Failure::not_built("--emit shared")),
+    }
+}
+
+fn listing(args: &Args, listing: Listing) -> Result<(), Failure> {
+    let target = args.options.options()?.target;
+    if listing == Listing::Ir && target.codegen.kind != CodegenKind::Llvm {
+        return Err(Failure::usage("--emit llvm needs --codegen llvm"));
+    }
+    let mut progress = Progress::new(&args.options.dump_after);
+    let compiled = model::compile(&args.model, &args.options, &mut progress)?;
+    text(args, &codegen::listing(&compiled.kernels, &target, listing)?)
+}
+
+fn text(args: &Args, text: &str) -> Result<(), Failure> {
+    match &args.output {
+        Some(path) => output::write_file(path, text.as_bytes()),
+        None => output::print(text),
+    }
+}
+
+fn artifact(args: &Args) -> Result<(), Failure> {
+    let path = args.output.clone().unwrap_or_else(|| default_output(&args.model));
+    if is_same_file(&path, &args.model) {
+        return Err(Failure::usage(format!("{} would be overwritten by its artifact", args.model.display())));
+    }
+    let mut progress = Progress::new(&args.options.dump_after);
+    let compiled = model::compile(&args.model, &args.options, &mut progress)?;
+    let bytes = compiled.artifact.write(&path)?;
+    if args.json {
+        return output::print_json(&figures(args, &path, bytes, &compiled, &progress));
+    }
+    output::print(&report(args, &path, bytes, &compiled, &progress))
+}
+
+fn default_output(model: &Path) -> PathBuf {
+    PathBuf::from(model.file_name().unwrap_or_default()).with_extension("twm")
+}
+
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+fn figures(
+    args: &Args,
+    path: &Path,
+    bytes: u64,
+    compiled: &Compiled,
+    progress: &Progress,
+) -> serde_json::Value {
+    let artifact = &compiled.artifact;
+    let steps: serde_json::Map<String, serde_json::Value> =
+        progress.steps().iter().map(|(name, time)| (name.to_string(), time.as_secs_f64().into())).collect();
+    json!({
+        "model": args.model.display().to_string(),
+        "artifact": path.display().to_string(),
+        "artifact_bytes": bytes,
+        "code_bytes": artifact.code.len(),
+        "weight_bytes": artifact.plan.weight_bytes,
+        "arena_bytes": artifact.plan.arena_bytes,
+        "kernels": artifact.plan.kernels.len(),
+        "target": artifact.manifest.target,
+        "compile_s": progress.elapsed().as_secs_f64(),
+        "steps": steps,
+    })
+}
+
+fn report(args: &Args, path: &Path, bytes: u64, compiled: &Compiled, progress: &Progress) -> String {
+    let artifact = &compiled.artifact;
+    let mut text = format!(
+        "{} -> {}: {}, {} kernels, {:.2} s\n",
+        args.model.display(),
+        path.display(),
+        output::bytes(bytes),
+        artifact.plan.kernels.len(),
+        progress.elapsed().as_secs_f64(),
+    );
+    // Writing to a string cannot fail.
+    _ = writeln!(
+        text,
+        "code {}, weights {}, arena {}",
+        output::bytes(artifact.code.len() as u64),
+        output::bytes(artifact.plan.weight_bytes),
+        output::bytes(artifact.plan.arena_bytes),
+    );
+    let row = |(name, time): &(&str, std::time::Duration)| {
+        (name.to_string(), format!("{:8.3} s", time.as_secs_f64()))
+    };
+    let rows: Vec<_> = progress.steps().iter().map(row).collect();
+    text + &output::table(&rows)
+}

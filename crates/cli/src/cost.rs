@@ -1,0 +1,174 @@
+//! What running a graph takes: operations and memory, before fusion.
+
+use std::collections::HashMap;
+
+use tilewright::graph::op::FusionClass;
+use tilewright::graph::{Graph, Node, Op, ValueId};
+
+/// Totals over a graph. Open extents count as 1; the bodies of loops and branches count once.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Cost {
+    /// Nodes other than constants.
+    pub(crate) nodes: usize,
+    /// Arithmetic operations; a multiplication with an addition is two.
+    pub(crate) flops: f64,
+    /// Bytes of constants.
+    pub(crate) weight_bytes: u64,
+    /// Most bytes of intermediate values that live at the same time, nodes run one after another.
+    pub(crate) activation_bytes: u64,
+    /// Names of the open extents of the inputs.
+    pub(crate) open: Vec<String>,
+}
+
+/// The cost of a graph.
+pub(crate) fn of(graph: &Graph) -> Cost {
+    let mut cost =
+        Cost { nodes: 0, flops: 0.0, weight_bytes: 0, activation_bytes: 0, open: open_extents(graph) };
+    for id in graph.live_nodes() {
+        let node = graph.node(id);
+        match &node.op {
+            Op::Constant(tensor) => {
+                cost.weight_bytes += tensor.bytes().map_or(0, |bytes| bytes.as_slice().len() as u64);
+            }
+            _ => {
+                cost.nodes += 1;
+                cost.flops += flops(graph, node);
+            }
+        }
+    }
+    cost.activation_bytes = peak(graph);
+    cost
+}
+
+fn open_extents(graph: &Graph) -> Vec<String> {
+    let mut names = Vec::new();
+    for dim in graph.inputs().iter().filter_map(|&value| graph.dims(value)).flatten() {
+        for symbol in dim.symbols() {
+            let name = &graph.symbols[symbol].name;
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+    }
+    names
+}
+
+/// The extents of a value, open ones 1; none where the rank is unknown.
+fn extents(graph: &Graph, value: ValueId) -> Option<Vec<f64>> {
+    let dims = graph.dims(value)?;
+    Some(dims.iter().map(|dim| dim.evaluate(&|_| Some(1)).unwrap_or(1).max(0) as f64).collect())
+}
+
+fn elements(graph: &Graph, value: ValueId) -> f64 {
+    extents(graph, value).map_or(0.0, |dims| dims.iter().product())
+}
+
+/// Operations of one node.
+fn flops(graph: &Graph, node: &Node) -> f64 {
+    let output: f64 = node.outputs.iter().map(|&value| elements(graph, value)).sum();
+    let input = |position: usize| node.input(position).map_or(0.0, |value| elements(graph, value));
+    let dims =
+        |position: usize| node.input(position).and_then(|value| extents(graph, value)).unwrap_or_default();
+    // The extent of the last axis but `back`.
+    let from_end = |position: usize, back: usize| dims(position).iter().rev().nth(back).copied();
+    match &node.op {
+        Op::MatMul(attrs) => {
+            let back = usize::from(attrs.transpose_a && dims(0).len() > 1);
+            2.0 * output * from_end(0, back).unwrap_or(1.0)
+        }
+        Op::MatMulInteger => 2.0 * output * from_end(0, 0).unwrap_or(1.0),
+        Op::Gemm(attrs) => 2.0 * output * from_end(0, usize::from(attrs.transpose_a)).unwrap_or(1.0),
+        Op::Conv(_) | Op::ConvInteger(_) => 2.0 * output * dims(1).iter().skip(1).product::<f64>(),
+        Op::ConvTranspose(_) => 2.0 * input(0) * dims(1).iter().skip(1).product::<f64>(),
+        Op::Pool(attrs) => output * attrs.kernel.iter().map(|&k| k as f64).product::<f64>(),
+        Op::Attention(_) => {
+            let scores = from_end(1, 1).unwrap_or(1.0);
+            let result = node.outputs.first().map_or(0.0, |&value| elements(graph, value));
+            2.0 * scores * (input(0) + result)
+        }
+        Op::Lstm(_) | Op::Gru(_) | Op::Rnn(_) => {
+            let steps: f64 = dims(0).iter().take(2).product();
+            2.0 * steps * (input(1) + input(2))
+        }
+        op => match op.fusion_class() {
+            FusionClass::Elementwise | FusionClass::ComplexOut => output,
+            FusionClass::Reduction | FusionClass::Composite => input(0),
+            FusionClass::Injective | FusionClass::Opaque => 0.0,
+        },
+    }
+}
+
+/// The peak of live intermediate values of the main graph, in the order of its nodes.
+fn peak(graph: &Graph) -> u64 {
+    let main = graph.region(graph.main());
+    let mut last_use: HashMap<ValueId, usize> = HashMap::new();
+    for (at, &id) in main.nodes.iter().enumerate() {
+        for &value in graph.node(id).inputs.iter().flatten() {
+            last_use.insert(value, at);
+        }
+    }
+    for &value in &main.results {
+        last_use.insert(value, main.nodes.len());
+    }
+    let bytes = |value: ValueId| {
+        let element = graph.tensor_type(value).map_or(0, |ty| ty.dtype.bytes());
+        (elements(graph, value) * element as f64) as u64
+    };
+    let (mut live, mut peak) = (0u64, 0u64);
+    let mut ends: HashMap<usize, u64> = HashMap::new();
+    for (at, &id) in main.nodes.iter().enumerate() {
+        let node = graph.node(id);
+        if matches!(node.op, Op::Constant(_)) {
+            continue;
+        }
+        for &value in &node.outputs {
+            let size = bytes(value);
+            live += size;
+            *ends.entry(last_use.get(&value).copied().unwrap_or(at)).or_default() += size;
+        }
+        peak = peak.max(live);
+        live -= ends.remove(&at).unwrap_or(0);
+    }
+    peak
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(nodes: &str) -> Cost {
+        let text = format!("graph g {{\n  sym n input 0..*:1\n  region0{nodes}\n}}\n");
+        of(&tilewright::graph::text::parse(&text).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    #[test]
+    fn products_count_two_and_other_elements_one() {
+        let cost = cost(
+            "(%x: f32[n, 3], %w: f32[3, 4]) {
+    %half: f32[] = Constant[f32[]{0.5}]()
+    %y: f32[n, 4] = MatMul[transpose_a=false, transpose_b=false](%x, %w)
+    %z: f32[n, 4] = Binary[mul](%y, %half)
+    %t: f32[4, n] = Transpose[perm=[1, 0]](%z)
+    return %t as t
+  }",
+        );
+        assert_eq!(cost.flops, 24.0 + 4.0);
+        assert_eq!((cost.nodes, cost.weight_bytes), (3, 4));
+        assert_eq!(cost.activation_bytes, 32);
+        assert_eq!(cost.open, ["n"]);
+    }
+
+    #[test]
+    fn values_that_are_used_late_live_long() {
+        let cost = cost(
+            "(%x: f32[4]) {
+    %a: f32[4] = Unary[relu](%x)
+    %b: f32[4] = Unary[exp](%a)
+    %c: f32[4] = Unary[neg](%b)
+    %d: f32[4] = Binary[add](%a, %c)
+    return %d as d
+  }",
+        );
+        assert_eq!(cost.activation_bytes, 3 * 16);
+    }
+}

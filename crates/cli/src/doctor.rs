@@ -1,0 +1,244 @@
+//! `tilewright doctor`: what the machine and this build offer, with advice where something is lacking.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+use tilewright::runtime::threads::{NUM_THREADS, available_threads};
+use tilewright::{CodegenKind, Machine};
+
+use crate::failure::Failure;
+use crate::output;
+use crate::targets::is_built;
+
+/// Arguments of the verb.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found, and what to do about it.
+struct Findings {
+    machine: Machine,
+    processor: Option<String>,
+    memory_bytes: Option<u64>,
+    /// Processors of the machine.
+    processors: Option<usize>,
+    /// Processors that the affinity mask or cpuset allows.
+    allowed: Option<usize>,
+    /// Processors' worth of time that a cgroup grants.
+    quota: Option<f64>,
+    threads: usize,
+    llvm: Llvm,
+    advice: Vec<String>,
+}
+
+/// What there is of LLVM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Llvm {
+    /// In this build.
+    Built,
+    /// On the machine, but not in this build.
+    Installed(String),
+    /// Nowhere.
+    Missing,
+}
+
+/// The verb.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let findings = Findings::gather();
+    if args.json { output::print_json(&findings.json()) } else { output::print(&findings.text()) }
+}
+
+impl Findings {
+    fn gather() -> Findings {
+        let read = |path: &str| std::fs::read_to_string(path).ok();
+        let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+        let mut findings = Findings {
+            machine: Machine::host(),
+            processor: value_of(&cpuinfo, "model name"),
+            memory_bytes: read("/proc/meminfo").and_then(|text| kib_of(&text, "MemTotal")),
+            processors: Some(cpuinfo.lines().filter(|line| line.starts_with("processor")).count())
+                .filter(|&n| n > 0),
+            allowed: read("/proc/self/status")
+                .and_then(|text| list_len(&value_of(&text, "Cpus_allowed_list")?)),
+            quota: read("/sys/fs/cgroup/cpu.max").and_then(|text| quota(&text)),
+            threads: available_threads(),
+            llvm: find_llvm(),
+            advice: Vec::new(),
+        };
+        findings.advise();
+        findings
+    }
+
+    fn advise(&mut self) {
+        let mut advise = |advice: &str| self.advice.push(advice.to_string());
+        match &self.llvm {
+            Llvm::Built => {}
+            Llvm::Installed(_) => advise(
+                "LLVM 22 is installed but not in this build: build with `cargo xtask build`, or with the feature `llvm`",
+            ),
+            Llvm::Missing => {
+                advise(
+                    "without LLVM 22 models run on Cranelift's code, which is slower: `cargo xtask setup` installs it",
+                );
+            }
+        }
+        if cfg!(debug_assertions) {
+            advise(
+                "this is a debug build: compiling takes several times as long as with `cargo build --release`",
+            );
+        }
+        if let Ok(value) = std::env::var(NUM_THREADS) {
+            advise(&format!("{NUM_THREADS}={value} overrides the number of threads"));
+        }
+        if !self.machine.has_fma() {
+            advise("the processor has no fused multiply-add: expect a small part of the speed of newer ones");
+        }
+        if let (Some(quota), Some(allowed)) = (self.quota, self.allowed)
+            && quota < allowed as f64
+        {
+            advise(&format!("a cgroup grants the time of {quota} processors out of {allowed}"));
+        }
+    }
+
+    fn text(&self) -> String {
+        let caches = &self.machine.caches;
+        let row = |name: &str, value: String| (name.to_string(), value);
+        let number = |n: Option<usize>| n.map_or("unknown".to_string(), |n| n.to_string());
+        let build = format!(
+            "{} {}, {}",
+            env!("CARGO_PKG_VERSION"),
+            if cfg!(debug_assertions) { "debug" } else { "release" },
+            CodegenKind::ALL
+                .into_iter()
+                .filter(|&c| is_built(c))
+                .map(CodegenKind::name)
+                .collect::<Vec<_>>()
+                .join(" and "),
+        );
+        let mut rows = vec![
+            row("tilewright", build),
+            row("system", format!("{} on {}", std::env::consts::OS, self.machine.arch)),
+            row("processor", self.processor.clone().unwrap_or_else(|| "unknown".to_string())),
+            row("features", self.machine.features.iter().map(|f| f.name()).collect::<Vec<_>>().join(" ")),
+            row(
+                "vectors",
+                format!("{} of {} bits", self.machine.n_vector_registers, self.machine.vector_bits),
+            ),
+            row(
+                "caches",
+                format!(
+                    "L1 {}, L2 {}, L3 {}, lines of {} bytes",
+                    output::bytes(caches.l1d),
+                    output::bytes(caches.l2),
+                    output::bytes(caches.l3),
+                    caches.line
+                ),
+            ),
+            row("memory", self.memory_bytes.map_or("unknown".to_string(), output::bytes)),
+            row(
+                "processors",
+                format!("{}, {} of them allowed", number(self.processors), number(self.allowed)),
+            ),
+            row("cgroup quota", self.quota.map_or("none".to_string(), |quota| format!("{quota} processors"))),
+            row("threads", format!("{} by default", self.threads)),
+        ];
+        rows.push(row(
+            "LLVM 22",
+            match &self.llvm {
+                Llvm::Built => "in this build".to_string(),
+                Llvm::Installed(version) => format!("{version} installed, not in this build"),
+                Llvm::Missing => "not found".to_string(),
+            },
+        ));
+        let mut text = output::table(&rows);
+        text += if self.advice.is_empty() { "Nothing is lacking.\n" } else { "Advice:\n" };
+        for advice in &self.advice {
+            text += &format!("  - {advice}\n");
+        }
+        text
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let caches = &self.machine.caches;
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "debug": cfg!(debug_assertions),
+            "codegens": CodegenKind::ALL.into_iter().filter(|&c| is_built(c)).map(CodegenKind::name).collect::<Vec<_>>(),
+            "machine": self.machine.to_string(),
+            "processor": self.processor,
+            "caches": {"l1d": caches.l1d, "l2": caches.l2, "l3": caches.l3, "line": caches.line},
+            "memory_bytes": self.memory_bytes,
+            "processors": self.processors,
+            "allowed": self.allowed,
+            "quota": self.quota,
+            "threads": self.threads,
+            "advice": self.advice,
+        })
+    }
+}
+
+/// The value of the first line `KEY : VALUE`.
+fn value_of(text: &str, key: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == key).then(|| value.trim().to_string())
+    })
+}
+
+/// The bytes of a line `KEY: N kB`.
+fn kib_of(text: &str, key: &str) -> Option<u64> {
+    value_of(text, key)?.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// How many numbers a list such as `0-3,8` holds.
+fn list_len(list: &str) -> Option<usize> {
+    let range_len = |range: &str| match range.split_once('-') {
+        None => range.parse::<usize>().ok().map(|_| 1),
+        Some((first, last)) => last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?).map(|n| n + 1),
+    };
+    list.split(',').map(range_len).sum()
+}
+
+/// Processors' worth of time in a `cpu.max` of cgroup v2; none where it is unlimited.
+fn quota(text: &str) -> Option<f64> {
+    let (quota, period) = text.trim().split_once(' ')?;
+    Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
+}
+
+fn find_llvm() -> Llvm {
+    if is_built(CodegenKind::Llvm) {
+        return Llvm::Built;
+    }
+    let ask = |program: &Path| {
+        let output = Command::new(program).arg("--version").output().ok()?;
+        let version = String::from_utf8(output.stdout).ok()?.trim().to_string();
+        (output.status.success() && version.starts_with("22.")).then_some(version)
+    };
+    let places =
+        ["llvm-config-22", "/usr/lib/llvm-22/bin/llvm-config", "/opt/homebrew/opt/llvm@22/bin/llvm-config"];
+    places.into_iter().find_map(|place| ask(Path::new(place))).map_or(Llvm::Missing, Llvm::Installed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_quotas_of_the_kernel() {
+        assert_eq!(["0", "0-3", "0-3,8", "x", "3-1"].map(list_len), [Some(1), Some(4), Some(5), None, None]);
+        assert_eq!(["200000 100000\n", "max 100000\n", ""].map(quota), [Some(2.0), None, None]);
+        assert_eq!(kib_of("MemFree: 1 kB\nMemTotal:   8 kB\n", "MemTotal"), Some(8192));
+    }
+
+    #[test]
+    fn every_finding_is_in_both_forms() {
+        let findings = Findings::gather();
+        assert!(findings.threads >= 1);
+        assert!(findings.text().contains("threads"));
+        assert_eq!(findings.json()["threads"], findings.threads);
+    }
+}

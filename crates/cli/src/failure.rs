@@ -1,0 +1,121 @@
+//! Failures of the command: a message and an exit code that says whose fault it is.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use tilewright::CompileError;
+use tilewright::runtime::{InputErrors, LoadError, ModelError, RunError};
+
+/// Exit codes other than 0, as the manual states them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// A comparison found a difference.
+    Check = 1,
+    /// The command line asks for what makes no sense.
+    Usage = 2,
+    /// The model or the options need what is not there.
+    Unsupported = 3,
+    /// A limit of memory or size.
+    Limit = 4,
+    /// Invalid model, artifact or data.
+    Data = 5,
+    /// Files that cannot be read or written.
+    Io = 6,
+    /// A bug of ours.
+    Internal = 70,
+}
+
+/// Why the command did not succeed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The exit code.
+    pub(crate) code: u8,
+    /// What the user is told.
+    pub(crate) message: String,
+}
+
+impl Failure {
+    /// A failure with a message.
+    pub(crate) fn new(exit: Exit, message: impl ToString) -> Failure {
+        Failure { code: exit as u8, message: message.to_string() }
+    }
+
+    /// The command line asks for what makes no sense.
+    pub(crate) fn usage(message: impl ToString) -> Failure {
+        Failure::new(Exit::Usage, message)
+    }
+
+    /// Something that is designed but not there.
+    pub(crate) fn not_built(what: &str) -> Failure {
+        Failure::new(Exit::Unsupported, format!("{what} is not built yet"))
+    }
+
+    /// Data that is not what it should be.
+    pub(crate) fn data(message: impl ToString) -> Failure {
+        Failure::new(Exit::Data, message)
+    }
+
+    /// A file that cannot be read.
+    pub(crate) fn read(path: &Path, error: &std::io::Error) -> Failure {
+        Failure::new(Exit::Io, format!("cannot read {}: {error}", path.display()))
+    }
+
+    /// A file that cannot be written.
+    pub(crate) fn write(path: &Path, error: &std::io::Error) -> Failure {
+        Failure::new(Exit::Io, format!("cannot write {}: {error}", path.display()))
+    }
+
+    /// The same failure with the file it is about in front.
+    pub(crate) fn about(mut self, path: &Path) -> Failure {
+        let name = path.display().to_string();
+        if !self.message.contains(&name) {
+            self.message = format!("{name}: {}", self.message);
+        }
+        self
+    }
+}
+
+impl From<CompileError> for Failure {
+    fn from(error: CompileError) -> Failure {
+        Failure { code: error.exit_code(), message: error.to_string() }
+    }
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Failure {
+        let exit = match &error {
+            LoadError::File { .. } => Exit::Io,
+            LoadError::Code(_) | LoadError::Model(ModelError::Memory(_)) => Exit::Limit,
+            LoadError::Model(ModelError::DType { .. } | ModelError::HostOps(_)) => Exit::Unsupported,
+            LoadError::Artifact(_)
+            | LoadError::Isa(_)
+            | LoadError::Model(
+                ModelError::Plan(_) | ModelError::Kernels { .. } | ModelError::Weights { .. },
+            ) => Exit::Data,
+        };
+        Failure::new(exit, error)
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Failure {
+        match &error {
+            RunError::Inputs(errors) => errors.clone().into(),
+            RunError::Guard { .. } | RunError::Host { .. } => Failure::data(error),
+            RunError::Limit { .. } | RunError::Memory(_) => Failure::new(Exit::Limit, error),
+            RunError::Plan { .. } => Failure::new(Exit::Internal, error),
+        }
+    }
+}
+
+impl From<InputErrors> for Failure {
+    fn from(errors: InputErrors) -> Failure {
+        let mut message = "the inputs do not fit the model:".to_string();
+        for error in &errors.0 {
+            // Writing to a string cannot fail.
+            _ = write!(message, "\n  {error}");
+        }
+        Failure::data(message)
+    }
+}

@@ -1,0 +1,245 @@
+//! `tilewright inspect`: what a model or an artifact is made of.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tilewright::graph::Graph;
+use tilewright::onnx::proto::{AttributeProto, GraphProto, TensorProto};
+use tilewright::onnx::{OnnxModel, tensor};
+use tilewright::reference::Reference;
+use tilewright::runtime::artifact::Artifact;
+
+use crate::cost;
+use crate::failure::{Exit, Failure};
+use crate::model::{self, Source, Spec};
+use crate::options::CompileArgs;
+use crate::output;
+
+/// Arguments of the verb.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Model to look into
+    #[arg(value_name = "MODEL.onnx|MODEL.twm")]
+    model: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    options: CompileArgs,
+}
+
+/// Facts about a model, in the order they are printed.
+struct Report {
+    facts: Vec<(&'static str, Value, String)>,
+    /// Lists under a heading.
+    lists: Vec<(&'static str, Value, Vec<String>)>,
+}
+
+impl Report {
+    fn fact(&mut self, key: &'static str, value: impl Into<Value>, text: String) {
+        self.facts.push((key, value.into(), text));
+    }
+
+    fn list(&mut self, key: &'static str, value: Vec<Value>, lines: Vec<String>) {
+        self.lists.push((key, value.into(), lines));
+    }
+
+    fn specs(&mut self, key: &'static str, specs: &[Spec]) {
+        self.list(key, specs.iter().map(Spec::json).collect(), specs.iter().map(Spec::to_string).collect());
+    }
+
+    fn json(self) -> Value {
+        let facts = self.facts.into_iter().map(|(key, value, _)| (key.to_string(), value));
+        let lists = self.lists.into_iter().map(|(key, value, _)| (key.to_string(), value));
+        Value::Object(facts.chain(lists).collect())
+    }
+
+    fn text(&self) -> String {
+        let rows: Vec<_> =
+            self.facts.iter().map(|(key, _, text)| (key.replace('_', " "), text.clone())).collect();
+        let mut text = output::table(&rows);
+        for (key, _, lines) in self.lists.iter().filter(|(_, _, lines)| !lines.is_empty()) {
+            text += &format!("{}:\n", key.replace('_', " "));
+            lines.iter().for_each(|line| text += &format!("  {line}\n"));
+        }
+        text
+    }
+}
+
+/// The verb.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let report = match Source::of(&args.model)? {
+        Source::Onnx(path) => onnx(&path, &args.options)?,
+        Source::Artifact(path) => {
+            args.options.refuse(&format!("{} is compiled already", path.display()))?;
+            artifact(&path)?
+        }
+    };
+    if args.json { output::print_json(&report.json()) } else { output::print(&report.text()) }
+}
+
+fn onnx(path: &Path, options: &CompileArgs) -> Result<Report, Failure> {
+    let fail = |error: tilewright::CompileError| Failure::from(error).about(path);
+    let model = OnnxModel::load(path).map_err(|error| fail(error.into()))?;
+    let mut report = Report { facts: Vec::new(), lists: Vec::new() };
+    header(&model, &mut report);
+    let (graph, unsupported) = match tilewright::load_graph(path, &options.options()?) {
+        Ok(graph) => {
+            let gaps = Reference::new(&graph).err();
+            (Some(graph), gaps)
+        }
+        Err(error) => (None, Some(error)),
+    };
+    let unsupported = unsupported.map(|error| fail(error));
+    // That something is not supported is what the user came to learn; that the model is damaged is not.
+    if let Some(failure) = unsupported.as_ref().filter(|failure| failure.code != Exit::Unsupported as u8) {
+        return Err(Failure { code: failure.code, message: failure.message.clone() });
+    }
+    if let Some(graph) = &graph {
+        simplified(graph, &mut report)?;
+    }
+    let lines =
+        unsupported.map(|failure| failure.message.lines().map(|line| line.trim().to_string()).collect());
+    let lines: Vec<String> = lines.unwrap_or_default();
+    report.fact("supported", lines.is_empty(), if lines.is_empty() { "yes" } else { "no" }.to_string());
+    report.list("unsupported", lines.iter().map(|line| line.as_str().into()).collect(), lines.clone());
+    Ok(report)
+}
+
+/// What the file says of itself.
+fn header(model: &OnnxModel, report: &mut Report) {
+    let proto = &model.proto;
+    report.fact("format", "onnx", "ONNX".to_string());
+    report.fact("name", model.graph().name(), model.graph().name().to_string());
+    let producer = format!("{} {}", proto.producer_name(), proto.producer_version());
+    report.fact("producer", producer.trim(), producer.trim().to_string());
+    report.fact("ir_version", proto.ir_version(), proto.ir_version().to_string());
+    let domain = |name: &str| if name.is_empty() { "ai.onnx".to_string() } else { name.to_string() };
+    let opsets: BTreeMap<String, i64> =
+        proto.opset_import.iter().map(|opset| (domain(opset.domain()), opset.version())).collect();
+    let text: Vec<String> = opsets.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    report.fact("opsets", json!(opsets), text.join(", "));
+    let mut counts = Counts::default();
+    counts.graph(model.graph());
+    for function in &proto.functions {
+        counts.nodes(&function.node);
+    }
+    let n_nodes: usize = counts.operators.values().sum();
+    report.fact("nodes", n_nodes, n_nodes.to_string());
+    report.fact("parameters", counts.parameters, output::count(counts.parameters as f64));
+    report.fact("parameter_bytes", counts.parameter_bytes, output::bytes(counts.parameter_bytes));
+    let mut operators: Vec<(&String, &usize)> = counts.operators.iter().collect();
+    operators.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+    let lines = operators.iter().map(|(name, count)| format!("{count:5} {name}")).collect();
+    let values = operators.iter().map(|(name, count)| json!({"operator": name, "count": count})).collect();
+    report.list("operators", values, lines);
+}
+
+/// Counts over a graph and the graphs inside its nodes.
+#[derive(Default)]
+struct Counts {
+    operators: BTreeMap<String, usize>,
+    parameters: u64,
+    parameter_bytes: u64,
+}
+
+impl Counts {
+    fn graph(&mut self, graph: &GraphProto) {
+        graph.initializer.iter().for_each(|tensor| self.tensor(tensor));
+        graph
+            .sparse_initializer
+            .iter()
+            .filter_map(|s| s.values.as_ref())
+            .for_each(|values| self.tensor(values));
+        self.nodes(&graph.node);
+    }
+
+    fn nodes(&mut self, nodes: &[tilewright::onnx::proto::NodeProto]) {
+        for node in nodes {
+            let name = match node.domain() {
+                "" | "ai.onnx" => node.op_type().to_string(),
+                domain => format!("{domain}.{}", node.op_type()),
+            };
+            *self.operators.entry(name).or_default() += 1;
+            node.attribute.iter().for_each(|attribute| self.attribute(attribute));
+        }
+    }
+
+    fn attribute(&mut self, attribute: &AttributeProto) {
+        attribute.g.iter().chain(&attribute.graphs).for_each(|graph| self.graph(graph));
+    }
+
+    fn tensor(&mut self, proto: &TensorProto) {
+        let count =
+            proto.dims.iter().map(|&dim| u64::try_from(dim).unwrap_or(0)).fold(1u64, u64::saturating_mul);
+        let bits = tensor::dtype_from_onnx(proto.data_type()).map_or(0, |dtype| dtype.bits());
+        self.parameters = self.parameters.saturating_add(count);
+        self.parameter_bytes =
+            self.parameter_bytes.saturating_add(count.saturating_mul(bits as u64).div_ceil(8));
+    }
+}
+
+/// What is left after simplification, and what it costs.
+fn simplified(graph: &Graph, report: &mut Report) -> Result<(), Failure> {
+    report.specs("inputs", &model::graph_inputs(graph)?);
+    report.specs("outputs", &model::graph_outputs(graph)?);
+    let cost = cost::of(graph);
+    report.fact("nodes_simplified", cost.nodes, cost.nodes.to_string());
+    let open: Vec<String> = cost.open.iter().map(|name| format!("{name} = 1")).collect();
+    let at = if open.is_empty() { String::new() } else { format!(" at {}", open.join(", ")) };
+    report.fact("flops", cost.flops, format!("{}{at}", output::count(cost.flops)));
+    report.fact("weight_bytes", cost.weight_bytes, output::bytes(cost.weight_bytes));
+    let text = format!("{}{at}, without fusion", output::bytes(cost.activation_bytes));
+    report.fact("activation_bytes", cost.activation_bytes, text);
+    Ok(())
+}
+
+fn artifact(path: &Path) -> Result<Report, Failure> {
+    let bytes = std::fs::read(path).map_err(|error| Failure::read(path, &error))?;
+    let artifact = Artifact::read(&bytes).map_err(|error| Failure::data(error).about(path))?;
+    let weights_sound = artifact.verify_weights(&bytes).is_ok();
+    let (manifest, plan) = (&artifact.manifest, &artifact.plan);
+    let mut report = Report { facts: Vec::new(), lists: Vec::new() };
+    report.fact("format", "twm", "Tilewright artifact".to_string());
+    for (key, text) in
+        [("name", &manifest.model), ("compiler", &manifest.compiler), ("target", &manifest.target)]
+    {
+        report.fact(key, text.as_str(), text.clone());
+    }
+    let features: Vec<String> =
+        manifest.images.iter().map(|i| format!("{} {}", i.triple, i.features.join(" "))).collect();
+    report.fact("images", features.clone(), features.join("; "));
+    let options: Vec<String> = manifest.options.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    report.fact("options", options.clone(), options.join(" "));
+    let code: u64 = artifact.images.iter().map(|image| image.len() as u64).sum();
+    for (key, n) in [
+        ("file_bytes", bytes.len() as u64),
+        ("code_bytes", code),
+        ("weight_bytes", artifact.weights.len() as u64),
+        ("arena_bytes", plan.arena_bytes),
+    ] {
+        report.fact(key, n, output::bytes(n));
+    }
+    for (key, n) in [
+        ("run_time_blocks", plan.blocks.len()),
+        ("kernels", plan.kernels.len()),
+        ("instructions", plan.instrs.len()),
+    ] {
+        report.fact(key, n, n.to_string());
+    }
+    report.fact(
+        "weights_sound",
+        weights_sound,
+        if weights_sound { "yes" } else { "NO: damaged" }.to_string(),
+    );
+    report.specs("inputs", &model::plan_specs(plan, &plan.inputs));
+    report.specs("outputs", &model::plan_specs(plan, &plan.outputs));
+    let metadata = manifest.metadata.iter();
+    report.list(
+        "metadata",
+        metadata.clone().map(|(key, value)| json!({"key": key, "value": value})).collect(),
+        metadata.map(|(key, value)| format!("{key}: {value}")).collect(),
+    );
+    Ok(report)
+}

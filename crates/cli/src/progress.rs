@@ -1,0 +1,159 @@
+//! What is shown while a model is compiled: a progress bar, and the stages asked for.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tilewright::Observer;
+
+use crate::failure::Failure;
+use crate::output;
+
+/// Work shorter than this is not worth a bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Watches a compilation. The bar is drawn on a terminal only.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    start: Instant,
+    steps: Vec<(&'static str, Duration)>,
+    dump: Vec<String>,
+    stages: Vec<String>,
+    keep: Option<&'static str>,
+    kept: Option<String>,
+}
+
+impl Progress {
+    /// Prints the stages named in `dump` to standard error.
+    pub(crate) fn new(dump: &[String]) -> Progress {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
+            // The template is a constant; without it the default one serves.
+            if let Ok(style) = ProgressStyle::with_template("{msg:9} [{bar:30}] {pos}/{len} {elapsed}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Progress {
+            bar,
+            start: Instant::now(),
+            steps: Vec::new(),
+            dump: dump.to_vec(),
+            stages: Vec::new(),
+            keep: None,
+            kept: None,
+        }
+    }
+
+    /// Keeps the text of a stage.
+    pub(crate) fn keeping(mut self, stage: &'static str) -> Progress {
+        self.keep = Some(stage);
+        self
+    }
+
+    /// The text of the stage kept.
+    pub(crate) fn kept(&mut self) -> Option<String> {
+        self.kept.take()
+    }
+
+    /// Names and times of the steps, in order.
+    pub(crate) fn steps(&self) -> &[(&'static str, Duration)] {
+        &self.steps
+    }
+
+    /// Time since the beginning.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Ends the bar; a usage error if a stage asked for does not exist.
+    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        let unknown = self.dump.iter().find(|name| *name != "all" && !self.stages.contains(name));
+        match unknown {
+            None => Ok(()),
+            Some(name) => {
+                let known = self.stages.join(", ");
+                Err(Failure::usage(format!("--dump-after: no stage `{name}`; there are {known} and all")))
+            }
+        }
+    }
+
+    /// Shows the bar once the work has taken long enough.
+    fn draw(&self) {
+        if let Some(bar) = &self.bar
+            && bar.is_hidden()
+            && self.start.elapsed() > PATIENCE
+        {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            bar.enable_steady_tick(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Observer for Progress {
+    fn step(&mut self, name: &'static str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(name);
+        }
+        self.draw();
+    }
+
+    fn step_done(&mut self, name: &'static str, elapsed: Duration) {
+        self.steps.push((name, elapsed));
+        self.draw();
+    }
+
+    fn stage(&mut self, name: &str, text: &dyn Fn() -> String) {
+        if !self.stages.iter().any(|stage| stage == name) {
+            self.stages.push(name.to_string());
+        }
+        if self.keep == Some(name) {
+            self.kept = Some(text());
+        }
+        if self.dump.iter().any(|stage| stage == name || stage == "all") {
+            let text = format!("==== after {name}\n{}\n", text());
+            match &self.bar {
+                Some(bar) => bar.suspend(|| output::note(&text)),
+                None => output::note(&text),
+            }
+        }
+    }
+
+    fn kernels(&mut self, done: usize, total: usize) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(total as u64);
+            bar.set_position(done as u64);
+        }
+        self.draw();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watched(dump: &[&str]) -> Progress {
+        let dump: Vec<String> = dump.iter().map(ToString::to_string).collect();
+        let mut progress = Progress::new(&dump).keeping("lower");
+        progress.stage("import", &|| String::new());
+        progress.stage("lower", &|| "text".to_string());
+        progress
+    }
+
+    #[test]
+    fn a_stage_that_never_came_is_a_usage_error_that_names_those_that_did() {
+        let failure = watched(&["lowr"]).finish().unwrap_err();
+        assert_eq!(failure.code, 2);
+        assert_eq!(failure.message, "--dump-after: no stage `lowr`; there are import, lower and all");
+        assert!(watched(&["lower"]).finish().is_ok());
+        assert!(watched(&["all"]).finish().is_ok());
+    }
+
+    #[test]
+    fn one_stage_can_be_kept() {
+        assert_eq!(watched(&[]).kept().as_deref(), Some("text"));
+    }
+}

@@ -1,0 +1,134 @@
+//! `tilewright run`: one run of a model on the user's tensors.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+use tilewright::graph::Tensor;
+
+use crate::data;
+use crate::failure::Failure;
+use crate::model::{Engine, Source};
+use crate::options::CompileArgs;
+use crate::output;
+
+/// Arguments of the verb.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Model to run; an ONNX file is compiled first, in memory
+    #[arg(value_name = "MODEL.onnx|MODEL.twm")]
+    model: PathBuf,
+    /// Inputs: an .npz with the model's names, or a folder of input_J.pb (ONNX TensorProtos)
+    #[arg(long, value_name = "IN.npz|DIR")]
+    inputs: Option<PathBuf>,
+    /// Where outputs go: an .npz, or a folder of output_J.pb; a summary is printed if not given
+    #[arg(long, value_name = "OUT.npz|DIR")]
+    outputs: Option<PathBuf>,
+    /// Threads; results do not depend on it [default: what the process may use]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    threads: Option<usize>,
+    /// Print the summary of the outputs as one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    options: CompileArgs,
+}
+
+/// Most threads that make any sense.
+const MAX_THREADS: usize = 4096;
+
+/// Parses a number of threads.
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n @ 1..=MAX_THREADS) => Ok(n),
+        _ => Err(format!("not a number from 1 to {MAX_THREADS}")),
+    }
+}
+
+/// The verb.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let source = Source::of(&args.model)?;
+    let mut engine = Engine::new(&source, &args.options, args.threads)?;
+    let specs = engine.inputs()?;
+    let inputs = match &args.inputs {
+        Some(path) => data::read_inputs(path, &specs)?,
+        None if specs.is_empty() => Vec::new(),
+        None => {
+            let list: String = specs.iter().map(|spec| format!("\n  {spec}")).collect();
+            return Err(Failure::usage(format!("give --inputs; the model's inputs are{list}")));
+        }
+    };
+    let outputs = engine.run(&inputs)?;
+    if let Some(path) = &args.outputs {
+        data::write_outputs(path, &outputs)?;
+    }
+    if args.json {
+        let summaries: Vec<_> =
+            outputs.iter().map(|(name, tensor)| Summary::of(tensor).json(name, tensor)).collect();
+        output::print_json(&json!({"outputs": summaries}))
+    } else if args.outputs.is_none() {
+        let lines = outputs.iter().map(|(name, tensor)| Summary::of(tensor).line(name, tensor));
+        output::print(&lines.collect::<String>())
+    } else {
+        Ok(())
+    }
+}
+
+/// What is said of a tensor that is not written anywhere.
+struct Summary {
+    /// Least, greatest and mean element, where there are any.
+    range: Option<(f64, f64, f64)>,
+    /// The first elements.
+    first: Vec<f64>,
+}
+
+impl Summary {
+    const SHOWN: usize = 6;
+
+    fn of(tensor: &Tensor) -> Summary {
+        let values = tensor.to_f64s().unwrap_or_default();
+        let first = values.iter().copied().take(Summary::SHOWN).collect();
+        let range = (!values.is_empty()).then(|| {
+            let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            (min, max, values.iter().sum::<f64>() / values.len() as f64)
+        });
+        Summary { range, first }
+    }
+
+    fn line(&self, name: &str, tensor: &Tensor) -> String {
+        let mut line = format!("{name}: {}{:?}", tensor.dtype(), tensor.dims());
+        if let Some((min, max, mean)) = self.range {
+            let first: Vec<String> = self.first.iter().map(|value| format!("{value:.5}")).collect();
+            let more = if tensor.len() > Summary::SHOWN { ", ..." } else { "" };
+            line += &format!(" min {min:.5} max {max:.5} mean {mean:.5}: {}{more}", first.join(", "));
+        }
+        line + "\n"
+    }
+
+    fn json(&self, name: &str, tensor: &Tensor) -> serde_json::Value {
+        let (min, max, mean) = self.range.map_or((None, None, None), |(a, b, c)| (Some(a), Some(b), Some(c)));
+        json!({"name": name, "dtype": tensor.dtype().name(), "dims": tensor.dims(), "min": min, "max": max, "mean": mean})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_are_summed_up_in_a_line() {
+        let tensor = Tensor::vector(&[1.0f32, 2.0, 6.0]);
+        let line = Summary::of(&tensor).line("y", &tensor);
+        assert_eq!(line, "y: f32[3] min 1.00000 max 6.00000 mean 3.00000: 1.00000, 2.00000, 6.00000\n");
+        let empty = Tensor::vector::<f32>(&[]);
+        assert_eq!(Summary::of(&empty).line("y", &empty), "y: f32[0]\n");
+    }
+
+    #[test]
+    fn threads_are_a_sensible_number() {
+        assert_eq!(threads("2"), Ok(2));
+        for text in ["0", "-1", "x", "999999"] {
+            assert!(threads(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What each verb does with a sound model.
+
+mod common;
+
+use common::{digits, fail, folder, image, model, node, save, succeed, tilewright, value};
+
+#[test]
+fn compile_then_run_gives_what_run_gives_at_once() {
+    let dir = folder();
+    let dir = dir.path();
+    let run = succeed(dir, &["compile", "digits.onnx", "--json"]);
+    let figures = run.json();
+    assert_eq!(figures["artifact"], "digits.twm");
+    assert_eq!(figures["artifact_bytes"], std::fs::metadata(dir.join("digits.twm")).unwrap().len());
+    assert!(figures["kernels"].as_u64() > Some(0) && figures["steps"]["codegen"].as_f64() > Some(0.0));
+
+    let inputs = image();
+    succeed(dir, &["run", "digits.twm", "--inputs", &inputs, "--outputs", "a", "--threads", "2"]);
+    succeed(
+        dir,
+        &["run", "digits.onnx", "--inputs", &inputs, "--outputs", "b", "--threads", "1", "--no-cache"],
+    );
+    let outputs = |name: &str| std::fs::read(dir.join(name).join("output_0.pb")).unwrap();
+    assert_eq!(outputs("a"), outputs("b"));
+}
+
+#[test]
+fn the_same_model_compiles_to_the_same_bytes() {
+    let dir = folder();
+    for name in ["a.twm", "b.twm"] {
+        succeed(dir.path(), &["compile", "digits.onnx", "-o", name]);
+    }
+    assert!(
+        std::fs::read(dir.path().join("a.twm")).unwrap() == std::fs::read(dir.path().join("b.twm")).unwrap()
+    );
+}
+
+#[test]
+fn verify_agrees_with_the_interpreter_and_tells_where_it_does_not() {
+    let dir = folder();
+    let dir = dir.path();
+    let inputs = image();
+    let run = succeed(dir, &["verify", "digits.onnx", "--inputs", &inputs, "--json"]);
+    assert_eq!(run.json()["agrees"], true);
+    succeed(
+        dir,
+        &["run", "digits.onnx", "--codegen", "interpreter", "--inputs", &inputs, "--outputs", "out.npz"],
+    );
+    succeed(dir, &["verify", "digits.onnx", "--inputs", &inputs, "--against", "out.npz"]);
+    let other = digits().join("images/7").display().to_string();
+    fail(
+        dir,
+        &["verify", "digits.onnx", "--inputs", &other, "--against", "out.npz"],
+        1,
+        &["does not agree with out.npz"],
+    );
+}
+
+#[test]
+fn bench_ends_with_its_figures() {
+    let dir = folder();
+    for model in ["digits.onnx", "digits.twm"] {
+        if model == "digits.twm" {
+            succeed(dir.path(), &["compile", "digits.onnx"]);
+        }
+        let inputs = image();
+        let args = [
+            "bench",
+            model,
+            "--seconds",
+            "0.1",
+            "--inputs",
+            &inputs,
+            "--outputs",
+            "out.npz",
+            "--threads",
+            "1",
+        ];
+        let figures = succeed(dir.path(), &args).json();
+        for key in ["median_ms", "min_ms", "p90_ms", "load_s", "artifact_mib"] {
+            assert!(figures[key].as_f64() > Some(0.0), "{key} in {figures}");
+        }
+        assert!(figures["runs"].as_u64() >= Some(5));
+        assert_eq!(figures["compile_s"].is_null(), model == "digits.twm");
+        assert!(dir.path().join("out.npz").exists());
+    }
+}
+
+#[test]
+fn inspect_knows_models_and_artifacts() {
+    let dir = folder();
+    let facts = succeed(dir.path(), &["inspect", "digits.onnx", "--json"]).json();
+    assert_eq!(facts["supported"], true);
+    assert_eq!(facts["inputs"][0]["dtype"], "f32");
+    assert!(facts["flops"].as_f64() > Some(1000.0) && facts["parameters"].as_u64() > Some(100), "{facts}");
+    assert!(facts["operators"].as_array().unwrap().iter().any(|row| row["operator"] == "Conv"));
+    succeed(dir.path(), &["compile", "digits.onnx"]);
+    let facts = succeed(dir.path(), &["inspect", "digits.twm", "--json"]).json();
+    assert_eq!(facts["weights_sound"], true);
+    assert!(facts["kernels"].as_u64() > Some(0));
+    let text = succeed(dir.path(), &["inspect", "digits.twm"]).out;
+    assert!(text.contains("weights sound") && text.contains("inputs:"), "{text}");
+}
+
+#[test]
+fn inspect_lists_what_is_unsupported() {
+    let dir = folder();
+    let nodes = vec![node("Frobnicate", &["x"], &["y"]), node("my.domain.Twist", &["y"], &["z"])];
+    save(dir.path(), "odd.onnx", &model(17, nodes, vec![value("x", &["2"])], vec![value("z", &["2"])]));
+    let facts = succeed(dir.path(), &["inspect", "odd.onnx", "--json"]).json();
+    assert_eq!(facts["supported"], false);
+    let text = facts["unsupported"].to_string();
+    assert!(text.contains("Frobnicate") && text.contains("Twist"), "{text}");
+}
+
+#[test]
+fn targets_and_doctor_speak_of_this_machine() {
+    let dir = folder();
+    let targets = succeed(dir.path(), &["targets", "--json"]).json();
+    assert!(
+        targets["targets"].as_array().unwrap().iter().any(|t| t["name"] == "cpu" && t["runs_here"] == true)
+    );
+    assert!(succeed(dir.path(), &["targets"]).out.contains("cranelift"));
+    assert!(succeed(dir.path(), &["doctor", "--json"]).json()["threads"].as_u64() >= Some(1));
+    assert!(succeed(dir.path(), &["doctor"]).out.contains("processor"));
+}
+
+#[test]
+fn stages_can_be_shown_and_texts_emitted() {
+    let dir = folder();
+    let run = succeed(dir.path(), &["compile", "digits.onnx", "--dump-after", "import,lower"]);
+    assert!(run.err.contains("==== after import") && run.err.contains("==== after lower"), "{}", run.err);
+    assert!(!run.err.contains("==== after schedule"));
+    let graph = succeed(dir.path(), &["compile", "digits.onnx", "--emit", "graph"]).out;
+    assert!(graph.contains("Conv"), "{graph}");
+    assert!(!succeed(dir.path(), &["compile", "digits.onnx", "--emit", "loops"]).out.is_empty());
+    let args = ["compile", "digits.onnx", "--emit", "asm", "--codegen", "cranelift", "-o", "digits.s"];
+    assert_eq!(succeed(dir.path(), &args).out, "");
+    assert!(std::fs::metadata(dir.path().join("digits.s")).unwrap().len() > 100);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let dir = folder();
+    let run = tilewright(dir.path(), &["--version"]);
+    assert_eq!((run.code, run.err.as_str()), (Some(0), ""));
+    assert!(run.out.starts_with("tilewright "));
+}
