@@ -144,6 +144,13 @@ impl Dim {
         }
     }
 
+    fn as_atom(&self) -> Option<&Atom> {
+        match (self.constant, self.terms.as_slice()) {
+            (0, [Term { monomial: Monomial(atoms), coefficient: 1 }]) if atoms.len() == 1 => atoms.first(),
+            _ => None,
+        }
+    }
+
     /// Whether the extent is the constant `value`.
     pub fn is(&self, value: i64) -> bool {
         self.as_const() == Some(value)
@@ -288,7 +295,14 @@ impl Dim {
 
     /// Whether `self <= other` for every assignment; `false` means unknown.
     pub fn is_at_most(&self, other: &Dim) -> bool {
-        (other - self).is_non_negative()
+        if (other - self).is_non_negative() {
+            return true;
+        }
+        match (self.as_atom(), other.as_atom()) {
+            (_, Some(Atom::Max(pair))) if self.is_at_most(&pair.0) || self.is_at_most(&pair.1) => true,
+            (Some(Atom::Min(pair)), _) => pair.0.is_at_most(other) || pair.1.is_at_most(other),
+            _ => false,
+        }
     }
 
     /// The smaller of two extents.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::dim::Dim;
+use crate::ids::RegionId;
 use crate::symbol::SymbolTable;
 
 /// How the two sides of a guard compare.
@@ -23,6 +24,8 @@ pub struct Guard {
     pub comparison: Comparison,
     /// Right side.
     pub right: Dim,
+    /// Where it must hold: it is checked whenever this region runs (the main one: once, before anything else).
+    pub region: RegionId,
     /// The node and reason, for the error at run time.
     pub message: String,
 }

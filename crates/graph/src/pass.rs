@@ -138,6 +138,13 @@ impl<'a> PassManager<'a> {
         self
     }
 
+    /// Adds a pass that only runs when it is selected by name.
+    #[must_use]
+    pub fn then_off(mut self, pass: impl Pass + 'static) -> PassManager<'a> {
+        self.disabled.insert(pass.name().to_owned());
+        self.then(pass)
+    }
+
     /// Adds passes that run in turn until none changes the graph, at most `rounds` times.
     #[must_use]
     pub fn until_stable(mut self, passes: Vec<Box<dyn Pass>>, rounds: usize) -> PassManager<'a> {

@@ -135,12 +135,22 @@ pub struct Rule {
 
 /// Applies rules to every node until none matches, at most `max_sweeps` times; tells whether anything changed.
 pub fn rewrite(graph: &mut Graph, rules: &[Rule], max_sweeps: usize) -> Result<bool, PassError> {
+    rewrite_where(graph, rules, max_sweeps, &|_| true)
+}
+
+/// As [`rewrite`], at nodes whose operator `wanted` accepts.
+pub fn rewrite_where(
+    graph: &mut Graph,
+    rules: &[Rule],
+    max_sweeps: usize,
+    wanted: &dyn Fn(&Op) -> bool,
+) -> Result<bool, PassError> {
     let mut changed = false;
     for _ in 0..max_sweeps {
         changed |= dead_code(graph)?;
         let mut swept = false;
         for region in graph.live_regions() {
-            swept |= sweep(graph, region, rules)?;
+            swept |= sweep(graph, region, rules, wanted)?;
         }
         if !swept {
             break;
@@ -150,14 +160,19 @@ pub fn rewrite(graph: &mut Graph, rules: &[Rule], max_sweeps: usize) -> Result<b
     Ok(changed)
 }
 
-fn sweep(graph: &mut Graph, region: RegionId, rules: &[Rule]) -> Result<bool, PassError> {
+fn sweep(
+    graph: &mut Graph,
+    region: RegionId,
+    rules: &[Rule],
+    wanted: &dyn Fn(&Op) -> bool,
+) -> Result<bool, PassError> {
     let mut uses: SecondaryMap<ValueId, u32> = SecondaryMap::new();
     let old = graph.take_nodes(region);
     for &node in &old {
         graph.node(node).inputs.iter().flatten().for_each(|&value| uses[value] += 1);
     }
     graph.region(region).results.iter().for_each(|&value| uses[value] += 1);
-    let mut sweep = Sweep { graph, region, uses, replaced: FxHashMap::default() };
+    let mut sweep = Sweep { graph, region, wanted, uses, replaced: FxHashMap::default() };
     let result = sweep.run(&old, rules);
     let Sweep { replaced, .. } = sweep;
     let results =
@@ -169,6 +184,7 @@ fn sweep(graph: &mut Graph, region: RegionId, rules: &[Rule]) -> Result<bool, Pa
 struct Sweep<'a> {
     graph: &'a mut Graph,
     region: RegionId,
+    wanted: &'a dyn Fn(&Op) -> bool,
     uses: SecondaryMap<ValueId, u32>,
     replaced: FxHashMap<ValueId, ValueId>,
 }
@@ -185,7 +201,8 @@ impl Sweep<'_> {
             }
             let is_dead = self.graph.node(node).outputs.iter().all(|&value| self.uses[value] == 0)
                 && self.graph.node(node).op.effect() != Effect::Unknown;
-            let matched = if is_dead { None } else { self.find(rules, node) };
+            let skip = is_dead || !(self.wanted)(&self.graph.node(node).op);
+            let matched = if skip { None } else { self.find(rules, node) };
             match matched {
                 Some((rule, patch)) => self.apply(rule, node, patch)?,
                 None => self.graph.push_node(self.region, node),

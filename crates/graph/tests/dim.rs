@@ -31,6 +31,8 @@ fn normal_forms() {
     check("min(a, a + 1)", "a");
     check("max(a - b, a)", "a");
     check("max(0, a)", "a");
+    check("min(a - 1, max(a - 1, 0))", "a - 1");
+    check("max(min(a, b), a)", "a");
     check("min(512, a)", "min(a, 512)");
     check("max(b, a) - max(a, b)", "0");
     check("-a + 1", "-a + 1");

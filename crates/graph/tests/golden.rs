@@ -21,6 +21,8 @@ const PASSES: &[(&str, PassFn)] = &[
     ("resolve", resolve::resolve),
     ("batch_norm", batch_norm::batch_norm),
     ("raise", raise::raise),
+    ("decompose", |graph| decompose::decompose(graph, &|_| true)),
+    ("raise_attention", raise::raise_attention),
     ("regions", regions::regions),
     ("sink", sink::sink),
     ("constant_folding", |graph| ConstantFolding::new(Arc::new(NoEvaluator)).run(graph)),

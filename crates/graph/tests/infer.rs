@@ -74,6 +74,7 @@ fn undecided_equalities_become_guards() {
     let guards: Vec<String> =
         graph.guards.iter().map(|guard| guard.display(&graph.symbols).to_string()).collect();
     assert_eq!(guards, ["n == m"]);
+    assert_eq!(graph.guards[0].region, graph.main());
     assert_eq!(graph.guards[0].message, "Binary `node`: broadcast extents must be equal");
 }
 
@@ -150,7 +151,7 @@ fn movement() {
 fn reductions_and_selections() {
     check("Reduce[kind=mean, axes=[1, 2], keep_dims=true]", &["f32[n, 3, 4]"], "f32[n, 1, 1]");
     check("ReduceDynamic[kind=sum]", &["f32[n, 3, 4]", "i64[1]{-1}"], "f32[n, 3]");
-    check("ReduceDynamic[kind=sum]", &["f32[n, 3]", "i64[1]"], "f32[*]");
+    check("ReduceDynamic[kind=sum]", &["f32[n, 3]", "i64[1]"], "f32[\"reduced@node\"]");
     check("ArgReduce[extreme=max, axis=1]", &["f32[n, 3]"], "i64[n]");
     check("TopK[axis=1, largest=true, sorted=true]", &["f32[n, 9]", "i64[1]{5}"], "f32[n, 5]; i64[n, 5]");
     check("NonZero", &["f32[n, 3]"], "i64[2, \"nonzero@node\"]");

@@ -5,7 +5,7 @@ use tilewright_dtype::DType;
 use crate::dim::Dim;
 use crate::graph::{Graph, Provenance};
 use crate::guard::{Comparison, Guard};
-use crate::ids::ValueId;
+use crate::ids::{RegionId, ValueId};
 use crate::op::Op;
 use crate::symbol::{SymbolKind, SymbolTable};
 use crate::tensor::Tensor;
@@ -31,22 +31,26 @@ pub(crate) struct Context<'a> {
     pub(crate) op: &'a Op,
     pub(crate) inputs: &'a [Option<ValueId>],
     pub(crate) n_outputs: usize,
+    region: RegionId,
     provenance: &'a Provenance,
 }
 
 type Result<T> = std::result::Result<T, InferError>;
 
 impl<'a> Context<'a> {
+    /// A node to be with the given operands and number of results.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a node before it is one")]
     pub(crate) fn new(
         graph: &'a Graph,
         symbols: &'a mut SymbolTable,
         guards: &'a mut Vec<Guard>,
+        region: RegionId,
         op: &'a Op,
         inputs: &'a [Option<ValueId>],
         n_outputs: usize,
         provenance: &'a Provenance,
     ) -> Context<'a> {
-        Context { graph, symbols, guards, op, inputs, n_outputs, provenance }
+        Context { graph, symbols, guards, op, inputs, n_outputs, region, provenance }
     }
 
     fn node_name(&self) -> String {
@@ -143,11 +147,16 @@ impl<'a> Context<'a> {
 
     /// Records an assumption, unless it is there already.
     pub(crate) fn guard(&mut self, left: &Dim, comparison: Comparison, right: &Dim, why: &str) {
-        let known =
-            |guard: &Guard| guard.left == *left && guard.comparison == comparison && guard.right == *right;
+        // Equality reads the same from both sides.
+        let swap = comparison == Comparison::Equal && right < left;
+        let (left, right) = if swap { (right, left) } else { (left, right) };
+        let region = self.region;
+        let known = |guard: &Guard| {
+            (&guard.left, guard.comparison, &guard.right, guard.region) == (left, comparison, right, region)
+        };
         if !self.guards.iter().any(known) {
             let message = format!("{} `{}`: {why}", self.op.name(), self.node_name());
-            self.guards.push(Guard { left: left.clone(), comparison, right: right.clone(), message });
+            self.guards.push(Guard { left: left.clone(), comparison, right: right.clone(), region, message });
         }
     }
 

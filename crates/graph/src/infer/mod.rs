@@ -70,7 +70,7 @@ pub fn append_n(
     // Inference reads the graph and adds symbols and guards: both are taken out for its time.
     let mut symbols = std::mem::take(&mut graph.symbols);
     let mut guards = std::mem::take(&mut graph.guards);
-    let mut cx = Context::new(graph, &mut symbols, &mut guards, &op, &inputs, n_outputs, &provenance);
+    let mut cx = Context::new(graph, &mut symbols, &mut guards, region, &op, &inputs, n_outputs, &provenance);
     let facts = infer(&mut cx);
     graph.symbols = symbols;
     graph.guards = guards;
@@ -95,8 +95,16 @@ pub(crate) fn facts_of(
     let node = graph.node(node);
     let mut guards = Vec::new();
     let n_outputs = node.outputs.len();
-    let mut cx =
-        Context::new(graph, symbols, &mut guards, &node.op, &node.inputs, n_outputs, &node.provenance);
+    let mut cx = Context::new(
+        graph,
+        symbols,
+        &mut guards,
+        node.region,
+        &node.op,
+        &node.inputs,
+        n_outputs,
+        &node.provenance,
+    );
     infer(&mut cx)
 }
 

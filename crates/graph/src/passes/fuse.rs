@@ -178,7 +178,9 @@ impl Builder<'_> {
             let anchor_op = &self.graph.node(draft.anchor).op;
             let takes_epilogue = match draft.class {
                 FusionClass::Elementwise | FusionClass::Reduction | FusionClass::ComplexOut => true,
-                FusionClass::Injective => !matches!(anchor_op, Op::Concat(_) | Op::Split(_)),
+                FusionClass::Injective => {
+                    !matches!(anchor_op, Op::Concat(_) | Op::Split(_)) && !is_view(anchor_op)
+                }
                 FusionClass::Composite => is_normalisation(anchor_op),
                 FusionClass::Opaque => false,
             };

@@ -5,6 +5,7 @@ pub mod canonicalize;
 pub mod common_subexpressions;
 pub mod constant_folding;
 pub mod dead_code;
+pub mod decompose;
 pub mod fuse;
 pub mod raise;
 pub mod regions;
@@ -33,6 +34,7 @@ pub fn simplify<'a>(evaluate: Arc<dyn Evaluate>) -> PassManager<'a> {
     PassManager::new("simplify")
         .until_stable(cleanup(), 8)
         .then(FnPass::new("raise", raise::raise))
+        .then_off(FnPass::new("raise_attention", raise::raise_attention))
         .then(FnPass::new("batch_norm", batch_norm::batch_norm))
         .then(FnPass::new("sink", sink::sink))
         .until_stable(cleanup(), 8)

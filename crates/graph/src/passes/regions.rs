@@ -125,6 +125,11 @@ fn inline_branches(graph: &mut Graph, region: RegionId) -> bool {
                 map.insert(from, to);
             }
         }
+        graph
+            .guards
+            .iter_mut()
+            .filter(|guard| guard.region == branch)
+            .for_each(|guard| guard.region = region);
         let results = graph.region(branch).results.clone();
         for (from, to) in graph.node(node).outputs.clone().into_iter().zip(results) {
             replaced.insert(from, *map.get(&to).unwrap_or(&to));

@@ -7,7 +7,7 @@ use crate::graph::{Graph, Provenance};
 use crate::guard::{Comparison, Guard};
 use crate::ids::{RegionId, ValueId};
 use crate::infer;
-use crate::op::Op;
+use crate::op::{Attr, Op};
 use crate::symbol::{Range, SymbolKind, SymbolTable};
 
 /// No graph has more regions; a number above it is a typing error.
@@ -77,6 +77,8 @@ impl Parser<'_> {
     }
 
     fn guard(&mut self) -> Result<(), ParseError> {
+        let region = <RegionId as Attr>::read(&mut self.reader)?;
+        self.ensure_region(region)?;
         let left = self.reader.dim()?;
         let comparison = if self.reader.eat("==") {
             Comparison::Equal
@@ -86,7 +88,7 @@ impl Parser<'_> {
         };
         let right = self.reader.dim()?;
         let message = self.reader.string()?;
-        self.graph.guards.push(Guard { left, comparison, right, message });
+        self.graph.guards.push(Guard { left, comparison, right, region, message });
         Ok(())
     }
 

@@ -64,7 +64,9 @@ impl Printer<'_> {
             writer.put(format_args!(":{}\n", symbol.range.step));
         }
         for guard in &self.graph.guards {
-            writer.put("  guard ");
+            // The region may be gone with the branch it was.
+            let Some(region) = self.region_numbers.get(&guard.region) else { continue };
+            writer.put(format_args!("  guard region{region} "));
             writer.put(guard.left.display(writer.symbols));
             writer.put(match guard.comparison {
                 Comparison::Equal => " == ",

@@ -82,7 +82,6 @@ impl<'a> Builder<'a> {
     pub(super) fn build(mut self) -> Result<Planned, LowerError> {
         self.texts.intern("");
         self.declare_inputs()?;
-        self.guards()?;
         self.claim_outputs();
         self.region(self.graph.main())?;
         self.finish_outputs()?;
@@ -160,9 +159,9 @@ impl<'a> Builder<'a> {
         bounds
     }
 
-    /// Guards over extents of inputs come first; those over computed extents follow where they are known.
-    fn guards(&mut self) -> Result<(), LowerError> {
-        for guard in &self.graph.guards {
+    /// Guards of a region over extents of inputs; they come before all else the region does.
+    fn guards(&mut self, region: RegionId) -> Result<(), LowerError> {
+        for guard in self.graph.guards.iter().filter(|guard| guard.region == region) {
             let known =
                 |b: &Builder<'_>, d: &Dim| d.symbols().into_iter().all(|s| b.sizes.symbol(s).is_some());
             if known(self, &guard.left) && known(self, &guard.right) {
@@ -385,6 +384,7 @@ impl<'a> Builder<'a> {
         let Some(steps) = program.regions.get(&region) else {
             return Err(LowerError::Internal(format!("{region} has no steps")));
         };
+        self.guards(region)?;
         steps.iter().try_for_each(|step| self.step(step))
     }
 

@@ -137,7 +137,8 @@ pub(super) fn if_node(
         importer.faults.truncate(n_faults);
         importer.graph.guards.truncate(n_guards);
         let message = format!("If `{label}`: the rank of the results depends on the extent");
-        importer.graph.guards.push(Guard { left, comparison: Comparison::Equal, right, message });
+        let region = scope.region;
+        importer.graph.guards.push(Guard { left, comparison: Comparison::Equal, right, region, message });
         return inline(importer, scope, if is_then { then_graph } else { else_graph }, label);
     }
     let (Some(then_region), Some(else_region)) = (then_region, else_region) else { return Ok(None) };

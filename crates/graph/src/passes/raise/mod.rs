@@ -4,7 +4,10 @@
 //! really disappears. Constants are compared with the tolerance of binary32 rounding.
 
 mod activations;
+mod attention;
 mod norms;
+
+pub use attention::raise_attention;
 
 use crate::graph::{Graph, Node};
 use crate::ids::{NodeId, ValueId};
