@@ -88,13 +88,19 @@ impl Exporter<'_> {
         self.plain(item, op_type, attributes)
     }
 
-    /// ONNX's `Mod` has the divisor's sign for integers only: `a - floor(a / b) * b`.
+    /// ONNX's `Mod` has the divisor's sign for integers only: `r = fmod(a, b)`, and `r + b` where signs differ.
     fn float_mod(&mut self, item: &Item<'_>) -> Result<()> {
-        let (a, b) = (item.input(0), item.input(1));
-        let quotient = self.emit("Div", &[a, b], Vec::new());
-        let floor = self.emit("Floor", &[&quotient], Vec::new());
-        let multiple = self.emit("Mul", &[&floor, b], Vec::new());
-        self.finish(item, "Sub", &[a, &multiple], Vec::new());
+        let b = item.input(1);
+        let zero = self.scalar(self.operand_dtype(item, 0)?, 0.0)?;
+        let rest = self.emit("Mod", &[item.input(0), b], vec![int("fmod", 1)]);
+        let below = self.emit("Less", &[&rest, &zero], Vec::new());
+        let divisor_below = self.emit("Less", &[b, &zero], Vec::new());
+        let differ = self.emit("Xor", &[&below, &divisor_below], Vec::new());
+        let is_zero = self.emit("Equal", &[&rest, &zero], Vec::new());
+        let is_some = self.emit("Not", &[&is_zero], Vec::new());
+        let shifts = self.emit("And", &[&differ, &is_some], Vec::new());
+        let shifted = self.emit("Add", &[&rest, b], Vec::new());
+        self.finish(item, "Where", &[&shifts, &shifted, &rest], Vec::new());
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Export: from the graph IR to an ONNX model.
 //!
 //! Every operator becomes one ONNX node, or a few. Symbolic extents among attributes become shape arithmetic on
-//! the values that define the symbols. The opset is the least one, from 22 on, that has all operators used.
+//! the values that define the symbols. The opset is the least one, from 21 on, that has all operators used.
 //! Constants of all regions become initializers of the main graph, which subgraphs see.
 
 mod build;
@@ -25,7 +25,7 @@ use crate::proto::{
 use crate::tensor;
 
 /// The opset of exported models that need no newer one.
-const BASE_OPSET: i64 = 22;
+const BASE_OPSET: i64 = 21;
 
 /// An operator that has no ONNX form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -58,6 +58,10 @@ impl Exporter<'_> {
     }
 
     pub(super) fn pool(&mut self, item: &Item<'_>, attrs: &PoolAttrs) -> Result<()> {
+        if attrs.ceil_mode {
+            // Only since then is it specified that no window starts in the padding behind the end.
+            self.need(22);
+        }
         let mut attributes = strided(&attrs.strides, &attrs.pads, &attrs.dilations);
         attributes.extend([sizes("kernel_shape", &attrs.kernel), flag("ceil_mode", attrs.ceil_mode)]);
         let op_type = match attrs.kind {
