@@ -3,13 +3,15 @@
 mod common;
 
 use common::*;
-use tilewright_te::schedule::{Padding, Piece, Schedule};
+use tilewright_te::schedule::{Padding, Piece, Primitive, Schedule};
 use tilewright_te::{Func, LoopKind, Scope, Stmt};
 
-/// Asserts that a finished schedule computes what the function computed, that its trace replays to the same
+/// Asserts that a finished schedule computes what the function computed, that its stored trace replays to the same
 /// text, and that the text parses to the same function. Returns the finished function.
 fn check(original: Func, schedule: Schedule) -> Func {
-    let replayed = Schedule::replay(original.clone(), schedule.trace()).expect("replay");
+    let stored = serde_json::to_string(schedule.trace()).expect("serialise");
+    let trace: Vec<Primitive> = serde_json::from_str(&stored).expect("deserialise");
+    let replayed = Schedule::replay(original.clone(), &trace).expect("replay");
     assert_eq!(replayed.func().to_string(), schedule.func().to_string());
     let finished = schedule.finish().expect("finish");
     let text = finished.to_string();

@@ -85,8 +85,7 @@ pub(crate) fn distinguishes(simplifier: &Simplifier, block: &Block, var: Var) ->
     if simplifier.prove_le(&Expr::var(var), &Expr::int(0)) {
         return true;
     }
-    // Digits of the variable that can be recovered: (divisor, modulus), the modulus `None` for the last.
-    let mut digits: Vec<(Expr, Option<Expr>)> = Vec::new();
+    let mut digits: Vec<Digit> = Vec::new();
     for iter in block.iters.iter().filter(|i| i.kind == IterKind::Spatial && i.value.uses(var)) {
         let linear = simplifier.linear(&iter.value);
         for (index, (monomial, coefficient)) in linear.terms.iter().enumerate() {
@@ -106,8 +105,11 @@ pub(crate) fn distinguishes(simplifier: &Simplifier, block: &Block, var: Var) ->
     simplifier.prove_lt(&Expr::var(var), &covered)
 }
 
-/// A product that is a digit of the variable times other factors.
-fn digit_of(monomial: &[Expr], var: Var) -> Option<(Vec<Expr>, (Expr, Option<Expr>))> {
+/// `(variable floordiv divisor) floormod modulus`: the divisor, and the modulus unless it is the last digit.
+type Digit = (Expr, Option<Expr>);
+
+/// A product that is a digit of the variable times other factors, which come first.
+fn digit_of(monomial: &[Expr], var: Var) -> Option<(Vec<Expr>, Digit)> {
     let mut factors = monomial.to_vec();
     let at = factors.iter().position(|atom| atom.uses(var))?;
     let atom = factors.remove(at);
@@ -149,7 +151,8 @@ fn is_separable(
 fn digits_separate(simplifier: &Simplifier, sum: &Linear, index: usize) -> bool {
     let is_constant =
         |(m, c): &(Vec<Expr>, i64)| *c > 0 && m.len() == 1 && simplifier.prove_le(&Expr::int(0), &m[0]);
-    let varying: Vec<_> = sum.terms.iter().filter(|t| varies(simplifier, t)).collect();
+    let vanishes = |(m, _): &&(Vec<Expr>, i64)| m.len() == 1 && simplifier.prove_le(&m[0], &Expr::int(0));
+    let varying: Vec<_> = sum.terms.iter().filter(|t| varies(simplifier, t) && !vanishes(t)).collect();
     let unit = sum.terms[index].1;
     if !varying.iter().all(|t| is_constant(t)) || varying.iter().filter(|t| t.1 == unit).count() != 1 {
         return false;

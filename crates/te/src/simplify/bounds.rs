@@ -35,7 +35,7 @@ impl Interval {
     }
 
     /// The sum's range.
-    pub fn add(self, other: Interval) -> Interval {
+    pub fn plus(self, other: Interval) -> Interval {
         let lo = if self.lo == i64::MIN || other.lo == i64::MIN {
             i64::MIN
         } else {
@@ -50,7 +50,7 @@ impl Interval {
     }
 
     /// The product's range.
-    pub fn mul(self, other: Interval) -> Interval {
+    pub fn times(self, other: Interval) -> Interval {
         let corners = [
             product(self.lo, other.lo),
             product(self.lo, other.hi),
@@ -87,7 +87,7 @@ impl Simplifier {
         match expr.kind() {
             ExprKind::Int(value) => Interval::point(*value),
             ExprKind::Var(var) => self.ranges.get(var).map_or(Interval::ALL, |r| r.interval),
-            ExprKind::Unary(UnaryOp::Neg, a) => self.interval(a).mul(Interval::point(-1)),
+            ExprKind::Unary(UnaryOp::Neg, a) => self.interval(a).times(Interval::point(-1)),
             ExprKind::Binary(op, a, b) => self.interval_binary(*op, a, b),
             ExprKind::Select(_, a, b) => self.interval(a).hull(self.interval(b)),
             ExprKind::Cast(a)
@@ -108,9 +108,9 @@ impl Simplifier {
     fn interval_binary(&self, op: BinaryOp, a: &Expr, b: &Expr) -> Interval {
         let (x, y) = (self.interval(a), self.interval(b));
         match op {
-            BinaryOp::Add => x.add(y),
-            BinaryOp::Sub => x.add(y.mul(Interval::point(-1))),
-            BinaryOp::Mul => x.mul(y),
+            BinaryOp::Add => x.plus(y),
+            BinaryOp::Sub => x.plus(y.times(Interval::point(-1))),
+            BinaryOp::Mul => x.times(y),
             BinaryOp::Min => Interval { lo: x.lo.min(y.lo), hi: x.hi.min(y.hi) },
             BinaryOp::Max => Interval { lo: x.lo.max(y.lo), hi: x.hi.max(y.hi) },
             BinaryOp::FloorDiv if y.lo > 0 => {
@@ -148,8 +148,8 @@ impl Simplifier {
     /// The range of a normal form, term by term.
     fn interval_linear(&self, linear: &Linear) -> Interval {
         linear.terms.iter().fold(Interval::point(linear.constant), |sum, (m, c)| {
-            let product = m.iter().fold(Interval::point(*c), |p, atom| p.mul(self.interval(atom)));
-            sum.add(product)
+            let product = m.iter().fold(Interval::point(*c), |p, atom| p.times(self.interval(atom)));
+            sum.plus(product)
         })
     }
 
@@ -226,7 +226,7 @@ impl Simplifier {
                 let scaled = rest.scale(divisor).add(&Linear::of(&(x.clone() - slack)).scale(*c));
                 return self.bound_below(&scaled, depth + 1).map(|b| ceil_div(b, divisor));
             }
-            if let Some(end) = self.extreme(&atom, *c < 0, &|v| self.ranges[&v].rank.is_some())
+            if let Some(end) = self.extreme_atom(&atom, *c < 0, &|v| self.is_loop(v))
                 && end != atom
             {
                 return self.bound_below(&with(index, &end), depth + 1);

@@ -133,12 +133,7 @@ impl Simplifier {
         if let Some(known) = self.memo.borrow().get(expr) {
             return known.clone();
         }
-        if self.depth.get() >= MAX_NESTING {
-            return expr.clone();
-        }
-        self.depth.set(self.depth.get() + 1);
         let result = if is_sum(expr) { self.linear(expr).to_expr() } else { self.simplify_atom(expr) };
-        self.depth.set(self.depth.get() - 1);
         let mut memo = self.memo.borrow_mut();
         memo.insert(result.clone(), result.clone());
         memo.insert(expr.clone(), result.clone());
@@ -189,6 +184,17 @@ impl Simplifier {
             let fixed = self.ranges.get(&var).filter(|r| r.min == r.max && !self.keeps_fixed);
             return fixed.map_or_else(|| expr.clone(), |r| r.min.clone());
         }
+        // Proofs about a node simplify what they derive from it: this must end.
+        if self.depth.get() >= MAX_NESTING {
+            return expr.clone();
+        }
+        self.depth.set(self.depth.get() + 1);
+        let result = self.simplify_node(expr);
+        self.depth.set(self.depth.get() - 1);
+        result
+    }
+
+    fn simplify_node(&self, expr: &Expr) -> Expr {
         let node = expr.map_operands(|operand| self.simplify(operand));
         if !matches!(node.dtype(), DType::I64 | DType::Bool) && !matches!(node.kind(), ExprKind::Select(..)) {
             return node;

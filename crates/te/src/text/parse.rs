@@ -76,7 +76,7 @@ fn token(text: &str) -> Option<(Token, usize)> {
     let run = |accept: &dyn Fn(char) -> bool| text.find(|c| !accept(c)).unwrap_or(text.len());
     if first.is_ascii_alphabetic() || first == '_' {
         let mut length = run(&|c| c.is_ascii_alphanumeric() || c == '_');
-        let after = text[length..].as_bytes();
+        let after = &text.as_bytes()[length..];
         if after.first() == Some(&b'.') && after.get(1).is_some_and(u8::is_ascii_alphabetic) {
             let tail = &text[length + 1..];
             length += 1 + tail.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(tail.len());
