@@ -8,7 +8,7 @@ use tilewright_dtype::DType;
 use tilewright_graph::op::{AttentionAttrs, LinearAttentionAttrs, LinearAttentionRule, RotaryAttrs};
 use tilewright_te::{Expr, UnaryOp};
 
-use super::builder::{Builder, Operand, accumulator, all, broadcast_index, wrap_index};
+use super::builder::{Builder, Operand, accumulator, all, broadcast_index, sum_accumulator, wrap_index};
 use super::elementwise::apply;
 use super::{NoKernel, Results};
 
@@ -162,10 +162,12 @@ fn guarded_softmax(b: &mut Builder, scores: &Operand, to: DType, guard: bool) ->
         let value = apply(UnaryOp::Exp, scores.at(i.to_vec()) - max.clone());
         if guard { Expr::select(max.equals(lowest), Expr::zero(dtype), value) } else { value }
     });
-    let sum =
-        b.reduce("sum", dtype, rows, vec![keys], Expr::zero(dtype), |i, r, acc| acc + exp.at(along(i, r)));
+    let wide = sum_accumulator(dtype, &keys);
+    let sum = b.reduce("sum", wide, rows, vec![keys], Expr::zero(wide), |i, r, acc| {
+        acc + exp.at(along(i, r)).cast(wide)
+    });
     b.compute("softmax", to, &scores.shape, |i| {
-        let sum = sum.at(i[..3].to_vec());
+        let sum = sum.at(i[..3].to_vec()).cast(dtype);
         let value = exp.at(i.to_vec()) / sum.clone();
         let zero = Expr::zero(dtype);
         let value = if guard { Expr::select(sum.equals(zero.clone()), zero, value) } else { value };
@@ -204,13 +206,21 @@ pub(super) fn attention(b: &mut Builder, attrs: &AttentionAttrs) -> Results {
         (None, Some(size)) => Expr::float_of(dtype, 1.0 / (size as f64).sqrt()),
         (None, None) => Expr::int_of(dtype, 1) / apply(UnaryOp::Sqrt, q.size.clone().cast(dtype)),
     };
+    // Narrow floats are scaled before the product, by the root each, and rounded wherever ONNX has a tensor.
+    let narrow = x_dtype != dtype;
+    let root = apply(UnaryOp::Sqrt, scale.clone()).cast(x_dtype);
+    let factor = |x: Expr| if narrow { (x * root.clone()).cast(dtype) } else { x.cast(dtype) };
     let product = b.reduce("matmul", dtype, &shape, vec![q.size.clone()], Expr::zero(dtype), |i, r, acc| {
-        let query = q.at(&i[0], &i[1], &i[2], &r[0]).cast(dtype);
-        Expr::fma(query, k.at(&i[0], &kv_head(&i[1]), &i[3], &r[0]).cast(dtype), acc)
+        let query = factor(q.at(&i[0], &i[1], &i[2], &r[0]));
+        Expr::fma(query, factor(k.at(&i[0], &kv_head(&i[1]), &i[3], &r[0])), acc)
     });
+    let scaled = |i: &[Expr]| {
+        let product = product.at(i.to_vec());
+        if narrow { product.cast(x_dtype) } else { product * scale.clone() }
+    };
     let softcap = attrs.softcap.to_f64();
-    let score = |i: &[Expr]| capped(product.at(i.to_vec()) * scale.clone(), softcap);
-    let soft = accumulator(attrs.softmax_precision.unwrap_or(x_dtype));
+    let score = |i: &[Expr]| capped(scaled(i), softcap);
+    let soft = attrs.softmax_precision.unwrap_or(x_dtype);
     let soft = if dtype == DType::F64 { DType::F64 } else { soft };
     let scores = b.compute("scores", soft, &shape, |i| mask.apply(score(i), i).cast(soft));
     let weights = guarded_softmax(b, &scores, x_dtype, !mask.is_trivial());
@@ -233,9 +243,9 @@ pub(super) fn attention(b: &mut Builder, attrs: &AttentionAttrs) -> Results {
     }
     if b.n_results() > 3 {
         let qk = match attrs.qk_output {
-            0 => b.compute("qk", x_dtype, &shape, |i| (product.at(i.to_vec()) * scale.clone()).cast(x_dtype)),
-            1 => b.compute("qk", x_dtype, &shape, |i| score(i).cast(x_dtype)),
-            2 => b.compute("qk", x_dtype, &shape, |i| mask.apply(score(i), i).cast(x_dtype)),
+            0 => b.compute("qk", x_dtype, &shape, scaled),
+            1 => b.compute("qk", x_dtype, &shape, score),
+            2 => b.compute("qk", x_dtype, &shape, |i| mask.apply(score(i), i)),
             _ => weights,
         };
         results.push(qk);

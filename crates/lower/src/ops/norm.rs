@@ -7,30 +7,29 @@ use tilewright_graph::op::{GroupNormAttrs, LayerNormAttrs, LpNormAttrs, LrnAttrs
 use tilewright_te::{BinaryOp, Expr, UnaryOp};
 
 use super::Results;
-use super::builder::{Builder, Operand, accumulator, in_range, product, with_index};
+use super::builder::{Builder, Operand, accumulator, in_range, product, sum_accumulator, with_index};
 use super::elementwise::apply;
 use super::reduce::Axes;
 
-/// `exp(x - max) / sum` along `axis` in the accumulator type; blocks `max`, `exp`, `sum`, then the result.
-pub(super) fn softmax_of(b: &mut Builder, x: &Operand, axis: usize, to: DType) -> Operand {
-    let dtype = accumulator(x.dtype);
+/// `exp(x - max) / sum` along `axis`; blocks `max`, `exp`, `sum`, then the result.
+fn softmax_of(b: &mut Builder, x: &Operand, axis: usize) -> Operand {
+    let dtype = x.dtype;
+    let wide = sum_accumulator(dtype, &x.shape[axis]);
     let (axes, max) = row_max(b, x, axis);
-    let exp = b.compute("exp", dtype, &x.shape, |i| {
-        apply(UnaryOp::Exp, x.at(i.to_vec()).cast(dtype) - max.at(axes.project(i)))
-    });
+    let exp = b
+        .compute("exp", dtype, &x.shape, |i| apply(UnaryOp::Exp, x.at(i.to_vec()) - max.at(axes.project(i))));
     let extents = axes.extents(&x.shape);
-    let sum = b.reduce("sum", dtype, &axes.result(&x.shape), extents, Expr::zero(dtype), |i, r, acc| {
-        acc + exp.at(axes.operand(i, r))
+    let sum = b.reduce("sum", wide, &axes.result(&x.shape), extents, Expr::zero(wide), |i, r, acc| {
+        acc + exp.at(axes.operand(i, r)).cast(wide)
     });
-    b.compute("softmax", to, &x.shape, |i| (exp.at(i.to_vec()) / sum.at(axes.project(i))).cast(to))
+    b.compute("softmax", dtype, &x.shape, |i| exp.at(i.to_vec()) / sum.at(axes.project(i)).cast(dtype))
 }
 
 fn row_max(b: &mut Builder, x: &Operand, axis: usize) -> (Axes, Operand) {
-    let dtype = accumulator(x.dtype);
     let axes = Axes::new(x.rank(), &[axis], false);
     let (shape, extents) = (axes.result(&x.shape), axes.extents(&x.shape));
-    let max = b.reduce("max", dtype, &shape, extents, Expr::lowest(dtype), |i, r, acc| {
-        acc.max(x.at(axes.operand(i, r)).cast(dtype))
+    let max = b.reduce("max", x.dtype, &shape, extents, Expr::lowest(x.dtype), |i, r, acc| {
+        acc.max(x.at(axes.operand(i, r)))
     });
     (axes, max)
 }
@@ -39,17 +38,17 @@ fn row_max(b: &mut Builder, x: &Operand, axis: usize) -> (Axes, Operand) {
 pub(super) fn softmax(b: &mut Builder, attrs: &SoftmaxAttrs) -> Results {
     let x = b.input(0)?;
     if !attrs.log {
-        return Ok(vec![softmax_of(b, &x, attrs.axis, x.dtype)]);
+        return Ok(vec![softmax_of(b, &x, attrs.axis)]);
     }
     let dtype = accumulator(x.dtype);
     let (axes, max) = row_max(b, &x, attrs.axis);
     let (shape, extents) = (axes.result(&x.shape), axes.extents(&x.shape));
     let sum = b.reduce("sum", dtype, &shape, extents, Expr::zero(dtype), |i, r, acc| {
-        acc + apply(UnaryOp::Exp, x.at(axes.operand(i, r)).cast(dtype) - max.at(i.to_vec()))
+        acc + apply(UnaryOp::Exp, x.at(axes.operand(i, r)).cast(dtype) - max.at(i.to_vec()).cast(dtype))
     });
     Ok(vec![b.compute("log_softmax", x.dtype, &x.shape, |i| {
         let row = axes.project(i);
-        let centred = x.at(i.to_vec()).cast(dtype) - max.at(row.clone());
+        let centred = x.at(i.to_vec()).cast(dtype) - max.at(row.clone()).cast(dtype);
         (centred - apply(UnaryOp::Log, sum.at(row))).cast(x.dtype)
     })])
 }

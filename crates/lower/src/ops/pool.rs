@@ -5,7 +5,7 @@ use tilewright_graph::op::{Col2ImAttrs, MaxPoolIndicesAttrs, MaxUnpoolDynamicAtt
 use tilewright_te::{BinaryOp, Expr, UnaryOp};
 
 use super::Results;
-use super::builder::{Builder, Operand, accumulator, all, constants, delinear, in_range, linear, product};
+use super::builder::{Builder, Operand, accumulator, all, delinear, in_range, linear, product};
 use super::elementwise::apply;
 use super::window::Windows;
 
@@ -91,6 +91,7 @@ pub(super) fn max_pool_indices(b: &mut Builder, attrs: &MaxPoolIndicesAttrs) -> 
             (0..windows.rank()).map(|axis| windows.position(axis, &i[2 + axis], &r[axis])).collect();
         let inside = all(spatial.iter().zip(&x.shape[2..]).map(|(index, extent)| in_range(index, extent)));
         let value = x.at([&i[..2], &spatial].concat());
+        let value = Expr::select(inside.clone(), value, Expr::lowest(x.dtype));
         let better = acc[0].clone().lt(Expr::int(0)).or(value.clone().gt(acc[1].clone()));
         let taken = inside.and(better);
         let plane = linear(&i[..2], &x.shape[..2]) * product(&x.shape[2..]);
@@ -148,12 +149,17 @@ pub(super) fn col2im(b: &mut Builder, attrs: &Col2ImAttrs) -> Results {
     let shape = b.result_shape(0)?;
     let n = shape.len() - 2;
     let image = &shape[2..];
-    let block: Vec<Expr> = match b.optional(2) {
-        _ if !attrs.block.is_empty() => extents(&attrs.block),
-        Some(_) => return Err(b.no_kernel("block extents that are only known at run time")),
+    let windows = Windows::new(image.to_vec(), &attrs.strides, &attrs.dilations, &attrs.pads);
+    // The block's extents, and bounds of them: a block fits into the padded image.
+    let (block, bounds): (Vec<Expr>, Vec<Expr>) = match b.optional(2) {
+        _ if !attrs.block.is_empty() => (extents(&attrs.block), extents(&attrs.block)),
+        Some(block) => {
+            let padded = |axis: usize| image[axis].clone() + (windows.before[axis] + windows.after[axis]);
+            let loaded = (0..n).map(|axis| block.index_at(Expr::int(axis as i64)));
+            (loaded.collect(), (0..n).map(padded).collect())
+        }
         None => return Err(b.no_kernel("block extents are missing")),
     };
-    let windows = Windows::new(block.clone(), &attrs.strides, &attrs.dilations, &attrs.pads);
     let stride = |axis: usize| attrs.strides.get(axis).map_or(1, |&stride| stride as i64);
     let dilation = |axis: usize| attrs.dilations.get(axis).map_or(1, |&dilation| dilation as i64);
     let blocks: Vec<Expr> = (0..n)
@@ -163,10 +169,10 @@ pub(super) fn col2im(b: &mut Builder, attrs: &Col2ImAttrs) -> Results {
             (padded - reach).floor_div(Expr::int(stride(axis))) + 1
         })
         .collect();
-    debug_assert!(constants(&block).is_some());
     let dtype = accumulator(x.dtype);
-    let sum = b.reduce("col2im", dtype, &shape, block.clone(), Expr::zero(dtype), |i, r, acc| {
-        let mut inside = Vec::new();
+    let sum = b.reduce("col2im", dtype, &shape, bounds, Expr::zero(dtype), |i, r, acc| {
+        let mut inside: Vec<Expr> =
+            r.iter().zip(&block).map(|(r, extent)| r.clone().lt(extent.clone())).collect();
         let mut place = Vec::new();
         for axis in 0..n {
             let offset = i[2 + axis].clone() + windows.before[axis] - r[axis].clone() * dilation(axis);

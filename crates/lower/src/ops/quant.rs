@@ -52,10 +52,23 @@ fn to_exponent(x: Expr, round: RoundMode, saturate: bool) -> Expr {
     Expr::select(not_a_number, constant(255), bounded).cast(DType::U8).bitcast(DType::F8E8M0)
 }
 
+/// Conversion to fewer than 8 bits: integers keep their low bits, as the wider integers they truncate to; NaN, which
+/// `F4E2M1` lacks, becomes its negative zero.
+fn to_narrow(x: Expr, to: DType) -> Expr {
+    if !to.is_float() {
+        return x.cast(DType::I32).cast(to);
+    }
+    let not_a_number = apply(UnaryOp::IsNan, x.clone().cast(DType::F32));
+    Expr::select(not_a_number, pattern(to, 0x8), x.cast(to))
+}
+
 /// Conversion of one value.
 fn converted(x: Expr, to: DType, saturate: bool, round: Option<RoundMode>) -> Expr {
     if to == DType::F8E8M0 && x.dtype() != to {
         return to_exponent(x, round.unwrap_or(RoundMode::Nearest), saturate);
+    }
+    if x.dtype().is_float() && to.bits() < 8 {
+        return to_narrow(x, to);
     }
     match overflow(to) {
         Some(over) if !saturate && x.dtype() != to => {

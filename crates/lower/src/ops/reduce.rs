@@ -161,36 +161,31 @@ pub(super) fn reduce(b: &mut Builder, attrs: &ReduceAttrs) -> Results {
     Ok(vec![reduced(b, attrs.kind, &x, &axes, x.dtype)])
 }
 
-/// Reduction over axes known at run time: every element contributes to the result element that its indices, with
-/// those of reduced axes replaced by 0, point at.
-///
-/// The result's rank must not depend on the axes, so either dimensions are kept or everything is reduced.
+/// Reduction over axes known at run time; how many there are is known before, so that the result's rank is.
 pub(super) fn reduce_dynamic(b: &mut Builder, attrs: &ReduceDynamicAttrs) -> Results {
     let (x, axes_operand) = (b.input(0)?, b.input(1)?);
-    if !attrs.keep_dims || axes_operand.rank() != 1 {
-        return Err(b.no_kernel("axes known only at run time without keepdims leave the rank open"));
-    }
-    let n_axes = axes_operand.shape[0].as_int();
+    let n_axes = axes_operand.shape.iter().try_fold(1, |count, extent| Some(count * extent.as_int()?));
     let Some(n_axes) = n_axes else {
         return Err(b.no_kernel("the number of reduced axes is only known at run time"));
     };
     if n_axes == 0 {
         let reduced_axes: Vec<usize> = if attrs.empty_is_noop { Vec::new() } else { (0..x.rank()).collect() };
-        let axes = Axes::new(x.rank(), &reduced_axes, true);
+        let axes = Axes::new(x.rank(), &reduced_axes, attrs.keep_dims);
         return Ok(vec![reduced(b, attrs.kind, &x, &axes, x.dtype)]);
     }
-    // Whether each axis is reduced, as data: its extent in the reduction, 1 where it is not.
+    // Whether each axis is reduced is data.
     let shape = b.result_shape(0)?;
     let rank = x.rank() as i64;
     let is_reduced = |axis: usize| {
         (0..n_axes).fold(Expr::bool(false), |any, n| {
-            let given = axes_operand.index_at(Expr::int(n));
+            let given = axes_operand.at(vec![Expr::int(n); axes_operand.rank()]).cast(DType::I64);
             let hit =
                 given.clone().equals(Expr::int(axis as i64)).or(given.equals(Expr::int(axis as i64 - rank)));
             any.or(hit)
         })
     };
-    let masked = MaskedReduction { x: &x, shape: &shape, is_reduced: &is_reduced };
+    let masked =
+        MaskedReduction { x: &x, shape: &shape, keep_dims: attrs.keep_dims, is_reduced: &is_reduced };
     Ok(vec![masked.define(b, attrs.kind)])
 }
 
@@ -199,6 +194,7 @@ pub(super) fn reduce_dynamic(b: &mut Builder, attrs: &ReduceDynamicAttrs) -> Res
 struct MaskedReduction<'a> {
     x: &'a Operand,
     shape: &'a [Expr],
+    keep_dims: bool,
     is_reduced: &'a dyn Fn(usize) -> Expr,
 }
 
@@ -206,7 +202,22 @@ impl MaskedReduction<'_> {
     /// Whether element `r` belongs to result element `i`.
     fn belongs(&self, i: &[Expr], r: &[Expr]) -> Expr {
         (0..r.len()).fold(Expr::bool(true), |all, axis| {
-            all.and((self.is_reduced)(axis).or(r[axis].clone().equals(i[axis].clone())))
+            all.and((self.is_reduced)(axis).or(r[axis].clone().equals(self.kept_index(i, axis))))
+        })
+    }
+
+    /// The result index of operand axis `axis`, if it is kept: without reduced axes, its place among the results is
+    /// the number of kept axes before it.
+    fn kept_index(&self, i: &[Expr], axis: usize) -> Expr {
+        if self.keep_dims {
+            return i[axis].clone();
+        }
+        let place = (0..axis).fold(Expr::int(0), |place, before| {
+            place + Expr::select((self.is_reduced)(before), Expr::int(0), Expr::int(1))
+        });
+        let choices = i.iter().enumerate().take(axis + 1);
+        choices.fold(Expr::int(0), |rest, (n, index)| {
+            Expr::select(place.clone().equals(Expr::int(n as i64)), index.clone(), rest)
         })
     }
 

@@ -25,7 +25,8 @@ impl Twiddles {
     fn new(b: &mut Builder, n: Expr) -> Twiddles {
         let is_data = n.any(&mut |e| matches!(e.kind(), ExprKind::Load(..)));
         let tables = (!is_data).then(|| {
-            let shape = [n.clone()];
+            // A transform along an axis that is not the one meant may have length 0.
+            let shape = [Expr::int(1).max(n.clone())];
             let table = |b: &mut Builder, name: &str, op: UnaryOp| {
                 b.compute(name, DType::F64, &shape, |i| apply(op, angle(&i[0], &n)))
             };
