@@ -166,7 +166,9 @@ fn measure_elsewhere(artifact: &Path, args: &Args) -> Result<Figures, Failure> {
             figures.ok_or_else(|| broken(format!("said {text:?}")))
         }
         Some(code) => {
-            let message = messages.trim().trim_start_matches(crate::ERROR).to_string();
+            // The user knows the model by its own name, not by that of a temporary file.
+            let (temporary, model) = (artifact.display().to_string(), args.model.display().to_string());
+            let message = messages.trim().trim_start_matches(crate::ERROR).replace(&temporary, &model);
             Err(Failure { code: u8::try_from(code).unwrap_or(Exit::Internal as u8), message })
         }
         None => Err(broken(format!("{}: {messages}", child.status))),

@@ -27,7 +27,7 @@ use failure::{Exit, Failure};
 
 /// Compiles neural networks to fast self-contained artifacts, and runs them.
 #[derive(Parser)]
-#[command(version, after_help = EXIT_CODES, propagate_version = true)]
+#[command(name = "tilewright", version, after_help = EXIT_CODES, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,

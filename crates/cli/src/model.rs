@@ -14,7 +14,7 @@ use tilewright::runtime::threads::ThreadPool;
 use tilewright::runtime::{InputError, InputErrors, Loader, Model, Session, SessionOptions, TensorView};
 use tilewright::{Compiled, DType, TensorData};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::options::CompileArgs;
 use crate::progress::Progress;
 
@@ -48,7 +48,14 @@ pub(crate) fn compile(path: &Path, args: &CompileArgs, progress: &mut Progress) 
     let options = args.options()?;
     let compiled = tilewright::compile(path, &options, progress);
     let finished = progress.finish();
-    let compiled = compiled.map_err(|error| Failure::from(error).about(path))?;
+    let compiled = compiled.map_err(|error| {
+        let mut failure = Failure::from(error).about(path);
+        if failure.code == Exit::Data as u8 && !options.dims.is_empty() {
+            let dims: Vec<String> = options.dims.iter().map(|dim| format!("--dim {dim}")).collect();
+            failure.message += &format!("\n(with {})", dims.join(" "));
+        }
+        failure
+    })?;
     finished?;
     Ok(compiled)
 }
@@ -139,7 +146,7 @@ fn graph_spec(graph: &Graph, ty: &Type, name: String) -> Result<Spec, Failure> {
     let dims = ty.as_tensor().and_then(|tensor| Some((tensor.dtype, tensor.shape.dims()?)));
     let Some((dtype, dims)) = dims else {
         let message = format!("{name:?} has type {}, which cannot be run yet", ty.display(&graph.symbols));
-        return Err(Failure::new(crate::failure::Exit::Unsupported, message));
+        return Err(Failure::new(Exit::Unsupported, message));
     };
     let extent = |dim: &tilewright::graph::Dim| match dim.as_const() {
         Some(n) => Extent::Fixed(n),

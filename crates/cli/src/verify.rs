@@ -11,7 +11,7 @@ use tilewright::runtime::Model;
 use crate::compare::{Distance, Tolerance, compare};
 use crate::data;
 use crate::failure::{Exit, Failure};
-use crate::model::{self, Engine, Source, Spec};
+use crate::model::{self, Engine, Source};
 use crate::options::CompileArgs;
 use crate::output;
 use crate::progress::Progress;
