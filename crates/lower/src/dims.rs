@@ -92,7 +92,7 @@ mod tests {
         let half = &Dim::symbol(seq).floor_div(&Dim::new(2)) - &Dim::ONE;
         let expr = dims.expr(&mut func, &symbols, &half);
         let s = Expr::var(func.sizes[0]);
-        assert_eq!(expr, s.clone().floor_div(Expr::int(2)) + -1);
+        assert_eq!(expr, s.clone().floor_div(Expr::int(2)) - 1);
 
         let product = dims.expr(&mut func, &symbols, &(&Dim::symbol(batch) * &Dim::symbol(seq)));
         assert_eq!(product, Expr::var(func.sizes[1]) * s);

@@ -236,10 +236,8 @@ const MAX_ROUNDED_TERMS: i64 = 16;
 /// last place) makes visible. Over a few terms that is harmless and done here too; over many it would lose whole
 /// terms.
 pub(super) fn sum_accumulator(dtype: DType, terms: &Expr) -> DType {
-    match (dtype, terms.as_int()) {
-        (DType::BF16, Some(terms)) if terms <= MAX_ROUNDED_TERMS => DType::BF16,
-        _ => accumulator(dtype),
-    }
+    let few = terms.as_int().is_some_and(|terms| terms <= MAX_ROUNDED_TERMS);
+    if dtype == DType::BF16 && few { dtype } else { accumulator(dtype) }
 }
 
 /// A constant of any numeric type from a real number; integers truncate.

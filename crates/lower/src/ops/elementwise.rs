@@ -223,14 +223,13 @@ fn power(x: Expr, y: Expr) -> Expr {
 
 /// `Min` or `Max` that is NaN where either operand is.
 pub(super) fn extreme(op: te::BinaryOp, x: Expr, y: Expr) -> Expr {
-    match x.dtype() {
-        DType::Bool if op == te::BinaryOp::Max => x.or(y),
-        DType::Bool => x.and(y),
-        dtype if dtype.is_float() => {
-            Expr::select(apply(te::UnaryOp::IsNan, x.clone()), x.clone(), Expr::binary(op, x, y))
-        }
-        _ => Expr::binary(op, x, y),
+    if x.dtype() == DType::Bool {
+        return if op == te::BinaryOp::Max { x.or(y) } else { x.and(y) };
     }
+    if x.dtype().is_float() {
+        return Expr::select(apply(te::UnaryOp::IsNan, x.clone()), x.clone(), Expr::binary(op, x, y));
+    }
+    Expr::binary(op, x, y)
 }
 
 fn binary_value(op: BinaryOp, x: Expr, y: Expr) -> Expr {

@@ -30,6 +30,8 @@ mod resize;
 mod sample;
 mod sequential;
 mod signal;
+#[cfg(test)]
+mod tests;
 mod window;
 
 use tilewright_dtype::DType;

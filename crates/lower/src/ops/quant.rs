@@ -31,7 +31,10 @@ fn overflow(to: DType) -> Option<Overflow> {
         DType::F8E4M3FNUZ => row(248.0, true, 0x80, 0x80),
         DType::F8E5M2 => row(61440.0, true, 0x7c, 0xfc),
         DType::F8E5M2FNUZ => row(61440.0, true, 0x80, 0x80),
-        _ => None,
+        DType::Bool | DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::I4 | DType::I2 => None,
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::U4 | DType::U2 => None,
+        DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::F8E8M0 | DType::F4E2M1 => None,
+        DType::String => None,
     }
 }
 
