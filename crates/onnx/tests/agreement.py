@@ -1,7 +1,7 @@
 """Lays out ONNX's backend suite, and compares exported models with the results that come with it.
 
-    onnxruntime.py lay-out CASES            CASES/NAME/model.onnx and its test data
-    onnxruntime.py compare CASES EXPORTED   EXPORTED/NAME.onnx: one line for each that disagrees,
+    agreement.py lay-out CASES            CASES/NAME/model.onnx and its test data
+    agreement.py compare CASES EXPORTED   EXPORTED/NAME.onnx: one line for each that disagrees,
                                             then the number of those that agree
 
 Models run in ONNX Runtime; where it cannot run the original either, in ONNX's reference evaluator.

@@ -2,7 +2,7 @@
 //! that come with them.
 //!
 //! Needs the Python environment in `target/venv`, with `onnx` and `onnxruntime`; without it the test says so and
-//! does nothing. Which cases there are, and how results are compared, is in `onnxruntime.py`.
+//! does nothing. Which cases there are, and how results are compared, is in `agreement.py`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ fn target_dir() -> PathBuf {
 }
 
 fn script(python: &Path, arguments: &[&str]) -> String {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnxruntime.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agreement.py");
     let output = Command::new(python).arg(script).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
