@@ -345,7 +345,7 @@ pub(super) fn linear_attention(b: &mut Builder, attrs: &LinearAttentionAttrs) ->
             });
         }
         if corrected {
-            steps.update("retrieve", &delta_shape[1..], &[k.size.clone()], |t, i, r| {
+            steps.update("retrieve", &delta_shape[1..], std::slice::from_ref(&k.size), |t, i, r| {
                 let at = [std::slice::from_ref(t), i].concat();
                 let known = state.at(vec![i[0].clone(), i[1].clone(), r[0].clone(), i[2].clone()]);
                 let key = k.at(&i[0], &i[1], t, &r[0]).cast(dtype);
@@ -361,7 +361,7 @@ pub(super) fn linear_attention(b: &mut Builder, attrs: &LinearAttentionAttrs) ->
             };
             vec![state.store(i.to_vec(), Expr::fma(key, new, state.at(i.to_vec())))]
         });
-        steps.update("read", &answer_shape[1..], &[k.size.clone()], |t, i, r| {
+        steps.update("read", &answer_shape[1..], std::slice::from_ref(&k.size), |t, i, r| {
             let at = [std::slice::from_ref(t), i].concat();
             let head = i[1].clone().floor_div(shared.clone());
             let query = q.at(&i[0], &i[1], t, &r[0]).cast(dtype);

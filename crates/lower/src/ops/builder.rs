@@ -250,11 +250,6 @@ pub(super) fn product(extents: &[Expr]) -> Expr {
     extents.iter().cloned().fold(Expr::int(1), |product, extent| product * extent)
 }
 
-/// The extents, if all are constants.
-pub(super) fn constants(extents: &[Expr]) -> Option<Vec<i64>> {
-    extents.iter().map(Expr::as_int).collect()
-}
-
 /// Whether all conditions hold.
 pub(super) fn all(conditions: impl IntoIterator<Item = Expr>) -> Expr {
     conditions.into_iter().fold(Expr::bool(true), Expr::and)

@@ -129,12 +129,12 @@ pub(super) fn grid_sample(b: &mut Builder, attrs: &GridSampleAttrs) -> Results {
         b.reduce("grid_sample", wide, &shape, vec![Expr::int(n_taps); n], Expr::zero(wide), |i, r, acc| {
             let mut weight = Expr::int_of(wide, 1);
             let mut indices = Vec::new();
-            for axis in 0..n {
+            for (axis, tap) in r.iter().enumerate() {
                 let place = component(i, axis);
                 let base = apply(UnaryOp::Floor, place.clone());
-                let factor = tap_weight(attrs.mode, &r[axis], place - base.clone()).cast(wide);
+                let factor = tap_weight(attrs.mode, tap, place - base.clone()).cast(wide);
                 weight = if axis == 0 { factor } else { weight * factor };
-                indices.push(base.cast(DType::I64) + r[axis].clone() - before);
+                indices.push(base.cast(DType::I64) + tap.clone() - before);
             }
             Expr::fma(weight, pixel(i, indices).cast(wide), acc)
         });
