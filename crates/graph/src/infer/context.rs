@@ -23,6 +23,9 @@ pub struct InferError {
     pub message: String,
 }
 
+/// The most axes a tensor can have: a damaged model must not make us allocate by its word.
+const MAX_RANK: usize = 1024;
+
 /// A node under inference.
 pub(crate) struct Context<'a> {
     pub(crate) graph: &'a Graph,
@@ -119,17 +122,21 @@ impl<'a> Context<'a> {
         self.constant(position)?.to_f64s()
     }
 
-    /// The number of elements of operand `position`, a vector.
+    /// The number of elements of operand `position`, a vector with an element an axis.
     pub(crate) fn vector_len(&self, position: usize) -> Result<Option<usize>> {
-        Ok(match self.dims(position)? {
+        let len = match self.dims(position)? {
             Some([len]) => len.as_const().and_then(|len| usize::try_from(len).ok()),
             Some(dims) => {
-                return Err(
-                    self.fail(format!("operand {position} must be a vector, not {}", self.show(dims)))
-                );
+                return Err(self.fail(format!("operand {position} must be a vector, not {}", self.show(dims))));
             }
             None => None,
-        })
+        };
+        match len {
+            Some(len) if len > MAX_RANK => {
+                Err(self.fail(format!("operand {position} has {len} elements, more than a tensor may have axes")))
+            }
+            len => Ok(len),
+        }
     }
 
     /// A new extent that is known when the node has run.

@@ -84,14 +84,24 @@ pub(super) fn unsqueeze(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.reshape(x, dims)?])
 }
 
+/// The most axes that a run-time operand may list.
+const MAX_AXES: i64 = 1024;
+
+/// The number of axes that a run-time operand lists.
+fn axis_count(cx: &Cx<'_>, axes: ValueId) -> Result<usize> {
+    match cx.ranked(axes)?.as_slice() {
+        [] => Ok(1),
+        [count] => match count.as_const() {
+            Some(count @ 0..=MAX_AXES) => Ok(count as usize),
+            _ => Err(Reason::unsupported("the number of axes is not known, or too large")),
+        },
+        _ => Err(Reason::ty("the axes are not a vector")),
+    }
+}
+
 /// Ones at the positions in `axes` (which may be negative) of a vector of `len`, else zeros.
 fn axis_mask(cx: &mut Cx<'_>, axes: ValueId, len: usize) -> Result<(ValueId, usize)> {
-    let count = match cx.ranked(axes)?.as_slice() {
-        [] => Some(1),
-        [count] => count.as_const().and_then(|count| usize::try_from(count).ok()),
-        _ => None,
-    };
-    let count = count.ok_or_else(|| Reason::unsupported("the number of axes is not known"))?;
+    let count = axis_count(cx, axes)?;
     let len = len + count;
     let axes = cx.cast(axes, DType::I64)?;
     let axes = cx.reshape(axes, vec![Dim::from(count)])?;
@@ -125,14 +135,8 @@ fn unsqueeze_dynamic(cx: &mut Cx<'_>, x: ValueId, axes: ValueId) -> Result<Value
 /// The kept positions in order are those of the largest `kept * (rank - position)`.
 fn squeeze_dynamic(cx: &mut Cx<'_>, x: ValueId, axes: ValueId) -> Result<ValueId> {
     let rank = cx.rank(x)?;
-    let count = match cx.ranked(axes)?.as_slice() {
-        [] => Some(1),
-        [count] => count.as_const().and_then(|count| usize::try_from(count).ok()),
-        _ => None,
-    };
-    let kept = count.and_then(|count| rank.checked_sub(count));
-    let kept =
-        kept.ok_or_else(|| Reason::unsupported("the number of axes is not known, or above the rank"))?;
+    let kept = rank.checked_sub(axis_count(cx, axes)?);
+    let kept = kept.ok_or_else(|| Reason::malformed("there are more axes than the operand has"))?;
     if kept == 0 {
         return cx.reshape(x, Vec::new());
     }
