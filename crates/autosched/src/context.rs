@@ -31,7 +31,12 @@ struct Choice {
 
 impl<'a> Context<'a> {
     /// The context of a function whose parameters have the given layouts (missing ones are row-major).
-    pub fn new(func: &Func, constant_inputs: &'a [bool], layouts: &[Layout], target: &'a Target) -> Context<'a> {
+    pub fn new(
+        func: &Func,
+        constant_inputs: &'a [bool],
+        layouts: &[Layout],
+        target: &'a Target,
+    ) -> Context<'a> {
         let named = func.params.iter().zip(layouts).filter_map(|(&p, layout)| {
             let choice = Choice { pieces: layout.clone()?, padding: Padding::Undefined, applied: false };
             Some((func.buffers[p].name.clone(), choice))
@@ -55,7 +60,8 @@ impl<'a> Context<'a> {
         for block in func.blocks() {
             let [store] = &block.body[..] else { continue };
             let name = &func.buffers[store.buffer].name;
-            if block.is_reduction() || func.params.contains(&store.buffer) || self.layouts.contains_key(name) {
+            if block.is_reduction() || func.params.contains(&store.buffer) || self.layouts.contains_key(name)
+            {
                 continue;
             }
             let rank = func.buffers[store.buffer].shape.len();
@@ -104,17 +110,31 @@ impl<'a> Context<'a> {
         let uses: Vec<usize> =
             access.indices.iter().enumerate().filter(|(_, e)| e.uses(var)).map(|(d, _)| d).collect();
         match uses[..] {
-            [dim] if Some(dim) == innermost && access.indices[dim].as_var() == Some(var) => Stride::Constant(1),
+            [dim] if Some(dim) == innermost && access.indices[dim].as_var() == Some(var) => {
+                Stride::Constant(1)
+            }
             _ => Stride::Unknown,
         }
     }
 
-    /// Lays a constant input out anew and remembers how.
+    /// Lays a constant input out anew now and remembers how.
     pub fn pack_input(
         &mut self,
         schedule: &mut Schedule,
         input: usize,
         buffer: &str,
+        pieces: Vec<Piece>,
+    ) -> Result<(), ScheduleError> {
+        self.choose_packing(schedule, input, pieces.clone())?;
+        self.set_layout(buffer, pieces, Padding::Zero);
+        self.apply_layout(schedule, buffer)
+    }
+
+    /// Remembers how a constant input is to be laid out.
+    pub fn choose_packing(
+        &mut self,
+        schedule: &Schedule,
+        input: usize,
         pieces: Vec<Piece>,
     ) -> Result<(), ScheduleError> {
         let func = schedule.func();
@@ -126,8 +146,7 @@ impl<'a> Context<'a> {
         let mut packing = Schedule::new(pack);
         packing.transform_layout("packed", &pieces, Padding::Zero)?;
         self.packing[input] = Some(packing.finish()?);
-        self.set_layout(buffer, pieces, Padding::Zero);
-        self.apply_layout(schedule, buffer)
+        Ok(())
     }
 
     /// Rewrites the accesses of a buffer to its chosen layout now.
@@ -195,6 +214,8 @@ impl<'a> Context<'a> {
 fn touches(func: &Func, block: &Block, buffer: &str) -> bool {
     let is = |b: tilewright_te::Buffer| func.buffers[b].name == buffer;
     let mut found = block.init.iter().chain(&block.body).any(|s| is(s.buffer));
-    block.for_each_expr(|e| found = found || e.any(&mut |x| matches!(x.kind(), ExprKind::Load(b, _) if is(*b))));
+    block.for_each_expr(|e| {
+        found = found || e.any(&mut |x| matches!(x.kind(), ExprKind::Load(b, _) if is(*b)))
+    });
     found
 }

@@ -35,17 +35,17 @@ impl Tile {
     /// of the tile. Registers hold the accumulators, a step's panel vectors, and one broadcast element.
     pub fn choose(target: &Target, lanes: i64, rows: Option<i64>, vectors: Option<i64>) -> Tile {
         let registers = i64::from(target.n_vector_registers());
-        let folds_broadcast = lanes * 32 >= 512;
         let ports = f64::from(target.machine.fma.per_cycle.max(1));
         let latency = f64::from(target.machine.fma.latency.max(1));
-        let useful = |n: Option<i64>, tile: i64| n.map_or(1.0, |n| n as f64 / (((n + tile - 1) / tile) * tile) as f64);
+        let useful =
+            |n: Option<i64>, tile: i64| n.map_or(1.0, |n| n as f64 / (((n + tile - 1) / tile) * tile) as f64);
         let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1, lanes });
         for v in 1..=vectors.unwrap_or(4).clamp(1, 4) {
             if vectors.is_some_and(|n| n % v != 0) {
                 continue;
             }
             for r in 1..=rows.unwrap_or(30).clamp(1, 30) {
-                if r * v + v + i64::from(!folds_broadcast) > registers {
+                if r * v + v + 1 > registers {
                     break;
                 }
                 let (r_, v_) = (r as f64, v as f64);
@@ -96,8 +96,17 @@ pub fn schedule(
     }
     let accumulator_name = func.buffers[accumulator].name.clone();
     let epilogue = epilogue_of(schedule, block);
-    let lanes_of = |n: usize| lanes_for(context, &data.iters[n].extent, &epilogue_layout(schedule, context, &epilogue, accumulator), n);
-    let Some(roles) = roles(func, context, data, [a, b], &epilogue_layout(schedule, context, &epilogue, accumulator)) else {
+    let lanes_of = |n: usize| {
+        lanes_for(
+            context,
+            &data.iters[n].extent,
+            &epilogue_layout(schedule, context, &epilogue, accumulator),
+            n,
+        )
+    };
+    let Some(roles) =
+        roles(func, context, data, [a, b], &epilogue_layout(schedule, context, &epilogue, accumulator))
+    else {
         return fail("no variable whose results and one operand lie consecutive");
     };
     let Some(lanes) = lanes_of(roles.lane) else { return fail("no vector of that extent") };
@@ -106,12 +115,8 @@ pub fn schedule(
     let lane_extent = data.iters[roles.lane].extent.as_int();
     let row_extent = roles.row.map(|n| data.iters[n].extent.clone());
     let vectors = lane_extent.map(|n| (n + lanes - 1) / lanes);
-    let tile = Tile::choose(
-        context.target,
-        lanes,
-        row_extent.as_ref().map_or(Some(1), |e| e.as_int()),
-        vectors,
-    );
+    let tile =
+        Tile::choose(context.target, lanes, row_extent.as_ref().map_or(Some(1), |e| e.as_int()), vectors);
     let width = tile.vectors * tile.lanes;
     let rank = data.iters.len();
     let n_spatial = plain_store.len();
@@ -199,8 +204,10 @@ pub fn schedule(
         return fail("the tile has lost a loop");
     }
     let lane_inner = schedule.split(&inner[roles.lane], &[None, Some(tile.lanes)])?;
-    let mut order: Vec<String> =
-        (0..rank).filter(|n| plain_store.contains(n) && *n != roles.lane && Some(*n) != roles.row).map(|n| inner[n].clone()).collect();
+    let mut order: Vec<String> = (0..rank)
+        .filter(|n| plain_store.contains(n) && *n != roles.lane && Some(*n) != roles.row)
+        .map(|n| inner[n].clone())
+        .collect();
     let first_reduce;
     match channel_block {
         Some(factor) => {
@@ -269,7 +276,7 @@ fn epilogue_of(schedule: &Schedule, block: &str) -> Option<String> {
     let buffer = data.body.first()?.buffer;
     let is_identity = |a: &AccessInfo| {
         a.indices.len() == consumer.iters.len()
-            && a.indices.iter().zip(&consumer.iters).all(|(e, i)| e.as_var() == Some(i.var))
+            && a.indices.iter().zip(&consumer.iters).all(|(e, i)| crate::pattern::is_identity(e, i))
     };
     let fits = !consumer.is_reduction()
         && consumer.body.len() == 1
@@ -296,7 +303,8 @@ fn epilogue_layout(
 /// Vector lanes for a variable: a blocked dimension's block, else the target's vector where it is worth one.
 fn lanes_for(context: &Context<'_>, extent: &Expr, layout: &Option<Vec<Piece>>, iter: usize) -> Option<i64> {
     let full = i64::from(context.target.lanes(4));
-    let blocked = layout.as_ref().and_then(|pieces| pieces.last()).filter(|p| p.dim == iter).and_then(|p| p.factor);
+    let blocked =
+        layout.as_ref().and_then(|pieces| pieces.last()).filter(|p| p.dim == iter).and_then(|p| p.factor);
     match (blocked, extent.as_int()) {
         (Some(factor), _) => Some(factor.min(full)),
         (None, Some(n)) if n < full => {
@@ -318,10 +326,11 @@ fn roles(
     let simplifier = domain_simplifier(func, block);
     let spatial = iters_of(block, IterKind::Spatial);
     let depends = |a: &AccessInfo, n: usize| a.indices.iter().any(|e| e.uses(block.iters[n].var));
-    let lane_candidates: Vec<usize> = match layout.as_ref().and_then(|p| p.last()).filter(|p| p.factor.is_some()) {
-        Some(piece) => vec![*spatial.get(piece.dim)?],
-        None => vec![*spatial.last()?],
-    };
+    let lane_candidates: Vec<usize> =
+        match layout.as_ref().and_then(|p| p.last()).filter(|p| p.factor.is_some()) {
+            Some(piece) => vec![*spatial.get(piece.dim)?],
+            None => vec![*spatial.last()?],
+        };
     for lane in lane_candidates {
         if block.iters[lane].extent.as_int() == Some(1) {
             continue;
@@ -363,7 +372,13 @@ fn best_row(
         .rfind(|&n| block.iters[n].extent.as_int() != Some(1))
 }
 
-fn stride_of(func: &Func, simplifier: &Simplifier, access: &AccessInfo, block: &Block, iter: usize) -> Stride {
+fn stride_of(
+    func: &Func,
+    simplifier: &Simplifier,
+    access: &AccessInfo,
+    block: &Block,
+    iter: usize,
+) -> Stride {
     stride(func, simplifier, access, block.iters[iter].var)
 }
 

@@ -43,8 +43,7 @@ pub fn schedule(
 
     let split_at = loops.len() - fused.max(1);
     let (outer, inner) = loops.split_at(split_at);
-    let inner_extent: Expr =
-        data.iters[split_at..].iter().fold(Expr::int(1), |p, i| p * i.extent.clone());
+    let inner_extent: Expr = data.iters[split_at..].iter().fold(Expr::int(1), |p, i| p * i.extent.clone());
     let inner_loop = match inner {
         [one] => one.clone(),
         many => schedule.fuse(&many.iter().map(String::as_str).collect::<Vec<_>>())?,
@@ -160,7 +159,7 @@ fn contiguous_dims(func: &Func, block: &Block) -> usize {
                 .iter()
                 .zip(trailing)
                 .zip(&shape[start..])
-                .all(|((e, i), extent)| e.as_var() == Some(i.var) && *extent == i.extent);
+                .all(|((e, i), extent)| crate::pattern::is_identity(e, i) && *extent == i.extent);
             in_order && a.indices[..start].iter().all(|e| trailing.iter().all(|i| !e.uses(i.var)))
         })
     };

@@ -47,7 +47,8 @@ fn should_inline(schedule: &Schedule, name: &str) -> bool {
     if consumers.is_empty() {
         return false;
     }
-    let writers = func.blocks().into_iter().filter(|b| b.body.iter().any(|s| s.buffer == store.buffer)).count();
+    let writers =
+        func.blocks().into_iter().filter(|b| b.body.iter().any(|s| s.buffer == store.buffer)).count();
     if writers != 1 {
         return false;
     }
@@ -100,7 +101,10 @@ fn reads_repeatedly(func: &Func, consumer: &str, producer: &str) -> bool {
         .any(|i| i.extent.as_int() != Some(1) && !read.indices.iter().any(|e| e.uses(i.var)));
     let window = read.indices.iter().any(|e| {
         let spatial = consumer.iters.iter().any(|i| i.kind == IterKind::Spatial && e.uses(i.var));
-        let reduce = consumer.iters.iter().any(|i| i.kind == IterKind::Reduce && i.extent.as_int() != Some(1) && e.uses(i.var));
+        let reduce = consumer
+            .iters
+            .iter()
+            .any(|i| i.kind == IterKind::Reduce && i.extent.as_int() != Some(1) && e.uses(i.var));
         spatial && reduce
     });
     missing || window

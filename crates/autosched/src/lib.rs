@@ -68,7 +68,11 @@ pub fn schedule(
 }
 
 /// Applies the first rule that fits; gives the rule with the blocks it has scheduled.
-fn schedule_block(schedule: &mut Schedule, context: &mut Context<'_>, block: &str) -> Vec<(&'static str, String)> {
+fn schedule_block(
+    schedule: &mut Schedule,
+    context: &mut Context<'_>,
+    block: &str,
+) -> Vec<(&'static str, String)> {
     type Rule = fn(&mut Schedule, &mut Context<'_>, &str) -> Result<Vec<String>, ScheduleError>;
     let rules: [(&'static str, Rule); 3] = [
         ("contraction", contraction::schedule),

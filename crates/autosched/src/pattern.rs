@@ -1,7 +1,7 @@
 //! What rules look for in a block: how its accesses move with its variables.
 
 use tilewright_te::simplify::Simplifier;
-use tilewright_te::{Block, Buffer, Expr, ExprKind, Func, IterKind, UnaryOp, Var};
+use tilewright_te::{Block, Buffer, Expr, ExprKind, Func, Iter, IterKind, UnaryOp, Var};
 
 /// How far an access moves in flat memory when a variable grows by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,11 +72,18 @@ pub fn stride(func: &Func, simplifier: &Simplifier, access: &AccessInfo, var: Va
     }
 }
 
+/// Whether an index is the variable itself, or 0 where that is its only value.
+pub fn is_identity(index: &Expr, iter: &Iter) -> bool {
+    index.as_var() == Some(iter.var) || (index.as_int() == Some(0) && iter.extent.as_int() == Some(1))
+}
+
 /// Whether an expression is cheap enough to be computed at each use.
 pub fn is_cheap(expr: &Expr) -> bool {
     !expr.any(&mut |e| match e.kind() {
         ExprKind::Unary(op, _) => op.is_intrinsic() || *op == UnaryOp::Sqrt,
-        ExprKind::Binary(op, ..) => op.is_intrinsic() || (*op == tilewright_te::BinaryOp::Div && e.dtype().is_float()),
+        ExprKind::Binary(op, ..) => {
+            op.is_intrinsic() || (*op == tilewright_te::BinaryOp::Div && e.dtype().is_float())
+        }
         ExprKind::Int(_)
         | ExprKind::Float(_)
         | ExprKind::Var(_)

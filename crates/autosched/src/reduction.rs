@@ -1,6 +1,6 @@
 //! Reductions: accumulators in registers, vectors along whatever lies consecutive in memory.
 
-use tilewright_te::schedule::{Schedule, ScheduleError};
+use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{Expr, IterKind, Scope};
 
 use crate::Context;
@@ -16,6 +16,9 @@ pub fn schedule(
 ) -> Result<Vec<String>, ScheduleError> {
     let fail = |reason: &str| Err(ScheduleError::new("reduction", block, reason));
     let info = schedule.block_info(block)?;
+    if info.is_reduction {
+        while pack_constants(schedule, context, block)? {}
+    }
     let func = schedule.func();
     let Some(data) = func.block(block) else { return fail("no such block") };
     if !info.is_reduction || !info.is_commutative || data.body.len() != 1 {
@@ -108,6 +111,40 @@ pub fn schedule(
     Ok(vec![block.to_string()])
 }
 
+/// Lays constants anew that would be walked with a stride by the lanes (the weights of a depthwise
+/// convolution): the lanes' dimension becomes the innermost. Tells whether it did.
+fn pack_constants(
+    schedule: &mut Schedule,
+    context: &mut Context<'_>,
+    block: &str,
+) -> Result<bool, ScheduleError> {
+    let func = schedule.func();
+    let Some(data) = func.block(block) else { return Ok(false) };
+    let Some(pieces) = data.body.first().and_then(|s| context.layout(&func.buffers[s.buffer].name)) else {
+        return Ok(false);
+    };
+    let Some((dim, lanes)) = pieces.last().and_then(|p| Some((p.dim, p.factor?))) else { return Ok(false) };
+    let spatial = iters_of(data, IterKind::Spatial);
+    let Some(lane) = spatial.get(dim).map(|&n| data.iters[n].var) else { return Ok(false) };
+    for access in loads(data) {
+        let name = func.buffers[access.buffer].name.clone();
+        let input = func.params[..func.n_inputs].iter().position(|&p| p == access.buffer);
+        let constant = input.filter(|&n| context.constant_inputs.get(n) == Some(&true));
+        let along = access.indices.iter().position(|e| e.as_var() == Some(lane));
+        let (Some(input), Some(along)) = (constant, along) else { continue };
+        if context.layout(&name).is_some() || along + 1 == access.indices.len() {
+            continue;
+        }
+        let mut pieces: Vec<Piece> =
+            (0..access.indices.len()).map(|dim| Piece { dim, factor: None }).collect();
+        pieces.push(Piece { dim: along, factor: Some(lanes) });
+        context.set_layout(&name, pieces.clone(), Padding::Zero);
+        context.choose_packing(schedule, input, pieces)?;
+        return Ok(true);
+    }
+    Ok(false)
+}
+
 /// Computes the partial results of a factored reduction beside their combination, as lanes of a register.
 fn combine_lanes(
     schedule: &mut Schedule,
@@ -121,7 +158,8 @@ fn combine_lanes(
         let made = schedule.compute_at(partial, inner)?;
         // The lanes are data-parallel in the partial results: innermost, vectorized.
         let loops = schedule.loops(partial)?;
-        let lane = loops.iter().rev().find(|l| made.contains(&l.name) && l.iter_kind == Some(IterKind::Spatial));
+        let lane =
+            loops.iter().rev().find(|l| made.contains(&l.name) && l.iter_kind == Some(IterKind::Spatial));
         if let Some(lane) = lane {
             let lane = lane.name.clone();
             let reduce: Vec<String> = loops

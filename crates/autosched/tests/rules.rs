@@ -107,11 +107,18 @@ fn matmul(m: Option<i64>, n: i64, k: i64) -> Func {
     let a = func.add_input("a", DType::F32, vec![m.clone(), k.clone()]);
     let b = func.add_input("b", DType::F32, vec![k.clone(), n.clone()]);
     let c = func.add_input("c", DType::F32, vec![n.clone()]);
-    let product = func.reduce("product", DType::F32, vec![m.clone(), n.clone()], vec![k], Expr::f32(0.0), |f, i, r, acc| {
-        let x = f.load(a, vec![i[0].clone(), r[0].clone()]);
-        let y = f.load(b, vec![r[0].clone(), i[1].clone()]);
-        Expr::fma(x, y, acc)
-    });
+    let product = func.reduce(
+        "product",
+        DType::F32,
+        vec![m.clone(), n.clone()],
+        vec![k],
+        Expr::f32(0.0),
+        |f, i, r, acc| {
+            let x = f.load(a, vec![i[0].clone(), r[0].clone()]);
+            let y = f.load(b, vec![r[0].clone(), i[1].clone()]);
+            Expr::fma(x, y, acc)
+        },
+    );
     let sum = func.compute("sum", DType::F32, vec![m.clone(), n.clone()], |f, i| {
         f.load(product, i.to_vec()) + f.load(c, vec![i[1].clone()])
     });
@@ -128,12 +135,13 @@ fn conv(channels: i64, filters: i64, size: i64, kernel: i64, stride: i64) -> Fun
     let x = func.add_input("x", DType::F32, ints(&[1, channels, size, size]));
     let w = func.add_input("w", DType::F32, ints(&[filters, channels, kernel, kernel]));
     let b = func.add_input("b", DType::F32, ints(&[filters]));
-    let padded = func.compute("pad", DType::F32, ints(&[1, channels, size + 2 * pad, size + 2 * pad]), |f, i| {
-        let (y, z) = (i[2].clone() - pad, i[3].clone() - pad);
-        let inside = y.clone().ge(Expr::int(0)).and(y.clone().lt(Expr::int(size)));
-        let inside = inside.and(z.clone().ge(Expr::int(0))).and(z.clone().lt(Expr::int(size)));
-        Expr::select(inside, f.load(x, vec![i[0].clone(), i[1].clone(), y, z]), Expr::f32(0.0))
-    });
+    let padded =
+        func.compute("pad", DType::F32, ints(&[1, channels, size + 2 * pad, size + 2 * pad]), |f, i| {
+            let (y, z) = (i[2].clone() - pad, i[3].clone() - pad);
+            let inside = y.clone().ge(Expr::int(0)).and(y.clone().lt(Expr::int(size)));
+            let inside = inside.and(z.clone().ge(Expr::int(0))).and(z.clone().lt(Expr::int(size)));
+            Expr::select(inside, f.load(x, vec![i[0].clone(), i[1].clone(), y, z]), Expr::f32(0.0))
+        });
     let shape = ints(&[1, filters, out_size, out_size]);
     let reduce = ints(&[channels, kernel, kernel]);
     let conv = func.reduce("conv", DType::F32, shape.clone(), reduce, Expr::f32(0.0), |f, i, r, acc| {
@@ -207,9 +215,14 @@ fn reductions_along_and_across_memory() {
     check(&along, &[false], &[], &[], "reduction");
     let mut across = Func::new("across");
     let x = across.add_input("x", DType::F32, ints(&[30, 512]));
-    let out = across.reduce("out", DType::F32, ints(&[512]), ints(&[30]), Expr::lowest(DType::F32), |f, i, r, acc| {
-        acc.max(f.load(x, vec![r[0].clone(), i[0].clone()]))
-    });
+    let out = across.reduce(
+        "out",
+        DType::F32,
+        ints(&[512]),
+        ints(&[30]),
+        Expr::lowest(DType::F32),
+        |f, i, r, acc| acc.max(f.load(x, vec![r[0].clone(), i[0].clone()])),
+    );
     across.promote_to_output(out);
     check(&across, &[false], &[], &[], "reduction");
 }
@@ -219,11 +232,12 @@ fn pooling_on_blocked_layouts() {
     let mut func = Func::new("pool");
     let x = func.add_input("x", DType::F32, ints(&[1, 32, 15, 15]));
     let shape = ints(&[1, 32, 7, 7]);
-    let out = func.reduce("out", DType::F32, shape, ints(&[3, 3]), Expr::lowest(DType::F32), |f, i, r, acc| {
-        let y = i[2].clone() * 2 + r[0].clone();
-        let z = i[3].clone() * 2 + r[1].clone();
-        acc.max(f.load(x, vec![i[0].clone(), i[1].clone(), y, z]))
-    });
+    let out =
+        func.reduce("out", DType::F32, shape, ints(&[3, 3]), Expr::lowest(DType::F32), |f, i, r, acc| {
+            let y = i[2].clone() * 2 + r[0].clone();
+            let z = i[3].clone() * 2 + r[1].clone();
+            acc.max(f.load(x, vec![i[0].clone(), i[1].clone(), y, z]))
+        });
     func.promote_to_output(out);
     check(&func, &[false], &[blocked(16), blocked(16)], &[], "reduction");
 }

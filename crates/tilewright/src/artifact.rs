@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use tilewright_lower::Weight;
-use tilewright_runtime::artifact::{Contents, Manifest};
 use tilewright_runtime::Bytes;
+use tilewright_runtime::artifact::{Contents, Manifest};
 use tilewright_runtime::plan::{ALIGN, Plan};
 
 use crate::error::CompileError;

@@ -19,7 +19,8 @@ pub fn generate(
     jobs: usize,
     observer: &mut dyn Observer,
 ) -> Result<Image, CompileError> {
-    let slots: Vec<Mutex<Option<Result<ObjectCode, CodegenError>>>> = kernels.iter().map(|_| Mutex::new(None)).collect();
+    let slots: Vec<Mutex<Option<Result<ObjectCode, CodegenError>>>> =
+        kernels.iter().map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);
     let (finished, progress) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
@@ -52,7 +53,9 @@ pub fn generate(
     for slot in slots {
         match slot.into_inner() {
             Ok(Some(result)) => objects.push(result?.object),
-            Ok(None) | Err(_) => return Err(CompileError::internal("codegen", "a code generation thread stopped")),
+            Ok(None) | Err(_) => {
+                return Err(CompileError::internal("codegen", "a code generation thread stopped"));
+            }
         }
     }
     let entries: Vec<&str> = kernels.iter().map(|k| k.name.as_str()).collect();

@@ -37,7 +37,11 @@ pub struct Compiled {
 ///
 /// # Errors
 /// [`CompileError`], by whose fault it is; nothing is written.
-pub fn compile(path: &Path, options: &Options, observer: &mut dyn Observer) -> Result<Compiled, CompileError> {
+pub fn compile(
+    path: &Path,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<Compiled, CompileError> {
     let model = timed("load", observer, |_| Ok(OnnxModel::load(path)?))?;
     compile_model(&model, options, observer)
 }
@@ -60,10 +64,12 @@ pub fn compile_model(
     let scheduled = timed("schedule", observer, |_| {
         program.funcs.iter().map(|f| to_kernels(f, &options.target)).collect::<Result<Vec<Kernels>, _>>()
     })?;
+    observer.stage("rules", &|| rules_text(&scheduled));
     observer.stage("schedule", &|| funcs_text(scheduled.iter().map(|k| &k.func)));
     let (kernels, compiled) = collect_kernels(scheduled);
     observer.stage("kernels", &|| kernels.iter().map(Kernel::to_string).collect());
-    let image = timed("codegen", observer, |o| codegen::generate(&kernels, &options.target, options.jobs, o))?;
+    let image =
+        timed("codegen", observer, |o| codegen::generate(&kernels, &options.target, options.jobs, o))?;
     let defs = kernels.iter().map(kernel_def).collect();
     let planned = timed("plan", observer, |_| Ok(plan::build(&graph, &program, &compiled, defs, &pack)?))?;
     let manifest = manifest(&graph, options, &image.entries);
@@ -120,6 +126,15 @@ fn show_graph(observer: &mut dyn Observer, stage: &str, graph: &Graph) {
 
 fn funcs_text<'a>(funcs: impl Iterator<Item = &'a tilewright_te::Func>) -> String {
     funcs.map(|f| format!("{f}\n")).collect()
+}
+
+/// Which rule scheduled each block of each function.
+fn rules_text(scheduled: &[Kernels]) -> String {
+    let line = |k: &Kernels| {
+        let rules: Vec<String> = k.rules.iter().map(|(block, rule)| format!("{block}: {rule}")).collect();
+        format!("{} {}\n", k.func.name, rules.join(", "))
+    };
+    scheduled.iter().map(line).collect()
 }
 
 /// Numbers the kernels of all functions.

@@ -90,7 +90,8 @@ impl<'a> Reference<'a> {
                     let operands =
                         inputs.iter().map(|&v| self.value(state, v)).collect::<Result<Vec<_>, _>>()?;
                     let bytes: Vec<&[u8]> = operands.iter().map(|d| d.bytes.as_slice()).collect();
-                    let sizes = self.extents(state, &sizes.iter().map(|&s| Dim::symbol(s)).collect::<Vec<_>>())?;
+                    let sizes =
+                        self.extents(state, &sizes.iter().map(|&s| Dim::symbol(s)).collect::<Vec<_>>())?;
                     let results = self.funcs[*func]
                         .run(&sizes, &bytes, Mode::Exact)
                         .map_err(|e| CompileError::internal("interpreter", e))?;
@@ -130,7 +131,9 @@ impl<'a> Reference<'a> {
             Op::FromDims(attrs) => attrs.values.clone(),
             Op::Shape(attrs) => input_dims[attrs.start..attrs.end.min(input_dims.len())].to_vec(),
             Op::Size => vec![Dim::product(input_dims)],
-            op => return Err(CompileError::internal("interpreter", format!("{} holds no extents", op.name()))),
+            op => {
+                return Err(CompileError::internal("interpreter", format!("{} holds no extents", op.name())));
+            }
         };
         let values = self.extents(state, &dims)?;
         let ty = self.graph.tensor_type(output).ok_or_else(missing)?;
@@ -155,7 +158,8 @@ impl<'a> Reference<'a> {
                 let condition = self.value(state, data.input(0).ok_or_else(missing)?)?;
                 let taken = condition.bytes.first().is_some_and(|&b| b != 0);
                 let region = if taken { attrs.then_region } else { attrs.else_region };
-                for (&param, value) in self.graph.region(region).params.iter().zip(data.inputs.iter().skip(1)) {
+                for (&param, value) in self.graph.region(region).params.iter().zip(data.inputs.iter().skip(1))
+                {
                     if let Some(value) = value {
                         let captured = self.value(state, *value)?;
                         state.values.insert(param, captured);
