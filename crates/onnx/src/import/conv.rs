@@ -66,7 +66,7 @@ impl Window {
                 pads.len()
             )));
         }
-        if kernel.iter().any(|&extent| extent == 0) {
+        if kernel.contains(&0) {
             return Err(Reason::malformed("the kernel is empty"));
         }
         Ok(Window { kernel, strides, dilations, pads, auto_pad })

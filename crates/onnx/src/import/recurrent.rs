@@ -10,20 +10,36 @@ use RecurrentActivation::{
     Affine, Elu, HardSigmoid, LeakyRelu, Relu, ScaledTanh, Sigmoid, Softplus, Softsign, Tanh, ThresholdedRelu,
 };
 
-/// An activation's ONNX name, and which parameters it takes from `activation_alpha` and `activation_beta`, with
-/// their defaults.
-const ACTIVATIONS: [(&str, RecurrentActivation, Option<f32>, Option<f32>); 11] = [
-    ("relu", Relu, None, None),
-    ("tanh", Tanh, None, None),
-    ("sigmoid", Sigmoid, None, None),
-    ("affine", Affine, Some(1.0), Some(0.0)),
-    ("leakyrelu", LeakyRelu, Some(0.01), None),
-    ("thresholdedrelu", ThresholdedRelu, Some(1.0), None),
-    ("scaledtanh", ScaledTanh, Some(1.0), Some(1.0)),
-    ("hardsigmoid", HardSigmoid, Some(0.2), Some(0.5)),
-    ("elu", Elu, Some(1.0), None),
-    ("softsign", Softsign, None, None),
-    ("softplus", Softplus, None, None),
+/// How ONNX writes an activation: its name in lower case, and the defaults of the parameters that it takes from
+/// `activation_alpha` and `activation_beta`.
+struct Activation {
+    name: &'static str,
+    kind: RecurrentActivation,
+    alpha: Option<f32>,
+    beta: Option<f32>,
+}
+
+const fn activation(
+    name: &'static str,
+    kind: RecurrentActivation,
+    alpha: Option<f32>,
+    beta: Option<f32>,
+) -> Activation {
+    Activation { name, kind, alpha, beta }
+}
+
+const ACTIVATIONS: [Activation; 11] = [
+    activation("relu", Relu, None, None),
+    activation("tanh", Tanh, None, None),
+    activation("sigmoid", Sigmoid, None, None),
+    activation("affine", Affine, Some(1.0), Some(0.0)),
+    activation("leakyrelu", LeakyRelu, Some(0.01), None),
+    activation("thresholdedrelu", ThresholdedRelu, Some(1.0), None),
+    activation("scaledtanh", ScaledTanh, Some(1.0), Some(1.0)),
+    activation("hardsigmoid", HardSigmoid, Some(0.2), Some(0.5)),
+    activation("elu", Elu, Some(1.0), None),
+    activation("softsign", Softsign, None, None),
+    activation("softplus", Softplus, None, None),
 ];
 
 fn attrs(cx: &Cx<'_>, defaults: &[RecurrentActivation]) -> Result<RecurrentAttrs> {
@@ -53,8 +69,8 @@ fn attrs(cx: &Cx<'_>, defaults: &[RecurrentActivation]) -> Result<RecurrentAttrs
     } else {
         let find = |name: &String| {
             let lower = name.to_lowercase();
-            let row = ACTIVATIONS.iter().find(|row| row.0 == lower);
-            row.map(|row| row.1).ok_or_else(|| Reason::unsupported(format!("activation `{name}`")))
+            let row = ACTIVATIONS.iter().find(|row| row.name == lower);
+            row.map(|row| row.kind).ok_or_else(|| Reason::unsupported(format!("activation `{name}`")))
         };
         names.iter().map(find).collect::<Result<_>>()?
     };
@@ -69,17 +85,16 @@ fn attrs(cx: &Cx<'_>, defaults: &[RecurrentActivation]) -> Result<RecurrentAttrs
     }
     let kinds = kinds[..defaults.len() * n_directions].to_vec();
     // The lists hold a value for each activation that takes one, in order.
-    let parameters =
-        |name: &str, of: fn(&(&str, RecurrentActivation, Option<f32>, Option<f32>)) -> Option<f32>| {
-            let mut given = cx.attrs.floats(name)?.unwrap_or_default().iter().copied();
-            let value = |kind: &RecurrentActivation| {
-                let default = ACTIVATIONS.iter().find(|row| row.1 == *kind).and_then(of);
-                Real(default.map_or(0.0, |default| given.next().unwrap_or(default)))
-            };
-            Ok(kinds.iter().map(value).collect::<Vec<_>>())
+    let parameters = |name: &str, default: fn(&Activation) -> Option<f32>| {
+        let mut given = cx.attrs.floats(name)?.unwrap_or_default().iter().copied();
+        let value = |kind: &RecurrentActivation| {
+            let default = ACTIVATIONS.iter().find(|row| row.kind == *kind).and_then(default);
+            Real(default.map_or(0.0, |default| given.next().unwrap_or(default)))
         };
-    let activation_alpha = parameters("activation_alpha", |row| row.2)?;
-    let activation_beta = parameters("activation_beta", |row| row.3)?;
+        Ok(kinds.iter().map(value).collect::<Vec<_>>())
+    };
+    let activation_alpha = parameters("activation_alpha", |row| row.alpha)?;
+    let activation_beta = parameters("activation_beta", |row| row.beta)?;
     if cx.opset < 7 {
         // It only said whether the first output is there, which the outputs say too.
         cx.attrs.accept("output_sequence");
