@@ -342,3 +342,51 @@ fn every_output_of_a_shared_weight_is_one_constant() {
     let shared = GraphProto { initializer: vec![to_proto(&tensor, "w")], ..graph(&["x:2"], nodes, &["y:2"]) };
     check(17, shared, "Constant Binary Binary -> f32[2]");
 }
+
+/// Seeded mutations of models with control flow, functions and shape operands: an error or a graph, never a panic.
+#[test]
+fn mutations_never_panic() {
+    let body = GraphProto {
+        input: vec![
+            typed_value("i:", tensor_proto::DataType::Int64),
+            typed_value("c:", tensor_proto::DataType::Bool),
+            value("a:?"),
+        ],
+        output: vec![typed_value("c:", tensor_proto::DataType::Bool), value("b:?")],
+        ..graph(&[], vec![node("Concat", "a x", "b", vec![int("axis", 0)])], &[])
+    };
+    let call = NodeProto { domain: text("local"), ..node("Leaky", "x", "z", vec![float("slope", 0.25)]) };
+    let nodes = vec![
+        call,
+        node("Loop", "n - z", "r", vec![subgraph("body", body)]),
+        node("Unsqueeze", "r axes", "u", vec![]),
+        node("ReduceSum", "u axes", "s", vec![]),
+        node("Reshape", "s shape", "y", vec![]),
+    ];
+    let mut whole = graph(&["x:2"], nodes, &["y:?,?"]);
+    whole.input.push(typed_value("n:", tensor_proto::DataType::Int64));
+    whole.input.push(typed_value("axes:1", tensor_proto::DataType::Int64));
+    whole.input.push(typed_value("shape:2", tensor_proto::DataType::Int64));
+    let whole = ModelProto { functions: vec![leaky(0)], ..model(17, whole) };
+    assert!(run(whole.clone()).is_ok());
+    let bytes = prost::Message::encode_to_vec(&whole);
+    let mut state = 0x2545_f491_4f6c_dd1du64;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as usize
+    };
+    for _ in 0..5_000 {
+        let mut mutant = bytes.clone();
+        for _ in 0..1 + random() % 3 {
+            let at = random() % mutant.len();
+            mutant[at] = if random() % 2 == 0 { random() as u8 } else { mutant[at] ^ (1 << (random() % 8)) };
+        }
+        if let Ok(model) = OnnxModel::from_bytes(mutant.into())
+            && let Ok(graph) = import(&model, &ImportOptions::default())
+        {
+            drop(tilewright_onnx::export(&graph));
+        }
+    }
+}
