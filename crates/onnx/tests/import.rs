@@ -119,6 +119,9 @@ fn open_extents_are_symbols() {
     let range = Range { lo: 1, hi: Some(8), step: 1 };
     let ranged = with("x[1]", DimOption::Range(range)).unwrap();
     assert_eq!(ranged.symbols[ranged.symbols.find("x[1]").unwrap()].range, range);
+    let empty = Range { lo: 9, hi: Some(8), step: 1 };
+    let error = with("batch", DimOption::Range(empty)).unwrap_err().to_string();
+    assert!(error.contains("the range of extent `batch` is empty"), "{error}");
     let error = with("seq", DimOption::Fixed(4)).unwrap_err().to_string();
     assert!(error.contains("the open ones are: `batch`, `x[1]`"), "{error}");
     let error = with("batch", DimOption::Fixed(-1)).unwrap_err().to_string();

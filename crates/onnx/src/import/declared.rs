@@ -37,6 +37,12 @@ impl Importer<'_> {
                 Err(Reason::new(FaultKind::Option, format!("extent `{name}` cannot be {value}")))
             }
             Some(DimOption::Range(range)) => {
+                if range.lo < 0 || range.step < 1 || range.hi.is_some_and(|hi| hi < range.lo) {
+                    return Err(Reason::new(
+                        FaultKind::Option,
+                        format!("the range of extent `{name}` is empty"),
+                    ));
+                }
                 let symbol = self.graph.symbols.intern(&name, SymbolKind::Input);
                 self.graph.symbols.set_range(symbol, *range);
                 Ok(Dim::symbol(symbol))
