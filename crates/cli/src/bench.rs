@@ -189,7 +189,7 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     // Before the outputs are copied: that is the user's wish, not the model's need.
     let peak_mib = peak_mib();
     if let Some(path) = &args.outputs {
-        data::write_outputs(path, &Engine::Compiled(session).run(&given)?)?;
+        data::write_outputs(path, &Engine::Compiled(Box::new(session)).run(&given)?)?;
     }
     let artifact_mib = Some(bytes as f64 / MIB);
     Ok(Figures { peak_mib, artifact_mib, ..figures(times, load) })

@@ -91,7 +91,7 @@ fn onnx(path: &Path, options: &CompileArgs) -> Result<Report, Failure> {
         }
         Err(error) => (None, Some(error)),
     };
-    let unsupported = unsupported.map(|error| fail(error));
+    let unsupported = unsupported.map(fail);
     // That something is not supported is what the user came to learn; that the model is damaged is not.
     if let Some(failure) = unsupported.as_ref().filter(|failure| failure.code != Exit::Unsupported as u8) {
         return Err(Failure { code: failure.code, message: failure.message.clone() });

@@ -175,7 +175,7 @@ pub(crate) fn load(path: &Path, verify_weights: bool) -> Result<Model, Failure> 
 /// A model ready to run, by machine code or by the interpreter.
 pub(crate) enum Engine {
     /// Machine code.
-    Compiled(Session),
+    Compiled(Box<Session>),
     /// The interpreter on the simplified graph.
     Interpreter(Box<Graph>),
 }
@@ -190,7 +190,7 @@ impl Engine {
         match source {
             Source::Artifact(path) => {
                 args.refuse(&format!("{} is compiled already", path.display()))?;
-                Ok(Engine::Compiled(session(&load(path, false)?, threads)))
+                Ok(Engine::Compiled(Box::new(session(&load(path, false)?, threads))))
             }
             Source::Onnx(path) if args.interpret() => Engine::interpreter(path, args),
             Source::Onnx(path) => {
@@ -198,7 +198,7 @@ impl Engine {
                 let bytes = compiled.artifact.to_bytes()?;
                 drop(compiled);
                 let model = Model::from_bytes(bytes).map_err(|error| Failure::from(error).about(path))?;
-                Ok(Engine::Compiled(session(&model, threads)))
+                Ok(Engine::Compiled(Box::new(session(&model, threads))))
             }
         }
     }

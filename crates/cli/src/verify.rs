@@ -105,7 +105,7 @@ impl Subject {
             Source::Artifact(path) => {
                 args.options.refuse(&format!("{} is compiled already", path.display()))?;
                 let session = model::session(&model::load(path, true)?, args.threads);
-                Ok(Subject { ours: Engine::Compiled(session), reference: None })
+                Ok(Subject { ours: Engine::Compiled(Box::new(session)), reference: None })
             }
             Source::Onnx(path) if args.options.interpret() => {
                 Ok(Subject { ours: Engine::interpreter(path, &args.options)?, reference: None })
@@ -119,7 +119,7 @@ impl Subject {
 
     fn of(compiled: tilewright::Compiled, args: &Args) -> Result<Subject, Failure> {
         let model = Model::from_bytes(compiled.artifact.to_bytes()?)?;
-        let ours = Engine::Compiled(model::session(&model, args.threads));
+        let ours = Engine::Compiled(Box::new(model::session(&model, args.threads)));
         Ok(Subject { ours, reference: Some(Engine::Interpreter(Box::new(compiled.graph))) })
     }
 }
