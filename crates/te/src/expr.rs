@@ -520,7 +520,11 @@ impl Expr {
 
     /// Whether any sub-expression (or the expression) satisfies `test`; a shared node is tested once.
     pub fn any(&self, test: &mut impl FnMut(&Expr) -> bool) -> bool {
-        fn search(e: &Expr, seen: &mut FxHashSet<*const ExprNode>, test: &mut impl FnMut(&Expr) -> bool) -> bool {
+        fn search(
+            e: &Expr,
+            seen: &mut FxHashSet<*const ExprNode>,
+            test: &mut impl FnMut(&Expr) -> bool,
+        ) -> bool {
             // Only shared nodes can be met again.
             if Arc::strong_count(&e.0) > 1 && !e.is_leaf() && !seen.insert(Arc::as_ptr(&e.0)) {
                 return false;

@@ -127,13 +127,16 @@ impl<'a> Context<'a> {
         let len = match self.dims(position)? {
             Some([len]) => len.as_const().and_then(|len| usize::try_from(len).ok()),
             Some(dims) => {
-                return Err(self.fail(format!("operand {position} must be a vector, not {}", self.show(dims))));
+                return Err(
+                    self.fail(format!("operand {position} must be a vector, not {}", self.show(dims)))
+                );
             }
             None => None,
         };
         match len {
             Some(len) if len > MAX_RANK => {
-                Err(self.fail(format!("operand {position} has {len} elements, more than a tensor may have axes")))
+                Err(self
+                    .fail(format!("operand {position} has {len} elements, more than a tensor may have axes")))
             }
             len => Ok(len),
         }

@@ -7,8 +7,8 @@ use super::poly::Atoms;
 use super::{FlattenError, FlattenOptions};
 use crate::expr::{Buffer, Expr, Var};
 use crate::func::Func;
-use crate::simplify::Simplifier;
 use crate::kernel::{Inst, Kernel, Op, Place, Type, Value};
+use crate::simplify::Simplifier;
 
 /// Builds the body of one kernel.
 pub(super) struct Emitter<'a> {
