@@ -45,6 +45,9 @@ struct Product {
     nodes: Vec<NodeId>,
 }
 
+/// Two factors, and the same the other way round: a pattern may find its parts in either.
+type BothOrders = [(ValueId, ValueId); 2];
+
 fn is_near(value: f64, expected: f64) -> bool {
     (value - expected).abs() <= 1e-5 * expected.abs()
 }
@@ -119,7 +122,7 @@ impl<'a> Matcher<'a> {
     }
 
     /// A product of two values and a constant near `constant`: both orders of the two.
-    fn two_factors(&self, value: ValueId, constant: f64) -> Option<([(ValueId, ValueId); 2], Vec<NodeId>)> {
+    fn two_factors(&self, value: ValueId, constant: f64) -> Option<(BothOrders, Vec<NodeId>)> {
         let product = self.product(value);
         match product.factors.as_slice() {
             &[a, b] if is_near(product.constant, constant) => Some(([(a, b), (b, a)], product.nodes)),
