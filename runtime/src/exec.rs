@@ -414,6 +414,12 @@ impl Exec<'_> {
                 let value = self.read_element(*buffer, *element)?.ok_or(ExecFault::Undefined(*slot))?;
                 self.set(*slot, value);
             }
+            Op::ScaleSize { size, buffer, element, slot } => {
+                let size = self.frame.size(*size)?;
+                let factor = self.read_f32(*buffer, *element)?;
+                let value = floor(size as f32 * factor).ok_or(ExecFault::Undefined(*slot))?;
+                self.set(*slot, value);
+            }
             Op::WriteSize { buffer, element, value } => {
                 let number = self.frame.size(*value)?;
                 self.write_element(*buffer, *element, number)?;
@@ -533,6 +539,12 @@ impl Exec<'_> {
         Ok(value)
     }
 
+    fn read_f32(&self, id: BufferId, element: u32) -> Result<f32, ExecFault> {
+        let ptr = self.element(id, element)?;
+        // SAFETY: as in `read_element`; validation proved that the elements are `f32`.
+        Ok(unsafe { ptr.cast::<f32>().read_unaligned() })
+    }
+
     fn write_element(&mut self, id: BufferId, element: u32, value: i64) -> Result<(), ExecFault> {
         let ptr = self.element(id, element)?;
         // SAFETY: as in `read_element`; validation proved that the buffer is not read only and is `i64` or `i32`.
@@ -546,4 +558,14 @@ impl Exec<'_> {
         }
         Ok(())
     }
+}
+
+/// The number rounded towards minus infinity, if it is an `i64`.
+fn floor(number: f32) -> Option<i64> {
+    // 2^63 and what is beyond, infinities and NaN have none.
+    if !(-9.223_372e18..9.223_372e18).contains(&number) {
+        return None;
+    }
+    let truncated = number as i64;
+    Some(if truncated as f32 > number { truncated - 1 } else { truncated })
 }

@@ -276,6 +276,18 @@ pub enum Op {
         /// The computed slot.
         slot: SizeId,
     },
+    /// Multiplies a size by an element of an `f32` buffer in binary32, and writes the product, rounded towards
+    /// minus infinity, into a computed slot.
+    ScaleSize {
+        /// The size.
+        size: SizeId,
+        /// The buffer of the factor.
+        buffer: BufferId,
+        /// Index of the factor.
+        element: u32,
+        /// The computed slot.
+        slot: SizeId,
+    },
     /// Writes the value of a slot to an element of an `i64` or `i32` buffer.
     WriteSize {
         /// The buffer.

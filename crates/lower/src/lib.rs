@@ -1,9 +1,11 @@
 //! Graph operators to tensor expressions, fused groups to functions, memory and execution plan.
 //!
 //! Reading order: [`dims`] (extents), [`ops`] (the meaning of operators), [`program`] (fused groups to
-//! functions), [`layout`], [`sizes`], [`memory`], [`plan`] (the execution plan).
+//! functions), [`layout`], [`sizes`],
+//! [`dynamic`] (extents that are data), [`memory`], [`plan`] (the execution plan).
 
 pub mod dims;
+pub mod dynamic;
 pub mod error;
 pub mod evaluate;
 pub mod layout;

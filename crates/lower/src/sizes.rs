@@ -122,6 +122,8 @@ impl SizeTable {
             },
             (None, Some(1)) if matches!(def, SizeDef::Mul(..) | SizeDef::FloorDiv(..)) => return a,
             (Some(1), None) if matches!(def, SizeDef::Mul(..)) => return b,
+            (_, Some(0)) | (Some(0), _) if matches!(def, SizeDef::Mul(..)) => Some(0),
+            (Some(0), None) if matches!(def, SizeDef::Add(..)) => return b,
             (None, Some(0)) if matches!(def, SizeDef::Add(..) | SizeDef::Sub(..)) => return a,
             _ => None,
         };

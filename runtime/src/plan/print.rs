@@ -119,6 +119,9 @@ fn operation(f: &mut Formatter<'_>, plan: &Plan, op: &Op) -> fmt::Result {
         Op::Grow { buffer } => write!(f, "grow {buffer}"),
         Op::Free { buffer } => write!(f, "free {buffer}"),
         Op::ReadSize { buffer, element, slot } => write!(f, "{slot} = {buffer}[{element}]"),
+        Op::ScaleSize { size, buffer, element, slot } => {
+            write!(f, "{slot} = floor({size} * {buffer}[{element}])")
+        }
         Op::WriteSize { buffer, element, value } => write!(f, "{buffer}[{element}] = {value}"),
         Op::SetSize { slot, value } => write!(f, "{slot} = {value}"),
         Op::Copy { from, to } => write!(f, "copy {from} to {to}"),

@@ -489,6 +489,16 @@ impl Validator<'_> {
                         }
                     }
                 }
+                Op::ScaleSize { size, buffer, element: _, slot } => {
+                    self.computed_size(site, *slot);
+                    self.size(site, *size);
+                    if self.buffer(site, *buffer) {
+                        let dtype = plan.buffers[buffer.index()].dtype;
+                        if dtype != DType::F32 {
+                            self.fail(site, Fault::DType(dtype));
+                        }
+                    }
+                }
                 Op::WriteSize { buffer, element: _, value } => {
                     self.size(site, *value);
                     self.written(site, *buffer);

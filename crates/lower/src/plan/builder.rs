@@ -1,5 +1,7 @@
 //! Building the plan: buffers of values, instructions of steps.
 
+use std::collections::BTreeMap;
+
 use rustc_hash::FxHashMap;
 use tilewright_dtype::DType;
 use tilewright_graph::dim::Dim;
@@ -13,6 +15,7 @@ use tilewright_runtime::plan::{
 use tilewright_te::{Buffer, Func, Var};
 
 use super::{ALIGN, CompiledFunc, LowerError, Pack, Planned, Texts, Weight, element_bytes};
+use crate::error::Gap;
 use crate::program::{Program, Step};
 use crate::sizes::SizeTable;
 
@@ -47,6 +50,12 @@ pub(super) struct Builder<'a> {
     claims: FxHashMap<ValueId, usize>,
     /// Instructions `first..=last` that may run again after `last`: loops.
     pub(super) loops: Vec<(u32, u32)>,
+    /// Which result and axis first shows each symbol that is no extent of an input.
+    pub(super) definitions: BTreeMap<SymbolId, (ValueId, usize)>,
+    /// The regions whose steps are being planned, outermost first.
+    active: Vec<RegionId>,
+    /// Which of the graph's guards are in the plan.
+    guarded: Vec<bool>,
 }
 
 impl<'a> Builder<'a> {
@@ -76,6 +85,9 @@ impl<'a> Builder<'a> {
             outputs: Vec::new(),
             claims: FxHashMap::default(),
             loops: Vec::new(),
+            definitions: graph.symbol_definitions(),
+            active: Vec::new(),
+            guarded: vec![false; graph.guards.len()],
         })
     }
 
@@ -159,12 +171,15 @@ impl<'a> Builder<'a> {
         bounds
     }
 
-    /// Guards of a region over extents of inputs; they come before all else the region does.
-    fn guards(&mut self, region: RegionId) -> Result<(), LowerError> {
-        for guard in self.graph.guards.iter().filter(|guard| guard.region == region) {
-            let known =
-                |b: &Builder<'_>, d: &Dim| d.symbols().into_iter().all(|s| b.sizes.symbol(s).is_some());
-            if known(self, &guard.left) && known(self, &guard.right) {
+    /// Guards of the innermost region whose extents are known by now and were not before. Those over extents of
+    /// inputs come before all else the region does, others as soon as their symbols are bound.
+    pub(super) fn pending_guards(&mut self) -> Result<(), LowerError> {
+        let graph = self.graph;
+        let Some(&region) = self.active.last() else { return Ok(()) };
+        for (i, guard) in graph.guards.iter().enumerate() {
+            let known = |d: &Dim| d.symbols().into_iter().all(|s| self.sizes.symbol(s).is_some());
+            if guard.region == region && !self.guarded[i] && known(&guard.left) && known(&guard.right) {
+                self.guarded[i] = true;
                 self.guard(guard)?;
             }
         }
@@ -241,22 +256,40 @@ impl<'a> Builder<'a> {
     fn value_dims(&self, value: ValueId) -> Result<Vec<Dim>, LowerError> {
         match self.graph.dims(value) {
             Some(dims) => Ok(dims.to_vec()),
-            None => Err(LowerError::Internal(format!("{value} is no tensor of known rank"))),
+            None => Err(self.value_gap(value)),
         }
     }
 
     pub(super) fn dtype(&self, value: ValueId) -> Result<DType, LowerError> {
         match self.graph.tensor_type(value) {
             Some(ty) => Ok(ty.dtype),
-            None => Err(LowerError::Internal(format!("{value} is no tensor"))),
+            None => Err(self.value_gap(value)),
         }
     }
 
+    /// A value that no buffer can hold: a sequence, an optional, or a tensor of open rank.
+    fn value_gap(&self, value: ValueId) -> LowerError {
+        let data = self.graph.value(value);
+        let node = self.graph.producer(value).map(|node| self.graph.node(node));
+        let name = data.name.as_deref().unwrap_or_default();
+        LowerError::Unsupported(vec![Gap {
+            op: node.map_or("Input", |node| node.op.name()),
+            nodes: node.map_or_else(
+                || vec![name.to_string()],
+                |node| node.provenance.names().map(str::to_string).collect(),
+            ),
+            operands: vec![self.graph.ty(value).display(&self.graph.symbols).to_string()],
+            reason: "only tensors whose rank is known at compile time are compiled".to_string(),
+        }])
+    }
+
     pub(super) fn dim_slot(&mut self, dim: &Dim, value: Option<ValueId>) -> Result<SizeId, LowerError> {
-        self.sizes.dim(dim).map_err(|symbol| LowerError::UnboundExtent {
-            symbol: self.graph.symbols[symbol].name.clone(),
-            value: value.map_or_else(String::new, |v| v.to_string()),
-        })
+        loop {
+            match self.sizes.dim(dim) {
+                Ok(slot) => return Ok(slot),
+                Err(symbol) => self.define_symbol(symbol, value)?,
+            }
+        }
     }
 
     fn shape(&mut self, value: ValueId, dims: &[Dim]) -> Result<Vec<SizeId>, LowerError> {
@@ -384,8 +417,11 @@ impl<'a> Builder<'a> {
         let Some(steps) = program.regions.get(&region) else {
             return Err(LowerError::Internal(format!("{region} has no steps")));
         };
-        self.guards(region)?;
-        steps.iter().try_for_each(|step| self.step(step))
+        self.active.push(region);
+        self.pending_guards()?;
+        steps.iter().try_for_each(|step| self.step(step))?;
+        self.active.pop();
+        Ok(())
     }
 
     fn step(&mut self, step: &Step) -> Result<(), LowerError> {

@@ -90,7 +90,9 @@ impl Builder<'_> {
             match &instr.op {
                 Op::Call { buffers, .. } => buffers.iter().for_each(|&b| touch(b, at)),
                 Op::Host { inputs, outputs, .. } => inputs.iter().chain(outputs).for_each(|&b| touch(b, at)),
-                Op::ReadSize { buffer, .. } | Op::WriteSize { buffer, .. } => touch(*buffer, at),
+                Op::ReadSize { buffer, .. } | Op::ScaleSize { buffer, .. } | Op::WriteSize { buffer, .. } => {
+                    touch(*buffer, at);
+                }
                 Op::Alloc { buffer } | Op::Grow { buffer } | Op::Free { buffer } => touch(*buffer, at),
                 Op::Copy { from, to } => {
                     touch(*from, at);

@@ -6,6 +6,7 @@
 
 mod builder;
 mod control;
+mod dynamic;
 mod memory_plan;
 
 use rustc_hash::FxHashMap;

@@ -1,0 +1,131 @@
+//! Extents that are data, in the plan: reads of operands, slots that depend on them, and the guards both need.
+
+use tilewright_dtype::{DType, Kind};
+use tilewright_graph::dim::Dim;
+use tilewright_graph::{NodeId, Provenance, SymbolId, ValueId};
+use tilewright_runtime::plan::{Cmp, Op, SizeDef, SizeId};
+
+use super::builder::Builder;
+use crate::dynamic::{Extents, SizeOp, extent};
+use crate::error::{Gap, LowerError};
+
+impl Builder<'_> {
+    /// Binds a symbol that an operator's operands define at run time: from here on its slot has a value.
+    pub(super) fn define_symbol(
+        &mut self,
+        symbol: SymbolId,
+        value: Option<ValueId>,
+    ) -> Result<(), LowerError> {
+        let unbound = |b: &Builder<'_>| LowerError::UnboundExtent {
+            symbol: b.graph.symbols[symbol].name.clone(),
+            value: value.map_or_else(String::new, |v| v.to_string()),
+        };
+        let Some(&(made, axis)) = self.definitions.get(&symbol) else { return Err(unbound(self)) };
+        let Some(node) = self.graph.producer(made) else { return Err(unbound(self)) };
+        let position = self.graph.node(node).outputs.iter().position(|&v| v == made).unwrap_or_default();
+        let provenance = self.graph.node(node).provenance.clone();
+        let graph = self.graph;
+        let slot = extent(graph, node, position, axis, &mut Slots { builder: self, node, provenance })?;
+        self.sizes.bind(symbol, slot);
+        self.pending_guards()
+    }
+
+    fn dynamic_gap(&self, node: NodeId, reason: &str) -> LowerError {
+        let node = self.graph.node(node);
+        let show = |v: &ValueId| self.graph.ty(*v).display(&self.graph.symbols).to_string();
+        LowerError::Unsupported(vec![Gap {
+            op: node.op.name(),
+            nodes: node.provenance.names().map(str::to_string).collect(),
+            operands: node.inputs.iter().flatten().map(show).collect(),
+            reason: reason.to_string(),
+        }])
+    }
+}
+
+/// Numbers as size slots of the plan under construction.
+struct Slots<'b, 'a> {
+    builder: &'b mut Builder<'a>,
+    node: NodeId,
+    provenance: Provenance,
+}
+
+impl Slots<'_, '_> {
+    fn buffer(&mut self, value: ValueId) -> Result<tilewright_runtime::plan::BufferId, LowerError> {
+        let exists = self.builder.values.contains_key(&value) || self.builder.graph.constant(value).is_some();
+        if !exists {
+            return Err(self.gap("an operand that gives extents is computed inside the same kernel"));
+        }
+        self.builder.operand(value)
+    }
+}
+
+impl Extents for Slots<'_, '_> {
+    type Size = SizeId;
+    type Error = LowerError;
+
+    fn constant(&mut self, value: i64) -> SizeId {
+        self.builder.sizes.constant(value)
+    }
+
+    fn dim(&mut self, dim: &Dim) -> Result<SizeId, LowerError> {
+        self.builder.dim_slot(dim, None)
+    }
+
+    fn element(&mut self, value: ValueId, position: usize) -> Result<SizeId, LowerError> {
+        let dtype = self.builder.dtype(value)?;
+        match dtype.kind() {
+            Kind::Int | Kind::UInt | Kind::Bool => {}
+            Kind::Float if dtype == DType::F32 => {
+                let one = self.constant(1);
+                return self.scaled(one, value, position);
+            }
+            Kind::Float | Kind::String => {
+                return Err(self.gap("extents that follow from such elements are not compiled"));
+            }
+        }
+        let buffer = self.buffer(value)?;
+        let slot = self.builder.sizes.computed();
+        self.builder.push(Op::ReadSize { buffer, element: position as u32, slot }, &self.provenance);
+        Ok(slot)
+    }
+
+    fn scaled(&mut self, size: SizeId, value: ValueId, position: usize) -> Result<SizeId, LowerError> {
+        if self.builder.dtype(value)? != DType::F32 {
+            return Err(self.gap("extents that follow from such elements are not compiled"));
+        }
+        let buffer = self.buffer(value)?;
+        let slot = self.builder.sizes.computed();
+        let element = position as u32;
+        self.builder.push(Op::ScaleSize { size, buffer, element, slot }, &self.provenance);
+        Ok(slot)
+    }
+
+    fn apply(&mut self, op: SizeOp, a: SizeId, b: SizeId) -> SizeId {
+        let def: fn(SizeId, SizeId) -> SizeDef = match op {
+            SizeOp::Add => SizeDef::Add,
+            SizeOp::Sub => SizeDef::Sub,
+            SizeOp::Mul => SizeDef::Mul,
+            SizeOp::FloorDiv => SizeDef::FloorDiv,
+            SizeOp::CeilDiv => SizeDef::CeilDiv,
+            SizeOp::Min => SizeDef::Min,
+            SizeOp::Max => SizeDef::Max,
+        };
+        self.builder.sizes.binary(def, a, b)
+    }
+
+    fn require(&mut self, lhs: SizeId, cmp: Cmp, rhs: SizeId, message: &str) -> Result<(), LowerError> {
+        let sizes = &self.builder.sizes;
+        if let (Some(a), Some(b)) = (sizes.as_constant(lhs), sizes.as_constant(rhs))
+            && cmp.holds(a, b)
+        {
+            return Ok(());
+        }
+        let message = self.builder.texts.intern(message);
+        self.builder.push(Op::Guard { lhs, cmp, rhs, message }, &self.provenance);
+        Ok(())
+    }
+
+    fn gap(&self, reason: &str) -> LowerError {
+        self.builder.dynamic_gap(self.node, reason)
+    }
+}
