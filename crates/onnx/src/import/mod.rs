@@ -401,8 +401,12 @@ impl<'m> Importer<'m> {
                 return bindings(proto, vec![Binding::Tensor(tensor)]).map(Some);
             }
             registry::Convert::Control(convert) => {
+                let first_fault = self.faults.len();
                 let results = convert(self, scope, proto, label, inputs)?;
-                let Some(results) = results else { return Ok(None) };
+                // What the faults of a subgraph leave incomplete is no fault of its own.
+                let Some(results) = results.filter(|_| self.faults.len() == first_fault) else {
+                    return Ok(None);
+                };
                 return bindings(proto, results.into_iter().map(Binding::Value).collect()).map(Some);
             }
         };

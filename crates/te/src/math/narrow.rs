@@ -1,5 +1,5 @@
-//! Removal of narrow float types: 16-, 8- and 4-bit floats become integers in memory and `F32` in
-//! expressions, so that code generators see `Bool`, integers, `F32` and `F64` only.
+//! Removal of narrow types: 16-, 8- and 4-bit floats become integers in memory and `F32` in
+//! expressions, integers of fewer than 8 bits become bytes, so that code generators see `Bool`, integers, `F32` and `F64` only.
 //!
 //! Results are those of the interpreter: each operation is done in `F32` and rounded to its type at once.
 
@@ -54,8 +54,24 @@ fn storage_type(dtype: DType) -> DType {
     match FloatFormat::of(dtype) {
         Some(format) if format.bits == 16 => DType::U16,
         Some(_) => DType::U8,
-        None => dtype,
+        None => byte_type(dtype),
     }
+}
+
+/// The 8-bit type that holds an integer type of fewer bits; any other type itself.
+fn byte_type(dtype: DType) -> DType {
+    match dtype {
+        DType::I4 | DType::I2 => DType::I8,
+        DType::U4 | DType::U2 => DType::U8,
+        _ => dtype,
+    }
+}
+
+/// A byte as a value of an integer type of fewer bits, wrapping.
+fn wrap_to(dtype: DType, byte: Expr) -> Expr {
+    let spare = Expr::int_of(byte.dtype(), 8 - dtype.bits() as i64);
+    let shifted = Expr::binary(BinaryOp::Shl, byte, spare.clone());
+    Expr::binary(BinaryOp::Shr, shifted, spare)
 }
 
 /// Maps expressions to ones in which narrow floats are `F32`.
@@ -67,11 +83,35 @@ struct Widener {
 impl Widener {
     /// The bits (for a narrow float) or the value to store.
     fn stored(&mut self, e: &Expr) -> Expr {
-        match FloatFormat::of(e.dtype()) {
+        let Some(format) = FloatFormat::of(e.dtype()) else { return self.value(e) };
+        let storage = storage_type(e.dtype());
+        match e.kind() {
+            // Bits that exist are kept: encoding would saturate an infinity.
+            ExprKind::Float(bits) => self.constant_bits(format, f64::from_bits(*bits), storage),
+            ExprKind::Load(buffer, indices) => {
+                let indices = indices.iter().map(|index| self.value(index)).collect();
+                Expr::load(storage, *buffer, indices)
+            }
+            ExprKind::Bitcast(a) => self.stored(a).bitcast(storage),
+            ExprKind::Select(c, a, b) => select(&self.value(c), &self.stored(a), &self.stored(b)),
             // Encoding rounds; what it encodes need not be rounded before.
-            Some(format) => encode(format, &self.unrounded(e).0).cast(storage_type(e.dtype())),
-            None => self.value(e),
+            ExprKind::Int(_)
+            | ExprKind::Var(_)
+            | ExprKind::Unary(..)
+            | ExprKind::Binary(..)
+            | ExprKind::Compare(..)
+            | ExprKind::Cast(_)
+            | ExprKind::Fma(..) => encode(format, &self.unrounded(e).0).cast(storage),
         }
+    }
+
+    /// The bits of a constant; an infinity keeps its pattern where the format has one.
+    fn constant_bits(&self, format: FloatFormat, value: f64, storage: DType) -> Expr {
+        let exact = (0..1u32 << format.bits).map(|code| code as u16).find(|&code| {
+            let decoded = format.decode(code);
+            decoded == value && decoded.is_sign_negative() == value.is_sign_negative()
+        });
+        Expr::int_of(storage, i64::from(exact.unwrap_or_else(|| format.encode(value))))
     }
 
     /// The value, as `F32` if narrow.
@@ -84,6 +124,7 @@ impl Widener {
                 let (value, exact) = self.unrounded(e);
                 if exact { value } else { round(format, &value) }
             }
+            None if byte_type(e.dtype()) != e.dtype() => self.small(e),
             None => self.wide(e),
         };
         self.done.insert(e.clone(), result.clone());
@@ -96,6 +137,34 @@ impl Widener {
             ExprKind::Cast(a) if FloatFormat::of(a.dtype()).is_some() => self.value(a).cast(e.dtype()),
             ExprKind::Bitcast(a) if FloatFormat::of(a.dtype()).is_some() => self.stored(a).bitcast(e.dtype()),
             _ => e.map_operands(|operand| self.value(operand)),
+        }
+    }
+
+    /// An integer of fewer than 8 bits, as a byte that holds a value of its type.
+    fn small(&mut self, e: &Expr) -> Expr {
+        let (dtype, byte) = (e.dtype(), byte_type(e.dtype()));
+        match e.kind() {
+            ExprKind::Int(value) => Expr::int_of(byte, *value),
+            ExprKind::Load(buffer, indices) => {
+                let indices = indices.iter().map(|index| self.value(index)).collect();
+                Expr::load(byte, *buffer, indices)
+            }
+            ExprKind::Select(c, a, b) => select(&self.value(c), &self.value(a), &self.value(b)),
+            ExprKind::Bitcast(a) => wrap_to(dtype, self.stored(a).bitcast(byte)),
+            ExprKind::Cast(a) => {
+                let value = self.value(a);
+                if !value.dtype().is_float() {
+                    return wrap_to(dtype, value.cast(byte));
+                }
+                // A float saturates at the type's own bounds.
+                let as_byte = |bound: Expr| Expr::int_of(byte, bound.as_int().unwrap_or(0));
+                let (low, high) = (as_byte(Expr::lowest(dtype)), as_byte(Expr::highest(dtype)));
+                value.cast(byte).max(low).min(high)
+            }
+            ExprKind::Unary(op, a) => wrap_to(dtype, Expr::unary(*op, self.value(a))),
+            ExprKind::Binary(op, a, b) => wrap_to(dtype, Expr::binary(*op, self.value(a), self.value(b))),
+            ExprKind::Fma(a, b, c) => wrap_to(dtype, Expr::fma(self.value(a), self.value(b), self.value(c))),
+            ExprKind::Float(_) | ExprKind::Var(_) | ExprKind::Compare(..) => e.clone(),
         }
     }
 
