@@ -6,6 +6,9 @@ use tilewright_graph::ids::SymbolId;
 use tilewright_runtime::plan::{SizeDef, SizeId};
 use tilewright_te::{BinaryOp, Expr, ExprKind, Var};
 
+/// The definition of a size from two others: a constructor such as `SizeDef::Add`.
+pub type Binary = fn(SizeId, SizeId) -> SizeDef;
+
 /// The plan's size slots under construction; equal definitions share a slot.
 #[derive(Default)]
 pub struct SizeTable {
@@ -94,7 +97,7 @@ impl SizeTable {
     }
 
     fn atom(&mut self, atom: &Atom) -> Result<SizeId, SymbolId> {
-        let (def, operands): (fn(SizeId, SizeId) -> SizeDef, &(Dim, Dim)) = match atom {
+        let (def, operands): (Binary, &(Dim, Dim)) = match atom {
             Atom::Symbol(symbol) => return self.symbol(*symbol).ok_or(*symbol),
             Atom::FloorDiv(operands) => (SizeDef::FloorDiv, operands),
             Atom::Mod(operands) => (SizeDef::Mod, operands),
@@ -106,7 +109,7 @@ impl SizeTable {
     }
 
     /// The slot of an operation on two slots; folds constants.
-    pub fn binary(&mut self, def: fn(SizeId, SizeId) -> SizeDef, a: SizeId, b: SizeId) -> SizeId {
+    pub fn binary(&mut self, def: Binary, a: SizeId, b: SizeId) -> SizeId {
         let def = def(a, b);
         let folded = match (self.as_constant(a), self.as_constant(b)) {
             (Some(x), Some(y)) => match def {
@@ -141,7 +144,7 @@ impl SizeTable {
             ExprKind::Int(value) => Some(self.constant(*value)),
             ExprKind::Var(v) => var(*v),
             ExprKind::Binary(op, a, b) => {
-                let def: fn(SizeId, SizeId) -> SizeDef = match op {
+                let def: Binary = match op {
                     BinaryOp::Add => SizeDef::Add,
                     BinaryOp::Sub => SizeDef::Sub,
                     BinaryOp::Mul => SizeDef::Mul,
