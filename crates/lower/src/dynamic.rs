@@ -4,6 +4,7 @@
 //! with numbers. Choices are arithmetic (a condition is 0 or 1), so that a rule has no branches; what ONNX
 //! requires of the operands is required here too, because kernels index by these extents.
 
+use tilewright_dtype::DType;
 use tilewright_graph::dim::Dim;
 use tilewright_graph::op::{
     AspectPolicy, CoordinateMode, DftAttrs, ReduceDynamicAttrs, ResizeAttrs, StftAttrs,
@@ -116,7 +117,7 @@ impl<E: Extents> Rules<'_, E> {
             },
             Op::FullDynamic => self.element(0, axis),
             Op::RangeDynamic => self.range(),
-            Op::OneHot(_) => self.element(2, 0),
+            Op::OneHot(_) => self.depth(),
             Op::TopK(attrs) => {
                 let (k, extent) = (self.element(1, 0)?, self.x(attrs.axis)?);
                 self.require(k, Cmp::Le, extent, "k must not exceed the extent")?;
@@ -351,6 +352,16 @@ impl<E: Extents> Rules<'_, E> {
             result = Some(result.map_or(rounded, |r| self.e.apply(narrow, r, rounded)));
         }
         Ok(result.unwrap_or(extent))
+    }
+
+    /// The depth of `OneHot`, which may be a float that holds an integer.
+    fn depth(&mut self) -> Result<E::Size, E::Error> {
+        let value = self.operand(2)?;
+        if self.graph.tensor_type(value).is_some_and(|ty| ty.dtype == DType::F32) {
+            let one = self.number(1);
+            return self.e.scaled(one, value, 0);
+        }
+        self.element(2, 0)
     }
 
     fn range(&mut self) -> Result<E::Size, E::Error> {

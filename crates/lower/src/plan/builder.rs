@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use tilewright_dtype::DType;
 use tilewright_graph::dim::Dim;
 use tilewright_graph::{
-    Comparison, Graph, Op as GraphOp, Provenance, RegionId, SymbolId, SymbolKind, ValueId,
+    Comparison, Graph, Op as GraphOp, Provenance, RegionId, SymbolId, SymbolKind, Tensor, ValueId,
 };
 use tilewright_runtime::plan::{
     BufferDef, BufferId, Cmp, DimSpec, Instr, KernelDef, Op, Place, Plan, SizeBounds, SizeDef, SizeId,
@@ -253,7 +253,7 @@ impl<'a> Builder<'a> {
 
     // ---- values and buffers
 
-    fn value_dims(&self, value: ValueId) -> Result<Vec<Dim>, LowerError> {
+    pub(super) fn value_dims(&self, value: ValueId) -> Result<Vec<Dim>, LowerError> {
         match self.graph.dims(value) {
             Some(dims) => Ok(dims.to_vec()),
             None => Err(self.value_gap(value)),
@@ -321,13 +321,17 @@ impl<'a> Builder<'a> {
         let Some(tensor) = self.graph.constant(value) else {
             return Err(LowerError::Internal(format!("{value} is used before it is computed")));
         };
-        let tensor = tensor.clone();
-        let shape: Vec<SizeId> = tensor.dims().iter().map(|&d| self.sizes.constant(d as i64)).collect();
-        let (offset, len) =
-            self.weight(tensor.content_hash(), String::new(), || Ok(Weight::Tensor(tensor.clone())))?;
-        let buffer = self.add_buffer(tensor.dtype(), shape, Home::Fixed(Place::Weight { offset, len }));
+        let buffer = self.constant_buffer(tensor.clone())?;
         self.values.insert(value, buffer);
         Ok(buffer)
+    }
+
+    /// The buffer of a constant in the weights.
+    pub(super) fn constant_buffer(&mut self, tensor: Tensor) -> Result<BufferId, LowerError> {
+        let shape: Vec<SizeId> = tensor.dims().iter().map(|&d| self.sizes.constant(d as i64)).collect();
+        let (hash, dtype) = (tensor.content_hash(), tensor.dtype());
+        let (offset, len) = self.weight(hash, String::new(), || Ok(Weight::Tensor(tensor)))?;
+        Ok(self.add_buffer(dtype, shape, Home::Fixed(Place::Weight { offset, len })))
     }
 
     fn weight(

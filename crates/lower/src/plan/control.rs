@@ -4,21 +4,15 @@ use tilewright_graph::{NodeId, Op as GraphOp, Provenance, RegionId, ValueId};
 use tilewright_runtime::plan::{Op, SizeId};
 
 use super::builder::{Builder, Home};
-use crate::error::{Gap, LowerError};
+use crate::error::LowerError;
 
 impl Builder<'_> {
     pub(super) fn control(&mut self, node: NodeId) -> Result<(), LowerError> {
         match &self.graph.node(node).op {
             GraphOp::If(attrs) => self.branch(node, attrs.then_region, attrs.else_region),
-            op => {
-                let provenance = &self.graph.node(node).provenance;
-                Err(LowerError::Unsupported(vec![Gap {
-                    op: op.name(),
-                    nodes: provenance.names().map(str::to_string).collect(),
-                    operands: Vec::new(),
-                    reason: "this control flow is not compiled yet".to_string(),
-                }]))
-            }
+            GraphOp::Loop(attrs) => self.loop_node(node, attrs),
+            GraphOp::Scan(attrs) => self.scan_node(node, attrs),
+            op => Err(LowerError::Internal(format!("{} is no control flow", op.name()))),
         }
     }
 

@@ -30,7 +30,8 @@ impl Builder<'_> {
         self.pending_guards()
     }
 
-    fn dynamic_gap(&self, node: NodeId, reason: &str) -> LowerError {
+    /// The error for a node that the plan cannot express.
+    pub(super) fn dynamic_gap(&self, node: NodeId, reason: &str) -> LowerError {
         let node = self.graph.node(node);
         let show = |v: &ValueId| self.graph.ty(*v).display(&self.graph.symbols).to_string();
         LowerError::Unsupported(vec![Gap {
@@ -75,10 +76,6 @@ impl Extents for Slots<'_, '_> {
         let dtype = self.builder.dtype(value)?;
         match dtype.kind() {
             Kind::Int | Kind::UInt | Kind::Bool => {}
-            Kind::Float if dtype == DType::F32 => {
-                let one = self.constant(1);
-                return self.scaled(one, value, position);
-            }
             Kind::Float | Kind::String => {
                 return Err(self.gap("extents that follow from such elements are not compiled"));
             }

@@ -7,6 +7,7 @@
 mod builder;
 mod control;
 mod dynamic;
+mod loops;
 mod memory_plan;
 
 use rustc_hash::FxHashMap;

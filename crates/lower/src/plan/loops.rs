@@ -1,0 +1,421 @@
+//! `Loop` and `Scan` in the plan: jumps, a counter, buffers that carry values from one iteration to the next.
+//!
+//! A carried value has one buffer, which the body reads and which its result is copied into. Extents of it that
+//! change are slots that change with it, so a result is copied aside before any of them does. Stacked results
+//! grow by a row an iteration where the number of iterations is not known.
+
+use tilewright_graph::dim::Dim;
+use tilewright_graph::op::{LoopAttrs, ScanAttrs};
+use tilewright_graph::{NodeId, Provenance, Tensor, ValueId};
+use tilewright_runtime::plan::{BufferId, Cmp, Op, Place, SizeDef, SizeId};
+
+use super::builder::{Builder, Home};
+use super::element_bytes;
+use crate::error::LowerError;
+
+/// Most copies that one iteration may take to slice or stack a value along an inner axis.
+const MAX_RUNS: i64 = 64;
+
+/// A value carried from one iteration to the next.
+struct Carried {
+    /// Holds the value at the beginning of an iteration, and after the last.
+    buffer: BufferId,
+    /// The slots of its extents that change from one iteration to the next.
+    late: Vec<Option<SizeId>>,
+}
+
+/// A result whose values in all iterations are stacked.
+struct Stacked {
+    buffer: BufferId,
+    axis: usize,
+    reversed: bool,
+    /// The slots of its extents that the first iteration decides, in the order of the body's result.
+    late: Vec<Option<SizeId>>,
+}
+
+impl Builder<'_> {
+    /// `Loop`: at most so many trips, as long as the condition holds.
+    pub(super) fn loop_node(&mut self, node: NodeId, attrs: &LoopAttrs) -> Result<(), LowerError> {
+        let data = self.graph.node(node);
+        let (provenance, inputs, outputs) =
+            (data.provenance.clone(), data.inputs.clone(), data.outputs.clone());
+        let body = self.graph.region(attrs.body);
+        let (params, results) = (body.params.clone(), body.results.clone());
+        let trips = match inputs[0] {
+            Some(trips) => Some(self.scalar(trips, &provenance)?),
+            None => None,
+        };
+        let (iteration, condition) = (params[0], params[1]);
+        let counter = self.counter(&provenance);
+        let iteration_buffer = self.result(iteration, &provenance)?;
+        let condition_buffer = self.result(condition, &provenance)?;
+        let initial = match inputs[1] {
+            Some(initial) => self.operand(initial)?,
+            None => self.constant_buffer(Tensor::scalar(true))?,
+        };
+        self.push(Op::Copy { from: initial, to: condition_buffer }, &provenance);
+        let (initials, captures) = inputs[2..].split_at(attrs.carried);
+        let carried = self.carry(initials, &params[2..2 + attrs.carried], &provenance)?;
+        self.capture(captures, &params[2 + attrs.carried..])?;
+        let zero = self.sizes.constant(0);
+        let stacked: Vec<Stacked> = outputs[attrs.carried..]
+            .iter()
+            .map(|&output| self.stack(output, 0, false, counter, &provenance))
+            .collect::<Result<_, _>>()?;
+
+        let head = self.position();
+        let mut exits = Vec::new();
+        if let Some(trips) = trips {
+            let left = self.sizes.binary(SizeDef::Sub, trips, counter);
+            let left = self.sizes.binary(SizeDef::Max, left, zero);
+            exits.push(self.exit(left, &provenance));
+        }
+        let goes_on = self.sizes.computed();
+        self.push(Op::ReadSize { buffer: condition_buffer, element: 0, slot: goes_on }, &provenance);
+        exits.push(self.exit(goes_on, &provenance));
+        self.push(Op::WriteSize { buffer: iteration_buffer, element: 0, value: counter }, &provenance);
+        self.region(attrs.body)?;
+        let next = self.operand(results[0])?;
+        self.push(Op::Copy { from: next, to: condition_buffer }, &provenance);
+        self.end_of_iteration(counter, &results[1..], &carried, &stacked, None, &provenance)?;
+        self.close(head, exits, &provenance);
+        self.carried_results(&outputs, &carried);
+        Ok(())
+    }
+
+    /// `Scan`: one iteration for each slice of the scanned operands.
+    pub(super) fn scan_node(&mut self, node: NodeId, attrs: &ScanAttrs) -> Result<(), LowerError> {
+        let data = self.graph.node(node);
+        let (provenance, inputs, outputs) =
+            (data.provenance.clone(), data.inputs.clone(), data.outputs.clone());
+        let body = self.graph.region(attrs.body);
+        let (params, results) = (body.params.clone(), body.results.clone());
+        let (scanned, n_scanned) = (attrs.states, attrs.input_axes.len());
+        let counter = self.counter(&provenance);
+        let carried = self.carry(&inputs[..attrs.states], &params[..attrs.states], &provenance)?;
+        self.capture(&inputs[scanned + n_scanned..], &params[scanned + n_scanned..])?;
+        let mut trips: Option<SizeId> = None;
+        let mut slices = Vec::new();
+        for i in 0..n_scanned {
+            let value = inputs[scanned + i]
+                .ok_or_else(|| LowerError::Internal("a scanned operand is absent".to_string()))?;
+            let dims = self.value_dims(value)?;
+            let extent = self.dim_slot(&dims[attrs.input_axes[i]], Some(value))?;
+            match trips {
+                None => trips = Some(extent),
+                Some(trips) if trips != extent => {
+                    let message = self.texts.intern("scanned extents must be equal");
+                    self.push(Op::Guard { lhs: trips, cmp: Cmp::Eq, rhs: extent, message }, &provenance);
+                }
+                Some(_) => {}
+            }
+            let from = self.operand(value)?;
+            let to = self.result(params[scanned + i], &provenance)?;
+            slices.push((from, to, attrs.input_axes[i], attrs.input_reversed[i]));
+        }
+        let zero = self.sizes.constant(0);
+        let trips = trips.unwrap_or(zero);
+        let mut stacked = Vec::new();
+        for (i, &output) in outputs[attrs.states..].iter().enumerate() {
+            let (axis, reversed) = (attrs.output_axes[i], attrs.output_reversed[i]);
+            stacked.push(self.stack(output, axis, reversed, trips, &provenance)?);
+        }
+        let head = self.position();
+        let left = self.sizes.binary(SizeDef::Sub, trips, counter);
+        let exits = vec![self.exit(left, &provenance)];
+        for (from, to, axis, reversed) in slices {
+            let index = self.index(counter, trips, reversed);
+            for (part, whole) in self.runs(node, from, to, axis, index)? {
+                self.push(Op::Copy { from: whole, to: part }, &provenance);
+            }
+        }
+        self.region(attrs.body)?;
+        self.end_of_iteration(counter, &results, &carried, &stacked, Some((node, trips)), &provenance)?;
+        self.close(head, exits, &provenance);
+        self.carried_results(&outputs, &carried);
+        Ok(())
+    }
+
+    // ---- pieces of both
+
+    fn position(&self) -> u32 {
+        self.instrs.len() as u32
+    }
+
+    /// The counter of iterations, at 0.
+    fn counter(&mut self, provenance: &Provenance) -> SizeId {
+        let (slot, value) = (self.sizes.computed(), self.sizes.constant(0));
+        self.push(Op::SetSize { slot, value }, provenance);
+        slot
+    }
+
+    /// A branch out of the loop, to be given its target.
+    fn exit(&mut self, slot: SizeId, provenance: &Provenance) -> u32 {
+        let at = self.position();
+        self.push(Op::BranchIfZero { slot, target: 0 }, provenance);
+        at
+    }
+
+    fn close(&mut self, head: u32, exits: Vec<u32>, provenance: &Provenance) {
+        self.push(Op::Jump { target: head }, provenance);
+        let end = self.position();
+        self.loops.push((head, end - 1));
+        for at in exits {
+            if let Op::BranchIfZero { target, .. } = &mut self.instrs[at as usize].op {
+                *target = end;
+            }
+        }
+    }
+
+    /// The value of an integer scalar.
+    fn scalar(&mut self, value: ValueId, provenance: &Provenance) -> Result<SizeId, LowerError> {
+        if let Some([dim]) = self.graph.shape_value(value) {
+            return self.dim_slot(dim, Some(value));
+        }
+        let (buffer, slot) = (self.operand(value)?, self.sizes.computed());
+        self.push(Op::ReadSize { buffer, element: 0, slot }, provenance);
+        Ok(slot)
+    }
+
+    /// New slots, set to 0, for the extents of a value that nothing defines yet.
+    fn open_extents(&mut self, dims: &[Dim], provenance: &Provenance) -> Vec<Option<SizeId>> {
+        let mut slots = Vec::new();
+        for dim in dims {
+            let open = dim.as_symbol().filter(|&symbol| self.sizes.symbol(symbol).is_none());
+            slots.push(open.map(|symbol| {
+                let (slot, value) = (self.sizes.computed(), self.sizes.constant(0));
+                self.push(Op::SetSize { slot, value }, provenance);
+                self.sizes.bind(symbol, slot);
+                slot
+            }));
+        }
+        slots
+    }
+
+    fn carry(
+        &mut self,
+        initials: &[Option<ValueId>],
+        params: &[ValueId],
+        provenance: &Provenance,
+    ) -> Result<Vec<Carried>, LowerError> {
+        let mut carried = Vec::new();
+        for (initial, &param) in initials.iter().zip(params) {
+            let initial = initial
+                .ok_or_else(|| LowerError::Internal("a carried value has no beginning".to_string()))?;
+            let from = self.operand(initial)?;
+            let dims = self.value_dims(param)?;
+            let late = self.open_extents(&dims, provenance);
+            for (axis, slot) in late.iter().enumerate() {
+                if let Some(slot) = *slot {
+                    let value = self.buffers[from.index()].shape[axis];
+                    self.push(Op::SetSize { slot, value }, provenance);
+                }
+            }
+            let buffer = self.result(param, provenance)?;
+            self.push(Op::Copy { from, to: buffer }, provenance);
+            carried.push(Carried { buffer, late });
+        }
+        Ok(carried)
+    }
+
+    fn capture(&mut self, captures: &[Option<ValueId>], params: &[ValueId]) -> Result<(), LowerError> {
+        for (value, &param) in captures.iter().zip(params) {
+            if let Some(value) = value {
+                let buffer = self.operand(*value)?;
+                self.values.insert(param, buffer);
+            }
+        }
+        Ok(())
+    }
+
+    /// The buffer of a stacked result; `trips` is its extent along the axis where that is open.
+    fn stack(
+        &mut self,
+        output: ValueId,
+        axis: usize,
+        reversed: bool,
+        trips: SizeId,
+        provenance: &Provenance,
+    ) -> Result<Stacked, LowerError> {
+        let mut dims = self.value_dims(output)?;
+        if let Some(symbol) = dims[axis].as_symbol()
+            && self.sizes.symbol(symbol).is_none()
+        {
+            self.sizes.bind(symbol, trips);
+        }
+        dims.remove(axis);
+        let late = self.open_extents(&dims, provenance);
+        let buffer = self.result(output, provenance)?;
+        Ok(Stacked { buffer, axis, reversed, late })
+    }
+
+    /// Counts the iteration, stacks what is stacked and hands the carried values on.
+    fn end_of_iteration(
+        &mut self,
+        counter: SizeId,
+        results: &[ValueId],
+        carried: &[Carried],
+        stacked: &[Stacked],
+        scan: Option<(NodeId, SizeId)>,
+        provenance: &Provenance,
+    ) -> Result<(), LowerError> {
+        let (carried_results, stacked_results) = results.split_at(carried.len());
+        let one = self.sizes.constant(1);
+        for (&result, stacked) in stacked_results.iter().zip(stacked) {
+            let from = self.operand(result)?;
+            for (axis, slot) in stacked.late.iter().enumerate() {
+                if let Some(slot) = *slot {
+                    self.settle(slot, self.buffers[from.index()].shape[axis], counter, provenance);
+                }
+            }
+        }
+        let next = self.sizes.binary(SizeDef::Add, counter, one);
+        self.push(Op::SetSize { slot: counter, value: next }, provenance);
+        let index = self.sizes.binary(SizeDef::Sub, counter, one);
+        for (&result, stacked) in stacked_results.iter().zip(stacked) {
+            let from = self.operand(result)?;
+            if self.is_late(stacked.buffer) {
+                self.push(Op::Grow { buffer: stacked.buffer }, provenance);
+            }
+            match scan {
+                None => {
+                    let row = self.row(stacked.buffer, from, index);
+                    self.push(Op::Copy { from, to: row }, provenance);
+                }
+                Some((node, trips)) => {
+                    let index = self.index(index, trips, stacked.reversed);
+                    for (part, whole) in self.runs(node, stacked.buffer, from, stacked.axis, index)? {
+                        self.push(Op::Copy { from: part, to: whole }, provenance);
+                    }
+                }
+            }
+        }
+        // Results go aside first where a copy would change what another one, or its own extents, is read from.
+        let mut moves = Vec::new();
+        for (&result, carried_value) in carried_results.iter().zip(carried) {
+            let from = self.operand(result)?;
+            let root = self.root(from);
+            if root == carried_value.buffer && carried_value.late.iter().all(Option::is_none) {
+                continue;
+            }
+            let aliases = carried.iter().any(|c| c.buffer == root);
+            let moving = carried_value.late.iter().any(Option::is_some);
+            if !aliases && !moving {
+                moves.push((from, carried_value, Vec::new()));
+                continue;
+            }
+            let shape = self.buffers[from.index()].shape.clone();
+            let mut fixed = Vec::new();
+            for value in shape {
+                let slot = self.sizes.computed();
+                self.push(Op::SetSize { slot, value }, provenance);
+                fixed.push(slot);
+            }
+            let dtype = self.dtype(result)?;
+            let aside = self.add_buffer(dtype, fixed.clone(), Home::Planned);
+            if self.is_late(aside) {
+                self.push(Op::Alloc { buffer: aside }, provenance);
+            }
+            self.push(Op::Copy { from, to: aside }, provenance);
+            moves.push((aside, carried_value, fixed));
+        }
+        for (_, to, fixed) in &moves {
+            for (slot, &value) in to.late.iter().zip(fixed) {
+                if let Some(slot) = *slot {
+                    self.push(Op::SetSize { slot, value }, provenance);
+                }
+            }
+        }
+        for (from, to, _) in moves {
+            if self.is_late(to.buffer) {
+                self.push(Op::Alloc { buffer: to.buffer }, provenance);
+            }
+            self.push(Op::Copy { from, to: to.buffer }, provenance);
+        }
+        Ok(())
+    }
+
+    /// Sets an extent of a stacked result, which must be the same in every iteration.
+    fn settle(&mut self, slot: SizeId, value: SizeId, counter: SizeId, provenance: &Provenance) {
+        let difference = self.sizes.binary(SizeDef::Sub, value, slot);
+        let clash = self.sizes.binary(SizeDef::Mul, difference, counter);
+        let (rhs, message) = (self.sizes.constant(0), self.texts.intern("stacked extents must be equal"));
+        self.push(Op::Guard { lhs: clash, cmp: Cmp::Eq, rhs, message }, provenance);
+        self.push(Op::SetSize { slot, value }, provenance);
+    }
+
+    fn carried_results(&mut self, outputs: &[ValueId], carried: &[Carried]) {
+        for (&output, carried) in outputs.iter().zip(carried) {
+            let dims = self.graph.dims(output).unwrap_or_default();
+            for (axis, dim) in dims.iter().enumerate() {
+                if let Some(symbol) = dim.as_symbol()
+                    && self.sizes.symbol(symbol).is_none()
+                {
+                    self.sizes.bind(symbol, self.buffers[carried.buffer.index()].shape[axis]);
+                }
+            }
+            self.values.insert(output, carried.buffer);
+        }
+    }
+
+    /// The buffer that an alias is part of in the end.
+    fn root(&self, buffer: BufferId) -> BufferId {
+        let mut root = buffer;
+        while let Place::Alias { buffer, .. } = self.buffers[root.index()].place {
+            root = buffer;
+        }
+        root
+    }
+
+    fn index(&mut self, index: SizeId, trips: SizeId, reversed: bool) -> SizeId {
+        if !reversed {
+            return index;
+        }
+        let one = self.sizes.constant(1);
+        let last = self.sizes.binary(SizeDef::Sub, trips, one);
+        self.sizes.binary(SizeDef::Sub, last, index)
+    }
+
+    /// The place of row `index` in a buffer, for a value of a row.
+    fn row(&mut self, whole: BufferId, part: BufferId, index: SizeId) -> BufferId {
+        let data = &self.buffers[part.index()];
+        let (dtype, shape, bytes) = (data.dtype, data.shape.clone(), data.size_bytes);
+        let byte_offset = self.sizes.binary(SizeDef::Mul, bytes, index);
+        self.add_buffer(dtype, shape, Home::Fixed(Place::Alias { buffer: whole, byte_offset }))
+    }
+
+    /// The contiguous runs of slice `index` along `axis`: in the slice's own buffer, and in the whole.
+    fn runs(
+        &mut self,
+        node: NodeId,
+        whole: BufferId,
+        part: BufferId,
+        axis: usize,
+        index: SizeId,
+    ) -> Result<Vec<(BufferId, BufferId)>, LowerError> {
+        if axis == 0 {
+            return Ok(vec![(part, self.row(whole, part, index))]);
+        }
+        let data = &self.buffers[whole.index()];
+        let (dtype, shape) = (data.dtype, data.shape.clone());
+        let outer: Option<i64> = shape[..axis].iter().map(|&s| self.sizes.as_constant(s)).product();
+        let Some(outer) = outer.filter(|n| (0..=MAX_RUNS).contains(n)) else {
+            return Err(self.dynamic_gap(node, "slices along this axis are not contiguous, and too many"));
+        };
+        let bytes = self.sizes.bytes(&shape[axis + 1..], element_bytes(dtype));
+        let mut runs = Vec::new();
+        for run in 0..outer {
+            let run = self.sizes.constant(run);
+            let base = self.sizes.binary(SizeDef::Mul, run, shape[axis]);
+            let at = self.sizes.binary(SizeDef::Add, base, index);
+            let (in_whole, in_part) =
+                (self.sizes.binary(SizeDef::Mul, at, bytes), self.sizes.binary(SizeDef::Mul, run, bytes));
+            let mut piece = |buffer, byte_offset| {
+                let place = Place::Alias { buffer, byte_offset };
+                self.add_buffer(dtype, shape[axis + 1..].to_vec(), Home::Fixed(place))
+            };
+            runs.push((piece(part, in_part), piece(whole, in_whole)));
+        }
+        Ok(runs)
+    }
+}
