@@ -1,5 +1,10 @@
 //! The reference: a program's functions run by the interpreter, unscheduled. What `verify` compares with.
 
+mod dynamic;
+mod loops;
+
+use std::collections::BTreeMap;
+
 use rustc_hash::FxHashMap;
 use tilewright_graph::dim::Dim;
 use tilewright_graph::{Graph, Op, RegionId, SymbolId, Tensor, ValueId};
@@ -13,6 +18,8 @@ pub struct Reference<'a> {
     graph: &'a Graph,
     program: Program,
     funcs: Vec<interp::Program>,
+    /// Which result and axis first shows each symbol that is no extent of an input.
+    definitions: BTreeMap<SymbolId, (ValueId, usize)>,
 }
 
 /// Values and extents known while running.
@@ -33,7 +40,7 @@ impl<'a> Reference<'a> {
             interp::Program::compile(&f.func).map_err(|e| CompileError::internal("interpreter", e))
         };
         let funcs = program.funcs.iter().map(compile).collect::<Result<_, _>>()?;
-        Ok(Reference { graph, program, funcs })
+        Ok(Reference { graph, program, funcs, definitions: graph.symbol_definitions() })
     }
 
     /// Runs the model on its inputs, in order; the outputs in order, and every intermediate value that
@@ -69,12 +76,19 @@ impl<'a> Reference<'a> {
         }
     }
 
-    fn extents(&self, state: &State, dims: &[Dim]) -> Result<Vec<i64>, CompileError> {
-        let known = |s| state.symbols.get(&s).copied();
-        let evaluate = |d: &Dim| {
-            d.evaluate(&known).ok_or_else(|| CompileError::internal("interpreter", "an extent is not known"))
-        };
-        dims.iter().map(evaluate).collect()
+    /// The values of extents; symbols that are data are defined on the way.
+    fn extents(&self, state: &mut State, dims: &[Dim]) -> Result<Vec<i64>, CompileError> {
+        let mut values = Vec::with_capacity(dims.len());
+        for dim in dims {
+            for symbol in dim.symbols() {
+                self.define_symbol(state, symbol)?;
+            }
+            let known = |s| state.symbols.get(&s).copied();
+            let value = dim.evaluate(&known);
+            let unknown = || CompileError::internal("interpreter", "an extent is not known");
+            values.push(value.ok_or_else(unknown)?);
+        }
+        Ok(values)
     }
 
     fn region(
@@ -123,7 +137,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    fn extents_tensor(&self, state: &State, output: ValueId) -> Result<TensorData, CompileError> {
+    fn extents_tensor(&self, state: &mut State, output: ValueId) -> Result<TensorData, CompileError> {
         let missing = || CompileError::internal("interpreter", "extents of nothing");
         let node = self.graph.node(self.graph.producer(output).ok_or_else(missing)?);
         let input_dims = node.input(0).and_then(|v| self.graph.dims(v)).unwrap_or_default();
@@ -169,7 +183,9 @@ impl<'a> Reference<'a> {
                 let results = self.graph.region(region).results.clone();
                 data.outputs.iter().zip(results).map(|(&o, r)| Ok((o, self.value(state, r)?))).collect()
             }
-            op => Err(CompileError::internal("interpreter", format!("{} is not interpreted yet", op.name()))),
+            Op::Loop(attrs) => self.loop_node(node, attrs, state, inspect),
+            Op::Scan(attrs) => self.scan_node(node, attrs, state, inspect),
+            op => Err(CompileError::internal("interpreter", format!("{} is no control flow", op.name()))),
         }
     }
 }
