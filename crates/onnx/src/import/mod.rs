@@ -401,12 +401,11 @@ impl<'m> Importer<'m> {
                 return bindings(proto, vec![Binding::Tensor(tensor)]).map(Some);
             }
             registry::Convert::Control(convert) => {
-                let first_fault = self.faults.len();
                 let results = convert(self, scope, proto, label, inputs)?;
-                // What the faults of a subgraph leave incomplete is no fault of its own.
-                let Some(results) = results.filter(|_| self.faults.len() == first_fault) else {
-                    return Ok(None);
-                };
+                let named = proto.output.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
+                // What an earlier fault leaves without a value is no fault of its own.
+                let complete = |results: &Vec<ValueId>| results.len() >= named || self.faults.is_empty();
+                let Some(results) = results.filter(complete) else { return Ok(None) };
                 return bindings(proto, results.into_iter().map(Binding::Value).collect()).map(Some);
             }
         };
