@@ -569,3 +569,19 @@ fn floor(number: f32) -> Option<i64> {
     let truncated = number as i64;
     Some(if truncated as f32 > number { truncated - 1 } else { truncated })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::floor;
+
+    #[test]
+    fn numbers_round_down_to_sizes() {
+        let check = |number: f32, expect: Option<i64>| assert_eq!(floor(number), expect, "{number}");
+        check(2.75, Some(2));
+        check(-2.25, Some(-3));
+        check(-3.0, Some(-3));
+        check(f32::NAN, None);
+        check(f32::INFINITY, None);
+        check(-1e30, None);
+    }
+}

@@ -156,6 +156,10 @@ fn instructions() {
         &["instruction 0: s0 is not a computed slot", "instruction 0: element type f32 is not allowed here"],
     );
     check_op(
+        Op::ScaleSize { size: SizeId(0), buffer: b(0), element: 0, slot: SizeId(0) },
+        &["instruction 0: s0 is not a computed slot"],
+    );
+    check_op(
         Op::WriteSize { buffer: b(1), element: 0, value: SizeId(0) },
         &["instruction 0: element type f32 is not allowed here"],
     );

@@ -4,6 +4,9 @@
 //! with numbers. Choices are arithmetic (a condition is 0 or 1), so that a rule has no branches; what ONNX
 //! requires of the operands is required here too, because kernels index by these extents.
 
+#[cfg(test)]
+mod tests;
+
 use tilewright_dtype::DType;
 use tilewright_graph::dim::Dim;
 use tilewright_graph::op::{
@@ -29,6 +32,25 @@ pub enum SizeOp {
     Min,
     /// The larger.
     Max,
+}
+
+impl SizeOp {
+    /// The result on two numbers; `None` if it overflows or the divisor is 0.
+    pub fn apply(self, a: i64, b: i64) -> Option<i64> {
+        let floor_div = |a: i64, b: i64| {
+            let quotient = a.checked_div(b)?;
+            Some(if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
+        };
+        match self {
+            SizeOp::Add => a.checked_add(b),
+            SizeOp::Sub => a.checked_sub(b),
+            SizeOp::Mul => a.checked_mul(b),
+            SizeOp::FloorDiv => floor_div(a, b),
+            SizeOp::CeilDiv => floor_div(a, b.checked_neg()?)?.checked_neg(),
+            SizeOp::Min => Some(a.min(b)),
+            SizeOp::Max => Some(a.max(b)),
+        }
+    }
 }
 
 /// Arithmetic on extents and on elements of operands.

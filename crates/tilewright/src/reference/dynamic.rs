@@ -78,20 +78,7 @@ impl Extents for Numbers<'_, '_> {
     }
 
     fn apply(&mut self, op: SizeOp, a: Option<i64>, b: Option<i64>) -> Option<i64> {
-        let (a, b) = (a?, b?);
-        let floor_div = |a: i64, b: i64| {
-            let quotient = a.checked_div(b)?;
-            Some(if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
-        };
-        match op {
-            SizeOp::Add => a.checked_add(b),
-            SizeOp::Sub => a.checked_sub(b),
-            SizeOp::Mul => a.checked_mul(b),
-            SizeOp::FloorDiv => floor_div(a, b),
-            SizeOp::CeilDiv => floor_div(a, b.checked_neg()?)?.checked_neg(),
-            SizeOp::Min => Some(a.min(b)),
-            SizeOp::Max => Some(a.max(b)),
-        }
+        op.apply(a?, b?)
     }
 
     fn require(
