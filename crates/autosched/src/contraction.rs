@@ -418,11 +418,12 @@ mod tests {
     }
 
     #[test]
-    fn tiles_fill_the_registers_and_divide_the_rows() {
+    fn tiles_hide_the_latency_fit_the_registers_and_divide_the_rows() {
         for (rows, vectors) in [(56, 4), (28, 8), (14, 16), (7, 32), (112, 2)] {
             let (r, v) = tile("x86-64-v4", 16, rows, vectors);
             assert_eq!(rows % r, 0, "{rows} rows in tiles of {r}");
-            assert!(r * v >= 24 && r * v + v < 33, "{r} x {v}");
+            // Twice the products that are in flight at a latency of 4 and two ports; one register is left over.
+            assert!(r * v >= 16 && r * v + v + 1 <= 32, "{r} x {v}");
         }
         let (r, v) = tile("x86-64-v3", 8, 56, 8);
         assert!(r * v + v < 16 && r * v >= 8, "{r} x {v}");
