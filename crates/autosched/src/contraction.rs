@@ -348,7 +348,9 @@ fn roles(
                     .position(|&p| p == panel.buffer)
                     .is_some_and(|n| context.constant_inputs.get(n) == Some(&true));
             let row = best_row(block, &spatial, lane, panel, broadcast, &depends);
-            let pack = constant || !consecutive;
+            // A copy is padded to whole tiles; without one, loads past an open end would be clamped lane by lane.
+            let open_end = block.iters[lane].extent.as_int().is_none();
+            let pack = constant || !consecutive || open_end;
             return Some(Roles { lane, row, panel: panel.clone(), pack });
         }
     }

@@ -114,10 +114,10 @@ pub(crate) fn parallelize(
     let extents = outer.iter().map(|name| extent_of(schedule, name)).collect::<Vec<_>>();
     let mut grain = elements.as_int().unwrap_or(PARALLEL_GRAIN).max(1);
     let mut tasks = outer.len();
-    while tasks > 1 && grain < PARALLEL_GRAIN {
+    // An open extent may be 1 in the loops around: it stays a source of tasks.
+    while let Some(extent) = extents[tasks - 1].filter(|_| tasks > 1 && grain < PARALLEL_GRAIN) {
         tasks -= 1;
-        // A loop of unknown extent is taken to be long.
-        grain = grain.saturating_mul(extents[tasks].unwrap_or(PARALLEL_GRAIN).max(1));
+        grain = grain.saturating_mul(extent.max(1));
     }
     let names: Vec<&str> = outer[..tasks].iter().map(String::as_str).collect();
     if tasks > 1 {

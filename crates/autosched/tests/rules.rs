@@ -181,6 +181,25 @@ fn matmul_of_an_open_number_of_rows() {
 }
 
 #[test]
+fn matmul_of_an_open_number_of_columns() {
+    let mut func = Func::new("scores");
+    let n: Expr = func.add_size("n", 1, 1 << 20).into();
+    let (heads, depth) = (Expr::int(3), Expr::int(16));
+    let q = func.add_input("q", DType::F32, vec![heads.clone(), n.clone(), depth.clone()]);
+    let k = func.add_input("k", DType::F32, vec![heads.clone(), depth.clone(), n.clone()]);
+    let shape = vec![heads, n.clone(), n];
+    let scores = func.reduce("scores", DType::F32, shape, vec![depth], Expr::f32(0.0), |f, i, r, acc| {
+        let x = f.load(q, vec![i[0].clone(), i[1].clone(), r[0].clone()]);
+        let y = f.load(k, vec![i[0].clone(), r[0].clone(), i[2].clone()]);
+        Expr::fma(x, y, acc)
+    });
+    func.promote_to_output(scores);
+    for n in [1, 7, 70] {
+        check(&func, &[false, false], &[], &[n], "contraction");
+    }
+}
+
+#[test]
 fn matmul_of_two_activations() {
     check(&matmul(Some(17), 48, 20), &[false, false, false], &[], &[], "contraction");
 }
