@@ -238,16 +238,10 @@ pub fn schedule(
     context.set_layout(&local, pieces, Padding::Undefined);
 
     // Tasks: everything around the tile but the innermost loop, which shares the panel.
-    let (last, around) = outer_loops.split_last().map_or((None, &[][..]), |(l, a)| (Some(l), a));
-    let names: Vec<&str> = around.iter().map(String::as_str).collect();
-    match (names.len(), last) {
-        (0, Some(last)) => schedule.parallel(last)?,
-        (0, None) => {}
-        (1, _) => schedule.parallel(names[0])?,
-        _ => {
-            let task = schedule.fuse(&names)?;
-            schedule.parallel(&task)?;
-        }
+    match outer_loops.split_last() {
+        Some((last, [])) => schedule.parallel(last)?,
+        Some((_, around)) => crate::elementwise::parallelize_prefix(schedule, around)?,
+        None => {}
     }
     Ok(vec![block.to_string(), copy])
 }

@@ -119,10 +119,8 @@ pub(crate) fn parallelize(
         tasks -= 1;
         grain = grain.saturating_mul(extent.max(1));
     }
-    let names: Vec<&str> = outer[..tasks].iter().map(String::as_str).collect();
     if tasks > 1 {
-        let task = schedule.fuse(&names)?;
-        return schedule.parallel(&task);
+        return parallelize_prefix(schedule, &outer[..tasks]);
     }
     // Iterations are shared out evenly, so that no task has a guard.
     let wanted = PARALLEL_GRAIN / grain;
@@ -133,6 +131,20 @@ pub(crate) fn parallelize(
         }
         None => schedule.parallel(first),
     }
+}
+
+/// Makes one loop of tasks of as many of the loops, outermost first, as can be shown to write apart from each
+/// other: with open extents that is not always all.
+pub(crate) fn parallelize_prefix(schedule: &mut Schedule, loops: &[String]) -> Result<(), ScheduleError> {
+    for n in (2..=loops.len()).rev() {
+        let names: Vec<&str> = loops[..n].iter().map(String::as_str).collect();
+        let mut trial = schedule.clone();
+        if trial.fuse(&names).and_then(|task| trial.parallel(&task)).is_ok() {
+            *schedule = trial;
+            return Ok(());
+        }
+    }
+    loops.first().map_or(Ok(()), |first| schedule.parallel(first))
 }
 
 /// The constant extent of the loop of that name.
