@@ -11,19 +11,7 @@ use crate::pattern::is_cheap;
 /// it is cheap; one with several consumers only where it is cheap. What a reduction reads repeatedly (the
 /// padded input of a convolution) keeps its own memory unless it is a mere copy.
 pub fn inline_producers(schedule: &mut Schedule) -> Result<(), ScheduleError> {
-    loop {
-        let candidate = schedule.blocks().into_iter().find(|b| should_inline(schedule, b));
-        let Some(block) = candidate else { return Ok(()) };
-        let mut trial = schedule.clone();
-        match trial.compute_inline(&block) {
-            Ok(()) => *schedule = trial,
-            // Its form does not allow it: it stays, and so does everything after it that could be inlined.
-            Err(_) => return inline_others(schedule, vec![block]),
-        }
-    }
-}
-
-fn inline_others(schedule: &mut Schedule, mut refused: Vec<String>) -> Result<(), ScheduleError> {
+    let mut refused: Vec<String> = Vec::new();
     loop {
         let candidate =
             schedule.blocks().into_iter().find(|b| !refused.contains(b) && should_inline(schedule, b));
@@ -31,6 +19,7 @@ fn inline_others(schedule: &mut Schedule, mut refused: Vec<String>) -> Result<()
         let mut trial = schedule.clone();
         match trial.compute_inline(&block) {
             Ok(()) => *schedule = trial,
+            // Its form does not allow it: it keeps its memory.
             Err(_) => refused.push(block),
         }
     }
