@@ -7,7 +7,7 @@ use crate::Context;
 use crate::pattern::{AccessInfo, Stride, domain_simplifier, loads, stride};
 
 /// Elements below which a loop is not worth distributing over threads.
-const PARALLEL_GRAIN: i64 = 8192;
+pub(crate) const PARALLEL_GRAIN: i64 = 8192;
 
 /// Schedules a block without reduction: trailing dimensions that every access walks through alike become one
 /// loop, cut into vectors; the loops around become tasks.

@@ -3,7 +3,7 @@
 //! [`schedule`] takes a function as computed and returns it scheduled for a target. Blocks are inlined into
 //! their consumers where that saves memory traffic without repeating work ([`inline`]); each block that
 //! remains is scheduled by the rule of its pattern: [`contraction`] (matrix products and convolutions),
-//! [`reduction`], [`elementwise`]. Every decision follows from extents, access patterns and the target's
+//! [`window`] (depthwise convolutions and pooling), [`reduction`], [`elementwise`]. Every decision follows from extents, access patterns and the target's
 //! description; a rule that does not apply leaves the block to a more general one, and the most general,
 //! plain loops, always applies.
 
@@ -13,10 +13,14 @@ pub mod elementwise;
 pub mod inline;
 pub mod pattern;
 pub mod reduction;
+pub mod tile;
+pub mod window;
+
+use std::fmt;
 
 use tilewright_machine::Target;
-use tilewright_te::Func;
 use tilewright_te::schedule::{Piece, Primitive, Schedule, ScheduleError};
+use tilewright_te::{Block, Func};
 
 pub use context::Context;
 
@@ -28,10 +32,28 @@ pub struct Scheduled {
     /// For each input, how a constant passed there is to be laid out anew: a function from the original
     /// tensor to the one that `func` reads.
     pub packing: Vec<Option<Func>>,
-    /// The rule that scheduled each block, in order.
-    pub rules: Vec<(String, &'static str)>,
+    /// How each block was scheduled, in order.
+    pub rulings: Vec<Ruling>,
     /// The primitives applied, for replay.
     pub trace: Vec<Primitive>,
+}
+
+/// How a block was scheduled.
+#[derive(Clone, Debug)]
+pub struct Ruling {
+    /// The block.
+    pub block: String,
+    /// The rule that scheduled it, alone or with the blocks next to it.
+    pub rule: &'static str,
+    /// Why the rules tried before did not.
+    pub refused: Vec<ScheduleError>,
+}
+
+impl fmt::Display for Ruling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.block, self.rule)?;
+        self.refused.iter().try_for_each(|reason| write!(f, "\n    not: {reason}"))
+    }
 }
 
 /// How an input or output of a function is laid out: `None` is row-major.
@@ -51,44 +73,45 @@ pub fn schedule(
     let mut context = Context::new(func, constant_inputs, layouts, target);
     inline::inline_producers(&mut schedule)?;
     context.spread_layouts(&schedule);
-    let mut rules = Vec::new();
+    let mut rulings: Vec<Ruling> = Vec::new();
     for block in schedule.blocks() {
         // A rule may have taken the block along with one before it.
-        if schedule.func().block(&block).is_none() || rules.iter().any(|(b, _)| *b == block) {
+        if schedule.func().block(&block).is_none() || rulings.iter().any(|r| r.block == block) {
             continue;
         }
-        for (rule, taken) in schedule_block(&mut schedule, &mut context, &block) {
-            rules.push((taken, rule));
-        }
+        rulings.extend(schedule_block(&mut schedule, &mut context, &block));
     }
     context.apply_layouts(&mut schedule)?;
     let trace = schedule.trace().to_vec();
     let func = schedule.finish()?;
-    Ok(Scheduled { func, packing: context.packing, rules, trace })
+    Ok(Scheduled { func, packing: context.packing, rulings, trace })
 }
 
-/// Applies the first rule that fits; gives the rule with the blocks it has scheduled.
-fn schedule_block(
-    schedule: &mut Schedule,
-    context: &mut Context<'_>,
-    block: &str,
-) -> Vec<(&'static str, String)> {
+/// Applies the first rule that fits; gives a ruling for each block that it has scheduled.
+fn schedule_block(schedule: &mut Schedule, context: &mut Context<'_>, block: &str) -> Vec<Ruling> {
     type Rule = fn(&mut Schedule, &mut Context<'_>, &str) -> Result<Vec<String>, ScheduleError>;
-    let rules: [(&'static str, Rule); 3] = [
+    let of_reductions: &[(&'static str, Rule)] = &[
         ("contraction", contraction::schedule),
+        ("window", window::schedule),
         ("reduction", reduction::schedule),
-        ("elementwise", elementwise::schedule),
     ];
-    for (name, rule) in rules {
+    let of_elements: &[(&'static str, Rule)] = &[("elementwise", elementwise::schedule)];
+    let is_reduction = schedule.func().block(block).is_some_and(Block::is_reduction);
+    let mut refused = Vec::new();
+    for &(rule, apply) in if is_reduction { of_reductions } else { of_elements } {
         let (saved, saved_context) = (schedule.clone(), context.clone());
-        match rule(schedule, context, block) {
-            Ok(blocks) => return blocks.into_iter().map(|b| (name, b)).collect(),
-            Err(_) => {
+        match apply(schedule, context, block) {
+            Ok(blocks) => {
+                let ruling = |block| Ruling { block, rule, refused: refused.clone() };
+                return blocks.into_iter().map(ruling).collect();
+            }
+            Err(reason) => {
                 // A rule that does not fit, or fits only at first sight, leaves no trace.
                 *schedule = saved;
                 *context = saved_context;
+                refused.push(reason);
             }
         }
     }
-    vec![("plain", block.to_string())]
+    vec![Ruling { block: block.to_string(), rule: "plain", refused }]
 }

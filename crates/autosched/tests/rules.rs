@@ -37,8 +37,8 @@ fn check(func: &Func, constants: &[bool], layouts: &[Layout], sizes: &[i64], rul
     for (machine, codegen) in [("x86-64-v4", CodegenKind::Llvm), ("x86-64-v3", CodegenKind::Cranelift)] {
         let target = Target::parse(machine, codegen).expect("a known target");
         let scheduled = schedule(func, constants, layouts, &target).expect("schedules");
-        let Scheduled { func: fast, packing, rules, .. } = &scheduled;
-        assert!(rules.iter().any(|(_, r)| *r == rule), "expected {rule}, got {rules:?}\n{fast}");
+        let Scheduled { func: fast, packing, rulings, .. } = &scheduled;
+        assert!(rulings.iter().any(|r| r.rule == rule), "expected {rule}, got {rulings:#?}\n{fast}");
         let inputs: Vec<Vec<u8>> = func.params[..func.n_inputs]
             .iter()
             .enumerate()
@@ -243,7 +243,7 @@ fn reductions_along_and_across_memory() {
         |f, i, r, acc| acc.max(f.load(x, vec![r[0].clone(), i[0].clone()])),
     );
     across.promote_to_output(out);
-    check(&across, &[false], &[], &[], "reduction");
+    check(&across, &[false], &[], &[], "window");
 }
 
 #[test]
@@ -258,7 +258,43 @@ fn pooling_on_blocked_layouts() {
             acc.max(f.load(x, vec![i[0].clone(), i[1].clone(), y, z]))
         });
     func.promote_to_output(out);
-    check(&func, &[false], &[blocked(16), blocked(16)], &[], "reduction");
+    check(&func, &[false], &[blocked(16), blocked(16)], &[], "window");
+}
+
+/// A depthwise convolution with padding, bias and an activation.
+fn depthwise(channels: i64, size: i64, kernel: i64, stride: i64) -> Func {
+    let mut func = Func::new("depthwise");
+    let out_size = (size - kernel) / stride + 1;
+    let x = func.add_input("x", DType::F32, ints(&[1, channels, size, size]));
+    let w = func.add_input("w", DType::F32, ints(&[channels, 1, kernel, kernel]));
+    let b = func.add_input("b", DType::F32, ints(&[channels]));
+    let shape = ints(&[1, channels, out_size, out_size]);
+    let reduce = ints(&[1, kernel, kernel]);
+    let conv = func.reduce("conv", DType::F32, shape.clone(), reduce, Expr::f32(0.0), |f, i, r, acc| {
+        let y = i[2].clone() * stride + r[1].clone();
+        let z = i[3].clone() * stride + r[2].clone();
+        let value = f.load(x, vec![i[0].clone(), i[1].clone() + r[0].clone(), y, z]);
+        let weight = f.load(w, vec![i[1].clone(), r[0].clone(), r[1].clone(), r[2].clone()]);
+        Expr::fma(value, weight, acc)
+    });
+    let out = func.compute("out", DType::F32, shape, |f, i| {
+        Expr::f32(0.0).max(f.load(conv, i.to_vec()) + f.load(b, vec![i[1].clone()]))
+    });
+    func.promote_to_output(out);
+    func
+}
+
+#[test]
+fn depthwise_convolution_on_blocked_layouts() {
+    let layouts = [blocked(16), None, None, blocked(16)];
+    for (size, kernel, stride) in [(16, 3, 1), (15, 3, 2), (9, 5, 1), (15, 5, 2), (19, 3, 1)] {
+        check(&depthwise(32, size, kernel, stride), &[false, true, true], &layouts, &[], "window");
+    }
+}
+
+#[test]
+fn depthwise_convolution_in_plain_layout() {
+    check(&depthwise(5, 18, 3, 1), &[false, true, true], &[], &[], "window");
 }
 
 #[test]

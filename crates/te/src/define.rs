@@ -108,7 +108,12 @@ impl Func {
             loops.push((loop_var, extent.clone()));
             iters.push(Iter { var, extent, kind, value: Expr::var(loop_var) });
         }
-        let indices: Vec<Expr> = iters.iter().map(|i| Expr::var(i.var)).collect();
+        // A reduction over one step says nothing by its variable.
+        let index = |i: &Iter| match (i.kind, i.extent.as_int()) {
+            (IterKind::Reduce, Some(1)) => Expr::int(0),
+            (IterKind::Reduce | IterKind::Spatial, _) => Expr::var(i.var),
+        };
+        let indices: Vec<Expr> = iters.iter().map(index).collect();
         let (init, body) = stores(self, &indices);
         let mut stmt = Stmt::Block(Box::new(Block { name, iters, predicate: None, init, body }));
         for (var, extent) in loops.into_iter().rev() {

@@ -1,6 +1,6 @@
 //! Functions of the program to kernels: schedule, expand intrinsics, flatten.
 
-use tilewright_autosched::Scheduled;
+use tilewright_autosched::{Ruling, Scheduled};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::Target;
 use tilewright_te::flatten::{FlatKernel, FlattenOptions, flatten};
@@ -16,13 +16,13 @@ pub struct Kernels {
     pub kernels: Vec<FlatKernel>,
     /// How constant inputs are laid out anew, by input.
     pub packing: Vec<Option<Func>>,
-    /// The rule that scheduled each block, for dumps.
-    pub rules: Vec<(String, &'static str)>,
+    /// How each block was scheduled, for dumps.
+    pub rulings: Vec<Ruling>,
 }
 
 /// Schedules and flattens one function.
 pub fn to_kernels(lowered: &LoweredFunc, target: &Target) -> Result<Kernels, CompileError> {
-    let Scheduled { func, packing, rules, .. } =
+    let Scheduled { func, packing, rulings, .. } =
         tilewright_autosched::schedule(&lowered.func, &lowered.constant_inputs, &lowered.layouts, target)
             .map_err(|e| CompileError::internal("schedule", format!("{}: {e}", lowered.func.name)))?;
     let mut func = func;
@@ -30,5 +30,5 @@ pub fn to_kernels(lowered: &LoweredFunc, target: &Target) -> Result<Kernels, Com
     math::narrow_floats(&mut func);
     let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
     let kernels = flatten(&func, &options).map_err(|e| CompileError::internal("flatten", e))?;
-    Ok(Kernels { func, kernels, packing, rules })
+    Ok(Kernels { func, kernels, packing, rulings })
 }

@@ -131,8 +131,8 @@ fn funcs_text<'a>(funcs: impl Iterator<Item = &'a tilewright_te::Func>) -> Strin
 /// Which rule scheduled each block of each function.
 fn rules_text(scheduled: &[Kernels]) -> String {
     let line = |k: &Kernels| {
-        let rules: Vec<String> = k.rules.iter().map(|(block, rule)| format!("{block}: {rule}")).collect();
-        format!("{} {}\n", k.func.name, rules.join(", "))
+        let rulings: Vec<String> = k.rulings.iter().map(|r| format!("  {r}\n")).collect();
+        format!("{}\n{}", k.func.name, rulings.concat())
     };
     scheduled.iter().map(line).collect()
 }

@@ -1,0 +1,305 @@
+//! Register tiles: a reduction's results held in registers over all its steps.
+//!
+//! A tile is rows times vectors of one block's results. Its loops are those of the epilogue, split; the
+//! reduction is computed inside them, its steps around the tile, so that every accumulator stays in a register
+//! from its first value until the epilogue has stored it. This is the micro-kernel of Goto and van de Geijn
+//! ("Anatomy of High-Performance Matrix Multiplication", 2008) held over the whole depth; the rules of
+//! contractions and of windows choose what goes into it.
+
+use tilewright_machine::Target;
+use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
+use tilewright_te::{Block, Buffer, Expr, IterKind, Scope};
+
+use crate::Context;
+use crate::pattern::{AccessInfo, iters_of};
+
+/// How many operands a step loads, by what they depend on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Scalars, one a row.
+    pub per_row: i64,
+    /// Vectors, one for each of the tile's width.
+    pub per_vector: i64,
+    /// Vectors, one for each accumulator.
+    pub per_accumulator: i64,
+}
+
+/// A register tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Rows: groups of accumulators that share a step's vectors.
+    pub rows: i64,
+    /// Vectors of a row.
+    pub vectors: i64,
+    /// Lanes of a vector.
+    pub lanes: i64,
+}
+
+impl Tile {
+    /// The tile with the least cost for `rows` by `vectors` outputs (`None` where not known).
+    ///
+    /// Cost is cycles an output and step: products or loads, whichever port is busier, over the useful part
+    /// of the tile. Registers hold the accumulators, a step's shared vectors, and one operand in flight.
+    pub fn choose(
+        target: &Target,
+        lanes: i64,
+        rows: Option<i64>,
+        vectors: Option<i64>,
+        traffic: Traffic,
+    ) -> Tile {
+        let registers = i64::from(target.n_vector_registers());
+        let ports = f64::from(target.machine.fma.per_cycle.max(1));
+        let latency = f64::from(target.machine.fma.latency.max(1));
+        let useful =
+            |n: Option<i64>, tile: i64| n.map_or(1.0, |n| n as f64 / (((n + tile - 1) / tile) * tile) as f64);
+        let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1, lanes });
+        for v in 1..=vectors.unwrap_or(4).clamp(1, 4) {
+            if vectors.is_some_and(|n| n % v != 0) {
+                continue;
+            }
+            for r in 1..=rows.unwrap_or(30).clamp(1, 30) {
+                if r * v + traffic.per_vector * v + 1 > registers {
+                    break;
+                }
+                let (r_, v_) = (r as f64, v as f64);
+                let products = (r_ * v_).max(latency * ports) / ports;
+                let loads = traffic.per_row * r + traffic.per_vector * v + traffic.per_accumulator * r * v;
+                let loads = loads as f64 / 2.0;
+                let cycles = products.max(loads) + 0.05 * loads;
+                let cost = cycles / (r_ * v_ * useful(rows, r));
+                if cost < best.0 - 1e-9 {
+                    best = (cost, Tile { rows: r, vectors: v, lanes });
+                }
+            }
+        }
+        best.1
+    }
+}
+
+/// A tile with the variables of a block that it is made of.
+#[derive(Clone, Debug)]
+pub struct TiledBlock<'a> {
+    /// The reduction.
+    pub block: &'a str,
+    /// The data-parallel block that reads its results, if that is to be computed on the registers.
+    pub epilogue: Option<String>,
+    /// Position of the lanes' variable.
+    pub lane: usize,
+    /// Position of the rows' variable, if there is one.
+    pub row: Option<usize>,
+    /// The tile.
+    pub tile: Tile,
+    /// A factor by which the first reduction variable is walked in blocks, the other steps between.
+    pub blocked_steps: Option<i64>,
+    /// Positions of reduction variables that are unrolled, around the rows.
+    pub unrolled: Vec<usize>,
+}
+
+/// The loops around a tile, outermost first, and the block that stores its results.
+#[derive(Clone, Debug)]
+pub struct AroundTile {
+    /// Names of the loops.
+    pub loops: Vec<String>,
+    /// The epilogue, or the copy out of the registers where there is none.
+    pub store: String,
+}
+
+impl TiledBlock<'_> {
+    /// Makes the tile: pads the block to whole tiles, splits the loops of its epilogue and computes it inside.
+    /// The block's results are stored at its variables, and no loop of it has been touched.
+    pub fn apply(
+        self,
+        schedule: &mut Schedule,
+        context: &mut Context<'_>,
+    ) -> Result<AroundTile, ScheduleError> {
+        let fail = |reason: &str| Err(ScheduleError::new("tile", self.block, reason));
+        let Some(data) = schedule.func().block(self.block) else { return fail("no such block") };
+        let rank = data.iters.len();
+        let spatial = iters_of(data, IterKind::Spatial);
+        let reduce = iters_of(data, IterKind::Reduce);
+        let n_spatial = spatial.len();
+        let Some(lane_dim) = spatial.iter().position(|&n| n == self.lane) else {
+            return fail("its lanes are no data-parallel variable");
+        };
+        let row_dim = self.row.and_then(|row| spatial.iter().position(|&n| n == row));
+        let Tile { rows, vectors, lanes } = self.tile;
+
+        // Padding of what the tile does not divide.
+        let mut factors = vec![1; rank];
+        if let Some(row) = self.row {
+            factors[row] = rows;
+        }
+        factors[self.lane] = vectors * lanes;
+        let store = match &self.epilogue {
+            Some(epilogue) => epilogue.clone(),
+            None => schedule.cache_write(self.block, Scope::Register)?,
+        };
+        let local = schedule.block_info(self.block)?.writes.remove(0);
+        schedule.pad_einsum(self.block, &factors)?;
+
+        // Loops of the epilogue around the tile.
+        let outer = schedule.loop_names(&store)?;
+        if outer.len() != n_spatial {
+            return fail("the epilogue has other loops than the reduction");
+        }
+        let lane_parts = schedule.split(&outer[lane_dim], &[None, Some(vectors), Some(lanes)])?;
+        let row_parts = match row_dim {
+            Some(dim) => Some(schedule.split(&outer[dim], &[None, Some(rows)])?),
+            None => None,
+        };
+        let others = || (0..n_spatial).filter(|&d| d != lane_dim && Some(d) != row_dim);
+        // Dimensions before the lanes' are batches; those after it follow the panel, which stays in cache.
+        let mut loops: Vec<String> = others().filter(|&d| d < lane_dim).map(|d| outer[d].clone()).collect();
+        loops.push(lane_parts[0].clone());
+        loops.extend(others().filter(|&d| d > lane_dim).map(|d| outer[d].clone()));
+        loops.extend(row_parts.iter().map(|parts| parts[0].clone()));
+        let Some(innermost) = loops.last().cloned() else { return fail("no loop is left around the tile") };
+        let tile_loops = row_parts.iter().map(|parts| &parts[1]).chain(&lane_parts[1..]);
+        schedule.reorder(&loops.iter().chain(tile_loops).map(String::as_str).collect::<Vec<_>>())?;
+        if let Some(parts) = &row_parts {
+            schedule.unroll(&parts[1])?;
+        }
+        schedule.unroll(&lane_parts[1])?;
+        schedule.vectorize(&lane_parts[2])?;
+
+        // The tile inside.
+        let inner = schedule.compute_at(self.block, &innermost)?;
+        if inner.len() != rank {
+            return fail("the tile has lost a loop");
+        }
+        let lane_inner = schedule.split(&inner[self.lane], &[None, Some(lanes)])?;
+        let is_single = |n: &usize| *n != self.lane && Some(*n) != self.row;
+        let mut order: Vec<&str> =
+            spatial.iter().copied().filter(is_single).map(|n| inner[n].as_str()).collect();
+        let stays = |n: &&usize| !self.unrolled.contains(*n);
+        let mut steps: Vec<String> = reduce.iter().filter(stays).map(|&n| inner[n].clone()).collect();
+        if let Some(factor) = self.blocked_steps {
+            let parts = schedule.split(&inner[reduce[0]], &[None, Some(factor)])?;
+            steps[0] = parts[0].clone();
+            steps.push(parts[1].clone());
+        }
+        steps.extend(self.unrolled.iter().map(|&n| inner[n].clone()));
+        let Some(first_step) = steps.first().cloned() else { return fail("no reduction variable") };
+        order.extend(steps.iter().map(String::as_str));
+        order.extend(self.row.map(|n| inner[n].as_str()));
+        order.extend([lane_inner[0].as_str(), lane_inner[1].as_str()]);
+        schedule.reorder(&order)?;
+        for &n in &self.unrolled {
+            schedule.unroll(&inner[n])?;
+        }
+        if let Some(row) = self.row {
+            schedule.unroll(&inner[row])?;
+        }
+        schedule.unroll(&lane_inner[0])?;
+        schedule.vectorize(&lane_inner[1])?;
+        schedule.decompose_reduction(self.block, &first_step)?;
+        schedule.set_scope(&local, Scope::Register)?;
+        let mut pieces: Vec<Piece> = (0..n_spatial).map(|dim| Piece { dim, factor: None }).collect();
+        pieces.push(Piece { dim: lane_dim, factor: Some(lanes) });
+        context.set_layout(&local, pieces, Padding::Undefined);
+        Ok(AroundTile { loops, store })
+    }
+}
+
+/// Whether a block stores each result at its data-parallel variables, in order.
+pub fn stores_at_its_variables(block: &Block) -> bool {
+    let spatial = iters_of(block, IterKind::Spatial);
+    block.body.iter().all(|store| {
+        store.indices.len() == spatial.len()
+            && store.indices.iter().zip(&spatial).all(|(e, &n)| e.as_var() == Some(block.iters[n].var))
+    })
+}
+
+/// The last of some variables that has more than one value: the results lie consecutive along it, row-major.
+pub fn last_of_several(block: &Block, variables: &[usize]) -> Option<usize> {
+    variables.iter().copied().rfind(|&n| block.iters[n].extent.as_int() != Some(1))
+}
+
+/// The one data-parallel block that reads a block's results, each once, at its own index.
+pub fn epilogue_of(schedule: &Schedule, block: &str) -> Option<String> {
+    let consumers = schedule.consumers(block).ok()?;
+    let [only] = &consumers[..] else { return None };
+    let func = schedule.func();
+    let (data, consumer) = (func.block(block)?, func.block(only)?);
+    let buffer = data.body.first()?.buffer;
+    let is_identity = |a: &AccessInfo| {
+        a.indices.len() == consumer.iters.len()
+            && a.indices.iter().zip(&consumer.iters).all(|(e, i)| crate::pattern::is_identity(e, i))
+    };
+    let fits = !consumer.is_reduction()
+        && consumer.body.len() == 1
+        && !func.params.contains(&buffer)
+        && crate::pattern::loads(consumer).iter().filter(|a| a.buffer == buffer).all(is_identity);
+    fits.then(|| only.clone())
+}
+
+/// The layout of what the epilogue (or, without one, the reduction itself) writes.
+pub fn stored_layout(
+    schedule: &Schedule,
+    context: &Context<'_>,
+    epilogue: &Option<String>,
+    accumulator: Buffer,
+) -> Option<Vec<Piece>> {
+    let func = schedule.func();
+    let buffer = match epilogue {
+        Some(name) => func.block(name)?.body.first()?.buffer,
+        None => accumulator,
+    };
+    context.layout(&func.buffers[buffer].name)
+}
+
+/// Vector lanes for a variable: a blocked dimension's block, else the target's vector where it is worth one.
+pub fn lanes_for(
+    context: &Context<'_>,
+    extent: &Expr,
+    layout: &Option<Vec<Piece>>,
+    iter: usize,
+) -> Option<i64> {
+    let full = i64::from(context.target.lanes(4));
+    let blocked =
+        layout.as_ref().and_then(|pieces| pieces.last()).filter(|p| p.dim == iter).and_then(|p| p.factor);
+    match (blocked, extent.as_int()) {
+        (Some(factor), _) => Some(factor.min(full)),
+        (None, Some(n)) if n < full => {
+            // A short row: the widest power of two that it fills.
+            let lanes = 1i64 << n.ilog2();
+            (lanes > 1).then_some(lanes)
+        }
+        (None, _) => Some(full),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_machine::CodegenKind;
+
+    fn tile(machine: &str, lanes: i64, rows: i64, vectors: i64, traffic: Traffic) -> (i64, i64) {
+        let target = Target::parse(machine, CodegenKind::Llvm).expect("a known machine");
+        let tile = Tile::choose(&target, lanes, Some(rows), Some(vectors), traffic);
+        (tile.rows, tile.vectors)
+    }
+
+    #[test]
+    fn tiles_hide_the_latency_fit_the_registers_and_divide_the_rows() {
+        let product = Traffic { per_row: 1, per_vector: 1, per_accumulator: 0 };
+        for (rows, vectors) in [(56, 4), (28, 8), (14, 16), (7, 32), (112, 2)] {
+            let (r, v) = tile("x86-64-v4", 16, rows, vectors, product);
+            assert_eq!(rows % r, 0, "{rows} rows in tiles of {r}");
+            // A latency of 4 on two ports takes 8 independent products, and some more for the loads' latency.
+            assert!(r * v >= 14 && r * v + v < 32, "{r} x {v}");
+        }
+        let (r, v) = tile("x86-64-v3", 8, 56, 8, product);
+        assert!(r * v + v < 16 && r * v >= 8, "{r} x {v}");
+    }
+
+    #[test]
+    fn windows_hide_the_latency_too() {
+        let depthwise = Traffic { per_row: 0, per_vector: 1, per_accumulator: 1 };
+        for rows in [112, 56, 28, 14] {
+            let (r, v) = tile("x86-64-v4", 16, rows, 2, depthwise);
+            assert_eq!(rows % r, 0, "{rows} rows in tiles of {r}");
+            assert!(r * v >= 7 && r * v + v < 32, "{r} x {v}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Windows: reductions whose results, and what they read, lie consecutive along a data-parallel variable.
+//!
+//! Depthwise convolution and pooling are of this kind, and sums over the outer axes of a tensor. The variable
+//! gives the lanes; neighbouring results along another one make the rows of a register tile, so that
+//! the chains of accumulation are many and what the rows share (weights) is loaded once. Short windows
+//! are unrolled, which lets overlapping ones share their loads.
+
+use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
+use tilewright_te::{Block, Expr, Func, IterKind};
+
+use crate::Context;
+use crate::elementwise::{PARALLEL_GRAIN, parallelize};
+use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, loads};
+use crate::tile::{
+    Tile, TiledBlock, Traffic, epilogue_of, last_of_several, stored_layout, stores_at_its_variables,
+};
+
+/// Steps of a tile, each an operation on a vector, up to which the loops of a window are unrolled: code that
+/// stays well inside the first-level instruction cache.
+const MAX_UNROLLED: i64 = 256;
+
+/// Schedules a reduction along whose results lanes can run, with its epilogue.
+pub fn schedule(
+    schedule: &mut Schedule,
+    context: &mut Context<'_>,
+    block: &str,
+) -> Result<Vec<String>, ScheduleError> {
+    let fail = |reason: &str| Err(ScheduleError::new("window", block, reason));
+    let info = schedule.block_info(block)?;
+    if !info.is_reduction || !info.is_commutative {
+        return fail("not a reduction whose steps may run in any order");
+    }
+    let epilogue = epilogue_of(schedule, block);
+    let Some(data) = schedule.func().block(block) else { return fail("no such block") };
+    let [store] = &data.body[..] else { return fail("it has several results") };
+    if !stores_at_its_variables(data) {
+        return fail("its results are not stored at its variables");
+    }
+    if schedule.loop_names(block)?.len() != data.iters.len() {
+        return fail("the block is scheduled already");
+    }
+    let accumulator = store.buffer;
+    let spatial = iters_of(data, IterKind::Spatial);
+    let layout = stored_layout(schedule, context, &epilogue, accumulator);
+    let innermost = layout.as_ref().and_then(|pieces| pieces.last());
+    let lane = match innermost {
+        Some(piece) => spatial.get(piece.dim).copied(),
+        None => last_of_several(data, &spatial),
+    };
+    let Some(lane) = lane else { return fail("a single result") };
+    let blocks = innermost.and_then(|piece| piece.factor).into_iter().chain(context.largest_block(
+        schedule.func(),
+        data,
+        data.iters[lane].var,
+    ));
+    let most = blocks.fold(i64::from(context.target.lanes(4)), i64::min);
+    let Some(extent) = data.iters[lane].extent.as_int() else { return fail("an open number of lanes") };
+    let Some(lanes) = (2..=most).rev().find(|n| extent % n == 0 && n.count_ones() == 1) else {
+        return fail("no vector divides the lanes");
+    };
+    if layout.is_some() {
+        while pack_constant(schedule, context, block, lane, most)? {}
+    }
+
+    let func = schedule.func();
+    let Some(data) = func.block(block) else { return fail("no such block") };
+    let reads: Vec<AccessInfo> = loads(data).into_iter().filter(|a| a.buffer != accumulator).collect();
+    if !walks(func, context, data, &reads, lane) {
+        return fail("what it reads does not lie consecutive along its results");
+    }
+    let row = spatial.iter().copied().rfind(|&n| n != lane && data.iters[n].extent.as_int() != Some(1));
+    let tile = Tile::choose(
+        context.target,
+        lanes,
+        row.map_or(Some(1), |n| data.iters[n].extent.as_int()),
+        Some(extent / lanes),
+        traffic(data, &reads, lane, row),
+    );
+    let mut steps = tile.rows * tile.vectors;
+    let reduce = iters_of(data, IterKind::Reduce);
+    let mut unrolled: Vec<usize> = Vec::new();
+    for &n in reduce.iter().rev() {
+        let Some(extent) = data.iters[n].extent.as_int().filter(|e| steps * e <= MAX_UNROLLED) else { break };
+        steps *= extent;
+        unrolled.insert(0, n);
+    }
+    let work = constant_product(data.iters.iter().map(|i| &i.extent));
+    let depth = reduce.iter().fold(Expr::int(1), |p, &n| p * data.iters[n].extent.clone());
+    let tiled = TiledBlock { block, epilogue, lane, row, tile, blocked_steps: None, unrolled };
+    let around = tiled.apply(schedule, context)?;
+    if work.is_none_or(|n| n >= PARALLEL_GRAIN) {
+        parallelize(schedule, &around.loops, &(depth * (tile.rows * tile.vectors * lanes)))?;
+    }
+    Ok(vec![block.to_string(), around.store])
+}
+
+/// Whether every operand moves by one element with the lanes or not at all, and one of them moves.
+fn walks(func: &Func, context: &Context<'_>, block: &Block, reads: &[AccessInfo], lane: usize) -> bool {
+    let simplifier = domain_simplifier(func, block);
+    let strides: Vec<Stride> =
+        reads.iter().map(|a| context.stride(func, &simplifier, a, block.iters[lane].var)).collect();
+    strides.iter().all(|s| matches!(s, Stride::Zero | Stride::Constant(1)))
+        && strides.contains(&Stride::Constant(1))
+}
+
+/// What a step of the tile loads.
+fn traffic(block: &Block, reads: &[AccessInfo], lane: usize, row: Option<usize>) -> Traffic {
+    let depends = |a: &AccessInfo, n: usize| a.indices.iter().any(|e| e.uses(block.iters[n].var));
+    let mut traffic = Traffic::default();
+    for read in reads {
+        match (row.is_some_and(|n| depends(read, n)), depends(read, lane)) {
+            (true, true) => traffic.per_accumulator += 1,
+            (true, false) => traffic.per_row += 1,
+            (false, true) => traffic.per_vector += 1,
+            (false, false) => {}
+        }
+    }
+    traffic
+}
+
+/// Lays a constant anew that the lanes would walk with a stride (the weights of a depthwise convolution): the
+/// lanes' dimension becomes the innermost. Tells whether it did.
+fn pack_constant(
+    schedule: &mut Schedule,
+    context: &mut Context<'_>,
+    block: &str,
+    lane: usize,
+    lanes: i64,
+) -> Result<bool, ScheduleError> {
+    let func = schedule.func();
+    let Some(data) = func.block(block) else { return Ok(false) };
+    let lane = data.iters[lane].var;
+    for access in loads(data) {
+        let name = func.buffers[access.buffer].name.clone();
+        let input = func.params[..func.n_inputs].iter().position(|&p| p == access.buffer);
+        let constant = input.filter(|&n| context.constant_inputs.get(n) == Some(&true));
+        let along = access.indices.iter().position(|e| e.as_var() == Some(lane));
+        let (Some(input), Some(along)) = (constant, along) else { continue };
+        if context.layout(&name).is_some() || along + 1 == access.indices.len() {
+            continue;
+        }
+        let mut pieces: Vec<Piece> =
+            (0..access.indices.len()).map(|dim| Piece { dim, factor: None }).collect();
+        pieces.push(Piece { dim: along, factor: Some(lanes) });
+        context.set_layout(&name, pieces.clone(), Padding::Zero);
+        context.choose_packing(schedule, input, pieces)?;
+        return Ok(true);
+    }
+    Ok(false)
+}
