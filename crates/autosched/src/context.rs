@@ -7,7 +7,8 @@ use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{Block, ExprKind, Func, IterKind, Var};
 
 use crate::Layout;
-use crate::pattern::{AccessInfo, Stride, loads, stride};
+use crate::pattern::{AccessInfo, Stride, iters_of, loads, stride};
+use crate::tile::{epilogue_of, stored_layout, stores_at_its_variables};
 
 /// What rules know and decide besides the schedule.
 #[derive(Clone, Debug)]
@@ -54,29 +55,50 @@ impl<'a> Context<'a> {
         self.layouts.insert(buffer.to_string(), Choice { pieces, padding, applied: false });
     }
 
-    /// Gives temporaries that are a blocked tensor's copy with other extents (padding) its layout.
+    /// Gives data-parallel temporaries (padded inputs) the layout of the blocked tensor that they are a copy of
+    /// with other extents; where they are of none, that of the results that are computed from them.
     pub fn spread_layouts(&mut self, schedule: &Schedule) {
         let func = schedule.func();
         for block in func.blocks() {
             let [store] = &block.body[..] else { continue };
-            let name = &func.buffers[store.buffer].name;
-            if block.is_reduction() || func.params.contains(&store.buffer) || self.layouts.contains_key(name)
+            let data = &func.buffers[store.buffer];
+            if block.is_reduction()
+                || func.params.contains(&store.buffer)
+                || self.layouts.contains_key(&data.name)
             {
                 continue;
             }
-            let rank = func.buffers[store.buffer].shape.len();
             let source = loads(block).into_iter().find_map(|a| {
                 let layout = self.layout(&func.buffers[a.buffer].name)?;
-                let same_rank = a.indices.len() == rank;
-                let fits = layout.iter().filter(|p| p.factor.is_some()).all(|p| {
-                    func.buffers[a.buffer].shape.get(p.dim) == func.buffers[store.buffer].shape.get(p.dim)
-                });
+                let same_rank = a.indices.len() == data.shape.len();
+                let fits = blocked_dims(&layout)
+                    .all(|dim| func.buffers[a.buffer].shape.get(dim) == data.shape.get(dim));
                 (same_rank && fits).then_some(layout)
             });
-            if let Some(pieces) = source {
-                self.set_layout(&name.clone(), pieces, Padding::Undefined);
+            if let Some(pieces) = source.or_else(|| self.layout_of_reader(schedule, block)) {
+                self.set_layout(&data.name, pieces, Padding::Undefined);
             }
         }
+    }
+
+    /// The layout of the results of the one reduction that reads what `block` writes, if those use the same
+    /// place of the blocked dimensions as they have themselves (a depthwise convolution's channels).
+    fn layout_of_reader(&self, schedule: &Schedule, block: &Block) -> Option<Vec<Piece>> {
+        let func = schedule.func();
+        let buffer = block.body.first()?.buffer;
+        let consumers = schedule.consumers(&block.name).ok()?;
+        let [only] = &consumers[..] else { return None };
+        let reader = func.block(only).filter(|b| b.is_reduction() && stores_at_its_variables(b))?;
+        let layout =
+            stored_layout(schedule, self, &epilogue_of(schedule, only), reader.body.first()?.buffer)?;
+        let spatial = iters_of(reader, IterKind::Spatial);
+        let reads: Vec<AccessInfo> = loads(reader).into_iter().filter(|a| a.buffer == buffer).collect();
+        let same_place = |dim: usize| {
+            let var = spatial.get(dim).map(|&n| reader.iters[n].var);
+            var.is_some() && reads.iter().all(|a| a.indices.get(dim).and_then(|e| e.as_var()) == var)
+        };
+        let same_rank = func.buffers[buffer].shape.len() == spatial.len();
+        (same_rank && blocked_dims(&layout).all(same_place)).then_some(layout)
     }
 
     /// The block factor of the dimension that `var` indexes plainly in a blocked operand.
@@ -209,6 +231,11 @@ impl<'a> Context<'a> {
         schedule.reorder(&order.iter().map(String::as_str).collect::<Vec<_>>())?;
         Ok(order)
     }
+}
+
+/// The dimensions that a layout cuts into blocks.
+fn blocked_dims(layout: &[Piece]) -> impl Iterator<Item = usize> {
+    layout.iter().filter(|p| p.factor.is_some()).map(|p| p.dim)
 }
 
 fn touches(func: &Func, block: &Block, buffer: &str) -> bool {

@@ -104,32 +104,35 @@ fn schedule_blocked(
 }
 
 /// Makes tasks of the loops, outermost first and each directly inside the one before, given the elements of
-/// one iteration of the innermost: as many outer loops as leave a task about [`PARALLEL_GRAIN`] elements.
+/// one iteration of the innermost: tasks of about [`PARALLEL_GRAIN`] elements each.
 pub(crate) fn parallelize(
     schedule: &mut Schedule,
     outer: &[String],
     elements: &Expr,
 ) -> Result<(), ScheduleError> {
-    let Some(first) = outer.first() else { return Ok(()) };
-    let extents = outer.iter().map(|name| extent_of(schedule, name)).collect::<Vec<_>>();
+    let mut tasks = outer.to_vec();
     let mut grain = elements.as_int().unwrap_or(PARALLEL_GRAIN).max(1);
-    let mut tasks = outer.len();
-    // An open extent may be 1 in the loops around: it stays a source of tasks.
-    while let Some(extent) = extents[tasks - 1].filter(|_| tasks > 1 && grain < PARALLEL_GRAIN) {
-        tasks -= 1;
-        grain = grain.saturating_mul(extent.max(1));
-    }
-    if tasks > 1 {
-        return parallelize_prefix(schedule, &outer[..tasks]);
-    }
-    // Iterations are shared out evenly, so that no task has a guard.
-    let wanted = PARALLEL_GRAIN / grain;
-    match extents[0].and_then(|n| (2..=wanted.min(n)).rev().find(|w| n % w == 0)) {
-        Some(n) => {
-            let parts = schedule.split(first, &[None, Some(n)])?;
-            schedule.parallel(&parts[0])
+    // Inner loops stay inside a task as long as it is no larger for them. An open extent may be 1 in the loops
+    // around: it stays a source of tasks.
+    while let Some(last) = tasks.last().cloned() {
+        let Some(extent) = extent_of(schedule, &last).filter(|_| grain < PARALLEL_GRAIN) else { break };
+        let wanted = PARALLEL_GRAIN / grain;
+        if extent > wanted {
+            // Iterations are shared out evenly, so that no task has a guard.
+            if let Some(n) = (2..=wanted).rev().find(|n| extent % n == 0) {
+                let parts = schedule.split(&last, &[None, Some(n)])?;
+                tasks.pop();
+                tasks.push(parts[0].clone());
+            }
+            break;
         }
-        None => schedule.parallel(first),
+        grain = grain.saturating_mul(extent.max(1));
+        tasks.pop();
+    }
+    match &tasks[..] {
+        [] => Ok(()),
+        [one] => schedule.parallel(one),
+        many => parallelize_prefix(schedule, many),
     }
 }
 

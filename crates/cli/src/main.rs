@@ -14,6 +14,7 @@ mod npz;
 mod options;
 mod output;
 mod pb;
+mod profile;
 mod progress;
 mod run;
 mod targets;

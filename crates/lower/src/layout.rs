@@ -30,7 +30,7 @@ pub fn choose(graph: &Graph, region: RegionId, groups: &[Group], lanes: i64) -> 
             if is_result || uses[value].iter().any(|u| needs_row_major(graph, groups, u)) {
                 continue;
             }
-            let factor = if is_convolution {
+            let factor = if is_convolution || moves_for_convolutions(graph, group, &uses[value]) {
                 block_factor(channels, lanes)
             } else if keeps {
                 given.filter(|f| channels % f == 0)
@@ -62,6 +62,17 @@ fn channels_of(graph: &Graph, value: ValueId) -> Option<i64> {
     let [_, channels, height, width] = ty.shape.dims()? else { return None };
     let many = !(height.is(1) && width.is(1));
     (ty.dtype == DType::F32 && many).then(|| channels.as_const()).flatten()
+}
+
+/// Whether a group moves every element anyway, and does so for convolutions: it may as well move them to where
+/// those want them.
+fn moves_for_convolutions(graph: &Graph, group: &Group, uses: &[Use]) -> bool {
+    let is_convolution = |u: &Use| match u {
+        Use::Input(node, 0) => matches!(&graph.node(*node).op, Op::Conv(_)),
+        Use::Input(..) | Use::Result(..) => false,
+    };
+    let moves = group.nodes.iter().all(|&n| matches!(&graph.node(n).op, Op::Transpose(_)));
+    moves && !uses.is_empty() && uses.iter().all(is_convolution)
 }
 
 /// Whether a node computes each channel of its result from the same channel of its operands, or moves whole

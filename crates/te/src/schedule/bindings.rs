@@ -80,16 +80,47 @@ pub(crate) fn repeats(func: &Func, path: &[usize], var: Var) -> bool {
 }
 
 /// Whether different values of the loop variable mean different data-parallel iterations of the block: the
-/// variable can be recovered from the iteration variables, digit by digit.
+/// variable, or a sum in which it can be told apart, can be recovered from the iteration variables, digit by
+/// digit.
 pub(crate) fn distinguishes(simplifier: &Simplifier, block: &Block, var: Var) -> bool {
-    if simplifier.prove_le(&Expr::var(var), &Expr::int(0)) {
+    let itself = Expr::var(var);
+    if simplifier.prove_le(&itself, &Expr::int(0)) || recovers(simplifier, block, &itself) {
         return true;
     }
+    let is_term = |sum: &Linear| {
+        let own = sum.terms.iter().position(|(m, _)| matches!(&m[..], [only] if *only == itself));
+        own.is_some_and(|index| is_separable(simplifier, sum, index, sum.terms[index].1, &[]))
+    };
+    counted_sums(block, var)
+        .iter()
+        .any(|sum| is_term(&simplifier.linear(sum)) && recovers(simplifier, block, sum))
+}
+
+/// The sums with the variable whose digits are taken by the block's data-parallel variables: what a loop is
+/// that was fused and split again.
+fn counted_sums(block: &Block, var: Var) -> Vec<Expr> {
+    let mut sums: Vec<Expr> = Vec::new();
+    for iter in block.iters.iter().filter(|i| i.kind == IterKind::Spatial) {
+        iter.value.walk(&mut |e| {
+            if let ExprKind::Binary(BinaryOp::FloorDiv | BinaryOp::FloorMod, x, _) = e.kind()
+                && matches!(x.kind(), ExprKind::Binary(BinaryOp::Add, ..))
+                && x.uses(var)
+                && !sums.contains(x)
+            {
+                sums.push(x.clone());
+            }
+        });
+    }
+    sums
+}
+
+/// Whether the value of `counted` follows from the block's data-parallel variables.
+fn recovers(simplifier: &Simplifier, block: &Block, counted: &Expr) -> bool {
     let mut digits: Vec<Digit> = Vec::new();
-    for iter in block.iters.iter().filter(|i| i.kind == IterKind::Spatial && i.value.uses(var)) {
+    for iter in block.iters.iter().filter(|i| i.kind == IterKind::Spatial) {
         let linear = simplifier.linear(&iter.value);
         for (index, (monomial, coefficient)) in linear.terms.iter().enumerate() {
-            let Some((factors, digit)) = digit_of(monomial, var) else { continue };
+            let Some((factors, digit)) = digit_of(monomial, counted) else { continue };
             if is_separable(simplifier, &linear, index, *coefficient, &factors) {
                 digits.push(digit);
             }
@@ -102,29 +133,30 @@ pub(crate) fn distinguishes(simplifier: &Simplifier, block: &Block, var: Var) ->
             Some(modulus) => covered = simplifier.simplify(&(covered * modulus)),
         }
     }
-    simplifier.prove_lt(&Expr::var(var), &covered)
+    let from_zero = counted.as_var().is_some() || simplifier.prove_le(&Expr::int(0), counted);
+    from_zero && simplifier.prove_lt(counted, &covered)
 }
 
-/// `(variable floordiv divisor) floormod modulus`: the divisor, and the modulus unless it is the last digit.
+/// `(counted floordiv divisor) floormod modulus`: the divisor, and the modulus unless it is the last digit.
 type Digit = (Expr, Option<Expr>);
 
-/// A product that is a digit of the variable times other factors, which come first.
-fn digit_of(monomial: &[Expr], var: Var) -> Option<(Vec<Expr>, Digit)> {
+/// A product that is a digit of `counted` times other factors, which come first.
+fn digit_of(monomial: &[Expr], counted: &Expr) -> Option<(Vec<Expr>, Digit)> {
+    let is_counted = |e: &Expr| e == counted;
+    let uses_counted = |e: &Expr| e.any(&mut |x| x == counted);
     let mut factors = monomial.to_vec();
-    let at = factors.iter().position(|atom| atom.uses(var))?;
+    let at = factors.iter().position(uses_counted)?;
     let atom = factors.remove(at);
-    if factors.iter().any(|f| f.uses(var)) {
+    if factors.iter().any(uses_counted) {
         return None;
     }
     let quotient = |e: &Expr| match e.kind() {
-        ExprKind::Var(v) if *v == var => Some(Expr::int(1)),
-        ExprKind::Binary(BinaryOp::FloorDiv, x, d) if x.as_var() == Some(var) && !d.uses(var) => {
-            Some(d.clone())
-        }
+        _ if is_counted(e) => Some(Expr::int(1)),
+        ExprKind::Binary(BinaryOp::FloorDiv, x, d) if is_counted(x) && !uses_counted(d) => Some(d.clone()),
         _ => None,
     };
     let digit = match atom.kind() {
-        ExprKind::Binary(BinaryOp::FloorMod, x, d) if !d.uses(var) => (quotient(x)?, Some(d.clone())),
+        ExprKind::Binary(BinaryOp::FloorMod, x, d) if !uses_counted(d) => (quotient(x)?, Some(d.clone())),
         _ => (quotient(&atom)?, None),
     };
     Some((factors, digit))
