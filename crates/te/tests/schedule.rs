@@ -3,8 +3,9 @@
 mod common;
 
 use common::*;
+use tilewright_dtype::DType;
 use tilewright_te::schedule::{Padding, Piece, Primitive, Schedule};
-use tilewright_te::{Func, LoopKind, Scope, Stmt};
+use tilewright_te::{Expr, Func, LoopKind, Scope, Stmt};
 
 /// Asserts that a finished schedule computes what the function computed, that its stored trace replays to the same
 /// text, and that the text parses to the same function. Returns the finished function.
@@ -119,6 +120,24 @@ fn a_row_reduction_over_lanes() {
         s.reverse_compute_at(block, s.loop_names(&rf).unwrap()[0].clone().as_str()).unwrap();
     }
     check(func, s);
+}
+
+#[test]
+fn vectors_along_fused_rows() {
+    // Vectors that begin in one row and end in the next, and a last vector that is cut off.
+    for (rows, columns) in [(56, 56), (14, 14), (3, 5), (7, 2)] {
+        let mut func = Func::new("scale");
+        let shape = vec![Expr::int(rows), Expr::int(columns), Expr::int(1)];
+        let x = func.add_input("x", DType::F32, shape.clone());
+        let y = func.compute("y", DType::F32, shape, |f, i| f.load(x, i.to_vec()) * Expr::f32(2.0));
+        func.promote_to_output(y);
+        let mut s = Schedule::new(func.clone());
+        let row = s.fuse(&["y_i0", "y_i1", "y_i2"]).unwrap();
+        let parts = s.split(&row, &[None, Some(16)]).unwrap();
+        s.vectorize(&parts[1]).unwrap_or_else(|e| panic!("{e}\n{}", s.func()));
+        s.parallel(&parts[0]).unwrap_or_else(|e| panic!("{e}\n{}", s.func()));
+        check(func, s);
+    }
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn recovers(simplifier: &Simplifier, block: &Block, counted: &Expr) -> bool {
     for iter in block.iters.iter().filter(|i| i.kind == IterKind::Spatial) {
         let linear = simplifier.linear(&iter.value);
         for (index, (monomial, coefficient)) in linear.terms.iter().enumerate() {
-            let Some((factors, digit)) = digit_of(monomial, counted) else { continue };
+            let Some((factors, digit)) = digit_of(simplifier, monomial, counted) else { continue };
             if is_separable(simplifier, &linear, index, *coefficient, &factors) {
                 digits.push(digit);
             }
@@ -141,25 +141,40 @@ fn recovers(simplifier: &Simplifier, block: &Block, counted: &Expr) -> bool {
 type Digit = (Expr, Option<Expr>);
 
 /// A product that is a digit of `counted` times other factors, which come first.
-fn digit_of(monomial: &[Expr], counted: &Expr) -> Option<(Vec<Expr>, Digit)> {
-    let is_counted = |e: &Expr| e == counted;
-    let uses_counted = |e: &Expr| e.any(&mut |x| x == counted);
+fn digit_of(simplifier: &Simplifier, monomial: &[Expr], counted: &Expr) -> Option<(Vec<Expr>, Digit)> {
+    let mut digits =
+        monomial.iter().enumerate().filter_map(|(n, e)| Some((n, atom_digit(simplifier, e, counted)?)));
+    let (at, digit) = digits.next()?;
     let mut factors = monomial.to_vec();
-    let at = factors.iter().position(uses_counted)?;
-    let atom = factors.remove(at);
-    if factors.iter().any(uses_counted) {
-        return None;
-    }
+    factors.remove(at);
+    factors.iter().all(|f| independent(f, counted)).then_some((factors, digit))
+}
+
+/// Whether an expression has no variable in common with `counted`.
+fn independent(e: &Expr, counted: &Expr) -> bool {
+    !e.any(&mut |x| x.as_var().is_some_and(|v| counted.uses(v)))
+}
+
+/// What digit of `counted` an expression is, if it is one.
+fn atom_digit(simplifier: &Simplifier, atom: &Expr, counted: &Expr) -> Option<Digit> {
     let quotient = |e: &Expr| match e.kind() {
-        _ if is_counted(e) => Some(Expr::int(1)),
-        ExprKind::Binary(BinaryOp::FloorDiv, x, d) if is_counted(x) && !uses_counted(d) => Some(d.clone()),
+        _ if e == counted => Some(Expr::int(1)),
+        ExprKind::Binary(BinaryOp::FloorDiv, x, d) if x == counted && independent(d, counted) => {
+            Some(d.clone())
+        }
         _ => None,
     };
-    let digit = match atom.kind() {
-        ExprKind::Binary(BinaryOp::FloorMod, x, d) if !uses_counted(d) => (quotient(x)?, Some(d.clone())),
-        _ => (quotient(&atom)?, None),
-    };
-    Some((factors, digit))
+    if let ExprKind::Binary(BinaryOp::FloorMod, x, d) = atom.kind()
+        && independent(d, counted)
+    {
+        // Simplification drops multiples of the modulus from what is under it.
+        let is_congruent = || {
+            let difference = (counted.clone() - x.clone()).floor_mod(d.clone());
+            simplifier.prove_equal(&difference, &Expr::int(0)).then(|| Expr::int(1))
+        };
+        return Some((quotient(x).or_else(is_congruent)?, Some(d.clone())));
+    }
+    Some((quotient(atom)?, None))
 }
 
 /// Whether a term of a sum can be recovered from the sum: the smaller terms together stay below its unit,
