@@ -137,12 +137,14 @@ fn roles(
     let simplifier = domain_simplifier(func, block);
     let spatial = iters_of(block, IterKind::Spatial);
     let depends = |a: &AccessInfo, n: usize| a.indices.iter().any(|e| e.uses(block.iters[n].var));
-    let lane_candidates: Vec<usize> =
-        match layout.as_ref().and_then(|p| p.last()).filter(|p| p.factor.is_some()) {
-            Some(piece) => vec![*spatial.get(piece.dim)?],
-            None => vec![last_of_several(block, &spatial)?],
-        };
-    for lane in lane_candidates {
+    let along_memory = match layout.as_ref().and_then(|p| p.last()).filter(|p| p.factor.is_some()) {
+        Some(piece) => *spatial.get(piece.dim)?,
+        None => last_of_several(block, &spatial)?,
+    };
+    // Where the operand along memory is no panel (the image of a convolution with a stride), a constant one
+    // makes good for storing each result by itself.
+    let others = spatial.iter().rev().copied().filter(|&n| n != along_memory);
+    for lane in std::iter::once(along_memory).chain(others) {
         if block.iters[lane].extent.as_int() == Some(1) {
             continue;
         }
@@ -162,6 +164,10 @@ fn roles(
             // A copy is padded to whole tiles; without one, loads past an open end would be clamped lane by lane.
             let open_end = block.iters[lane].extent.as_int().is_none();
             let pack = constant || !consecutive || open_end;
+            let is_plain = || plain_variables(block, panel).is_some();
+            if (pack && !is_plain()) || (lane != along_memory && !constant) {
+                continue;
+            }
             return Some(Roles { lane, row, panel: panel.clone(), pack });
         }
     }
@@ -201,18 +207,20 @@ fn is_window(block: &Block, access: &AccessInfo) -> bool {
     access.indices.iter().any(|e| uses(e, IterKind::Spatial) && uses(e, IterKind::Reduce))
 }
 
+/// For each index of an operand the position of the one variable that it is, or `None` if it is a constant; nothing
+/// if another index is among them.
+fn plain_variables(block: &Block, access: &AccessInfo) -> Option<Vec<Option<usize>>> {
+    let variable = |e: &Expr| match e.as_int() {
+        Some(_) => Some(None),
+        None => block.iters.iter().position(|i| e.as_var() == Some(i.var)).map(Some),
+    };
+    access.indices.iter().map(variable).collect()
+}
+
 /// The panel's layout: what is around the reduction outermost, then the reduction in the order of its loops,
 /// then a tile's width of lanes. `None` where a dimension is indexed by neither one variable nor a constant.
 fn panel_layout(block: &Block, roles: &Roles, width: i64, blocked_steps: Option<i64>) -> Option<Vec<Piece>> {
-    let vars: Vec<Option<usize>> = roles
-        .panel
-        .indices
-        .iter()
-        .map(|e| match e.as_int() {
-            Some(_) => Some(None),
-            None => block.iters.iter().position(|i| e.as_var() == Some(i.var)).map(Some),
-        })
-        .collect::<Option<_>>()?;
+    let vars = plain_variables(block, &roles.panel)?;
     let dim_of = |n: usize| vars.iter().position(|&v| v == Some(n));
     let lane_dim = dim_of(roles.lane)?;
     let reduce = iters_of(block, IterKind::Reduce);

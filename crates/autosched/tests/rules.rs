@@ -224,6 +224,11 @@ fn convolution_in_plain_layout() {
 }
 
 #[test]
+fn convolution_of_patches_into_plain_layout() {
+    check(&conv(3, 32, 32, 4, 4), &[false, true, true], &[], &[], "contraction");
+}
+
+#[test]
 fn reductions_along_and_across_memory() {
     let mut along = Func::new("along");
     let x = along.add_input("x", DType::F32, ints(&[40, 1024]));
