@@ -105,7 +105,9 @@ pub extern "C" fn main() -> i32 {
 
 fn run() -> Result<(), alloc::string::String> {
     let arch = if cfg!(target_arch = "x86_64") { "x86_64" } else { "aarch64" };
-    let isa = Isa { arch: arch.to_string(), features: Vec::new() };
+    // A program for one board knows at build time what that has.
+    let features = env!("FEATURES").split(',').filter(|name| !name.is_empty()).map(ToString::to_string);
+    let isa = Isa { arch: arch.to_string(), features: features.collect() };
     // SAFETY: the artifact lies in the text section, on a page boundary, and was written by the test that runs this.
     let model =
         unsafe { Model::in_place(&FLASH.0, &isa, Arc::new(NoHostOps)) }.map_err(|error| error.to_string())?;
