@@ -151,7 +151,7 @@ pub(crate) fn parallelize_prefix(schedule: &mut Schedule, loops: &[String]) -> R
 }
 
 /// The constant extent of the loop of that name.
-fn extent_of(schedule: &Schedule, name: &str) -> Option<i64> {
+pub(crate) fn extent_of(schedule: &Schedule, name: &str) -> Option<i64> {
     let blocks = schedule.blocks();
     let loops = blocks.iter().filter_map(|b| schedule.loops(b).ok()).flatten();
     loops.filter(|l| l.name == name).find_map(|l| l.extent.as_int())

@@ -74,7 +74,11 @@ pub fn schedule(
     inline::inline_producers(&mut schedule)?;
     context.spread_layouts(&schedule);
     let mut rulings: Vec<Ruling> = Vec::new();
-    for block in schedule.blocks() {
+    let blocks = schedule.blocks();
+    let is_reduction = |block: &String| schedule.func().block(block).is_some_and(Block::is_reduction);
+    // Reductions come first: they take along what is computed on the way to them and from them.
+    let (reductions, others): (Vec<String>, Vec<String>) = blocks.into_iter().partition(is_reduction);
+    for block in reductions.into_iter().chain(others) {
         // A rule may have taken the block along with one before it.
         if schedule.func().block(&block).is_none() || rulings.iter().any(|r| r.block == block) {
             continue;

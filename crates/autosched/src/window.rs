@@ -6,10 +6,10 @@
 //! are unrolled, which lets overlapping ones share their loads.
 
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
-use tilewright_te::{Block, Expr, Func, IterKind};
+use tilewright_te::{Block, Expr, Func, IterKind, Scope};
 
 use crate::Context;
-use crate::elementwise::{PARALLEL_GRAIN, parallelize};
+use crate::elementwise::{PARALLEL_GRAIN, extent_of, parallelize};
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, loads};
 use crate::tile::{
     Tile, TiledBlock, Traffic, epilogue_of, last_of_several, stored_layout, stores_at_its_variables,
@@ -84,14 +84,105 @@ pub fn schedule(
         steps *= extent;
         unrolled.insert(0, n);
     }
+    let padding = layout.as_ref().and_then(|pieces| padding_of(schedule, block, &reads, pieces.last()?.dim));
     let work = constant_product(data.iters.iter().map(|i| &i.extent));
     let depth = reduce.iter().fold(Expr::int(1), |p, &n| p * data.iters[n].extent.clone());
     let tiled = TiledBlock { block, epilogue, lane, row, tile, blocked_steps: None, unrolled };
     let around = tiled.apply(schedule, context)?;
-    if work.is_none_or(|n| n >= PARALLEL_GRAIN) {
-        parallelize(schedule, &around.loops, &(depth * (tile.rows * tile.vectors * lanes)))?;
+    let mut taken = vec![block.to_string(), around.store];
+    let mut tasks = around.loops;
+    let mut elements = depth * (tile.rows * tile.vectors * lanes);
+    if let Some(padding) = padding {
+        // The loop of the rows' tiles stays inside.
+        let inner = if row.is_some() { tasks.pop() } else { None };
+        if let Some(rows) = fold_padding(schedule, &padding, &mut tasks, lanes)? {
+            let tiles = inner.and_then(|name| extent_of(schedule, &name)).unwrap_or(1);
+            elements = elements * (rows * tiles);
+            taken.push(padding.block);
+        } else {
+            tasks.extend(inner);
+        }
     }
-    Ok(vec![block.to_string(), around.store])
+    if work.is_none_or(|n| n >= PARALLEL_GRAIN) {
+        parallelize(schedule, &tasks, &elements)?;
+    }
+    Ok(taken)
+}
+
+/// Bytes of a padded piece of the input: they lie on the stack of a thread and, read right after they are written,
+/// stay in a cache of their own core.
+const MAX_PADDED: i64 = 128 << 10;
+
+/// A block that pads what a window reads.
+struct PaddingBlock {
+    /// Its name.
+    block: String,
+    /// The buffer it writes.
+    buffer: String,
+    /// Bytes of an element of it.
+    element: i64,
+    /// The dimension along which the lanes run.
+    lane: usize,
+}
+
+/// The block that computes an operand for this reduction alone, as yet unscheduled.
+fn padding_of(schedule: &Schedule, block: &str, reads: &[AccessInfo], lane: usize) -> Option<PaddingBlock> {
+    let func = schedule.func();
+    schedule.blocks().into_iter().find_map(|name| {
+        let producer = func.block(&name)?;
+        let [store] = &producer.body[..] else { return None };
+        let is_read = reads.iter().any(|a| a.buffer == store.buffer);
+        let is_free = !producer.is_reduction()
+            && !func.params.contains(&store.buffer)
+            && stores_at_its_variables(producer)
+            && schedule.consumers(&name).ok()? == [block]
+            && schedule.loop_names(&name).ok()?.len() == producer.iters.len();
+        let data = &func.buffers[store.buffer];
+        let (buffer, element) = (data.name.clone(), data.dtype.bytes() as i64);
+        (is_read && is_free && lane < producer.iters.len()).then_some(PaddingBlock {
+            block: name,
+            buffer,
+            element,
+            lane,
+        })
+    })
+}
+
+/// Computes the padded input piece by piece inside the tasks, where it is read: as many iterations of the
+/// innermost of the loops at a time as fit. Tells how many, and puts the loop over pieces in the place of that loop;
+/// does nothing where not even one iteration fits.
+fn fold_padding(
+    schedule: &mut Schedule,
+    padding: &PaddingBlock,
+    tasks: &mut Vec<String>,
+    lanes: i64,
+) -> Result<Option<i64>, ScheduleError> {
+    let Some(innermost) = tasks.last().cloned() else { return Ok(None) };
+    let Some(extent) = extent_of(schedule, &innermost) else { return Ok(None) };
+    for rows in (1..=extent).rev().filter(|n| extent % n == 0) {
+        let mut trial = schedule.clone();
+        let parts = trial.split(&innermost, &[None, Some(rows)])?;
+        let Ok(loops) = trial.compute_at(&padding.block, &parts[0]) else { return Ok(None) };
+        trial.set_scope(&padding.buffer, Scope::Stack)?;
+        // The buffer shrinks to what these loops write.
+        let piece =
+            loops.iter().try_fold(padding.element, |n: i64, name| n.checked_mul(extent_of(&trial, name)?));
+        if piece.is_none_or(|bytes| bytes > MAX_PADDED) {
+            continue;
+        }
+        let vectors = trial.split(&loops[padding.lane], &[None, Some(lanes)])?;
+        let mut order: Vec<&str> = Vec::new();
+        order.push(&vectors[0]);
+        order.extend(loops.iter().enumerate().filter(|(n, _)| *n != padding.lane).map(|(_, l)| l.as_str()));
+        order.push(&vectors[1]);
+        trial.reorder(&order)?;
+        trial.vectorize(&vectors[1])?;
+        *schedule = trial;
+        tasks.pop();
+        tasks.push(parts[0].clone());
+        return Ok(Some(rows));
+    }
+    Ok(None)
 }
 
 /// Whether every operand moves by one element with the lanes or not at all, and one of them moves.

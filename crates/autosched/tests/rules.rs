@@ -127,6 +127,20 @@ fn matmul(m: Option<i64>, n: i64, k: i64) -> Func {
     func
 }
 
+/// An image with zeros around it; the image itself without padding.
+fn padded(func: &mut Func, x: tilewright_te::Buffer, shape: [i64; 4], pad: i64) -> tilewright_te::Buffer {
+    if pad == 0 {
+        return x;
+    }
+    let [batch, channels, height, width] = shape;
+    func.compute("pad", DType::F32, ints(&[batch, channels, height + 2 * pad, width + 2 * pad]), |f, i| {
+        let (y, z) = (i[2].clone() - pad, i[3].clone() - pad);
+        let inside = y.clone().ge(Expr::int(0)).and(y.clone().lt(Expr::int(height)));
+        let inside = inside.and(z.clone().ge(Expr::int(0))).and(z.clone().lt(Expr::int(width)));
+        Expr::select(inside, f.load(x, vec![i[0].clone(), i[1].clone(), y, z]), Expr::f32(0.0))
+    })
+}
+
 /// A 3x3 convolution with padding 1, bias and residual.
 fn conv(channels: i64, filters: i64, size: i64, kernel: i64, stride: i64) -> Func {
     let mut func = Func::new("conv");
@@ -135,13 +149,7 @@ fn conv(channels: i64, filters: i64, size: i64, kernel: i64, stride: i64) -> Fun
     let x = func.add_input("x", DType::F32, ints(&[1, channels, size, size]));
     let w = func.add_input("w", DType::F32, ints(&[filters, channels, kernel, kernel]));
     let b = func.add_input("b", DType::F32, ints(&[filters]));
-    let padded =
-        func.compute("pad", DType::F32, ints(&[1, channels, size + 2 * pad, size + 2 * pad]), |f, i| {
-            let (y, z) = (i[2].clone() - pad, i[3].clone() - pad);
-            let inside = y.clone().ge(Expr::int(0)).and(y.clone().lt(Expr::int(size)));
-            let inside = inside.and(z.clone().ge(Expr::int(0))).and(z.clone().lt(Expr::int(size)));
-            Expr::select(inside, f.load(x, vec![i[0].clone(), i[1].clone(), y, z]), Expr::f32(0.0))
-        });
+    let padded = padded(&mut func, x, [1, channels, size, size], pad);
     let shape = ints(&[1, filters, out_size, out_size]);
     let reduce = ints(&[channels, kernel, kernel]);
     let conv = func.reduce("conv", DType::F32, shape.clone(), reduce, Expr::f32(0.0), |f, i, r, acc| {
@@ -267,18 +275,19 @@ fn pooling_on_blocked_layouts() {
 }
 
 /// A depthwise convolution with padding, bias and an activation.
-fn depthwise(channels: i64, size: i64, kernel: i64, stride: i64) -> Func {
+fn depthwise(channels: i64, size: i64, kernel: i64, stride: i64, pad: i64) -> Func {
     let mut func = Func::new("depthwise");
-    let out_size = (size - kernel) / stride + 1;
+    let out_size = (size + 2 * pad - kernel) / stride + 1;
     let x = func.add_input("x", DType::F32, ints(&[1, channels, size, size]));
     let w = func.add_input("w", DType::F32, ints(&[channels, 1, kernel, kernel]));
     let b = func.add_input("b", DType::F32, ints(&[channels]));
+    let padded = padded(&mut func, x, [1, channels, size, size], pad);
     let shape = ints(&[1, channels, out_size, out_size]);
     let reduce = ints(&[1, kernel, kernel]);
     let conv = func.reduce("conv", DType::F32, shape.clone(), reduce, Expr::f32(0.0), |f, i, r, acc| {
         let y = i[2].clone() * stride + r[1].clone();
         let z = i[3].clone() * stride + r[2].clone();
-        let value = f.load(x, vec![i[0].clone(), i[1].clone() + r[0].clone(), y, z]);
+        let value = f.load(padded, vec![i[0].clone(), i[1].clone() + r[0].clone(), y, z]);
         let weight = f.load(w, vec![i[1].clone(), r[0].clone(), r[1].clone(), r[2].clone()]);
         Expr::fma(value, weight, acc)
     });
@@ -293,13 +302,26 @@ fn depthwise(channels: i64, size: i64, kernel: i64, stride: i64) -> Func {
 fn depthwise_convolution_on_blocked_layouts() {
     let layouts = [blocked(16), None, None, blocked(16)];
     for (size, kernel, stride) in [(16, 3, 1), (15, 3, 2), (9, 5, 1), (15, 5, 2), (19, 3, 1)] {
-        check(&depthwise(32, size, kernel, stride), &[false, true, true], &layouts, &[], "window");
+        check(&depthwise(32, size, kernel, stride, 0), &[false, true, true], &layouts, &[], "window");
+    }
+}
+
+#[test]
+fn depthwise_convolution_pads_its_input_piece_by_piece() {
+    let layouts = [blocked(16), None, None, blocked(16)];
+    for (size, kernel, stride) in [(112, 3, 1), (56, 3, 2), (14, 5, 1), (15, 5, 2), (19, 3, 1), (7, 7, 1)] {
+        let func = depthwise(32, size, kernel, stride, kernel / 2);
+        check(&func, &[false, true, true], &layouts, &[], "window");
+        let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
+        let scheduled = schedule(&func, &[false, true, true], &layouts, &target).expect("schedules");
+        let padding = scheduled.rulings.iter().find(|r| r.block == "pad").expect("a ruling");
+        assert_eq!(padding.rule, "window", "{}", scheduled.func);
     }
 }
 
 #[test]
 fn depthwise_convolution_in_plain_layout() {
-    check(&depthwise(5, 18, 3, 1), &[false, true, true], &[], &[], "window");
+    check(&depthwise(5, 18, 3, 1, 0), &[false, true, true], &[], &[], "window");
 }
 
 #[test]
