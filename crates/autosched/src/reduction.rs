@@ -46,8 +46,11 @@ pub fn schedule(
     let outer: Vec<String> = spatial.iter().map(|&s| loops[s].clone()).collect();
     let Some(&last) = reduce.last() else { return fail("no reduction variable") };
     let extent = data.iters[last].extent.as_int();
-    let by_lanes = walks(&moves_by(last)) && extent.is_some_and(|e| e >= lanes && e % lanes == 0);
-    if by_lanes && lanes > 1 {
+    // A last vector that is cut off needs lanes that can be left out.
+    let divides = extent.is_some_and(|e| e % lanes == 0);
+    let is_long = extent.is_none_or(|e| e >= lanes);
+    let by_lanes = lanes > 1 && is_long && (divides || context.target.masked_access());
+    if by_lanes && walks(&moves_by(last)) {
         let parts = schedule.split(&loops[last], &[None, Some(lanes)])?;
         let partial = schedule.rfactor(block, &parts[1])?;
         // The combination has a nest of its own now.

@@ -245,6 +245,17 @@ fn reductions_along_and_across_memory() {
     });
     along.promote_to_output(out);
     check(&along, &[false], &[], &[], "reduction");
+    let mut cut = Func::new("cut");
+    let n: Expr = cut.add_size("n", 1, 1 << 20).into();
+    let x = cut.add_input("x", DType::F32, vec![Expr::int(40), n.clone()]);
+    let out =
+        cut.reduce("out", DType::F32, ints(&[40]), vec![n], Expr::lowest(DType::F32), |f, i, r, acc| {
+            acc.max(f.load(x, vec![i[0].clone(), r[0].clone()]))
+        });
+    cut.promote_to_output(out);
+    for n in [1, 15, 16, 37, 64] {
+        check(&cut, &[false], &[], &[n], "reduction");
+    }
     let mut across = Func::new("across");
     let x = across.add_input("x", DType::F32, ints(&[30, 512]));
     let out = across.reduce(
