@@ -147,7 +147,7 @@ pub enum RunError {
     #[error("{0}")]
     Inputs(InputErrors),
     /// An assumption under which the model was compiled does not hold for these inputs.
-    #[error("{message} (needs {lhs} {} {rhs}; {nodes})", cmp.symbol())]
+    #[error("{message} (needs {lhs} {} {rhs}{}{nodes})", cmp.symbol(), if nodes.is_empty() { "" } else { "; " })]
     Guard {
         /// What is assumed.
         message: String,
@@ -157,7 +157,7 @@ pub enum RunError {
         cmp: Cmp,
         /// Right side.
         rhs: i64,
-        /// Nodes of the model.
+        /// Nodes of the model; empty for what is checked before the first one.
         nodes: String,
     },
     /// A host operator failed.

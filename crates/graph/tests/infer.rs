@@ -188,3 +188,39 @@ fn append_takes_the_number_of_results_from_attributes() {
     let node = infer::append(&mut graph, region, op, vec![Some(x)], Provenance::default()).unwrap();
     assert_eq!(graph.node(node).outputs.len(), 2);
 }
+
+/// An operand whose extents contradict the others' would be read outside its memory.
+#[test]
+fn recurrent_layers_hold_every_operand_against_the_input() {
+    let op = "Lstm[direction=forward, hidden_size=3, activations=[sigmoid, tanh, tanh], \
+              activation_alpha=[0.0, 0.0, 0.0], activation_beta=[0.0, 0.0, 0.0]]";
+    let operands = [
+        "f32[t, n, 2]",
+        "f32[1, 12, 2]",
+        "f32[1, 12, 3]",
+        "f32[1, 24]",
+        "i32[n]",
+        "f32[1, b, 3]",
+        "_",
+        "f32[1, 9]",
+    ];
+    let (graph, types) = apply(op, &operands, 3);
+    assert_eq!(types.as_deref(), Ok("f32[t, 1, n, 3]; f32[1, n, 3]; f32[1, n, 3]"));
+    let guards: Vec<String> =
+        graph.guards.iter().map(|guard| guard.display(&graph.symbols).to_string()).collect();
+    assert_eq!(guards, ["n == b"]);
+    for (position, wrong, expected) in [
+        (1, "f32[1, 11, 2]", "extents of the weights differ: 11 and 12"),
+        (2, "f32[1, 9, 3]", "extents of the recurrence weights differ: 9 and 12"),
+        (3, "f32[1, 12]", "extents of the biases differ: 12 and 24"),
+        (5, "f32[2, n, 3]", "extents of the initial state and the state differ: 2 and 1"),
+        (6, "f32[1, n, 4]", "extents of the initial cell state and the state differ: 4 and 3"),
+        (7, "f32[1, 3]", "extents of the peephole weights differ: 3 and 9"),
+        (4, "i32[n, 1]", "operand 4 must have rank 1, not [n, 1]"),
+    ] {
+        let mut operands = operands;
+        operands[position] = wrong;
+        let (_, got) = apply(op, &operands, 3);
+        assert_eq!(got, Err(format!("Lstm `node`: {expected}")));
+    }
+}

@@ -37,8 +37,9 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
         Op::RotaryEmbedding(_) => Ok(vec![Type::Tensor(cx.tensor(0)?.clone())]),
         Op::Attention(attrs) => attention(cx, attrs),
         Op::LinearAttention(attrs) => linear_attention(cx, attrs),
-        Op::Lstm(attrs) => recurrent(cx, attrs, 3),
-        Op::Gru(attrs) | Op::Rnn(attrs) => recurrent(cx, attrs, 2),
+        Op::Lstm(attrs) => recurrent(cx, attrs, 4),
+        Op::Gru(attrs) => recurrent(cx, attrs, 3),
+        Op::Rnn(attrs) => recurrent(cx, attrs, 1),
         Op::Dft(attrs) => dft(cx, attrs),
         _ => stft(cx),
     }
@@ -137,37 +138,49 @@ fn linear_attention(cx: &mut Context<'_>, attrs: &LinearAttentionAttrs) -> Resul
     Ok(vec![ranked(dtype, result), ranked(state_dtype, vec![q[0].clone(), kv_heads, k_size, v_size])])
 }
 
-fn recurrent(cx: &mut Context<'_>, attrs: &RecurrentAttrs, n_results: usize) -> Result<Vec<Type>> {
+fn recurrent(cx: &mut Context<'_>, attrs: &RecurrentAttrs, n_gates: usize) -> Result<Vec<Type>> {
     let dtype = cx.dtype(0)?;
+    let is_lstm = matches!(cx.op, Op::Lstm(_));
+    let n_results = if is_lstm { 3 } else { 2 };
     let Some(x) = cx.dims(0)? else { return Ok(vec![unranked(dtype); n_results]) };
     cx.check_rank(0, x, 3)?;
-    let directions = match attrs.direction {
+    let directions = Dim::new(match attrs.direction {
         Direction::Forward | Direction::Reverse => 1,
         Direction::Bidirectional => 2,
+    });
+    let hidden = Dim::from(attrs.hidden_size);
+    let gates = &hidden * &Dim::from(n_gates);
+    let (time, batch) = if attrs.batch_first { (&x[1], &x[0]) } else { (&x[0], &x[1]) };
+    let state = match attrs.batch_first {
+        false => [directions.clone(), batch.clone(), hidden.clone()],
+        true => [batch.clone(), directions.clone(), hidden.clone()],
     };
-    if let Some(w) = cx.dims(1)? {
-        cx.check_rank(1, w, 3)?;
-        cx.unify(&w[0], &Dim::new(directions), "directions")?;
-        cx.unify(&w[2], &x[2], "input sizes")?;
+    let weights = [directions.clone(), gates.clone(), x[2].clone()];
+    let recurrence = [directions.clone(), gates.clone(), hidden.clone()];
+    let biases = [directions.clone(), &gates * &Dim::new(2)];
+    let peepholes = [directions.clone(), &hidden * &Dim::new(3)];
+    let expected: [(usize, &[Dim], &str); 7] = [
+        (1, &weights, "extents of the weights"),
+        (2, &recurrence, "extents of the recurrence weights"),
+        (3, &biases, "extents of the biases"),
+        (4, std::slice::from_ref(batch), "batch extents of the input and the sequence lengths"),
+        (5, &state, "extents of the initial state and the state"),
+        (6, &state, "extents of the initial cell state and the state"),
+        (7, &peepholes, "extents of the peephole weights"),
+    ];
+    for (position, expected, what) in expected {
+        let Some(dims) = cx.optional_dims(position)? else { continue };
+        cx.check_rank(position, dims, expected.len())?;
+        for (dim, expected) in dims.iter().zip(expected) {
+            cx.unify(dim, expected, what)?;
+        }
     }
-    if let Some(r) = cx.dims(2)? {
-        cx.check_rank(2, r, 3)?;
-        cx.unify(&r[2], &Dim::from(attrs.hidden_size), "hidden sizes")?;
-    }
-    let (directions, hidden) = (Dim::new(directions), Dim::from(attrs.hidden_size));
-    let (sequence, state) = if attrs.batch_first {
-        (
-            vec![x[0].clone(), x[1].clone(), directions.clone(), hidden.clone()],
-            vec![x[0].clone(), directions, hidden],
-        )
-    } else {
-        (
-            vec![x[0].clone(), directions.clone(), x[1].clone(), hidden.clone()],
-            vec![directions, x[1].clone(), hidden],
-        )
+    let sequence = match attrs.batch_first {
+        false => vec![time.clone(), directions, batch.clone(), hidden],
+        true => vec![batch.clone(), time.clone(), directions, hidden],
     };
     let mut types = vec![ranked(dtype, sequence)];
-    types.resize(n_results, ranked(dtype, state));
+    types.resize(n_results, ranked(dtype, state.to_vec()));
     Ok(types)
 }
 
