@@ -18,6 +18,7 @@ use tilewright_dtype::DType;
 use crate::expr::{Buffer, Expr};
 use crate::func::{Func, Loop, LoopKind, Scope, Stmt};
 use crate::kernel::{Access, Kernel, KernelBuffer, KernelLocal, KernelSize};
+use crate::schedule::start_apart;
 
 /// What the code generator can take.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +59,11 @@ pub struct FlattenError {
 /// Where a vectorized or unrolled loop has no constant extent, a register is indexed by a variable or read
 /// before it is written, or a parallel loop is not outermost.
 pub fn flatten(func: &Func, options: &FlattenOptions) -> Result<Vec<FlatKernel>, FlattenError> {
+    let func = &*start_apart(func).map_err(|error| FlattenError {
+        func: func.name.clone(),
+        block: String::new(),
+        reason: error.to_string(),
+    })?;
     let mut phases: Vec<Phase<'_>> = Vec::new();
     for stmt in &func.body {
         match stmt {

@@ -30,6 +30,7 @@ use thiserror::Error;
 use tilewright_dtype::DType;
 
 use crate::func::Func;
+use crate::schedule::start_apart;
 
 use code::Unit;
 use exec::Machine;
@@ -155,7 +156,9 @@ struct Code {
 impl Program {
     /// Compiles a function; errors are those of a malformed one.
     pub fn compile(func: &Func) -> Result<Program, InterpError> {
-        let program = Program { func: func.clone(), exact: OnceLock::new(), double: OnceLock::new() };
+        let started = start_apart(func)
+            .map_err(|error| InterpError::Malformed { func: func.name.clone(), what: error.to_string() })?;
+        let program = Program { func: started.into_owned(), exact: OnceLock::new(), double: OnceLock::new() };
         program.code(Mode::Exact)?;
         Ok(program)
     }

@@ -8,9 +8,8 @@ use crate::schedule::{Apply, ScheduleError, tree};
 
 /// Makes one loop of directly nested loops, given outermost first.
 ///
-/// Its extent is the product of theirs; the old variables are quotients and remainders of the new one. The
-/// Loops of a reduction fuse only among themselves. The
-/// new loop is named after them all, with `_` between.
+/// Its extent is the product of theirs; the old variables are quotients and remainders of the new one. Loops of
+/// a reduction fuse only among themselves. The new loop is named after them all, with `_` between.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fuse {
     /// The loops.
@@ -71,6 +70,12 @@ impl Apply for Fuse {
         let mut values = Vec::new();
         for (n, l) in fused.iter().enumerate().rev() {
             let quotient = Expr::var(var).floor_div(inside.clone());
+            if let Some(0 | 1) = l.extent.as_int() {
+                // Said outright: that a quotient is 0 is hard to see where the other extents are open, and there
+                // is none by an extent of 0, whose loop never runs.
+                values.push((l.var, Expr::int(0)));
+                continue;
+            }
             let value = if n == 0 { quotient } else { quotient.floor_mod(l.extent.clone()) };
             values.push((l.var, value));
             inside = inside * l.extent.clone();

@@ -29,6 +29,7 @@ mod reverse_compute_inline;
 mod rfactor;
 mod set_scope;
 mod split;
+mod starts;
 mod tile;
 mod transform_layout;
 pub(crate) mod tree;
@@ -52,6 +53,7 @@ pub use reverse_compute_inline::ReverseComputeInline;
 pub use rfactor::Rfactor;
 pub use set_scope::SetScope;
 pub use split::Split;
+pub use starts::start_apart;
 pub use tile::Tile;
 pub use transform_layout::{Padding, Piece, TransformLayout};
 
