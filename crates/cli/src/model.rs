@@ -45,17 +45,9 @@ impl Source {
 
 /// Compiles a model under the eyes of `progress`.
 pub(crate) fn compile(path: &Path, args: &CompileArgs, progress: &mut Progress) -> Result<Compiled, Failure> {
-    let options = args.options()?;
-    let compiled = tilewright::compile(path, &options, progress);
+    let compiled = tilewright::compile(path, &args.options()?, progress);
     let finished = progress.finish();
-    let compiled = compiled.map_err(|error| {
-        let mut failure = Failure::from(error).about(path);
-        if failure.code == Exit::Data as u8 && !options.dims.is_empty() {
-            let dims: Vec<String> = options.dims.iter().map(|dim| format!("--dim {dim}")).collect();
-            failure.message += &format!("\n(with {})", dims.join(" "));
-        }
-        failure
-    })?;
+    let compiled = compiled.map_err(|error| Failure::from(error).about(path))?;
     finished?;
     Ok(compiled)
 }

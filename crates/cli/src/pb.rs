@@ -47,16 +47,23 @@ fn read(dir: &Path, stem: &str, names: &[&str]) -> Result<Vec<(String, Tensor)>,
     files.into_iter().map(load).collect()
 }
 
-/// Writes `output_J.pb` into a folder, which is made where it does not exist.
+/// Writes `output_J.pb` into a folder, which is made where it does not exist, and in that case goes again where
+/// writing fails.
 pub(crate) fn write_outputs(dir: &Path, outputs: &[(String, Tensor)]) -> Result<(), Failure> {
-    if !dir.is_dir() {
+    let is_new = !dir.is_dir();
+    if is_new {
         std::fs::create_dir(dir).map_err(|error| Failure::write(dir, &error))?;
     }
-    for (j, (name, tensor)) in outputs.iter().enumerate() {
+    let write = |(j, (name, tensor)): (usize, &(String, Tensor))| {
         let bytes = tensor::to_proto(tensor, name).encode_to_vec();
-        output::write_file(&dir.join(format!("output_{j}.pb")), &bytes)?;
+        output::write_file(&dir.join(format!("output_{j}.pb")), &bytes)
+    };
+    let written = outputs.iter().enumerate().try_for_each(write);
+    if written.is_err() && is_new {
+        // That removal fails too (a vanished disk) changes nothing.
+        _ = std::fs::remove_dir_all(dir);
     }
-    Ok(())
+    written
 }
 
 #[cfg(test)]

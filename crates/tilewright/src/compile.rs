@@ -8,8 +8,8 @@ use tilewright_graph::{Graph, Range, passes};
 use tilewright_lower::evaluate::{Interpret, pack};
 use tilewright_lower::plan::{self, CompiledFunc, CompiledKernel};
 use tilewright_machine::{Arch, Target};
-use tilewright_onnx::OnnxModel;
 use tilewright_onnx::import::{self, DimOption, ImportOptions};
+use tilewright_onnx::{ImportErrors, OnnxModel};
 use tilewright_runtime::artifact::{ImageDef, Manifest};
 use tilewright_runtime::plan::{Access, KernelDef, KernelId, KernelParam};
 use tilewright_te::kernel::{self, Kernel};
@@ -109,7 +109,19 @@ fn import(model: &OnnxModel, options: &Options) -> Result<Graph, CompileError> {
         (d.name.clone(), option)
     });
     let import_options = ImportOptions { dims: dims.collect(), ..ImportOptions::default() };
-    Ok(import::import(model, &import_options)?)
+    import::import(model, &import_options).map_err(|errors| blame(model, options, errors))
+}
+
+/// Whose fault the errors of an import are: the model's, or that of what the options say of its extents.
+fn blame(model: &OnnxModel, options: &Options, errors: ImportErrors) -> CompileError {
+    let is_sound = || import::import(model, &ImportOptions::default()).is_ok();
+    let blames_dims =
+        errors.is_option() || !(options.dims.is_empty() || errors.is_unsupported()) && is_sound();
+    if !blames_dims {
+        return errors.into();
+    }
+    let dims: Vec<String> = options.dims.iter().map(ToString::to_string).collect();
+    CompileError::Option(format!("{errors}\n(with {})", dims.join(", ")))
 }
 
 fn simplify(graph: &mut Graph, options: &Options) -> Result<(), CompileError> {

@@ -52,7 +52,8 @@ pub fn fail(dir: &Path, args: &[&str], code: i32, parts: &[&str]) {
     assert_eq!(files(dir), before, "tilewright {args:?} left a file");
 }
 
-fn files(dir: &Path) -> Vec<PathBuf> {
+/// The files of a folder, in order.
+pub fn files(dir: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files

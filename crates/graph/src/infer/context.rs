@@ -176,7 +176,8 @@ impl<'a> Context<'a> {
         if a == b {
             return Ok(a.clone());
         }
-        if (a - b).as_const().is_some() {
+        let (least, most) = (a - b).bounds(self.symbols);
+        if least.is_some_and(|least| least > 0) || most.is_some_and(|most| most < 0) {
             let (a, b) = (a.display(self.symbols).to_string(), b.display(self.symbols).to_string());
             return Err(self.fail(format!("{what} differ: {a} and {b}")));
         }

@@ -88,6 +88,11 @@ impl ImportErrors {
         self.faults.iter().all(|fault| fault.kind.is_unsupported())
     }
 
+    /// Whether the fault is that of an option alone.
+    pub fn is_option(&self) -> bool {
+        self.faults.iter().all(|fault| fault.kind == FaultKind::Option)
+    }
+
     /// Whether a limit was met, and nothing worse.
     pub fn is_limit(&self) -> bool {
         self.faults.iter().all(|fault| fault.kind == FaultKind::Limit)
