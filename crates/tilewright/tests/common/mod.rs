@@ -3,6 +3,7 @@
 //!
 //! The models are large and not part of the repository: `cargo xtask models` puts them into `target/models`. A
 //! model that is not there counts as ignored, and so do all of them in a build without optimisation.
+#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::fmt::{Display, Write as _};
 use std::path::{Path, PathBuf};
