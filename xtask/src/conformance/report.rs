@@ -12,15 +12,6 @@ const COLUMNS: [&str; 5] = ["pass", "wrong", "unsupported", "crashed", "not comp
 /// At most this many wrong or crashed cases are printed; the listing holds all.
 const SHOWN: usize = 40;
 
-/// Cases whose expected output is farther from the exact result than their own tolerance. They are counted and
-/// shown as wrong, and do not fail the task; each says how the exact result was found.
-const KNOWN_DEVIATIONS: [(&str, &str); 2] =
-    [("node/test_dft_inverse", DFT_NOISE), ("node/test_dft_inverse_opset19", DFT_NOISE)];
-
-/// Why the inverse transforms deviate.
-const DFT_NOISE: &str = "expects the rounding noise of a single-precision transform (1.9e-7, at an absolute tolerance of 1e-7) \
-                         where a double-precision one, ours and the interpreter's, gives 3e-15";
-
 /// The outcome of every case that was run.
 pub(crate) struct Report {
     results: Vec<(Case, Outcome)>,
@@ -66,12 +57,6 @@ impl Counts {
     }
 }
 
-/// Why an outcome is wrong, where that is a known deviation.
-fn known_reason(case: &Case, outcome: &Outcome) -> Option<&'static str> {
-    let known = KNOWN_DEVIATIONS.iter().find(|(name, _)| *name == case.name);
-    known.filter(|_| matches!(outcome, Outcome::Wrong(_))).map(|(_, reason)| *reason)
-}
-
 impl Report {
     /// Sorts the results by name.
     pub(crate) fn new(mut results: Vec<(Case, Outcome)>) -> Report {
@@ -89,16 +74,9 @@ impl Report {
         self.counts_where(|_| true)
     }
 
-    /// Wrong or crashed cases other than the known deviations.
-    pub(crate) fn faults(&self) -> usize {
-        let known =
-            self.results.iter().filter(|(case, outcome)| known_reason(case, outcome).is_some()).count();
-        self.counts().faults() - known
-    }
-
-    /// Whether no case was wrong or crashed, known deviations aside.
+    /// Whether no case was wrong or crashed.
     pub(crate) fn is_clean(&self) -> bool {
-        self.faults() == 0
+        self.counts().faults() == 0
     }
 
     fn counts_where(&self, chosen: impl Fn(&Case) -> bool) -> Counts {
@@ -167,9 +145,6 @@ impl fmt::Display for Report {
         for (case, outcome) in faults().take(SHOWN) {
             let message = outcome.message().chars().take(200).collect::<String>();
             writeln!(f, "{}: {}: {message}", outcome.label(), case.name)?;
-            if let Some(reason) = known_reason(case, outcome) {
-                writeln!(f, "  known: {reason}")?;
-            }
         }
         let hidden = faults().count().saturating_sub(SHOWN);
         if hidden > 0 {

@@ -16,6 +16,7 @@ mod attention;
 mod builder;
 mod conv;
 mod elementwise;
+mod fft;
 mod gather_scatter;
 mod generate;
 mod linalg;

@@ -1,4 +1,7 @@
-//! Fourier transforms and mel filters. Transforms are direct sums accumulated in double precision.
+//! Fourier transforms and mel filters.
+//!
+//! A transform whose length is constant and a product of small factors is a fast one (see [`fft`](super::fft)), in the
+//! type of its operand or in `F32` where that is narrower. Any other is a direct sum in double precision.
 
 use std::f64::consts::PI;
 
@@ -6,9 +9,10 @@ use tilewright_dtype::DType;
 use tilewright_graph::op::{DftAttrs, StftAttrs};
 use tilewright_te::{Expr, ExprKind, UnaryOp};
 
-use super::Results;
-use super::builder::{Builder, Operand, clamp, with_index};
+use super::builder::{Builder, Operand, accumulator, clamp, with_index};
 use super::elementwise::apply;
+use super::fft::{Complex, Decimation, Fft, radices};
+use super::{NoKernel, Results};
 
 fn double(value: f64) -> Expr {
     Expr::float_of(DType::F64, value)
@@ -57,6 +61,28 @@ fn by_part(part: &Expr, real: Expr, imaginary: Expr) -> Expr {
     Expr::select(part.clone().equals(Expr::int(0)), real, imaginary)
 }
 
+/// A tensor of complex numbers from their parts; of their real parts alone where its last axis has one element.
+fn from_parts(
+    b: &mut Builder,
+    name: &str,
+    dtype: DType,
+    shape: &[Expr],
+    value: impl FnOnce(&[Expr]) -> Complex,
+) -> Operand {
+    let result = b.temporary(name, dtype, shape);
+    let Some((parts, places)) = shape.split_last() else { return result };
+    b.update(&result, places, &[], |i, _| {
+        let Complex { re, im } = value(i);
+        let part = |(n, part): (i64, Option<Expr>)| {
+            let value = part.map_or_else(|| Expr::zero(dtype), |part| part.cast(dtype));
+            result.store([i, &[Expr::int(n)]].concat(), value)
+        };
+        let parts = if parts.as_int() == Some(1) { vec![re] } else { vec![re, im] };
+        (0..).zip(parts).map(part).collect()
+    });
+    result
+}
+
 /// The transform along one axis, with extents from the result's shape.
 struct Transform<'a> {
     x: &'a Operand,
@@ -87,7 +113,71 @@ impl Transform<'_> {
         self.x.at(at).cast(DType::F64)
     }
 
-    fn define(&self, b: &mut Builder) -> Operand {
+    fn define(&self, b: &mut Builder) -> Result<Operand, NoKernel> {
+        match self.length.as_int().and_then(radices) {
+            Some(radices) => self.fast(b, &radices),
+            None => Ok(self.direct(b)),
+        }
+    }
+
+    /// Element `step` of the row at the indices of the other axes, with zeros beyond what is given.
+    fn row(&self, others: &[Expr], step: &Expr, dtype: DType) -> Complex {
+        let last = self.x.rank() - 1;
+        let at = |step: &Expr, part: i64| {
+            let mut place = others.to_vec();
+            place.insert(self.axis, step.clone());
+            place.push(Expr::int(part));
+            let inside = step.clone().lt(self.x.shape[self.axis].clone());
+            Expr::select(inside, self.x.at(place).cast(dtype), Expr::zero(dtype))
+        };
+        let complex = self.x.shape[last].as_int() != Some(1);
+        if !(self.inverse && self.onesided) {
+            return Complex { re: Some(at(step, 0)), im: complex.then(|| at(step, 1)) };
+        }
+        // Only the first half of a conjugate symmetric spectrum is given, whose ends are real.
+        let mirrored = self.length.clone() - step.clone();
+        let given = step.clone().min(mirrored.clone());
+        let im = complex.then(|| {
+            let im = at(&given, 1);
+            let signed = Expr::select(step.clone().lt(mirrored.clone()), im.clone(), -im);
+            let is_end = step.clone().equals(Expr::int(0)).or(step.clone().equals(mirrored));
+            Expr::select(is_end, Expr::zero(dtype), signed)
+        });
+        Complex { re: Some(at(&given, 0)), im }
+    }
+
+    fn fast(&self, b: &mut Builder, radices: &[i64]) -> Result<Operand, NoKernel> {
+        let (last, dtype) = (self.x.rank() - 1, accumulator(self.x.dtype));
+        // Rows have the operand's extents: those of the result are others where the axis is not the one meant.
+        let mut others = self.x.shape[..last].to_vec();
+        others.remove(self.axis);
+        let from_real = self.x.shape[last].as_int() == Some(1);
+        let to_real = self.inverse && self.onesided;
+        let decimation = if from_real && !to_real { Decimation::Time } else { Decimation::Frequency };
+        let (axis, inverse) = (self.axis, self.inverse);
+        let fft = Fft { others: &others, axis, radices, decimation, inverse, dtype };
+        let rows = |others: &[Expr], step: &Expr| self.row(others, step, dtype);
+        let spectrum = fft.define(b, &rows)?;
+        let n: i64 = radices.iter().product();
+        let scale = inverse.then(|| Expr::float_of(dtype, 1.0 / n as f64));
+        Ok(from_parts(b, "dft", self.x.dtype, self.shape, |i| {
+            let mut place = i.to_vec();
+            let mut bin = place.remove(axis);
+            if self.speculative {
+                bin = clamp(bin, Expr::int(0), Expr::int(n - 1));
+                for (index, extent) in place.iter_mut().zip(&others) {
+                    *index = clamp(index.clone(), Expr::int(0), extent.clone() - 1);
+                }
+            }
+            let value = spectrum.at(&place, &bin);
+            match &scale {
+                Some(scale) => value.scaled(scale),
+                None => value,
+            }
+        }))
+    }
+
+    fn direct(&self, b: &mut Builder) -> Operand {
         let twiddles = Twiddles::new(b, self.length.clone());
         let steps = vec![self.x.shape[self.axis].clone()];
         let last = self.x.rank() - 1;
@@ -135,11 +225,12 @@ pub(super) fn dft(b: &mut Builder, attrs: &DftAttrs) -> Results {
         Transform { x: &x, axis, shape: &shape, length, inverse, onesided, speculative }
     };
     if let Some(axis) = attrs.axis {
-        return Ok(vec![transform(axis, false).define(b)]);
+        return Ok(vec![transform(axis, false).define(b)?]);
     }
     let Some(axis) = axis else { return Err(b.no_kernel("its axis is missing")) };
     // The axis is data: a transform along every axis but the last, of which one is taken.
-    let candidates: Vec<Operand> = (0..x.rank() - 1).map(|axis| transform(axis, true).define(b)).collect();
+    let candidates = (0..x.rank() - 1).map(|axis| transform(axis, true).define(b));
+    let candidates = candidates.collect::<Result<Vec<Operand>, NoKernel>>()?;
     let rank = x.rank() as i64;
     Ok(vec![b.compute("dft", x.dtype, &shape, |i| {
         let given = axis.scalar().cast(DType::I64);
@@ -169,23 +260,44 @@ pub(super) fn stft(b: &mut Builder, attrs: &StftAttrs) -> Results {
         (None, None, Some(length)) => (length.scalar().cast(DType::I64), x.shape[1].clone()),
         (None, None, None) => (x.shape[1].clone(), x.shape[1].clone()),
     };
-    let twiddles = Twiddles::new(b, length.clone());
     let complex = x.rank() == 3 && x.shape[2].as_int() != Some(1);
+    let sample = |batch: &Expr, sample: &Expr, part: i64, dtype: DType| {
+        let place = [batch.clone(), sample.clone(), Expr::int(part)];
+        x.at(place[..x.rank()].to_vec()).cast(dtype)
+    };
+    let weight = |step: &Expr, dtype: DType| window.as_ref().map(|w| w.at(vec![step.clone()]).cast(dtype));
+
+    if let Some(radices) = length.as_int().and_then(radices) {
+        let dtype = accumulator(x.dtype);
+        let frames = |others: &[Expr], n: &Expr| {
+            let place = others[1].clone() * step.clone() + n.clone();
+            let part = |part: i64| {
+                let value = sample(&others[0], &place, part, dtype);
+                let weighted = match weight(n, dtype) {
+                    Some(weight) => value * weight,
+                    None => value,
+                };
+                Expr::select(place.clone().lt(x.shape[1].clone()), weighted, Expr::zero(dtype))
+            };
+            Complex { re: Some(part(0)), im: complex.then(|| part(1)) }
+        };
+        let (others, axis, inverse) = (&shape[..2], 2, false);
+        let decimation = if complex { Decimation::Frequency } else { Decimation::Time };
+        let fft = Fft { others, axis, radices: &radices, decimation, inverse, dtype };
+        let spectrum = fft.define(b, &frames)?;
+        return Ok(vec![from_parts(b, "stft", x.dtype, &shape, |i| spectrum.at(&i[..2], &i[2]))]);
+    }
+
+    let twiddles = Twiddles::new(b, length.clone());
     let sum = b.reduce("stft", DType::F64, &shape, vec![bound.clone()], double(0.0), |i, r, acc| {
-        let sample = i[1].clone() * step + r[0].clone();
-        let at = |part: i64| {
-            let place = [i[0].clone(), sample.clone(), Expr::int(part)];
-            x.at(place[..x.rank()].to_vec()).cast(DType::F64)
-        };
-        let (re, im) = (at(0), if complex { at(1) } else { double(0.0) });
-        let weight = match &window {
-            Some(window) => window.at(vec![r[0].clone()]).cast(DType::F64),
-            None => double(1.0),
-        };
+        let place = i[1].clone() * step.clone() + r[0].clone();
+        let re = sample(&i[0], &place, 0, DType::F64);
+        let im = if complex { sample(&i[0], &place, 1, DType::F64) } else { double(0.0) };
+        let weight = weight(&r[0], DType::F64).unwrap_or_else(|| double(1.0));
         let (cos, sin) = twiddles.at(i[2].clone() * r[0].clone());
         let real = re.clone() * cos.clone() + im.clone() * sin.clone();
         let term = by_part(&i[3], real, im * cos - re * sin);
-        let mut used = sample.lt(x.shape[1].clone());
+        let mut used = place.lt(x.shape[1].clone());
         if length != bound {
             used = used.and(r[0].clone().lt(length));
         }

@@ -12,6 +12,8 @@ use tilewright_te::interp::{Mode, Program};
 use super::{Context, NoKernel, define};
 use crate::dims::DimMap;
 
+mod transforms;
+
 fn tensor<T: Element>(dims: &[usize], elements: &[T]) -> Tensor {
     Tensor::from_elements(dims, elements).unwrap()
 }
