@@ -170,6 +170,10 @@ impl<E: Extents> Rules<'_, E> {
             },
             Op::Dft(attrs) => self.dft(attrs, axis),
             Op::Stft(attrs) if axis == 1 => self.frames(attrs),
+            Op::Stft(attrs) if axis == 2 => {
+                let length = self.frame_length(attrs)?;
+                Ok(self.bins(length, attrs.onesided))
+            }
             op => Err(self.e.gap(&format!(
                 "the extents of a result of {} follow from data in a way that is not compiled",
                 op.name()
@@ -412,32 +416,42 @@ impl<E: Extents> Rules<'_, E> {
             }
             None => extent,
         };
-        let produced = if attrs.onesided && !attrs.inverse {
-            let half = self.floor_div(length, two);
-            self.add(half, one)
-        } else {
-            length
-        };
+        let produced = self.bins(length, attrs.onesided && !attrs.inverse);
         let wanted = self.number(axis as i64);
         let here = self.equal(transformed, wanted);
         Ok(self.select(here, produced, extent))
     }
 
+    /// Elements of a spectrum, or of its half without redundancy.
+    fn bins(&mut self, length: E::Size, halved: bool) -> E::Size {
+        if !halved {
+            return length;
+        }
+        let (one, two) = (self.number(1), self.number(2));
+        let half = self.floor_div(length, two);
+        self.add(half, one)
+    }
+
+    /// Samples in a frame of `Stft`.
+    fn frame_length(&mut self, attrs: &StftAttrs) -> Result<E::Size, E::Error> {
+        match attrs.frame_length {
+            Some(length) => Ok(self.number(length)),
+            None if self.has(3) => self.element(3, 0),
+            None => {
+                let window = self.operand(2)?;
+                let extent = self.graph.dims(window).and_then(<[Dim]>::first).cloned();
+                match extent {
+                    Some(extent) => self.e.dim(&extent),
+                    None => Err(self.e.gap("the rank of the window is not known at compile time")),
+                }
+            }
+        }
+    }
+
     /// Number of frames of `Stft`.
     fn frames(&mut self, attrs: &StftAttrs) -> Result<E::Size, E::Error> {
         let (samples, one) = (self.x(1)?, self.number(1));
-        let length = match attrs.frame_length {
-            Some(length) => self.number(length),
-            None if self.has(3) => self.element(3, 0)?,
-            None => {
-                let window = self.operand(2)?;
-                let len = self.graph.dims(window).and_then(<[Dim]>::first).cloned();
-                match len {
-                    Some(len) => self.e.dim(&len)?,
-                    None => return Err(self.e.gap("the rank of the window is not known at compile time")),
-                }
-            }
-        };
+        let length = self.frame_length(attrs)?;
         let step = match attrs.frame_step {
             Some(step) => self.number(step),
             None => self.element(1, 0)?,

@@ -202,18 +202,23 @@ fn dft(cx: &mut Context<'_>, attrs: &DftAttrs) -> Result<Vec<Type>> {
         return Ok(vec![ranked(dtype, result)]);
     };
     cx.check_axis(axis, last)?;
-    let given = match (&attrs.length, cx.elements(1), cx.input(1)) {
+    let length = match (&attrs.length, cx.elements(1), cx.input(1)) {
         (Some(length), _, _) => Some(length.clone()),
         (None, Some([length]), _) => Some(length.clone()),
-        (None, _, Some(_)) => Some(cx.fresh("dft")),
-        (None, _, None) => None,
+        (None, _, Some(_)) => None,
+        (None, _, None) if attrs.inverse && attrs.onesided => Some(&(&dims[axis] - 1) * &Dim::new(2)),
+        (None, _, None) => Some(dims[axis].clone()),
     };
-    let length = given.unwrap_or_else(|| {
-        if attrs.inverse && attrs.onesided { &(&dims[axis] - 1) * &Dim::new(2) } else { dims[axis].clone() }
-    });
-    let halved = attrs.onesided && !attrs.inverse;
-    result[axis] = if halved { &length.floor_div(&Dim::new(2)) + 1 } else { length };
+    result[axis] = match length {
+        Some(length) => bins(length, attrs.onesided && !attrs.inverse),
+        None => cx.fresh("dft"),
+    };
     Ok(vec![ranked(dtype, result)])
+}
+
+/// Elements of a spectrum, or of its half without redundancy, of `length` samples.
+fn bins(length: Dim, halved: bool) -> Dim {
+    if halved { &length.floor_div(&Dim::new(2)) + 1 } else { length }
 }
 
 fn stft(cx: &mut Context<'_>) -> Result<Vec<Type>> {
@@ -229,12 +234,14 @@ fn stft(cx: &mut Context<'_>) -> Result<Vec<Type>> {
         (None, _) if cx.input(3).is_none() => window,
         (None, _) => None,
     };
-    let length = length.unwrap_or_else(|| cx.fresh("frame"));
-    let frames = match step {
-        Some(step) if step > 0 => &(&signal[1] - &length).floor_div(&Dim::new(step)) + 1,
-        Some(_) => return Err(cx.fail("the step between frames must be positive")),
-        None => cx.fresh("frames"),
+    let frames = match (step, &length) {
+        (Some(..=0), _) => return Err(cx.fail("the step between frames must be positive")),
+        (Some(step), Some(length)) => &(&signal[1] - length).floor_div(&Dim::new(step)) + 1,
+        (Some(_), None) | (None, _) => cx.fresh("frames"),
     };
-    let bins = if attrs.onesided { &length.floor_div(&Dim::new(2)) + 1 } else { length };
+    let bins = match length {
+        Some(length) => bins(length, attrs.onesided),
+        None => cx.fresh("bins"),
+    };
     Ok(vec![ranked(dtype, vec![signal[0].clone(), frames, bins, Dim::new(2)])])
 }

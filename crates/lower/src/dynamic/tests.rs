@@ -152,3 +152,16 @@ fn movement() {
     refuses(pad, &[2, 3], &[&[-2, 0, -1, 0]], "an extent must not be negative");
     check(Op::CenterCropPad(CenterCropPadAttrs { axes: vec![1] }), &[2, 9], &[&[4]], &[2, 4]);
 }
+
+#[test]
+fn spectra_of_lengths_that_are_data() {
+    let dft = |axis, onesided, inverse| Op::Dft(DftAttrs { axis, inverse, onesided, length: None });
+    check(dft(Some(1), true, false), &[2, 9, 1], &[&[7]], &[2, 4, 2]);
+    check(dft(Some(1), true, true), &[2, 9, 2], &[&[7]], &[2, 7, 1]);
+    check(dft(None, true, false), &[6, 9, 1], &[&[4], &[0]], &[3, 9, 2]);
+    let stft = |onesided| Op::Stft(StftAttrs { onesided, frame_step: None, frame_length: None });
+    let window = [1; 8];
+    check(stft(true), &[2, 40, 1], &[&[5], &window, &[8]], &[2, 7, 5, 2]);
+    check(stft(false), &[2, 40, 1], &[&[5], &window, &[8]], &[2, 7, 8, 2]);
+    refuses(stft(true), &[2, 40, 1], &[&[0], &window, &[8]], "the step between frames must be positive");
+}
