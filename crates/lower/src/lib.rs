@@ -1,7 +1,7 @@
 //! Graph operators to tensor expressions, fused groups to functions, memory and execution plan.
 //!
 //! Reading order: [`dims`] (extents), [`ops`] (the meaning of operators), [`program`] (fused groups to
-//! functions), [`layout`], [`sizes`],
+//! functions), [`tables`], [`layout`], [`sizes`],
 //! [`dynamic`] (extents that are data), [`memory`], [`plan`] (the execution plan).
 
 pub mod dims;
@@ -14,6 +14,7 @@ pub mod ops;
 pub mod plan;
 pub mod program;
 pub mod sizes;
+pub mod tables;
 
 pub use error::{Gap, LowerError};
 pub use plan::{CompiledFunc, CompiledKernel, Planned, Weight};

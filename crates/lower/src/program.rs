@@ -14,6 +14,7 @@ use crate::dims::DimMap;
 use crate::error::{Gap, LowerError};
 use crate::layout::{Layouts, choose};
 use crate::ops;
+use crate::tables::take_tables;
 
 /// Functions and the steps that call them, region by region.
 #[derive(Debug, Default)]
@@ -27,8 +28,10 @@ pub struct Program {
 /// A function of the program.
 #[derive(Debug)]
 pub struct LoweredFunc {
-    /// As computed, unscheduled; parameters are the group's inputs, then its outputs.
+    /// As computed, unscheduled; parameters are the group's inputs, the tables, then its outputs.
     pub func: Func,
+    /// What the inputs after the group's own are in every call.
+    pub tables: Vec<Tensor>,
     /// Which inputs are constants in every call: their layout is the function's to choose.
     pub constant_inputs: Vec<bool>,
     /// How each parameter is laid out, `None` for row-major.
@@ -143,21 +146,24 @@ impl Lowering<'_> {
             }
         }
         let gap = |reason: String| self.gap(group.anchor, reason);
-        let (func, inputs, sizes) = self.function(group).map_err(|(n, reason)| self.gap(n, reason))?;
+        let (mut func, inputs, sizes) = self.function(group).map_err(|(n, reason)| self.gap(n, reason))?;
+        let tables = take_tables(&mut func).map_err(&gap)?;
         if group.outputs.is_empty() {
             return Err(gap(format!("the group of `{}` has no outputs", node.op.name())));
         }
         let constant_inputs: Vec<bool> = inputs.iter().map(|&v| self.graph.constant(v).is_some()).collect();
         let layout = |v: &ValueId| self.layouts.get(v).cloned();
-        let layouts: Vec<Option<Vec<Piece>>> = inputs.iter().chain(&group.outputs).map(layout).collect();
-        let key = format!("{func:?} {constant_inputs:?} {layouts:?}");
+        let row_major = tables.iter().map(|_| None);
+        let layouts: Vec<Option<Vec<Piece>>> =
+            inputs.iter().map(layout).chain(row_major).chain(group.outputs.iter().map(layout)).collect();
+        let contents: Vec<u64> = tables.iter().map(Tensor::content_hash).collect();
+        let key = format!("{func:?} {constant_inputs:?} {layouts:?} {contents:?}");
         let index = match self.known.get(&key) {
             Some(&index) => index,
             None => {
                 let index = self.program.funcs.len();
-                let mut func = func;
                 func.name = format!("f{index}_{}", snake_case(node.op.name()));
-                self.program.funcs.push(LoweredFunc { func, constant_inputs, layouts });
+                self.program.funcs.push(LoweredFunc { func, tables, constant_inputs, layouts });
                 self.known.insert(key, index);
                 index
             }

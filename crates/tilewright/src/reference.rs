@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 use tilewright_graph::dim::Dim;
-use tilewright_graph::{Graph, Op, RegionId, SymbolId, Tensor, ValueId};
+use tilewright_graph::{Bytes, Graph, Op, RegionId, SymbolId, Tensor, ValueId};
 use tilewright_lower::{Program, Step};
 use tilewright_te::interp::{self, Mode, TensorData};
 
@@ -103,7 +103,12 @@ impl<'a> Reference<'a> {
                 Step::Call { func, inputs, outputs, sizes, .. } => {
                     let operands =
                         inputs.iter().map(|&v| self.value(state, v)).collect::<Result<Vec<_>, _>>()?;
-                    let bytes: Vec<&[u8]> = operands.iter().map(|d| d.bytes.as_slice()).collect();
+                    let tables = self.program.funcs[*func].tables.iter().filter_map(Tensor::bytes);
+                    let bytes: Vec<&[u8]> = operands
+                        .iter()
+                        .map(|d| d.bytes.as_slice())
+                        .chain(tables.map(Bytes::as_slice))
+                        .collect();
                     let sizes =
                         self.extents(state, &sizes.iter().map(|&s| Dim::symbol(s)).collect::<Vec<_>>())?;
                     let results = self.funcs[*func]

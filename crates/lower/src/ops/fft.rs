@@ -176,11 +176,11 @@ impl Constants {
                 .map(|value| Expr::float_of(dtype, value.as_float()))
                 .map_err(|error| b.no_kernel(error.to_string()))
         };
-        let number_pair = |turns| {
+        let constant = |turns| {
             let (cos, sin) = root(&Expr::int(turns), radix);
             Ok((number(cos)?, number(sin)?))
         };
-        (0..radix).map(number_pair).collect::<Result<_, _>>().map(Constants)
+        (0..radix).map(constant).collect::<Result<_, _>>().map(Constants)
     }
 
     fn at(&self, turns: usize) -> &(Expr, Expr) {
@@ -308,8 +308,10 @@ impl Pass<'_> {
         b.update(&re, &domain, &[], |i, _| {
             let mut others = i.to_vec();
             let mut walked = others.drain(axis..axis + walked.len());
-            let mut next =
-                |extent: i64| (extent > 1).then(|| walked.next()).flatten().unwrap_or(Expr::int(0));
+            let mut next = |extent: i64| match extent {
+                1 => Expr::int(0),
+                _ => walked.next().unwrap_or_else(|| Expr::int(0)),
+            };
             let (done, rest) = (next(self.done), next(self.rest));
             drop(walked);
             let column = self.column(state, &others, &done, &rest);
@@ -352,8 +354,8 @@ impl Pass<'_> {
             [a, b, c, d] => {
                 let (even, odd) = ((a.add(c), a.sub(c)), (b.add(d), b.sub(d)));
                 let turned = odd.1.turned();
-                let (first, third) = (even.1.add(&turned), even.1.sub(&turned));
-                let (first, third) = if self.fft.inverse { (first, third) } else { (third, first) };
+                let (plus, minus) = (even.1.add(&turned), even.1.sub(&turned));
+                let (first, third) = if self.fft.inverse { (plus, minus) } else { (minus, plus) };
                 vec![even.0.add(&odd.0), first, even.0.sub(&odd.0), third]
             }
             x => self.odd_butterfly(x),
@@ -375,8 +377,8 @@ impl Pass<'_> {
                 odd = odd.add(&difference.scaled(sin));
             }
             let turned = odd.turned();
-            let (one, other) = (even.add(&turned), even.sub(&turned));
-            (out[q], out[p - q]) = if self.fft.inverse { (one, other) } else { (other, one) };
+            let (plus, minus) = (even.add(&turned), even.sub(&turned));
+            (out[q], out[p - q]) = if self.fft.inverse { (plus, minus) } else { (minus, plus) };
         }
         out
     }

@@ -465,6 +465,10 @@ impl<'a> Builder<'a> {
             };
             places.insert(param, buffer);
         }
+        for (&param, table) in params_in[inputs.len()..].iter().zip(&self.program.funcs[func].tables) {
+            let buffer = self.constant_buffer(table.clone())?;
+            places.insert(param, buffer);
+        }
         for (&param, &value) in params_out.iter().zip(outputs) {
             let buffer = self.result(value, provenance)?;
             places.insert(param, buffer);
