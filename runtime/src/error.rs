@@ -7,7 +7,7 @@ use core::fmt;
 use tilewright_dtype::DType;
 
 use crate::memory::OutOfMemory;
-use crate::plan::{BufferId, Cmp, SizeId};
+use crate::plan::{BufferId, Cmp, HostId, SizeId};
 
 /// One problem with the tensors a caller gave.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +75,14 @@ pub enum InputError {
         expected: Option<i64>,
         /// As given.
         got: usize,
+    },
+    /// A value of another type.
+    #[error("{name:?}: expected {expected}, got a value of another type")]
+    Value {
+        /// Name of the input.
+        name: String,
+        /// The type by the model.
+        expected: String,
     },
     /// An extent outside what the model was compiled for.
     #[error("size {name:?} must be {}, got {got}", Range(*min, *max, *step))]
@@ -213,6 +221,12 @@ pub enum ExecFault {
     /// An element outside a buffer.
     #[error("element {1} is outside buffer {0}")]
     Element(BufferId, u32),
+    /// A host value that was not made yet.
+    #[error("value {0} does not exist")]
+    NoValue(HostId),
+    /// An extent asked of a host value that is no tensor with this axis.
+    #[error("value {0} has no extent {1}")]
+    NoExtent(HostId, u32),
     /// A host operator whose result overlaps one of its other buffers.
     #[error("buffer {0} overlaps another buffer of the operator")]
     Overlap(BufferId),

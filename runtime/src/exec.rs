@@ -16,10 +16,11 @@ use tilewright_dtype::DType;
 use crate::error::{ExecFault, RunError};
 use crate::memory::{AlignedBuf, OutOfMemory, dangling};
 use crate::model::{Inner, KernelFn};
-use crate::plan::{ALIGN, BufferId, Instr, Op, Place, SizeId, TextId};
+use crate::plan::{ALIGN, BufferId, HostId, Instr, Op, Place, SizeId, TextId};
 use crate::pool::Pool;
 use crate::sizes::Sizes;
 use crate::tensor::byte_len;
+use crate::value::Value;
 
 pub use host_call::HostCall;
 
@@ -56,6 +57,11 @@ impl Inspect<'_> {
     pub fn dims(&self, id: BufferId) -> Option<Vec<usize>> {
         let shape = &self.model.plan.buffers.get(id.index())?.shape;
         shape.iter().map(|&size| usize::try_from(self.size(size)?).ok()).collect()
+    }
+
+    /// A host value; `None` while there is none.
+    pub fn value(&self, id: HostId) -> Option<&Value> {
+        self.frame.values.get(id.index())?.as_ref()
     }
 
     /// The value of a size slot; `None` while it is undefined.
@@ -133,6 +139,8 @@ pub(crate) struct Frame {
     bases: Vec<Base>,
     /// Meaningful for early buffers; `None` where the sizes at hand do not fit.
     extents: Vec<Option<Extent>>,
+    /// Host values; `None` before they are made.
+    pub(crate) values: Vec<Option<Value>>,
     addresses: Vec<*mut u8>,
     size_args: Vec<i64>,
 }
@@ -157,6 +165,7 @@ impl Frame {
             free: Vec::with_capacity(n_storage),
             bases: vec![NO_MEMORY; n_buffers],
             extents: vec![None; n_buffers],
+            values: vec![None; model.plan.values.len()],
             addresses: Vec::with_capacity(n_args),
             size_args: Vec::with_capacity(n_sizes),
         }
@@ -168,6 +177,10 @@ impl Frame {
 
     pub(crate) fn count(&self, id: SizeId) -> Result<usize, ExecFault> {
         usize::try_from(self.size(id)?).map_err(|_| ExecFault::Negative(id))
+    }
+
+    pub(crate) fn value(&self, id: HostId) -> Result<&Value, ExecFault> {
+        self.values[id.index()].as_ref().ok_or(ExecFault::NoValue(id))
     }
 
     /// Bytes the session holds; what the memory limit is about.
@@ -427,6 +440,18 @@ impl Exec<'_> {
             Op::SetSize { slot, value } => {
                 let value = self.frame.size(*value)?;
                 self.set(*slot, value);
+            }
+            Op::ReadDim { value, axis, slot } => {
+                let extent = match self.frame.value(*value)? {
+                    Value::Tensor(tensor) => tensor.dims().get(*axis as usize).copied(),
+                    Value::Sequence(_) | Value::Optional(_) => None,
+                };
+                let extent = extent.and_then(|extent| i64::try_from(extent).ok());
+                self.set(*slot, extent.ok_or(ExecFault::NoExtent(*value, *axis))?);
+            }
+            Op::CopyValue { from, to } => {
+                let value = self.frame.value(*from)?.clone();
+                self.frame.values[to.index()] = Some(value);
             }
             Op::Copy { from, to } => {
                 let (source, target) =

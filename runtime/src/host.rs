@@ -6,13 +6,15 @@ use alloc::vec::Vec;
 use tilewright_dtype::DType;
 
 use crate::exec::HostCall;
+use crate::value::Value;
 
 /// A registry of host operators, given to the loader.
 pub trait HostOps: Send + Sync {
     /// Whether the registry has the operator. A model that needs one it has not is refused at load.
     fn supports(&self, op: u16) -> bool;
 
-    /// Runs an operator: reads the inputs, sets all computed sizes, then takes and fills each output.
+    /// Runs an operator: reads the operands, then gives all results at once ([`HostCall::give`]), or sets all
+    /// computed sizes and takes and fills each buffer.
     ///
     /// # Errors
     /// A message for the user when the values of the inputs are not acceptable.
@@ -61,6 +63,17 @@ impl From<crate::RunError> for HostError {
 }
 
 /// An operand of a host operator.
+#[derive(Clone, Debug)]
+pub enum HostArg<'a> {
+    /// An optional one that is not there.
+    Absent,
+    /// A tensor in a buffer.
+    Tensor(HostTensor<'a>),
+    /// A host value.
+    Value(Value),
+}
+
+/// An operand of a host operator that is a tensor.
 #[derive(Clone, Debug)]
 pub struct HostTensor<'a> {
     /// Element type.

@@ -38,10 +38,11 @@ mod sizes;
 mod tensor;
 #[cfg(feature = "std")]
 pub mod threads;
+mod value;
 
 pub use error::{ExecFault, InputError, InputErrors, RunError};
 pub use exec::{HostCall, Inspect, Observer};
-pub use host::{HostError, HostOps, HostTensor, HostTensorMut, NoHostOps};
+pub use host::{HostArg, HostError, HostOps, HostTensor, HostTensorMut, NoHostOps};
 pub use load::LoadError;
 #[cfg(feature = "std")]
 pub use load::Loader;
@@ -49,3 +50,4 @@ pub use memory::{AlignedBuf, Bytes, OutOfMemory};
 pub use model::{KernelFn, Kernels, Model, ModelError};
 pub use session::{Outputs, Session, SessionOptions};
 pub use tensor::{Element, TensorView, TensorViewMut, byte_len};
+pub use value::{TensorValue, Value};

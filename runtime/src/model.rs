@@ -13,7 +13,7 @@ use tilewright_dtype::{DType, Kind};
 use crate::artifact::Manifest;
 use crate::host::HostOps;
 use crate::memory::{Bytes, OutOfMemory};
-use crate::plan::{BufferId, Op, Place, Plan, PlanError, SizeId, TensorSpec};
+use crate::plan::{BufferId, Op, Place, Plan, PlanError, SizeId, TensorSpec, ValueSpec};
 use crate::session::{Session, SessionOptions};
 
 /// Machine code of one kernel: `(buffers, sizes, task_begin, task_end)`.
@@ -218,14 +218,24 @@ impl Model {
         Ok(Model(Arc::new(Inner { plan, facts, weights, host, manifest, kernels })))
     }
 
-    /// The inputs in the model's order.
+    /// The inputs that are tensors, in the model's order.
     pub fn inputs(&self) -> &[TensorSpec] {
         &self.0.plan.inputs
     }
 
-    /// The outputs in the model's order.
+    /// The outputs that are tensors, in the model's order.
     pub fn outputs(&self) -> &[TensorSpec] {
         &self.0.plan.outputs
+    }
+
+    /// The inputs that are host values, in the model's order.
+    pub fn value_inputs(&self) -> &[ValueSpec] {
+        &self.0.plan.value_inputs
+    }
+
+    /// The outputs that are host values, in the model's order.
+    pub fn value_outputs(&self) -> &[ValueSpec] {
+        &self.0.plan.value_outputs
     }
 
     /// The execution plan.

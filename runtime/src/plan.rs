@@ -16,9 +16,14 @@
 //! Buffers of the arena lie in one allocation: first the static region with offsets chosen by the compiler, then
 //! the blocks, whose sizes are known once the input dims are. Every base is a multiple of [`ALIGN`].
 //! Contents of arena, dynamic and output buffers are unspecified until written.
+//!
+//! # Host values
+//! What no buffer can hold (sequences, optionals, strings, tensors whose rank is data) is a *host value*, which only host
+//! operators look into. Values are shared and never changed; a run begins with none but those of the inputs.
 
 mod print;
 mod validate;
+mod value;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -28,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use tilewright_dtype::DType;
 
 pub use validate::{Fault, PlanError, Site};
+pub use value::{MAX_NESTING, Nesting, Operand, ValueSpec, ValueType};
 
 /// Alignment, in bytes, of every buffer that is not an alias: one cache line, and the widest vector register.
 pub const ALIGN: usize = 64;
@@ -63,6 +69,8 @@ ids! {
     KernelId, "k";
     /// A string: index into [`Plan::texts`].
     TextId, "t";
+    /// A host value: index into [`Plan::values`].
+    HostId, "h";
 }
 
 /// How a size slot gets its value. Operands are slots with a lower index; arithmetic is checked `i64`.
@@ -93,7 +101,7 @@ pub enum SizeDef {
     Min(SizeId, SizeId),
     /// The larger.
     Max(SizeId, SizeId),
-    /// Written by instructions: [`Op::ReadSize`], [`Op::SetSize`] or a host operator. Undefined before.
+    /// Written by instructions: [`Op::ReadSize`], [`Op::ReadDim`], [`Op::SetSize`] or a host operator. Undefined before.
     Computed,
 }
 
@@ -246,9 +254,9 @@ pub enum Op {
         /// Attributes, in the operator's own encoding.
         attrs: Vec<u8>,
         /// Operands.
-        inputs: Vec<BufferId>,
+        inputs: Vec<Operand>,
         /// Results.
-        outputs: Vec<BufferId>,
+        outputs: Vec<Operand>,
         /// Computed slots that the operator writes.
         sizes_out: Vec<SizeId>,
     },
@@ -303,6 +311,22 @@ pub enum Op {
         slot: SizeId,
         /// The slot read.
         value: SizeId,
+    },
+    /// Reads an extent of a host value that is a tensor into a computed slot.
+    ReadDim {
+        /// The value.
+        value: HostId,
+        /// Axis of it.
+        axis: u32,
+        /// The computed slot.
+        slot: SizeId,
+    },
+    /// Lets a host value be another one.
+    CopyValue {
+        /// Source.
+        from: HostId,
+        /// Destination.
+        to: HostId,
     },
     /// Copies the bytes of a buffer; both have the same size.
     Copy {
@@ -400,10 +424,16 @@ pub struct Plan {
     pub weight_bytes: u64,
     /// Kernels called.
     pub kernels: Vec<KernelDef>,
-    /// Inputs in the model's order.
+    /// Inputs that are tensors, in the model's order.
     pub inputs: Vec<TensorSpec>,
-    /// Outputs in the model's order.
+    /// Outputs that are tensors, in the model's order.
     pub outputs: Vec<TensorSpec>,
+    /// Types of the host values.
+    pub values: Vec<ValueType>,
+    /// Inputs that are host values, in the model's order.
+    pub value_inputs: Vec<ValueSpec>,
+    /// Outputs that are host values, in the model's order.
+    pub value_outputs: Vec<ValueSpec>,
     /// Instructions.
     pub instrs: Vec<Instr>,
     /// Strings referred to by [`TextId`].

@@ -1,7 +1,7 @@
 //! Sessions: the state of one caller of a model.
 #![allow(unsafe_code, reason = "lends the caller's tensors to the executor")]
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,9 +10,10 @@ use crate::error::{ExecFault, InputError, InputErrors, RunError};
 use crate::exec::{Exec, Frame, Observer};
 use crate::memory::AlignedBuf;
 use crate::model::Model;
-use crate::plan::{ALIGN, TensorSpec};
+use crate::plan::{ALIGN, TensorSpec, ValueSpec};
 use crate::pool::Pool;
 use crate::tensor::{TensorView, TensorViewMut, byte_len};
+use crate::value::Value;
 
 /// How a session works.
 #[derive(Clone)]
@@ -73,7 +74,8 @@ impl Session {
         self.frame.reserved()
     }
 
-    /// Runs the model on inputs in its order. The outputs stay in the session until the next run.
+    /// Runs a model whose inputs are all tensors on inputs in its order. The outputs stay in the session until the
+    /// next run.
     ///
     /// # Errors
     /// All problems with the inputs at once, or what stopped the run.
@@ -96,7 +98,22 @@ impl Session {
                 Some(i) => given[i] = Some(*view),
             }
         }
-        self.start(|i| given[i], errors)?;
+        self.start(|i| given[i], &[], errors)?;
+        self.finish(&mut ())?;
+        Ok(Outputs { session: self })
+    }
+
+    /// Runs the model on its inputs that are tensors and those that are not, each in the model's order.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn run_values(
+        &mut self,
+        tensors: &[TensorView<'_>],
+        values: &[Value],
+    ) -> Result<Outputs<'_>, RunError> {
+        let errors = self.too_many("inputs", tensors.len(), self.model.inputs().len());
+        self.start(|i| tensors.get(i).copied(), values, errors)?;
         self.finish(&mut ())?;
         Ok(Outputs { session: self })
     }
@@ -110,13 +127,14 @@ impl Session {
         inputs: &[TensorView<'_>],
         observer: &mut O,
     ) -> Result<Outputs<'_>, RunError> {
-        self.start(|i| inputs.get(i).copied(), self.too_many("inputs", inputs.len(), self.model.inputs()))?;
+        let errors = self.too_many("inputs", inputs.len(), self.model.inputs().len());
+        self.start(|i| inputs.get(i).copied(), &[], errors)?;
         self.finish(observer)?;
         Ok(Outputs { session: self })
     }
 
     /// Runs the model and writes the outputs to the caller's memory, without a copy where that is aligned to
-    /// [`ALIGN`] bytes and the output's extents follow from the inputs'.
+    /// [`ALIGN`] bytes and the output's extents follow from the inputs'. Outputs that are no tensors are not given.
     ///
     /// # Errors
     /// As [`Session::run`]; also when an output's type or extents are not those of the memory given.
@@ -125,8 +143,8 @@ impl Session {
         inputs: &[TensorView<'_>],
         outputs: &mut [TensorViewMut<'_>],
     ) -> Result<(), RunError> {
-        let mut errors = self.too_many("inputs", inputs.len(), self.model.inputs());
-        errors.extend(self.too_many("outputs", outputs.len(), self.model.outputs()));
+        let mut errors = self.too_many("inputs", inputs.len(), self.model.inputs().len());
+        errors.extend(self.too_many("outputs", outputs.len(), self.model.outputs().len()));
         let specs = self.model.outputs();
         errors.extend(
             specs.iter().skip(outputs.len()).map(|spec| InputError::Missing { name: spec.name.clone() }),
@@ -134,7 +152,7 @@ impl Session {
         for (spec, view) in specs.iter().zip(outputs.iter()) {
             check_form(spec, &TensorView::new(view.dtype, view.dims, view.bytes), &mut errors);
         }
-        self.start(|i| inputs.get(i).copied(), errors)?;
+        self.start(|i| inputs.get(i).copied(), &[], errors)?;
 
         let model = self.model.clone();
         let mut direct = vec![false; outputs.len()];
@@ -166,8 +184,7 @@ impl Session {
         fail(errors)
     }
 
-    fn too_many(&self, what: &'static str, given: usize, specs: &[TensorSpec]) -> Vec<InputError> {
-        let expected = specs.len();
+    fn too_many(&self, what: &'static str, given: usize, expected: usize) -> Vec<InputError> {
         if given > expected { vec![InputError::TooMany { what, given, expected }] } else { Vec::new() }
     }
 
@@ -175,10 +192,12 @@ impl Session {
     fn start<'v>(
         &mut self,
         given: impl Fn(usize) -> Option<TensorView<'v>>,
+        values: &[Value],
         mut errors: Vec<InputError>,
     ) -> Result<(), RunError> {
         let model = self.model.clone();
         let inner = &*model.0;
+        self.take_values(values, &mut errors);
         let mut same = self.prepared;
         for (i, spec) in inner.plan.inputs.iter().enumerate() {
             match given(i) {
@@ -223,6 +242,23 @@ impl Session {
         }
         self.frame.reset_storage(inner);
         Ok(())
+    }
+
+    /// Forgets the host values of the last run and takes over those of the inputs.
+    fn take_values(&mut self, values: &[Value], errors: &mut Vec<InputError>) {
+        let plan = &self.model.0.plan;
+        errors.extend(self.too_many("values", values.len(), plan.value_inputs.len()));
+        self.frame.values.fill(None);
+        for (i, spec) in plan.value_inputs.iter().enumerate() {
+            let ty = &plan.values[spec.value.index()];
+            match values.get(i) {
+                None => errors.push(InputError::Missing { name: spec.name.clone() }),
+                Some(value) if !value.is(ty) => {
+                    errors.push(InputError::Value { name: spec.name.clone(), expected: ty.to_string() });
+                }
+                Some(value) => self.frame.values[spec.value.index()] = Some(value.clone()),
+            }
+        }
     }
 
     /// Evaluates the sizes for new dims, and holds the dims of all inputs against them.
@@ -274,6 +310,10 @@ impl Session {
                 return Err(fault(ExecFault::Shape(spec.buffer)));
             }
         }
+        for spec in &inner.plan.value_outputs {
+            let fault = |fault: ExecFault| RunError::Plan { fault, nodes: spec.name.clone() };
+            self.frame.value(spec.value).map_err(fault)?;
+        }
         Ok(())
     }
 }
@@ -316,17 +356,17 @@ pub struct Outputs<'s> {
 }
 
 impl<'s> Outputs<'s> {
-    /// Number of outputs.
+    /// Number of outputs that are tensors.
     pub fn len(&self) -> usize {
         self.session.output_dims.len()
     }
 
-    /// Whether the model has no outputs.
+    /// Whether no output is a tensor.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Output `index` in the model's order.
+    /// Output `index` of those that are tensors, in the model's order.
     pub fn get(&self, index: usize) -> Option<TensorView<'s>> {
         (index < self.len()).then(|| self.view(index))
     }
@@ -342,6 +382,14 @@ impl<'s> Outputs<'s> {
         let outputs = *self;
         let specs = outputs.session.model.outputs();
         specs.iter().enumerate().map(move |(i, spec)| (spec.name.as_str(), outputs.view(i)))
+    }
+
+    /// Names and values of the outputs that are no tensors, in the model's order.
+    pub fn values(&self) -> impl Iterator<Item = (&'s ValueSpec, &'s Value)> + use<'s> {
+        let session = self.session;
+        let specs = session.model.value_outputs().iter();
+        // `Session::finish` has seen all of them.
+        specs.filter_map(|spec| Some((spec, session.frame.value(spec.value).ok()?)))
     }
 
     fn view(&self, index: usize) -> TensorView<'s> {

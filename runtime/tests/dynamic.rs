@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{Builder, add, double};
 use tilewright_dtype::DType;
-use tilewright_runtime::plan::{BufferId, Op, Place, SizeDef};
+use tilewright_runtime::plan::{BufferId, Op, Operand, Place, SizeDef};
 use tilewright_runtime::{HostCall, HostError, HostOps, Model, RunError, SessionOptions, TensorView};
 
 const NON_ZERO: u16 = 1;
@@ -57,8 +57,8 @@ fn host_operators_decide_the_size_of_outputs() {
     let x = b.input("x", DType::F32, &[n], &["n"]);
     let count = b.size(SizeDef::Computed);
     let y = b.output("y", DType::I64, &[count]);
-    let op =
-        Op::Host { op: NON_ZERO, attrs: vec![], inputs: vec![x], outputs: vec![y], sizes_out: vec![count] };
+    let (inputs, outputs) = (vec![Operand::Buffer(x)], vec![Operand::Buffer(y)]);
+    let op = Op::Host { op: NON_ZERO, attrs: vec![], inputs, outputs, sizes_out: vec![count] };
     b.op("/NonZero", op);
     let mut session = b.model_with(&[], Arc::new(TestOps)).session();
     for values in [&[0.0, 1.0, 2.0, 0.0][..], &[0.0], &[], &[1.0; 9], &[0.0, 1.0, 2.0, 0.0]] {
@@ -77,8 +77,9 @@ fn host_operators_fail_with_the_nodes_they_come_from() {
         let whole = b.buffer(DType::F32, &[two], Place::Arena { offset: 0 });
         b.plan.arena_bytes = 64;
         b.op("/Copy", Op::Copy { from: x, to: whole });
-        let attrs = vec![];
-        b.op("/Host", Op::Host { op, attrs, inputs: vec![whole], outputs: vec![whole], sizes_out: vec![] });
+        let whole = vec![Operand::Buffer(whole)];
+        let (attrs, inputs) = (vec![], whole.clone());
+        b.op("/Host", Op::Host { op, attrs, inputs, outputs: whole, sizes_out: vec![] });
         let mut session = b.model_with(&[], Arc::new(TestOps)).session();
         assert_eq!(session.run(&[f32s(&[0.0, 0.0])]).map(|_| ()).unwrap_err().to_string(), expect);
     };

@@ -16,6 +16,7 @@ use crate::output;
 use crate::profile::{self, Profiler};
 use crate::progress::Progress;
 use crate::run::threads;
+use crate::value::Named;
 
 /// Arguments of the verb.
 #[derive(clap::Args)]
@@ -207,11 +208,13 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let start = Instant::now();
     let mut session = model::session(&model::load(path, false)?, args.threads);
     let load = start.elapsed();
-    let specs = model::plan_specs(session.model().plan(), session.model().inputs());
+    let specs = model::plan_inputs(session.model().plan());
     let given = read_or_noise(args, &specs)?;
-    let inputs = Inputs::new(&model::check_inputs(&specs, &given)?)?;
+    let (tensors, values) = model::split(&specs, &model::check_inputs(&specs, &given)?)?;
+    let inputs = Inputs::new(&tensors)?;
     let views = inputs.views();
-    let times = measure(args.seconds, || session.run(&views).map(|_| ()).map_err(Failure::from))?;
+    let run = || session.run_values(&views, &values).map(|_| ()).map_err(Failure::from);
+    let times = measure(args.seconds, run)?;
     // Before the outputs are copied: that is the user's wish, not the model's need.
     let peak_mib = peak_mib();
     let profile = if args.profile { Some(profile_runs(&mut session, &views, times.len())?) } else { None };
@@ -240,7 +243,7 @@ fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let start = Instant::now();
     let mut engine = Engine::interpreter(path, &args.options)?;
     let load = start.elapsed();
-    let inputs = read_or_noise(args, &engine.inputs()?)?;
+    let inputs = read_or_noise(args, &engine.inputs())?;
     let times = measure(args.seconds, || engine.run(&inputs).map(|_| ()))?;
     let peak_mib = peak_mib();
     if let Some(path) = &args.outputs {
@@ -249,7 +252,7 @@ fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
     Ok(Figures { peak_mib, ..figures(times, load) })
 }
 
-fn read_or_noise(args: &Args, specs: &[model::Spec]) -> Result<Vec<(String, Tensor)>, Failure> {
+fn read_or_noise(args: &Args, specs: &[model::Spec]) -> Result<Named, Failure> {
     match &args.inputs {
         Some(path) => data::read_inputs(path, specs),
         None => data::noise(specs),

@@ -1,6 +1,8 @@
-//! Whether a tensor is what it should be.
+//! Whether a value is what it should be.
 
 use tilewright::graph::Tensor;
+
+use crate::value::Value;
 
 /// How far elements may be apart: `|ours - reference| <= relative |reference| + absolute max|reference|`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,12 +22,34 @@ pub(crate) struct Distance {
     pub(crate) scale: f64,
 }
 
+/// Holds `ours` against `reference`, to the tensors inside; the distance is the largest of all these.
+///
+/// # Errors
+/// What is different.
+pub(crate) fn compare(reference: &Value, ours: &Value, tolerance: Tolerance) -> Result<Distance, String> {
+    match (reference, ours) {
+        (Value::Tensor(reference), Value::Tensor(ours)) => compare_tensors(reference, ours, tolerance),
+        (Value::Sequence(reference), Value::Sequence(ours)) if reference.len() == ours.len() => {
+            let mut most = Distance { worst: 0.0, scale: 0.0 };
+            for (i, (reference, ours)) in reference.iter().zip(ours).enumerate() {
+                let Distance { worst, scale } =
+                    compare(reference, ours, tolerance).map_err(|fault| format!("item {i}: {fault}"))?;
+                most = Distance { worst: most.worst.max(worst), scale: most.scale.max(scale) };
+            }
+            Ok(most)
+        }
+        (Value::Optional(Some(reference)), Value::Optional(Some(ours))) => compare(reference, ours, tolerance),
+        (Value::Optional(None), Value::Optional(None)) => Ok(Distance { worst: 0.0, scale: 0.0 }),
+        (reference, ours) => Err(format!("{}, expected {}", ours.form(), reference.form())),
+    }
+}
+
 /// Holds `ours` against `reference`: integers, truth values and strings must be the same, floats within the
 /// tolerance, with NaNs and infinities in the same places.
 ///
 /// # Errors
 /// What is different.
-pub(crate) fn compare(reference: &Tensor, ours: &Tensor, tolerance: Tolerance) -> Result<Distance, String> {
+fn compare_tensors(reference: &Tensor, ours: &Tensor, tolerance: Tolerance) -> Result<Distance, String> {
     if reference.dtype() != ours.dtype() || reference.dims() != ours.dims() {
         let form = |tensor: &Tensor| format!("{}{:?}", tensor.dtype(), tensor.dims());
         return Err(format!("{}, expected {}", form(ours), form(reference)));
@@ -102,7 +126,7 @@ mod tests {
 
     fn check(expected: &[f32], got: &[f32], fault: Option<&str>) {
         let tolerance = Tolerance { relative: 1e-3, absolute: 1e-4 };
-        let result = compare(&Tensor::vector(expected), &Tensor::vector(got), tolerance);
+        let result = compare_tensors(&Tensor::vector(expected), &Tensor::vector(got), tolerance);
         assert_eq!(result.err().as_deref(), fault);
     }
 
@@ -125,15 +149,28 @@ mod tests {
     fn integers_must_be_the_same() {
         let tolerance = Tolerance { relative: 1.0, absolute: 1.0 };
         let matrix = |elements: &[i64]| Tensor::from_elements(&[2, 2], elements).unwrap();
-        assert!(compare(&matrix(&[1, 2, 3, 4]), &matrix(&[1, 2, 3, 4]), tolerance).is_ok());
-        let fault = compare(&matrix(&[1, 2, 3, 4]), &matrix(&[1, 2, 5, 6]), tolerance).unwrap_err();
+        assert!(compare_tensors(&matrix(&[1, 2, 3, 4]), &matrix(&[1, 2, 3, 4]), tolerance).is_ok());
+        let fault = compare_tensors(&matrix(&[1, 2, 3, 4]), &matrix(&[1, 2, 5, 6]), tolerance).unwrap_err();
         assert_eq!(fault, "2 of 4 elements differ; the first is [1, 0] with 5, expected 3");
+    }
+
+    #[test]
+    fn sequences_and_optionals_compare_by_what_they_hold() {
+        let tolerance = Tolerance { relative: 0.0, absolute: 1.0 };
+        let list = |values: &[f32]| Value::Sequence(values.iter().map(|&x| Value::Tensor(Tensor::scalar(x))).collect());
+        let check = |a: &Value, b: &Value| compare(a, b, tolerance).map(|distance| distance.worst);
+        assert_eq!(check(&list(&[1.0, 2.0]), &list(&[1.5, 2.0])), Ok(0.5));
+        assert_eq!(check(&list(&[1.0]), &list(&[])).unwrap_err(), "a sequence of 0, expected a sequence of 1");
+        assert!(check(&list(&[1.0, 0.0]), &list(&[1.0, 0.5])).unwrap_err().starts_with("item 1: 1 of 1"));
+        let some = Value::Optional(Some(Box::new(list(&[1.0]))));
+        assert_eq!(check(&some, &some), Ok(0.0));
+        assert!(check(&some, &Value::Optional(None)).is_err());
     }
 
     #[test]
     fn type_and_shape_count() {
         let tolerance = Tolerance { relative: 1.0, absolute: 1.0 };
-        let fault = compare(&Tensor::vector(&[1f32]), &Tensor::scalar(1f32), tolerance).unwrap_err();
+        let fault = compare_tensors(&Tensor::vector(&[1f32]), &Tensor::scalar(1f32), tolerance).unwrap_err();
         assert_eq!(fault, "f32[], expected f32[1]");
     }
 }

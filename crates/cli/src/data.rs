@@ -5,26 +5,40 @@ use std::path::Path;
 use tilewright::DType;
 use tilewright::graph::Tensor;
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::model::{Extent, Spec};
+use crate::value::{Named, Value};
 use crate::{npz, pb};
 
 /// Reads inputs from an `.npz` or a folder. What the model does not know comes along, for its complaint.
-pub(crate) fn read_inputs(path: &Path, specs: &[Spec]) -> Result<Vec<(String, Tensor)>, Failure> {
-    let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-    if path.is_dir() { pb::read_inputs(path, &names) } else { npz::read(path, &|name| dtype(specs, name)) }
+pub(crate) fn read_inputs(path: &Path, specs: &[Spec]) -> Result<Named, Failure> {
+    if path.is_dir() { pb::read_inputs(path, specs) } else { read_npz(path, specs) }
 }
 
 /// Reads expected outputs from an `.npz` or a folder.
-pub(crate) fn read_outputs(path: &Path, specs: &[Spec]) -> Result<Vec<(String, Tensor)>, Failure> {
-    let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-    if path.is_dir() { pb::read_outputs(path, &names) } else { npz::read(path, &|name| dtype(specs, name)) }
+pub(crate) fn read_outputs(path: &Path, specs: &[Spec]) -> Result<Named, Failure> {
+    if path.is_dir() { pb::read_outputs(path, specs) } else { read_npz(path, specs) }
+}
+
+fn read_npz(path: &Path, specs: &[Spec]) -> Result<Named, Failure> {
+    let arrays = npz::read(path, &|name| dtype(specs, name))?;
+    Ok(arrays.into_iter().map(|(name, tensor)| (name, Value::Tensor(tensor))).collect())
 }
 
 /// Writes outputs to an `.npz`, if the name ends so, else to a folder.
-pub(crate) fn write_outputs(path: &Path, outputs: &[(String, Tensor)]) -> Result<(), Failure> {
+pub(crate) fn write_outputs(path: &Path, outputs: &Named) -> Result<(), Failure> {
     let is_npz = path.extension().is_some_and(|extension| extension == "npz") && !path.is_dir();
-    if is_npz { npz::write(path, outputs) } else { pb::write_outputs(path, outputs) }
+    if !is_npz {
+        return pb::write_outputs(path, outputs);
+    }
+    let array = |(name, value): &(String, Value)| match value.as_tensor() {
+        Some(tensor) => Ok((name.clone(), tensor.clone())),
+        None => {
+            let message = format!("output {name:?} is {}, which .npz cannot carry: give a folder", value.form());
+            Err(Failure::new(Exit::Unsupported, message))
+        }
+    };
+    npz::write(path, &outputs.iter().map(array).collect::<Result<Vec<_>, _>>()?)
 }
 
 fn dtype(specs: &[Spec], name: &str) -> Option<DType> {
@@ -46,17 +60,22 @@ fn noise_dims(spec: &Spec) -> Result<Vec<usize>, Failure> {
             )))
         }
     };
-    spec.dims.iter().map(extent).collect()
+    let unranked = || Failure::usage(format!("no noise for input {spec}: give --inputs"));
+    spec.dims.as_ref().ok_or_else(unranked)?.iter().map(extent).collect()
 }
 
 /// Seeded noise for every input: floats of a normal distribution, integers and truth values 0 or 1, which
 /// are valid as ids and as masks of any model.
-pub(crate) fn noise(specs: &[Spec]) -> Result<Vec<(String, Tensor)>, Failure> {
+pub(crate) fn noise(specs: &[Spec]) -> Result<Named, Failure> {
     let mut random = Random(0);
-    specs.iter().map(|spec| Ok((spec.name.clone(), noise_tensor(spec, &mut random)?))).collect()
+    let value = |spec: &Spec| Ok((spec.name.clone(), Value::Tensor(noise_tensor(spec, &mut random)?)));
+    specs.iter().map(value).collect()
 }
 
 fn noise_tensor(spec: &Spec, random: &mut Random) -> Result<Tensor, Failure> {
+    if !spec.is_plain() {
+        return Err(Failure::usage(format!("no noise for input {spec}: give --inputs")));
+    }
     let dims = noise_dims(spec)?;
     let count = dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
     let count = count.ok_or_else(|| Failure::data(format!("input {spec} is too large")))?;
@@ -98,7 +117,7 @@ mod tests {
     use super::*;
 
     fn spec(dtype: DType, dims: Vec<Extent>) -> Spec {
-        Spec { name: "x".to_string(), dtype, dims }
+        Spec { name: "x".to_string(), nesting: vec![], dtype, dims: Some(dims) }
     }
 
     #[test]
@@ -106,12 +125,14 @@ mod tests {
         let specs = [spec(DType::F32, vec![Extent::Open("batch".into()), Extent::Fixed(1000)])];
         let first = noise(&specs).unwrap();
         assert_eq!(first, noise(&specs).unwrap());
-        assert_eq!(first[0].1.dims(), [1, 1000]);
-        let values = first[0].1.to_f64s().unwrap();
+        let tensor = first[0].1.as_tensor().unwrap();
+        assert_eq!(tensor.dims(), [1, 1000]);
+        let values = tensor.to_f64s().unwrap();
         let mean = values.iter().sum::<f64>() / 1000.0;
         let variance = values.iter().map(|v| v * v).sum::<f64>() / 1000.0;
         assert!(mean.abs() < 0.1 && (variance - 1.0).abs() < 0.15, "{mean} {variance}");
-        let ids = noise(&[spec(DType::I64, vec![Extent::Fixed(50)])]).unwrap()[0].1.to_i64s().unwrap();
+        let noise = noise(&[spec(DType::I64, vec![Extent::Fixed(50)])]).unwrap();
+        let ids = noise[0].1.as_tensor().unwrap().to_i64s().unwrap();
         assert!(ids.contains(&0) && ids.contains(&1) && ids.iter().all(|id| (0..2).contains(id)));
     }
 

@@ -182,8 +182,8 @@ impl Counts {
 
 /// What is left after simplification, and what it costs.
 fn simplified(graph: &Graph, report: &mut Report) -> Result<(), Failure> {
-    report.specs("inputs", &model::graph_inputs(graph)?);
-    report.specs("outputs", &model::graph_outputs(graph)?);
+    report.specs("inputs", &model::graph_inputs(graph));
+    report.specs("outputs", &model::graph_outputs(graph));
     let cost = cost::of(graph);
     report.fact("nodes_simplified", cost.nodes, cost.nodes.to_string());
     let open: Vec<String> = cost.open.iter().map(|name| format!("{name} = 1")).collect();
@@ -233,8 +233,8 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
         weights_sound,
         if weights_sound { "yes" } else { "NO: damaged" }.to_string(),
     );
-    report.specs("inputs", &model::plan_specs(plan, &plan.inputs));
-    report.specs("outputs", &model::plan_specs(plan, &plan.outputs));
+    report.specs("inputs", &model::plan_inputs(plan));
+    report.specs("outputs", &model::plan_outputs(plan));
     let metadata = manifest.metadata.iter();
     report.list(
         "metadata",

@@ -18,6 +18,7 @@ mod profile;
 mod progress;
 mod run;
 mod targets;
+mod value;
 mod verify;
 
 use std::process::ExitCode;

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use tilewright::graph::{Graph, Tensor, Type};
 use tilewright::reference::{Reference, tensor_data};
 use tilewright::runtime::artifact::MAGIC;
-use tilewright::runtime::plan::{Plan, SizeDef, TensorSpec};
+use tilewright::runtime::plan::{Nesting, Plan, SizeDef, TensorSpec, ValueSpec};
 use tilewright::runtime::threads::ThreadPool;
-use tilewright::runtime::{InputError, InputErrors, Loader, Model, Session, SessionOptions, TensorView};
+use tilewright::runtime::{InputError, InputErrors, Model, Session, SessionOptions, TensorView};
 use tilewright::{Compiled, DType, TensorData};
 
 use crate::failure::{Exit, Failure};
 use crate::options::CompileArgs;
 use crate::progress::Progress;
+use crate::value::{Named, Value};
 
 /// A file the user named.
 #[derive(Clone, Debug)]
@@ -57,10 +58,12 @@ pub(crate) fn compile(path: &Path, args: &CompileArgs, progress: &mut Progress) 
 pub(crate) struct Spec {
     /// Its name.
     pub(crate) name: String,
-    /// Element type.
+    /// What is around the tensor, outermost first.
+    pub(crate) nesting: Vec<Nesting>,
+    /// Element type of the tensor.
     pub(crate) dtype: DType,
-    /// Extents, outermost first.
-    pub(crate) dims: Vec<Extent>,
+    /// Extents of the tensor, outermost first, if their number is known.
+    pub(crate) dims: Option<Vec<Extent>>,
 }
 
 /// One extent of an input or output.
@@ -74,53 +77,104 @@ pub(crate) enum Extent {
 
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}[", self.name, self.dtype)?;
-        for (i, dim) in self.dims.iter().enumerate() {
-            f.write_str(if i == 0 { "" } else { ", " })?;
-            match dim {
-                Extent::Fixed(n) => write!(f, "{n}")?,
-                Extent::Open(name) if name.is_empty() => f.write_str("?")?,
-                Extent::Open(name) => f.write_str(name)?,
-            }
-        }
-        f.write_str("]")
+        write!(f, "{}: {}", self.name, self.ty())
     }
 }
 
 impl Spec {
+    /// Its type: `f32[batch, 3]`, `seq(i64[*])`.
+    pub(crate) fn ty(&self) -> String {
+        let open = |nesting: &Nesting| match nesting {
+            Nesting::Sequence => "seq(",
+            Nesting::Optional => "opt(",
+        };
+        let extent = |dim: &Extent| match dim {
+            Extent::Fixed(n) => n.to_string(),
+            Extent::Open(name) if name.is_empty() => "?".to_string(),
+            Extent::Open(name) => name.clone(),
+        };
+        let dims = match &self.dims {
+            Some(dims) => dims.iter().map(extent).collect::<Vec<_>>().join(", "),
+            None => "*".to_string(),
+        };
+        let opened: String = self.nesting.iter().map(open).collect();
+        format!("{opened}{}[{dims}]{}", self.dtype, ")".repeat(self.nesting.len()))
+    }
+
+    /// Whether it is a tensor of numbers of known rank, and no host value.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.nesting.is_empty() && self.dtype != DType::String && self.dims.is_some()
+    }
+
     /// As a JSON object.
     pub(crate) fn json(&self) -> serde_json::Value {
-        let dims: Vec<serde_json::Value> = self
-            .dims
-            .iter()
-            .map(|dim| match dim {
-                Extent::Fixed(n) => (*n).into(),
-                Extent::Open(name) => name.as_str().into(),
-            })
-            .collect();
-        serde_json::json!({"name": self.name, "dtype": self.dtype.name(), "dims": dims})
+        let extent = |dim: &Extent| match dim {
+            Extent::Fixed(n) => (*n).into(),
+            Extent::Open(name) => name.as_str().into(),
+        };
+        let dims: Option<Vec<serde_json::Value>> =
+            self.dims.as_ref().map(|dims| dims.iter().map(extent).collect());
+        let mut json = serde_json::json!({"name": self.name, "dtype": self.dtype.name(), "dims": dims});
+        if !self.nesting.is_empty() {
+            let name = |nesting: &Nesting| match nesting {
+                Nesting::Sequence => "sequence",
+                Nesting::Optional => "optional",
+            };
+            json["nesting"] = self.nesting.iter().map(name).collect();
+        }
+        json
     }
 }
 
-/// The inputs or outputs of a plan.
-pub(crate) fn plan_specs(plan: &Plan, tensors: &[TensorSpec]) -> Vec<Spec> {
+/// The inputs of a plan, in the model's order.
+pub(crate) fn plan_inputs(plan: &Plan) -> Vec<Spec> {
+    in_order(plan_specs(plan, &plan.inputs), value_specs(plan, &plan.value_inputs))
+}
+
+/// The outputs of a plan, in the model's order.
+pub(crate) fn plan_outputs(plan: &Plan) -> Vec<Spec> {
+    in_order(plan_specs(plan, &plan.outputs), value_specs(plan, &plan.value_outputs))
+}
+
+/// Puts tensors and other values, these with their positions, into the model's order.
+fn in_order<T>(tensors: Vec<T>, values: Vec<(u32, T)>) -> Vec<T> {
+    let mut all = tensors;
+    for (position, value) in values {
+        all.insert((position as usize).min(all.len()), value);
+    }
+    all
+}
+
+fn value_specs(plan: &Plan, values: &[ValueSpec]) -> Vec<(u32, Spec)> {
+    let extent = |dim: &Option<u64>| match dim.map(i64::try_from) {
+        Some(Ok(n)) => Extent::Fixed(n),
+        Some(Err(_)) | None => Extent::Open(String::new()),
+    };
+    let spec = |value: &ValueSpec| {
+        let ty = &plan.values[value.value.index()];
+        let dims = ty.dims.as_ref().map(|dims| dims.iter().map(extent).collect());
+        let spec = Spec { name: value.name.clone(), nesting: ty.nesting.clone(), dtype: ty.dtype, dims };
+        (value.position, spec)
+    };
+    values.iter().map(spec).collect()
+}
+
+fn plan_specs(plan: &Plan, tensors: &[TensorSpec]) -> Vec<Spec> {
+    let extent = |dim: &tilewright::runtime::plan::DimSpec| match plan.sizes[dim.size.index()] {
+        SizeDef::Const(n) => Extent::Fixed(n),
+        _ => Extent::Open(dim.name.clone().unwrap_or_default()),
+    };
     let spec = |tensor: &TensorSpec| Spec {
         name: tensor.name.clone(),
+        nesting: Vec::new(),
         dtype: tensor.dtype,
-        dims: tensor
-            .dims
-            .iter()
-            .map(|dim| match plan.sizes[dim.size.index()] {
-                SizeDef::Const(n) => Extent::Fixed(n),
-                _ => Extent::Open(dim.name.clone().unwrap_or_default()),
-            })
-            .collect(),
+        dims: Some(tensor.dims.iter().map(extent).collect()),
     };
     tensors.iter().map(spec).collect()
 }
 
 /// The inputs of a graph.
-pub(crate) fn graph_inputs(graph: &Graph) -> Result<Vec<Spec>, Failure> {
+pub(crate) fn graph_inputs(graph: &Graph) -> Vec<Spec> {
     let names = graph
         .inputs()
         .iter()
@@ -129,22 +183,28 @@ pub(crate) fn graph_inputs(graph: &Graph) -> Result<Vec<Spec>, Failure> {
 }
 
 /// The outputs of a graph.
-pub(crate) fn graph_outputs(graph: &Graph) -> Result<Vec<Spec>, Failure> {
+pub(crate) fn graph_outputs(graph: &Graph) -> Vec<Spec> {
     let names = graph.region(graph.main()).result_names.iter().cloned();
     graph.outputs().iter().zip(names).map(|(&value, name)| graph_spec(graph, graph.ty(value), name)).collect()
 }
 
-fn graph_spec(graph: &Graph, ty: &Type, name: String) -> Result<Spec, Failure> {
-    let dims = ty.as_tensor().and_then(|tensor| Some((tensor.dtype, tensor.shape.dims()?)));
-    let Some((dtype, dims)) = dims else {
-        let message = format!("{name:?} has type {}, which cannot be run yet", ty.display(&graph.symbols));
-        return Err(Failure::new(Exit::Unsupported, message));
+fn graph_spec(graph: &Graph, mut ty: &Type, name: String) -> Spec {
+    let mut nesting = Vec::new();
+    let tensor = loop {
+        let inner = match ty {
+            Type::Tensor(tensor) => break tensor,
+            Type::Sequence(inner) => (Nesting::Sequence, inner),
+            Type::Optional(inner) => (Nesting::Optional, inner),
+        };
+        nesting.push(inner.0);
+        ty = inner.1;
     };
     let extent = |dim: &tilewright::graph::Dim| match dim.as_const() {
         Some(n) => Extent::Fixed(n),
         None => Extent::Open(dim.display(&graph.symbols).to_string()),
     };
-    Ok(Spec { name, dtype, dims: dims.iter().map(extent).collect() })
+    let dims = tensor.shape.dims().map(|dims| dims.iter().map(extent).collect());
+    Spec { name, nesting, dtype: tensor.dtype, dims }
 }
 
 /// A pool of so many threads; without a number, of as many as the process may use.
@@ -160,7 +220,7 @@ pub(crate) fn session(model: &Model, threads: Option<usize>) -> Session {
 
 /// Loads an artifact file.
 pub(crate) fn load(path: &Path, verify_weights: bool) -> Result<Model, Failure> {
-    let model = Loader::new().verify_weights(verify_weights).load(path);
+    let model = tilewright::loader().verify_weights(verify_weights).load(path);
     model.map_err(|error| Failure::from(error).about(path))
 }
 
@@ -189,7 +249,7 @@ impl Engine {
                 let compiled = compile(path, args, &mut Progress::new(&args.dump_after))?;
                 let bytes = compiled.artifact.to_bytes()?;
                 drop(compiled);
-                let model = Model::from_bytes(bytes).map_err(|error| Failure::from(error).about(path))?;
+                let model = tilewright::loader().from_bytes(bytes).map_err(|error| Failure::from(error).about(path))?;
                 Ok(Engine::Compiled(Box::new(session(&model, threads))))
             }
         }
@@ -202,34 +262,57 @@ impl Engine {
     }
 
     /// The model's inputs.
-    pub(crate) fn inputs(&self) -> Result<Vec<Spec>, Failure> {
+    pub(crate) fn inputs(&self) -> Vec<Spec> {
         match self {
-            Engine::Compiled(session) => Ok(plan_specs(session.model().plan(), session.model().inputs())),
+            Engine::Compiled(session) => plan_inputs(session.model().plan()),
             Engine::Interpreter(graph) => graph_inputs(graph),
         }
     }
 
     /// The model's outputs.
-    pub(crate) fn outputs(&self) -> Result<Vec<Spec>, Failure> {
+    pub(crate) fn outputs(&self) -> Vec<Spec> {
         match self {
-            Engine::Compiled(session) => Ok(plan_specs(session.model().plan(), session.model().outputs())),
+            Engine::Compiled(session) => plan_outputs(session.model().plan()),
             Engine::Interpreter(graph) => graph_outputs(graph),
         }
     }
 
     /// Runs the model once on named inputs; the outputs in the model's order.
-    pub(crate) fn run(&mut self, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>, Failure> {
+    pub(crate) fn run(&mut self, inputs: &Named) -> Result<Named, Failure> {
         match self {
             Engine::Compiled(session) => {
-                let specs = plan_specs(session.model().plan(), session.model().inputs());
-                let views: Vec<TensorView<'_>> =
-                    check_inputs(&specs, inputs)?.into_iter().filter_map(view).collect();
-                let outputs = session.run(&views)?;
-                outputs.iter().map(|(name, view)| Ok((name.to_string(), tensor_of(&view)?))).collect()
+                let specs = plan_inputs(session.model().plan());
+                let (tensors, values) = split(&specs, &check_inputs(&specs, inputs)?)?;
+                let views: Vec<TensorView<'_>> = tensors.iter().filter_map(|tensor| view(tensor)).collect();
+                let outputs = session.run_values(&views, &values)?;
+                let tensors = outputs
+                    .iter()
+                    .map(|(name, view)| Ok((name.to_string(), Value::Tensor(tensor_of(&view)?))))
+                    .collect::<Result<_, Failure>>()?;
+                let values = outputs
+                    .values()
+                    .map(|(spec, value)| Ok((spec.position, (spec.name.clone(), Value::of_runtime(value)?))))
+                    .collect::<Result<_, Failure>>()?;
+                Ok(in_order(tensors, values))
             }
             Engine::Interpreter(graph) => interpret(graph, inputs),
         }
     }
+}
+
+/// Tells the tensors among checked inputs from the values that no buffer holds.
+pub(crate) fn split<'t>(
+    specs: &[Spec],
+    ordered: &[&'t Value],
+) -> Result<(Vec<&'t Tensor>, Vec<tilewright::runtime::Value>), Failure> {
+    let (mut tensors, mut values) = (Vec::new(), Vec::new());
+    for (spec, value) in specs.iter().zip(ordered) {
+        match value {
+            Value::Tensor(tensor) if spec.is_plain() => tensors.push(tensor),
+            Value::Tensor(_) | Value::Sequence(_) | Value::Optional(_) => values.push(value.to_runtime()?),
+        }
+    }
+    Ok((tensors, values))
 }
 
 /// A tensor as the runtime sees it; `None` for strings.
@@ -241,24 +324,23 @@ fn tensor_of(view: &TensorView<'_>) -> Result<Tensor, Failure> {
     Tensor::from_bytes(view.dtype, view.dims.to_vec(), view.bytes.to_vec().into()).map_err(Failure::data)
 }
 
-fn interpret(graph: &Graph, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>, Failure> {
-    let specs = graph_inputs(graph)?;
-    let ordered = check_inputs(&specs, inputs)?;
-    let data: Vec<TensorData> = ordered.into_iter().map(tensor_data).collect();
-    let outputs = Reference::new(graph)?.run(&data, &mut |_, _| {})?;
-    let names = graph_outputs(graph)?.into_iter().map(|spec| spec.name);
+fn interpret(graph: &Graph, inputs: &Named) -> Result<Named, Failure> {
+    let specs = graph_inputs(graph);
+    let reference = Reference::new(graph)?;
+    let (tensors, _) = split(&specs, &check_inputs(&specs, inputs)?)?;
+    let data: Vec<TensorData> = tensors.into_iter().map(tensor_data).collect();
+    let outputs = reference.run(&data, &mut |_, _| {})?;
+    let names = graph_outputs(graph).into_iter().map(|spec| spec.name);
     let tensor = |data: TensorData| {
         let dims = data.shape.iter().map(|&dim| usize::try_from(dim)).collect::<Result<_, _>>();
         Tensor::from_bytes(data.dtype, dims.map_err(Failure::data)?, data.bytes.into()).map_err(Failure::data)
     };
-    names.zip(outputs).map(|(name, data)| Ok((name, tensor(data)?))).collect()
+    names.zip(outputs).map(|(name, data)| Ok((name, Value::Tensor(tensor(data)?)))).collect()
 }
 
-/// Holds inputs against what a model wants and tells every problem at once; the tensors in the model's order.
-pub(crate) fn check_inputs<'t>(
-    specs: &[Spec],
-    inputs: &'t [(String, Tensor)],
-) -> Result<Vec<&'t Tensor>, Failure> {
+/// Holds inputs against what a model wants and tells every problem at once; the values in the model's order. What is
+/// inside of sequences and optionals is left to the runtime.
+pub(crate) fn check_inputs<'t>(specs: &[Spec], inputs: &'t Named) -> Result<Vec<&'t Value>, Failure> {
     let mut errors = Vec::new();
     for (name, _) in inputs {
         if !specs.iter().any(|spec| spec.name == *name) {
@@ -270,36 +352,62 @@ pub(crate) fn check_inputs<'t>(
     let mut open: Vec<(&str, usize)> = Vec::new();
     for spec in specs {
         let name = || spec.name.clone();
-        let Some((_, tensor)) = inputs.iter().find(|(name, _)| *name == spec.name) else {
+        let Some((_, value)) = inputs.iter().find(|(name, _)| *name == spec.name) else {
             errors.push(InputError::Missing { name: name() });
             continue;
         };
-        if tensor.dtype() != spec.dtype {
-            errors.push(InputError::DType { name: name(), expected: spec.dtype, got: tensor.dtype() });
-        }
-        if tensor.dims().len() != spec.dims.len() {
-            let (expected, got) = (spec.dims.len(), tensor.dims().len());
-            errors.push(InputError::Rank { name: name(), expected, got });
-        }
-        for (axis, (dim, &got)) in spec.dims.iter().zip(tensor.dims()).enumerate() {
-            let (symbol, expected) = match dim {
-                Extent::Fixed(n) => (None, *n),
-                Extent::Open(symbol) if symbol.is_empty() => continue,
-                Extent::Open(symbol) => match open.iter().find(|(known, _)| known == symbol) {
-                    Some(&(_, value)) => (Some(symbol.clone()), value as i64),
-                    None => {
-                        open.push((symbol, got));
-                        continue;
-                    }
-                },
-            };
-            if i64::try_from(got) != Ok(expected) {
-                errors.push(InputError::Dim { name: name(), axis, symbol, expected: Some(expected), got });
+        match value {
+            Value::Tensor(tensor) if spec.nesting.is_empty() => {
+                check_tensor(spec, tensor, &mut open, &mut errors);
+            }
+            value => {
+                let fits = match (value, spec.nesting.first()) {
+                    (Value::Sequence(_), Some(Nesting::Sequence)) => true,
+                    (Value::Optional(_), Some(Nesting::Optional)) => true,
+                    (Value::Tensor(_) | Value::Sequence(_) | Value::Optional(_), _) => false,
+                };
+                if !fits {
+                    errors.push(InputError::Value { name: name(), expected: spec.ty() });
+                }
             }
         }
-        ordered.push(tensor);
+        ordered.push(value);
     }
     if errors.is_empty() { Ok(ordered) } else { Err(InputErrors(errors).into()) }
+}
+
+/// Holds a tensor against its spec; `open` are the open extents met so far.
+fn check_tensor<'s>(
+    spec: &'s Spec,
+    tensor: &Tensor,
+    open: &mut Vec<(&'s str, usize)>,
+    errors: &mut Vec<InputError>,
+) {
+    let name = || spec.name.clone();
+    if tensor.dtype() != spec.dtype {
+        errors.push(InputError::DType { name: name(), expected: spec.dtype, got: tensor.dtype() });
+    }
+    let Some(dims) = &spec.dims else { return };
+    if tensor.dims().len() != dims.len() {
+        let (expected, got) = (dims.len(), tensor.dims().len());
+        errors.push(InputError::Rank { name: name(), expected, got });
+    }
+    for (axis, (dim, &got)) in dims.iter().zip(tensor.dims()).enumerate() {
+        let (symbol, expected) = match dim {
+            Extent::Fixed(n) => (None, *n),
+            Extent::Open(symbol) if symbol.is_empty() => continue,
+            Extent::Open(symbol) => match open.iter().find(|(known, _)| known == symbol) {
+                Some(&(_, value)) => (Some(symbol.clone()), value as i64),
+                None => {
+                    open.push((symbol, got));
+                    continue;
+                }
+            },
+        };
+        if i64::try_from(got) != Ok(expected) {
+            errors.push(InputError::Dim { name: name(), axis, symbol, expected: Some(expected), got });
+        }
+    }
 }
 
 #[cfg(test)]
@@ -308,7 +416,7 @@ mod tests {
 
     fn spec(name: &str, dtype: DType, dims: &[&str]) -> Spec {
         let extent = |dim: &&str| dim.parse().map_or_else(|_| Extent::Open(dim.to_string()), Extent::Fixed);
-        Spec { name: name.to_string(), dtype, dims: dims.iter().map(extent).collect() }
+        Spec { name: name.to_string(), nesting: vec![], dtype, dims: Some(dims.iter().map(extent).collect()) }
     }
 
     #[test]
@@ -316,10 +424,11 @@ mod tests {
         let specs =
             [spec("x", DType::F32, &["n", "2"]), spec("y", DType::I64, &["n"]), spec("z", DType::F32, &[])];
         let x = Tensor::from_elements(&[3, 4], &[0f32; 12]).unwrap();
-        let inputs = [
-            ("x".to_string(), x),
-            ("y".to_string(), Tensor::vector(&[1i32, 2])),
-            ("w".to_string(), Tensor::scalar(1f32)),
+        let named = |name: &str, tensor| (name.to_string(), Value::Tensor(tensor));
+        let inputs = vec![
+            named("x", x),
+            named("y", Tensor::vector(&[1i32, 2])),
+            named("w", Tensor::scalar(1f32)),
         ];
         let failure = check_inputs(&specs, &inputs).unwrap_err();
         assert_eq!(failure.code, 5);
@@ -333,5 +442,21 @@ mod tests {
     fn specs_print() {
         assert_eq!(spec("x", DType::F32, &["n", "2"]).to_string(), "x: f32[n, 2]");
         assert_eq!(spec("s", DType::Bool, &[]).to_string(), "s: bool[]");
+        let nesting = vec![Nesting::Optional, Nesting::Sequence];
+        let spec = Spec { name: "o".to_string(), nesting, dtype: DType::I64, dims: None };
+        assert_eq!(spec.to_string(), "o: opt(seq(i64[*]))");
+    }
+
+    #[test]
+    fn values_of_another_kind_are_refused() {
+        let nesting = vec![Nesting::Sequence];
+        let specs = [Spec { name: "s".to_string(), nesting, dtype: DType::F32, dims: None }];
+        let given = |value| vec![("s".to_string(), value)];
+        assert!(check_inputs(&specs, &given(Value::Sequence(vec![]))).is_ok());
+        for value in [Value::Optional(None), Value::Tensor(Tensor::scalar(1f32))] {
+            let failure = check_inputs(&specs, &given(value)).unwrap_err();
+            let expected = "\"s\": expected seq(f32[*]), got a value of another type";
+            assert!(failure.message.contains(expected), "{}", failure.message);
+        }
     }
 }

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::model::{Engine, Source};
 use crate::options::CompileArgs;
 use crate::output;
+use crate::value::Value;
 
 /// Arguments of the verb.
 #[derive(clap::Args)]
@@ -17,7 +18,7 @@ pub(crate) struct Args {
     /// Model to run; an ONNX file is compiled first, in memory
     #[arg(value_name = "MODEL.onnx|MODEL.twm")]
     model: PathBuf,
-    /// Inputs: an .npz with the model's names, or a folder of input_J.pb (ONNX TensorProtos)
+    /// Inputs: an .npz with the model's names, or a folder of input_J.pb (ONNX TensorProtos, SequenceProtos, OptionalProtos)
     #[arg(long, value_name = "IN.npz|DIR")]
     inputs: Option<PathBuf>,
     /// Where outputs go: an .npz, or a folder of output_J.pb; a summary is printed if not given
@@ -48,7 +49,7 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let source = Source::of(&args.model)?;
     let mut engine = Engine::new(&source, &args.options, args.threads)?;
-    let specs = engine.inputs()?;
+    let specs = engine.inputs();
     let inputs = match &args.inputs {
         Some(path) => data::read_inputs(path, &specs)?,
         None if specs.is_empty() => Vec::new(),
@@ -63,13 +64,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     if args.json {
         let summaries: Vec<_> =
-            outputs.iter().map(|(name, tensor)| Summary::of(tensor).json(name, tensor)).collect();
+            outputs.iter().map(|(name, value)| summary_json(name, value)).collect();
         output::print_json(&json!({"outputs": summaries}))
     } else if args.outputs.is_none() {
-        let lines = outputs.iter().map(|(name, tensor)| Summary::of(tensor).line(name, tensor));
+        let lines = outputs.iter().map(|(name, value)| match value.as_tensor() {
+            Some(tensor) => Summary::of(tensor).line(name, tensor),
+            None => format!("{name}: {}\n", value.form()),
+        });
         output::print(&lines.collect::<String>())
     } else {
         Ok(())
+    }
+}
+
+fn summary_json(name: &str, value: &Value) -> serde_json::Value {
+    match value.as_tensor() {
+        Some(tensor) => Summary::of(tensor).json(name, tensor),
+        None => json!({"name": name, "form": value.form()}),
     }
 }
 

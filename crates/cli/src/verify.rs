@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tilewright::graph::Tensor;
 use tilewright::onnx::OnnxModel;
 use tilewright::onnx::proto::ValueInfoProto;
-use tilewright::runtime::Model;
 
 use crate::compare::{Distance, Tolerance, compare};
 use crate::data;
@@ -16,6 +14,7 @@ use crate::options::CompileArgs;
 use crate::output;
 use crate::progress::Progress;
 use crate::run::threads;
+use crate::value::{Named, Value};
 
 /// Arguments of the verb.
 #[derive(clap::Args)]
@@ -46,8 +45,6 @@ pub(crate) struct Args {
     options: CompileArgs,
 }
 
-type Named = Vec<(String, Tensor)>;
-
 fn tolerance(text: &str) -> Result<f64, String> {
     let valid = text.parse().ok().filter(|t: &f64| t.is_finite() && *t >= 0.0);
     valid.ok_or_else(|| "not a number of at least 0".to_string())
@@ -57,7 +54,7 @@ fn tolerance(text: &str) -> Result<f64, String> {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let source = Source::of(&args.model)?;
     let mut subject = Subject::new(&source, args)?;
-    let specs = subject.ours.inputs()?;
+    let specs = subject.ours.inputs();
     let inputs = match &args.inputs {
         Some(path) => data::read_inputs(path, &specs)?,
         None => data::noise(&specs)?,
@@ -118,7 +115,7 @@ impl Subject {
     }
 
     fn of(compiled: tilewright::Compiled, args: &Args) -> Result<Subject, Failure> {
-        let model = Model::from_bytes(compiled.artifact.to_bytes()?)?;
+        let model = tilewright::loader().from_bytes(compiled.artifact.to_bytes()?)?;
         let ours = Engine::Compiled(Box::new(model::session(&model, args.threads)));
         Ok(Subject { ours, reference: Some(Engine::Interpreter(Box::new(compiled.graph))) })
     }
@@ -135,7 +132,7 @@ fn expected(args: &Args, subject: &mut Subject, inputs: &Named) -> Result<Named,
     }
     let path = &args.against;
     if path.is_dir() || path.extension().is_some_and(|extension| extension == "npz") {
-        return data::read_outputs(path, &subject.ours.outputs()?);
+        return data::read_outputs(path, &subject.ours.outputs());
     }
     let other = Source::of(path)?;
     let options = match &other {
@@ -152,12 +149,12 @@ type Verdicts = Vec<(String, Result<Distance, String>)>;
 fn judge(expected: &Named, ours: &Named, tolerance: Tolerance) -> Result<Verdicts, Failure> {
     let by_name = |name: &str| expected.iter().find(|(other, _)| other == name);
     let by_position = expected.len() == ours.len() && ours.iter().all(|(name, _)| by_name(name).is_none());
-    let pair = |(j, (name, tensor)): (usize, &(String, Tensor))| {
+    let pair = |(j, (name, value)): (usize, &(String, Value))| {
         let reference = if by_position { expected.get(j) } else { by_name(name) };
         let Some((_, reference)) = reference else {
             return Err(Failure::data(format!("there is nothing to hold output {name:?} against")));
         };
-        Ok((name.clone(), compare(reference, tensor, tolerance)))
+        Ok((name.clone(), compare(reference, value, tolerance)))
     };
     ours.iter().enumerate().map(pair).collect()
 }
@@ -216,12 +213,14 @@ fn report(args: &Args, verdicts: &Verdicts, inner: Option<&str>) -> Result<(), F
 
 #[cfg(test)]
 mod tests {
+    use tilewright::graph::Tensor;
+
     use super::*;
 
     const TOLERANCE: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-4 };
 
     fn named(tensors: &[(&str, f32)]) -> Named {
-        tensors.iter().map(|&(name, value)| (name.to_string(), Tensor::scalar(value))).collect()
+        tensors.iter().map(|&(name, value)| (name.to_string(), Value::Tensor(Tensor::scalar(value)))).collect()
     }
 
     #[test]

@@ -10,6 +10,8 @@ use tilewright_graph::passes::fuse::Group;
 use tilewright_graph::{DType, Graph, Op, RegionId, Use, ValueId};
 use tilewright_te::schedule::Piece;
 
+use crate::host::runs_on_host;
+
 /// The layouts of values that are not row-major.
 pub type Layouts = FxHashMap<ValueId, Vec<Piece>>;
 
@@ -94,7 +96,7 @@ fn keeps_channels(graph: &Graph, node: tilewright_graph::NodeId) -> bool {
     }
 }
 
-/// Whether a use addresses the value's memory without index arithmetic: views and control flow.
+/// Whether a use addresses the value's memory without index arithmetic: views, control flow and host operators.
 fn needs_row_major(graph: &Graph, groups: &[Group], u: &Use) -> bool {
     match u {
         Use::Result(..) => true,
@@ -103,7 +105,7 @@ fn needs_row_major(graph: &Graph, groups: &[Group], u: &Use) -> bool {
             match &graph.node(*node).op {
                 Op::Reshape(_) | Op::Identity => alone,
                 Op::If(_) | Op::Loop(_) | Op::Scan(_) => true,
-                _ => false,
+                _ => runs_on_host(graph, *node),
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Graph operators to tensor expressions, fused groups to functions, memory and execution plan.
 //!
 //! Reading order: [`dims`] (extents), [`ops`] (the meaning of operators), [`program`] (fused groups to
-//! functions), [`tables`], [`layout`], [`sizes`],
-//! [`dynamic`] (extents that are data), [`memory`], [`plan`] (the execution plan).
+//! functions), [`tables`], [`layout`], [`sizes`], [`dynamic`] (extents that are data), [`host`] (what runs on the
+//! host), [`memory`], [`plan`] (the execution plan).
 
 pub mod dims;
 pub mod dynamic;
 pub mod error;
 pub mod evaluate;
+pub mod host;
 pub mod layout;
 pub mod memory;
 pub mod ops;

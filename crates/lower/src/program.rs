@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 use tilewright_graph::passes::fuse::{Group, fuse};
 use tilewright_graph::{Graph, NodeId, Op, Provenance, RegionId, SymbolId, Tensor, TensorType, ValueId};
+use tilewright_host::HostOp;
 use tilewright_te::schedule::Piece;
 use tilewright_te::{Buffer, Expr, Func};
 
 use crate::dims::DimMap;
 use crate::error::{Gap, LowerError};
+use crate::host::{host_op, is_host_value};
 use crate::layout::{Layouts, choose};
 use crate::ops;
 use crate::tables::take_tables;
@@ -69,6 +71,13 @@ pub enum Step {
         output: ValueId,
         /// The node.
         provenance: Provenance,
+    },
+    /// A node that a host operator runs.
+    Host {
+        /// The node.
+        node: NodeId,
+        /// The operator.
+        op: HostOp,
     },
     /// A node the plan itself must express: control flow.
     Control {
@@ -137,12 +146,16 @@ impl Lowering<'_> {
                     let Some(output) = node.output() else { return Ok(None) };
                     return Ok(Some(Step::Extents { output, provenance }));
                 }
+                Op::Reshape(_) if node.input(0).is_some_and(|x| is_host_value(self.graph, x)) => {}
                 Op::Reshape(_) | Op::Identity => {
                     if let (Some(input), Some(output)) = (node.input(0), node.output()) {
                         return Ok(Some(Step::View { input, output, provenance }));
                     }
                 }
                 _ => {}
+            }
+            if let Some(op) = host_op(self.graph, only).map_err(|reason| self.gap(only, reason))? {
+                return Ok(Some(Step::Host { node: only, op }));
             }
         }
         let gap = |reason: String| self.gap(group.anchor, reason);

@@ -19,8 +19,14 @@ pub use error::CompileError;
 pub use options::{DimOption, Numerics, Observer, Options};
 pub use tilewright_dtype::DType;
 pub use tilewright_graph as graph;
+pub use tilewright_host as host;
 pub use tilewright_machine as machine;
 pub use tilewright_machine::{CodegenKind, Listing, Machine, Target};
 pub use tilewright_onnx as onnx;
 pub use tilewright_runtime as runtime;
 pub use tilewright_te::interp::TensorData;
+
+/// A loader for what [`compile`] makes: one that has the host operators.
+pub fn loader() -> runtime::Loader {
+    runtime::Loader::new().host_ops(std::sync::Arc::new(host::Registry))
+}

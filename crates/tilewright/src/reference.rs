@@ -1,6 +1,7 @@
 //! The reference: a program's functions run by the interpreter, unscheduled. What `verify` compares with.
 
 mod dynamic;
+mod host;
 mod loops;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ impl<'a> Reference<'a> {
     /// What lowering refuses.
     pub fn new(graph: &'a Graph) -> Result<Reference<'a>, CompileError> {
         let program = tilewright_lower::lower(graph, None)?;
+        host::check(graph, &program)?;
         let compile = |f: &tilewright_lower::LoweredFunc| {
             interp::Program::compile(&f.func).map_err(|e| CompileError::internal("interpreter", e))
         };
@@ -122,6 +124,7 @@ impl<'a> Reference<'a> {
                     vec![(*output, data)]
                 }
                 Step::Extents { output, .. } => vec![(*output, self.extents_tensor(state, *output)?)],
+                Step::Host { node, op } => self.host(*node, op, state)?,
                 Step::Control { node } => self.control(*node, state, inspect)?,
             };
             for (value, data) in made {

@@ -1,13 +1,15 @@
 //! Calls of host operators: operands, computed sizes, results.
 #![allow(unsafe_code, reason = "lends buffers of the executor to host operators")]
 
+use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::{Exec, Failure, Spot};
 use crate::error::{ExecFault, RunError};
-use crate::host::{HostError, HostTensor, HostTensorMut};
-use crate::plan::{BufferId, SizeId, TextId};
+use crate::host::{HostArg, HostError, HostTensor, HostTensorMut};
+use crate::plan::{BufferId, Operand, SizeId, TextId};
+use crate::value::{TensorValue, Value};
 
 impl Exec<'_> {
     /// Runs a host operator of the model's registry.
@@ -15,23 +17,30 @@ impl Exec<'_> {
         &mut self,
         op: u16,
         attrs: &[u8],
-        inputs: &[BufferId],
-        outputs: &[BufferId],
+        inputs: &[Operand],
+        outputs: &[Operand],
         sizes_out: &[SizeId],
         provenance: TextId,
     ) -> Result<(), Failure> {
-        let mut tensors = Vec::with_capacity(inputs.len());
-        for &id in inputs {
-            let (dims, spot) = self.frame.dense(self.model, id)?;
-            // SAFETY: located and initialised; `HostCall::output` hands out only memory that overlaps no input.
-            let bytes = unsafe { core::slice::from_raw_parts(spot.ptr, spot.bytes) };
-            tensors.push(HostTensor { dtype: self.model.plan.buffers[id.index()].dtype, dims, bytes });
+        let mut args = Vec::with_capacity(inputs.len());
+        for &input in inputs {
+            args.push(match input {
+                Operand::Absent => HostArg::Absent,
+                Operand::Value(id) => HostArg::Value(self.frame.value(id)?.clone()),
+                Operand::Buffer(id) => {
+                    let (dims, spot) = self.frame.dense(self.model, id)?;
+                    // SAFETY: located and initialised; `HostCall::output` hands out only memory that overlaps no input.
+                    let bytes = unsafe { core::slice::from_raw_parts(spot.ptr, spot.bytes) };
+                    let dtype = self.model.plan.buffers[id.index()].dtype;
+                    HostArg::Tensor(HostTensor { dtype, dims, bytes })
+                }
+            });
         }
         let model = self.model;
         let mut call = HostCall {
             exec: Exec { model, frame: &mut *self.frame, pool: self.pool },
             attrs,
-            inputs: tensors,
+            inputs: args,
             input_ids: inputs,
             outputs,
             sizes_out,
@@ -50,9 +59,9 @@ impl Exec<'_> {
 pub struct HostCall<'a> {
     exec: Exec<'a>,
     attrs: &'a [u8],
-    inputs: Vec<HostTensor<'a>>,
-    input_ids: &'a [BufferId],
-    outputs: &'a [BufferId],
+    inputs: Vec<HostArg<'a>>,
+    input_ids: &'a [Operand],
+    outputs: &'a [Operand],
     sizes_out: &'a [SizeId],
     taken: Vec<(BufferId, Spot)>,
 }
@@ -64,16 +73,20 @@ impl<'a> HostCall<'a> {
     }
 
     /// The operands.
-    pub fn inputs(&self) -> &[HostTensor<'a>] {
+    pub fn inputs(&self) -> &[HostArg<'a>] {
         &self.inputs
     }
 
-    /// Operand `index`, to be used while outputs are written.
+    /// Operand `index`, a tensor in a buffer, to be used while outputs are written.
     ///
     /// # Errors
     /// When there is no such operand.
     pub fn input(&self, index: usize) -> Result<HostTensor<'a>, HostError> {
-        self.inputs.get(index).cloned().ok_or_else(|| HostError::from("too few operands"))
+        match self.inputs.get(index) {
+            Some(HostArg::Tensor(tensor)) => Ok(tensor.clone()),
+            Some(HostArg::Absent | HostArg::Value(_)) => Err(HostError::from("an operand is not in a buffer")),
+            None => Err(HostError::from("too few operands")),
+        }
     }
 
     /// Number of results.
@@ -94,21 +107,89 @@ impl<'a> HostCall<'a> {
         Ok(())
     }
 
-    /// Takes result `index`, once; allocates it if its size is late.
+    /// Takes result `index`, a buffer, once; allocates it if its size is late.
     ///
     /// # Errors
     /// When there is no such result, it was taken before, it overlaps another buffer of the call, or its size is
     /// undefined or there is no memory.
     pub fn output(&mut self, index: usize) -> Result<HostTensorMut<'a>, HostError> {
-        let &id = self.outputs.get(index).ok_or_else(|| HostError::from("too many results"))?;
+        let output = self.outputs.get(index).ok_or_else(|| HostError::from("too many results"))?;
+        let id = output.buffer().ok_or_else(|| HostError::from("a result is not in a buffer"))?;
         self.take(id).map_err(|failure| HostError::Run(failure.into_error("")))
+    }
+
+    /// Gives all results. Those of buffers are tensors: their extents set the computed sizes of the instruction that
+    /// are extents of the buffer, and must be what its other extents are.
+    ///
+    /// # Errors
+    /// When the results are not of the kinds, types and extents that the plan has for them, and as
+    /// [`HostCall::output`].
+    pub fn give(&mut self, results: Vec<Value>) -> Result<(), HostError> {
+        if results.len() != self.outputs.len() {
+            return Err(HostError::Message(format!(
+                "{} results, expected {}",
+                results.len(),
+                self.outputs.len()
+            )));
+        }
+        for (&output, result) in self.outputs.iter().zip(&results) {
+            if let Operand::Buffer(id) = output {
+                self.set_extents(id, buffer_result(result)?)?;
+            }
+        }
+        for (&output, result) in self.outputs.iter().zip(results) {
+            match output {
+                Operand::Absent => {}
+                Operand::Value(id) => self.exec.frame.values[id.index()] = Some(result),
+                Operand::Buffer(id) => {
+                    let tensor = buffer_result(&result)?;
+                    let taken = self.take(id).map_err(|failure| HostError::Run(failure.into_error("")))?;
+                    if taken.dims != tensor.dims() || taken.bytes.len() != tensor.bytes().len() {
+                        return Err(self.misfit(id, tensor));
+                    }
+                    taken.bytes.copy_from_slice(tensor.bytes());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn set_extents(&mut self, id: BufferId, tensor: &TensorValue) -> Result<(), HostError> {
+        let model = self.exec.model;
+        let def = &model.plan.buffers[id.index()];
+        if def.dtype != tensor.dtype() || def.shape.len() != tensor.dims().len() {
+            return Err(self.misfit(id, tensor));
+        }
+        for (&slot, &dim) in def.shape.iter().zip(tensor.dims()) {
+            let dim = i64::try_from(dim).map_err(|_| HostError::from("an extent is too large"))?;
+            if self.sizes_out.contains(&slot) {
+                self.exec.set(slot, dim);
+            } else if self.exec.frame.sizes.get(slot) != Some(dim) {
+                return Err(self.misfit(id, tensor));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is said of a result that does not fit its buffer.
+    fn misfit(&self, id: BufferId, tensor: &TensorValue) -> HostError {
+        let def = &self.exec.model.plan.buffers[id.index()];
+        let dim = |slot: &SizeId| self.exec.frame.sizes.get(*slot).map_or("?".into(), |n| n.to_string());
+        let expected = def.shape.iter().map(dim).collect::<Vec<_>>().join(", ");
+        HostError::Message(format!(
+            "the result is {}{:?}, but the model was compiled for {}[{expected}]",
+            tensor.dtype(),
+            tensor.dims(),
+            def.dtype
+        ))
     }
 
     fn take(&mut self, id: BufferId) -> Result<HostTensorMut<'a>, Failure> {
         let model = self.exec.model;
         let roots = &model.facts.roots;
         let def = &model.plan.buffers[id.index()];
-        let others = self.input_ids.iter().copied().chain(self.taken.iter().map(|&(taken, _)| taken));
+        let inputs = self.input_ids.iter().filter_map(|input| input.buffer());
+        let others = inputs.chain(self.taken.iter().map(|&(taken, _)| taken));
         if model.facts.storage[id.index()].is_some() && model.facts.late[id.index()] {
             // A new allocation moves the bytes of everything with this root.
             if others.into_iter().any(|other| roots[other.index()] == id) {
@@ -129,12 +210,24 @@ impl<'a> HostCall<'a> {
             // SAFETY: only the range is used; it was located when it was taken.
             taken == id || overlaps(unsafe { core::slice::from_raw_parts(at.ptr, at.bytes) })
         };
-        if self.inputs.iter().any(|input| overlaps(input.bytes)) || self.taken.iter().any(is_taken) {
+        let is_read = |input: &HostArg<'_>| match input {
+            HostArg::Tensor(tensor) => overlaps(tensor.bytes),
+            HostArg::Absent | HostArg::Value(_) => false,
+        };
+        if self.inputs.iter().any(is_read) || self.taken.iter().any(is_taken) {
             return Err(ExecFault::Overlap(id).into());
         }
         self.taken.push((id, spot));
         // SAFETY: located, initialised, not read only (validation), and disjoint from all that was handed out.
         let bytes = unsafe { core::slice::from_raw_parts_mut(spot.ptr, spot.bytes) };
         Ok(HostTensorMut { dtype: def.dtype, dims, bytes })
+    }
+}
+
+/// A result that goes into a buffer.
+fn buffer_result(value: &Value) -> Result<&TensorValue, HostError> {
+    match value {
+        Value::Tensor(tensor) => Ok(tensor),
+        Value::Sequence(_) | Value::Optional(_) => Err(HostError::from("a result must be a tensor")),
     }
 }

@@ -2,13 +2,15 @@
 
 use core::fmt::{self, Display, Formatter, Write};
 
-use super::{Access, BufferId, Op, Place, Plan, SizeDef, SizeId, TensorSpec};
+use super::{Access, Op, Place, Plan, SizeDef, SizeId, TensorSpec, ValueSpec};
 
 impl Display for Plan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "arena {} bytes, weights {} bytes", self.arena_bytes, self.weight_bytes)?;
         specs(f, "input", &self.inputs)?;
         specs(f, "output", &self.outputs)?;
+        value_specs(f, self, "input", &self.value_inputs)?;
+        value_specs(f, self, "output", &self.value_outputs)?;
         for (i, def) in self.sizes.iter().enumerate() {
             write!(f, "s{i} = ")?;
             size(f, self, *def)?;
@@ -28,6 +30,9 @@ impl Display for Plan {
             write!(f, "], {} bytes, ", def.size_bytes)?;
             place(f, def.place)?;
             f.write_char('\n')?;
+        }
+        for (i, ty) in self.values.iter().enumerate() {
+            writeln!(f, "h{i}: {ty}")?;
         }
         for (i, kernel) in self.kernels.iter().enumerate() {
             write!(f, "k{i}: {}(", kernel.name)?;
@@ -66,6 +71,15 @@ fn specs(f: &mut Formatter<'_>, what: &str, specs: &[TensorSpec]) -> fmt::Result
             write!(f, "{}", dim.size)?;
         }
         writeln!(f, "] in {}", spec.buffer)?;
+    }
+    Ok(())
+}
+
+fn value_specs(f: &mut Formatter<'_>, plan: &Plan, what: &str, specs: &[ValueSpec]) -> fmt::Result {
+    for spec in specs {
+        write!(f, "{what} {:?}", spec.name)?;
+        plan.values.get(spec.value.index()).map_or(Ok(()), |ty| write!(f, ": {ty}"))?;
+        writeln!(f, " in {}", spec.value)?;
     }
     Ok(())
 }
@@ -124,6 +138,8 @@ fn operation(f: &mut Formatter<'_>, plan: &Plan, op: &Op) -> fmt::Result {
         }
         Op::WriteSize { buffer, element, value } => write!(f, "{buffer}[{element}] = {value}"),
         Op::SetSize { slot, value } => write!(f, "{slot} = {value}"),
+        Op::ReadDim { value, axis, slot } => write!(f, "{slot} = dim {axis} of {value}"),
+        Op::CopyValue { from, to } => write!(f, "{to} = {from}"),
         Op::Copy { from, to } => write!(f, "copy {from} to {to}"),
         Op::Guard { lhs, cmp, rhs, message } => {
             write!(f, "guard {lhs} {} {rhs} {:?}", cmp.symbol(), plan.text(*message))
@@ -133,7 +149,7 @@ fn operation(f: &mut Formatter<'_>, plan: &Plan, op: &Op) -> fmt::Result {
     }
 }
 
-fn arguments(f: &mut Formatter<'_>, buffers: &[BufferId], sizes: &[SizeId]) -> fmt::Result {
+fn arguments(f: &mut Formatter<'_>, buffers: &[impl Display], sizes: &[SizeId]) -> fmt::Result {
     list(f, buffers)?;
     if !sizes.is_empty() {
         f.write_str("; ")?;

@@ -9,7 +9,10 @@ use core::fmt;
 use thiserror::Error;
 use tilewright_dtype::{DType, Kind};
 
-use super::{ALIGN, Access, BufferId, Instr, Op, Place, Plan, SizeDef, SizeId, TensorSpec, TextId};
+use super::{
+    ALIGN, Access, BufferId, HostId, Instr, MAX_NESTING, Op, Operand, Place, Plan, SizeDef, SizeId,
+    TensorSpec, TextId, ValueSpec,
+};
 
 /// The place of a fault in a plan: table and index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,12 @@ pub enum Site {
     Input(u32),
     /// Entry of [`Plan::outputs`].
     Output(u32),
+    /// Entry of [`Plan::values`].
+    Value(u32),
+    /// Entry of [`Plan::value_inputs`].
+    ValueInput(u32),
+    /// Entry of [`Plan::value_outputs`].
+    ValueOutput(u32),
     /// Entry of [`Plan::instrs`].
     Instr(u32),
 }
@@ -42,6 +51,9 @@ impl fmt::Display for Site {
             Site::Kernel(i) => write!(f, "kernel {i}"),
             Site::Input(i) => write!(f, "input {i}"),
             Site::Output(i) => write!(f, "output {i}"),
+            Site::Value(i) => write!(f, "value {i}"),
+            Site::ValueInput(i) => write!(f, "value input {i}"),
+            Site::ValueOutput(i) => write!(f, "value output {i}"),
             Site::Instr(i) => write!(f, "instruction {i}"),
         }
     }
@@ -108,6 +120,12 @@ pub enum Fault {
     /// The same name twice among inputs, outputs or kernels.
     #[error("name {0:?} is used twice")]
     Duplicate(String),
+    /// A type that is nested deeper than [`MAX_NESTING`].
+    #[error("nested {0} deep")]
+    Nesting(usize),
+    /// A position that is none of the model's inputs or outputs, or not above the one before.
+    #[error("position {0} is out of order")]
+    Position(u32),
     /// Bounds that no value satisfies, or a step under 1.
     #[error("bounds admit no value")]
     EmptyBounds,
@@ -141,6 +159,7 @@ pub(super) fn validate(plan: &Plan) -> Result<(), Vec<PlanError>> {
     v.buffers();
     v.kernels();
     v.specs();
+    v.values();
     if v.errors.is_empty() {
         // Instructions are judged by the roots of buffers, which must be sound first.
         v.instrs();
@@ -179,6 +198,12 @@ impl Validator<'_> {
             self.fail(site, Fault::Missing(id.to_string()));
         }
         ok
+    }
+
+    fn value(&mut self, site: Site, id: HostId) {
+        if id.index() >= self.plan.values.len() {
+            self.fail(site, Fault::Missing(id.to_string()));
+        }
     }
 
     fn text(&mut self, site: Site, id: TextId) {
@@ -370,8 +395,33 @@ impl Validator<'_> {
             }
             self.spec_buffer(site, spec, Place::Output(i as u32));
         }
-        self.unique(plan.inputs.iter().map(|spec| spec.name.as_str()), Site::Input);
-        self.unique(plan.outputs.iter().map(|spec| spec.name.as_str()), Site::Output);
+        let names = plan.inputs.iter().map(|spec| spec.name.as_str());
+        self.unique(names.chain(plan.value_inputs.iter().map(|spec| spec.name.as_str())), Site::Input);
+        let names = plan.outputs.iter().map(|spec| spec.name.as_str());
+        self.unique(names.chain(plan.value_outputs.iter().map(|spec| spec.name.as_str())), Site::Output);
+    }
+
+    fn values(&mut self) {
+        let plan = self.plan;
+        for (i, ty) in plan.values.iter().enumerate() {
+            if ty.nesting.len() > MAX_NESTING {
+                self.fail(Site::Value(i as u32), Fault::Nesting(ty.nesting.len()));
+            }
+        }
+        self.value_specs(&plan.value_inputs, plan.inputs.len(), Site::ValueInput);
+        self.value_specs(&plan.value_outputs, plan.outputs.len(), Site::ValueOutput);
+    }
+
+    fn value_specs(&mut self, specs: &[ValueSpec], n_tensors: usize, site: fn(u32) -> Site) {
+        let mut least = 0;
+        for (i, spec) in specs.iter().enumerate() {
+            let site = site(i as u32);
+            self.value(site, spec.value);
+            if spec.position < least || spec.position as usize >= n_tensors + specs.len() {
+                self.fail(site, Fault::Position(spec.position));
+            }
+            least = spec.position.saturating_add(1);
+        }
     }
 
     fn spec_buffer(&mut self, site: Site, spec: &TensorSpec, place: Place) {
@@ -467,10 +517,18 @@ impl Validator<'_> {
                 }
                 Op::Host { op: _, attrs: _, inputs, outputs, sizes_out } => {
                     for &input in inputs {
-                        self.buffer(site, input);
+                        match input {
+                            Operand::Absent => {}
+                            Operand::Buffer(buffer) => _ = self.buffer(site, buffer),
+                            Operand::Value(value) => self.value(site, value),
+                        }
                     }
                     for &output in outputs {
-                        self.written(site, output);
+                        match output {
+                            Operand::Absent => {}
+                            Operand::Buffer(buffer) => self.written(site, buffer),
+                            Operand::Value(value) => self.value(site, value),
+                        }
                     }
                     for &slot in sizes_out {
                         self.computed_size(site, slot);
@@ -511,6 +569,14 @@ impl Validator<'_> {
                 Op::SetSize { slot, value } => {
                     self.computed_size(site, *slot);
                     self.size(site, *value);
+                }
+                Op::ReadDim { value, axis: _, slot } => {
+                    self.computed_size(site, *slot);
+                    self.value(site, *value);
+                }
+                Op::CopyValue { from, to } => {
+                    self.value(site, *from);
+                    self.value(site, *to);
                 }
                 Op::Copy { from, to } => {
                     self.buffer(site, *from);

@@ -151,6 +151,11 @@ impl<'a> Context<'a> {
         Dim::symbol(self.symbols.fresh(&name, SymbolKind::Computed))
     }
 
+    /// Whether an extent depends on what running shows.
+    pub(crate) fn is_computed(&self, dim: &Dim) -> bool {
+        is_computed(dim, self.symbols)
+    }
+
     pub(crate) fn fresh_dims(&mut self, stem: &str, count: usize) -> Vec<Dim> {
         (0..count).map(|_| self.fresh(stem)).collect()
     }
@@ -263,6 +268,11 @@ impl<'a> Context<'a> {
         }
         Err(self.fail(format!("`{what}` has {len} entries, not {expected}")))
     }
+}
+
+/// Whether an extent depends on what running shows.
+pub(crate) fn is_computed(dim: &Dim, symbols: &SymbolTable) -> bool {
+    dim.symbols().into_iter().any(|symbol| symbols[symbol].kind == SymbolKind::Computed)
 }
 
 /// A tensor type of known rank.

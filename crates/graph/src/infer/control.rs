@@ -1,6 +1,6 @@
 //! Type rules of control flow.
 
-use super::context::{Context, InferError};
+use super::context::{Context, InferError, is_computed};
 use crate::dim::Dim;
 use crate::ids::RegionId;
 use crate::op::{Op, ScanAttrs};
@@ -107,7 +107,7 @@ fn stack(cx: &mut Context<'_>, ty: &Type, axis: usize, trips: &Dim) -> Result<Ty
     cx.check_axis(axis, dims.len() + 1)?;
     let mut dims: Vec<Dim> = dims.to_vec();
     for dim in &mut dims {
-        if is_computed(dim, cx.symbols) {
+        if cx.is_computed(dim) {
             *dim = cx.fresh("stacked");
         }
     }
@@ -123,10 +123,6 @@ fn merge(cx: &mut Context<'_>, a: &Type, b: &Type, what: &str) -> Result<Type> {
             Err(cx.fail(format!("{what} types differ: {a} and {b}")))
         }
     }
-}
-
-fn is_computed(dim: &Dim, symbols: &SymbolTable) -> bool {
-    dim.symbols().into_iter().any(|symbol| symbols[symbol].kind == SymbolKind::Computed)
 }
 
 /// The narrowest type that covers both: extents that differ, or that depend on what a region computed, become

@@ -20,7 +20,10 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
             Type::Sequence(Box::new(element))
         }
         Op::SequenceEmpty(element) => Type::Sequence(Box::new(element.clone())),
-        Op::SequenceAt => element(cx)?,
+        Op::SequenceAt => {
+            let element = element(cx)?;
+            renewed(cx, element)
+        }
         Op::SequenceInsert => {
             let current = element(cx)?;
             let inserted = cx.ty(1)?;
@@ -71,7 +74,10 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
         Op::Optional(None) => Type::Optional(Box::new(cx.ty(0)?.clone())),
         Op::Optional(Some(ty)) => Type::Optional(Box::new(ty.clone())),
         Op::OptionalGet => match cx.ty(0)? {
-            Type::Optional(inner) => (**inner).clone(),
+            Type::Optional(inner) => {
+                let inner = (**inner).clone();
+                renewed(cx, inner)
+            }
             ty @ (Type::Tensor(_) | Type::Sequence(_)) => ty.clone(),
         },
         Op::OptionalHas => ranked(DType::Bool, vec![]),
@@ -115,6 +121,14 @@ fn element(cx: &Context<'_>) -> Result<Type> {
         Type::Sequence(element) => Ok((**element).clone()),
         Type::Tensor(_) | Type::Optional(_) => Err(cx.fail("operand 0 is not a sequence")),
     }
+}
+
+/// The type of a tensor taken out of a sequence or optional: extents that only running shows are its own, since
+/// those of other elements may differ.
+fn renewed(cx: &mut Context<'_>, ty: Type) -> Type {
+    let Type::Tensor(TensorType { dtype, shape: Shape::Ranked(dims) }) = ty else { return ty };
+    let renew = |dim: Dim| if cx.is_computed(&dim) { cx.fresh("element") } else { dim };
+    ranked(dtype, dims.into_iter().map(renew).collect())
 }
 
 fn merge(cx: &mut Context<'_>, a: &Type, b: &Type) -> Result<Type> {

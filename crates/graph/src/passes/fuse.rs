@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 use cranelift_entity::SecondaryMap;
 use rustc_hash::{FxHashMap, FxHashSet};
+use tilewright_dtype::DType;
 
 use crate::dim::Dim;
 use crate::graph::{Graph, Use};
@@ -127,9 +128,21 @@ impl Builder<'_> {
         }
     }
 
+    /// The fusion class of a node: no operator on strings is fused, whatever it may be on numbers.
+    fn class(&self, node: NodeId) -> FusionClass {
+        let data = self.graph.node(node);
+        let is_text = |&value: &ValueId| {
+            self.graph.tensor_type(value).is_some_and(|tensor| tensor.dtype == DType::String)
+        };
+        if data.inputs.iter().flatten().chain(&data.outputs).any(is_text) {
+            return FusionClass::Opaque;
+        }
+        data.op.fusion_class()
+    }
+
     fn visit(&mut self, node: NodeId) {
         let op = &self.graph.node(node).op;
-        let class = op.fusion_class();
+        let class = self.class(node);
         let alone = self.groups.len();
         self.groups.push(Some(Draft { nodes: vec![node], anchor: node, class }));
         self.group_of[node] = Some(alone);

@@ -9,13 +9,14 @@ use tilewright_graph::{
     Comparison, Graph, Op as GraphOp, Provenance, RegionId, SymbolId, SymbolKind, Tensor, ValueId,
 };
 use tilewright_runtime::plan::{
-    BufferDef, BufferId, Cmp, DimSpec, Instr, KernelDef, Op, Place, Plan, SizeBounds, SizeDef, SizeId,
-    TensorSpec,
+    BufferDef, BufferId, Cmp, DimSpec, HostId, Instr, KernelDef, Op, Operand, Place, Plan, SizeBounds,
+    SizeDef, SizeId, TensorSpec, ValueSpec, ValueType,
 };
 use tilewright_te::{Buffer, Func, Var};
 
 use super::{ALIGN, CompiledFunc, LowerError, Pack, Planned, Texts, Weight, element_bytes};
 use crate::error::Gap;
+use crate::host::is_host_value;
 use crate::program::{Program, Step};
 use crate::sizes::SizeTable;
 
@@ -28,6 +29,9 @@ pub(super) enum Home {
     Planned,
 }
 
+/// Why a kernel cannot have a value as an operand.
+const NO_BUFFER: &str = "kernels take only tensors of numbers whose rank is known at compile time";
+
 pub(super) struct Builder<'a> {
     pub(super) graph: &'a Graph,
     pub(super) program: &'a Program,
@@ -38,6 +42,10 @@ pub(super) struct Builder<'a> {
     pub(super) buffers: Vec<BufferDef>,
     pub(super) homes: Vec<Home>,
     pub(super) values: FxHashMap<ValueId, BufferId>,
+    pub(super) value_types: Vec<ValueType>,
+    pub(super) host_values: FxHashMap<ValueId, HostId>,
+    pub(super) value_inputs: Vec<ValueSpec>,
+    value_outputs: Vec<ValueSpec>,
     pub(super) instrs: Vec<Instr>,
     kernels: Vec<KernelDef>,
     weights: Vec<Weight>,
@@ -46,8 +54,8 @@ pub(super) struct Builder<'a> {
     known_weights: FxHashMap<(u64, String), (u64, u64)>,
     inputs: Vec<TensorSpec>,
     outputs: Vec<TensorSpec>,
-    /// Which output a value is written to directly.
-    claims: FxHashMap<ValueId, usize>,
+    /// Which output of the graph a value is written to directly.
+    pub(super) claims: FxHashMap<ValueId, usize>,
     /// Instructions `first..=last` that may run again after `last`: loops.
     pub(super) loops: Vec<(u32, u32)>,
     /// Which result and axis first shows each symbol that is no extent of an input.
@@ -76,6 +84,10 @@ impl<'a> Builder<'a> {
             buffers: Vec::new(),
             homes: Vec::new(),
             values: FxHashMap::default(),
+            value_types: Vec::new(),
+            host_values: FxHashMap::default(),
+            value_inputs: Vec::new(),
+            value_outputs: Vec::new(),
             instrs: Vec::new(),
             kernels,
             weights: Vec::new(),
@@ -108,6 +120,9 @@ impl<'a> Builder<'a> {
             kernels: self.kernels,
             inputs: self.inputs,
             outputs: self.outputs,
+            values: self.value_types,
+            value_inputs: self.value_inputs,
+            value_outputs: self.value_outputs,
             instrs: self.instrs,
             texts: self.texts.list,
         };
@@ -123,8 +138,8 @@ impl<'a> Builder<'a> {
     // ---- inputs, outputs, sizes
 
     fn declare_inputs(&mut self) -> Result<(), LowerError> {
-        let region = self.graph.main();
-        let inputs = self.graph.inputs().to_vec();
+        let is_tensor = |value: &ValueId| !is_host_value(self.graph, *value);
+        let inputs: Vec<ValueId> = self.graph.inputs().iter().copied().filter(is_tensor).collect();
         // First every symbol that is an extent by itself, then expressions over them.
         for (i, &value) in inputs.iter().enumerate() {
             for (axis, dim) in self.value_dims(value)?.iter().enumerate() {
@@ -147,8 +162,7 @@ impl<'a> Builder<'a> {
             let dims = self.dim_specs(&dims, &shape);
             self.inputs.push(TensorSpec { name, dtype, dims, buffer });
         }
-        debug_assert_eq!(self.graph.region(region).params.len(), self.inputs.len());
-        Ok(())
+        self.declare_value_inputs()
     }
 
     fn dim_specs(&self, dims: &[Dim], shape: &[SizeId]) -> Vec<DimSpec> {
@@ -163,6 +177,7 @@ impl<'a> Builder<'a> {
             if symbol.kind == SymbolKind::Input
                 && !trivial
                 && let Some(size) = self.sizes.symbol(id)
+                && !self.sizes.is_late(size)
             {
                 let (min, max, step) = (symbol.range.lo, symbol.range.hi, symbol.range.step);
                 bounds.push(SizeBounds { size, name: symbol.name.clone(), min, max, step });
@@ -204,21 +219,30 @@ impl<'a> Builder<'a> {
         let Some(steps) = self.program.regions.get(&main) else { return };
         let mut view_of: FxHashMap<ValueId, ValueId> = FxHashMap::default();
         let mut made: FxHashMap<ValueId, ()> = FxHashMap::default();
+        let mut made_on_host: FxHashMap<ValueId, ()> = FxHashMap::default();
         for step in steps {
             match step {
                 Step::View { input, output, .. } => {
                     view_of.insert(*output, *input);
                 }
                 Step::Call { outputs, .. } => made.extend(outputs.iter().map(|&o| (o, ()))),
+                Step::Host { node, .. } => {
+                    made_on_host.extend(self.graph.node(*node).outputs.iter().map(|&o| (o, ())));
+                }
                 Step::Extents { .. } | Step::Control { .. } => {}
             }
         }
         for (i, &value) in self.graph.outputs().iter().enumerate() {
+            if is_host_value(self.graph, value) {
+                continue;
+            }
             let mut root = value;
             while let Some(&input) = view_of.get(&root) {
                 root = input;
             }
-            if made.contains_key(&root) && !self.claims.contains_key(&root) {
+            // A host operator allocates what it makes, which must be the output itself then and no view of it.
+            let claimable = made.contains_key(&root) || (root == value && made_on_host.contains_key(&value));
+            if claimable && !self.claims.contains_key(&root) {
                 self.claims.insert(root, i);
             }
         }
@@ -227,17 +251,24 @@ impl<'a> Builder<'a> {
     fn finish_outputs(&mut self) -> Result<(), LowerError> {
         let names = self.graph.region(self.graph.main()).result_names.clone();
         for (i, &value) in self.graph.outputs().to_vec().iter().enumerate() {
+            let name = names.get(i).cloned().unwrap_or_default();
+            if is_host_value(self.graph, value) {
+                let Operand::Value(value) = self.held(value, &Provenance::default())? else { continue };
+                self.value_outputs.push(ValueSpec { name, position: i as u32, value });
+                continue;
+            }
             let dims = self.value_dims(value)?;
             let shape = self.shape(value, &dims)?;
             let dtype = self.dtype(value)?;
-            let claimed = self.claims.values().any(|&c| c == i)
-                && self.buffers.iter().any(|b| b.place == Place::Output(i as u32));
+            let place = Place::Output(self.output_index(i));
+            let claimed =
+                self.claims.values().any(|&c| c == i) && self.buffers.iter().any(|b| b.place == place);
             let buffer = if claimed {
-                let found = self.buffers.iter().position(|b| b.place == Place::Output(i as u32));
+                let found = self.buffers.iter().position(|b| b.place == place);
                 BufferId(found.unwrap_or_default() as u32)
             } else {
                 let from = self.operand(value)?;
-                let to = self.add_buffer(dtype, shape.clone(), Home::Fixed(Place::Output(i as u32)));
+                let to = self.add_buffer(dtype, shape.clone(), Home::Fixed(place));
                 if self.is_late(to) {
                     self.push(Op::Alloc { buffer: to }, &Provenance::default());
                 }
@@ -245,7 +276,6 @@ impl<'a> Builder<'a> {
                 to
             };
             let dims = self.dim_specs(&dims, &shape);
-            let name = names.get(i).cloned().unwrap_or_default();
             self.outputs.push(TensorSpec { name, dtype, dims, buffer });
         }
         Ok(())
@@ -256,19 +286,19 @@ impl<'a> Builder<'a> {
     pub(super) fn value_dims(&self, value: ValueId) -> Result<Vec<Dim>, LowerError> {
         match self.graph.dims(value) {
             Some(dims) => Ok(dims.to_vec()),
-            None => Err(self.value_gap(value)),
+            None => Err(self.value_gap(value, NO_BUFFER)),
         }
     }
 
     pub(super) fn dtype(&self, value: ValueId) -> Result<DType, LowerError> {
         match self.graph.tensor_type(value) {
             Some(ty) => Ok(ty.dtype),
-            None => Err(self.value_gap(value)),
+            None => Err(self.value_gap(value, NO_BUFFER)),
         }
     }
 
-    /// A value that no buffer can hold: a sequence, an optional, or a tensor of open rank.
-    fn value_gap(&self, value: ValueId) -> LowerError {
+    /// The error for a value that the plan cannot express.
+    pub(super) fn value_gap(&self, value: ValueId, reason: &str) -> LowerError {
         let data = self.graph.value(value);
         let node = self.graph.producer(value).map(|node| self.graph.node(node));
         let name = data.name.as_deref().unwrap_or_default();
@@ -279,7 +309,7 @@ impl<'a> Builder<'a> {
                 |node| node.provenance.names().map(str::to_string).collect(),
             ),
             operands: vec![self.graph.ty(value).display(&self.graph.symbols).to_string()],
-            reason: "only tensors whose rank is known at compile time are compiled".to_string(),
+            reason: reason.to_string(),
         }])
     }
 
@@ -317,6 +347,9 @@ impl<'a> Builder<'a> {
     pub(super) fn operand(&mut self, value: ValueId) -> Result<BufferId, LowerError> {
         if let Some(&buffer) = self.values.get(&value) {
             return Ok(buffer);
+        }
+        if is_host_value(self.graph, value) {
+            return Err(self.value_gap(value, NO_BUFFER));
         }
         let Some(tensor) = self.graph.constant(value) else {
             return Err(LowerError::Internal(format!("{value} is used before it is computed")));
@@ -384,7 +417,7 @@ impl<'a> Builder<'a> {
                 let output_value = self.graph.outputs()[i];
                 let output_dims = self.value_dims(output_value)?;
                 let output_shape = self.shape(output_value, &output_dims)?;
-                let place = Home::Fixed(Place::Output(i as u32));
+                let place = Home::Fixed(Place::Output(self.output_index(i)));
                 let output = self.add_buffer(dtype, output_shape, place);
                 if self.is_late(output) {
                     self.push(Op::Alloc { buffer: output }, provenance);
@@ -433,6 +466,9 @@ impl<'a> Builder<'a> {
             Step::Call { func, inputs, outputs, sizes, provenance } => {
                 self.call(*func, inputs, outputs, sizes, provenance)
             }
+            Step::View { input, output, provenance } if is_host_value(self.graph, *output) => {
+                self.capture_one(*input, *output, provenance)
+            }
             Step::View { input, output, .. } => {
                 let from = self.operand(*input)?;
                 let dims = self.value_dims(*output)?;
@@ -443,6 +479,7 @@ impl<'a> Builder<'a> {
                 Ok(())
             }
             Step::Extents { output, provenance } => self.extents(*output, provenance),
+            Step::Host { node, op } => self.host(*node, op),
             Step::Control { node } => self.control(*node),
         }
     }

@@ -1,10 +1,12 @@
 //! Control flow in the plan: branches and loops as jumps.
 
+use tilewright_graph::dim::Dim;
 use tilewright_graph::{NodeId, Op as GraphOp, Provenance, RegionId, ValueId};
-use tilewright_runtime::plan::{Op, SizeId};
+use tilewright_runtime::plan::{BufferId, Op, Operand, SizeId};
 
 use super::builder::{Builder, Home};
 use crate::error::LowerError;
+use crate::host::is_host_value;
 
 impl Builder<'_> {
     pub(super) fn control(&mut self, node: NodeId) -> Result<(), LowerError> {
@@ -37,15 +39,14 @@ impl Builder<'_> {
             let params = self.graph.region(region).params.clone();
             for (param, value) in params.into_iter().zip(inputs.iter().skip(1)) {
                 if let Some(value) = value {
-                    let buffer = self.operand(*value)?;
-                    self.values.insert(param, buffer);
+                    self.capture_one(*value, param, &provenance)?;
                 }
             }
         }
         // Extents of the results that depend on the branch are slots that both branches set.
         let mut late: Vec<Vec<Option<SizeId>>> = Vec::new();
         for &output in &outputs {
-            let dims = self.graph.dims(output).map(<[_]>::to_vec).unwrap_or_default();
+            let dims = self.buffer_dims(output);
             let slots = dims
                 .iter()
                 .map(|dim| {
@@ -59,30 +60,38 @@ impl Builder<'_> {
         }
         let known = late.iter().flatten().all(Option::is_none);
         let mut targets = Vec::new();
-        if known {
-            for &output in &outputs {
-                targets.push(self.result(output, &provenance)?);
-            }
-        } else {
-            for &output in &outputs {
-                targets.push(self.declare(output)?);
-            }
+        for &output in &outputs {
+            targets.push(if is_host_value(self.graph, output) {
+                Operand::Value(self.declare_value(output)?)
+            } else if known {
+                Operand::Buffer(self.result(output, &provenance)?)
+            } else {
+                Operand::Buffer(self.declare(output)?)
+            });
         }
         let branch_at = self.instrs.len();
         self.push(Op::BranchIfZero { slot, target: 0 }, &provenance);
-        self.arm(then_region, &targets, &late, known, &provenance)?;
+        self.arm(then_region, &outputs, &targets, &late, known, &provenance)?;
         let jump_at = self.instrs.len();
         self.push(Op::Jump { target: 0 }, &provenance);
         let else_at = self.instrs.len() as u32;
-        self.arm(else_region, &targets, &late, known, &provenance)?;
+        self.arm(else_region, &outputs, &targets, &late, known, &provenance)?;
         let end = self.instrs.len() as u32;
         self.instrs[branch_at].op = Op::BranchIfZero { slot, target: else_at };
         self.instrs[jump_at].op = Op::Jump { target: end };
-        Ok(())
+        outputs.iter().try_for_each(|&output| self.read_dims(output, &provenance))
+    }
+
+    /// The extents of a value that a buffer holds; none of a host value.
+    fn buffer_dims(&self, value: ValueId) -> Vec<Dim> {
+        match self.graph.dims(value) {
+            Some(dims) if !is_host_value(self.graph, value) => dims.to_vec(),
+            Some(_) | None => Vec::new(),
+        }
     }
 
     /// A buffer for a value whose size each branch of an `If` sets before it allocates.
-    fn declare(&mut self, value: ValueId) -> Result<tilewright_runtime::plan::BufferId, LowerError> {
+    fn declare(&mut self, value: ValueId) -> Result<BufferId, LowerError> {
         let dims = self.graph.dims(value).map(<[_]>::to_vec).unwrap_or_default();
         let shape = dims.iter().map(|d| self.dim_slot(d, Some(value))).collect::<Result<Vec<_>, _>>()?;
         let dtype = self.dtype(value)?;
@@ -94,14 +103,23 @@ impl Builder<'_> {
     fn arm(
         &mut self,
         region: RegionId,
-        targets: &[tilewright_runtime::plan::BufferId],
+        outputs: &[ValueId],
+        targets: &[Operand],
         late: &[Vec<Option<SizeId>>],
         known: bool,
         provenance: &Provenance,
     ) -> Result<(), LowerError> {
         self.region(region)?;
         let results = self.graph.region(region).results.clone();
-        for ((&result, &to), slots) in results.iter().zip(targets).zip(late) {
+        for (((&result, &output), &to), slots) in results.iter().zip(outputs).zip(targets).zip(late) {
+            let to = match to {
+                Operand::Buffer(to) => to,
+                Operand::Value(to) => {
+                    self.assign(result, to, output, provenance)?;
+                    continue;
+                }
+                Operand::Absent => continue,
+            };
             let from = self.operand(result)?;
             let dims = self.graph.dims(result).map(<[_]>::to_vec).unwrap_or_default();
             for (dim, slot) in dims.iter().zip(slots) {

@@ -7,21 +7,46 @@
 use tilewright_graph::dim::Dim;
 use tilewright_graph::op::{LoopAttrs, ScanAttrs};
 use tilewright_graph::{NodeId, Provenance, Tensor, ValueId};
-use tilewright_runtime::plan::{BufferId, Cmp, Op, Place, SizeDef, SizeId};
+use tilewright_runtime::plan::{BufferId, Cmp, HostId, Op, Operand, Place, SizeDef, SizeId};
 
 use super::builder::{Builder, Home};
 use super::element_bytes;
 use crate::error::LowerError;
+use crate::host::is_host_value;
 
 /// Most copies that one iteration may take to slice or stack a value along an inner axis.
 const MAX_RUNS: i64 = 64;
 
-/// A value carried from one iteration to the next.
-struct Carried {
-    /// Holds the value at the beginning of an iteration, and after the last.
-    buffer: BufferId,
-    /// The slots of its extents that change from one iteration to the next.
-    late: Vec<Option<SizeId>>,
+/// A value carried from one iteration to the next: what holds it at the beginning of an iteration, and after the last.
+enum Carried {
+    /// A tensor.
+    Tensor {
+        buffer: BufferId,
+        /// The slots of its extents that change from one iteration to the next.
+        late: Vec<Option<SizeId>>,
+    },
+    /// A host value.
+    Value {
+        id: HostId,
+        /// The parameter of the body.
+        param: ValueId,
+    },
+}
+
+impl Carried {
+    fn buffer(&self) -> Option<BufferId> {
+        match self {
+            Carried::Tensor { buffer, .. } => Some(*buffer),
+            Carried::Value { .. } => None,
+        }
+    }
+
+    fn value(&self) -> Option<HostId> {
+        match self {
+            Carried::Tensor { .. } => None,
+            Carried::Value { id, .. } => Some(*id),
+        }
+    }
 }
 
 /// A result whose values in all iterations are stacked.
@@ -56,11 +81,11 @@ impl Builder<'_> {
         self.push(Op::Copy { from: initial, to: condition_buffer }, &provenance);
         let (initials, captures) = inputs[2..].split_at(attrs.carried);
         let carried = self.carry(initials, &params[2..2 + attrs.carried], &provenance)?;
-        self.capture(captures, &params[2 + attrs.carried..])?;
+        self.capture(captures, &params[2 + attrs.carried..], &provenance)?;
         let zero = self.sizes.constant(0);
         let stacked: Vec<Stacked> = outputs[attrs.carried..]
             .iter()
-            .map(|&output| self.stack(output, 0, false, counter, &provenance))
+            .map(|&output| self.stack(node, output, 0, false, counter, &provenance))
             .collect::<Result<_, _>>()?;
 
         let head = self.position();
@@ -74,13 +99,13 @@ impl Builder<'_> {
         self.push(Op::ReadSize { buffer: condition_buffer, element: 0, slot: goes_on }, &provenance);
         exits.push(self.exit(goes_on, &provenance));
         self.push(Op::WriteSize { buffer: iteration_buffer, element: 0, value: counter }, &provenance);
+        self.read_carried_dims(&carried, &provenance)?;
         self.region(attrs.body)?;
         let next = self.operand(results[0])?;
         self.push(Op::Copy { from: next, to: condition_buffer }, &provenance);
         self.end_of_iteration(counter, &results[1..], &carried, &stacked, None, &provenance)?;
         self.close(head, exits, &provenance);
-        self.carried_results(&outputs, &carried);
-        Ok(())
+        self.carried_results(&outputs, &carried, &provenance)
     }
 
     /// `Scan`: one iteration for each slice of the scanned operands.
@@ -93,7 +118,7 @@ impl Builder<'_> {
         let (scanned, n_scanned) = (attrs.states, attrs.input_axes.len());
         let counter = self.counter(&provenance);
         let carried = self.carry(&inputs[..attrs.states], &params[..attrs.states], &provenance)?;
-        self.capture(&inputs[scanned + n_scanned..], &params[scanned + n_scanned..])?;
+        self.capture(&inputs[scanned + n_scanned..], &params[scanned + n_scanned..], &provenance)?;
         let mut trips: Option<SizeId> = None;
         let mut slices = Vec::new();
         for i in 0..n_scanned {
@@ -118,7 +143,7 @@ impl Builder<'_> {
         let mut stacked = Vec::new();
         for (i, &output) in outputs[attrs.states..].iter().enumerate() {
             let (axis, reversed) = (attrs.output_axes[i], attrs.output_reversed[i]);
-            stacked.push(self.stack(output, axis, reversed, trips, &provenance)?);
+            stacked.push(self.stack(node, output, axis, reversed, trips, &provenance)?);
         }
         let head = self.position();
         let left = self.sizes.binary(SizeDef::Sub, trips, counter);
@@ -129,11 +154,11 @@ impl Builder<'_> {
                 self.push(Op::Copy { from: whole, to: part }, &provenance);
             }
         }
+        self.read_carried_dims(&carried, &provenance)?;
         self.region(attrs.body)?;
         self.end_of_iteration(counter, &results, &carried, &stacked, Some((node, trips)), &provenance)?;
         self.close(head, exits, &provenance);
-        self.carried_results(&outputs, &carried);
-        Ok(())
+        self.carried_results(&outputs, &carried, &provenance)
     }
 
     // ---- pieces of both
@@ -202,6 +227,12 @@ impl Builder<'_> {
         for (initial, &param) in initials.iter().zip(params) {
             let initial = initial
                 .ok_or_else(|| LowerError::Internal("a carried value has no beginning".to_string()))?;
+            if is_host_value(self.graph, param) {
+                let id = self.declare_value(param)?;
+                self.assign(initial, id, param, provenance)?;
+                carried.push(Carried::Value { id, param });
+                continue;
+            }
             let from = self.operand(initial)?;
             let dims = self.value_dims(param)?;
             let late = self.open_extents(&dims, provenance);
@@ -213,16 +244,30 @@ impl Builder<'_> {
             }
             let buffer = self.result(param, provenance)?;
             self.push(Op::Copy { from, to: buffer }, provenance);
-            carried.push(Carried { buffer, late });
+            carried.push(Carried::Tensor { buffer, late });
         }
         Ok(carried)
     }
 
-    fn capture(&mut self, captures: &[Option<ValueId>], params: &[ValueId]) -> Result<(), LowerError> {
+    /// Binds the extents of carried strings, at the beginning of every iteration.
+    fn read_carried_dims(&mut self, carried: &[Carried], provenance: &Provenance) -> Result<(), LowerError> {
+        for carried in carried {
+            if let Carried::Value { param, .. } = carried {
+                self.read_dims(*param, provenance)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn capture(
+        &mut self,
+        captures: &[Option<ValueId>],
+        params: &[ValueId],
+        provenance: &Provenance,
+    ) -> Result<(), LowerError> {
         for (value, &param) in captures.iter().zip(params) {
             if let Some(value) = value {
-                let buffer = self.operand(*value)?;
-                self.values.insert(param, buffer);
+                self.capture_one(*value, param, provenance)?;
             }
         }
         Ok(())
@@ -231,12 +276,16 @@ impl Builder<'_> {
     /// The buffer of a stacked result; `trips` is its extent along the axis where that is open.
     fn stack(
         &mut self,
+        node: NodeId,
         output: ValueId,
         axis: usize,
         reversed: bool,
         trips: SizeId,
         provenance: &Provenance,
     ) -> Result<Stacked, LowerError> {
+        if is_host_value(self.graph, output) {
+            return Err(self.dynamic_gap(node, "only tensors of numbers of known rank are stacked"));
+        }
         let mut dims = self.value_dims(output)?;
         if let Some(symbol) = dims[axis].as_symbol()
             && self.sizes.symbol(symbol).is_none()
@@ -290,18 +339,56 @@ impl Builder<'_> {
                 }
             }
         }
-        // Results go aside first where a copy would change what another one, or its own extents, is read from.
+        self.hand_on_values(carried_results, carried, provenance)?;
+        self.hand_on_tensors(carried_results, carried, provenance)
+    }
+
+    /// Lets the carried host values be the body's results; those that are overwritten before they are read go aside.
+    fn hand_on_values(
+        &mut self,
+        results: &[ValueId],
+        carried: &[Carried],
+        provenance: &Provenance,
+    ) -> Result<(), LowerError> {
+        let slots: Vec<HostId> = carried.iter().filter_map(Carried::value).collect();
         let mut moves = Vec::new();
-        for (&result, carried_value) in carried_results.iter().zip(carried) {
+        for (&result, carried) in results.iter().zip(carried) {
+            let Carried::Value { id, param } = *carried else { continue };
+            let from = match self.held(result, provenance)? {
+                Operand::Value(from) if from != id && slots.contains(&from) => {
+                    Operand::Value(self.set_aside(from, provenance))
+                }
+                from => from,
+            };
+            moves.push((from, result, id, param));
+        }
+        for (from, result, id, param) in moves {
+            self.assign_held(from, result, id, param, provenance);
+        }
+        Ok(())
+    }
+
+    /// Copies the body's results into the carried tensors. Results go aside first where a copy would change what another
+    /// one, or its own extents, is read from.
+    fn hand_on_tensors(
+        &mut self,
+        results: &[ValueId],
+        carried: &[Carried],
+        provenance: &Provenance,
+    ) -> Result<(), LowerError> {
+        let buffers: Vec<BufferId> = carried.iter().filter_map(Carried::buffer).collect();
+        let mut moves = Vec::new();
+        for (&result, carried) in results.iter().zip(carried) {
+            let Carried::Tensor { buffer, late } = carried else { continue };
             let from = self.operand(result)?;
             let root = self.root(from);
-            if root == carried_value.buffer && carried_value.late.iter().all(Option::is_none) {
+            if root == *buffer && late.iter().all(Option::is_none) {
                 continue;
             }
-            let aliases = carried.iter().any(|c| c.buffer == root);
-            let moving = carried_value.late.iter().any(Option::is_some);
+            let aliases = buffers.contains(&root);
+            let moving = late.iter().any(Option::is_some);
             if !aliases && !moving {
-                moves.push((from, carried_value, Vec::new()));
+                moves.push((from, *buffer, late, Vec::new()));
                 continue;
             }
             let shape = self.buffers[from.index()].shape.clone();
@@ -317,20 +404,20 @@ impl Builder<'_> {
                 self.push(Op::Alloc { buffer: aside }, provenance);
             }
             self.push(Op::Copy { from, to: aside }, provenance);
-            moves.push((aside, carried_value, fixed));
+            moves.push((aside, *buffer, late, fixed));
         }
-        for (_, to, fixed) in &moves {
-            for (slot, &value) in to.late.iter().zip(fixed) {
+        for (_, _, late, fixed) in &moves {
+            for (slot, &value) in late.iter().zip(fixed) {
                 if let Some(slot) = *slot {
                     self.push(Op::SetSize { slot, value }, provenance);
                 }
             }
         }
-        for (from, to, _) in moves {
-            if self.is_late(to.buffer) {
-                self.push(Op::Alloc { buffer: to.buffer }, provenance);
+        for (from, to, _, _) in moves {
+            if self.is_late(to) {
+                self.push(Op::Alloc { buffer: to }, provenance);
             }
-            self.push(Op::Copy { from, to: to.buffer }, provenance);
+            self.push(Op::Copy { from, to }, provenance);
         }
         Ok(())
     }
@@ -344,18 +431,32 @@ impl Builder<'_> {
         self.push(Op::SetSize { slot, value }, provenance);
     }
 
-    fn carried_results(&mut self, outputs: &[ValueId], carried: &[Carried]) {
+    fn carried_results(
+        &mut self,
+        outputs: &[ValueId],
+        carried: &[Carried],
+        provenance: &Provenance,
+    ) -> Result<(), LowerError> {
         for (&output, carried) in outputs.iter().zip(carried) {
+            let buffer = match carried {
+                Carried::Tensor { buffer, .. } => *buffer,
+                Carried::Value { id, .. } => {
+                    self.host_values.insert(output, *id);
+                    self.read_dims(output, provenance)?;
+                    continue;
+                }
+            };
             let dims = self.graph.dims(output).unwrap_or_default();
             for (axis, dim) in dims.iter().enumerate() {
                 if let Some(symbol) = dim.as_symbol()
                     && self.sizes.symbol(symbol).is_none()
                 {
-                    self.sizes.bind(symbol, self.buffers[carried.buffer.index()].shape[axis]);
+                    self.sizes.bind(symbol, self.buffers[buffer.index()].shape[axis]);
                 }
             }
-            self.values.insert(output, carried.buffer);
+            self.values.insert(output, buffer);
         }
+        Ok(())
     }
 
     /// The buffer that an alias is part of in the end.

@@ -89,7 +89,10 @@ impl Builder<'_> {
             let at = at as u32;
             match &instr.op {
                 Op::Call { buffers, .. } => buffers.iter().for_each(|&b| touch(b, at)),
-                Op::Host { inputs, outputs, .. } => inputs.iter().chain(outputs).for_each(|&b| touch(b, at)),
+                Op::Host { inputs, outputs, .. } => {
+                    let operands = inputs.iter().chain(outputs);
+                    operands.filter_map(|operand| operand.buffer()).for_each(|b| touch(b, at));
+                }
                 Op::ReadSize { buffer, .. } | Op::ScaleSize { buffer, .. } | Op::WriteSize { buffer, .. } => {
                     touch(*buffer, at);
                 }
@@ -98,7 +101,12 @@ impl Builder<'_> {
                     touch(*from, at);
                     touch(*to, at);
                 }
-                Op::SetSize { .. } | Op::Guard { .. } | Op::BranchIfZero { .. } | Op::Jump { .. } => {}
+                Op::SetSize { .. }
+                | Op::ReadDim { .. }
+                | Op::CopyValue { .. }
+                | Op::Guard { .. }
+                | Op::BranchIfZero { .. }
+                | Op::Jump { .. } => {}
             }
         }
         for span in spans.iter_mut().flatten() {

@@ -2,11 +2,13 @@
 //!
 //! The steps of a [`Program`] become plan instructions over buffers. What a buffer is depends on its value:
 //! graph inputs and outputs are the caller's memory, constants lie in the weights, views alias, extents
-//! known before the run go to the arena, the rest is allocated when its size is known.
+//! known before the run go to the arena, the rest is allocated when its size is known. What no buffer can hold is a
+//! host value.
 
 mod builder;
 mod control;
 mod dynamic;
+mod host;
 mod loops;
 mod memory_plan;
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use tilewright_graph::tensor::Tensor;
-use tilewright_graph::{Dim, Graph, Shape, SymbolKind, TensorType, Type, ValueId};
+use tilewright_graph::{
+    Dim, Graph, Op, Provenance, Shape, SymbolKind, TensorType, Type, ValueId, infer,
+};
 
 use super::error::{FaultKind, Reason, Result};
 use super::{Binding, DimOption, Importer, Scope};
@@ -19,7 +21,30 @@ impl Importer<'_> {
         let untyped = || Reason::malformed("the graph input has no type");
         let proto = input.r#type.as_ref().ok_or_else(untyped)?;
         let mut open = |axis: usize, param: &str| self.open_dim(input.name(), axis, param, unused);
-        convert(proto, &mut open)
+        let ty = convert(proto, &mut open)?;
+        // Elements of sequences may differ in their open extents, so these are known when an element is.
+        let mut renew = |dims: Vec<Dim>| {
+            let symbols = &mut self.graph.symbols;
+            let mut fresh = || Dim::symbol(symbols.fresh("element", SymbolKind::Computed));
+            dims.into_iter().map(|dim| if dim.is(-1) { fresh() } else { dim }).collect::<Vec<_>>().into()
+        };
+        Ok(map_open(ty, &mut renew))
+    }
+
+    /// The value of a graph output. Where the model declares what an optional holds, it is taken out of it.
+    pub(super) fn declared_output(&mut self, value: ValueId, declared: Option<&TypeProto>) -> ValueId {
+        let is_optional = matches!(self.graph.ty(value), Type::Optional(_));
+        let wants_content = matches!(
+            declared.and_then(|ty| ty.value.as_ref()),
+            Some(Value::TensorType(_) | Value::SequenceType(_))
+        );
+        if !is_optional || !wants_content {
+            return value;
+        }
+        let (region, name) = (self.graph.main(), self.graph.value(value).name.as_deref().unwrap_or_default());
+        let provenance = Provenance::named(name);
+        let node = infer::append(&mut self.graph, region, Op::OptionalGet, vec![Some(value)], provenance);
+        node.ok().and_then(|node| self.graph.node(node).output()).unwrap_or(value)
     }
 
     fn open_dim(
@@ -85,12 +110,12 @@ pub(super) fn convert(proto: &TypeProto, open: &mut dyn FnMut(usize, &str) -> Re
         Some(Value::SequenceType(sequence)) => {
             let element =
                 sequence.elem_type.as_deref().ok_or_else(|| Reason::malformed("a type is incomplete"))?;
-            Ok(Type::Sequence(Box::new(element_type(element)?)))
+            Ok(Type::Sequence(Box::new(inner_type(element)?)))
         }
         Some(Value::OptionalType(optional)) => {
             let element =
                 optional.elem_type.as_deref().ok_or_else(|| Reason::malformed("a type is incomplete"))?;
-            Ok(Type::Optional(Box::new(element_type(element)?)))
+            Ok(Type::Optional(Box::new(inner_type(element)?)))
         }
         Some(Value::MapType(_)) => Err(Reason::unsupported("maps are not supported")),
         Some(Value::SparseTensorType(_)) => {
@@ -101,19 +126,27 @@ pub(super) fn convert(proto: &TypeProto, open: &mut dyn FnMut(usize, &str) -> Re
     }
 }
 
-/// A type whose open extents are nobody's: of the elements of sequences, or of optional values. A tensor with
-/// any open extent counts as unranked there, since elements may differ.
+/// A type whose open extents are nobody's: of the elements of sequences, or of optional values. They are -1 here.
+fn inner_type(proto: &TypeProto) -> Result<Type> {
+    convert(proto, &mut |_, _| Ok(Dim::from(-1i64)))
+}
+
+/// A type that an attribute gives to what is inside an optional: a tensor with open extents counts as unranked.
 pub(super) fn element_type(proto: &TypeProto) -> Result<Type> {
-    let mut is_open = false;
-    let mut open = |_: usize, _: &str| {
-        is_open = true;
-        Ok(Dim::ZERO)
-    };
-    let ty = convert(proto, &mut open)?;
-    Ok(match ty {
-        Type::Tensor(tensor) if is_open => Type::Tensor(TensorType { shape: Shape::Unranked, ..tensor }),
-        ty => ty,
-    })
+    let mut unrank = |_: Vec<Dim>| Shape::Unranked;
+    Ok(map_open(inner_type(proto)?, &mut unrank))
+}
+
+/// Replaces the shapes of tensors that have open extents.
+fn map_open(ty: Type, map: &mut dyn FnMut(Vec<Dim>) -> Shape) -> Type {
+    match ty {
+        Type::Sequence(inner) => Type::Sequence(Box::new(map_open(*inner, map))),
+        Type::Optional(inner) => Type::Optional(Box::new(map_open(*inner, map))),
+        Type::Tensor(TensorType { dtype, shape: Shape::Ranked(dims) }) if dims.iter().any(|d| d.is(-1)) => {
+            Type::Tensor(TensorType { dtype, shape: map(dims) })
+        }
+        tensor @ Type::Tensor(_) => tensor,
+    }
 }
 
 fn dims(shape: &TensorShapeProto, open: &mut dyn FnMut(usize, &str) -> Result<Dim>) -> Result<Vec<Dim>> {

@@ -197,7 +197,10 @@ impl<'m> Importer<'m> {
         self.import_nodes(&mut scope, &proto.node, declared);
         for output in &proto.output {
             match self.value_of(&mut scope, output.name()) {
-                Some(Ok(value)) => self.graph.add_output(output.name(), value),
+                Some(Ok(value)) => {
+                    let value = self.declared_output(value, output.r#type.as_ref());
+                    self.graph.add_output(output.name(), value);
+                }
                 Some(Err(_)) => {}
                 None => {
                     self.fault(FaultKind::DanglingInput, output.name(), "the graph output is never defined")

@@ -1,0 +1,70 @@
+//! Host operators in the reference: the same functions that the runtime calls, on tensors.
+
+use tilewright_graph::{Graph, NodeId, ValueId};
+use tilewright_host::HostOp;
+use tilewright_lower::host::is_host_value;
+use tilewright_lower::{Gap, LowerError, Program, Step};
+use tilewright_runtime::{HostArg, HostTensor, Value};
+use tilewright_te::interp::TensorData;
+
+use super::{Reference, State};
+use crate::error::CompileError;
+
+/// Refuses programs with values that are no tensors of numbers, for which the interpreter has no place.
+pub(super) fn check(graph: &Graph, program: &Program) -> Result<(), CompileError> {
+    let mut gaps = Vec::new();
+    for step in program.regions.values().flatten() {
+        let Step::Host { node, .. } = step else { continue };
+        let data = graph.node(*node);
+        let mut values = data.inputs.iter().flatten().chain(&data.outputs);
+        if values.any(|&value| is_host_value(graph, value)) {
+            let show = |v: &ValueId| graph.ty(*v).display(&graph.symbols).to_string();
+            gaps.push(Gap {
+                op: data.op.name(),
+                nodes: data.provenance.names().map(str::to_string).collect(),
+                operands: data.inputs.iter().flatten().map(show).collect(),
+                reason: "the interpreter has only tensors of numbers".to_string(),
+            });
+        }
+    }
+    if gaps.is_empty() { Ok(()) } else { Err(LowerError::Unsupported(gaps).into()) }
+}
+
+impl Reference<'_> {
+    pub(super) fn host(
+        &self,
+        node: NodeId,
+        op: &HostOp,
+        state: &State,
+    ) -> Result<Vec<(ValueId, TensorData)>, CompileError> {
+        let node = self.graph.node(node);
+        let inputs = node.inputs.iter().map(|input| input.map(|value| self.value(state, value)).transpose());
+        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+        let args: Vec<HostArg<'_>> = inputs
+            .iter()
+            .map(|input| match input {
+                None => HostArg::Absent,
+                Some(data) => HostArg::Tensor(HostTensor {
+                    dtype: data.dtype,
+                    dims: data.shape.iter().map(|&dim| dim as usize).collect(),
+                    bytes: &data.bytes,
+                }),
+            })
+            .collect();
+        let results = op.run(&args).map_err(|message| CompileError::internal("interpreter", message))?;
+        let tensor = |(&output, result): (&ValueId, Value)| match result {
+            Value::Tensor(tensor) => Ok((
+                output,
+                TensorData {
+                    dtype: tensor.dtype(),
+                    shape: tensor.dims().iter().map(|&dim| dim as i64).collect(),
+                    bytes: tensor.bytes().to_vec(),
+                },
+            )),
+            Value::Sequence(_) | Value::Optional(_) => {
+                Err(CompileError::internal("interpreter", format!("{output} is no tensor")))
+            }
+        };
+        node.outputs.iter().zip(results).map(tensor).collect()
+    }
+}
