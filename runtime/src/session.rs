@@ -20,7 +20,8 @@ use crate::value::Value;
 pub struct SessionOptions {
     /// The threads it uses. Default: the pool shared by the process; without `std`, the calling thread.
     pub pool: Arc<dyn Pool>,
-    /// Most bytes it may hold for arena, outputs and run-time buffers. Default: no limit but the machine's.
+    /// Most bytes it may hold for arena, outputs and run-time buffers; host values are not counted. Default: no limit
+    /// but the machine's.
     pub memory_limit: u64,
 }
 

@@ -5,7 +5,8 @@ mod common;
 use common::{Builder, demo_plan, double};
 use tilewright_dtype::DType;
 use tilewright_runtime::plan::{
-    BufferId, Cmp, KernelId, Op, Place, Plan, SizeBounds, SizeDef, SizeId, TextId,
+    BufferId, Cmp, HostId, KernelId, MAX_NESTING, Nesting, Op, Operand, Place, Plan, SizeBounds, SizeDef,
+    SizeId, TextId, ValueSpec, ValueType,
 };
 
 fn check(edit: impl FnOnce(&mut Plan), expect: &[&str]) {
@@ -177,19 +178,50 @@ fn instructions() {
     let host = Op::Host {
         op: 0,
         attrs: vec![],
-        inputs: vec![b(8)],
-        outputs: vec![b(0)],
+        inputs: vec![Operand::Buffer(b(8)), Operand::Absent, Operand::Value(HostId(3))],
+        outputs: vec![Operand::Buffer(b(0)), Operand::Value(HostId(4))],
         sizes_out: vec![SizeId(0)],
     };
     check_op(
         host,
         &[
             "instruction 0: b8 does not exist",
+            "instruction 0: h3 does not exist",
             "instruction 0: b0 is written, but lies in an input or a weight",
+            "instruction 0: h4 does not exist",
             "instruction 0: s0 is not a computed slot",
         ],
     );
+    check_op(
+        Op::CopyValue { from: HostId(0), to: HostId(1) },
+        &["instruction 0: h0 does not exist", "instruction 0: h1 does not exist"],
+    );
+    check_op(
+        Op::ReadDim { value: HostId(0), axis: 0, slot: SizeId(0) },
+        &["instruction 0: s0 is not a computed slot", "instruction 0: h0 does not exist"],
+    );
     check(|plan| plan.instrs[2].provenance = TextId(50), &["instruction 2: t50 does not exist"]);
+}
+
+#[test]
+fn host_values_are_checked() {
+    let ty =
+        |depth: usize| ValueType { nesting: vec![Nesting::Sequence; depth], dtype: DType::F32, dims: None };
+    let spec = |name: &str, position, value| ValueSpec { name: name.into(), position, value: HostId(value) };
+    check(|plan| plan.values = vec![ty(MAX_NESTING), ty(MAX_NESTING + 1)], &["value 1: nested 33 deep"]);
+    check(
+        |plan| {
+            plan.values = vec![ty(1)];
+            plan.value_outputs = vec![spec("v", 0, 0), spec("w", 0, 1), spec("v", 9, 0)];
+        },
+        &[
+            "value output 2: name \"v\" is used twice",
+            "value output 1: name \"w\" is used twice",
+            "value output 1: h1 does not exist",
+            "value output 1: position 0 is out of order",
+            "value output 2: position 9 is out of order",
+        ],
+    );
 }
 
 #[test]

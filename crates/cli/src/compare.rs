@@ -38,7 +38,9 @@ pub(crate) fn compare(reference: &Value, ours: &Value, tolerance: Tolerance) -> 
             }
             Ok(most)
         }
-        (Value::Optional(Some(reference)), Value::Optional(Some(ours))) => compare(reference, ours, tolerance),
+        (Value::Optional(Some(reference)), Value::Optional(Some(ours))) => {
+            compare(reference, ours, tolerance)
+        }
         (Value::Optional(None), Value::Optional(None)) => Ok(Distance { worst: 0.0, scale: 0.0 }),
         (reference, ours) => Err(format!("{}, expected {}", ours.form(), reference.form())),
     }
@@ -157,10 +159,15 @@ mod tests {
     #[test]
     fn sequences_and_optionals_compare_by_what_they_hold() {
         let tolerance = Tolerance { relative: 0.0, absolute: 1.0 };
-        let list = |values: &[f32]| Value::Sequence(values.iter().map(|&x| Value::Tensor(Tensor::scalar(x))).collect());
+        let list = |values: &[f32]| {
+            Value::Sequence(values.iter().map(|&x| Value::Tensor(Tensor::scalar(x))).collect())
+        };
         let check = |a: &Value, b: &Value| compare(a, b, tolerance).map(|distance| distance.worst);
         assert_eq!(check(&list(&[1.0, 2.0]), &list(&[1.5, 2.0])), Ok(0.5));
-        assert_eq!(check(&list(&[1.0]), &list(&[])).unwrap_err(), "a sequence of 0, expected a sequence of 1");
+        assert_eq!(
+            check(&list(&[1.0]), &list(&[])).unwrap_err(),
+            "a sequence of 0, expected a sequence of 1"
+        );
         assert!(check(&list(&[1.0, 0.0]), &list(&[1.0, 0.5])).unwrap_err().starts_with("item 1: 1 of 1"));
         let some = Value::Optional(Some(Box::new(list(&[1.0]))));
         assert_eq!(check(&some, &some), Ok(0.0));

@@ -34,7 +34,8 @@ pub(crate) fn write_outputs(path: &Path, outputs: &Named) -> Result<(), Failure>
     let array = |(name, value): &(String, Value)| match value.as_tensor() {
         Some(tensor) => Ok((name.clone(), tensor.clone())),
         None => {
-            let message = format!("output {name:?} is {}, which .npz cannot carry: give a folder", value.form());
+            let message =
+                format!("output {name:?} is {}, which .npz cannot carry: give a folder", value.form());
             Err(Failure::new(Exit::Unsupported, message))
         }
     };

@@ -249,7 +249,9 @@ impl Engine {
                 let compiled = compile(path, args, &mut Progress::new(&args.dump_after))?;
                 let bytes = compiled.artifact.to_bytes()?;
                 drop(compiled);
-                let model = tilewright::loader().from_bytes(bytes).map_err(|error| Failure::from(error).about(path))?;
+                let model = tilewright::loader()
+                    .from_bytes(bytes)
+                    .map_err(|error| Failure::from(error).about(path))?;
                 Ok(Engine::Compiled(Box::new(session(&model, threads))))
             }
         }
@@ -327,6 +329,7 @@ fn tensor_of(view: &TensorView<'_>) -> Result<Tensor, Failure> {
 fn interpret(graph: &Graph, inputs: &Named) -> Result<Named, Failure> {
     let specs = graph_inputs(graph);
     let reference = Reference::new(graph)?;
+    // Where there are other values, the reference refuses the model.
     let (tensors, _) = split(&specs, &check_inputs(&specs, inputs)?)?;
     let data: Vec<TensorData> = tensors.into_iter().map(tensor_data).collect();
     let outputs = reference.run(&data, &mut |_, _| {})?;
@@ -425,11 +428,8 @@ mod tests {
             [spec("x", DType::F32, &["n", "2"]), spec("y", DType::I64, &["n"]), spec("z", DType::F32, &[])];
         let x = Tensor::from_elements(&[3, 4], &[0f32; 12]).unwrap();
         let named = |name: &str, tensor| (name.to_string(), Value::Tensor(tensor));
-        let inputs = vec![
-            named("x", x),
-            named("y", Tensor::vector(&[1i32, 2])),
-            named("w", Tensor::scalar(1f32)),
-        ];
+        let inputs =
+            vec![named("x", x), named("y", Tensor::vector(&[1i32, 2])), named("w", Tensor::scalar(1f32))];
         let failure = check_inputs(&specs, &inputs).unwrap_err();
         assert_eq!(failure.code, 5);
         let expected = "the inputs do not fit the model:\n  the model has no input \"w\" (it has x, y, z)\n  \

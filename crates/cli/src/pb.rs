@@ -205,7 +205,8 @@ mod tests {
     fn sequences_and_optionals_come_back() {
         use Nesting::{Optional, Sequence};
         let dir = tempfile::tempdir().unwrap();
-        let list = Value::Sequence(vec![Value::Tensor(Tensor::scalar(1i32)), Value::Tensor(Tensor::scalar(2i32))]);
+        let list =
+            Value::Sequence(vec![Value::Tensor(Tensor::scalar(1i32)), Value::Tensor(Tensor::scalar(2i32))]);
         let some = |value| Value::Optional(Some(Box::new(value)));
         let values = [
             (vec![Sequence], list.clone()),
@@ -214,8 +215,10 @@ mod tests {
             (vec![Optional, Optional], some(Value::Optional(None))),
             (vec![Sequence, Sequence], Value::Sequence(vec![list])),
         ];
-        let (specs, outputs): (Vec<Spec>, Named) =
-            values.into_iter().map(|(nesting, value)| (spec("y", &nesting), ("y".to_string(), value))).unzip();
+        let (specs, outputs): (Vec<Spec>, Named) = values
+            .into_iter()
+            .map(|(nesting, value)| (spec("y", &nesting), ("y".to_string(), value)))
+            .unzip();
         write_outputs(dir.path(), &outputs).unwrap();
         assert_eq!(read_outputs(dir.path(), &specs).unwrap(), outputs);
         let failure = read_outputs(dir.path(), &[spec("y", &[Sequence, Sequence])]).unwrap_err();

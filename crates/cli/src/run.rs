@@ -63,8 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         data::write_outputs(path, &outputs)?;
     }
     if args.json {
-        let summaries: Vec<_> =
-            outputs.iter().map(|(name, value)| summary_json(name, value)).collect();
+        let summaries: Vec<_> = outputs.iter().map(|(name, value)| summary_json(name, value)).collect();
         output::print_json(&json!({"outputs": summaries}))
     } else if args.outputs.is_none() {
         let lines = outputs.iter().map(|(name, value)| match value.as_tensor() {

@@ -220,7 +220,10 @@ mod tests {
     const TOLERANCE: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-4 };
 
     fn named(tensors: &[(&str, f32)]) -> Named {
-        tensors.iter().map(|&(name, value)| (name.to_string(), Value::Tensor(Tensor::scalar(value)))).collect()
+        tensors
+            .iter()
+            .map(|&(name, value)| (name.to_string(), Value::Tensor(Tensor::scalar(value))))
+            .collect()
     }
 
     #[test]

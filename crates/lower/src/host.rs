@@ -36,9 +36,7 @@ fn operator(graph: &Graph, node: &Node) -> Option<HostOp> {
     Some(match &node.op {
         Op::NonZero => HostOp::NonZero,
         Op::Compress(attrs) => HostOp::Compress(CompressAttrs { axis: attrs.axis.map(axis) }),
-        Op::Unique(attrs) => {
-            HostOp::Unique(UniqueAttrs { axis: attrs.axis.map(axis), sorted: attrs.sorted })
-        }
+        Op::Unique(attrs) => HostOp::Unique(UniqueAttrs { axis: attrs.axis.map(axis), sorted: attrs.sorted }),
         Op::NonMaxSuppression(attrs) => {
             HostOp::NonMaxSuppression(NmsAttrs { center_point_box: attrs.center_point_box })
         }

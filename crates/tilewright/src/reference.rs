@@ -37,7 +37,6 @@ impl<'a> Reference<'a> {
     /// What lowering refuses.
     pub fn new(graph: &'a Graph) -> Result<Reference<'a>, CompileError> {
         let program = tilewright_lower::lower(graph, None)?;
-        host::check(graph, &program)?;
         let compile = |f: &tilewright_lower::LoweredFunc| {
             interp::Program::compile(&f.func).map_err(|e| CompileError::internal("interpreter", e))
         };
@@ -49,12 +48,13 @@ impl<'a> Reference<'a> {
     /// exists on the way is shown to `inspect`.
     ///
     /// # Errors
-    /// Inputs that do not fit, and what the interpreter finds.
+    /// Inputs that do not fit, values that are no tensors of numbers, and what the interpreter finds.
     pub fn run(
         &self,
         inputs: &[TensorData],
         inspect: &mut dyn FnMut(ValueId, &TensorData),
     ) -> Result<Vec<TensorData>, CompileError> {
+        host::check(self.graph, &self.program)?;
         let mut state = State::default();
         for (&value, data) in self.graph.inputs().iter().zip(inputs) {
             for (dim, &extent) in self.graph.dims(value).unwrap_or_default().iter().zip(&data.shape) {

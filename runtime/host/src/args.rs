@@ -66,7 +66,9 @@ impl<'a> Args<'a> {
     pub(crate) fn sequence(self, index: usize) -> Result<&'a [Value]> {
         match self.0.get(index) {
             Some(HostArg::Value(Value::Sequence(items))) => Ok(items),
-            Some(HostArg::Value(Value::Tensor(_) | Value::Optional(_)) | HostArg::Tensor(_) | HostArg::Absent)
+            Some(
+                HostArg::Value(Value::Tensor(_) | Value::Optional(_)) | HostArg::Tensor(_) | HostArg::Absent,
+            )
             | None => Err(format!("operand {index} is no sequence")),
         }
     }
@@ -159,6 +161,13 @@ impl<'a> Tensor<'a> {
     pub(crate) fn take(&self, axis: usize, indices: &[usize]) -> Result<TensorValue> {
         let mut dims = self.dims.to_vec();
         let extent = core::mem::replace(&mut dims[axis], indices.len());
+        if dims.contains(&0) {
+            // Other extents may be any number then.
+            return match self.data {
+                Data::Bytes(_) => numbers(self.dtype, dims, Vec::new()),
+                Data::Strings(_) => texts(dims, Vec::new()),
+            };
+        }
         let inner: usize = self.dims[axis + 1..].iter().product();
         let outer: usize = self.dims[..axis].iter().product();
         let runs = (0..outer).flat_map(|o| indices.iter().map(move |i| (o * extent + i) * inner));
@@ -183,6 +192,13 @@ impl<'a> Tensor<'a> {
             Data::Strings(strings) => texts(dims, strings.to_vec()),
         }
     }
+}
+
+/// An empty list with room for so many elements.
+pub(crate) fn with_room<T>(count: usize) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(count).map_err(|_| format!("no memory for {count} elements"))?;
+    Ok(list)
 }
 
 fn chunks<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {

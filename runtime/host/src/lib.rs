@@ -22,8 +22,8 @@ mod sequence;
 mod text;
 
 pub use op::{
-    Case, CompressAttrs, ConcatAttrs, DecodeError, HostOp, NgramAttrs, NgramMode, NmsAttrs, NormalizeAttrs, Pool,
-    SplitAttrs, StringSplitAttrs, StringsAttrs, UniqueAttrs,
+    Case, CompressAttrs, ConcatAttrs, DecodeError, HostOp, NgramAttrs, NgramMode, NmsAttrs, NormalizeAttrs,
+    Pool, SplitAttrs, StringSplitAttrs, StringsAttrs, UniqueAttrs,
 };
 pub use registry::Registry;
 

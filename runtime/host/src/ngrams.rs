@@ -10,7 +10,7 @@ use tilewright_dtype::DType;
 use tilewright_runtime::Value;
 
 use crate::Result;
-use crate::args::{Args, numbers};
+use crate::args::{Args, numbers, with_room};
 use crate::op::{NgramAttrs, NgramMode, Pool};
 
 /// Most columns of a result: one row of them must not fill the memory by the word of a damaged file.
@@ -29,7 +29,8 @@ fn table<'a, T: Ord>(attrs: &NgramAttrs, pool: &'a [T]) -> Result<BTreeMap<&'a [
     let mut number = 0;
     for (i, &start) in attrs.starts.iter().enumerate() {
         let end = attrs.starts.get(i + 1).copied().unwrap_or(pool.len() as u64);
-        let part = usize::try_from(start).ok().zip(usize::try_from(end).ok()).and_then(|(a, b)| pool.get(a..b));
+        let part =
+            usize::try_from(start).ok().zip(usize::try_from(end).ok()).and_then(|(a, b)| pool.get(a..b));
         let part = part.ok_or("the starts of n-grams are not ascending within the pool")?;
         if part.len() % (i + 1) != 0 {
             return Err(format!("{} items are no list of {}-grams", part.len(), i + 1));
@@ -75,7 +76,8 @@ pub(crate) fn count(args: Args<'_>, attrs: &NgramAttrs) -> Result<Vec<Value>> {
     };
     let columns = attrs.columns() as usize;
     let size = rows.checked_mul(columns).ok_or("the result is too large")?;
-    let mut result = vec![0f32; size];
+    let mut result = with_room(size)?;
+    result.resize(size, 0f32);
     match &attrs.pool {
         Pool::Integers(pool) => {
             rows_of(attrs, pool, &x.integers()?, width, &mut result)?;
@@ -132,7 +134,9 @@ fn count_row<T: Ord + Clone>(
     let mut gram: Vec<T> = Vec::with_capacity(length);
     // A longer step leaves no room for two items.
     for step in 1..=max_skip.saturating_add(1).min(row.len()) {
-        let Some(last_start) = (length - 1).checked_mul(step).and_then(|span| row.len().checked_sub(span + 1)) else {
+        let Some(last_start) =
+            (length - 1).checked_mul(step).and_then(|span| row.len().checked_sub(span + 1))
+        else {
             break;
         };
         for start in 0..=last_start {

@@ -13,11 +13,13 @@ pub struct Registry;
 
 impl HostOps for Registry {
     fn supports(&self, op: u16) -> bool {
-        HostOp::CODES.contains(&op) && (pattern::ARE_THERE || op != HostOp::RegexFullMatch(String::new()).code())
+        HostOp::CODES.contains(&op)
+            && (pattern::ARE_THERE || op != HostOp::RegexFullMatch(String::new()).code())
     }
 
     fn call(&self, op: u16, call: &mut HostCall<'_>) -> Result<(), HostError> {
-        let op = HostOp::decode(op, call.attrs()).map_err(|error| HostError::Message(alloc::format!("{error}")))?;
+        let op = HostOp::decode(op, call.attrs())
+            .map_err(|error| HostError::Message(alloc::format!("{error}")))?;
         let results = op.run(call.inputs())?;
         call.give(results)
     }

@@ -114,8 +114,7 @@ pub(crate) fn concat(args: Args<'_>, attrs: &ConcatAttrs) -> Result<Vec<Value>> 
     let same = |item: &Tensor<'_>| {
         item.dtype == first.dtype
             && item.dims.len() == first.dims.len()
-            && (0..item.dims.len())
-                .all(|i| item.dims[i] == first.dims[i] || (i == axis && !attrs.new_axis))
+            && (0..item.dims.len()).all(|i| item.dims[i] == first.dims[i] || (i == axis && !attrs.new_axis))
     };
     if let Some(odd) = items.iter().find(|item| !same(item)) {
         return Err(format!(
@@ -123,15 +122,18 @@ pub(crate) fn concat(args: Args<'_>, attrs: &ConcatAttrs) -> Result<Vec<Value>> 
             first.dtype, first.dims, odd.dtype, odd.dims
         ));
     }
-    let outer: usize = first.dims[..axis].iter().product();
-    let inner: usize = first.dims[inner_axis..].iter().product();
     let mut dims = first.dims.to_vec();
-    let extent = items.iter().map(|item| joined(item.dims)).sum();
+    let extent = items.iter().try_fold(0usize, |sum, item| sum.checked_add(joined(item.dims)));
+    let extent = extent.ok_or("the joined extent is too large")?;
     if attrs.new_axis {
         dims.insert(axis, extent);
     } else {
         dims[axis] = extent;
     }
+    // Of a result without elements, other extents may be any number.
+    let is_empty = dims.contains(&0);
+    let outer: usize = if is_empty { 0 } else { first.dims[..axis].iter().product() };
+    let inner: usize = if is_empty { 0 } else { first.dims[inner_axis..].iter().product() };
     // In row-major order, each element's part of each outer index.
     let parts = (0..outer).flat_map(|o| items.iter().map(move |item| (o, item)));
     let result = match first.data {
@@ -227,10 +229,12 @@ mod tests {
     fn tensors_split_and_join_again() {
         let x = integers(vec![2, 3], 0..6).unwrap();
         let parts = |sizes: HostArg<'static>, axis, keep_dims| {
-            split(Args(&[HostArg::Value(x.clone()), sizes]), &SplitAttrs { axis, keep_dims }).map(|r| r[0].clone())
+            split(Args(&[HostArg::Value(x.clone()), sizes]), &SplitAttrs { axis, keep_dims })
+                .map(|r| r[0].clone())
         };
         let join = |sequence: &Value, axis, new_axis| {
-            concat(Args(&[HostArg::Value(sequence.clone())]), &ConcatAttrs { axis, new_axis }).map(|r| r[0].clone())
+            concat(Args(&[HostArg::Value(sequence.clone())]), &ConcatAttrs { axis, new_axis })
+                .map(|r| r[0].clone())
         };
         let uneven = parts(scalar(2), 1, true).unwrap();
         assert_eq!(items(&uneven)[1], integers(vec![2, 1], [2, 5]).unwrap());

@@ -5,10 +5,11 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use tilewright_runtime::Value;
+use tilewright_dtype::DType;
+use tilewright_runtime::{Value, byte_len};
 
 use crate::Result;
-use crate::args::{Args, integers, texts, truths};
+use crate::args::{Args, integers, texts, truths, with_room};
 use crate::op::{Case, NormalizeAttrs, StringSplitAttrs, StringsAttrs};
 use crate::pattern::Pattern;
 
@@ -53,7 +54,9 @@ fn pairs<T>(args: Args<'_>, join: impl Fn(&str, &str) -> T) -> Result<(Vec<usize
     let dims = broadcast(a.dims, b.dims)?;
     let (left, right) = (a.strings()?, b.strings()?);
     let pair = |i: usize| join(&left[source(i, &dims, a.dims)], &right[source(i, &dims, b.dims)]);
-    let joined = (0..dims.iter().product()).map(pair).collect();
+    let count = byte_len(DType::U8, &dims).ok_or("the result is too large")?;
+    let mut joined = with_room(count)?;
+    joined.extend((0..count).map(pair));
     Ok((dims, joined))
 }
 
@@ -95,7 +98,7 @@ pub(crate) fn split(args: Args<'_>, attrs: &StringSplitAttrs) -> Result<Vec<Valu
     let x = args.tensor(0)?;
     let rows: Vec<Vec<&str>> = x.strings()?.iter().map(|text| parts(text, attrs)).collect();
     let width = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let mut padded = Vec::with_capacity(rows.len() * width);
+    let mut padded = with_room(rows.len().checked_mul(width).ok_or("the result is too large")?)?;
     for row in &rows {
         padded.extend(row.iter().map(|part| (*part).to_string()));
         padded.resize(padded.len() + width - row.len(), String::new());

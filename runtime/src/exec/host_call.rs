@@ -84,7 +84,9 @@ impl<'a> HostCall<'a> {
     pub fn input(&self, index: usize) -> Result<HostTensor<'a>, HostError> {
         match self.inputs.get(index) {
             Some(HostArg::Tensor(tensor)) => Ok(tensor.clone()),
-            Some(HostArg::Absent | HostArg::Value(_)) => Err(HostError::from("an operand is not in a buffer")),
+            Some(HostArg::Absent | HostArg::Value(_)) => {
+                Err(HostError::from("an operand is not in a buffer"))
+            }
             None => Err(HostError::from("too few operands")),
         }
     }

@@ -369,7 +369,7 @@ impl Validator<'_> {
         self.unique(plan.kernels.iter().map(|kernel| kernel.name.as_str()), Site::Kernel);
     }
 
-    fn unique<'n>(&mut self, names: impl Iterator<Item = &'n str>, site: fn(u32) -> Site) {
+    fn unique<'n>(&mut self, names: impl Iterator<Item = &'n str>, site: impl Fn(u32) -> Site) {
         let mut sorted: Vec<(&str, u32)> = names.zip(0..).collect();
         sorted.sort_unstable();
         for pair in sorted.windows(2) {
@@ -395,10 +395,22 @@ impl Validator<'_> {
             }
             self.spec_buffer(site, spec, Place::Output(i as u32));
         }
-        let names = plan.inputs.iter().map(|spec| spec.name.as_str());
-        self.unique(names.chain(plan.value_inputs.iter().map(|spec| spec.name.as_str())), Site::Input);
-        let names = plan.outputs.iter().map(|spec| spec.name.as_str());
-        self.unique(names.chain(plan.value_outputs.iter().map(|spec| spec.name.as_str())), Site::Output);
+        self.names(&plan.inputs, &plan.value_inputs, Site::Input, Site::ValueInput);
+        self.names(&plan.outputs, &plan.value_outputs, Site::Output, Site::ValueOutput);
+    }
+
+    /// Tensors and host values share their names.
+    fn names(
+        &mut self,
+        tensors: &[TensorSpec],
+        values: &[ValueSpec],
+        tensor_site: fn(u32) -> Site,
+        value_site: fn(u32) -> Site,
+    ) {
+        let first_value = tensors.len() as u32;
+        let site = |i: u32| i.checked_sub(first_value).map_or(tensor_site(i), value_site);
+        let names = tensors.iter().map(|spec| spec.name.as_str());
+        self.unique(names.chain(values.iter().map(|spec| spec.name.as_str())), site);
     }
 
     fn values(&mut self) {

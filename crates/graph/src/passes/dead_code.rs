@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
+use crate::dim::Dim;
 use crate::graph::Graph;
 use crate::ids::{NodeId, RegionId, ValueId};
 use crate::op::Effect;
@@ -9,13 +10,14 @@ use crate::pass::PassError;
 use crate::passes::regions::first_capture;
 
 /// Removes every node without effect whose results are all unused, transitively, in all regions, and captured
-/// values a body does not use.
+/// values a body does not use. A node is used too where an extent of another depends on what it alone shows.
 pub fn dead_code(graph: &mut Graph) -> Result<bool, PassError> {
     let mut changed = false;
     loop {
         let mut round = false;
+        let defining = defining(graph);
         for region in graph.live_regions() {
-            round |= sweep(graph, region);
+            round |= sweep(graph, region, &defining);
         }
         for node in graph.live_nodes() {
             round |= drop_captures(graph, node);
@@ -27,12 +29,35 @@ pub fn dead_code(graph: &mut Graph) -> Result<bool, PassError> {
     }
 }
 
-fn sweep(graph: &mut Graph, region: RegionId) -> bool {
+/// The nodes that define an extent which another node has among its attributes or the extents of its results.
+fn defining(graph: &Graph) -> FxHashSet<NodeId> {
+    let definitions = graph.symbol_definitions();
+    let mut defining = FxHashSet::default();
+    if definitions.is_empty() {
+        return defining;
+    }
+    for node in graph.live_nodes() {
+        let data = graph.node(node);
+        let mut symbols = Vec::new();
+        data.op.clone().map_dims(&mut |dim| {
+            symbols.extend(dim.symbols());
+            dim.clone()
+        });
+        let results = data.outputs.iter().filter_map(|&value| graph.dims(value)).flatten();
+        symbols.extend(results.flat_map(Dim::symbols));
+        let definers = symbols.iter().filter_map(|symbol| graph.producer(definitions.get(symbol)?.0));
+        defining.extend(definers.filter(|&definer| definer != node));
+    }
+    defining
+}
+
+fn sweep(graph: &mut Graph, region: RegionId, defining: &FxHashSet<NodeId>) -> bool {
     let mut live: FxHashSet<ValueId> = graph.region(region).results.iter().copied().collect();
     let mut keep: FxHashSet<NodeId> = FxHashSet::default();
     for &node in graph.region(region).nodes.iter().rev() {
         let data = graph.node(node);
-        if data.op.effect() == Effect::Unknown || data.outputs.iter().any(|value| live.contains(value)) {
+        let is_used = data.outputs.iter().any(|value| live.contains(value)) || defining.contains(&node);
+        if is_used || data.op.effect() == Effect::Unknown {
             keep.insert(node);
             live.extend(data.inputs.iter().flatten());
         }

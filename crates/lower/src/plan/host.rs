@@ -267,6 +267,7 @@ impl Builder<'_> {
 
     /// The place of an output of the graph among those that are tensors.
     pub(super) fn output_index(&self, output: usize) -> u32 {
-        self.graph.outputs()[..output].iter().filter(|&&value| !is_host_value(self.graph, value)).count() as u32
+        self.graph.outputs()[..output].iter().filter(|&&value| !is_host_value(self.graph, value)).count()
+            as u32
     }
 }

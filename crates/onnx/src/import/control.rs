@@ -220,40 +220,52 @@ fn subgraph_body(importer: &mut Importer<'_>, inner: &mut Scope, graph: &GraphPr
 /// Widens the type of a carried value so that it covers what the body makes of it: extents that change become
 /// open. Gives whether the type changed.
 fn widen(importer: &mut Importer<'_>, carried: &mut Type, result: &Type) -> Result<bool> {
-    if carried == result {
-        return Ok(false);
+    match (&mut *carried, result) {
+        (before, after) if before == after => Ok(false),
+        (Type::Tensor(before), Type::Tensor(after)) if before.dtype == after.dtype => {
+            Ok(widen_tensor(importer, before, after))
+        }
+        (Type::Sequence(before), Type::Sequence(after)) | (Type::Optional(before), Type::Optional(after)) => {
+            widen(importer, before, after)
+        }
+        // A value is an optional that holds it.
+        (Type::Optional(before), after @ (Type::Tensor(_) | Type::Sequence(_))) => {
+            widen(importer, before, after)
+        }
+        (before @ (Type::Tensor(_) | Type::Sequence(_)), Type::Optional(after)) => {
+            widen(importer, before, after)?;
+            *carried = Type::Optional(Box::new(carried.clone()));
+            Ok(true)
+        }
+        (Type::Tensor(_) | Type::Sequence(_), Type::Tensor(_) | Type::Sequence(_)) => {
+            let symbols = &importer.graph.symbols;
+            let (a, b) = (carried.display(symbols).to_string(), result.display(symbols).to_string());
+            Err(Reason::ty(format!("a carried value is {a} before and {b} after an iteration")))
+        }
     }
+}
+
+fn widen_tensor(importer: &mut Importer<'_>, before: &mut TensorType, after: &TensorType) -> bool {
     let symbols = &mut importer.graph.symbols;
-    if let (Type::Tensor(before), Type::Tensor(after)) = (&mut *carried, result)
-        && before.dtype == after.dtype
-    {
-        let (Shape::Ranked(old), Shape::Ranked(new)) = (&mut before.shape, &after.shape) else {
-            let changed = before.shape != Shape::Unranked;
-            before.shape = Shape::Unranked;
-            return Ok(changed);
-        };
-        if old.len() != new.len() {
-            before.shape = Shape::Unranked;
-            return Ok(true);
-        }
-        let mut changed = false;
-        for (old, new) in old.iter_mut().zip(new) {
-            // An extent that is open already, on account of the loop, covers whatever comes.
-            let is_open = old.as_symbol().is_some_and(|symbol| symbols[symbol].kind == SymbolKind::Computed);
-            if old != new && !is_open {
-                *old = Dim::symbol(symbols.fresh("carried", SymbolKind::Computed));
-                changed = true;
-            }
-        }
-        return Ok(changed);
-    }
-    let Some(merged) = infer::merge_types(carried, result, symbols) else {
-        let (a, b) = (carried.display(symbols).to_string(), result.display(symbols).to_string());
-        return Err(Reason::ty(format!("a carried value is {a} before and {b} after an iteration")));
+    let (Shape::Ranked(old), Shape::Ranked(new)) = (&mut before.shape, &after.shape) else {
+        let changed = before.shape != Shape::Unranked;
+        before.shape = Shape::Unranked;
+        return changed;
     };
-    let changed = merged != *carried;
-    *carried = merged;
-    Ok(changed)
+    if old.len() != new.len() {
+        before.shape = Shape::Unranked;
+        return true;
+    }
+    let mut changed = false;
+    for (old, new) in old.iter_mut().zip(new) {
+        // An extent that is open already, on account of the loop, covers whatever comes.
+        let is_open = old.as_symbol().is_some_and(|symbol| symbols[symbol].kind == SymbolKind::Computed);
+        if old != new && !is_open {
+            *old = Dim::symbol(symbols.fresh("carried", SymbolKind::Computed));
+            changed = true;
+        }
+    }
+    changed
 }
 
 /// Imports a body until the types of its carried values cover what it gives back. The first `carried` results

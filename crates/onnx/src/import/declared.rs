@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use tilewright_graph::tensor::Tensor;
-use tilewright_graph::{
-    Dim, Graph, Op, Provenance, Shape, SymbolKind, TensorType, Type, ValueId, infer,
-};
+use tilewright_graph::{Dim, Graph, Op, Provenance, Shape, SymbolKind, TensorType, Type, ValueId, infer};
 
 use super::error::{FaultKind, Reason, Result};
 use super::{Binding, DimOption, Importer, Scope};
@@ -127,7 +125,7 @@ pub(super) fn convert(proto: &TypeProto, open: &mut dyn FnMut(usize, &str) -> Re
 }
 
 /// A type whose open extents are nobody's: of the elements of sequences, or of optional values. They are -1 here.
-fn inner_type(proto: &TypeProto) -> Result<Type> {
+pub(super) fn inner_type(proto: &TypeProto) -> Result<Type> {
     convert(proto, &mut |_, _| Ok(Dim::from(-1i64)))
 }
 

@@ -28,6 +28,7 @@ mod recurrent;
 mod reduce;
 mod resize;
 mod sequence;
+mod sequence_map;
 mod shape;
 mod signal;
 

@@ -14,7 +14,7 @@ use super::{Importer, Scope};
 use super::{
     attention, control, conv, elementwise, generate, index, linear, loss, norm, pool, quantize, recurrent,
 };
-use super::{reduce, resize, sequence, shape, signal};
+use super::{reduce, resize, sequence, sequence_map, shape, signal};
 use crate::proto::{MAX_OPSET, NodeProto};
 
 /// Converts a node, all operands being values of the graph, and gives its results.
@@ -296,6 +296,7 @@ static TABLE: &[Row] = &[
     control("If", 1, (1, 1), control::if_node),
     control("Loop", 1, (2, MANY), control::loop_node),
     control("Scan", 9, (1, MANY), control::scan_node),
+    control("SequenceMap", 17, (1, MANY), sequence_map::sequence_map),
 
     row("SequenceConstruct", 11, (1, MANY), sequence::construct),
     row("SequenceEmpty", 11, (0, 0), sequence::empty),
