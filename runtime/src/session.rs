@@ -81,7 +81,7 @@ impl Session {
     /// # Errors
     /// All problems with the inputs at once, or what stopped the run.
     pub fn run(&mut self, inputs: &[TensorView<'_>]) -> Result<Outputs<'_>, RunError> {
-        self.run_observed(inputs, &mut ())
+        self.run_observed(inputs, &[], &mut ())
     }
 
     /// Runs the model on named inputs in any order.
@@ -113,23 +113,21 @@ impl Session {
         tensors: &[TensorView<'_>],
         values: &[Value],
     ) -> Result<Outputs<'_>, RunError> {
-        let errors = self.too_many("inputs", tensors.len(), self.model.inputs().len());
-        self.start(|i| tensors.get(i).copied(), values, errors)?;
-        self.finish(&mut ())?;
-        Ok(Outputs { session: self })
+        self.run_observed(tensors, values, &mut ())
     }
 
-    /// [`Session::run`] under the eyes of an observer.
+    /// [`Session::run_values`] under the eyes of an observer.
     ///
     /// # Errors
     /// As [`Session::run`].
     pub fn run_observed<O: Observer + ?Sized>(
         &mut self,
-        inputs: &[TensorView<'_>],
+        tensors: &[TensorView<'_>],
+        values: &[Value],
         observer: &mut O,
     ) -> Result<Outputs<'_>, RunError> {
-        let errors = self.too_many("inputs", inputs.len(), self.model.inputs().len());
-        self.start(|i| inputs.get(i).copied(), &[], errors)?;
+        let errors = self.too_many("inputs", tensors.len(), self.model.inputs().len());
+        self.start(|i| tensors.get(i).copied(), values, errors)?;
         self.finish(observer)?;
         Ok(Outputs { session: self })
     }

@@ -247,7 +247,7 @@ fn observers_see_every_instruction_and_the_buffers_between() {
         }
     }
     let mut trace = Trace::default();
-    demo().session().run_observed(&[TensorView::of(&[1, 3], &[1f32; 3])], &mut trace).unwrap();
+    demo().session().run_observed(&[TensorView::of(&[1, 3], &[1f32; 3])], &[], &mut trace).unwrap();
     assert_eq!(trace.0[..2], ["begin 0", "end 0: [1, 3] starts with 2"]);
     assert_eq!(trace.0.len(), 6);
 }

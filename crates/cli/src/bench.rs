@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tilewright::graph::Tensor;
-use tilewright::runtime::{AlignedBuf, Session, TensorView};
+use tilewright::runtime::{AlignedBuf, Session, TensorView, Value};
 
 use crate::data;
 use crate::failure::{Exit, Failure};
@@ -217,7 +217,10 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let times = measure(args.seconds, run)?;
     // Before the outputs are copied: that is the user's wish, not the model's need.
     let peak_mib = peak_mib();
-    let profile = if args.profile { Some(profile_runs(&mut session, &views, times.len())?) } else { None };
+    let profile = match args.profile {
+        true => Some(profile_runs(&mut session, &views, &values, times.len())?),
+        false => None,
+    };
     if let Some(path) = &args.outputs {
         data::write_outputs(path, &Engine::Compiled(Box::new(session)).run(&given)?)?;
     }
@@ -229,12 +232,13 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
 fn profile_runs(
     session: &mut Session,
     views: &[TensorView<'_>],
+    values: &[Value],
     runs: usize,
 ) -> Result<Vec<profile::Row>, Failure> {
     let runs = runs.min(PROFILED_RUNS);
     let mut profiler = Profiler::new(session.model().plan());
     for _ in 0..runs {
-        session.run_observed(views, &mut profiler)?;
+        session.run_observed(views, values, &mut profiler)?;
     }
     Ok(profiler.rows(session.model().plan(), runs))
 }

@@ -4,7 +4,11 @@ mod common;
 
 use std::process::{Command, Stdio};
 
-use common::{digits, fail, folder, image, model, node, save, succeed, value};
+use common::{digits, fail, folder, image, model, node, save, sequence, succeed, value};
+use prost::Message;
+use tilewright::graph::Tensor;
+use tilewright::onnx::proto::SequenceProto;
+use tilewright::onnx::tensor::to_proto;
 
 #[test]
 fn compile_then_run_gives_what_run_gives_at_once() {
@@ -156,4 +160,43 @@ fn a_reader_that_goes_away_is_no_failure() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+}
+
+#[test]
+fn sequences_go_through_folders() {
+    let dir = folder();
+    let dir = dir.path();
+    let nodes = vec![node("SequenceInsert", &["s", "x"], &["t"]), node("SequenceLength", &["t"], &["n"])];
+    let mut count = value("n", &[]);
+    count.r#type = None;
+    let inputs = vec![sequence("s", &["k"]), value("x", &["2"])];
+    save(dir, "m.onnx", &model(17, nodes, inputs, vec![count, sequence("t", &["k"])]));
+
+    let (a, x) = (Tensor::vector(&[1f32, 2.0, 3.0]), Tensor::vector(&[4f32, 5.0]));
+    let list = |tensors: &[&Tensor]| SequenceProto {
+        tensor_values: tensors.iter().map(|tensor| to_proto(tensor, "")).collect(),
+        ..SequenceProto::default()
+    };
+    std::fs::create_dir(dir.join("in")).unwrap();
+    std::fs::write(dir.join("in/input_0.pb"), list(&[&a]).encode_to_vec()).unwrap();
+    std::fs::write(dir.join("in/input_1.pb"), to_proto(&x, "x").encode_to_vec()).unwrap();
+    succeed(dir, &["compile", "m.onnx"]);
+    succeed(dir, &["run", "m.twm", "--inputs", "in", "--outputs", "out"]);
+    let bytes = std::fs::read(dir.join("out/output_1.pb")).unwrap();
+    let result = SequenceProto::decode(bytes.as_slice()).unwrap();
+    assert_eq!(result.tensor_values, list(&[&a, &x]).tensor_values);
+    let said = succeed(dir, &["run", "m.onnx", "--inputs", "in"]).out;
+    assert!(said.starts_with("n: i64[] min 2") && said.ends_with("t: a sequence of 2\n"), "{said}");
+    let said = succeed(dir, &["inspect", "m.twm"]).out;
+    assert!(said.contains("s: seq(f32[?])") && said.contains("x: f32[2]"), "{said}");
+    succeed(dir, &["bench", "m.twm", "--inputs", "in", "--seconds", "0"]);
+
+    fail(
+        dir,
+        &["run", "m.twm", "--inputs", "in", "--outputs", "out.npz"],
+        3,
+        &["a sequence of 2", "give a folder"],
+    );
+    fail(dir, &["bench", "m.twm"], 2, &["no noise for input s: seq(f32[?])"]);
+    fail(dir, &["verify", "m.onnx", "--inputs", "in"], 3, &["the interpreter has only tensors of numbers"]);
 }

@@ -64,9 +64,17 @@ fn operator(graph: &Graph, node: &Node) -> Option<HostOp> {
         }),
         Op::StringNormalizer(attrs) => HostOp::StringNormalize(normalize(attrs)),
         Op::RegexFullMatch(attrs) => HostOp::RegexFullMatch(attrs.pattern.clone()),
+        // A tensor whose rank is found to be what the model declares, or forgotten.
+        Op::Identity if moves(graph, node) => HostOp::Copy,
         Op::Binary(BinaryOp::Equal) if of_strings(graph, node) => HostOp::StringEqual,
         _ => return None,
     })
+}
+
+/// Whether a node takes a value from a buffer to a host value, or back.
+fn moves(graph: &Graph, node: &Node) -> bool {
+    let (input, output) = (node.input(0), node.output());
+    input.zip(output).is_some_and(|(a, b)| is_host_value(graph, a) != is_host_value(graph, b))
 }
 
 fn of_strings(graph: &Graph, node: &Node) -> bool {

@@ -146,9 +146,18 @@ impl Lowering<'_> {
                     let Some(output) = node.output() else { return Ok(None) };
                     return Ok(Some(Step::Extents { output, provenance }));
                 }
-                Op::Reshape(_) if node.input(0).is_some_and(|x| is_host_value(self.graph, x)) => {}
                 Op::Reshape(_) | Op::Identity => {
-                    if let (Some(input), Some(output)) = (node.input(0), node.output()) {
+                    let is_view = |input, output| match (
+                        is_host_value(self.graph, input),
+                        is_host_value(self.graph, output),
+                    ) {
+                        (false, false) => true,
+                        (true, true) => matches!(node.op, Op::Identity),
+                        (false, true) | (true, false) => false,
+                    };
+                    if let (Some(input), Some(output)) = (node.input(0), node.output())
+                        && is_view(input, output)
+                    {
                         return Ok(Some(Step::View { input, output, provenance }));
                     }
                 }

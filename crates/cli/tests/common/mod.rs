@@ -104,6 +104,14 @@ pub fn value(name: &str, dims: &[&str]) -> ValueInfoProto {
     ValueInfoProto { name: Some(name.to_string()), r#type: Some(ty), ..ValueInfoProto::default() }
 }
 
+/// A sequence of such tensors as an input or output.
+pub fn sequence(name: &str, dims: &[&str]) -> ValueInfoProto {
+    let element = value(name, dims).r#type.map(Box::new);
+    let ty = type_proto::Value::SequenceType(Box::new(type_proto::Sequence { elem_type: element }));
+    let ty = TypeProto { value: Some(ty), ..TypeProto::default() };
+    ValueInfoProto { name: Some(name.to_string()), r#type: Some(ty), ..ValueInfoProto::default() }
+}
+
 /// A model of nodes.
 pub fn model(
     opset: i64,

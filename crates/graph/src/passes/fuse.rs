@@ -128,13 +128,14 @@ impl Builder<'_> {
         }
     }
 
-    /// The fusion class of a node: no operator on strings is fused, whatever it may be on numbers.
+    /// The fusion class of a node: what is no tensor of numbers of known rank is never fused, whatever the operator.
     fn class(&self, node: NodeId) -> FusionClass {
         let data = self.graph.node(node);
-        let is_text = |&value: &ValueId| {
-            self.graph.tensor_type(value).is_some_and(|tensor| tensor.dtype == DType::String)
+        let is_plain = |&value: &ValueId| {
+            let tensor = self.graph.tensor_type(value);
+            tensor.is_some_and(|tensor| tensor.dtype != DType::String && tensor.shape.rank().is_some())
         };
-        if data.inputs.iter().flatten().chain(&data.outputs).any(is_text) {
+        if !data.inputs.iter().flatten().chain(&data.outputs).all(is_plain) {
             return FusionClass::Opaque;
         }
         data.op.fusion_class()

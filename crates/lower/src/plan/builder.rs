@@ -9,8 +9,8 @@ use tilewright_graph::{
     Comparison, Graph, Op as GraphOp, Provenance, RegionId, SymbolId, SymbolKind, Tensor, ValueId,
 };
 use tilewright_runtime::plan::{
-    BufferDef, BufferId, Cmp, DimSpec, HostId, Instr, KernelDef, Op, Operand, Place, Plan, SizeBounds,
-    SizeDef, SizeId, TensorSpec, ValueSpec, ValueType,
+    BufferDef, BufferId, Cmp, DimSpec, HostId, Instr, KernelDef, Op, Place, Plan, SizeBounds, SizeDef,
+    SizeId, TensorSpec, ValueSpec, ValueType,
 };
 use tilewright_te::{Buffer, Func, Var};
 
@@ -253,8 +253,8 @@ impl<'a> Builder<'a> {
         for (i, &value) in self.graph.outputs().to_vec().iter().enumerate() {
             let name = names.get(i).cloned().unwrap_or_default();
             if is_host_value(self.graph, value) {
-                let Operand::Value(value) = self.held(value, &Provenance::default())? else { continue };
-                self.value_outputs.push(ValueSpec { name, position: i as u32, value });
+                let id = self.value_of(value)?;
+                self.value_outputs.push(ValueSpec { name, position: i as u32, value: id });
                 continue;
             }
             let dims = self.value_dims(value)?;

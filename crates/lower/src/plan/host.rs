@@ -54,11 +54,11 @@ impl Builder<'_> {
 
     /// Where a value is that exists. Constants of strings are made where they are used.
     pub(super) fn held(&mut self, value: ValueId, provenance: &Provenance) -> Result<Operand, LowerError> {
-        if !is_host_value(self.graph, value) {
-            return self.operand(value).map(Operand::Buffer);
-        }
         if let Some(&id) = self.host_values.get(&value) {
             return Ok(Operand::Value(id));
+        }
+        if !is_host_value(self.graph, value) || self.values.contains_key(&value) {
+            return self.operand(value).map(Operand::Buffer);
         }
         let Some(tensor) = self.graph.constant(value) else {
             return Err(LowerError::Internal(format!("{value} is used before it is computed")));
@@ -70,6 +70,19 @@ impl Builder<'_> {
         let made = Operand::Value(self.new_value(ty));
         self.push_host(&op, vec![], vec![made], vec![], provenance);
         Ok(made)
+    }
+
+    /// The host value of a value that the graph has as one.
+    pub(super) fn value_of(&mut self, value: ValueId) -> Result<HostId, LowerError> {
+        let none = Provenance::default();
+        match self.held(value, &none)? {
+            Operand::Value(id) => Ok(id),
+            from @ (Operand::Buffer(_) | Operand::Absent) => {
+                let id = self.declare_value(value)?;
+                self.assign_held(from, value, id, value, &none);
+                Ok(id)
+            }
+        }
     }
 
     /// Lets a parameter of a region be a value from outside.
