@@ -14,7 +14,7 @@ use tilewright::runtime::threads::ThreadPool;
 use tilewright::runtime::{InputError, InputErrors, Model, Session, SessionOptions, TensorView};
 use tilewright::{Compiled, DType, TensorData};
 
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::options::CompileArgs;
 use crate::progress::Progress;
 use crate::value::{Named, Value};

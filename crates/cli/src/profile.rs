@@ -66,9 +66,10 @@ fn row(plan: &Plan, instr: &Instr, spent: Duration, runs: usize) -> Row {
     let kernel = match &instr.op {
         Op::Call { kernel, .. } => plan.kernels[kernel.index()].name.as_str(),
         Op::Host { .. } => "host operator",
-        Op::Copy { .. } => "copy",
+        Op::Copy { .. } | Op::CopyValue { .. } => "copy",
         Op::Alloc { .. } | Op::Grow { .. } | Op::Free { .. } => "memory",
         Op::ReadSize { .. }
+        | Op::ReadDim { .. }
         | Op::ScaleSize { .. }
         | Op::WriteSize { .. }
         | Op::SetSize { .. }
