@@ -19,6 +19,9 @@ pub(super) struct Emitter<'a> {
     pub(super) options: FlattenOptions,
     /// Open instruction lists with the values known in each, innermost last.
     scopes: Vec<ScopeState>,
+    /// Values that hold until something is stored, each with the guards it was computed under: parts that an
+    /// expression has in common are computed once, of which expanded functions have exponentially many.
+    pub(super) transient: FxHashMap<(Expr, Vec<Value>), Value>,
     /// What variables stand for.
     pub(super) bindings: FxHashMap<Var, Binding>,
     /// The vectorized loop around the current statement.
@@ -77,6 +80,7 @@ impl<'a> Emitter<'a> {
             written,
             options,
             scopes: Vec::new(),
+            transient: FxHashMap::default(),
             bindings: FxHashMap::default(),
             lane: None,
             registers: Default::default(),

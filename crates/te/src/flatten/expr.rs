@@ -41,6 +41,7 @@ impl Emitter<'_> {
     /// The value of an expression over loop variables; a scalar where it does not depend on the lane.
     pub(super) fn expr(&mut self, expr: &Expr) -> Result<Value, FlattenError> {
         let substituted = self.resolve(expr);
+        self.transient.clear();
         Ok(self.computed(&substituted)?.value)
     }
 
@@ -57,9 +58,15 @@ impl Emitter<'_> {
         if let Some(value) = self.known(expr) {
             return Ok(Computed { value, stable: true });
         }
+        let shared = (expr.clone(), self.guards.clone());
+        if let Some(&value) = self.transient.get(&shared) {
+            return Ok(Computed { value, stable: false });
+        }
         let computed = self.compute(expr)?;
         if computed.stable {
             self.remember(expr.clone(), computed.value);
+        } else {
+            self.transient.insert(shared, computed.value);
         }
         Ok(computed)
     }
