@@ -218,7 +218,7 @@ mod tests {
         assert!(put(scalar(4)).is_err());
         let left = erase(Args(&[sequence.clone(), scalar(-3)])).unwrap();
         assert_eq!(items(&left[0]), [list(&[2]), list(&[3])]);
-        let left = erase(Args(&[sequence.clone()])).unwrap();
+        let left = erase(Args(std::slice::from_ref(&sequence))).unwrap();
         assert_eq!(items(&left[0]), [list(&[1]), list(&[2])]);
         assert_eq!(length(Args(&[sequence])).unwrap(), [integers(vec![], [3]).unwrap()]);
         let nothing = HostArg::Value(empty(Args(&[])).unwrap().remove(0));
@@ -258,8 +258,8 @@ mod tests {
     fn optionals_hold_one_value_or_none() {
         let full = HostArg::Value(some(Args(&[scalar(7)])).unwrap().remove(0));
         let bare = HostArg::Value(none(Args(&[])).unwrap().remove(0));
-        assert_eq!(get(Args(&[full.clone()])).unwrap(), [integers(vec![], [7]).unwrap()]);
-        assert!(get(Args(&[bare.clone()])).is_err());
+        assert_eq!(get(Args(std::slice::from_ref(&full))).unwrap(), [integers(vec![], [7]).unwrap()]);
+        assert!(get(Args(std::slice::from_ref(&bare))).is_err());
         let holds = |arg: &[HostArg<'_>]| has(Args(arg)).unwrap() == [truths(vec![], [true]).unwrap()];
         assert!(holds(&[full]) && holds(&[scalar(1)]) && !holds(&[bare]) && !holds(&[]));
     }

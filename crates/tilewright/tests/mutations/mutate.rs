@@ -77,7 +77,7 @@ impl Mutator {
     /// The bytes of the model after mutation `round`.
     pub(crate) fn mutate(&self, round: u64) -> Vec<u8> {
         let mut random = Random(round.wrapping_mul(0x2545_f491_4f6c_dd1d));
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             return self.mutate_field(&mut random);
         }
         let mut bytes = self.bytes.clone();
