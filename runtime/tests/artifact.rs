@@ -116,12 +116,11 @@ fn damage_is_told_apart() {
 fn parts(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
     let n_sections = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
-    let mut parts = vec![0..64 + 64 * n_sections];
-    for entry in (0..n_sections).map(|n| 64 + 64 * n) {
-        parts.push(parts[parts.len() - 1].end..number(entry + 8) + number(entry + 16));
-    }
-    assert_eq!(parts[parts.len() - 1].end, bytes.len());
-    parts
+    let ends = (0..n_sections).map(|n| 64 + 64 * n).map(|entry| number(entry + 8) + number(entry + 16));
+    let ends: Vec<usize> = std::iter::once(64 + 64 * n_sections).chain(ends).collect();
+    assert_eq!(ends.last(), Some(&bytes.len()));
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    starts.zip(&ends).map(|(start, &end)| start..end).collect()
 }
 
 /// Every kind of mutation hits every part of the file alike, however small the part is.
