@@ -2,13 +2,13 @@
 //! on any number of threads, and is the same artifact when compiled again.
 
 mod common;
+mod onnx_runtime;
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use common::{
-    Feed, Outcome, Tensor, agree, artifact, codegens, failed, model_path, onnx_runtime, run, session,
-};
+use common::{Outcome, failed, model_path};
+use onnx_runtime::{Feed, Tensor, agree, answers_of, artifact, codegens, run, session};
 use tilewright::CodegenKind;
 use tilewright::runtime::Model;
 
@@ -70,8 +70,8 @@ fn main() -> ExitCode {
 /// The cases of a model with ONNX Runtime's outputs.
 fn prepare(subject: &Subject, model: &Path) -> Result<Vec<Case>, Outcome> {
     let inputs: Vec<Vec<Tensor>> = subject.cases.iter().map(|dims| inputs(subject, dims)).collect();
-    let feeds = |inputs: &Vec<Tensor>| inputs.iter().cloned().map(Feed::Tensor).collect();
-    let answers = onnx_runtime(model, &inputs.iter().map(feeds).collect::<Vec<Vec<Feed>>>())?;
+    let feeds = |inputs: &Vec<Tensor>| inputs.iter().cloned().map(Feed::from).collect();
+    let answers = answers_of(model, &inputs.iter().map(feeds).collect::<Vec<Vec<Feed>>>())?;
     let case = |(inputs, answer): (Vec<Tensor>, Result<_, _>)| {
         Ok(Case { inputs, expected: answer.map_err(failed("ONNX Runtime"))? })
     };

@@ -5,14 +5,14 @@
 //! its own state carried, and at other sizes, where it must agree or refuse.
 
 mod common;
+mod onnx_runtime;
 
 use std::f64::consts::PI;
 use std::path::Path;
 use std::process::ExitCode;
 
-use common::{
-    Feed, Outcome, Tensor, agree, artifact, codegens, failed, model_path, onnx_runtime, run, session,
-};
+use common::{Outcome, failed, model_path};
+use onnx_runtime::{Feed, Tensor, agree, answers_of, artifact, codegens, run, session};
 use tilewright::runtime::{Model, RunError, Session};
 
 /// Seconds of speech.
@@ -81,13 +81,15 @@ fn check_streams() -> Result<(), Outcome> {
 fn answers(path: &Path, stream: &Stream, audio: &[Tensor]) -> Result<Vec<Vec<Tensor>>, Outcome> {
     let feeds = |(index, chunk): (usize, &Tensor)| {
         let state = match index.checked_sub(1) {
-            None => Feed::Tensor(silence(1)),
-            Some(case) => Feed::Carried { name: "state", dims: vec![2, 1, STATE], case, output: 1 },
+            None => Feed::from(silence(1)),
+            Some(case) => {
+                Feed { tensor: Tensor::of_f32("state", &[2, 1, STATE], []), carried: Some((case, 1)) }
+            }
         };
-        vec![Feed::Tensor(chunk.clone()), state, Feed::Tensor(rate(stream.rate))]
+        vec![Feed::from(chunk.clone()), state, Feed::from(rate(stream.rate))]
     };
     let cases: Vec<Vec<Feed>> = audio.iter().enumerate().map(feeds).collect();
-    let answers: Result<_, _> = onnx_runtime(path, &cases)?.into_iter().collect();
+    let answers: Result<_, _> = answers_of(path, &cases)?.into_iter().collect();
     answers.map_err(failed("ONNX Runtime"))
 }
 
@@ -134,8 +136,8 @@ fn check_sizes() -> Result<(), Outcome> {
             }
         }
     }
-    let feeds = |inputs: &[Tensor; 3]| inputs.iter().cloned().map(Feed::Tensor).collect();
-    let answers = onnx_runtime(&path, &cases.iter().map(feeds).collect::<Vec<_>>())?;
+    let feeds = |inputs: &[Tensor; 3]| inputs.iter().cloned().map(Feed::from).collect();
+    let answers = answers_of(&path, &cases.iter().map(feeds).collect::<Vec<_>>())?;
     for codegen in codegens() {
         let model = artifact(&path, codegen).map_err(failed(codegen.name()))?;
         let model = Model::from_bytes(model).map_err(failed("load"))?;
