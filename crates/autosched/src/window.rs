@@ -10,7 +10,7 @@ use tilewright_te::{Block, Expr, Func, IterKind, Scope};
 
 use crate::Context;
 use crate::elementwise::{PARALLEL_GRAIN, extent_of, parallelize};
-use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, loads};
+use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, is_cheap, iters_of, loads};
 use crate::tile::{
     Tile, TiledBlock, Traffic, epilogue_of, last_of_several, stored_layout, stores_at_its_variables,
 };
@@ -68,7 +68,10 @@ pub fn schedule(
     if !walks(func, context, data, &reads, lane) {
         return fail("what it reads does not lie consecutive along its results");
     }
-    let row = spatial.iter().copied().rfind(|&n| n != lane && data.iters[n].extent.as_int() != Some(1));
+    // A step that computes an elementary function is long enough by itself, and must not be repeated in the code.
+    let is_short = data.body.iter().all(|store| is_cheap(&store.value));
+    let is_row = |&n: &usize| is_short && n != lane && data.iters[n].extent.as_int() != Some(1);
+    let row = spatial.iter().copied().rfind(is_row);
     let tile = Tile::choose(
         context.target,
         lanes,
@@ -79,7 +82,7 @@ pub fn schedule(
     let mut steps = tile.rows * tile.vectors;
     let reduce = iters_of(data, IterKind::Reduce);
     let mut unrolled: Vec<usize> = Vec::new();
-    for &n in reduce.iter().rev() {
+    for &n in reduce.iter().rev().take_while(|_| is_short) {
         let Some(extent) = data.iters[n].extent.as_int().filter(|e| steps * e <= MAX_UNROLLED) else { break };
         steps *= extent;
         unrolled.insert(0, n);
