@@ -1,7 +1,7 @@
 //! What rules look for in a block: how its accesses move with its variables.
 
 use tilewright_te::simplify::Simplifier;
-use tilewright_te::{Block, Buffer, Expr, ExprKind, Func, Iter, IterKind, UnaryOp, Var};
+use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, Iter, IterKind, UnaryOp, Var};
 
 /// How far an access moves in flat memory when a variable grows by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,21 +79,10 @@ pub fn is_identity(index: &Expr, iter: &Iter) -> bool {
 
 /// Whether an expression is cheap enough to be computed at each use.
 pub fn is_cheap(expr: &Expr) -> bool {
-    !expr.any(&mut |e| match e.kind() {
-        ExprKind::Unary(op, _) => op.is_intrinsic() || *op == UnaryOp::Sqrt,
-        ExprKind::Binary(op, ..) => {
-            op.is_intrinsic() || (*op == tilewright_te::BinaryOp::Div && e.dtype().is_float())
-        }
-        ExprKind::Int(_)
-        | ExprKind::Float(_)
-        | ExprKind::Var(_)
-        | ExprKind::Compare(..)
-        | ExprKind::Select(..)
-        | ExprKind::Cast(_)
-        | ExprKind::Bitcast(_)
-        | ExprKind::Fma(..)
-        | ExprKind::Load(..) => false,
-    })
+    let is_root = |e: &Expr| matches!(e.kind(), ExprKind::Unary(UnaryOp::Sqrt, _));
+    let is_quotient =
+        |e: &Expr| matches!(e.kind(), ExprKind::Binary(BinaryOp::Div, ..)) && e.dtype().is_float();
+    !expr.any(&mut |e| e.is_intrinsic() || is_root(e) || is_quotient(e))
 }
 
 /// The product of extents, if all are constants.

@@ -46,7 +46,10 @@ fn table(func: &Func, stmt: &Stmt) -> Option<Vec<Buffer>> {
     let extents: Option<Vec<i64>> = block.iters.iter().map(|iter| iter.extent.as_int()).collect();
     let is_parallel = block.iters.iter().all(|iter| iter.kind == IterKind::Spatial);
     let elements = extents?.into_iter().try_fold(1i64, i64::checked_mul)?;
-    if !is_parallel || elements > MAX_ELEMENTS || !block.body.iter().any(|store| is_dear(&store.value)) {
+    if !is_parallel
+        || elements > MAX_ELEMENTS
+        || !block.body.iter().any(|store| store.value.any(&mut |e| e.is_intrinsic()))
+    {
         return None;
     }
     let from_nothing = |e: &Expr| {
@@ -81,23 +84,6 @@ fn only_block(stmt: &Stmt) -> Option<&Block> {
             _ => None,
         },
     }
-}
-
-/// Whether an elementary function is computed.
-fn is_dear(e: &Expr) -> bool {
-    e.any(&mut |e| match e.kind() {
-        ExprKind::Unary(op, _) => op.is_intrinsic(),
-        ExprKind::Binary(op, ..) => op.is_intrinsic(),
-        ExprKind::Int(_)
-        | ExprKind::Float(_)
-        | ExprKind::Var(_)
-        | ExprKind::Compare(..)
-        | ExprKind::Select(..)
-        | ExprKind::Cast(_)
-        | ExprKind::Bitcast(_)
-        | ExprKind::Fma(..)
-        | ExprKind::Load(..) => false,
-    })
 }
 
 #[cfg(test)]

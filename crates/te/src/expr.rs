@@ -512,6 +512,23 @@ impl Expr {
         }
     }
 
+    /// Whether the outermost operation is an elementary function, which code generators do not have.
+    pub fn is_intrinsic(&self) -> bool {
+        match self.kind() {
+            ExprKind::Unary(op, _) => op.is_intrinsic(),
+            ExprKind::Binary(op, ..) => op.is_intrinsic(),
+            ExprKind::Int(_)
+            | ExprKind::Float(_)
+            | ExprKind::Var(_)
+            | ExprKind::Compare(..)
+            | ExprKind::Select(..)
+            | ExprKind::Cast(_)
+            | ExprKind::Bitcast(_)
+            | ExprKind::Fma(..)
+            | ExprKind::Load(..) => false,
+        }
+    }
+
     /// Calls `visit` on the expression and all sub-expressions, outermost first; a shared node once.
     pub fn walk(&self, visit: &mut impl FnMut(&Expr)) {
         self.any(&mut |e| {

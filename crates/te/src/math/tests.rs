@@ -271,12 +271,7 @@ fn no_intrinsic_is_left_and_sharing_survives() {
     let mut seen = rustc_hash::FxHashSet::default();
     fn visit(e: &Expr, seen: &mut rustc_hash::FxHashSet<Expr>) {
         if seen.insert(e.clone()) {
-            let intrinsic = match e.kind() {
-                ExprKind::Unary(op, _) => op.is_intrinsic(),
-                ExprKind::Binary(op, ..) => op.is_intrinsic(),
-                _ => false,
-            };
-            assert!(!intrinsic, "{e:?}");
+            assert!(!e.is_intrinsic(), "{e:?}");
             e.for_each_operand(|operand| visit(operand, seen));
         }
     }
