@@ -1,6 +1,9 @@
-//! The thread pool: fork and join with static shares, a short spin, then sleep.
+//! The thread pool: fork and join with shares that even out, a short spin, then sleep.
 //!
-//! A job is cut into one contiguous share of tasks per thread; the caller works on the first. Threads that wait
+//! A job is cut into one contiguous share of tasks per thread; the caller works on the first. A thread takes its
+//! share in pieces from the front, each a quarter of what is left, and when it is through it takes over half of what
+//! another has left, from the back: cores of a shared machine do not run at one speed, and a kernel ends with its
+//! slowest thread. Which thread runs a task has no influence on its results. Threads that wait
 //! spin for up to [`SPIN`], because the next kernel usually follows at once, and then park. Only as many workers are woken as
 //! there are tasks. One job runs at a time: a caller that finds the pool busy (another session, or a job
 //! inside a job) does its work on its own thread, which never blocks and, on a machine that is busy
@@ -9,7 +12,7 @@
 
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -37,13 +40,59 @@ fn parse_threads(value: &str) -> Option<usize> {
 
 type Job = dyn Fn(i64, i64) + Sync;
 
-/// A share of a job, left for a worker.
+/// A job, left for a worker.
 struct Order {
-    /// The caller waits until the share is done, so the job outlives it although the type does not say so.
+    /// The caller waits until the worker is done, so the job outlives it although the type does not say so.
     job: *const Job,
-    begin: i64,
-    end: i64,
+    /// Threads that work on the job.
+    parts: usize,
     caller: Thread,
+}
+
+/// The tasks that a thread has before it: `begin..end` as two halves of one word, so that its owner and others can
+/// take pieces off it without a lock. On cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Range(AtomicU64);
+
+impl Range {
+    fn set(&self, begin: u32, end: u32) {
+        self.0.store(u64::from(begin) << 32 | u64::from(end), Ordering::Release);
+    }
+
+    /// Takes the first quarter of what is left.
+    fn take_front(&self) -> Option<(u32, u32)> {
+        let mut taken = None;
+        self.shrink(|begin, end| {
+            let middle = begin + (end - begin).div_ceil(4);
+            taken = Some((begin, middle));
+            (middle, end)
+        })
+        .then_some(taken)
+        .flatten()
+    }
+
+    /// Takes the last half of what is left.
+    fn take_back(&self) -> Option<(u32, u32)> {
+        let mut taken = None;
+        self.shrink(|begin, end| {
+            let middle = begin + (end - begin) / 2;
+            taken = Some((middle, end));
+            (begin, middle)
+        })
+        .then_some(taken)
+        .flatten()
+    }
+
+    /// Replaces what is left by what `keep` makes of it; false if nothing is left.
+    fn shrink(&self, mut keep: impl FnMut(u32, u32) -> (u32, u32)) -> bool {
+        let update = |word: u64| {
+            let (begin, end) = ((word >> 32) as u32, word as u32);
+            let (begin, end) = (begin < end).then(|| keep(begin, end))?;
+            Some(u64::from(begin) << 32 | u64::from(end))
+        };
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, update).is_ok()
+    }
 }
 
 /// Where a worker gets its orders. On cache lines of its own: the worker spins on it.
@@ -62,7 +111,9 @@ unsafe impl Send for Mailbox {}
 
 struct Shared {
     mailboxes: Vec<Mailbox>,
-    /// Workers that have not finished their share of the current job.
+    /// What each thread has before it of the current job, the caller first.
+    ranges: Vec<Range>,
+    /// Workers that still work on the current job.
     pending: AtomicUsize,
     busy: AtomicBool,
     stop: AtomicBool,
@@ -84,6 +135,7 @@ impl ThreadPool {
         let mailbox = || Mailbox { posted: AtomicUsize::new(0), order: UnsafeCell::new(None) };
         let shared = Arc::new(Shared {
             mailboxes: (1..threads).map(|_| mailbox()).collect(),
+            ranges: (0..threads.max(1)).map(|_| Range::default()).collect(),
             pending: AtomicUsize::new(0),
             busy: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -115,28 +167,30 @@ impl Pool for ThreadPool {
     fn run(&self, tasks: i64, job: &(dyn Fn(i64, i64) + Sync)) {
         let shared = &*self.shared;
         let parts = usize::try_from(tasks).unwrap_or(0).min(self.threads());
-        let alone = parts < 2 || shared.process != process() || shared.busy.swap(true, Ordering::Acquire);
+        let alone = parts < 2
+            || u32::try_from(tasks).is_err()
+            || shared.process != process()
+            || shared.busy.swap(true, Ordering::Acquire);
         if alone {
             return job(0, tasks);
+        }
+        for (part, range) in shared.ranges[..parts].iter().enumerate() {
+            let (begin, end) = share(tasks, part, parts);
+            range.set(begin as u32, end as u32);
         }
         shared.pending.store(parts - 1, Ordering::Relaxed);
         let caller = thread::current();
         // SAFETY: only the lifetime changes; the pointer is not used after `wait`.
         let job_ptr =
             unsafe { std::mem::transmute::<*const (dyn Fn(i64, i64) + Sync + '_), *const Job>(job) };
-        for part in 1..parts {
-            let (begin, end) = share(tasks, part, parts);
-            let mailbox = &shared.mailboxes[part - 1];
+        for (mailbox, worker) in shared.mailboxes.iter().zip(&self.workers).take(parts - 1) {
             // SAFETY: see `Mailbox`: this thread holds `busy`, and the worker has taken its last order.
-            unsafe {
-                *mailbox.order.get() = Some(Order { job: job_ptr, begin, end, caller: caller.clone() })
-            };
+            unsafe { *mailbox.order.get() = Some(Order { job: job_ptr, parts, caller: caller.clone() }) };
             mailbox.posted.fetch_add(1, Ordering::Release);
-            self.workers[part - 1].thread().unpark();
+            worker.thread().unpark();
         }
-        let (begin, end) = share(tasks, 0, parts);
         // The workers use the job until they are done, whatever happens to this thread's share.
-        let own = catch_unwind(AssertUnwindSafe(|| job(begin, end)));
+        let own = catch_unwind(AssertUnwindSafe(|| shared.share_in(job, 0, parts)));
         shared.wait(|| shared.pending.load(Ordering::Acquire) == 0);
         let panicked = shared.panicked.swap(false, Ordering::Relaxed);
         shared.busy.store(false, Ordering::Release);
@@ -161,12 +215,25 @@ impl Shared {
             let Some(order) = (unsafe { (*mailbox.order.get()).take() }) else { continue };
             // SAFETY: the caller waits for `pending` before it lets go of the job.
             let job = unsafe { &*order.job };
-            if catch_unwind(AssertUnwindSafe(|| job(order.begin, order.end))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| self.share_in(job, index + 1, order.parts))).is_err() {
                 self.panicked.store(true, Ordering::Relaxed);
             }
             if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
                 order.caller.unpark();
             }
+        }
+    }
+
+    /// Runs the tasks of thread `own`, then what others have left, until no thread has any before it.
+    fn share_in(&self, job: &(dyn Fn(i64, i64) + Sync), own: usize, parts: usize) {
+        let mine = &self.ranges[own];
+        loop {
+            while let Some((begin, end)) = mine.take_front() {
+                job(i64::from(begin), i64::from(end));
+            }
+            let others = (1..parts).map(|distance| &self.ranges[(own + distance) % parts]);
+            let Some((begin, end)) = others.into_iter().find_map(Range::take_back) else { return };
+            mine.set(begin, end);
         }
     }
 
@@ -250,6 +317,23 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_thread_that_is_through_takes_over_from_a_slow_one() {
+        let pool = ThreadPool::new(2);
+        let (caller, helped) = (thread::current().id(), AtomicI64::new(0));
+        // The caller's first task lasts until a task of the caller's own share has run on the other thread.
+        pool.run(64, &|begin, end| {
+            let on_caller = thread::current().id() == caller;
+            if !on_caller && begin < 32 {
+                _ = helped.fetch_add(end.min(32) - begin, Ordering::Relaxed);
+            }
+            while on_caller && begin == 0 && helped.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+        });
+        assert!(helped.into_inner() > 0);
     }
 
     #[test]
