@@ -1,12 +1,14 @@
 //! What rules know besides the schedule: target, constants, layouts.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use tilewright_machine::Target;
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{Block, ExprKind, Func, IterKind, Var};
 
 use crate::Layout;
+use crate::decisions::{AutoscheduleError, Candidate, Decider, Decision, Decisions};
 use crate::pattern::{AccessInfo, Stride, iters_of, loads, stride};
 use crate::tile::{epilogue_of, stored_layout, stores_at_its_variables};
 
@@ -19,11 +21,12 @@ pub struct Context<'a> {
     pub constant_inputs: &'a [bool],
     /// Chosen layouts of constant inputs.
     pub packing: Vec<Option<Func>>,
-    layouts: BTreeMap<String, Choice>,
+    layouts: BTreeMap<String, LayoutChoice>,
+    decider: Decider<'a>,
 }
 
 #[derive(Clone, Debug)]
-struct Choice {
+struct LayoutChoice {
     pieces: Vec<Piece>,
     padding: Padding,
     /// Whether the schedule's accesses are in this layout already.
@@ -37,12 +40,42 @@ impl<'a> Context<'a> {
         constant_inputs: &'a [bool],
         layouts: &[Layout],
         target: &'a Target,
+        decisions: &'a Decisions,
     ) -> Context<'a> {
         let named = func.params.iter().zip(layouts).filter_map(|(&p, layout)| {
-            let choice = Choice { pieces: layout.clone()?, padding: Padding::Undefined, applied: false };
+            let choice =
+                LayoutChoice { pieces: layout.clone()?, padding: Padding::Undefined, applied: false };
             Some((func.buffers[p].name.clone(), choice))
         });
-        Context { target, constant_inputs, packing: vec![None; func.n_inputs], layouts: named.collect() }
+        Context {
+            target,
+            constant_inputs,
+            packing: vec![None; func.n_inputs],
+            layouts: named.collect(),
+            decider: Decider::new(decisions),
+        }
+    }
+
+    /// Decides what is done at the choice point `what` of a block: as given, else the first candidate.
+    ///
+    /// # Errors
+    /// Where there is no candidate.
+    pub fn decide<T: Clone + Display>(
+        &mut self,
+        block: &str,
+        what: &'static str,
+        candidates: &[Candidate<T>],
+    ) -> Result<T, ScheduleError> {
+        let value = self.decider.decide(block, what, candidates);
+        value.ok_or_else(|| ScheduleError::new(what, block, "nothing fits"))
+    }
+
+    /// The decisions taken.
+    ///
+    /// # Errors
+    /// Where one of those given could not be followed.
+    pub(crate) fn finish(self) -> Result<Vec<Decision>, AutoscheduleError> {
+        self.decider.finish()
     }
 
     /// The layout of a buffer, `None` if row-major.
@@ -52,7 +85,7 @@ impl<'a> Context<'a> {
 
     /// Chooses the layout of a temporary; it is applied when all blocks are scheduled.
     pub fn set_layout(&mut self, buffer: &str, pieces: Vec<Piece>, padding: Padding) {
-        self.layouts.insert(buffer.to_string(), Choice { pieces, padding, applied: false });
+        self.layouts.insert(buffer.to_string(), LayoutChoice { pieces, padding, applied: false });
     }
 
     /// Gives data-parallel temporaries (padded inputs) the layout of the blocked tensor that they are a copy of

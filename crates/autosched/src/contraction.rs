@@ -8,16 +8,18 @@
 //!
 //! The loops around and inside the tile are [`TiledBlock`]'s.
 
+use std::fmt;
+
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::simplify::Simplifier;
 use tilewright_te::{Block, Expr, ExprKind, Func, IterKind, Scope};
 
-use crate::Context;
-use crate::pattern::{AccessInfo, Stride, domain_simplifier, iters_of, stride};
+use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, stride};
 use crate::tile::{
-    Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several, stored_layout,
+    Order, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several, stored_layout,
     stores_at_its_variables,
 };
+use crate::{Candidate, Context};
 
 /// The parts a contraction's variables and operands play.
 struct Roles {
@@ -62,29 +64,89 @@ pub fn schedule(
     let vectors = data.iters[roles.lane].extent.as_int().map(|n| (n + lanes - 1) / lanes);
     let rows = roles.row.map_or(Some(1), |n| data.iters[n].extent.as_int());
     let traffic = Traffic { per_row: 1, per_vector: 1, per_accumulator: 0 };
-    let tile = Tile::choose(context.target, lanes, rows, vectors, traffic);
+    let tiles = Tile::candidates(context.target, lanes, rows, vectors, traffic);
+    let tile = context.decide(block, "tile", &tiles)?;
+    let steps = context.decide(block, "steps", &step_orders(data))?;
+    let depth = constant_product(steps.0.iter().map(|&n| &data.iters[n].extent));
+    let order = context.decide(block, "order", &Order::candidates(&tile, rows, vectors, depth))?;
     let blocked_steps = iters_of(data, IterKind::Reduce).first().and_then(|&c| {
         // The broadcast operand's blocked dimension, walked in blocks so that its elements are consecutive.
         let factor = context.largest_block(func, data, data.iters[c].var)?;
         (data.iters[c].extent.as_int()? % factor == 0 && factor > 1).then_some(factor)
     });
     if roles.pack {
-        let Some(pieces) = panel_layout(data, &roles, tile.vectors * tile.lanes, blocked_steps) else {
+        let Some(pieces) = panel_layout(data, &roles, &steps, tile.vectors * tile.lanes, blocked_steps)
+        else {
             return fail("the panel's indices are not plain");
         };
         pack_panel(schedule, context, block, &roles.panel, pieces)?;
     }
     let (lane, row) = (roles.lane, roles.row);
-    let tiled = TiledBlock { block, epilogue, lane, row, tile, blocked_steps, unrolled: Vec::new() };
+    let unrolled = Vec::new();
+    let steps = steps.0;
+    let tiled = TiledBlock { block, epilogue, lane, row, tile, order, steps, blocked_steps, unrolled };
     let around = tiled.apply(schedule, context)?;
 
-    // Tasks: everything around the tile but the innermost loop, which shares the panel.
-    match around.loops.split_last() {
-        Some((last, [])) => schedule.parallel(last)?,
-        Some((_, outer)) => crate::elementwise::parallelize_prefix(schedule, outer)?,
-        None => {}
-    }
+    let n_serial = context.decide(block, "serial", &serial_loops(schedule, context, &around.loops))?;
+    let n_tasks = around.loops.len().saturating_sub(n_serial).max(1);
+    crate::elementwise::parallelize_prefix(schedule, &around.loops[..n_tasks.min(around.loops.len())])?;
     Ok(vec![block.to_string(), around.store])
+}
+
+/// Reduction variables of a block by their positions, outermost first.
+#[derive(Clone, Debug)]
+struct Steps(Vec<usize>);
+
+/// `0-2-1`: the reduction variables by their numbers among themselves.
+impl fmt::Display for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first = self.0.iter().min().copied().unwrap_or(0);
+        let numbers: Vec<String> = self.0.iter().map(|n| (n - first).to_string()).collect();
+        f.write_str(&numbers.join("-"))
+    }
+}
+
+/// Orders of a tile's steps: as computed, or the first variable (the channels of a convolution) inside the
+/// others (its window).
+fn step_orders(block: &Block) -> Vec<Candidate<Steps>> {
+    let natural = iters_of(block, IterKind::Reduce);
+    let candidate = |steps: Vec<usize>, inside: bool| {
+        let features = vec![("steps.first-inside", f64::from(u8::from(inside)))];
+        Candidate { value: Steps(steps), cost: 1.0, features }
+    };
+    let mut rotated = natural.clone();
+    if !rotated.is_empty() {
+        rotated.rotate_left(1);
+    }
+    let several = |&&n: &&usize| block.iters[n].extent.as_int() != Some(1);
+    let differs = natural.iter().filter(several).count() > 1;
+    let mut orders = vec![candidate(natural, false)];
+    orders.extend(differs.then(|| candidate(rotated, true)));
+    orders
+}
+
+/// How many of the loops around a tile may be one task's: the innermost, along which the tiles share what stays in
+/// cache; none or more where enough tasks for every core are left.
+fn serial_loops(schedule: &Schedule, context: &Context<'_>, loops: &[String]) -> Vec<Candidate<usize>> {
+    let extents: Vec<Option<i64>> =
+        loops.iter().map(|name| crate::elementwise::extent_of(schedule, name)).collect();
+    let n_tasks = |n_serial: usize| {
+        extents.iter().rev().skip(n_serial).try_fold(1i64, |n, extent| n.checked_mul((*extent)?))
+    };
+    let candidate = |n_serial: usize| {
+        let tasks = n_tasks(n_serial).unwrap_or(1) as f64;
+        Candidate { value: n_serial, cost: 1.0, features: vec![("serial.tasks", tasks.max(1.0).log2())] }
+    };
+    let default = usize::from(loops.len() > 1);
+    let enough = 2 * i64::from(context.target.machine.n_cores);
+    let is_loop = |n: usize| extents.get(extents.len() - n).is_some_and(|extent| *extent != Some(1));
+    let others = (0..loops.len()).filter(|&n| n != default);
+    // Leaving a loop of one iteration out, or taking it in, changes nothing.
+    let others = others.filter(|&n| match n < default {
+        true => is_loop(default),
+        false => is_loop(n) && n_tasks(n).is_some_and(|tasks| tasks >= enough),
+    });
+    std::iter::once(default).chain(others).map(candidate).collect()
 }
 
 /// Lays the panel out so that a step's vectors are consecutive: now if it is a constant, else by a copy.
@@ -219,7 +281,13 @@ fn plain_variables(block: &Block, access: &AccessInfo) -> Option<Vec<Option<usiz
 
 /// The panel's layout: what is around the reduction outermost, then the reduction in the order of its loops,
 /// then a tile's width of lanes. `None` where a dimension is indexed by neither one variable nor a constant.
-fn panel_layout(block: &Block, roles: &Roles, width: i64, blocked_steps: Option<i64>) -> Option<Vec<Piece>> {
+fn panel_layout(
+    block: &Block,
+    roles: &Roles,
+    steps: &Steps,
+    width: i64,
+    blocked_steps: Option<i64>,
+) -> Option<Vec<Piece>> {
     let vars = plain_variables(block, &roles.panel)?;
     let dim_of = |n: usize| vars.iter().position(|&v| v == Some(n));
     let lane_dim = dim_of(roles.lane)?;
@@ -229,7 +297,7 @@ fn panel_layout(block: &Block, roles: &Roles, width: i64, blocked_steps: Option<
     let mut pieces: Vec<Piece> =
         (0..vars.len()).filter(|&d| d != lane_dim && !is_step(d)).map(open).collect();
     pieces.push(open(lane_dim));
-    pieces.extend(reduce.iter().filter_map(|&n| dim_of(n)).map(open));
+    pieces.extend(steps.0.iter().filter_map(|&n| dim_of(n)).map(open));
     if let (Some(factor), Some(dim)) = (blocked_steps, reduce.first().and_then(|&n| dim_of(n))) {
         pieces.push(Piece { dim, factor: Some(factor) });
     }

@@ -3,8 +3,10 @@
 use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Block, Expr, Func, IterKind};
 
-use crate::Context;
+use tilewright_machine::Target;
+
 use crate::pattern::{AccessInfo, Stride, domain_simplifier, loads, stride};
+use crate::{Candidate, Context};
 
 /// Elements below which a loop is not worth distributing over threads.
 pub(crate) const PARALLEL_GRAIN: i64 = 8192;
@@ -48,7 +50,11 @@ pub fn schedule(
         [one] => one.clone(),
         many => schedule.fuse(&many.iter().map(String::as_str).collect::<Vec<_>>())?,
     };
-    let small = total.is_some_and(|n| n < PARALLEL_GRAIN);
+    // Elements of a task, where there are enough for several.
+    let grain = match total.is_some_and(|n| n < PARALLEL_GRAIN) {
+        true => None,
+        false => Some(context.decide(block, "grain", &grains(context.target, total))?),
+    };
     let mut outer: Vec<String> = outer.to_vec();
     if vectorizable && inner_extent.as_int().is_none_or(|n| n >= 2) {
         let lanes = match inner_extent.as_int() {
@@ -57,21 +63,20 @@ pub fn schedule(
         };
         // Where there is nothing around the row to distribute, the row itself is cut into tasks.
         let is_flat = outer.is_empty();
-        if is_flat && !small {
-            let vectors = PARALLEL_GRAIN / lanes;
-            let parts = schedule.split(&inner_loop, &[None, Some(vectors), Some(lanes)])?;
+        if let Some(grain) = grain.filter(|_| is_flat) {
+            let parts = schedule.split(&inner_loop, &[None, Some(grain / lanes), Some(lanes)])?;
             schedule.vectorize(&parts[2])?;
             outer.push(parts[0].clone());
         } else {
             let parts = schedule.split(&inner_loop, &[None, Some(lanes)])?;
             schedule.vectorize(&parts[1])?;
         }
-    } else if outer.is_empty() && !small {
-        let parts = schedule.split(&inner_loop, &[None, Some(PARALLEL_GRAIN)])?;
+    } else if let Some(grain) = grain.filter(|_| outer.is_empty()) {
+        let parts = schedule.split(&inner_loop, &[None, Some(grain)])?;
         outer.push(parts[0].clone());
     }
-    if !small {
-        parallelize(schedule, &outer, &inner_extent)?;
+    if let Some(grain) = grain {
+        parallelize(schedule, &outer, &inner_extent, grain)?;
     }
     Ok(vec![block.to_string()])
 }
@@ -79,7 +84,7 @@ pub fn schedule(
 /// A block whose result is blocked: its loops in the order of memory, the innermost as vectors.
 fn schedule_blocked(
     schedule: &mut Schedule,
-    context: &Context<'_>,
+    context: &mut Context<'_>,
     block: &str,
 ) -> Result<Vec<String>, ScheduleError> {
     let order = context.order_loops(schedule, block)?;
@@ -98,25 +103,40 @@ fn schedule_blocked(
     }
     let total = crate::pattern::constant_product(loops.iter().map(|l| &l.extent));
     if total.is_none_or(|n| n >= PARALLEL_GRAIN) {
-        parallelize(schedule, outer, &Expr::int(extent.unwrap_or(1)))?;
+        let grain = context.decide(block, "grain", &grains(context.target, total))?;
+        parallelize(schedule, outer, &Expr::int(extent.unwrap_or(1)), grain)?;
     }
     Ok(vec![block.to_string()])
 }
 
+/// Elements of a task for a block of so many (`None` where not known): [`PARALLEL_GRAIN`], or less or more where
+/// there are tasks for every core still.
+pub(crate) fn grains(target: &Target, work: Option<i64>) -> Vec<Candidate<i64>> {
+    let n_cores = i64::from(target.machine.n_cores);
+    let candidate = |grain: i64| {
+        let features = vec![("grain.elements", (grain as f64).log2())];
+        Candidate { value: grain, cost: 1.0, features }
+    };
+    let others = [PARALLEL_GRAIN / 4, PARALLEL_GRAIN * 4, PARALLEL_GRAIN * 16].into_iter();
+    let others = others.filter(|grain| work.is_some_and(|n| n / grain >= n_cores));
+    std::iter::once(PARALLEL_GRAIN).chain(others).map(candidate).collect()
+}
+
 /// Makes tasks of the loops, outermost first and each directly inside the one before, given the elements of
-/// one iteration of the innermost: tasks of about [`PARALLEL_GRAIN`] elements each.
+/// one iteration of the innermost: tasks of about `task` elements each.
 pub(crate) fn parallelize(
     schedule: &mut Schedule,
     outer: &[String],
     elements: &Expr,
+    task: i64,
 ) -> Result<(), ScheduleError> {
     let mut tasks = outer.to_vec();
-    let mut grain = elements.as_int().unwrap_or(PARALLEL_GRAIN).max(1);
+    let mut grain = elements.as_int().unwrap_or(task).max(1);
     // Inner loops stay inside a task as long as it is no larger for them. An open extent may be 1 in the loops
     // around: it stays a source of tasks.
     while let Some(last) = tasks.last().cloned() {
-        let Some(extent) = extent_of(schedule, &last).filter(|_| grain < PARALLEL_GRAIN) else { break };
-        let wanted = PARALLEL_GRAIN / grain;
+        let Some(extent) = extent_of(schedule, &last).filter(|_| grain < task) else { break };
+        let wanted = task / grain;
         if extent > wanted {
             // Iterations are shared out evenly, so that no task has a guard.
             if let Some(n) = (2..=wanted).rev().find(|n| extent % n == 0) {

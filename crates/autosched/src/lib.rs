@@ -6,9 +6,13 @@
 //! [`window`] (depthwise convolutions and pooling), [`reduction`], [`elementwise`]. Every decision follows from extents, access patterns and the target's
 //! description; a rule that does not apply leaves the block to a more general one, and the most general,
 //! plain loops, always applies.
+//!
+//! Where a rule could do one of several right things it asks for a decision. [`Decisions`] found by measurement
+//! take the place of what the model would do.
 
 mod context;
 pub mod contraction;
+mod decisions;
 pub mod elementwise;
 pub mod inline;
 pub mod pattern;
@@ -23,6 +27,7 @@ use tilewright_te::schedule::{Piece, Primitive, Schedule, ScheduleError};
 use tilewright_te::{Block, Func};
 
 pub use context::Context;
+pub use decisions::{AutoscheduleError, Candidate, Decision, Decisions};
 
 /// A scheduled function.
 #[derive(Clone, Debug)]
@@ -36,6 +41,8 @@ pub struct Scheduled {
     pub rulings: Vec<Ruling>,
     /// The primitives applied, for replay.
     pub trace: Vec<Primitive>,
+    /// The decisions taken, in order, each with what else was offered.
+    pub decisions: Vec<Decision>,
 }
 
 /// How a block was scheduled.
@@ -59,18 +66,20 @@ impl fmt::Display for Ruling {
 /// How an input or output of a function is laid out: `None` is row-major.
 pub type Layout = Option<Vec<Piece>>;
 
-/// Schedules a function for a target by rules.
+/// Schedules a function for a target by rules, as decided where `decisions` say so.
 ///
 /// # Errors
-/// Where not even plain loops can be made of the function, a defect.
+/// Where a decision cannot be followed: it was taken for another function, target or version of the rules. Where
+/// not even plain loops can be made of the function, a defect.
 pub fn schedule(
     func: &Func,
     constant_inputs: &[bool],
     layouts: &[Layout],
     target: &Target,
-) -> Result<Scheduled, ScheduleError> {
+    decisions: &Decisions,
+) -> Result<Scheduled, AutoscheduleError> {
     let mut schedule = Schedule::new(func.clone());
-    let mut context = Context::new(func, constant_inputs, layouts, target);
+    let mut context = Context::new(func, constant_inputs, layouts, target, decisions);
     inline::inline_producers(&mut schedule)?;
     context.spread_layouts(&schedule);
     let mut rulings: Vec<Ruling> = Vec::new();
@@ -88,7 +97,8 @@ pub fn schedule(
     context.apply_layouts(&mut schedule)?;
     let trace = schedule.trace().to_vec();
     let func = schedule.finish()?;
-    Ok(Scheduled { func, packing: context.packing, rulings, trace })
+    let packing = std::mem::take(&mut context.packing);
+    Ok(Scheduled { func, packing, rulings, trace, decisions: context.finish()? })
 }
 
 /// Applies the first rule that fits; gives a ruling for each block that it has scheduled.

@@ -4,7 +4,7 @@ use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Expr, IterKind, Scope};
 
 use crate::Context;
-use crate::elementwise::{PARALLEL_GRAIN, parallelize};
+use crate::elementwise::{PARALLEL_GRAIN, grains, parallelize};
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, loads};
 
 /// Schedules a reduction block: where its innermost reduction variable walks memory, that is cut into lanes that
@@ -40,7 +40,11 @@ pub fn schedule(
     };
     let work = constant_product(data.iters.iter().map(|i| &i.extent));
     let steps = reduce.iter().fold(Expr::int(1), |p, &n| p * data.iters[n].extent.clone());
-    let small = work.is_some_and(|n| n < PARALLEL_GRAIN);
+    // Elements of a task, where there are enough for several.
+    let grain = match work.is_some_and(|n| n < PARALLEL_GRAIN) {
+        true => None,
+        false => Some(grains(context.target, work)),
+    };
 
     // Lanes along the innermost reduction variable.
     let outer: Vec<String> = spatial.iter().map(|&s| loops[s].clone()).collect();
@@ -60,11 +64,13 @@ pub fn schedule(
             .filter(|l| l.iter_kind == Some(IterKind::Spatial))
             .map(|l| l.name)
             .collect();
-        return combine_lanes(schedule, block, &partial, &outer, &steps, small);
+        let grain = grain.map(|grains| context.decide(block, "grain", &grains)).transpose()?;
+        return combine_lanes(schedule, block, &partial, &outer, &steps, grain);
     }
     let tasks: Vec<String> = outer;
-    if !small {
-        parallelize(schedule, &tasks, &steps)?;
+    if let Some(grains) = grain {
+        let grain = context.decide(block, "grain", &grains)?;
+        parallelize(schedule, &tasks, &steps, grain)?;
     }
     Ok(vec![block.to_string()])
 }
@@ -76,7 +82,7 @@ fn combine_lanes(
     partial: &str,
     outer: &[String],
     steps: &Expr,
-    small: bool,
+    grain: Option<i64>,
 ) -> Result<Vec<String>, ScheduleError> {
     if let Some(inner) = outer.last() {
         let made = schedule.compute_at(partial, inner)?;
@@ -112,8 +118,8 @@ fn combine_lanes(
                 schedule.unroll(name)?;
             }
         }
-        if !small {
-            parallelize(schedule, outer, steps)?;
+        if let Some(grain) = grain {
+            parallelize(schedule, outer, steps, grain)?;
         }
     }
     Ok(vec![block.to_string(), partial.to_string()])

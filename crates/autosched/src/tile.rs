@@ -5,13 +5,17 @@
 //! from its first value until the epilogue has stored it. This is the micro-kernel of Goto and van de Geijn
 //! ("Anatomy of High-Performance Matrix Multiplication", 2008) held over the whole depth; the rules of
 //! contractions and of windows choose what goes into it.
+//!
+//! Its size and the order of the loops around it are choice points.
+
+use std::fmt;
 
 use tilewright_machine::Target;
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{Block, Buffer, Expr, IterKind, Scope};
 
-use crate::Context;
 use crate::pattern::{AccessInfo, iters_of};
+use crate::{Candidate, Context};
 
 /// How many operands a step loads, by what they depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,30 +39,44 @@ pub struct Tile {
     pub lanes: i64,
 }
 
+/// `ROWSxVECTORS`.
+impl fmt::Display for Tile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.rows, self.vectors)
+    }
+}
+
+/// Most tiles that are offered.
+const MAX_TILES: usize = 16;
+
+/// How much dearer than the best a tile may be to be offered.
+const MAX_COST: f64 = 1.5;
+
 impl Tile {
-    /// The tile with the least cost for `rows` by `vectors` outputs (`None` where not known).
+    /// Tiles for `rows` by `vectors` outputs (`None` where not known), the one with the least cost first.
     ///
     /// Cost is cycles an output and step: products or loads, whichever port is busier, over the useful part
     /// of the tile. Registers hold the accumulators, a step's shared vectors, and one operand in flight.
-    pub fn choose(
+    pub fn candidates(
         target: &Target,
         lanes: i64,
         rows: Option<i64>,
         vectors: Option<i64>,
         traffic: Traffic,
-    ) -> Tile {
+    ) -> Vec<Candidate<Tile>> {
         let registers = i64::from(target.n_vector_registers());
         let ports = f64::from(target.machine.fma.per_cycle.max(1));
         let latency = f64::from(target.machine.fma.latency.max(1));
         let useful =
             |n: Option<i64>, tile: i64| n.map_or(1.0, |n| n as f64 / (((n + tile - 1) / tile) * tile) as f64);
-        let mut best = (f64::INFINITY, Tile { rows: 1, vectors: 1, lanes });
+        let mut tiles: Vec<Candidate<Tile>> = Vec::new();
         for v in 1..=vectors.unwrap_or(4).clamp(1, 4) {
             if vectors.is_some_and(|n| n % v != 0) {
                 continue;
             }
             for r in 1..=rows.unwrap_or(30).clamp(1, 30) {
-                if r * v + traffic.per_vector * v + 1 > registers {
+                // One result at a time always fits.
+                if r * v > 1 && r * v + traffic.per_vector * v + 1 > registers {
                     break;
                 }
                 let (r_, v_) = (r as f64, v as f64);
@@ -66,13 +84,74 @@ impl Tile {
                 let loads = traffic.per_row * r + traffic.per_vector * v + traffic.per_accumulator * r * v;
                 let loads = loads as f64 / 2.0;
                 let cycles = products.max(loads) + 0.05 * loads;
-                let cost = cycles / (r_ * v_ * useful(rows, r));
-                if cost < best.0 - 1e-9 {
-                    best = (cost, Tile { rows: r, vectors: v, lanes });
-                }
+                let waste = 1.0 / useful(rows, r);
+                let cost = cycles * waste / (r_ * v_);
+                let features = vec![
+                    ("tile.rows", r_.log2()),
+                    ("tile.vectors", v_.log2()),
+                    ("tile.waste", waste),
+                    ("tile.loads", loads / (r_ * v_)),
+                    ("tile.registers", (r * v + traffic.per_vector * v) as f64 / registers as f64),
+                    ("tile.cost", cost.log2()),
+                ];
+                tiles.push(Candidate { value: Tile { rows: r, vectors: v, lanes }, cost, features });
             }
         }
-        best.1
+        // Of equals the first found: costs that differ by rounding alone must not decide.
+        tiles.sort_by(|a, b| (a.cost / 1e-9).round().total_cmp(&(b.cost / 1e-9).round()));
+        let most = tiles.first().map_or(0.0, |best| best.cost * MAX_COST);
+        tiles.retain(|tile| tile.cost <= most);
+        tiles.truncate(MAX_TILES);
+        tiles
+    }
+}
+
+/// Which loop runs right around the tile: what the others hold stays in a cache meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The rows' loop: the vectors that a tile's steps share stay.
+    PanelStays,
+    /// The loop of the lanes' tiles: what a tile's rows read stays.
+    RowsStay,
+}
+
+/// `panel-stays` or `rows-stay`.
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Order::PanelStays => "panel-stays",
+            Order::RowsStay => "rows-stay",
+        })
+    }
+}
+
+impl Order {
+    /// The orders for a tile over `rows` by `vectors` outputs (`None` where not known) and `steps`.
+    ///
+    /// Cost is how many elements come anew to a tile: what is read by its rows, or what its lanes share.
+    pub fn candidates(
+        tile: &Tile,
+        rows: Option<i64>,
+        vectors: Option<i64>,
+        steps: Option<i64>,
+    ) -> Vec<Candidate<Order>> {
+        let candidate = |value: Order, anew: i64, stays: i64| {
+            let footprint = steps.unwrap_or(1) * stays;
+            let features = vec![
+                ("order.rows-stay", f64::from(u8::from(value == Order::RowsStay))),
+                ("order.stays", (1.0 + footprint as f64).log2()),
+                ("order.anew", anew as f64 / (tile.rows * tile.vectors * tile.lanes) as f64),
+            ];
+            Candidate { value, cost: anew as f64, features }
+        };
+        let panel = tile.vectors * tile.lanes;
+        let mut orders = vec![candidate(Order::PanelStays, tile.rows, panel)];
+        // With one tile along either there is nothing to order.
+        let several = |n: Option<i64>, tile: i64| n.is_none_or(|n| n > tile);
+        if several(rows, tile.rows) && several(vectors, tile.vectors) {
+            orders.push(candidate(Order::RowsStay, panel, tile.rows));
+        }
+        orders
     }
 }
 
@@ -89,7 +168,11 @@ pub struct TiledBlock<'a> {
     pub row: Option<usize>,
     /// The tile.
     pub tile: Tile,
-    /// A factor by which the first reduction variable is walked in blocks, the other steps between.
+    /// The order of the loops around it.
+    pub order: Order,
+    /// Positions of the reduction variables, outermost first.
+    pub steps: Vec<usize>,
+    /// A factor by which the first reduction variable of the block is walked in blocks, the innermost of the steps.
     pub blocked_steps: Option<i64>,
     /// Positions of reduction variables that are unrolled, around the rows.
     pub unrolled: Vec<usize>,
@@ -116,7 +199,7 @@ impl TiledBlock<'_> {
         let Some(data) = schedule.func().block(self.block) else { return fail("no such block") };
         let rank = data.iters.len();
         let spatial = iters_of(data, IterKind::Spatial);
-        let reduce = iters_of(data, IterKind::Reduce);
+        let first_reduce = iters_of(data, IterKind::Reduce).first().copied();
         let n_spatial = spatial.len();
         let Some(lane_dim) = spatial.iter().position(|&n| n == self.lane) else {
             return fail("its lanes are no data-parallel variable");
@@ -148,11 +231,14 @@ impl TiledBlock<'_> {
             None => None,
         };
         let others = || (0..n_spatial).filter(|&d| d != lane_dim && Some(d) != row_dim);
-        // Dimensions before the lanes' are batches; those after it follow the panel, which stays in cache.
+        // Dimensions before the lanes' are batches; those after it are more rows.
         let mut loops: Vec<String> = others().filter(|&d| d < lane_dim).map(|d| outer[d].clone()).collect();
-        loops.push(lane_parts[0].clone());
-        loops.extend(others().filter(|&d| d > lane_dim).map(|d| outer[d].clone()));
-        loops.extend(row_parts.iter().map(|parts| parts[0].clone()));
+        let rows = others().filter(|&d| d > lane_dim).map(|d| outer[d].clone());
+        let rows = rows.chain(row_parts.iter().map(|parts| parts[0].clone()));
+        match self.order {
+            Order::PanelStays => loops.extend(std::iter::once(lane_parts[0].clone()).chain(rows)),
+            Order::RowsStay => loops.extend(rows.chain(std::iter::once(lane_parts[0].clone()))),
+        }
         let Some(innermost) = loops.last().cloned() else { return fail("no loop is left around the tile") };
         let tile_loops = row_parts.iter().map(|parts| &parts[1]).chain(&lane_parts[1..]);
         schedule.reorder(&loops.iter().chain(tile_loops).map(String::as_str).collect::<Vec<_>>())?;
@@ -172,10 +258,12 @@ impl TiledBlock<'_> {
         let mut order: Vec<&str> =
             spatial.iter().copied().filter(is_single).map(|n| inner[n].as_str()).collect();
         let stays = |n: &&usize| !self.unrolled.contains(*n);
-        let mut steps: Vec<String> = reduce.iter().filter(stays).map(|&n| inner[n].clone()).collect();
-        if let Some(factor) = self.blocked_steps {
-            let parts = schedule.split(&inner[reduce[0]], &[None, Some(factor)])?;
-            steps[0] = parts[0].clone();
+        let mut steps: Vec<String> = self.steps.iter().filter(stays).map(|&n| inner[n].clone()).collect();
+        if let (Some(factor), Some(first)) = (self.blocked_steps, first_reduce) {
+            let parts = schedule.split(&inner[first], &[None, Some(factor)])?;
+            for step in steps.iter_mut().filter(|step| **step == inner[first]) {
+                step.clone_from(&parts[0]);
+            }
             steps.push(parts[1].clone());
         }
         steps.extend(self.unrolled.iter().map(|&n| inner[n].clone()));
@@ -276,7 +364,8 @@ mod tests {
 
     fn tile(machine: &str, lanes: i64, rows: i64, vectors: i64, traffic: Traffic) -> (i64, i64) {
         let target = Target::parse(machine, CodegenKind::Llvm).expect("a known machine");
-        let tile = Tile::choose(&target, lanes, Some(rows), Some(vectors), traffic);
+        let tiles = Tile::candidates(&target, lanes, Some(rows), Some(vectors), traffic);
+        let tile = tiles.first().expect("a tile of one result always fits").value;
         (tile.rows, tile.vectors)
     }
 

@@ -8,12 +8,12 @@
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{Block, Expr, Func, IterKind, Scope};
 
-use crate::Context;
-use crate::elementwise::{PARALLEL_GRAIN, extent_of, parallelize};
+use crate::elementwise::{PARALLEL_GRAIN, extent_of, grains, parallelize};
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, is_cheap, iters_of, loads};
 use crate::tile::{
-    Tile, TiledBlock, Traffic, epilogue_of, last_of_several, stored_layout, stores_at_its_variables,
+    Order, Tile, TiledBlock, Traffic, epilogue_of, last_of_several, stored_layout, stores_at_its_variables,
 };
+use crate::{Candidate, Context};
 
 /// Steps of a tile, each an operation on a vector, up to which the loops of a window are unrolled: code that
 /// stays well inside the first-level instruction cache.
@@ -72,32 +72,31 @@ pub fn schedule(
     let is_short = data.body.iter().all(|store| is_cheap(&store.value));
     let is_row = |&n: &usize| is_short && n != lane && data.iters[n].extent.as_int() != Some(1);
     let row = spatial.iter().copied().rfind(is_row);
-    let tile = Tile::choose(
-        context.target,
-        lanes,
-        row.map_or(Some(1), |n| data.iters[n].extent.as_int()),
-        Some(extent / lanes),
-        traffic(data, &reads, lane, row),
-    );
-    let mut steps = tile.rows * tile.vectors;
+    let rows = row.map_or(Some(1), |n| data.iters[n].extent.as_int());
+    let vectors = Some(extent / lanes);
+    let tiles = Tile::candidates(context.target, lanes, rows, vectors, traffic(data, &reads, lane, row));
+    let tile = context.decide(block, "tile", &tiles)?;
     let reduce = iters_of(data, IterKind::Reduce);
-    let mut unrolled: Vec<usize> = Vec::new();
-    for &n in reduce.iter().rev().take_while(|_| is_short) {
-        let Some(extent) = data.iters[n].extent.as_int().filter(|e| steps * e <= MAX_UNROLLED) else { break };
-        steps *= extent;
-        unrolled.insert(0, n);
-    }
+    let n_unrolled = match is_short {
+        true => context.decide(block, "unroll", &unrolled_loops(data, &reduce, &tile))?,
+        false => 0,
+    };
+    let unrolled: Vec<usize> = reduce[reduce.len() - n_unrolled..].to_vec();
+    let constant_depth = constant_product(reduce.iter().map(|&n| &data.iters[n].extent));
+    let order = context.decide(block, "order", &Order::candidates(&tile, rows, vectors, constant_depth))?;
     let padding = layout.as_ref().and_then(|pieces| padding_of(schedule, block, &reads, pieces.last()?.dim));
     let work = constant_product(data.iters.iter().map(|i| &i.extent));
     let depth = reduce.iter().fold(Expr::int(1), |p, &n| p * data.iters[n].extent.clone());
-    let tiled = TiledBlock { block, epilogue, lane, row, tile, blocked_steps: None, unrolled };
+    let (steps, blocked_steps) = (reduce, None);
+    let tiled = TiledBlock { block, epilogue, lane, row, tile, order, steps, blocked_steps, unrolled };
     let around = tiled.apply(schedule, context)?;
     let mut taken = vec![block.to_string(), around.store];
     let mut tasks = around.loops;
     let mut elements = depth * (tile.rows * tile.vectors * lanes);
     if let Some(padding) = padding {
-        // The loop of the rows' tiles stays inside.
-        let inner = if row.is_some() { tasks.pop() } else { None };
+        // The loop of the rows' tiles stays inside, where it is the innermost.
+        let rows_inside = row.is_some() && order == Order::PanelStays;
+        let inner = if rows_inside { tasks.pop() } else { None };
         if let Some(rows) = fold_padding(schedule, &padding, &mut tasks, lanes)? {
             let tiles = inner.and_then(|name| extent_of(schedule, &name)).unwrap_or(1);
             elements = elements * (rows * tiles);
@@ -107,9 +106,31 @@ pub fn schedule(
         }
     }
     if work.is_none_or(|n| n >= PARALLEL_GRAIN) {
-        parallelize(schedule, &tasks, &elements)?;
+        let grain = context.decide(block, "grain", &grains(context.target, work))?;
+        parallelize(schedule, &tasks, &elements, grain)?;
     }
     Ok(taken)
+}
+
+/// How many of a window's loops, the innermost first, are unrolled for a tile: as many as [`MAX_UNROLLED`]
+/// allows, or fewer.
+fn unrolled_loops(block: &Block, reduce: &[usize], tile: &Tile) -> Vec<Candidate<usize>> {
+    let mut steps = tile.rows * tile.vectors;
+    let mut counts = vec![(0, steps)];
+    for (count, &n) in reduce.iter().rev().enumerate() {
+        let extent = block.iters[n].extent.as_int().filter(|e| steps * e <= MAX_UNROLLED);
+        let Some(extent) = extent else { break };
+        steps *= extent;
+        counts.push((count + 1, steps));
+    }
+    counts.reverse();
+    // Unrolling a loop of one iteration changes nothing: of equals the first stays.
+    counts.dedup_by_key(|(_, steps)| *steps);
+    let candidate = |(count, steps): (usize, i64)| {
+        let features = vec![("unroll.steps", (steps as f64).log2())];
+        Candidate { value: count, cost: 1.0 / steps as f64, features }
+    };
+    counts.into_iter().map(candidate).collect()
 }
 
 /// Bytes of a padded piece of the input: they lie on the stack of a thread and, read right after they are written,

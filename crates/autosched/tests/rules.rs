@@ -1,7 +1,7 @@
 //! Rules on functions of each kind: the scheduled function computes what the unscheduled one does, and the
 //! rule meant for it is the one that fits.
 
-use tilewright_autosched::{Layout, Scheduled, schedule};
+use tilewright_autosched::{AutoscheduleError, Decisions, Layout, Scheduled, schedule};
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_te::flatten::{FlattenOptions, flatten};
@@ -36,47 +36,77 @@ fn extents(func: &Func, buffer: tilewright_te::Buffer, sizes: &[i64]) -> Vec<i64
 fn check(func: &Func, constants: &[bool], layouts: &[Layout], sizes: &[i64], rule: &str) {
     for (machine, codegen) in [("x86-64-v4", CodegenKind::Llvm), ("x86-64-v3", CodegenKind::Cranelift)] {
         let target = Target::parse(machine, codegen).expect("a known target");
-        let scheduled = schedule(func, constants, layouts, &target).expect("schedules");
-        let Scheduled { func: fast, packing, rulings, .. } = &scheduled;
+        let scheduled =
+            schedule(func, constants, layouts, &target, &Decisions::default()).expect("schedules");
+        let Scheduled { func: fast, rulings, .. } = &scheduled;
         assert!(rulings.iter().any(|r| r.rule == rule), "expected {rule}, got {rulings:#?}\n{fast}");
-        let inputs: Vec<Vec<u8>> = func.params[..func.n_inputs]
-            .iter()
-            .enumerate()
-            .map(|(i, &p)| {
-                let n = extents(func, p, sizes).iter().product::<i64>() as usize;
-                bytes(&noise(n, i as u64 + 1))
-            })
-            .collect();
-        let relaid = |i: usize, input: &Vec<u8>| match packing.get(i).and_then(Option::as_ref) {
-            Some(pack) => {
-                let program = Program::compile(pack).expect("packing compiles");
-                program.run(&[], &[input], Mode::Exact).expect("packs").remove(0).bytes
-            }
-            None => match layouts.get(i).and_then(Option::as_ref) {
-                Some(pieces) => relay(func, i, pieces, input, sizes),
-                None => input.clone(),
-            },
-        };
-        let packed: Vec<Vec<u8>> = inputs.iter().enumerate().map(|(i, x)| relaid(i, x)).collect();
-        let run = |f: &Func, inputs: &[Vec<u8>]| {
-            let program = Program::compile(f).expect("compiles");
-            let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
-            program.run(sizes, &inputs, Mode::Exact).unwrap_or_else(|e| panic!("{e}\n{f}")).remove(0)
-        };
-        let mut expected = run(func, &inputs).bytes;
-        let got = run(fast, &packed).bytes;
-        if let Some(Some(pieces)) = layouts.get(func.n_inputs) {
-            expected = relay(func, func.n_inputs, pieces, &expected, sizes);
-        }
-        let floats = |b: &[u8]| -> Vec<f32> {
-            b.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
-        };
-        for (i, (e, g)) in floats(&expected).iter().zip(floats(&got)).enumerate() {
-            assert!((e - g).abs() <= 1e-5 * (1.0 + e.abs()), "{machine}: element {i}: {e} and {g}\n{fast}");
-        }
-        let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
-        flatten(fast, &options).unwrap_or_else(|e| panic!("{e}\n{fast}"));
+        compare(func, layouts, sizes, &scheduled, &target);
     }
+}
+
+/// Compares a scheduled function with the unscheduled one.
+fn compare(func: &Func, layouts: &[Layout], sizes: &[i64], scheduled: &Scheduled, target: &Target) {
+    let Scheduled { func: fast, packing, .. } = scheduled;
+    let machine = target.machine.level();
+    let inputs: Vec<Vec<u8>> = func.params[..func.n_inputs]
+        .iter()
+        .enumerate()
+        .map(|(i, &p)| {
+            let n = extents(func, p, sizes).iter().product::<i64>() as usize;
+            bytes(&noise(n, i as u64 + 1))
+        })
+        .collect();
+    let relaid = |i: usize, input: &Vec<u8>| match packing.get(i).and_then(Option::as_ref) {
+        Some(pack) => {
+            let program = Program::compile(pack).expect("packing compiles");
+            program.run(&[], &[input], Mode::Exact).expect("packs").remove(0).bytes
+        }
+        None => match layouts.get(i).and_then(Option::as_ref) {
+            Some(pieces) => relay(func, i, pieces, input, sizes),
+            None => input.clone(),
+        },
+    };
+    let packed: Vec<Vec<u8>> = inputs.iter().enumerate().map(|(i, x)| relaid(i, x)).collect();
+    let run = |f: &Func, inputs: &[Vec<u8>]| {
+        let program = Program::compile(f).expect("compiles");
+        let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
+        program.run(sizes, &inputs, Mode::Exact).unwrap_or_else(|e| panic!("{e}\n{f}")).remove(0)
+    };
+    let mut expected = run(func, &inputs).bytes;
+    let got = run(fast, &packed).bytes;
+    if let Some(Some(pieces)) = layouts.get(func.n_inputs) {
+        expected = relay(func, func.n_inputs, pieces, &expected, sizes);
+    }
+    let floats = |b: &[u8]| -> Vec<f32> {
+        b.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
+    };
+    for (i, (e, g)) in floats(&expected).iter().zip(floats(&got)).enumerate() {
+        assert!((e - g).abs() <= 1e-5 * (1.0 + e.abs()), "{machine}: element {i}: {e} and {g}\n{fast}");
+    }
+    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
+    flatten(fast, &options).unwrap_or_else(|e| panic!("{e}\n{fast}"));
+}
+
+/// Takes every decision otherwise, one at a time, and compares each with the unscheduled function. Gives the
+/// choice points that were there.
+fn check_candidates(func: &Func, constants: &[bool], layouts: &[Layout]) -> Vec<String> {
+    let target = Target::parse("x86-64-v3", CodegenKind::Llvm).expect("a known target");
+    let by_default = schedule(func, constants, layouts, &target, &Decisions::default()).expect("schedules");
+    for decision in &by_default.decisions {
+        assert_eq!(decision.chosen, 0, "{}", decision.point);
+        for (n, candidate) in decision.candidates.iter().enumerate() {
+            let mut decisions = Decisions::default();
+            decisions.set(&decision.point, &candidate.value);
+            let scheduled = schedule(func, constants, layouts, &target, &decisions).expect("as decided");
+            let taken = scheduled.decisions.iter().find(|d| d.point == decision.point).expect("taken");
+            assert_eq!(taken.chosen, n, "{decisions}");
+            // Another decision is another schedule; only of grains several may come to the same tasks.
+            let may_equal = n == 0 || decision.point.ends_with("/grain");
+            assert!(may_equal || scheduled.trace != by_default.trace, "{decisions} changes nothing");
+            compare(func, layouts, &[], &scheduled, &target);
+        }
+    }
+    by_default.decisions.into_iter().map(|d| d.point).collect()
 }
 
 /// A parameter's bytes in a layout.
@@ -324,7 +354,8 @@ fn depthwise_convolution_pads_its_input_piece_by_piece() {
         let func = depthwise(32, size, kernel, stride, kernel / 2);
         check(&func, &[false, true, true], &layouts, &[], "window");
         let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
-        let scheduled = schedule(&func, &[false, true, true], &layouts, &target).expect("schedules");
+        let scheduled = schedule(&func, &[false, true, true], &layouts, &target, &Decisions::default())
+            .expect("schedules");
         let padding = scheduled.rulings.iter().find(|r| r.block == "pad").expect("a ruling");
         assert_eq!(padding.rule, "window", "{}", scheduled.func);
     }
@@ -333,6 +364,34 @@ fn depthwise_convolution_pads_its_input_piece_by_piece() {
 #[test]
 fn depthwise_convolution_in_plain_layout() {
     check(&depthwise(5, 18, 3, 1, 0), &[false, true, true], &[], &[], "window");
+}
+
+#[test]
+fn whatever_is_decided_computes_the_same() {
+    let layouts = [blocked(8), None, None, blocked(8)];
+    let points = check_candidates(&conv(16, 32, 10, 3, 1), &[false, true, true], &layouts);
+    assert_eq!(points[..4], ["conv/tile", "conv/steps", "conv/order", "conv/serial"]);
+    check_candidates(&matmul(Some(29), 96, 12), &[false, true, true], &[]);
+    let points = check_candidates(&depthwise(16, 20, 3, 1, 1), &[false, true, true], &layouts);
+    assert_eq!(points[..3], ["conv/tile", "conv/unroll", "conv/order"]);
+}
+
+#[test]
+fn decisions_of_another_function_are_errors() {
+    let target = Target::parse("x86-64-v3", CodegenKind::Llvm).expect("a known target");
+    let decided = |point: &str, value: &str| {
+        let mut decisions = Decisions::default();
+        decisions.set(point, value);
+        schedule(&matmul(Some(28), 64, 40), &[false, true, true], &[], &target, &decisions).map(drop)
+    };
+    assert_eq!(decided("product/tile", "4x2"), Ok(()));
+    let error = decided("product/tile", "4x200").expect_err("no such tile");
+    assert!(
+        matches!(&error, AutoscheduleError::NotOffered { point, .. } if point == "product/tile"),
+        "{error}"
+    );
+    let error = decided("conv/tile", "4x2").expect_err("no such block");
+    assert_eq!(error, AutoscheduleError::NotAsked { point: "conv/tile".to_string() });
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Functions of the program to kernels: schedule, expand intrinsics, flatten.
 
-use tilewright_autosched::{Ruling, Scheduled};
+use tilewright_autosched::{Decisions, Ruling, Scheduled};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::Target;
 use tilewright_te::flatten::{FlatKernel, FlattenOptions, flatten};
@@ -22,8 +22,10 @@ pub struct Kernels {
 
 /// Schedules and flattens one function.
 pub fn to_kernels(lowered: &LoweredFunc, target: &Target) -> Result<Kernels, CompileError> {
+    let decisions = Decisions::default();
+    let LoweredFunc { func, constant_inputs, layouts, .. } = lowered;
     let Scheduled { func, packing, rulings, .. } =
-        tilewright_autosched::schedule(&lowered.func, &lowered.constant_inputs, &lowered.layouts, target)
+        tilewright_autosched::schedule(func, constant_inputs, layouts, target, &decisions)
             .map_err(|e| CompileError::internal("schedule", format!("{}: {e}", lowered.func.name)))?;
     let mut func = func;
     math::expand_func(&mut func);
