@@ -16,7 +16,7 @@ use tilewright_te::{Block, Expr, ExprKind, Func, IterKind, Scope};
 
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, stride};
 use crate::tile::{
-    Order, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several, stored_layout,
+    AroundTile, Order, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several, stored_layout,
     stores_at_its_variables,
 };
 use crate::{Candidate, Context};
@@ -74,18 +74,24 @@ pub fn schedule(
         let factor = context.largest_block(func, data, data.iters[c].var)?;
         (data.iters[c].extent.as_int()? % factor == 0 && factor > 1).then_some(factor)
     });
+    let mut panel = func.buffers[roles.panel.buffer].name.clone();
+    let far = is_weight(schedule, context, &roles.panel);
     if roles.pack {
         let Some(pieces) = panel_layout(data, &roles, &steps, tile.vectors * tile.lanes, blocked_steps)
         else {
             return fail("the panel's indices are not plain");
         };
-        pack_panel(schedule, context, block, &roles.panel, pieces)?;
+        panel = pack_panel(schedule, context, block, &roles.panel, pieces)?;
     }
     let (lane, row) = (roles.lane, roles.row);
     let unrolled = Vec::new();
     let steps = steps.0;
     let tiled = TiledBlock { block, epilogue, lane, row, tile, order, steps, blocked_steps, unrolled };
     let around = tiled.apply(schedule, context)?;
+    if context.decide(block, "prefetch", &prefetches(schedule, &around, far))? {
+        let line = context.target.machine.caches.line as i64;
+        schedule.prefetch(&around.step, block, &panel, &around.panels, line)?;
+    }
 
     let n_serial = context.decide(block, "serial", &serial_loops(schedule, context, &around.loops))?;
     let n_tasks = around.loops.len().saturating_sub(n_serial).max(1);
@@ -149,14 +155,43 @@ fn serial_loops(schedule: &Schedule, context: &Context<'_>, loops: &[String]) ->
     std::iter::once(default).chain(others).map(candidate).collect()
 }
 
-/// Lays the panel out so that a step's vectors are consecutive: now if it is a constant, else by a copy.
+/// Whether an operand is a constant passed as an input.
+fn is_weight(schedule: &Schedule, context: &Context<'_>, operand: &AccessInfo) -> bool {
+    let func = schedule.func();
+    let input = func.params[..func.n_inputs].iter().position(|&p| p == operand.buffer);
+    input.is_some_and(|n| context.constant_inputs.get(n) == Some(&true))
+}
+
+/// Whether to ask for the next panel while tiles are computed with this one. Pays where panels come from far away, as
+/// weights do, which a run uses once, and few tiles share one; with many, hardware's way of noticing streams is late
+/// a small part of the time only.
+fn prefetches(schedule: &Schedule, around: &AroundTile, far: bool) -> Vec<Candidate<bool>> {
+    /// Tiles that share a panel, at most.
+    const MAX_TILES: i64 = 256;
+    let sharing = around.loops.iter().skip_while(|name| **name != around.panels).skip(1);
+    let tiles: i64 =
+        sharing.filter_map(|name| crate::elementwise::extent_of(schedule, name)).fold(1, i64::saturating_mul);
+    let several = crate::elementwise::extent_of(schedule, &around.panels) != Some(1);
+    let candidate = |value: bool| {
+        let features =
+            vec![("prefetch.ahead", f64::from(u8::from(value))), ("prefetch.tiles", (tiles as f64).log2())];
+        Candidate { value, cost: 1.0, features }
+    };
+    match far && several && tiles <= MAX_TILES {
+        true => vec![candidate(true), candidate(false)],
+        false => vec![candidate(false)],
+    }
+}
+
+/// Lays the panel out so that a step's vectors are consecutive: now if it is a constant, else by a copy. Gives the name
+/// of the buffer to read.
 fn pack_panel(
     schedule: &mut Schedule,
     context: &mut Context<'_>,
     block: &str,
     panel: &AccessInfo,
     pieces: Vec<Piece>,
-) -> Result<(), ScheduleError> {
+) -> Result<String, ScheduleError> {
     let func = schedule.func();
     let name = func.buffers[panel.buffer].name.clone();
     let constant = func.params[..func.n_inputs]
@@ -164,14 +199,15 @@ fn pack_panel(
         .position(|&p| p == panel.buffer)
         .filter(|&n| context.constant_inputs.get(n) == Some(&true) && context.layout(&name).is_none());
     if let Some(input) = constant {
-        return context.pack_input(schedule, input, &name, pieces);
+        context.pack_input(schedule, input, &name, pieces)?;
+        return Ok(name);
     }
     let copy = schedule.cache_read(block, &name, Scope::Global)?;
     let buffer = schedule.block_info(&copy)?.writes.remove(0);
     context.set_layout(&buffer, pieces, Padding::Zero);
     context.apply_layout(schedule, &buffer)?;
     crate::elementwise::schedule(schedule, context, &copy)?;
-    Ok(())
+    Ok(buffer)
 }
 
 /// The two loads whose products the block sums.

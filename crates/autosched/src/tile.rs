@@ -183,6 +183,10 @@ pub struct TiledBlock<'a> {
 pub struct AroundTile {
     /// Names of the loops.
     pub loops: Vec<String>,
+    /// Which of them goes over tiles of the lanes: each iteration has its own panel.
+    pub panels: String,
+    /// The innermost loop of steps inside the tile.
+    pub step: String,
     /// The epilogue, or the copy out of the registers where there is none.
     pub store: String,
 }
@@ -268,6 +272,7 @@ impl TiledBlock<'_> {
         }
         steps.extend(self.unrolled.iter().map(|&n| inner[n].clone()));
         let Some(first_step) = steps.first().cloned() else { return fail("no reduction variable") };
+        let step = steps[..steps.len() - self.unrolled.len()].last().unwrap_or(&first_step).clone();
         order.extend(steps.iter().map(String::as_str));
         order.extend(self.row.map(|n| inner[n].as_str()));
         order.extend([lane_inner[0].as_str(), lane_inner[1].as_str()]);
@@ -285,7 +290,7 @@ impl TiledBlock<'_> {
         let mut pieces: Vec<Piece> = (0..n_spatial).map(|dim| Piece { dim, factor: None }).collect();
         pieces.push(Piece { dim: lane_dim, factor: Some(lanes) });
         context.set_layout(&local, pieces, Padding::Undefined);
-        Ok(AroundTile { loops, store })
+        Ok(AroundTile { loops, panels: lane_parts[0].clone(), step, store })
     }
 }
 

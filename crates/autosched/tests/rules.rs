@@ -370,10 +370,23 @@ fn depthwise_convolution_in_plain_layout() {
 fn whatever_is_decided_computes_the_same() {
     let layouts = [blocked(8), None, None, blocked(8)];
     let points = check_candidates(&conv(16, 32, 10, 3, 1), &[false, true, true], &layouts);
-    assert_eq!(points[..4], ["conv/tile", "conv/steps", "conv/order", "conv/serial"]);
+    assert_eq!(points[..5], ["conv/tile", "conv/steps", "conv/order", "conv/prefetch", "conv/serial"]);
     check_candidates(&matmul(Some(29), 96, 12), &[false, true, true], &[]);
     let points = check_candidates(&depthwise(16, 20, 3, 1, 1), &[false, true, true], &layouts);
     assert_eq!(points[..3], ["conv/tile", "conv/unroll", "conv/order"]);
+}
+
+#[test]
+fn weights_of_few_rows_are_asked_for_ahead() {
+    let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
+    let hints = |func: &Func, constants: &[bool]| {
+        let scheduled = schedule(func, constants, &[], &target, &Decisions::default()).expect("schedules");
+        scheduled.func.to_string().matches(" prefetch ").count()
+    };
+    assert!(hints(&matmul(Some(28), 512, 64), &[false, true, true]) > 0);
+    // What another kernel has just computed is near, and so is one panel.
+    assert_eq!(hints(&matmul(Some(28), 512, 64), &[false, false, true]), 0);
+    assert_eq!(hints(&matmul(Some(28), 16, 64), &[false, true, true]), 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use tilewright_dtype::DType;
 
 use crate::expr::{Buffer, Expr, Var};
-use crate::func::{Block, Func, Iter, IterKind, Loop, LoopKind, Scope, Stmt, Store, VarKind};
+use crate::func::{Block, Func, Iter, IterKind, Loop, Scope, Stmt, Store, VarKind};
 
 /// One result of a reduction with several results (such as a maximum and its position).
 pub struct Reduced {
@@ -117,7 +117,7 @@ impl Func {
         let (init, body) = stores(self, &indices);
         let mut stmt = Stmt::Block(Box::new(Block { name, iters, predicate: None, init, body }));
         for (var, extent) in loops.into_iter().rev() {
-            stmt = Stmt::Loop(Box::new(Loop { var, extent, kind: LoopKind::Serial, body: vec![stmt] }));
+            stmt = Stmt::Loop(Box::new(Loop::serial(var, extent, vec![stmt])));
         }
         self.body.push(stmt);
     }

@@ -105,8 +105,20 @@ pub struct Loop {
     pub extent: Expr,
     /// How it runs.
     pub kind: LoopKind,
+    /// What each iteration asks for before its statements.
+    pub prefetches: Vec<Prefetch>,
     /// The statements, at least one.
     pub body: Vec<Stmt>,
+}
+
+/// A hint that an element will be needed soon: its cache line may be brought near. It never faults, and has no
+/// other effect.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prefetch {
+    /// The buffer, an input.
+    pub buffer: Buffer,
+    /// Row-major position of the element, over loop variables; may lie outside of the buffer.
+    pub element: Expr,
 }
 
 /// How a loop runs. Only `Serial` orders its iterations.
@@ -290,6 +302,13 @@ impl Func {
     /// A block name that is not taken.
     pub fn unique_block_name(&self, hint: &str) -> String {
         unique(hint, |name| self.block(name).is_some())
+    }
+}
+
+impl Loop {
+    /// A loop that runs its iterations in order.
+    pub fn serial(var: Var, extent: Expr, body: Vec<Stmt>) -> Loop {
+        Loop { var, extent, kind: LoopKind::Serial, prefetches: Vec::new(), body }
     }
 }
 

@@ -147,6 +147,16 @@ pub enum Inst {
         /// Lanes to write, all if absent.
         mask: Option<Value>,
     },
+    /// Asks for the cache line of element `index + offset`, which may lie outside of the buffer: a hint without
+    /// effect on values.
+    Prefetch {
+        /// Where, a parameter.
+        place: Place,
+        /// Element index, a scalar `I64`.
+        index: Value,
+        /// Added to the index.
+        offset: i64,
+    },
     /// `for var in begin..end`, with values carried from iteration to iteration.
     Loop {
         /// The counter, a scalar `I64`, counting by 1.

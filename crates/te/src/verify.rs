@@ -161,6 +161,21 @@ impl Verifier<'_> {
         if l.extent.dtype() != DType::I64 {
             self.report(&place, format!("the extent has type {}", l.extent.dtype()));
         }
+        for prefetch in &l.prefetches {
+            // The loop's own variable is bound inside only.
+            let element = prefetch.element.substitute_var(l.var, &Expr::int(0));
+            self.variables(&place, &element);
+            if prefetch.element.dtype() != DType::I64 {
+                self.report(&place, format!("a prefetched element has type {}", prefetch.element.dtype()));
+            }
+            if !self.func.is_input(prefetch.buffer) {
+                let buffer = &self.func.buffers[prefetch.buffer].name;
+                self.report(&place, format!("prefetches from `{buffer}`, which is no input"));
+            }
+        }
+        if !l.prefetches.is_empty() && matches!(l.kind, LoopKind::Vectorized | LoopKind::Thread(_)) {
+            self.report(&place, format!("prefetches, and is {:?}", l.kind));
+        }
         if !self.seen.insert(name) {
             self.report(&place, "the variable is bound twice");
         }

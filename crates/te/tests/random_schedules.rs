@@ -6,8 +6,8 @@ use common::*;
 use tilewright_te::interp::evaluate_index;
 use tilewright_te::schedule::{
     CacheRead, CacheWrite, ComputeAt, ComputeInline, DecomposeReduction, Fuse, PadEinsum, Padding, Parallel,
-    Piece, Primitive, Reorder, ReverseComputeAt, ReverseComputeInline, Rfactor, Schedule, SetScope, Split,
-    Tile, TransformLayout, Unroll, Vectorize,
+    Piece, Prefetch, Primitive, Reorder, ReverseComputeAt, ReverseComputeInline, Rfactor, Schedule, SetScope,
+    Split, Tile, TransformLayout, Unroll, Vectorize,
 };
 use tilewright_te::verify::{Stage, verify};
 use tilewright_te::{Func, Scope, Stmt};
@@ -59,7 +59,7 @@ fn random_primitive(schedule: &Schedule, random: &mut Random) -> Primitive {
     let own_loop = word(random, &own_loops);
     let factor = |random: &mut Random| [1, 2, 3, 4, 5, 8, 16][random.below(7)];
     let scope = [Scope::Global, Scope::Stack, Scope::Register][random.below(3)];
-    match random.below(24) {
+    match random.below(25) {
         0..=2 => {
             let inner = Some(factor(random));
             let factors = match random.below(4) {
@@ -110,6 +110,7 @@ fn random_primitive(schedule: &Schedule, random: &mut Random) -> Primitive {
             let n = schedule.func().block(&block).map_or(0, |b| b.iters.len());
             PadEinsum { block, factors: (0..n).map(|_| factor(random)).collect() }.into()
         }
+        23 => Prefetch { loop_name: own_loop, block, buffer, ahead: loop_name, line: 64 }.into(),
         _ => Rfactor { block, loop_name: own_loop }.into(),
     }
 }

@@ -218,3 +218,69 @@ fn illegal_requests_say_why() {
     assert!(s.tile(&["C_i0", "C_r2", "nowhere"], &[2, 2, 2]).is_err());
     assert_eq!(s.func().to_string(), before, "a failed primitive leaves the function alone");
 }
+
+#[test]
+fn hints_cover_the_next_panel_once() {
+    // Panels of 8 columns and 40 steps, packed: 320 elements, 20 lines of 64 bytes, over 3 * 40 steps and over 2.
+    let (m, n, k) = (12, 24, 40);
+    for (rows, steps) in [(4, 40), (12, 20)] {
+        let mut func = Func::new("matmul");
+        let (em, en, ek) = (Expr::int(m), Expr::int(n), Expr::int(k));
+        let a = func.add_input("a", DType::F32, vec![em.clone(), ek.clone()]);
+        let b = func.add_input("b", DType::F32, vec![ek.clone(), en.clone()]);
+        let out = func.reduce("c", DType::F32, vec![em, en], vec![ek], Expr::f32(0.0), |f, i, r, acc| {
+            let x = f.load(a, vec![i[0].clone(), r[0].clone()]);
+            let y = f.load(b, vec![r[0].clone(), i[1].clone()]);
+            Expr::fma(x, y, acc)
+        });
+        func.promote_to_output(out);
+        let mut s = Schedule::new(func);
+        let piece = |dim, factor| Piece { dim, factor };
+        s.transform_layout("b", &[piece(1, None), piece(0, None), piece(1, Some(8))], Padding::Zero).unwrap();
+        let packed = s.func().clone();
+        let mut s = Schedule::new(packed.clone());
+        let tiles = s.tile(&["c_i1", "c_i0"], &[8, rows]).unwrap();
+        let k = s.split("c_r2", &[None, Some(steps)]).unwrap();
+        s.reorder(&[&tiles[0], &tiles[1], &k[0], &k[1], &tiles[3], &tiles[2]]).unwrap();
+        s.prefetch(&k[0], "c", "b", &tiles[0], 64).unwrap();
+        let refused = s.prefetch(&k[0], "c", "a", &tiles[0], 64).unwrap_err().to_string();
+        assert!(refused.contains("does not move by a constant"), "{refused}");
+        assert!(s.split(&k[0], &[None, Some(1)]).is_err(), "a loop that prefetches is split");
+        assert!(
+            s.transform_layout("b", &[piece(0, None), piece(1, None), piece(2, None)], Padding::Zero)
+                .is_err()
+        );
+
+        // The elements asked for during the first panel.
+        let mut asked = std::collections::BTreeSet::new();
+        let text = s.func().to_string();
+        let hints = text.matches(" prefetch b[").count();
+        let l = find_loop(s.func(), &k[0]);
+        for tile in 0..m / rows {
+            for step in 0..40 / steps {
+                for hint in &l.prefetches {
+                    let value = |v| match s.func().vars[v].name.as_str() {
+                        name if name == tiles[1] => Some(tile),
+                        name if name == k[0] => Some(step),
+                        _ => Some(0),
+                    };
+                    asked.insert(tilewright_te::interp::evaluate_index(&hint.element, &value).unwrap());
+                }
+            }
+        }
+        assert_eq!(hints, l.prefetches.len(), "{text}");
+        assert_eq!(asked.into_iter().collect::<Vec<_>>(), (0..20).map(|n| 320 + 16 * n).collect::<Vec<_>>());
+        check(packed, s);
+    }
+}
+
+fn find_loop<'a>(func: &'a Func, name: &str) -> &'a tilewright_te::Loop {
+    fn find<'a>(func: &Func, stmts: &'a [Stmt], name: &str) -> Option<&'a tilewright_te::Loop> {
+        stmts.iter().find_map(|s| match s {
+            Stmt::Loop(l) if func.vars[l.var].name == name => Some(&**l),
+            Stmt::Loop(l) => find(func, &l.body, name),
+            Stmt::Block(_) => None,
+        })
+    }
+    find(func, &func.body, name).expect("a loop of that name")
+}

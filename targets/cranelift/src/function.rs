@@ -176,6 +176,8 @@ impl Function<'_, '_> {
             Inst::Scatter { place, indices, offset, value, mask } => {
                 self.scatter(*place, *indices, *offset, *value, *mask)
             }
+            // Cranelift has no such instruction.
+            Inst::Prefetch { .. } => Ok(()),
             Inst::Loop { var, begin, end, carried, body } => {
                 self.counted_loop(*var, *begin, *end, carried, body)
             }
@@ -368,7 +370,7 @@ fn masked_places(insts: &[Inst]) -> Vec<Place> {
             | Inst::Let { op: Op::Gather { place, mask: Some(_), .. }, .. }
             | Inst::Store { place, mask: Some(_), .. }
             | Inst::Scatter { place, mask: Some(_), .. } => places.push(*place),
-            Inst::Let { .. } | Inst::Store { .. } | Inst::Scatter { .. } => {}
+            Inst::Let { .. } | Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } => {}
             Inst::Loop { body, .. } => places.extend(masked_places(body)),
             Inst::If { then_body, else_body, .. } => {
                 places.extend(masked_places(then_body));

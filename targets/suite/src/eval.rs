@@ -58,6 +58,9 @@ impl State<'_> {
                 let value = self.get(*value)?;
                 self.write(*place, indices, &value, *mask)?;
             }
+            Inst::Prefetch { index, .. } => {
+                self.scalar(*index)?;
+            }
             Inst::Loop { var, begin, end, carried, body } => {
                 let mut current = Vec::new();
                 for c in carried {

@@ -66,7 +66,11 @@ fn a_wrong_code_generator_is_noticed() {
             match inst {
                 Inst::Let { op: Op::Binary(op @ BinaryOp::Min, ..), .. } => *op = BinaryOp::Max,
                 Inst::Loop { body, .. } => swap_min_and_max(body),
-                Inst::Let { .. } | Inst::Store { .. } | Inst::Scatter { .. } | Inst::If { .. } => {}
+                Inst::Let { .. }
+                | Inst::Store { .. }
+                | Inst::Scatter { .. }
+                | Inst::Prefetch { .. }
+                | Inst::If { .. } => {}
             }
         }
     }

@@ -9,7 +9,7 @@
 //! Every block binds `t` by an iteration variable of reduction kind, which no schedule runs out of order. Blocks
 //! have no `init`: what they accumulate into is computed before the loop.
 
-use tilewright_te::{Block, Expr, Iter, IterKind, Loop, LoopKind, Stmt, Store, Var, VarKind};
+use tilewright_te::{Block, Expr, Iter, IterKind, Loop, Stmt, Store, Var, VarKind};
 
 use super::builder::Builder;
 
@@ -33,7 +33,7 @@ impl<'a, 'c> Builder<'a, 'c> {
         let mut steps = Steps { builder: self, counter, extent: extent.clone(), body: Vec::new() };
         define(&mut steps);
         let Steps { body, .. } = steps;
-        let whole = Loop { var: counter, extent: extent.clone(), kind: LoopKind::Serial, body };
+        let whole = Loop::serial(counter, extent.clone(), body);
         self.func.body.push(Stmt::Loop(Box::new(whole)));
     }
 }
@@ -88,7 +88,7 @@ impl Steps<'_, '_, '_> {
         let block = Block { name: unique, iters, predicate: None, init: Vec::new(), body };
         let mut stmt = Stmt::Block(Box::new(block));
         for (var, extent) in loops.into_iter().rev() {
-            stmt = Stmt::Loop(Box::new(Loop { var, extent, kind: LoopKind::Serial, body: vec![stmt] }));
+            stmt = Stmt::Loop(Box::new(Loop::serial(var, extent, vec![stmt])));
         }
         self.body.push(stmt);
     }

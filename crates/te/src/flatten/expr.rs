@@ -347,7 +347,7 @@ impl Emitter<'_> {
     }
 
     /// The value of a polynomial: products and sums in a fixed order.
-    fn poly_value(&mut self, poly: &Poly) -> Result<Value, FlattenError> {
+    pub(super) fn poly_value(&mut self, poly: &Poly) -> Result<Value, FlattenError> {
         let mut sum: Option<Value> = None;
         for (product, &coefficient) in &poly.terms {
             let mut value: Option<Value> = None;

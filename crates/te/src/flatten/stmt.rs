@@ -36,7 +36,7 @@ impl Emitter<'_> {
                 };
                 for i in 0..n {
                     self.bindings.insert(l.var, Binding::Constant(i));
-                    l.body.iter().try_for_each(|s| self.stmt(s))?;
+                    self.iteration(l)?;
                 }
                 Ok(())
             }
@@ -67,7 +67,7 @@ impl Emitter<'_> {
                 Some(n) if n <= 0 => Ok(()),
                 Some(1) => {
                     self.bindings.insert(l.var, Binding::Constant(0));
-                    l.body.iter().try_for_each(|s| self.stmt(s))
+                    self.iteration(l)
                 }
                 _ => self.serial_loop(l, &extent),
             },
@@ -76,6 +76,19 @@ impl Emitter<'_> {
                 self.error(format!("loop `{name}` is bound to threads this target has not"))
             }
         }
+    }
+
+    /// One iteration of a loop whose variable is bound: what it asks for, then its statements.
+    fn iteration(&mut self, l: &Loop) -> Result<(), FlattenError> {
+        for prefetch in &l.prefetches {
+            let place = self.place(prefetch.buffer)?;
+            let element = self.resolve(&prefetch.element);
+            let mut poly = self.atoms.poly(&element);
+            let offset = std::mem::take(&mut poly.constant);
+            let index = self.poly_value(&poly)?;
+            self.push(Inst::Prefetch { place, index, offset });
+        }
+        l.body.iter().try_for_each(|s| self.stmt(s))
     }
 
     /// A loop of the kernel; registers that its body writes are carried from iteration to iteration.
@@ -97,9 +110,7 @@ impl Emitter<'_> {
         }
         self.open();
         self.bind_scalar(l.var, extent, var);
-        for stmt in &l.body {
-            self.stmt(stmt)?;
-        }
+        self.iteration(l)?;
         for (key, carried) in &mut carried {
             match self.registers.get(key) {
                 Some(&next) if self.type_of(next) == self.type_of(carried.param) => carried.next = next,

@@ -207,7 +207,8 @@ fn split_innermost(f: &mut Func, factor: i64, kind: LoopKind) {
         }
         block.predicate = Some(value.lt(l.extent.clone()));
         let body = std::mem::take(&mut l.body);
-        let inner_loop = crate::func::Loop { var: inner, extent: Expr::int(factor), kind, body };
+        let inner_loop =
+            crate::func::Loop { kind, ..crate::func::Loop::serial(inner, Expr::int(factor), body) };
         l.var = outer;
         l.extent = l.extent.clone().ceil_div(factor);
         l.body = vec![Stmt::Loop(Box::new(inner_loop))];

@@ -103,6 +103,12 @@ impl Check<'_> {
                 }
                 self.written(*place, *value, *mask);
             }
+            Inst::Prefetch { place, index, offset: _ } => {
+                self.expect(*index, INDEX, "index");
+                if matches!(place, Place::Local(_)) {
+                    self.fault("prefetches from the stack".into());
+                }
+            }
             Inst::Loop { var, begin, end, carried, body } => {
                 self.expect(*begin, INDEX, "begin");
                 self.expect(*end, INDEX, "end");

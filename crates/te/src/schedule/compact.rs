@@ -4,8 +4,8 @@
 //! that is not global needs only the box of elements accessed in one iteration of the loops around all of
 //! its accesses. Accesses become relative to that box through iteration variables added to the blocks.
 
-use crate::expr::{Buffer, Expr, ExprKind};
-use crate::func::{Func, Iter, IterKind, Scope, VarKind};
+use crate::expr::{Buffer, Expr, ExprKind, Var};
+use crate::func::{Block, Func, Iter, IterKind, Scope, VarKind};
 use crate::schedule::region::{Accesses, Span, accessed, bind, region_of};
 use crate::schedule::{ScheduleError, tree};
 use crate::simplify::Simplifier;
@@ -48,6 +48,11 @@ fn home_of(func: &Func, buffer: Buffer) -> Result<Option<tree::Path>, ScheduleEr
             Some(known) => known.into_iter().zip(around).take_while(|(a, b)| a == b).map(|x| x.0).collect(),
         });
     }
+    let home = home.map(|mut home| {
+        let depth = skipped_writes(func, buffer, &home);
+        home.truncate(depth);
+        home
+    });
     let parallel = func
         .body
         .iter()
@@ -57,6 +62,34 @@ fn home_of(func: &Func, buffer: Buffer) -> Result<Option<tree::Path>, ScheduleEr
         return Err(ScheduleError::new("compact", name, "a local buffer is used by several tasks"));
     }
     Ok(home)
+}
+
+/// How deep a home may be at most so that each of its iterations writes what it reads: outside of a loop in some of
+/// whose iterations a block does not write while another reads all the same.
+fn skipped_writes(func: &Func, buffer: Buffer, home: &[usize]) -> usize {
+    let blocks = tree::blocks_with_paths(func);
+    let conditions = |b: &Block| b.predicate.as_ref().map(tree::conjuncts).unwrap_or_default();
+    let mut depth = home.len();
+    for (_, writer) in blocks.iter().filter(|(_, b)| tree::writes(b, buffer)) {
+        for condition in conditions(writer) {
+            let reads_anyway = |(_, b): &(tree::Path, &Block)| {
+                tree::reads(b, buffer) && !tree::writes(b, buffer) && !conditions(b).contains(&condition)
+            };
+            let is_shared =
+                |v| (1..=home.len()).any(|n| tree::loop_at(func, &home[..n]).is_some_and(|l| l.var == v));
+            let own = condition.any(&mut |e| e.as_var().is_some_and(|v| is_loop(func, v) && !is_shared(v)));
+            if own || !blocks.iter().any(reads_anyway) {
+                continue;
+            }
+            let uses = |n: &usize| tree::loop_at(func, &home[..*n]).is_some_and(|l| condition.uses(l.var));
+            depth = (1..=depth).find(uses).map_or(depth, |n| n - 1);
+        }
+    }
+    depth
+}
+
+fn is_loop(func: &Func, var: Var) -> bool {
+    func.vars[var].kind == VarKind::Loop
 }
 
 fn shrink(func: &mut Func, buffer: Buffer, home: &[usize]) {

@@ -63,7 +63,7 @@ impl Apply for DecomposeReduction {
             let var = tree::loop_var(func, &format!("{}_init", func.vars[l.var].name));
             let extent = substitute(&l.extent, &renamed);
             renamed.push((l.var, Expr::var(var)));
-            copies.push(Loop { var, extent, kind: l.kind, body: Vec::new() });
+            copies.push(Loop { kind: l.kind, ..Loop::serial(var, extent, Vec::new()) });
         }
         let mut iters = Vec::new();
         let mut iter_vars: Vec<(Var, Expr)> = Vec::new();

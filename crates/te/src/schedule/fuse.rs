@@ -39,6 +39,9 @@ impl Apply for Fuse {
             if l.kind != LoopKind::Serial {
                 return fail(format!("`{name}` is already {:?}", l.kind));
             }
+            if !l.prefetches.is_empty() {
+                return fail(format!("`{name}` prefetches"));
+            }
             if let Some(outer) = fused.iter().find(|outer| l.extent.uses(outer.var)) {
                 return fail(format!("the extent of `{name}` depends on `{}`", func.vars[outer.var].name));
             }
@@ -85,7 +88,7 @@ impl Apply for Fuse {
             e.substitute(&|v| values.iter().find(|(old, _)| *old == v).map(|(_, value)| value.clone()))
         });
         if let Some(l) = tree::loop_at_mut(func, &path) {
-            *l = Loop { var, extent, kind: LoopKind::Serial, body };
+            *l = Loop::serial(var, extent, body);
         }
         tree::normalize(func);
         Ok(vec![func.vars[var].name.clone()])

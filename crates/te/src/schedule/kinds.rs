@@ -42,6 +42,9 @@ fn set_kind(
     if l.kind != LoopKind::Serial {
         return fail(format!("the loop is already {:?}", l.kind));
     }
+    if !l.prefetches.is_empty() && matches!(kind, LoopKind::Vectorized | LoopKind::Thread(_)) {
+        return fail("the loop prefetches".into());
+    }
     match kind {
         LoopKind::Parallel => {
             if path.len() > 1 {

@@ -21,6 +21,7 @@ mod fuse;
 mod inline;
 mod kinds;
 mod pad_einsum;
+mod prefetch;
 mod query;
 pub(crate) mod region;
 mod reorder;
@@ -46,6 +47,7 @@ pub use fuse::Fuse;
 pub use inline::ComputeInline;
 pub use kinds::{Parallel, Unroll, Vectorize};
 pub use pad_einsum::PadEinsum;
+pub use prefetch::Prefetch;
 pub use query::{BlockInfo, LoopInfo};
 pub use reorder::Reorder;
 pub use reverse_compute_at::ReverseComputeAt;
@@ -136,6 +138,8 @@ primitives! {
     PadEinsum,
     /// A reduction into partial results.
     Rfactor,
+    /// Hints for the next iteration of an outer loop.
+    Prefetch,
 }
 
 /// A function and what was done to it.
@@ -282,6 +286,20 @@ impl Schedule {
     /// [`PadEinsum`].
     pub fn pad_einsum(&mut self, block: &str, factors: &[i64]) -> Result<(), ScheduleError> {
         self.apply(PadEinsum { block: block.into(), factors: factors.to_vec() }).map(drop)
+    }
+
+    /// Spreads over the iterations of a loop hints for what `block` reads of `buffer` in the next iteration of the
+    /// outer loop `ahead`, in lines of that many bytes; see [`Prefetch`].
+    pub fn prefetch(
+        &mut self,
+        loop_name: &str,
+        block: &str,
+        buffer: &str,
+        ahead: &str,
+        line: i64,
+    ) -> Result<(), ScheduleError> {
+        let (loop_name, block) = (loop_name.into(), block.into());
+        self.apply(Prefetch { loop_name, block, buffer: buffer.into(), ahead: ahead.into(), line }).map(drop)
     }
 
     /// Splits a reduction over a loop into partial results and their combination; returns the block that

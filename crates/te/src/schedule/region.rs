@@ -154,6 +154,18 @@ pub(crate) fn covers(func: &Func, block: &Block, buffer: Buffer) -> bool {
         let spatial = indexed.clone().all(|i| i.kind == IterKind::Spatial);
         let iterations = product(&mut indexed.by_ref().map(|i| &i.extent));
         spatial && store.indices.iter().all(is_digit) && simplifier.prove_equal(&iterations, &elements)
+    }) && reaches_ends(func, block)
+}
+
+/// Whether the loops around a block take its iteration variables to the ends of their domains: under a consumer's loops
+/// only what the consumer needs is computed.
+fn reaches_ends(func: &Func, block: &Block) -> bool {
+    let is_it = |s: &crate::func::Stmt| matches!(s, crate::func::Stmt::Block(b) if b.name == block.name);
+    let Some(path) = tree::find(&func.body, &is_it) else { return false };
+    let simplifier = tree::simplifier_at(func, &path);
+    block.iters.iter().all(|iter| {
+        let last = simplifier.extreme(&iter.value, true, &|v| simplifier.is_loop(v));
+        last.is_some_and(|last| simplifier.prove_lt(&(iter.extent.clone() - 2), &last))
     })
 }
 

@@ -29,6 +29,9 @@ impl Apply for Split {
         if target.kind != LoopKind::Serial {
             return fail(format!("the loop is already {:?}", target.kind));
         }
+        if !target.prefetches.is_empty() {
+            return fail("the loop prefetches".into());
+        }
         if self.factors.len() < 2 {
             return fail("at least two factors are needed".into());
         }
@@ -64,11 +67,11 @@ impl Apply for Split {
             tree::add_predicate(&mut body, &index.lt(target.extent.clone()));
         }
         for (var, extent) in vars.iter().zip(extents).skip(1).rev() {
-            body = vec![Stmt::Loop(Box::new(Loop { var: *var, extent, kind: LoopKind::Serial, body }))];
+            body = vec![Stmt::Loop(Box::new(Loop::serial(*var, extent, body)))];
         }
         let outer_extent = self.factors[0].map_or(rest, Expr::int);
         if let Some(l) = tree::loop_at_mut(func, &path) {
-            *l = Loop { var: vars[0], extent: outer_extent, kind: LoopKind::Serial, body };
+            *l = Loop::serial(vars[0], outer_extent, body);
         }
         tree::normalize(func);
         Ok(vars.into_iter().map(|v| func.vars[v].name.clone()).collect())

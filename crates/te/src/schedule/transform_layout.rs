@@ -47,6 +47,9 @@ impl Apply for TransformLayout {
     fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
         let fail = |reason: String| ScheduleError::new(Self::NAME, &self.buffer, reason);
         let buffer = tree::find_buffer(func, Self::NAME, &self.buffer)?;
+        if super::prefetch::is_prefetched(&func.body, buffer) {
+            return Err(fail("the buffer is prefetched as it lies".into()));
+        }
         let old_shape = func.buffers[buffer].shape.clone();
         self.check_pieces(old_shape.len()).map_err(fail)?;
         let sizes = Simplifier::for_sizes(func);

@@ -1,7 +1,7 @@
 //! Finding and editing statements of a function: what all primitives share.
 
 use crate::expr::{Buffer, Expr, ExprKind, Var};
-use crate::func::{Block, Func, Loop, LoopKind, Stmt, VarKind};
+use crate::func::{Block, Func, Loop, Stmt, VarKind};
 use crate::schedule::ScheduleError;
 use crate::simplify::Simplifier;
 
@@ -147,12 +147,15 @@ pub(crate) fn for_each_loop<'a>(stmts: &'a [Stmt], visit: &mut impl FnMut(&'a Lo
     }
 }
 
-/// Rewrites every expression over loop variables below: extents, bindings, predicates.
+/// Rewrites every expression over loop variables below: extents, prefetched elements, bindings, predicates.
 pub(crate) fn map_loop_exprs(stmts: &mut [Stmt], map: &impl Fn(&Expr) -> Expr) {
     for s in stmts {
         match s {
             Stmt::Loop(l) => {
                 l.extent = map(&l.extent);
+                for prefetch in &mut l.prefetches {
+                    prefetch.element = map(&prefetch.element);
+                }
                 map_loop_exprs(&mut l.body, map);
             }
             Stmt::Block(b) => {
@@ -233,6 +236,9 @@ fn normalize_stmts(stmts: &mut [Stmt], simplifier: &mut Simplifier) {
             Stmt::Loop(l) => {
                 l.extent = simplifier.simplify(&l.extent);
                 simplifier.bind_range(l.var, 0, l.extent.clone());
+                for prefetch in &mut l.prefetches {
+                    prefetch.element = simplifier.simplify(&prefetch.element);
+                }
                 normalize_stmts(&mut l.body, simplifier);
             }
             Stmt::Block(b) => {
@@ -256,9 +262,10 @@ fn normalize_stmts(stmts: &mut [Stmt], simplifier: &mut Simplifier) {
 
 /// A nest of serial loops, outermost first, around a statement.
 pub(crate) fn nest(loops: Vec<(Var, Expr)>, inner: Stmt) -> Stmt {
-    loops.into_iter().rev().fold(inner, |body, (var, extent)| {
-        Stmt::Loop(Box::new(Loop { var, extent, kind: LoopKind::Serial, body: vec![body] }))
-    })
+    loops
+        .into_iter()
+        .rev()
+        .fold(inner, |body, (var, extent)| Stmt::Loop(Box::new(Loop::serial(var, extent, vec![body]))))
 }
 
 /// A new loop variable.

@@ -14,13 +14,14 @@
 //! ```
 //!
 //! Temporaries follow the opening brace as `buffer T: f32[n] global`; a block's predicate is `where (..)`
-//! after its variables. Names that are no identifiers are quoted as in Rust. Variables that nothing binds and
+//! after its variables. A loop's prefetches stand behind its kind, as `prefetch A[element]` with one row-major
+//! position. Names that are no identifiers are quoted as in Rust. Variables that nothing binds and
 //! buffers that are no parameters and nowhere accessed are left out.
 
 use std::fmt::{self, Display, Formatter, Write};
 
 use crate::expr::{Buffer, Expr, ExprKind, Var};
-use crate::func::{Block, Func, IterKind, LoopKind, Scope, Stmt, Store, ThreadAxis, VarKind};
+use crate::func::{Block, Func, IterKind, LoopKind, Prefetch, Scope, Stmt, Store, ThreadAxis, VarKind};
 use crate::text::print::{Names, write_expr};
 
 /// Names from a function.
@@ -184,7 +185,12 @@ fn write_stmts(f: &mut Formatter<'_>, func: &Func, stmts: &[Stmt], depth: usize)
         match stmt {
             Stmt::Loop(l) => {
                 let (name, extent) = (Name(&func.vars[l.var].name), Named(func, &l.extent));
-                writeln!(f, "{indent}for {name} in 0..{extent}{} {{", kind_suffix(l.kind))?;
+                write!(f, "{indent}for {name} in 0..{extent}{}", kind_suffix(l.kind))?;
+                for Prefetch { buffer, element } in &l.prefetches {
+                    let buffer = Name(&func.buffers[*buffer].name);
+                    write!(f, " prefetch {buffer}[{}]", Named(func, element))?;
+                }
+                f.write_str(" {\n")?;
                 write_stmts(f, func, &l.body, depth + 1)?;
                 writeln!(f, "{indent}}}")?;
             }

@@ -58,6 +58,9 @@ fn write_insts(f: &mut Formatter<'_>, kernel: &Kernel, insts: &[Inst], depth: us
                 write_mask(f, *mask)?;
                 writeln!(f)?;
             }
+            Inst::Prefetch { place, index, offset } => {
+                writeln!(f, "prefetch {}", At(kernel, *place, *index, *offset))?;
+            }
             Inst::Loop { var, begin, end, carried, body } => {
                 write!(f, "for {var} in {begin}..{end}")?;
                 for c in carried {

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use tilewright_dtype::DType;
 
 use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind, UnaryOp, Var};
-use crate::func::{Block, Func, Iter, IterKind, Loop, LoopKind, Scope, Stmt, Store, VarKind};
+use crate::func::{Block, Func, Iter, IterKind, Loop, LoopKind, Prefetch, Scope, Stmt, Store, VarKind};
 use crate::text::func::LOOP_KINDS;
 
 /// A text that is no function: where and why.
@@ -337,16 +337,28 @@ impl Parser {
         let extent = self.index()?;
         let var = self.bind(&name, VarKind::Loop)?;
         let mut kind = LoopKind::Serial;
-        if !self.at("{") {
+        let mut prefetches = Vec::new();
+        while !self.at("{") {
             let word = self.name()?;
             match LOOP_KINDS.iter().find(|k| k.0 == word) {
-                Some(found) => kind = found.1,
-                None => return self.fail(format!("`{word}` is no kind of loop")),
+                Some(found) if prefetches.is_empty() => kind = found.1,
+                None if word == "prefetch" => prefetches.push(self.prefetch()?),
+                Some(_) | None => return self.fail(format!("`{word}` is no kind of loop")),
             }
         }
         self.expect("{")?;
         let body = self.stmts()?;
-        Ok(Stmt::Loop(Box::new(Loop { var, extent, kind, body })))
+        Ok(Stmt::Loop(Box::new(Loop { var, extent, kind, prefetches, body })))
+    }
+
+    /// `BUFFER[ELEMENT]`.
+    fn prefetch(&mut self) -> Result<Prefetch> {
+        let name = self.name()?;
+        let buffer = self.buffer(&name)?;
+        self.expect("[")?;
+        let element = self.index()?;
+        self.expect("]")?;
+        Ok(Prefetch { buffer, element })
     }
 
     fn block(&mut self) -> Result<Stmt> {

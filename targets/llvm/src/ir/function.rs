@@ -146,6 +146,7 @@ impl Function<'_> {
             Inst::Scatter { place, indices, offset, value, mask } => {
                 self.scatter(*place, *indices, *offset, *value, *mask)
             }
+            Inst::Prefetch { place, index, offset } => self.prefetch(*place, *index, *offset),
             Inst::Loop { var, begin, end, carried, body } => {
                 self.counted_loop(*var, *begin, *end, carried, body)
             }

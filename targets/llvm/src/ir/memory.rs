@@ -136,6 +136,14 @@ impl Function<'_> {
         Ok(info)
     }
 
+    /// Asks for a cache line, into the second level: what is asked for is needed an outer iteration later.
+    pub(super) fn prefetch(&mut self, place: Place, index: Value, offset: i64) -> Result<(), CodegenError> {
+        let place = self.place(place)?;
+        let pointer = self.address(&place, index, offset)?;
+        self.effect(format!("call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)"));
+        Ok(())
+    }
+
     /// The address of element `index + offset`. The offset is a step of its own so that accesses of a
     /// register tile differ by constants, which instruction selection folds.
     fn address(&mut self, place: &PlaceInfo, index: Value, offset: i64) -> Result<String, CodegenError> {

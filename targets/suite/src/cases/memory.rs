@@ -14,6 +14,7 @@ const N: i64 = 64;
 pub(super) fn cases(dtype: DType, lanes: u32) -> Vec<Case> {
     vec![
         offsets(dtype, lanes),
+        hints(dtype, lanes),
         masks(dtype, lanes),
         gathers(dtype, lanes),
         locals(dtype, lanes),
@@ -28,6 +29,24 @@ fn input(dtype: DType) -> Vec<u8> {
 fn output(dtype: DType, elements: i64) -> Vec<u8> {
     // Not zero, so that elements which must stay are seen to stay.
     pack(dtype, std::iter::repeat_n(1, elements as usize))
+}
+
+/// Prefetches inside and far outside of a buffer, which change nothing and do not fault.
+fn hints(dtype: DType, lanes: u32) -> Case {
+    let mut b = KernelBuilder::new(format!("hints_{dtype}x{lanes}"));
+    let from = b.buffer("from", dtype, Access::Read);
+    let to = b.buffer("to", dtype, Access::ReadWrite);
+    let ty = Type::vector(dtype, lanes);
+    let (zero, end) = (b.index(0), b.index(4));
+    b.loop_(zero, end, &[], |b, i, _| {
+        for offset in [0, 1 << 40, -(1 << 40)] {
+            b.push(Inst::Prefetch { place: from, index: i, offset });
+        }
+        let value = b.load(ty, from, i, 0);
+        b.store(to, i, 0, value);
+        Vec::new()
+    });
+    serial(b, vec![input(dtype), output(dtype, N)])
 }
 
 /// Constant and variable indices, with and without offsets, misaligned, negative before the offset.
