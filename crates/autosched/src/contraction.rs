@@ -16,10 +16,13 @@ use tilewright_te::{Block, Expr, ExprKind, Func, IterKind, Scope};
 
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, stride};
 use crate::tile::{
-    AroundTile, Order, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several, stored_layout,
-    stores_at_its_variables,
+    AroundTile, BlockedSteps, Order, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several,
+    stored_layout, stores_at_its_variables,
 };
 use crate::{Candidate, Context};
+
+/// Steps of the innermost loop up to which it is unrolled where the code generator gains by that.
+const UNROLLED_STEPS: i64 = 8;
 
 /// The parts a contraction's variables and operands play.
 struct Roles {
@@ -69,28 +72,26 @@ pub fn schedule(
     let steps = context.decide(block, "steps", &step_orders(data))?;
     let depth = constant_product(steps.0.iter().map(|&n| &data.iters[n].extent));
     let order = context.decide(block, "order", &Order::candidates(&tile, rows, vectors, depth))?;
-    let blocked_steps = iters_of(data, IterKind::Reduce).first().and_then(|&c| {
-        // The broadcast operand's blocked dimension, walked in blocks so that its elements are consecutive.
-        let factor = context.largest_block(func, data, data.iters[c].var)?;
-        (data.iters[c].extent.as_int()? % factor == 0 && factor > 1).then_some(factor)
-    });
+    let (blocked_steps, unrolled) = walk(func, context, data, &steps.0);
     let mut panel = func.buffers[roles.panel.buffer].name.clone();
     let far = is_weight(schedule, context, &roles.panel);
     if roles.pack {
-        let Some(pieces) = panel_layout(data, &roles, &steps, tile.vectors * tile.lanes, blocked_steps)
-        else {
+        let factor = blocked_steps.map(|blocked| blocked.factor);
+        let Some(pieces) = panel_layout(data, &roles, &steps, tile.vectors * tile.lanes, factor) else {
             return fail("the panel's indices are not plain");
         };
         panel = pack_panel(schedule, context, block, &roles.panel, pieces)?;
     }
     let (lane, row) = (roles.lane, roles.row);
-    let unrolled = Vec::new();
     let steps = steps.0;
     let tiled = TiledBlock { block, epilogue, lane, row, tile, order, steps, blocked_steps, unrolled };
     let around = tiled.apply(schedule, context)?;
-    if context.decide(block, "prefetch", &prefetches(schedule, &around, far))? {
+    let far = far && context.target.codegen.prefetch;
+    if let Some(step) = &around.step
+        && context.decide(block, "prefetch", &prefetches(schedule, &around, far))?
+    {
         let line = context.target.machine.caches.line as i64;
-        schedule.prefetch(&around.step, block, &panel, &around.panels, line)?;
+        schedule.prefetch(step, block, &panel, &around.panels, line)?;
     }
 
     let n_serial = context.decide(block, "serial", &serial_loops(schedule, context, &around.loops))?;
@@ -180,6 +181,36 @@ fn prefetches(schedule: &Schedule, around: &AroundTile, far: bool) -> Vec<Candid
     match far && several && tiles <= MAX_TILES {
         true => vec![candidate(true), candidate(false)],
         false => vec![candidate(false)],
+    }
+}
+
+/// How the first variable of the reduction is walked in blocks, and the positions of variables that are unrolled; `steps` are
+/// the variables, outermost first.
+fn walk(
+    func: &Func,
+    context: &Context<'_>,
+    data: &Block,
+    steps: &[usize],
+) -> (Option<BlockedSteps>, Vec<usize>) {
+    let extent = |n: usize| data.iters[n].extent.as_int();
+    let divides = |n: usize, factor: i64| extent(n).is_some_and(|n| n >= factor && n % factor == 0);
+    let unrolls = !context.target.codegen.carries_in_place;
+    let Some(&first) = iters_of(data, IterKind::Reduce).first() else { return (None, Vec::new()) };
+    // The broadcast operand's blocked dimension, walked in blocks so that its elements are consecutive.
+    let block = context.largest_block(func, data, data.iters[first].var);
+    if let Some(factor) = block.filter(|&factor| factor > 1 && divides(first, factor)) {
+        return (Some(BlockedSteps { factor, unroll: unrolls && factor <= UNROLLED_STEPS }), Vec::new());
+    }
+    match steps {
+        _ if !unrolls => (None, Vec::new()),
+        // A single variable has its elements in order in any blocks.
+        [only] => {
+            let factor =
+                [UNROLLED_STEPS, UNROLLED_STEPS / 2].into_iter().find(|&factor| divides(*only, factor));
+            (factor.map(|factor| BlockedSteps { factor, unroll: true }), Vec::new())
+        }
+        [.., last] if extent(*last).is_some_and(|n| (1..=UNROLLED_STEPS).contains(&n)) => (None, vec![*last]),
+        _ => (None, Vec::new()),
     }
 }
 

@@ -172,10 +172,19 @@ pub struct TiledBlock<'a> {
     pub order: Order,
     /// Positions of the reduction variables, outermost first.
     pub steps: Vec<usize>,
-    /// A factor by which the first reduction variable of the block is walked in blocks, the innermost of the steps.
-    pub blocked_steps: Option<i64>,
+    /// How the first reduction variable of the block is walked in blocks, the innermost of the steps.
+    pub blocked_steps: Option<BlockedSteps>,
     /// Positions of reduction variables that are unrolled, around the rows.
     pub unrolled: Vec<usize>,
+}
+
+/// A reduction variable that is walked in blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockedSteps {
+    /// Steps of a block.
+    pub factor: i64,
+    /// Whether the steps of a block are unrolled.
+    pub unroll: bool,
 }
 
 /// The loops around a tile, outermost first, and the block that stores its results.
@@ -185,8 +194,8 @@ pub struct AroundTile {
     pub loops: Vec<String>,
     /// Which of them goes over tiles of the lanes: each iteration has its own panel.
     pub panels: String,
-    /// The innermost loop of steps inside the tile.
-    pub step: String,
+    /// The innermost loop of steps inside the tile that stays a loop, if one does.
+    pub step: Option<String>,
     /// The epilogue, or the copy out of the registers where there is none.
     pub store: String,
 }
@@ -263,22 +272,25 @@ impl TiledBlock<'_> {
             spatial.iter().copied().filter(is_single).map(|n| inner[n].as_str()).collect();
         let stays = |n: &&usize| !self.unrolled.contains(*n);
         let mut steps: Vec<String> = self.steps.iter().filter(stays).map(|&n| inner[n].clone()).collect();
-        if let (Some(factor), Some(first)) = (self.blocked_steps, first_reduce) {
+        let mut unrolled: Vec<String> = Vec::new();
+        if let (Some(BlockedSteps { factor, unroll }), Some(first)) = (self.blocked_steps, first_reduce) {
             let parts = schedule.split(&inner[first], &[None, Some(factor)])?;
             for step in steps.iter_mut().filter(|step| **step == inner[first]) {
                 step.clone_from(&parts[0]);
             }
             steps.push(parts[1].clone());
+            unrolled.extend(unroll.then(|| parts[1].clone()));
         }
+        let step = steps.iter().rfind(|step| !unrolled.contains(step)).cloned();
         steps.extend(self.unrolled.iter().map(|&n| inner[n].clone()));
         let Some(first_step) = steps.first().cloned() else { return fail("no reduction variable") };
-        let step = steps[..steps.len() - self.unrolled.len()].last().unwrap_or(&first_step).clone();
         order.extend(steps.iter().map(String::as_str));
         order.extend(self.row.map(|n| inner[n].as_str()));
         order.extend([lane_inner[0].as_str(), lane_inner[1].as_str()]);
         schedule.reorder(&order)?;
-        for &n in &self.unrolled {
-            schedule.unroll(&inner[n])?;
+        unrolled.extend(self.unrolled.iter().map(|&n| inner[n].clone()));
+        for name in &unrolled {
+            schedule.unroll(name)?;
         }
         if let Some(row) = self.row {
             schedule.unroll(&inner[row])?;

@@ -6,6 +6,7 @@ use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_te::flatten::{FlattenOptions, flatten};
 use tilewright_te::interp::{Mode, Program};
+use tilewright_te::kernel::{Inst, Op};
 use tilewright_te::schedule::Piece;
 use tilewright_te::{Expr, Func};
 
@@ -264,6 +265,49 @@ fn convolution_in_plain_layout() {
 #[test]
 fn convolution_of_patches_into_plain_layout() {
     check(&conv(3, 32, 32, 4, 4), &[false, true, true], &[], &[], "contraction");
+}
+
+/// Multiply-adds of an iteration of the innermost loops that hold any, for each accumulator they carry.
+fn steps_of_an_iteration(insts: &[Inst]) -> Vec<usize> {
+    let mut found = Vec::new();
+    for inst in insts {
+        match inst {
+            Inst::Let { .. } | Inst::Store { .. } | Inst::Scatter { .. } => {}
+            Inst::If { then_body, else_body, .. } => {
+                found.extend([then_body, else_body].into_iter().flat_map(|body| steps_of_an_iteration(body)));
+            }
+            Inst::Loop { carried, body, .. } => {
+                let products = body.iter().filter(|i| matches!(i, Inst::Let { op: Op::Fma(..), .. })).count();
+                found.extend((products > 0).then(|| products / carried.len()));
+                found.extend(steps_of_an_iteration(body));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn steps_are_unrolled_where_each_would_copy_the_accumulators() {
+    let cases = [
+        (matmul(Some(28), 64, 40), [None, None, None, None], 8),
+        (matmul(Some(28), 64, 20), [None, None, None, None], 4),
+        (conv(32, 32, 14, 3, 1), [blocked(4), None, None, blocked(4)], 4),
+        (conv(3, 32, 15, 7, 2), [None, None, None, blocked(4)], 7),
+    ];
+    for (func, layouts, steps) in cases {
+        for codegen in CodegenKind::ALL {
+            let target = Target::parse("x86-64-v3", codegen).expect("a known target");
+            let scheduled = schedule(&func, &[false, true, true], &layouts, &target, &Decisions::default())
+                .expect("schedules");
+            let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
+            let kernels = flatten(&scheduled.func, &options).expect("flattens");
+            let found: Vec<usize> =
+                kernels.iter().flat_map(|k| steps_of_an_iteration(&k.kernel.body)).collect();
+            let expected = if target.codegen.carries_in_place { 1 } else { steps };
+            assert_eq!(found, [expected], "{target}\n{}", scheduled.func);
+        }
+        check(&func, &[false, true, true], &layouts, &[], "contraction");
+    }
 }
 
 #[test]

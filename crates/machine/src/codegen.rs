@@ -29,8 +29,11 @@ pub struct Codegen {
     pub gather: bool,
     /// Whether small constant-indexed local arrays become registers; if not, only SSA values do.
     pub scalar_replacement: bool,
-    /// Whether the register allocator copes with a tile that fills the register file.
-    pub full_register_tiles: bool,
+    /// Whether values that a loop carries stay in their registers; if not, every iteration copies them, and short
+    /// loops of a register tile's steps are worth unrolling.
+    pub carries_in_place: bool,
+    /// Whether prefetches become instructions; if not, they are left out.
+    pub prefetch: bool,
 }
 
 impl CodegenKind {
@@ -54,7 +57,8 @@ impl CodegenKind {
                 masked_access: true,
                 gather: true,
                 scalar_replacement: true,
-                full_register_tiles: true,
+                carries_in_place: true,
+                prefetch: true,
             },
             CodegenKind::Cranelift => Codegen {
                 kind: self,
@@ -62,7 +66,8 @@ impl CodegenKind {
                 masked_access: false,
                 gather: false,
                 scalar_replacement: false,
-                full_register_tiles: false,
+                carries_in_place: false,
+                prefetch: false,
             },
         }
     }

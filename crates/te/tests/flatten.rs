@@ -1,8 +1,11 @@
 //! Flattening: what loops, vectors and registers become.
 
+use std::collections::HashSet;
+
 use tilewright_dtype::DType;
-use tilewright_te::flatten::{FlattenOptions, flatten};
-use tilewright_te::{Expr, Func, LoopKind, Scope, Stmt};
+use tilewright_te::flatten::{FlatKernel, FlattenOptions, flatten};
+use tilewright_te::kernel::{Inst, Op, Value};
+use tilewright_te::{BinaryOp, Expr, Func, LoopKind, Scope, Stmt};
 
 const OPTIONS: FlattenOptions = FlattenOptions { masked_access: true, buffer_align: 64 };
 
@@ -85,4 +88,75 @@ fn two_vectorized_loops_are_an_error_that_names_the_loop() {
     set_kinds(&mut func, &[LoopKind::Vectorized, LoopKind::Vectorized]);
     let error = flatten(&func, &OPTIONS).expect_err("nested vectors");
     assert!(error.to_string().contains("is inside another vectorized loop"), "{error}");
+}
+
+/// The operations that stand in a loop and use nothing defined in it; loads and what is in branches aside.
+fn invariants(insts: &[Inst], in_loop: Option<&HashSet<Value>>) -> Vec<Value> {
+    let mut defined = in_loop.cloned();
+    let mut found = Vec::new();
+    for inst in insts {
+        match inst {
+            Inst::Let { result, op } => {
+                let Some(defined) = &mut defined else { continue };
+                let mut changes = matches!(op, Op::Load { .. } | Op::Gather { .. });
+                op.for_each_operand(|operand| changes |= defined.contains(&operand));
+                defined.insert(*result);
+                found.extend((!changes).then_some(*result));
+            }
+            Inst::Store { .. } | Inst::Scatter { .. } => {}
+            Inst::Loop { var, carried, body, .. } => {
+                let inside = std::iter::once(*var).chain(carried.iter().map(|c| c.param)).collect();
+                found.extend(invariants(body, Some(&inside)));
+                defined.iter_mut().for_each(|d| d.extend(carried.iter().map(|c| c.result)));
+            }
+            Inst::If { joins, .. } => {
+                defined.iter_mut().for_each(|d| d.extend(joins.iter().map(|j| j.result)));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn what_does_not_change_in_a_loop_stands_outside() {
+    for kinds in [[LoopKind::Serial, LoopKind::Serial], [LoopKind::Parallel, LoopKind::Vectorized]] {
+        let mut func = matmul(4, 16, 8);
+        set_kinds(&mut func, &kinds);
+        for FlatKernel { kernel, .. } in flatten(&func, &OPTIONS).expect("flattens") {
+            assert_eq!(invariants(&kernel.body, None), [], "{kernel}");
+        }
+    }
+}
+
+/// Whether a list of instructions, branches aside, has an operation.
+fn outside_branches(insts: &[Inst], wanted: &impl Fn(&Op) -> bool) -> bool {
+    insts.iter().any(|inst| match inst {
+        Inst::Let { op, .. } => wanted(op),
+        Inst::Loop { body, .. } => outside_branches(body, wanted),
+        Inst::Store { .. } | Inst::Scatter { .. } | Inst::If { .. } => false,
+    })
+}
+
+#[test]
+fn loads_and_divisions_stay_under_their_branch() {
+    let mut func = Func::new("guarded");
+    let n: Expr = func.add_size("n", 1, 1 << 20).into();
+    let a = func.add_input("a", DType::F32, vec![Expr::int(3)]);
+    // Neither the condition nor what it guards changes in the inner loop.
+    let out = func.compute("out", DType::F32, vec![Expr::int(4), Expr::int(8)], |f, i| {
+        f.load(a, vec![(i[0].clone() * n.clone()).floor_div(n.clone() + 1)])
+    });
+    func.promote_to_output(out);
+    let Some(Stmt::Loop(rows)) = func.body.first_mut() else { panic!("a loop") };
+    let row = rows.var;
+    let Some(Stmt::Loop(columns)) = rows.body.first_mut() else { panic!("a loop") };
+    let Some(Stmt::Block(block)) = columns.body.first_mut() else { panic!("a block") };
+    block.predicate = Some(Expr::from(row).lt(Expr::int(3)));
+    let kernel = flatten(&func, &OPTIONS).expect("flattens").remove(0).kernel;
+    assert_eq!(kernel.verify(), Ok(()), "{kernel}");
+    let loads = |op: &Op| matches!(op, Op::Load { .. });
+    let divides = |op: &Op| matches!(op, Op::Binary(BinaryOp::FloorDiv, ..));
+    assert!(kernel.to_string().contains("floordiv") && kernel.to_string().contains("= a["), "{kernel}");
+    assert!(!outside_branches(&kernel.body, &loads), "{kernel}");
+    assert!(!outside_branches(&kernel.body, &divides), "{kernel}");
 }

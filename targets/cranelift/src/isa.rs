@@ -19,7 +19,10 @@ pub(crate) fn isa(target: &Target) -> Result<OwnedTargetIsa, CodegenError> {
     let mut shared = settings::builder();
     let verify = if cfg!(debug_assertions) { "true" } else { "false" };
     let flags = [
-        ("opt_level", "speed"),
+        // The optimiser keeps loads where they are and puts what computes at the end of a block, so that a register
+        // tile's operands would all be live at once and spilled. Kernels arrive with common parts shared and
+        // invariants outside loops; program order is the better schedule, and cheaper.
+        ("opt_level", "none"),
         ("is_pic", "true"),
         ("unwind_info", "false"),
         ("enable_probestack", "false"),

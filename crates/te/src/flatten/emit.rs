@@ -1,11 +1,12 @@
 //! The state of flattening: instruction lists, scopes of known values, registers.
 
+use cranelift_entity::SecondaryMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tilewright_dtype::DType;
 
 use super::poly::Atoms;
 use super::{FlattenError, FlattenOptions};
-use crate::expr::{Buffer, Expr, Var};
+use crate::expr::{BinaryOp, Buffer, Expr, Var};
 use crate::func::Func;
 use crate::kernel::{Inst, Kernel, Op, Place, Type, Value};
 use crate::simplify::Simplifier;
@@ -19,6 +20,8 @@ pub(super) struct Emitter<'a> {
     pub(super) options: FlattenOptions,
     /// Open instruction lists with the values known in each, innermost last.
     scopes: Vec<ScopeState>,
+    /// Number of lists around the one that defines a value.
+    depths: SecondaryMap<Value, usize>,
     /// Values that hold until something is stored, each with the guards it was computed under: parts that an
     /// expression has in common are computed once, of which expanded functions have exponentially many.
     pub(super) transient: FxHashMap<(Expr, Vec<Value>), Value>,
@@ -41,7 +44,19 @@ pub(super) struct Emitter<'a> {
     pub(super) guards: Vec<Value>,
 }
 
+/// What an instruction list is the body of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Nesting {
+    /// A task.
+    Task,
+    /// A loop.
+    Loop,
+    /// One side of a branch.
+    Branch,
+}
+
 struct ScopeState {
+    nesting: Nesting,
     insts: Vec<Inst>,
     known: FxHashMap<Expr, Value>,
     ops: FxHashMap<(Type, Op), Value>,
@@ -80,6 +95,7 @@ impl<'a> Emitter<'a> {
             written,
             options,
             scopes: Vec::new(),
+            depths: SecondaryMap::new(),
             transient: FxHashMap::default(),
             bindings: FxHashMap::default(),
             lane: None,
@@ -91,7 +107,7 @@ impl<'a> Emitter<'a> {
             simplifier: Simplifier::for_sizes(func),
             guards: Vec::new(),
         };
-        emitter.open();
+        emitter.open(Nesting::Task);
         for (i, &var) in func.sizes.iter().enumerate() {
             let value = emitter.op(Type::scalar(DType::I64), Op::Size(i as u32));
             emitter.bindings.insert(var, Binding::Scalar(value));
@@ -112,8 +128,9 @@ impl<'a> Emitter<'a> {
     }
 
     /// Opens an instruction list nested in the current one.
-    pub(super) fn open(&mut self) {
+    pub(super) fn open(&mut self, nesting: Nesting) {
         self.scopes.push(ScopeState {
+            nesting,
             insts: Vec::new(),
             known: FxHashMap::default(),
             ops: FxHashMap::default(),
@@ -131,28 +148,66 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    /// A value that the innermost open list defines.
     pub(super) fn new_value(&mut self, ty: Type) -> Value {
-        self.kernel.values.push(ty)
+        self.value_at(self.scopes.len() - 1, ty)
+    }
+
+    /// A value that the list about to be opened has from its beginning.
+    pub(super) fn new_parameter(&mut self, ty: Type) -> Value {
+        self.value_at(self.scopes.len(), ty)
+    }
+
+    fn value_at(&mut self, depth: usize, ty: Type) -> Value {
+        let value = self.kernel.values.push(ty);
+        self.depths[value] = depth;
+        value
+    }
+
+    /// Number of lists around the one that defines a value: the less, the longer it stays the same.
+    pub(super) fn depth_of(&self, value: Value) -> usize {
+        self.depths[value]
     }
 
     pub(super) fn type_of(&self, value: Value) -> Type {
         self.kernel.values[value]
     }
 
-    /// Emits an operation, or returns the value of an equal one that is in scope. Loads are never shared
-    /// here: whether their value is stable is known one level up.
+    /// Emits an operation, or returns the value of an equal one that is in scope. It goes where its operands
+    /// allow, out of the loops that it does not change in. Loads are never shared or moved here: whether their
+    /// value is stable is known one level up, and a guard may be what makes them safe.
     pub(super) fn op(&mut self, ty: Type, op: Op) -> Value {
-        let shareable = !matches!(op, Op::Load { .. } | Op::Gather { .. });
-        if shareable && let Some(&value) = self.scopes.iter().rev().find_map(|s| s.ops.get(&(ty, op.clone())))
-        {
+        if matches!(op, Op::Load { .. } | Op::Gather { .. }) {
+            let result = self.new_value(ty);
+            self.push(Inst::Let { result, op });
+            return result;
+        }
+        if let Some(&value) = self.scopes.iter().rev().find_map(|s| s.ops.get(&(ty, op.clone()))) {
             return value;
         }
-        let result = self.new_value(ty);
-        if shareable && let Some(scope) = self.scopes.last_mut() {
-            scope.ops.insert((ty, op.clone()), result);
-        }
-        self.push(Inst::Let { result, op });
+        let depth = self.home(ty, &op);
+        let result = self.value_at(depth, ty);
+        let scope = &mut self.scopes[depth];
+        scope.ops.insert((ty, op.clone()), result);
+        scope.insts.push(Inst::Let { result, op });
         result
+    }
+
+    /// Depth of the outermost list where an operation that only computes can be, its operands being there: out of
+    /// loops, and out of branches where that leaves a loop too and costs next to nothing when they are not taken.
+    fn home(&self, ty: Type, op: &Op) -> usize {
+        let mut least = 0;
+        op.for_each_operand(|operand| least = least.max(self.depths[operand]));
+        let leaves_branches = is_cheap(ty, op);
+        let mut home = self.scopes.len() - 1;
+        for depth in (least..home).rev() {
+            match self.scopes[depth + 1].nesting {
+                Nesting::Loop => home = depth,
+                Nesting::Branch if leaves_branches => {}
+                Nesting::Task | Nesting::Branch => break,
+            }
+        }
+        home
     }
 
     /// The value of an expression already computed in scope.
@@ -179,5 +234,27 @@ impl<'a> Emitter<'a> {
 
     pub(super) fn error<T>(&self, reason: impl Into<String>) -> Result<T, FlattenError> {
         Err(FlattenError { func: self.func.name.clone(), block: self.block.clone(), reason: reason.into() })
+    }
+}
+
+/// Whether an operation is one instruction on a scalar or none.
+fn is_cheap(ty: Type, op: &Op) -> bool {
+    match op {
+        Op::Int(_) | Op::Float(_) | Op::Size(_) | Op::Iota => true,
+        Op::Unary(..) | Op::Compare(..) | Op::Select(..) => ty.lanes == 1 && !ty.dtype.is_float(),
+        Op::Binary(op, ..) => {
+            let divides =
+                matches!(op, BinaryOp::Div | BinaryOp::Rem | BinaryOp::FloorDiv | BinaryOp::FloorMod);
+            ty.lanes == 1 && !ty.dtype.is_float() && !divides
+        }
+        Op::Splat(_)
+        | Op::Extract(..)
+        | Op::Concat(_)
+        | Op::Slice(..)
+        | Op::Cast(_)
+        | Op::Bitcast(_)
+        | Op::Fma(..)
+        | Op::Load { .. }
+        | Op::Gather { .. } => false,
     }
 }

@@ -346,32 +346,27 @@ impl Emitter<'_> {
         Ok(Address::Scattered { indices, offset })
     }
 
-    /// The value of a polynomial: products and sums in a fixed order.
+    /// The value of a polynomial. What changes least comes first in products and sums, so that loops compute
+    /// only the part that changes in them.
     pub(super) fn poly_value(&mut self, poly: &Poly) -> Result<Value, FlattenError> {
-        let mut sum: Option<Value> = None;
+        let mut terms = Vec::new();
         for (product, &coefficient) in &poly.terms {
-            let mut value: Option<Value> = None;
+            let mut factors = Vec::new();
             for &atom in product {
                 let expr = self.atoms.expr(atom).clone();
-                let factor = self.computed(&expr)?.value;
-                value = Some(match value {
-                    None => factor,
-                    Some(so_far) => self.index_op(BinaryOp::Mul, so_far, factor),
-                });
+                factors.push(self.computed(&expr)?.value);
             }
-            let mut value = match value {
-                Some(value) => value,
-                None => continue,
-            };
+            factors.sort_by_key(|&factor| self.depth_of(factor));
+            let product = factors.into_iter().reduce(|a, b| self.index_op(BinaryOp::Mul, a, b));
+            let Some(mut value) = product else { continue };
             if coefficient != 1 {
                 let constant = self.int(coefficient);
                 value = self.index_op(BinaryOp::Mul, value, constant);
             }
-            sum = Some(match sum {
-                None => value,
-                Some(so_far) => self.index_op(BinaryOp::Add, so_far, value),
-            });
+            terms.push(value);
         }
+        terms.sort_by_key(|&term| self.depth_of(term));
+        let sum = terms.into_iter().reduce(|a, b| self.index_op(BinaryOp::Add, a, b));
         match sum {
             Some(value) if poly.constant != 0 => {
                 let constant = self.int(poly.constant);

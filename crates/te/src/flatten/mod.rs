@@ -5,8 +5,9 @@
 //! loops become vector values, unrolled loops are repeated, and register buffers become SSA values that
 //! loops carry.
 //!
-//! It leaves alone what a schedule has decided: no loop is reordered, split or vectorized here, and nothing
-//! is hoisted but by reuse of an equal value already computed in an enclosing scope.
+//! It leaves alone what a schedule has decided: no loop is reordered, split or vectorized here. Operations that
+//! only compute are shared with equal ones in scope and stand outside the loops that they do not change in;
+//! loads and stores stay where the schedule has them, under their guards.
 
 mod emit;
 mod expr;

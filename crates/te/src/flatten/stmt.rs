@@ -4,7 +4,7 @@ use rustc_hash::FxHashSet;
 use tilewright_dtype::DType;
 
 use super::FlattenError;
-use super::emit::{Binding, Emitter, Lane};
+use super::emit::{Binding, Emitter, Lane, Nesting};
 use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind, Var};
 use crate::func::{Block, IterKind, Loop, LoopKind, Scope, Stmt, Store};
 use crate::kernel::{Carried, Inst, Join, Op, Type, Value};
@@ -98,17 +98,17 @@ impl Emitter<'_> {
         let mut stored = FxHashSet::default();
         l.body.iter().for_each(|s| stored_buffers(s, &mut stored));
         let before = self.registers.clone();
-        let var = self.new_value(Type::scalar(DType::I64));
+        let var = self.new_parameter(Type::scalar(DType::I64));
         let mut carried = Vec::new();
         for (&(buffer, element), &init) in &before {
             if stored.contains(&buffer) {
                 let ty = self.type_of(init);
-                let (param, result) = (self.new_value(ty), self.new_value(ty));
+                let (param, result) = (self.new_parameter(ty), self.new_value(ty));
                 self.registers.insert((buffer, element), param);
                 carried.push(((buffer, element), Carried { init, param, next: param, result }));
             }
         }
-        self.open();
+        self.open(Nesting::Loop);
         self.bind_scalar(l.var, extent, var);
         self.iteration(l)?;
         for (key, carried) in &mut carried {
@@ -232,11 +232,11 @@ impl Emitter<'_> {
         on_false: impl FnOnce(&mut Self) -> Result<(), FlattenError>,
     ) -> Result<(), FlattenError> {
         let before = self.registers.clone();
-        self.open();
+        self.open(Nesting::Branch);
         on_true(self)?;
         let then_registers = std::mem::replace(&mut self.registers, before.clone());
         let then_body = self.close();
-        self.open();
+        self.open(Nesting::Branch);
         on_false(self)?;
         let else_registers = std::mem::replace(&mut self.registers, before);
         let else_body = self.close();
