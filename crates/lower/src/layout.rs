@@ -32,7 +32,9 @@ pub fn choose(graph: &Graph, region: RegionId, groups: &[Group], lanes: i64) -> 
             if is_result || uses[value].iter().any(|u| needs_row_major(graph, groups, u)) {
                 continue;
             }
-            let factor = if is_convolution || moves_for_convolutions(graph, group, &uses[value]) {
+            let factor = if is_convolution && pads_blocks(graph, channels, lanes, &uses[value]) {
+                Some(lanes)
+            } else if is_convolution || moves_for_convolutions(graph, group, &uses[value]) {
                 block_factor(channels, lanes)
             } else if keeps {
                 given.filter(|f| channels % f == 0)
@@ -56,6 +58,23 @@ fn blocked(factor: i64) -> Vec<Piece> {
 /// The widest block that divides the channels.
 fn block_factor(channels: i64, lanes: i64) -> Option<i64> {
     [lanes, lanes / 2, lanes / 4].into_iter().find(|&f| f >= 4 && channels % f == 0)
+}
+
+/// Whether channels that no whole vectors divide are better cut into vectors with a padded last one: where that adds
+/// little, and no reader sums over channels, for which padding would have to hold zeros.
+fn pads_blocks(graph: &Graph, channels: i64, lanes: i64, uses: &[Use]) -> bool {
+    /// One padded channel in so many is no more than a tile's remainder costs.
+    const MIN_SHARE: i64 = 16;
+    let padding = (lanes - channels % lanes) % lanes;
+    let keeps = |u: &Use| match u {
+        Use::Input(node, _) => match &graph.node(*node).op {
+            Op::Reduce(attrs) => !attrs.axes.contains(&1),
+            Op::Concat(_) => false,
+            _ => keeps_channels(graph, *node),
+        },
+        Use::Result(..) => false,
+    };
+    padding > 0 && padding * MIN_SHARE <= channels && uses.iter().all(keeps)
 }
 
 /// The channels of an f32 image tensor with more than one pixel.
