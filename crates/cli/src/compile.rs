@@ -87,8 +87,11 @@ fn listing(args: &Args, listing: Listing) -> Result<(), Failure> {
         return Err(Failure::usage("--emit llvm needs --codegen llvm"));
     }
     let mut progress = Progress::new(&args.options.dump_after);
-    let compiled = model::compile(&args.model, &args.options, &mut progress)?;
-    text(args, &codegen::listing(&compiled.kernels, &target, listing)?)
+    let kernels = tilewright::kernels(&args.model, &args.options.options()?, &mut progress);
+    let finished = progress.finish();
+    let kernels = kernels.map_err(|error| Failure::from(error).about(&args.model))?;
+    finished?;
+    text(args, &codegen::listing(&kernels, &target, listing)?)
 }
 
 fn text(args: &Args, text: &str) -> Result<(), Failure> {
@@ -138,6 +141,8 @@ fn figures(
         "weight_bytes": artifact.plan.weight_bytes,
         "arena_bytes": artifact.plan.arena_bytes,
         "kernels": artifact.plan.kernels.len(),
+        "functions": compiled.functions,
+        "cached_functions": compiled.cached_functions,
         "target": artifact.manifest.target,
         "compile_s": progress.elapsed().as_secs_f64(),
         "steps": steps,
@@ -147,11 +152,13 @@ fn figures(
 fn report(args: &Args, path: &Path, bytes: u64, compiled: &Compiled, progress: &Progress) -> String {
     let artifact = &compiled.artifact;
     let mut text = format!(
-        "{} -> {}: {}, {} kernels, {:.2} s\n",
+        "{} -> {}: {}, {} kernels of {} functions ({} cached), {:.2} s\n",
         args.model.display(),
         path.display(),
         output::bytes(bytes),
         artifact.plan.kernels.len(),
+        compiled.functions,
+        compiled.cached_functions,
         progress.elapsed().as_secs_f64(),
     );
     // Writing to a string cannot fail.

@@ -1,6 +1,7 @@
 //! The `tilewright` command: dispatch of verbs, exit codes, and the last resort for bugs.
 
 mod bench;
+mod cache;
 mod compare;
 mod compile;
 mod cost;
@@ -54,6 +55,8 @@ enum Verb {
     Targets(targets::Args),
     /// Look at the machine and this build, and give advice
     Doctor(doctor::Args),
+    /// Look at or clean up the compiled functions kept on disk
+    Cache(cache::Args),
 }
 
 /// What messages of failures begin with.
@@ -102,5 +105,6 @@ fn dispatch(verb: &Verb) -> Result<(), Failure> {
         Verb::Verify(args) => verify::run(args),
         Verb::Targets(args) => targets::run(args),
         Verb::Doctor(args) => doctor::run(args),
+        Verb::Cache(args) => cache::run(args),
     }
 }

@@ -1,7 +1,7 @@
 //! The options of a compilation, shared by every verb that compiles.
 
 use clap::ValueEnum;
-use tilewright::{CodegenKind, DimOption, Numerics, Options, Target};
+use tilewright::{Cache, CodegenKind, DimOption, Numerics, Options, Target};
 
 use crate::failure::{Exit, Failure};
 
@@ -25,7 +25,7 @@ pub(crate) struct CompileArgs {
     /// Value or range of an open dimension; one without a name is INPUT[AXIS]
     #[arg(long = "dim", value_name = "NAME=N|LO..HI[:STEP]")]
     dims: Vec<DimOption>,
-    /// Compile every kernel afresh
+    /// Compile every function afresh, and keep none (see `tilewright cache`)
     #[arg(long)]
     no_cache: bool,
     /// Use no records of tuning
@@ -78,6 +78,9 @@ impl CompileArgs {
         options.numerics = self.numerics.unwrap_or_default();
         options.verify_passes = self.verify_passes;
         options.dims = self.dims.clone();
+        if !self.no_cache {
+            options.cache = Cache::of_user().map_err(Failure::usage)?;
+        }
         for (i, dim) in self.dims.iter().enumerate() {
             if self.dims[..i].iter().any(|other| other.name == dim.name) {
                 return Err(Failure::usage(format!("--dim {} is given twice", dim.name)));

@@ -81,6 +81,14 @@ impl Progress {
         }
     }
 
+    /// Prints to standard error, not into the bar.
+    fn note(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| output::note(text)),
+            None => output::note(text),
+        }
+    }
+
     /// Shows the bar once the work has taken long enough.
     fn draw(&self) {
         if let Some(bar) = &self.bar
@@ -115,11 +123,17 @@ impl Observer for Progress {
         }
         if self.dump.iter().any(|stage| stage == name || stage == "all") {
             let text = format!("==== after {name}\n{}\n", text());
-            match &self.bar {
-                Some(bar) => bar.suspend(|| output::note(&text)),
-                None => output::note(&text),
-            }
+            self.note(&text);
         }
+    }
+
+    fn shows_schedules(&self) -> bool {
+        let is_schedule = |stage: &str| matches!(stage, "rules" | "schedule" | "kernels" | "all");
+        self.keep.is_some_and(is_schedule) || self.dump.iter().any(|stage| is_schedule(stage))
+    }
+
+    fn warning(&mut self, text: &str) {
+        self.note(&format!("warning: {text}\n"));
     }
 
     fn kernels(&mut self, done: usize, total: usize) {

@@ -9,10 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{digits, fail, files, folder, image};
-
-/// Nobody, by the number that Linux gives it.
-const NOBODY: u32 = 65_534;
+use common::{NOBODY, digits, fail, files, folder, image, is_root};
 
 /// What writes a file: the arguments up to its name.
 fn writers(model: &str, inputs: &str) -> [Vec<String>; 4] {
@@ -56,7 +53,6 @@ fn a_folder_without_permission() {
     allow(dir, 0o755);
     allow(&dir.join("digits.onnx"), 0o644);
     allow(&closed, 0o555);
-    let is_root = Command::new("id").arg("-u").output().unwrap().stdout.trim_ascii() == b"0";
     // The program and the inputs may lie where nobody else may look.
     let program = dir.join("tilewright");
     std::fs::copy(env!("CARGO_BIN_EXE_tilewright"), &program).unwrap();
@@ -67,7 +63,7 @@ fn a_folder_without_permission() {
     for writer in writers("digits.onnx", "in") {
         let mut command = Command::new(&program);
         command.current_dir(dir).args(&writer).arg("closed/out.npz");
-        if is_root {
+        if is_root() {
             command.uid(NOBODY).gid(NOBODY);
         }
         let output = command.output().unwrap();

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use tilewright_lower::Weight;
 use tilewright_runtime::Bytes;
 use tilewright_runtime::artifact::{Contents, Manifest};
 use tilewright_runtime::plan::{ALIGN, Plan};
 
 use crate::error::CompileError;
 use crate::files;
+use crate::weights::Weight;
 
 /// A compiled model.
 #[derive(Debug)]

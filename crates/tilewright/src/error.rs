@@ -57,7 +57,7 @@ impl CompileError {
         match self {
             CompileError::Option(_) | CompileError::Target(_) => 2,
             CompileError::Lower(LowerError::Unsupported(_) | LowerError::UnboundExtent { .. }) => 3,
-            CompileError::Codegen(CodegenError::Unavailable { .. }) => 3,
+            CompileError::Codegen(CodegenError::Unavailable { .. } | CodegenError::Unsupported { .. }) => 3,
             CompileError::Limit(_) => 4,
             CompileError::Import(errors) if errors.is_unsupported() => 3,
             CompileError::Import(errors) if errors.is_limit() => 4,

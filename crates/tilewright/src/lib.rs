@@ -6,15 +6,20 @@
 
 pub mod artifact;
 pub mod autoschedule;
+pub mod cache;
 pub mod codegen;
 pub mod compile;
 pub mod error;
 pub mod files;
 pub mod options;
+mod parallel;
 pub mod reference;
+pub mod units;
+pub mod weights;
 
 pub use artifact::Artifact;
-pub use compile::{Compiled, compile, compile_model, load_graph};
+pub use cache::Cache;
+pub use compile::{Compiled, compile, compile_model, kernels, load_graph};
 pub use error::CompileError;
 pub use options::{DimOption, Numerics, Observer, Options};
 pub use tilewright_dtype::DType;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tilewright_machine::{CodegenKind, Target};
 
+use crate::cache::Cache;
+
 /// Options of a compilation. The artifact's bytes are a function of these, the model and the compiler.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -17,8 +19,11 @@ pub struct Options {
     pub dims: Vec<DimOption>,
     /// Whether to verify the graph after every pass.
     pub verify_passes: bool,
-    /// Threads that generate code; the result does not depend on it.
+    /// Threads that the compiler uses; the result does not depend on it.
     pub jobs: usize,
+    /// Where compiled functions are kept and looked for; the result does not depend on it. The default is
+    /// nowhere: a library does not write to its user's disk unasked.
+    pub cache: Option<Cache>,
 }
 
 /// Which reassociations and algorithms are allowed.
@@ -52,6 +57,13 @@ pub trait Observer {
     fn step_done(&mut self, _name: &'static str, _elapsed: Duration) {}
     /// A stage can be shown: `text` makes its text form.
     fn stage(&mut self, _name: &str, _text: &dyn Fn() -> String) {}
+    /// Whether one of the stages `rules`, `schedule` and `kernels` will be shown: then every function is scheduled, and
+    /// none taken from the cache.
+    fn shows_schedules(&self) -> bool {
+        false
+    }
+    /// Something is amiss that does not stop the compilation.
+    fn warning(&mut self, _text: &str) {}
     /// `done` of `total` kernels are generated.
     fn kernels(&mut self, _done: usize, _total: usize) {}
 }
@@ -67,7 +79,14 @@ impl Options {
     /// The defaults for a target.
     pub fn for_target(target: Target) -> Options {
         let jobs = tilewright_runtime::threads::available_threads();
-        Options { target, numerics: Numerics::Default, dims: Vec::new(), verify_passes: false, jobs }
+        Options {
+            target,
+            numerics: Numerics::Default,
+            dims: Vec::new(),
+            verify_passes: false,
+            jobs,
+            cache: None,
+        }
     }
 
     /// The best code generator of this build.

@@ -41,6 +41,11 @@ pub const fn is_available() -> bool {
     cfg!(feature = "llvm")
 }
 
+/// The version of LLVM that makes the code, empty where there is none.
+pub fn version() -> String {
+    passes::version()
+}
+
 /// Stands in for LLVM where it is not linked.
 #[cfg(not(feature = "llvm"))]
 mod passes {
@@ -53,6 +58,10 @@ mod passes {
 
     pub(crate) fn object(_text: &str, _target: &Target) -> Result<Vec<u8>, CodegenError> {
         Err(UNAVAILABLE)
+    }
+
+    pub(crate) fn version() -> String {
+        String::new()
     }
 
     pub(crate) fn listing(_text: &str, _target: &Target, _listing: Listing) -> Result<String, CodegenError> {

@@ -34,6 +34,12 @@ pub(crate) fn object(text: &str, target: &Target) -> Result<Vec<u8>, CodegenErro
     Ok(buffer.as_slice().to_vec())
 }
 
+/// Of the library that is loaded, which need not be the one of the build.
+pub(crate) fn version() -> String {
+    let (major, minor, patch) = inkwell::support::get_llvm_version();
+    format!("{major}.{minor}.{patch}")
+}
+
 pub(crate) fn listing(text: &str, target: &Target, listing: Listing) -> Result<String, CodegenError> {
     let context = Context::create();
     let (module, machine) = optimise(&context, text, target)?;

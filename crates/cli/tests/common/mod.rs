@@ -12,6 +12,14 @@ use tilewright::onnx::proto::{
     type_proto,
 };
 
+/// Nobody, by the number that Linux gives it.
+pub const NOBODY: u32 = 65_534;
+
+/// Whether the tests run as root, which may write everywhere.
+pub fn is_root() -> bool {
+    Command::new("id").arg("-u").output().unwrap().stdout.trim_ascii() == b"0"
+}
+
 /// What a run of the command came to.
 pub struct Run {
     pub code: Option<i32>,
@@ -27,9 +35,16 @@ impl Run {
     }
 }
 
-/// Runs the command in `dir`.
+/// Runs the command in `dir`, with a cache that tests share.
 pub fn tilewright(dir: &Path, args: &[&str]) -> Run {
-    let output = Command::new(env!("CARGO_BIN_EXE_tilewright")).current_dir(dir).args(args).output().unwrap();
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tilewright"));
+    run(command.current_dir(dir).args(args).env("TILEWRIGHT_CACHE_DIR", cache))
+}
+
+/// Runs any command.
+pub fn run(command: &mut Command) -> Run {
+    let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Run { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
 }

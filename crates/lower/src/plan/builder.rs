@@ -14,7 +14,7 @@ use tilewright_runtime::plan::{
 };
 use tilewright_te::{Buffer, Func, Var};
 
-use super::{ALIGN, CompiledFunc, LowerError, Pack, Planned, Texts, Weight, element_bytes};
+use super::{CompiledFunc, LowerError, Planned, Texts, Weight, Weights, element_bytes};
 use crate::error::Gap;
 use crate::host::is_host_value;
 use crate::program::{Program, Step};
@@ -36,7 +36,7 @@ pub(super) struct Builder<'a> {
     pub(super) graph: &'a Graph,
     pub(super) program: &'a Program,
     pub(super) compiled: &'a [CompiledFunc],
-    pack: &'a Pack<'a>,
+    weights: &'a mut Weights,
     pub(super) sizes: SizeTable,
     pub(super) texts: Texts,
     pub(super) buffers: Vec<BufferDef>,
@@ -48,10 +48,6 @@ pub(super) struct Builder<'a> {
     value_outputs: Vec<ValueSpec>,
     pub(super) instrs: Vec<Instr>,
     kernels: Vec<KernelDef>,
-    weights: Vec<Weight>,
-    weight_bytes: u64,
-    /// Weights by constant and packing function.
-    known_weights: FxHashMap<(u64, String), (u64, u64)>,
     inputs: Vec<TensorSpec>,
     outputs: Vec<TensorSpec>,
     /// Which output of the graph a value is written to directly.
@@ -72,13 +68,13 @@ impl<'a> Builder<'a> {
         program: &'a Program,
         compiled: &'a [CompiledFunc],
         kernels: Vec<KernelDef>,
-        pack: &'a Pack<'a>,
+        weights: &'a mut Weights,
     ) -> Result<Builder<'a>, LowerError> {
         Ok(Builder {
             graph,
             program,
             compiled,
-            pack,
+            weights,
             sizes: SizeTable::default(),
             texts: Texts::default(),
             buffers: Vec::new(),
@@ -90,9 +86,6 @@ impl<'a> Builder<'a> {
             value_outputs: Vec::new(),
             instrs: Vec::new(),
             kernels,
-            weights: Vec::new(),
-            weight_bytes: 0,
-            known_weights: FxHashMap::default(),
             inputs: Vec::new(),
             outputs: Vec::new(),
             claims: FxHashMap::default(),
@@ -116,7 +109,7 @@ impl<'a> Builder<'a> {
             buffers: self.buffers,
             arena_bytes,
             blocks,
-            weight_bytes: self.weight_bytes,
+            weight_bytes: self.weights.bytes(),
             kernels: self.kernels,
             inputs: self.inputs,
             outputs: self.outputs,
@@ -127,7 +120,7 @@ impl<'a> Builder<'a> {
             texts: self.texts.list,
         };
         match plan.validate() {
-            Ok(()) => Ok(Planned { plan, weights: self.weights, arena_lower_bound }),
+            Ok(()) => Ok(Planned { plan, arena_lower_bound }),
             Err(errors) => {
                 let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
                 Err(LowerError::Internal(format!("invalid plan: {}", list.join("; "))))
@@ -361,29 +354,15 @@ impl<'a> Builder<'a> {
 
     /// The buffer of a constant in the weights.
     pub(super) fn constant_buffer(&mut self, tensor: Tensor) -> Result<BufferId, LowerError> {
-        let shape: Vec<SizeId> = tensor.dims().iter().map(|&d| self.sizes.constant(d as i64)).collect();
-        let (hash, dtype) = (tensor.content_hash(), tensor.dtype());
-        let (offset, len) = self.weight(hash, String::new(), || Ok(Weight::Tensor(tensor)))?;
-        Ok(self.add_buffer(dtype, shape, Home::Fixed(Place::Weight { offset, len })))
+        let shape: Vec<i64> = tensor.dims().iter().map(|&d| d as i64).collect();
+        let (dtype, len) = (tensor.dtype(), tensor.bytes().map_or(0, |bytes| bytes.as_slice().len() as u64));
+        Ok(self.weight(Weight { tensor, packing: None }, dtype, &shape, len))
     }
 
-    fn weight(
-        &mut self,
-        hash: u64,
-        packing: String,
-        make: impl FnOnce() -> Result<Weight, LowerError>,
-    ) -> Result<(u64, u64), LowerError> {
-        let key = (hash, packing);
-        if let Some(&place) = self.known_weights.get(&key) {
-            return Ok(place);
-        }
-        let weight = make()?;
-        let len = weight.bytes().len() as u64;
-        let place = (self.weight_bytes, len);
-        self.weight_bytes += len.div_ceil(ALIGN).max(1) * ALIGN;
-        self.weights.push(weight);
-        self.known_weights.insert(key, place);
-        Ok(place)
+    fn weight(&mut self, weight: Weight, dtype: DType, shape: &[i64], len: u64) -> BufferId {
+        let (offset, len) = self.weights.place(weight, len);
+        let shape: Vec<SizeId> = shape.iter().map(|&n| self.sizes.constant(n)).collect();
+        self.add_buffer(dtype, shape, Home::Fixed(Place::Weight { offset, len }))
     }
 
     /// The buffer of a constant in the layout a function wants.
@@ -391,20 +370,20 @@ impl<'a> Builder<'a> {
         let Some(tensor) = self.graph.constant(value) else {
             return Err(LowerError::Internal(format!("{value} is packed and no constant")));
         };
-        let output = packing.params[packing.n_inputs];
+        let &[_, output] = &packing.params[..] else {
+            return Err(LowerError::Internal(format!("`{}` packs no single tensor", packing.name)));
+        };
         let data = &packing.buffers[output];
         let shape: Option<Vec<i64>> = data.shape.iter().map(|e| e.as_int()).collect();
-        let Some(shape) = shape else {
+        let bytes = shape.as_ref().and_then(|shape| {
+            let extents = shape.iter().map(|&n| u64::try_from(n).ok());
+            extents.fold(Some(data.dtype.bytes() as u64), |bytes, n| bytes?.checked_mul(n?))
+        });
+        let (Some(shape), Some(bytes)) = (shape, bytes) else {
             return Err(LowerError::Internal("a packed constant has no constant shape".to_string()));
         };
-        let shape: Vec<SizeId> = shape.into_iter().map(|n| self.sizes.constant(n)).collect();
-        let tensor = tensor.clone();
-        let pack = self.pack;
-        let (offset, len) = self.weight(tensor.content_hash(), format!("{packing:?}"), || {
-            let bytes = pack(packing, &tensor).map_err(LowerError::Internal)?;
-            Ok(Weight::Packed(bytes))
-        })?;
-        Ok(self.add_buffer(data.dtype, shape, Home::Fixed(Place::Weight { offset, len })))
+        let weight = Weight { tensor: tensor.clone(), packing: Some(packing.clone()) };
+        Ok(self.weight(weight, data.dtype, &shape, bytes))
     }
 
     /// A new buffer for a value that a step is about to compute.

@@ -44,40 +44,63 @@ pub struct CompiledKernel {
     pub tasks: Expr,
 }
 
-/// A piece of the weights section.
+/// A piece of the weights section: a constant, as it is or laid out anew.
 #[derive(Clone, Debug)]
-pub enum Weight {
-    /// The bytes of a constant as they are.
-    Tensor(Tensor),
-    /// Bytes made at compile time.
-    Packed(Vec<u8>),
+pub struct Weight {
+    /// The constant.
+    pub tensor: Tensor,
+    /// How its elements are laid out anew: a function of one input and one output.
+    pub packing: Option<Func>,
 }
 
-impl Weight {
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Weight::Tensor(tensor) => tensor.bytes().map_or(&[], |b| b.as_slice()),
-            Weight::Packed(bytes) => bytes,
+/// The weights of one or more plans, each different one once; it starts at the next multiple of 64 bytes.
+#[derive(Debug, Default)]
+pub struct Weights {
+    list: Vec<Weight>,
+    bytes: u64,
+    /// Places by content and packing function.
+    known: FxHashMap<(Tensor, String), Place>,
+}
+
+/// Offset and length in the weights section, in bytes.
+type Place = (u64, u64);
+
+impl Weights {
+    /// The weights in the order of their offsets.
+    pub fn into_list(self) -> Vec<Weight> {
+        self.list
+    }
+
+    /// Length of the section in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The place of a weight of `len` bytes.
+    fn place(&mut self, weight: Weight, len: u64) -> Place {
+        let packing = weight.packing.as_ref().map(|packing| format!("{packing:?}")).unwrap_or_default();
+        let key = (weight.tensor.clone(), packing);
+        if let Some(&place) = self.known.get(&key) {
+            return place;
         }
+        let place = (self.bytes, len);
+        self.bytes += len.div_ceil(ALIGN).max(1) * ALIGN;
+        self.list.push(weight);
+        self.known.insert(key, place);
+        place
     }
 }
 
-/// A plan with the weights it refers to.
+/// A plan with what is known of it.
 #[derive(Debug)]
 pub struct Planned {
-    /// The plan, valid.
+    /// The plan, valid for the weights so far.
     pub plan: Plan,
-    /// The weights in order; each starts at the next multiple of 64 bytes.
-    pub weights: Vec<Weight>,
     /// The largest sum of sizes of arena buffers alive at once: what no plan can do without, in bytes.
     pub arena_lower_bound: u64,
 }
 
-/// Runs a packing function on a constant.
-pub type Pack<'a> = dyn Fn(&Func, &Tensor) -> Result<Vec<u8>, String> + 'a;
-
-/// Makes the plan of a program.
+/// Makes the plan of a program and adds its constants to the weights.
 ///
 /// # Errors
 /// Control flow or extents that the plan cannot express, and internal contradictions.
@@ -86,9 +109,9 @@ pub fn build(
     program: &Program,
     compiled: &[CompiledFunc],
     kernels: Vec<KernelDef>,
-    pack: &Pack<'_>,
+    weights: &mut Weights,
 ) -> Result<Planned, LowerError> {
-    builder::Builder::new(graph, program, compiled, kernels, pack)?.build()
+    builder::Builder::new(graph, program, compiled, kernels, weights)?.build()
 }
 
 /// Bytes between weights, and alignment of every buffer.

@@ -1,0 +1,246 @@
+//! What becomes of each function of a program: scheduled, generated, or found in the cache.
+//!
+//! A [`Unit`] holds all that plan and image need of a function. It follows from the function's structure, the target,
+//! the options that schedules look at, and the compiler; from nothing else, not even the function's name. That makes
+//! it a thing to keep on disk, where another model, or the same one after a change, finds it.
+
+use serde::{Deserialize, Serialize};
+use tilewright_lower::LoweredFunc;
+use tilewright_machine::{CodegenKind, Target};
+use tilewright_runtime::plan::{Access, KernelDef, KernelParam};
+use tilewright_te::kernel::{self, Kernel};
+use tilewright_te::schedule::Piece;
+use tilewright_te::{Buffer, Expr, Func};
+
+use crate::autoschedule::{Kernels, to_kernels};
+use crate::cache::{Cache, Key};
+use crate::codegen;
+use crate::error::CompileError;
+use crate::options::{Observer, Options};
+use crate::parallel;
+
+/// A function of a program, scheduled and generated.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Unit {
+    /// Parameters, workspaces and sizes; the statements are left out.
+    pub func: Func,
+    /// How constant inputs are laid out anew, by input.
+    pub packing: Vec<Option<Func>>,
+    /// The kernels, in the order in which they run.
+    pub kernels: Vec<UnitKernel>,
+}
+
+/// A kernel of a [`Unit`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UnitKernel {
+    /// The signature. In a unit the name is what follows the function's.
+    pub def: KernelDef,
+    /// Buffers of the function, in the order of the parameters.
+    pub buffers: Vec<Buffer>,
+    /// Number of tasks, over the function's sizes.
+    pub tasks: Expr,
+    /// Machine code: an object with the function [`symbol`](UnitKernel::symbol).
+    pub object: Vec<u8>,
+    /// The name in the object, unique among different units.
+    pub symbol: String,
+}
+
+/// A function on the way to its unit.
+pub enum Pending {
+    /// The cache had it.
+    Found(Box<Unit>),
+    /// Scheduled, to be generated and kept under the key.
+    Scheduled(Key, Box<Kernels>),
+}
+
+/// Everything that a unit depends on.
+#[derive(Serialize)]
+struct Question<'a> {
+    compiler: &'a str,
+    generator: String,
+    target: String,
+    numerics: String,
+    func: Func,
+    constant_inputs: &'a [bool],
+    layouts: &'a [Option<Vec<Piece>>],
+}
+
+/// The key of a function's unit.
+fn key(lowered: &LoweredFunc, target: &Target, options: &Options) -> Result<Key, CompileError> {
+    let generator = match target.codegen.kind {
+        CodegenKind::Llvm => tilewright_llvm::version(),
+        // Part of the compiler.
+        CodegenKind::Cranelift => String::new(),
+    };
+    let question = Question {
+        compiler: env!("TILEWRIGHT_FINGERPRINT"),
+        generator,
+        target: target.to_string(),
+        numerics: options.numerics.to_string(),
+        func: Func { name: String::new(), ..lowered.func.clone() },
+        constant_inputs: &lowered.constant_inputs,
+        layouts: &lowered.layouts,
+    };
+    let bytes = postcard::to_allocvec(&question).map_err(|e| CompileError::internal("schedule", e))?;
+    Ok(Key::of(&bytes))
+}
+
+/// Looks for each function in `cache` and schedules those that are not there.
+///
+/// # Errors
+/// Functions that cannot be scheduled: defects.
+pub fn schedule(
+    funcs: &[LoweredFunc],
+    target: &Target,
+    options: &Options,
+    cache: Option<&Cache>,
+) -> Result<Vec<Pending>, CompileError> {
+    let one = |lowered: &LoweredFunc| {
+        let key = key(lowered, target, options)?;
+        if let Some((cache, bytes)) = cache.and_then(|cache| Some((cache, cache.read(key)?))) {
+            match postcard::from_bytes(&bytes) {
+                Ok(unit) => return Ok(Pending::Found(Box::new(unit))),
+                Err(_) => cache.remove(key),
+            }
+        }
+        Ok(Pending::Scheduled(key, Box::new(to_kernels(lowered, target)?)))
+    };
+    parallel::map("schedule", funcs, options.jobs, &mut |_| {}, one)?.into_iter().collect()
+}
+
+/// Generates the code of the functions that the cache did not have; gives the units of all, and the keys of the new
+/// ones with their positions.
+///
+/// # Errors
+/// What code generators say.
+pub fn generate(
+    pending: Vec<Pending>,
+    target: &Target,
+    jobs: usize,
+    observer: &mut dyn Observer,
+) -> Result<(Vec<Unit>, Vec<(usize, Key)>), CompileError> {
+    let mut kernels = Vec::new();
+    let mut fresh = Vec::new();
+    let mut units = Vec::new();
+    for (i, pending) in pending.into_iter().enumerate() {
+        units.push(match pending {
+            Pending::Found(unit) => *unit,
+            Pending::Scheduled(key, scheduled) => {
+                fresh.push((i, key));
+                let (unit, generated) = without_code(*scheduled, key);
+                kernels.extend(generated);
+                unit
+            }
+        });
+    }
+    let total = kernels.len();
+    let mut progress = |done| observer.kernels(done, total);
+    let compile = |kernel: &Kernel| codegen::compile_kernel(kernel, target);
+    let codes = parallel::map("codegen", &kernels, jobs, &mut progress, compile)?;
+    let places = fresh.iter().flat_map(|&(i, _)| (0..units[i].kernels.len()).map(move |k| (i, k)));
+    for ((i, k), code) in places.collect::<Vec<_>>().into_iter().zip(codes) {
+        units[i].kernels[k].object = code?.object;
+    }
+    Ok((units, fresh))
+}
+
+/// A unit whose objects are to come, and the kernels to make them of, under the names that they have there.
+fn without_code(scheduled: Kernels, key: Key) -> (Unit, Vec<Kernel>) {
+    let Kernels { func, kernels: flat, packing, .. } = scheduled;
+    let mut kernels = Vec::new();
+    let mut generated = Vec::new();
+    for flat in flat {
+        let mut kernel = flat.kernel;
+        let suffix = kernel.name.strip_prefix(&func.name).unwrap_or(&kernel.name).to_string();
+        kernel.name = format!("u{key}{suffix}");
+        kernels.push(UnitKernel {
+            def: kernel_def(&kernel, suffix),
+            buffers: flat.buffers,
+            tasks: kernel.tasks.clone(),
+            object: Vec::new(),
+            symbol: kernel.name.clone(),
+        });
+        generated.push(kernel);
+    }
+    let func = Func { name: String::new(), body: Vec::new(), ..func };
+    (Unit { func, packing, kernels }, generated)
+}
+
+fn kernel_def(kernel: &Kernel, name: String) -> KernelDef {
+    let params = kernel.buffers.iter().map(|b| KernelParam {
+        align: b.align,
+        access: match b.access {
+            kernel::Access::Read => Access::Read,
+            kernel::Access::Write | kernel::Access::ReadWrite => Access::Write,
+        },
+    });
+    KernelDef { name, params: params.collect(), n_sizes: kernel.sizes.len() as u32 }
+}
+
+/// Keeps new units. A cache that cannot be written is worth one warning and no more.
+pub fn keep(units: &[Unit], fresh: &[(usize, Key)], cache: &Cache, observer: &mut dyn Observer) {
+    let write = || -> std::io::Result<()> {
+        for &(i, key) in fresh {
+            let bytes = postcard::to_allocvec(&units[i]).map_err(std::io::Error::other)?;
+            cache.write(key, &bytes)?;
+        }
+        if !fresh.is_empty() {
+            cache.prune()?;
+        }
+        Ok(())
+    };
+    if let Err(error) = write() {
+        let folder = cache.folder().display();
+        observer.warning(&format!("compiled code is not kept in {folder}: {error}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_dtype::DType;
+
+    use crate::options::Numerics;
+
+    fn lowered(name: &str, extent: i64) -> LoweredFunc {
+        let mut func = Func::new(name);
+        let input = func.add_input("x", DType::F32, vec![Expr::int(extent)]);
+        let out = func.compute("y", DType::F32, vec![Expr::int(extent)], |f, i| {
+            f.load(input, i.to_vec()) + f.load(input, i.to_vec())
+        });
+        func.promote_to_output(out);
+        LoweredFunc { func, tables: vec![], constant_inputs: vec![false], layouts: vec![None, None] }
+    }
+
+    #[test]
+    fn a_key_depends_on_all_but_the_name() {
+        let target: Target = "x86-64-v3@cranelift".parse().unwrap();
+        let options = Options::for_target(target.clone());
+        let key = |lowered: &LoweredFunc, target: &Target| key(lowered, target, &options).unwrap();
+        let plain = key(&lowered("f0_add", 8), &target);
+        assert_eq!(key(&lowered("f7_add", 8), &target), plain);
+        assert_ne!(key(&lowered("f0_add", 9), &target), plain);
+        assert_ne!(key(&LoweredFunc { constant_inputs: vec![true], ..lowered("f", 8) }, &target), plain);
+        let blocked =
+            vec![None, Some(vec![Piece { dim: 0, factor: None }, Piece { dim: 0, factor: Some(4) }])];
+        assert_ne!(key(&LoweredFunc { layouts: blocked, ..lowered("f", 8) }, &target), plain);
+        for other in ["x86-64-v3;l2=1@cranelift", "x86-64-v4@cranelift", "x86-64-v3@llvm"] {
+            assert_ne!(key(&lowered("f", 8), &other.parse().unwrap()), plain, "{other}");
+        }
+        let strict = Options { numerics: Numerics::Strict, ..options.clone() };
+        assert_ne!(super::key(&lowered("f", 8), &target, &strict).unwrap(), plain);
+    }
+
+    #[test]
+    fn units_come_back_as_they_were() {
+        let target: Target = "x86-64-v3@cranelift".parse().unwrap();
+        let options = Options::for_target(target.clone());
+        let pending = schedule(&[lowered("f0_add", 100)], &target, &options, None).unwrap();
+        let (units, fresh) = generate(pending, &target, 1, &mut ()).unwrap();
+        assert_eq!((units.len(), fresh.len()), (1, 1));
+        assert!(!units[0].kernels[0].object.is_empty());
+        let bytes = postcard::to_allocvec(&units[0]).unwrap();
+        let back: Unit = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!(postcard::to_allocvec(&back).unwrap(), bytes);
+    }
+}

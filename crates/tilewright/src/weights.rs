@@ -1,0 +1,41 @@
+//! Constants as the bytes of the weights section.
+
+use tilewright_graph::Tensor;
+use tilewright_lower::evaluate::pack;
+
+use crate::error::CompileError;
+use crate::parallel;
+
+/// A piece of the weights section.
+#[derive(Clone, Debug)]
+pub enum Weight {
+    /// The bytes of a constant as they are.
+    Tensor(Tensor),
+    /// Bytes made at compile time.
+    Packed(Vec<u8>),
+}
+
+impl Weight {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Weight::Tensor(tensor) => tensor.bytes().map_or(&[], |b| b.as_slice()),
+            Weight::Packed(bytes) => bytes,
+        }
+    }
+}
+
+/// Lays constants out as the functions that read them want, on `jobs` threads.
+///
+/// # Errors
+/// Packing functions that fail: defects.
+pub fn lay_out(weights: Vec<tilewright_lower::Weight>, jobs: usize) -> Result<Vec<Weight>, CompileError> {
+    let one = |weight: &tilewright_lower::Weight| match &weight.packing {
+        None => Ok(Weight::Tensor(weight.tensor.clone())),
+        Some(packing) => match pack(packing, &weight.tensor) {
+            Ok(bytes) => Ok(Weight::Packed(bytes)),
+            Err(error) => Err(CompileError::internal("weights", error)),
+        },
+    };
+    parallel::map("weights", &weights, jobs, &mut |_| {}, one)?.into_iter().collect()
+}
