@@ -1,10 +1,13 @@
-//! The `.twm` artifact: one file with manifest, plan, code images and weights.
+//! The `.twm` artifact: one file with manifest, plans, code images and weights.
 //!
 //! ```text
 //! header   64 bytes   magic, version, number of sections, length of the file, SHA-256 of the section table
 //! table    64 bytes each: kind, offset, length, SHA-256 of the section
-//! sections in table order: manifest, plan, code images (one or more instruction sets), weights
+//! sections in table order: manifest, a plan and a code image for each level, weights
 //! ```
+//! A level is an instruction set that there is code for. Levels differ in schedules and layouts, so each has its own plan;
+//! they share the weights, where what both read alike is once.
+//!
 //! All numbers are little-endian. Sections follow each other with zero padding up to their alignment (code and
 //! weights: [`PAGE`]), so every byte of a file is determined by its contents and the reader accepts nothing else. The checksums of table, manifest, plan and
 //! code are checked when a file is read, that of the weights only by [`Artifact::verify_weights`]: weights are
@@ -21,13 +24,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{ALIGN, Plan};
 
-pub use write::{Contents, ContentsError};
+pub use write::{Contents, ContentsError, Level};
 
 /// First bytes of every artifact: not text, and damaged by transfers that treat it as text.
 pub const MAGIC: [u8; 8] = *b"\x89TWM\r\n\x1a\n";
 
 /// Version of the format. Readers accept only their own.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Alignment of code and weights in the file; that of a memory page on common machines.
 pub const PAGE: usize = 4096;
@@ -70,14 +73,16 @@ impl Kind {
     }
 }
 
-/// One code image of an artifact; the i-th describes the i-th code section.
+/// The code image of one level of an artifact; the i-th describes the i-th code section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageDef {
+    /// What the level was compiled for, for people.
+    pub target: String,
     /// LLVM target triple (`x86_64-unknown-linux-gnu`): instruction set and calling convention.
     pub triple: String,
     /// Instruction set extensions the code uses, by their names in Rust and LLVM (`avx2`, `fma`).
     pub features: Vec<String>,
-    /// Offset of each kernel in the image, in the order of [`Plan::kernels`].
+    /// Offset of each kernel in the image, in the order of [`Plan::kernels`] of the level.
     pub entries: Vec<u64>,
 }
 
@@ -107,8 +112,8 @@ pub struct Manifest {
 pub struct Artifact {
     /// The manifest.
     pub manifest: Manifest,
-    /// The plan, validated.
-    pub plan: Plan,
+    /// The plan of each level, validated, in the order of [`Manifest::images`].
+    pub plans: Vec<Plan>,
     /// The code images in the order of [`Manifest::images`].
     pub images: Vec<Range<usize>>,
     /// The weights.

@@ -41,6 +41,12 @@ fn or_none(found: &str) -> &str {
 }
 
 impl Isa {
+    /// What two machines have in common; of different architectures, that is this one's name alone.
+    pub fn common(&self, other: &Isa) -> Isa {
+        let is_common = |feature: &&String| self.arch == other.arch && other.features.contains(feature);
+        Isa { arch: self.arch.clone(), features: self.features.iter().filter(is_common).cloned().collect() }
+    }
+
     /// The image that uses most of this machine, by the number of its features; the first of equals.
     ///
     /// # Errors
@@ -124,7 +130,18 @@ mod tests {
 
     fn image(triple: &str, features: &[&str]) -> ImageDef {
         let features = features.iter().map(ToString::to_string).collect();
-        ImageDef { triple: triple.to_string(), features, entries: vec![] }
+        ImageDef { target: String::new(), triple: triple.to_string(), features, entries: vec![] }
+    }
+
+    #[test]
+    fn machines_have_in_common_what_both_have() {
+        let isa = |arch: &str, features: &[&str]| Isa {
+            arch: arch.into(),
+            features: features.iter().map(ToString::to_string).collect(),
+        };
+        let native = isa("x86_64", &["sse3", "avx2", "fma"]);
+        assert_eq!(native.common(&isa("x86_64", &["fma", "sse3", "amx"])), isa("x86_64", &["sse3", "fma"]));
+        assert_eq!(native.common(&isa("aarch64", &["sse3"])), isa("x86_64", &[]));
     }
 
     #[test]

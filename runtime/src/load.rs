@@ -77,7 +77,7 @@ impl Model {
 /// # Safety
 /// As stated; and the image holds the compiler's kernels for the plan.
 unsafe fn tie(
-    artifact: Artifact,
+    mut artifact: Artifact,
     chosen: usize,
     base: *const u8,
     code: Option<Box<dyn Any + Send + Sync>>,
@@ -91,6 +91,7 @@ unsafe fn tie(
     let table: Vec<KernelFn> = artifact.manifest.images[chosen].entries.iter().map(entry).collect();
     let weights = bytes.slice(artifact.weights.clone()).ok_or(ArtifactError::Table("weights"))?;
     let kernels = Kernels::new(table, code);
+    let plan = artifact.plans.swap_remove(chosen);
     // SAFETY: the kernels are the compiler's for this plan.
-    Ok(unsafe { Model::assemble(artifact.manifest, artifact.plan, kernels, weights, host) }?)
+    Ok(unsafe { Model::assemble(artifact.manifest, plan, kernels, weights, host) }?)
 }

@@ -5,7 +5,10 @@ mod common;
 use std::sync::Arc;
 
 use common::{DOUBLE, Random, demo_artifact, demo_manifest, demo_plan, demo_weights};
-use tilewright_runtime::artifact::{Artifact, ArtifactError, Contents, ImageDef, Manifest};
+use tilewright_runtime::artifact::{
+    Artifact, ArtifactError, Contents, ContentsError, ImageDef, Level, Manifest,
+};
+use tilewright_runtime::isa::Isa;
 use tilewright_runtime::plan::{Instr, Op, Plan};
 use tilewright_runtime::{
     AlignedBuf, Bytes, KernelFn, Kernels, LoadError, Loader, Model, NoHostOps, SessionOptions, TensorView,
@@ -30,7 +33,7 @@ fn what_is_written_is_read() {
     let bytes = demo_artifact();
     let artifact = Artifact::read(&bytes).unwrap();
     assert_eq!(artifact.manifest, demo_manifest());
-    assert_eq!(artifact.plan, demo_plan().plan);
+    assert_eq!(artifact.plans, [demo_plan().plan]);
     assert_eq!(&bytes[artifact.images[0].clone()], DOUBLE);
     assert_eq!(&bytes[artifact.weights.clone()], demo_weights());
     assert!(artifact.images[0].start % 4096 == 0 && artifact.weights.start % 4096 == 0);
@@ -40,7 +43,8 @@ fn what_is_written_is_read() {
 #[test]
 fn bytes_are_the_same_streamed_or_in_memory_and_every_time() {
     let (manifest, plan, weights) = (demo_manifest(), demo_plan().plan, demo_weights());
-    let contents = Contents { manifest: &manifest, plan: &plan, images: &[DOUBLE], weights: &[&weights] };
+    let levels = [Level { plan: &plan, image: DOUBLE }];
+    let contents = Contents { manifest: &manifest, levels: &levels, weights: &[&weights] };
     let mut streamed = Vec::new();
     assert_eq!(contents.write_to(&mut streamed).unwrap(), streamed.len() as u64);
     assert_eq!(streamed[..], demo_artifact()[..]);
@@ -85,7 +89,7 @@ fn check_damage(edit: impl FnOnce(&mut Vec<u8>), expect: &str) {
 #[test]
 fn damage_is_told_apart() {
     check_damage(|bytes| bytes[0] = 0x0a, "not a Tilewright artifact");
-    let version = "artifact format version 7, this runtime reads version 2: compile the model again";
+    let version = "artifact format version 7, this runtime reads version 3: compile the model again";
     check_damage(|bytes| bytes[8] = 7, version);
     let len = demo_artifact().len();
     let cut = format!("damaged artifact: {} bytes, the header says {len}", len - 1);
@@ -156,7 +160,8 @@ fn a_thousand_random_mutations_are_all_found() {
 /// Writes a plan or manifest that the checksums do not protect.
 fn artifact_of(manifest: &Manifest, plan: &Plan) -> AlignedBuf {
     let weights = demo_weights();
-    Contents { manifest, plan, images: &[DOUBLE], weights: &[&weights] }.to_bytes().unwrap()
+    let levels = [Level { plan, image: DOUBLE }];
+    Contents { manifest, levels: &levels, weights: &[&weights] }.to_bytes().unwrap()
 }
 
 #[test]
@@ -242,17 +247,33 @@ fn images_of_several_levels_lie_side_by_side() {
     let manifest = demo_manifest();
     let image = |feature: &str| ImageDef { features: vec![feature.into()], ..manifest.images[0].clone() };
     let baseline = if cfg!(target_arch = "x86_64") { "sse3" } else { "neon" };
-    let images = vec![manifest.images[0].clone(), image(baseline), image("of-the-future")];
+    let defs = vec![manifest.images[0].clone(), image(baseline), image("of-the-future")];
     let (plan, weights) = (demo_plan().plan, demo_weights());
     let trap = [0u8; 4].map(|_| if cfg!(target_arch = "x86_64") { 0xcc } else { 0 });
-    let contents = Contents {
-        manifest: &Manifest { images, ..manifest },
-        plan: &plan,
-        images: &[&trap, DOUBLE, &trap],
-        weights: &[&weights],
+    // Each level has a plan of its own, here told apart by the name of a kernel.
+    let named = |name: &str| {
+        let mut plan = plan.clone();
+        plan.kernels[0].name = name.into();
+        plan
     };
-    let bytes = contents.to_bytes().unwrap();
-    assert_eq!(run(&Model::from_bytes(Bytes::new(bytes)).unwrap()), EXPECT);
+    let plans = ["least", "best", "future"].map(named);
+    let images: [&[u8]; 3] = [&trap, DOUBLE, &trap];
+    let levels = [0, 1, 2].map(|i| Level { plan: &plans[i], image: images[i] });
+    let manifest = Manifest { images: defs, ..manifest };
+    let contents = Contents { manifest: &manifest, levels: &levels, weights: &[&weights] };
+    let bytes = Bytes::new(contents.to_bytes().unwrap());
+    let model = Model::from_bytes(bytes.clone()).unwrap();
+    assert_eq!(run(&model), EXPECT);
+    assert_eq!(model.plan().kernels[0].name, "best");
+    let bare = Isa { features: vec![], ..Isa::native() };
+    let model = Loader::new().as_if_on(&bare).from_bytes(bytes.clone()).unwrap();
+    assert_eq!(model.plan().kernels[0].name, "least");
+    // Saying so does not give the machine what it has not.
+    let future = Isa { features: vec!["of-the-future".into(), baseline.into()], ..Isa::native() };
+    let model = Loader::new().as_if_on(&future).from_bytes(bytes).unwrap();
+    assert_eq!(model.plan().kernels[0].name, "best");
+    let none = Contents { manifest: &manifest, levels: &[], weights: &[&weights] };
+    assert!(matches!(none.to_bytes(), Err(ContentsError::Levels(0))));
 }
 
 #[test]
@@ -264,7 +285,9 @@ fn artifacts_for_other_machines_are_refused() {
         assert!(matches!(error, LoadError::Isa(_)), "{error}");
         assert!(error.to_string().contains(expect), "{error} does not contain {expect}");
     };
-    let image = |triple: String, features: Vec<String>| vec![ImageDef { triple, features, entries: vec![0] }];
+    let image = |triple: String, features: Vec<String>| {
+        vec![ImageDef { target: String::new(), triple, features, entries: vec![0] }]
+    };
     check(
         image("mips64-unknown-linux-gnu".into(), vec![]),
         "it has code for mips64-unknown-linux-gnu, this machine is",

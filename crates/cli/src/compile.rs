@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde_json::json;
-use tilewright::{CodegenKind, Compiled, Listing, codegen};
+use tilewright::{Artifact, CodegenKind, Compiled, Listing, codegen};
 
 use crate::failure::Failure;
 use crate::model::{self, Source};
@@ -82,12 +82,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn listing(args: &Args, listing: Listing) -> Result<(), Failure> {
-    let target = args.options.options()?.target;
+    let options = args.options.options()?;
+    if !options.more_targets.is_empty() {
+        return Err(Failure::usage("a listing is of the code for one target"));
+    }
+    let target = options.target.clone();
     if listing == Listing::Ir && target.codegen.kind != CodegenKind::Llvm {
         return Err(Failure::usage("--emit llvm needs --codegen llvm"));
     }
     let mut progress = Progress::new(&args.options.dump_after);
-    let kernels = tilewright::kernels(&args.model, &args.options.options()?, &mut progress);
+    let kernels = tilewright::kernels(&args.model, &options, &mut progress);
     let finished = progress.finish();
     let kernels = kernels.map_err(|error| Failure::from(error).about(&args.model))?;
     finished?;
@@ -137,16 +141,37 @@ fn figures(
         "model": args.model.display().to_string(),
         "artifact": path.display().to_string(),
         "artifact_bytes": bytes,
-        "code_bytes": artifact.code.len(),
-        "weight_bytes": artifact.plan.weight_bytes,
-        "arena_bytes": artifact.plan.arena_bytes,
-        "kernels": artifact.plan.kernels.len(),
+        "levels": artifact.levels.len(),
+        "code_bytes": code_bytes(artifact),
+        "weight_bytes": weight_bytes(artifact),
+        "arena_bytes": arena_bytes(artifact),
+        "kernels": kernels(artifact),
         "functions": compiled.functions,
         "cached_functions": compiled.cached_functions,
         "target": artifact.manifest.target,
         "compile_s": progress.elapsed().as_secs_f64(),
         "steps": steps,
     })
+}
+
+/// Code of all levels.
+fn code_bytes(artifact: &Artifact) -> u64 {
+    artifact.levels.iter().map(|level| level.code.len() as u64).sum()
+}
+
+/// Kernels of all levels.
+fn kernels(artifact: &Artifact) -> usize {
+    artifact.levels.iter().map(|level| level.plan.kernels.len()).sum()
+}
+
+/// The weights, which levels share.
+fn weight_bytes(artifact: &Artifact) -> u64 {
+    artifact.levels.first().map_or(0, |level| level.plan.weight_bytes)
+}
+
+/// The arena of the level that needs most.
+fn arena_bytes(artifact: &Artifact) -> u64 {
+    artifact.levels.iter().map(|level| level.plan.arena_bytes).max().unwrap_or(0)
 }
 
 fn report(args: &Args, path: &Path, bytes: u64, compiled: &Compiled, progress: &Progress) -> String {
@@ -156,7 +181,7 @@ fn report(args: &Args, path: &Path, bytes: u64, compiled: &Compiled, progress: &
         args.model.display(),
         path.display(),
         output::bytes(bytes),
-        artifact.plan.kernels.len(),
+        kernels(artifact),
         compiled.functions,
         compiled.cached_functions,
         progress.elapsed().as_secs_f64(),
@@ -165,9 +190,9 @@ fn report(args: &Args, path: &Path, bytes: u64, compiled: &Compiled, progress: &
     _ = writeln!(
         text,
         "code {}, weights {}, arena {}",
-        output::bytes(artifact.code.len() as u64),
-        output::bytes(artifact.plan.weight_bytes),
-        output::bytes(artifact.plan.arena_bytes),
+        output::bytes(code_bytes(artifact)),
+        output::bytes(weight_bytes(artifact)),
+        output::bytes(arena_bytes(artifact)),
     );
     let row = |(name, time): &(&str, std::time::Duration)| {
         (name.to_string(), format!("{:8.3} s", time.as_secs_f64()))

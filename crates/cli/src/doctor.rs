@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
+use tilewright::machine::Feature;
 use tilewright::runtime::threads::{NUM_THREADS, available_threads};
 use tilewright::{CodegenKind, Machine};
 
@@ -22,6 +23,8 @@ pub(crate) struct Args {
 /// What was found, and what to do about it.
 struct Findings {
     machine: Machine,
+    /// What the processor has and no code is made for.
+    unused: Vec<Feature>,
     processor: Option<String>,
     memory_bytes: Option<u64>,
     /// Processors of the machine.
@@ -58,6 +61,7 @@ impl Findings {
         let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
         let mut findings = Findings {
             machine: Machine::host(),
+            unused: Machine::unused_features(),
             processor: value_of(&cpuinfo, "model name"),
             memory_bytes: read("/proc/meminfo").and_then(|text| kib_of(&text, "MemTotal")),
             processors: Some(cpuinfo.lines().filter(|line| line.starts_with("processor")).count())
@@ -123,7 +127,8 @@ impl Findings {
             row("tilewright", build),
             row("system", format!("{} on {}", std::env::consts::OS, self.machine.arch)),
             row("processor", self.processor.clone().unwrap_or_else(|| "unknown".to_string())),
-            row("features", self.machine.features.iter().map(|f| f.name()).collect::<Vec<_>>().join(" ")),
+            row("features", names(&self.machine.features.iter().collect::<Vec<_>>())),
+            row("features unused", names(&self.unused)),
             row(
                 "vectors",
                 format!("{} of {} bits", self.machine.n_vector_registers, self.machine.vector_bits),
@@ -169,6 +174,7 @@ impl Findings {
             "debug": cfg!(debug_assertions),
             "codegens": CodegenKind::ALL.into_iter().filter(|&c| is_built(c)).map(CodegenKind::name).collect::<Vec<_>>(),
             "machine": self.machine.to_string(),
+            "unused_features": self.unused.iter().map(|feature| feature.name()).collect::<Vec<_>>(),
             "processor": self.processor,
             "caches": {"l1d": caches.l1d, "l2": caches.l2, "l3": caches.l3, "line": caches.line},
             "memory_bytes": self.memory_bytes,
@@ -179,6 +185,11 @@ impl Findings {
             "advice": self.advice,
         })
     }
+}
+
+fn names(features: &[Feature]) -> String {
+    let names: Vec<&str> = features.iter().map(|feature| feature.name()).collect();
+    if names.is_empty() { "none".to_string() } else { names.join(" ") }
 }
 
 /// The value of the first line `KEY : VALUE`.

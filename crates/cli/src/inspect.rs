@@ -199,7 +199,9 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
     let bytes = std::fs::read(path).map_err(|error| Failure::read(path, &error))?;
     let artifact = Artifact::read(&bytes).map_err(|error| Failure::data(error).about(path))?;
     let weights_sound = artifact.verify_weights(&bytes).is_ok();
-    let (manifest, plan) = (&artifact.manifest, &artifact.plan);
+    let manifest = &artifact.manifest;
+    // All levels are of one model: inputs, outputs and control flow are the same.
+    let Some(plan) = artifact.plans.first() else { return Err(Failure::data("no code").about(path)) };
     let mut report = Report { facts: Vec::new(), lists: Vec::new() };
     report.fact("format", "twm", "Tilewright artifact".to_string());
     for (key, text) in
@@ -207,9 +209,6 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
     {
         report.fact(key, text.as_str(), text.clone());
     }
-    let features: Vec<String> =
-        manifest.images.iter().map(|i| format!("{} {}", i.triple, i.features.join(" "))).collect();
-    report.fact("images", features.clone(), features.join("; "));
     let options: Vec<String> = manifest.options.iter().map(|(key, value)| format!("{key}={value}")).collect();
     report.fact("options", options.clone(), options.join(" "));
     let code: u64 = artifact.images.iter().map(|image| image.len() as u64).sum();
@@ -217,14 +216,14 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
         ("file_bytes", bytes.len() as u64),
         ("code_bytes", code),
         ("weight_bytes", artifact.weights.len() as u64),
-        ("arena_bytes", plan.arena_bytes),
+        ("arena_bytes", artifact.plans.iter().map(|plan| plan.arena_bytes).max().unwrap_or(0)),
     ] {
         report.fact(key, n, output::bytes(n));
     }
     for (key, n) in [
         ("run_time_blocks", plan.blocks.len()),
-        ("kernels", plan.kernels.len()),
-        ("instructions", plan.instrs.len()),
+        ("kernels", artifact.plans.iter().map(|plan| plan.kernels.len()).sum()),
+        ("instructions", artifact.plans.iter().map(|plan| plan.instrs.len()).sum()),
     ] {
         report.fact(key, n, n.to_string());
     }
@@ -233,6 +232,7 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
         weights_sound,
         if weights_sound { "yes" } else { "NO: damaged" }.to_string(),
     );
+    levels(&artifact, &mut report)?;
     report.specs("inputs", &model::plan_inputs(plan));
     report.specs("outputs", &model::plan_outputs(plan));
     let metadata = manifest.metadata.iter();
@@ -242,4 +242,29 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
         metadata.map(|(key, value)| format!("{key}: {value}")).collect(),
     );
     Ok(report)
+}
+
+/// The instruction sets that there is code for, and which one would be taken here.
+fn levels(artifact: &Artifact, report: &mut Report) -> Result<(), Failure> {
+    let images = &artifact.manifest.images;
+    let chosen = model::isa()?.choose(images).ok();
+    let (mut values, mut lines) = (Vec::new(), Vec::new());
+    for (i, ((image, code), plan)) in images.iter().zip(&artifact.images).zip(&artifact.plans).enumerate() {
+        values.push(json!({
+            "target": image.target, "triple": image.triple, "features": image.features, "chosen": chosen == Some(i),
+            "code_bytes": code.len(), "kernels": plan.kernels.len(), "arena_bytes": plan.arena_bytes,
+        }));
+        lines.push(format!(
+            "{}: {} kernels, code {}, arena {}{}; {} {}",
+            image.target,
+            plan.kernels.len(),
+            output::bytes(code.len() as u64),
+            output::bytes(plan.arena_bytes),
+            if chosen == Some(i) { ", taken here" } else { "" },
+            image.triple,
+            image.features.join(" "),
+        ));
+    }
+    report.list("levels", values, lines);
+    Ok(())
 }

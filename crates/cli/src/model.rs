@@ -9,10 +9,11 @@ use std::sync::Arc;
 use tilewright::graph::{Graph, Tensor, Type};
 use tilewright::reference::{Reference, tensor_data};
 use tilewright::runtime::artifact::MAGIC;
+use tilewright::runtime::isa::Isa;
 use tilewright::runtime::plan::{Nesting, Plan, SizeDef, TensorSpec, ValueSpec};
 use tilewright::runtime::threads::ThreadPool;
-use tilewright::runtime::{InputError, InputErrors, Model, Session, SessionOptions, TensorView};
-use tilewright::{Compiled, DType, TensorData};
+use tilewright::runtime::{InputError, InputErrors, Loader, Model, Session, SessionOptions, TensorView};
+use tilewright::{Compiled, DType, Machine, TensorData};
 
 use crate::failure::Failure;
 use crate::options::CompileArgs;
@@ -218,9 +219,26 @@ pub(crate) fn session(model: &Model, threads: Option<usize>) -> Session {
     }
 }
 
+/// Variable that names a machine, as `--target` does: models are loaded as if this machine had no more.
+const ISA: &str = "TILEWRIGHT_ISA";
+
+/// The instruction set to load for.
+pub(crate) fn isa() -> Result<Isa, Failure> {
+    let native = Isa::native();
+    let Some(name) = std::env::var_os(ISA).filter(|name| !name.is_empty()) else { return Ok(native) };
+    let machine: Result<Machine, _> = name.to_string_lossy().parse();
+    let machine = machine.map_err(|error| Failure::usage(format!("{ISA}: {error}")))?;
+    Ok(native.common(&tilewright::isa(&machine)))
+}
+
+/// Loads for the machine that [`ISA`] names, else for this one.
+pub(crate) fn loader() -> Result<Loader, Failure> {
+    Ok(tilewright::loader().as_if_on(&isa()?))
+}
+
 /// Loads an artifact file.
 pub(crate) fn load(path: &Path, verify_weights: bool) -> Result<Model, Failure> {
-    let model = tilewright::loader().verify_weights(verify_weights).load(path);
+    let model = loader()?.verify_weights(verify_weights).load(path);
     model.map_err(|error| Failure::from(error).about(path))
 }
 
@@ -249,9 +267,7 @@ impl Engine {
                 let compiled = compile(path, args, &mut Progress::new(&args.dump_after))?;
                 let bytes = compiled.artifact.to_bytes()?;
                 drop(compiled);
-                let model = tilewright::loader()
-                    .from_bytes(bytes)
-                    .map_err(|error| Failure::from(error).about(path))?;
+                let model = loader()?.from_bytes(bytes).map_err(|error| Failure::from(error).about(path))?;
                 Ok(Engine::Compiled(Box::new(session(&model, threads))))
             }
         }

@@ -9,7 +9,8 @@ use crate::failure::{Exit, Failure};
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Compilation")]
 pub(crate) struct CompileArgs {
-    /// Machine to compile for: a name that `tilewright targets` lists [default: cpu]
+    /// Machine to compile for: a name that `tilewright targets` lists; of several, with commas between, the artifact
+    /// holds code for each, and the best that a machine can run is taken there [default: cpu]
     #[arg(long, value_name = "TARGET")]
     target: Option<String>,
     /// What makes the machine code [default: the best of this build]
@@ -74,7 +75,9 @@ impl CompileArgs {
             Some(Mode::ReduceOverhead) => return Err(Failure::not_built("--mode reduce-overhead")),
             Some(Mode::MaxAutotune) => return Err(Failure::not_built("--mode max-autotune")),
         }
-        let mut options = Options::for_target(self.target()?);
+        let mut targets = self.targets()?;
+        let mut options = Options::for_target(targets.remove(0));
+        options.more_targets = targets;
         options.numerics = self.numerics.unwrap_or_default();
         options.verify_passes = self.verify_passes;
         options.dims = self.dims.clone();
@@ -89,7 +92,8 @@ impl CompileArgs {
         Ok(options)
     }
 
-    fn target(&self) -> Result<Target, Failure> {
+    /// What to compile for, at least one.
+    fn targets(&self) -> Result<Vec<Target>, Failure> {
         let codegen = match self.codegen {
             Some(CodegenArg::Llvm) if Options::best_codegen() != CodegenKind::Llvm => {
                 let message = "the code generator llvm is not in this build: install LLVM 22 and build with the \
@@ -101,10 +105,24 @@ impl CompileArgs {
             None | Some(CodegenArg::Interpreter) => Options::best_codegen(),
         };
         let name = self.target.as_deref().unwrap_or("cpu");
-        if name == "cuda" || name.starts_with("cuda:") {
-            return Err(Failure::not_built("--target cuda"));
+        let mut targets: Vec<Target> = Vec::new();
+        for name in name.split(',').map(str::trim) {
+            if name == "cuda" || name.starts_with("cuda:") {
+                return Err(Failure::not_built("--target cuda"));
+            }
+            let target = Target::parse(name, codegen).map_err(Failure::usage)?;
+            // By the same features the loader could not choose.
+            let machine = &target.machine;
+            let is_same =
+                |t: &Target| t.machine.arch == machine.arch && t.machine.features == machine.features;
+            if targets.iter().any(is_same) {
+                return Err(Failure::usage(format!(
+                    "--target: {name} has the features of another one in the list"
+                )));
+            }
+            targets.push(target);
         }
-        Target::parse(name, codegen).map_err(Failure::usage)
+        Ok(targets)
     }
 
     /// A usage error if any option was given, for a model that is compiled already.

@@ -110,7 +110,11 @@ impl Observer for Progress {
     }
 
     fn step_done(&mut self, name: &'static str, elapsed: Duration) {
-        self.steps.push((name, elapsed));
+        // Steps that depend on the target run once for each.
+        match self.steps.iter_mut().find(|(step, _)| *step == name) {
+            Some((_, total)) => *total += elapsed,
+            None => self.steps.push((name, elapsed)),
+        }
         self.draw();
     }
 

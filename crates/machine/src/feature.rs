@@ -131,6 +131,14 @@ features! {
     Avx512bf16, X86_64, "avx512bf16", [Avx512bw];
     /// binary16 arithmetic.
     Avx512fp16, X86_64, "avx512fp16", [Avx512bw, Avx512dq, Avx512vl];
+    /// Tiles: eight registers of 1 KiB.
+    AmxTile, X86_64, "amx-tile", [];
+    /// 8-bit dot products of tiles.
+    AmxInt8, X86_64, "amx-int8", [AmxTile];
+    /// bfloat16 dot products of tiles.
+    AmxBf16, X86_64, "amx-bf16", [AmxTile];
+    /// binary16 dot products of tiles.
+    AmxFp16, X86_64, "amx-fp16", [AmxTile];
     /// binary16 arithmetic.
     Fp16, Aarch64, "fullfp16", [];
     /// 8-bit dot products.

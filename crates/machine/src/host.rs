@@ -1,6 +1,6 @@
 //! What the machine we run on is.
 
-use crate::feature::{Arch, FeatureSet};
+use crate::feature::{Arch, Feature, FeatureSet};
 use crate::machine::Caches;
 
 #[cfg(target_arch = "x86_64")]
@@ -17,7 +17,6 @@ pub(crate) fn arch() -> Arch {
 /// Rust 1.85 can find as well.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn features() -> FeatureSet {
-    use crate::feature::Feature;
     use std::arch::is_x86_feature_detected as has;
     [
         (Feature::Sse3, has!("sse3")),
@@ -54,10 +53,38 @@ pub(crate) fn features() -> FeatureSet {
     .collect()
 }
 
+/// Features of the processor that the kernel lets programs use, but that no code is made for: a loader could not find
+/// out about them.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn unused_features() -> Vec<Feature> {
+    described(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+}
+
+/// The same of what the kernel says of a processor.
+#[cfg(target_arch = "x86_64")]
+fn described(cpuinfo: &str) -> Vec<Feature> {
+    const NAMES: [(&str, Feature); 6] = [
+        ("avx_vnni", Feature::AvxVnni),
+        ("avx512_fp16", Feature::Avx512fp16),
+        ("amx_tile", Feature::AmxTile),
+        ("amx_int8", Feature::AmxInt8),
+        ("amx_bf16", Feature::AmxBf16),
+        ("amx_fp16", Feature::AmxFp16),
+    ];
+    let flags = cpuinfo.lines().find_map(|line| line.strip_prefix("flags")).unwrap_or_default();
+    let has = |name: &str| flags.split_ascii_whitespace().any(|flag| flag == name);
+    NAMES.into_iter().filter(|(name, _)| has(name)).map(|(_, feature)| feature).collect()
+}
+
+/// None that std would not find.
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn unused_features() -> Vec<Feature> {
+    Vec::new()
+}
+
 /// The features std finds, which asks the operating system.
 #[cfg(target_arch = "aarch64")]
 pub(crate) fn features() -> FeatureSet {
-    use crate::feature::Feature;
     use std::arch::is_aarch64_feature_detected as has;
     [
         (Feature::Fp16, has!("fp16")),
@@ -114,6 +141,14 @@ fn parse_size(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn features_of_proc() {
+        let cpuinfo = "processor\t: 0\nflags\t\t: fpu avx512_fp16 amx_tile amx_int8x\nbugs\t\t: amx_bf16\n";
+        assert_eq!(described(cpuinfo), [Feature::Avx512fp16, Feature::AmxTile]);
+        assert_eq!(described(""), []);
+    }
 
     #[test]
     fn sizes_of_sysfs() {

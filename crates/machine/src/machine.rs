@@ -80,6 +80,12 @@ impl Machine {
         Machine { caches: host::caches(machine.caches), ..machine }
     }
 
+    /// Features of the machine the compiler runs on that are described here, but that no code is made for: artifacts
+    /// cannot ask for them, because the loader could not find out about them.
+    pub fn unused_features() -> Vec<Feature> {
+        host::unused_features()
+    }
+
     /// A typical machine with these features: vectors of the widest kind they offer, modest caches.
     pub fn with_features(arch: Arch, features: FeatureSet) -> Machine {
         let (vector_bits, n_vector_registers) = match arch {

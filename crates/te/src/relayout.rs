@@ -56,9 +56,8 @@ impl Relayout {
         if source.dtype != target.dtype || target.dtype.bytes() == 0 {
             return None;
         }
-        let mut base = Step::default();
-        base.from = add_offsets(source, indices, &mut axes, |step| &mut step.from)?;
-        base.to = add_offsets(target, &store.indices, &mut axes, |step| &mut step.to)?;
+        let from = add_offsets(source, indices, &mut axes, |step| &mut step.from)?;
+        let to = add_offsets(target, &store.indices, &mut axes, |step| &mut step.to)?;
         for condition in conditions {
             restrict(condition, &mut axes)?;
         }
@@ -66,7 +65,7 @@ impl Relayout {
             dtype: target.dtype,
             from_len: elements(source)?,
             to_len: elements(target)?,
-            base,
+            base: Step { from, to },
             axes: joined(axes.into_iter().map(|axis| axis.steps.into_iter().map(|(_, step)| step).collect())),
         };
         relayout.is_within_bounds().then_some(relayout)

@@ -3,22 +3,29 @@
 use std::path::Path;
 
 use tilewright_runtime::Bytes;
-use tilewright_runtime::artifact::{Contents, Manifest};
+use tilewright_runtime::artifact::{self, Contents, Manifest};
 use tilewright_runtime::plan::{ALIGN, Plan};
 
 use crate::error::CompileError;
 use crate::files;
 use crate::weights::Weight;
 
-/// A compiled model.
+/// The code of a model for one instruction set.
 #[derive(Debug)]
-pub struct Artifact {
-    /// Names, target, options.
-    pub manifest: Manifest,
+pub struct Level {
     /// The execution plan.
     pub plan: Plan,
     /// The flat code image.
     pub code: Vec<u8>,
+}
+
+/// A compiled model.
+#[derive(Debug)]
+pub struct Artifact {
+    /// Names, targets, options.
+    pub manifest: Manifest,
+    /// The code for each target, in the order of the manifest's images; at least one.
+    pub levels: Vec<Level>,
     /// The weights, in the order of their offsets.
     pub weights: Vec<Weight>,
 }
@@ -38,29 +45,31 @@ impl Artifact {
         pieces
     }
 
+    /// Gives what is to be written to `write`.
+    fn with_contents<T>(&self, write: impl FnOnce(&Contents<'_>) -> T) -> T {
+        let pieces = self.weight_pieces();
+        let levels = self.levels.iter().map(|l| artifact::Level { plan: &l.plan, image: &l.code });
+        let levels: Vec<_> = levels.collect();
+        write(&Contents { manifest: &self.manifest, levels: &levels, weights: &pieces })
+    }
+
     /// Writes the artifact to `path`, whole or not at all; the number of bytes.
     ///
     /// # Errors
     /// Input/output errors, with the path.
     pub fn write(&self, path: &Path) -> Result<u64, CompileError> {
-        let pieces = self.weight_pieces();
-        let images = [self.code.as_slice()];
-        let contents =
-            Contents { manifest: &self.manifest, plan: &self.plan, images: &images, weights: &pieces };
-        let written = files::replace(path, |out| contents.write_to(out).map_err(std::io::Error::other));
+        let written = self.with_contents(|contents| {
+            files::replace(path, |out| contents.write_to(out).map_err(std::io::Error::other))
+        });
         written.map_err(|source| CompileError::Output { path: path.display().to_string(), source })
     }
 
     /// The artifact's bytes in memory, as the loader takes them.
     ///
     /// # Errors
-    /// Where a section is larger than the format allows.
+    /// Where a section is larger than the format allows, or there are too many levels.
     pub fn to_bytes(&self) -> Result<Bytes, CompileError> {
-        let pieces = self.weight_pieces();
-        let images = [self.code.as_slice()];
-        let contents =
-            Contents { manifest: &self.manifest, plan: &self.plan, images: &images, weights: &pieces };
-        let buffer = contents.to_bytes().map_err(|e| CompileError::Limit(e.to_string()))?;
-        Ok(Bytes::new(buffer))
+        let buffer = self.with_contents(|contents| contents.to_bytes());
+        Ok(Bytes::new(buffer.map_err(|e| CompileError::Limit(e.to_string()))?))
     }
 }

@@ -17,7 +17,7 @@ pub mod reference;
 pub mod units;
 pub mod weights;
 
-pub use artifact::Artifact;
+pub use artifact::{Artifact, Level};
 pub use cache::Cache;
 pub use compile::{Compiled, compile, compile_model, kernels, load_graph};
 pub use error::CompileError;
@@ -30,6 +30,15 @@ pub use tilewright_machine::{CodegenKind, Listing, Machine, Target};
 pub use tilewright_onnx as onnx;
 pub use tilewright_runtime as runtime;
 pub use tilewright_te::interp::TensorData;
+
+/// A machine as the runtime sees one: what code may need of it.
+pub fn isa(machine: &Machine) -> runtime::isa::Isa {
+    let arch = machine.arch.triple().split('-').next().unwrap_or_default().to_string();
+    runtime::isa::Isa {
+        arch,
+        features: machine.features.iter().map(|feature| feature.name().to_string()).collect(),
+    }
+}
 
 /// A loader for what [`compile`] makes: one that has the host operators.
 pub fn loader() -> runtime::Loader {

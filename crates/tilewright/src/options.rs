@@ -13,6 +13,9 @@ use crate::cache::Cache;
 pub struct Options {
     /// The machine and code generator.
     pub target: Target,
+    /// Others to compile for as well: the artifact holds the code for each, and the loader takes that which uses most
+    /// of the machine it is on.
+    pub more_targets: Vec<Target>,
     /// The numerics contract.
     pub numerics: Numerics,
     /// What is known of open dimensions.
@@ -81,12 +84,18 @@ impl Options {
         let jobs = tilewright_runtime::threads::available_threads();
         Options {
             target,
+            more_targets: Vec::new(),
             numerics: Numerics::Default,
             dims: Vec::new(),
             verify_passes: false,
             jobs,
             cache: None,
         }
+    }
+
+    /// Everything to compile for.
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+        std::iter::once(&self.target).chain(&self.more_targets)
     }
 
     /// The best code generator of this build.

@@ -53,6 +53,15 @@ pub enum Pending {
     Scheduled(Key, Box<Kernels>),
 }
 
+/// A unit that the cache did not have.
+#[derive(Clone, Copy, Debug)]
+pub struct Fresh {
+    /// Its position among the units.
+    pub unit: usize,
+    /// Its key.
+    pub key: Key,
+}
+
 /// Everything that a unit depends on.
 #[derive(Serialize)]
 struct Question<'a> {
@@ -108,8 +117,7 @@ pub fn schedule(
     parallel::map("schedule", funcs, options.jobs, &mut |_| {}, one)?.into_iter().collect()
 }
 
-/// Generates the code of the functions that the cache did not have; gives the units of all, and the keys of the new
-/// ones with their positions.
+/// Generates the code of the functions that the cache did not have; gives the units of all, and which are new.
 ///
 /// # Errors
 /// What code generators say.
@@ -118,15 +126,15 @@ pub fn generate(
     target: &Target,
     jobs: usize,
     observer: &mut dyn Observer,
-) -> Result<(Vec<Unit>, Vec<(usize, Key)>), CompileError> {
+) -> Result<(Vec<Unit>, Vec<Fresh>), CompileError> {
     let mut kernels = Vec::new();
     let mut fresh = Vec::new();
     let mut units = Vec::new();
-    for (i, pending) in pending.into_iter().enumerate() {
+    for (unit, pending) in pending.into_iter().enumerate() {
         units.push(match pending {
             Pending::Found(unit) => *unit,
             Pending::Scheduled(key, scheduled) => {
-                fresh.push((i, key));
+                fresh.push(Fresh { unit, key });
                 let (unit, generated) = without_code(*scheduled, key);
                 kernels.extend(generated);
                 unit
@@ -137,7 +145,8 @@ pub fn generate(
     let mut progress = |done| observer.kernels(done, total);
     let compile = |kernel: &Kernel| codegen::compile_kernel(kernel, target);
     let codes = parallel::map("codegen", &kernels, jobs, &mut progress, compile)?;
-    let places = fresh.iter().flat_map(|&(i, _)| (0..units[i].kernels.len()).map(move |k| (i, k)));
+    let places =
+        fresh.iter().flat_map(|&Fresh { unit, .. }| (0..units[unit].kernels.len()).map(move |k| (unit, k)));
     for ((i, k), code) in places.collect::<Vec<_>>().into_iter().zip(codes) {
         units[i].kernels[k].object = code?.object;
     }
@@ -178,10 +187,10 @@ fn kernel_def(kernel: &Kernel, name: String) -> KernelDef {
 }
 
 /// Keeps new units. A cache that cannot be written is worth one warning and no more.
-pub fn keep(units: &[Unit], fresh: &[(usize, Key)], cache: &Cache, observer: &mut dyn Observer) {
+pub fn keep(units: &[Unit], fresh: &[Fresh], cache: &Cache, observer: &mut dyn Observer) {
     let write = || -> std::io::Result<()> {
-        for &(i, key) in fresh {
-            let bytes = postcard::to_allocvec(&units[i]).map_err(std::io::Error::other)?;
+        for &Fresh { unit, key } in fresh {
+            let bytes = postcard::to_allocvec(&units[unit]).map_err(std::io::Error::other)?;
             cache.write(key, &bytes)?;
         }
         if !fresh.is_empty() {

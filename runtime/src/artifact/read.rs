@@ -7,7 +7,6 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 use super::{Artifact, ArtifactError, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, VERSION};
-use crate::plan::Plan;
 
 struct Section {
     kind: Kind,
@@ -22,23 +21,25 @@ impl Artifact {
     /// What is wrong with the bytes.
     pub fn read(bytes: &[u8]) -> Result<Artifact, ArtifactError> {
         let sections = sections(bytes)?;
-        let [manifest, plan, codes @ .., weights] = &sections[..] else {
+        let [manifest, levels @ .., weights] = &sections[..] else {
             return Err(ArtifactError::Table("number of sections"));
         };
+        let (levels, rest) = levels.split_at(levels.len() / 2 * 2);
+        let is_level = |pair: &[Section]| pair[0].kind == Kind::Plan && pair[1].kind == Kind::Code;
         let in_order = manifest.kind == Kind::Manifest
-            && plan.kind == Kind::Plan
-            && codes.iter().all(|section| section.kind == Kind::Code)
+            && levels.chunks_exact(2).all(is_level)
+            && rest.is_empty()
             && weights.kind == Kind::Weights;
         if !in_order {
             return Err(ArtifactError::Table("order of sections"));
         }
-        for section in [manifest, plan].into_iter().chain(codes) {
+        for section in core::iter::once(manifest).chain(levels) {
             check_digest(section.kind, &bytes[section.range.clone()], &section.digest)?;
         }
         let artifact = Artifact {
             manifest: decode::<Manifest>(bytes, manifest)?,
-            plan: decode::<Plan>(bytes, plan)?,
-            images: codes.iter().map(|section| section.range.clone()).collect(),
+            plans: levels.iter().step_by(2).map(|plan| decode(bytes, plan)).collect::<Result<_, _>>()?,
+            images: levels.iter().skip(1).step_by(2).map(|code| code.range.clone()).collect(),
             weights: weights.range.clone(),
             weights_digest: weights.digest,
         };
@@ -56,17 +57,17 @@ impl Artifact {
     }
 
     fn check(&self) -> Result<(), ArtifactError> {
-        if let Err(mut errors) = self.plan.validate() {
-            return Err(ArtifactError::Plan(errors.swap_remove(0)));
-        }
-        if self.plan.weight_bytes != self.weights.len() as u64 {
-            return Err(ArtifactError::Mismatch("size of the weights"));
-        }
         if self.manifest.images.len() != self.images.len() {
             return Err(ArtifactError::Mismatch("number of code images"));
         }
-        for (image, range) in self.manifest.images.iter().zip(&self.images) {
-            if image.entries.len() != self.plan.kernels.len() {
+        for ((image, range), plan) in self.manifest.images.iter().zip(&self.images).zip(&self.plans) {
+            if let Err(mut errors) = plan.validate() {
+                return Err(ArtifactError::Plan(errors.swap_remove(0)));
+            }
+            if plan.weight_bytes != self.weights.len() as u64 {
+                return Err(ArtifactError::Mismatch("size of the weights"));
+            }
+            if image.entries.len() != plan.kernels.len() {
                 return Err(ArtifactError::Mismatch("number of kernels"));
             }
             if image.entries.iter().any(|&entry| entry >= range.len() as u64) {

@@ -8,15 +8,22 @@ use super::{ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, VERSION};
 use crate::memory::{AlignedBuf, OutOfMemory};
 use crate::plan::Plan;
 
+/// The code for one instruction set.
+#[derive(Clone, Copy, Debug)]
+pub struct Level<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The code image.
+    pub image: &'a [u8],
+}
+
 /// What goes into an artifact. Images and weights are borrowed: nothing of them is held twice.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents<'a> {
-    /// The manifest; its images describe `images` in order.
+    /// The manifest; its images describe those of `levels` in order.
     pub manifest: &'a Manifest,
-    /// The plan.
-    pub plan: &'a Plan,
-    /// Code images.
-    pub images: &'a [&'a [u8]],
+    /// The levels, at least one.
+    pub levels: &'a [Level<'a>],
     /// The weights section in pieces, padding included, that follow each other without a gap.
     pub weights: &'a [&'a [u8]],
 }
@@ -24,9 +31,9 @@ pub struct Contents<'a> {
 /// Contents that cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ContentsError {
-    /// Too many code images.
-    #[error("{0} code images")]
-    TooManyImages(usize),
+    /// Too many levels, or none.
+    #[error("code for {0} instruction sets; 1 to {max} fit", max = (MAX_SECTIONS - 2) / 2)]
+    Levels(usize),
     /// Manifest or plan could not be encoded.
     #[error("manifest or plan cannot be encoded: {0}")]
     Encode(postcard::Error),
@@ -68,14 +75,16 @@ impl Pieces<'_> {
 
 impl<'a> Contents<'a> {
     fn layout(&self) -> Result<Layout<'a>, ContentsError> {
-        let count = 3 + self.images.len();
-        if count > MAX_SECTIONS {
-            return Err(ContentsError::TooManyImages(self.images.len()));
+        let count = 2 + 2 * self.levels.len();
+        if self.levels.is_empty() || count > MAX_SECTIONS {
+            return Err(ContentsError::Levels(self.levels.len()));
         }
         let mut parts = Vec::with_capacity(count);
         parts.push((Kind::Manifest, Pieces::Owned(postcard::to_allocvec(self.manifest)?)));
-        parts.push((Kind::Plan, Pieces::Owned(postcard::to_allocvec(self.plan)?)));
-        parts.extend(self.images.chunks(1).map(|image| (Kind::Code, Pieces::Borrowed(image))));
+        for level in self.levels {
+            parts.push((Kind::Plan, Pieces::Owned(postcard::to_allocvec(level.plan)?)));
+            parts.push((Kind::Code, Pieces::Borrowed(core::slice::from_ref(&level.image))));
+        }
         parts.push((Kind::Weights, Pieces::Borrowed(self.weights)));
 
         let mut table = Vec::with_capacity(count * ENTRY);

@@ -23,6 +23,7 @@ use crate::model::Model;
 pub struct Loader {
     host: Arc<dyn HostOps>,
     verify_weights: bool,
+    isa: Isa,
 }
 
 impl Default for Loader {
@@ -34,7 +35,7 @@ impl Default for Loader {
 impl Loader {
     /// A loader without host operators that does not read the weights.
     pub fn new() -> Loader {
-        Loader { host: Arc::new(NoHostOps), verify_weights: false }
+        Loader { host: Arc::new(NoHostOps), verify_weights: false, isa: Isa::native() }
     }
 
     /// Gives models a registry of host operators.
@@ -46,6 +47,13 @@ impl Loader {
     /// Whether the checksum of the weights is checked too, which reads all of them.
     pub fn verify_weights(mut self, verify: bool) -> Loader {
         self.verify_weights = verify;
+        self
+    }
+
+    /// Loads as if this machine had no more than `isa`: of an artifact's levels, the best for that machine. What
+    /// this machine has not it does not get.
+    pub fn as_if_on(mut self, isa: &Isa) -> Loader {
+        self.isa = Isa::native().common(isa);
         self
     }
 
@@ -69,7 +77,7 @@ impl Loader {
         if self.verify_weights {
             artifact.verify_weights(&bytes)?;
         }
-        let chosen = Isa::native().choose(&artifact.manifest.images)?;
+        let chosen = self.isa.choose(&artifact.manifest.images)?;
         let code = Mapping::of_code(&bytes[artifact.images[chosen].clone()]).map_err(LoadError::Code)?;
         let base = code.ptr.as_ptr().cast_const();
         // SAFETY: the code is executable, and stays so while the model has it. That it is the compiler's is what

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use tilewright_dtype::DType;
-use tilewright_runtime::artifact::{Contents, ImageDef, Manifest};
+use tilewright_runtime::artifact::{Contents, ImageDef, Level, Manifest};
 use tilewright_runtime::plan::{
     Access, BufferDef, BufferId, DimSpec, Instr, KernelDef, KernelId, KernelParam, Op, Place, Plan, SizeDef,
     SizeId, TensorSpec, TextId,
@@ -183,7 +183,7 @@ pub(crate) fn demo_manifest() -> Manifest {
     Manifest {
         model: "demo".into(),
         compiler: "test".into(),
-        images: vec![ImageDef { triple, features: vec![], entries: vec![0] }],
+        images: vec![ImageDef { target: "demo".into(), triple, features: vec![], entries: vec![0] }],
         ..Manifest::default()
     }
 }
@@ -192,8 +192,8 @@ pub(crate) fn demo_manifest() -> Manifest {
 pub(crate) fn demo_artifact() -> AlignedBuf {
     let (manifest, plan, weights) = (demo_manifest(), demo_plan().plan, demo_weights());
     let (first, second) = weights.split_at(8);
-    let contents =
-        Contents { manifest: &manifest, plan: &plan, images: &[DOUBLE], weights: &[first, second] };
+    let levels = [Level { plan: &plan, image: DOUBLE }];
+    let contents = Contents { manifest: &manifest, levels: &levels, weights: &[first, second] };
     contents.to_bytes().expect("contents that can be written")
 }
 

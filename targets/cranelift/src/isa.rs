@@ -74,6 +74,10 @@ fn flag(feature: Feature) -> Option<&'static str> {
         | Feature::Avx512vpopcntdq
         | Feature::Avx512bf16
         | Feature::Avx512fp16
+        | Feature::AmxTile
+        | Feature::AmxInt8
+        | Feature::AmxBf16
+        | Feature::AmxFp16
         | Feature::Bf16 => return None,
     })
 }

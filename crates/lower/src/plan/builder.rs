@@ -376,8 +376,8 @@ impl<'a> Builder<'a> {
         let data = &packing.buffers[output];
         let shape: Option<Vec<i64>> = data.shape.iter().map(|e| e.as_int()).collect();
         let bytes = shape.as_ref().and_then(|shape| {
-            let extents = shape.iter().map(|&n| u64::try_from(n).ok());
-            extents.fold(Some(data.dtype.bytes() as u64), |bytes, n| bytes?.checked_mul(n?))
+            let mut extents = shape.iter().map(|&n| u64::try_from(n).ok());
+            extents.try_fold(data.dtype.bytes() as u64, |bytes, n| bytes.checked_mul(n?))
         });
         let (Some(shape), Some(bytes)) = (shape, bytes) else {
             return Err(LowerError::Internal("a packed constant has no constant shape".to_string()));
