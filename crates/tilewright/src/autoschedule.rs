@@ -21,11 +21,17 @@ pub struct Kernels {
 }
 
 /// Schedules and flattens one function.
-pub fn to_kernels(lowered: &LoweredFunc, target: &Target) -> Result<Kernels, CompileError> {
-    let decisions = Decisions::default();
+///
+/// # Errors
+/// Functions that cannot be scheduled or flattened: defects, or decisions that do not fit the function.
+pub fn to_kernels(
+    lowered: &LoweredFunc,
+    target: &Target,
+    decisions: &Decisions,
+) -> Result<Kernels, CompileError> {
     let LoweredFunc { func, constant_inputs, layouts, .. } = lowered;
     let Scheduled { func, packing, rulings, .. } =
-        tilewright_autosched::schedule(func, constant_inputs, layouts, target, &decisions)
+        tilewright_autosched::schedule(func, constant_inputs, layouts, target, decisions)
             .map_err(|e| CompileError::internal("schedule", format!("{}: {e}", lowered.func.name)))?;
     let mut func = func;
     math::expand_func(&mut func);

@@ -5,6 +5,7 @@
 //! it a thing to keep on disk, where another model, or the same one after a change, finds it.
 
 use serde::{Deserialize, Serialize};
+use tilewright_autosched::Decisions;
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_runtime::plan::{Access, KernelDef, KernelParam};
@@ -69,13 +70,19 @@ struct Question<'a> {
     generator: String,
     target: String,
     numerics: String,
+    decisions: &'a Decisions,
     func: Func,
     constant_inputs: &'a [bool],
     layouts: &'a [Option<Vec<Piece>>],
 }
 
 /// The key of a function's unit.
-fn key(lowered: &LoweredFunc, target: &Target, options: &Options) -> Result<Key, CompileError> {
+fn key(
+    lowered: &LoweredFunc,
+    target: &Target,
+    decisions: &Decisions,
+    options: &Options,
+) -> Result<Key, CompileError> {
     let generator = match target.codegen.kind {
         CodegenKind::Llvm => tilewright_llvm::version(),
         // Part of the compiler.
@@ -86,6 +93,7 @@ fn key(lowered: &LoweredFunc, target: &Target, options: &Options) -> Result<Key,
         generator,
         target: target.to_string(),
         numerics: options.numerics.to_string(),
+        decisions,
         func: Func { name: String::new(), ..lowered.func.clone() },
         constant_inputs: &lowered.constant_inputs,
         layouts: &lowered.layouts,
@@ -105,14 +113,16 @@ pub fn schedule(
     cache: Option<&Cache>,
 ) -> Result<Vec<Pending>, CompileError> {
     let one = |lowered: &LoweredFunc| {
-        let key = key(lowered, target, options)?;
+        // All are the rules' own, until there are records of better ones.
+        let decisions = Decisions::default();
+        let key = key(lowered, target, &decisions, options)?;
         if let Some((cache, bytes)) = cache.and_then(|cache| Some((cache, cache.read(key)?))) {
             match postcard::from_bytes(&bytes) {
                 Ok(unit) => return Ok(Pending::Found(Box::new(unit))),
                 Err(_) => cache.remove(key),
             }
         }
-        Ok(Pending::Scheduled(key, Box::new(to_kernels(lowered, target)?)))
+        Ok(Pending::Scheduled(key, Box::new(to_kernels(lowered, target, &decisions)?)))
     };
     parallel::map("schedule", funcs, options.jobs, &mut |_| {}, one)?.into_iter().collect()
 }
@@ -225,7 +235,8 @@ mod tests {
     fn a_key_depends_on_all_but_the_name() {
         let target: Target = "x86-64-v3@cranelift".parse().unwrap();
         let options = Options::for_target(target.clone());
-        let key = |lowered: &LoweredFunc, target: &Target| key(lowered, target, &options).unwrap();
+        let rules = Decisions::default();
+        let key = |lowered: &LoweredFunc, target: &Target| key(lowered, target, &rules, &options).unwrap();
         let plain = key(&lowered("f0_add", 8), &target);
         assert_eq!(key(&lowered("f7_add", 8), &target), plain);
         assert_ne!(key(&lowered("f0_add", 9), &target), plain);
@@ -237,7 +248,10 @@ mod tests {
             assert_ne!(key(&lowered("f", 8), &other.parse().unwrap()), plain, "{other}");
         }
         let strict = Options { numerics: Numerics::Strict, ..options.clone() };
-        assert_ne!(super::key(&lowered("f", 8), &target, &strict).unwrap(), plain);
+        assert_ne!(super::key(&lowered("f", 8), &target, &rules, &strict).unwrap(), plain);
+        let mut tuned = Decisions::default();
+        tuned.set("y/tile", "4x2");
+        assert_ne!(super::key(&lowered("f", 8), &target, &tuned, &options).unwrap(), plain);
     }
 
     #[test]
