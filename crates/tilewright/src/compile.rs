@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tilewright_graph::{Graph, Range, passes};
+use tilewright_lower::Program;
 use tilewright_lower::evaluate::{Interpret, pack};
 use tilewright_lower::plan::{self, CompiledFunc, CompiledKernel};
 use tilewright_machine::{Arch, Target};
@@ -13,6 +14,7 @@ use tilewright_onnx::{ImportErrors, OnnxModel};
 use tilewright_runtime::artifact::{ImageDef, Manifest};
 use tilewright_runtime::plan::{Access, KernelDef, KernelId, KernelParam};
 use tilewright_te::kernel::{self, Kernel};
+use tilewright_tune::database::decisions_digest;
 
 use crate::artifact::Artifact;
 use crate::autoschedule::{Kernels, to_kernels};
@@ -62,17 +64,19 @@ pub fn compile_model(
     let program = timed("lower", observer, |_| Ok(tilewright_lower::lower(&graph, block_lanes(options))?))?;
     observer.stage("lower", &|| funcs_text(program.funcs.iter().map(|f| &f.func)));
     let scheduled = timed("schedule", observer, |_| {
-        program.funcs.iter().map(|f| to_kernels(f, &options.target)).collect::<Result<Vec<Kernels>, _>>()
+        let kernels = program.funcs.iter().map(|f| to_kernels(f, &options.target, &options.records));
+        kernels.collect::<Result<Vec<Kernels>, _>>()
     })?;
     observer.stage("rules", &|| rules_text(&scheduled));
     observer.stage("schedule", &|| funcs_text(scheduled.iter().map(|k| &k.func)));
+    let records = decisions_digest(scheduled.iter().map(|k| (k.func.name.as_str(), &k.decisions)));
     let (kernels, compiled) = collect_kernels(scheduled);
     observer.stage("kernels", &|| kernels.iter().map(Kernel::to_string).collect());
     let image =
         timed("codegen", observer, |o| codegen::generate(&kernels, &options.target, options.jobs, o))?;
     let defs = kernels.iter().map(kernel_def).collect();
     let planned = timed("plan", observer, |_| Ok(plan::build(&graph, &program, &compiled, defs, &pack)?))?;
-    let manifest = manifest(&graph, options, &image.entries);
+    let manifest = Manifest { records, ..manifest(&graph, options, &image.entries) };
     let artifact = Artifact { manifest, plan: planned.plan, code: image.bytes, weights: planned.weights };
     Ok(Compiled { artifact, graph, kernels, arena_lower_bound: planned.arena_lower_bound })
 }
@@ -86,6 +90,15 @@ pub fn load_graph(path: &Path, options: &Options) -> Result<Graph, CompileError>
     let mut graph = import(&model, options)?;
     simplify(&mut graph, options)?;
     Ok(graph)
+}
+
+/// The functions of a model and the steps that call them, as the compiler schedules them.
+///
+/// # Errors
+/// As [`compile`].
+pub fn load_program(path: &Path, options: &Options) -> Result<Program, CompileError> {
+    let graph = load_graph(path, options)?;
+    Ok(tilewright_lower::lower(&graph, block_lanes(options))?)
 }
 
 fn timed<T>(
@@ -144,7 +157,11 @@ fn funcs_text<'a>(funcs: impl Iterator<Item = &'a tilewright_te::Func>) -> Strin
 fn rules_text(scheduled: &[Kernels]) -> String {
     let line = |k: &Kernels| {
         let rulings: Vec<String> = k.rulings.iter().map(|r| format!("  {r}\n")).collect();
-        format!("{}\n{}", k.func.name, rulings.concat())
+        let recorded = match k.decisions.is_empty() {
+            true => String::new(),
+            false => format!("  by a record: {}\n", k.decisions),
+        };
+        format!("{}\n{}{recorded}", k.func.name, rulings.concat())
     };
     scheduled.iter().map(line).collect()
 }
@@ -165,7 +182,7 @@ fn collect_kernels(scheduled: Vec<Kernels>) -> (Vec<Kernel>, Vec<CompiledFunc>) 
     (kernels, compiled)
 }
 
-fn kernel_def(kernel: &Kernel) -> KernelDef {
+pub(crate) fn kernel_def(kernel: &Kernel) -> KernelDef {
     let params = kernel.buffers.iter().map(|b| KernelParam {
         align: b.align,
         access: match b.access {
@@ -179,11 +196,6 @@ fn kernel_def(kernel: &Kernel) -> KernelDef {
 fn manifest(graph: &Graph, options: &Options, entries: &[u64]) -> Manifest {
     let target: &Target = &options.target;
     let dims: Vec<String> = options.dims.iter().map(ToString::to_string).collect();
-    let image = ImageDef {
-        triple: triple(target.machine.arch).to_string(),
-        features: target.machine.features.iter().map(|f| f.name().to_string()).collect(),
-        entries: entries.to_vec(),
-    };
     Manifest {
         model: graph.name.clone(),
         compiler: format!("tilewright {}", env!("CARGO_PKG_VERSION")),
@@ -193,8 +205,17 @@ fn manifest(graph: &Graph, options: &Options, entries: &[u64]) -> Manifest {
             ("dims".to_string(), dims.join(" ")),
         ],
         metadata: graph.metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
-        images: vec![image],
+        images: vec![image_def(target, entries)],
         ..Manifest::default()
+    }
+}
+
+/// What the loader is told of an image.
+pub(crate) fn image_def(target: &Target, entries: &[u64]) -> ImageDef {
+    ImageDef {
+        triple: triple(target.machine.arch).to_string(),
+        features: target.machine.features.iter().map(|f| f.name().to_string()).collect(),
+        entries: entries.to_vec(),
     }
 }
 

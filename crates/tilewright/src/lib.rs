@@ -2,7 +2,8 @@
 //!
 //! [`compile`](compile::compile) is the driver: one straight function in which each step of a model's road
 //! is a line with a name. [`Options`] say for which target and how; [`Artifact`] is the result, to be
-//! written to a file or run in process; [`reference`] computes the same by the interpreter.
+//! written to a file or run in process; [`reference`] computes the same by the interpreter, and [`tuning`]
+//! searches for schedules that are faster than those the rules make.
 
 pub mod artifact;
 pub mod autoschedule;
@@ -12,6 +13,7 @@ pub mod error;
 pub mod files;
 pub mod options;
 pub mod reference;
+pub mod tuning;
 
 pub use artifact::Artifact;
 pub use compile::{Compiled, compile, compile_model, load_graph};
@@ -25,6 +27,7 @@ pub use tilewright_machine::{CodegenKind, Listing, Machine, Target};
 pub use tilewright_onnx as onnx;
 pub use tilewright_runtime as runtime;
 pub use tilewright_te::interp::TensorData;
+pub use tilewright_tune as tune;
 
 /// A loader for what [`compile`] makes: one that has the host operators.
 pub fn loader() -> runtime::Loader {

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tilewright_machine::{CodegenKind, Target};
+use tilewright_tune::Lookup;
 
 /// Options of a compilation. The artifact's bytes are a function of these, the model and the compiler.
 #[derive(Clone, Debug)]
@@ -19,6 +21,8 @@ pub struct Options {
     pub verify_passes: bool,
     /// Threads that generate code; the result does not depend on it.
     pub jobs: usize,
+    /// Records of tuning that functions are scheduled by.
+    pub records: Arc<Lookup>,
 }
 
 /// Which reassociations and algorithms are allowed.
@@ -67,7 +71,14 @@ impl Options {
     /// The defaults for a target.
     pub fn for_target(target: Target) -> Options {
         let jobs = tilewright_runtime::threads::available_threads();
-        Options { target, numerics: Numerics::Default, dims: Vec::new(), verify_passes: false, jobs }
+        Options {
+            target,
+            numerics: Numerics::Default,
+            dims: Vec::new(),
+            verify_passes: false,
+            jobs,
+            records: Arc::default(),
+        }
     }
 
     /// The best code generator of this build.
