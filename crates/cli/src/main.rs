@@ -5,6 +5,7 @@ mod compare;
 mod compile;
 mod cost;
 mod data;
+mod database;
 mod doctor;
 mod failure;
 mod inspect;
@@ -16,8 +17,10 @@ mod output;
 mod pb;
 mod profile;
 mod progress;
+mod records;
 mod run;
 mod targets;
+mod tune;
 mod value;
 mod verify;
 
@@ -50,6 +53,10 @@ enum Verb {
     Inspect(inspect::Args),
     /// Hold a compiled model against the interpreter, stored outputs or another model
     Verify(verify::Args),
+    /// Search for faster schedules of a model's functions, and record them
+    Tune(tune::Args),
+    /// Look after records of tuning
+    Database(database::Args),
     /// List what this build can compile for
     Targets(targets::Args),
     /// Look at the machine and this build, and give advice
@@ -100,6 +107,8 @@ fn dispatch(verb: &Verb) -> Result<(), Failure> {
         Verb::Bench(args) => bench::run(args),
         Verb::Inspect(args) => inspect::run(args),
         Verb::Verify(args) => verify::run(args),
+        Verb::Tune(args) => tune::run(args),
+        Verb::Database(args) => database::run(args),
         Verb::Targets(args) => targets::run(args),
         Verb::Doctor(args) => doctor::run(args),
     }

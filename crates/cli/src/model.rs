@@ -46,7 +46,11 @@ impl Source {
 
 /// Compiles a model under the eyes of `progress`.
 pub(crate) fn compile(path: &Path, args: &CompileArgs, progress: &mut Progress) -> Result<Compiled, Failure> {
-    let compiled = tilewright::compile(path, &args.options()?, progress);
+    let mut options = args.options()?;
+    if let Some(time) = args.search_time() {
+        options.records = Arc::new(crate::tune::before_compiling(path, &options, args, time)?);
+    }
+    let compiled = tilewright::compile(path, &options, progress);
     let finished = progress.finish();
     let compiled = compiled.map_err(|error| Failure::from(error).about(path))?;
     finished?;
