@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use cranelift_entity::entity_impl;
 use rustc_hash::{FxHashMap, FxHashSet};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tilewright_dtype::DType;
 
 /// A variable of a [`crate::Func`]: a symbolic size, a loop counter or a block's iteration variable.
@@ -49,7 +49,7 @@ struct ExprNode {
 }
 
 /// The node of an [`Expr`].
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ExprKind {
     /// An integer or truth-value constant (0 or 1 for `Bool`; unsigned values as their bit pattern).
     Int(i64),
@@ -776,6 +776,20 @@ impl From<Var> for Expr {
 impl From<i64> for Expr {
     fn from(value: i64) -> Expr {
         Expr::int(value)
+    }
+}
+
+/// As a tree: nodes that are shared are written once for each use.
+impl Serialize for Expr {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.0.dtype, &self.0.kind).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Expr {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Expr, D::Error> {
+        let (dtype, kind) = Deserialize::deserialize(deserializer)?;
+        Ok(Expr::new(dtype, kind))
     }
 }
 

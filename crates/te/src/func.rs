@@ -18,7 +18,7 @@ use tilewright_dtype::DType;
 use crate::expr::{Buffer, Expr, Var};
 
 /// A tensor function: parameters, buffers, and a loop nest.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Func {
     /// Name, a valid symbol name.
     pub name: String,
@@ -37,7 +37,7 @@ pub struct Func {
 }
 
 /// A variable's name and role.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VarData {
     /// Name in the text form; unique within the function.
     pub name: String,
@@ -46,7 +46,7 @@ pub struct VarData {
 }
 
 /// What binds a variable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VarKind {
     /// A symbolic extent, at least `min` (0 or 1) and at most `max` where that is known.
     Size {
@@ -62,7 +62,7 @@ pub enum VarKind {
 }
 
 /// A buffer: element type, logical shape (row-major), and where it lives.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BufferData {
     /// Name in the text form; unique within the function.
     pub name: String,
@@ -88,7 +88,7 @@ pub enum Scope {
 }
 
 /// A statement.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Stmt {
     /// A loop.
     Loop(Box<Loop>),
@@ -97,7 +97,7 @@ pub enum Stmt {
 }
 
 /// A counted loop from 0 to `extent`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Loop {
     /// The counter.
     pub var: Var,
@@ -149,7 +149,7 @@ pub enum ThreadAxis {
 }
 
 /// Stores over iteration variables.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Block {
     /// Name, unique within the function; how schedules refer to the block.
     pub name: String,
@@ -164,7 +164,7 @@ pub struct Block {
 }
 
 /// An iteration variable of a block.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Iter {
     /// The variable.
     pub var: Var,
@@ -186,7 +186,7 @@ pub enum IterKind {
 }
 
 /// `buffer[indices] = value`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Store {
     /// The buffer written.
     pub buffer: Buffer,

@@ -6,7 +6,7 @@
 //! Reading order: [`expr`] (scalar expressions and their semantics), [`func`] (functions of loop nests and
 //! blocks), [`define`] (building functions from `compute` definitions), [`simplify`], [`schedule`],
 //! [`math`] (expansion of intrinsics), [`flatten`] (functions to kernels), [`kernel`], [`interp`] (the
-//! oracle), [`text`].
+//! oracle), [`relayout`] (copies, run fast), [`text`].
 
 pub mod define;
 pub mod expr;
@@ -15,6 +15,7 @@ pub mod func;
 pub mod interp;
 pub mod kernel;
 pub mod math;
+pub mod relayout;
 pub mod schedule;
 pub mod simplify;
 pub mod text;
