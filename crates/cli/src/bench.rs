@@ -5,15 +5,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tilewright::graph::Tensor;
-use tilewright::runtime::{AlignedBuf, Session, TensorView, Value};
 
 use crate::data;
 use crate::failure::{Exit, Failure};
-use crate::model::{self, Engine, Source};
+use crate::model::{self, Engine, Inputs, Source};
 use crate::options::CompileArgs;
 use crate::output;
-use crate::profile::{self, Profiler};
 use crate::progress::Progress;
 use crate::run::threads;
 use crate::value::Named;
@@ -36,9 +33,6 @@ pub(crate) struct Args {
     /// Seconds to measure; at least five runs are
     #[arg(long, value_name = "S", default_value = "3", value_parser = seconds)]
     seconds: f64,
-    /// Tell where the time goes: the mean time of each kernel, the longest first
-    #[arg(long)]
-    profile: bool,
     /// Print nothing but the JSON object, which is the last line in any case
     #[arg(long)]
     json: bool,
@@ -52,13 +46,11 @@ const WARM_UP: usize = 2;
 /// Fewest runs measured.
 const MIN_RUNS: usize = 5;
 
-/// Most runs that are profiled: a mean needs no more.
-const PROFILED_RUNS: usize = 100;
-
 /// Times are kept; more runs than this say nothing new.
 const MAX_RUNS: usize = 1_000_000;
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// Reads a number of seconds.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let valid = text.parse().ok().filter(|s: &f64| (0.0..=86_400.0).contains(s));
     valid.ok_or_else(|| "not a number of seconds".to_string())
 }
@@ -74,21 +66,15 @@ struct Figures {
     load_s: f64,
     peak_mib: Option<f64>,
     artifact_mib: Option<f64>,
-    profile: Option<Vec<profile::Row>>,
 }
 
 impl Figures {
     fn json(&self) -> serde_json::Value {
-        let Figures { median_ms, min_ms, p90_ms, runs, compile_s, load_s, peak_mib, artifact_mib, profile } =
-            self;
-        let mut object = json!({
+        let Figures { median_ms, min_ms, p90_ms, runs, compile_s, load_s, peak_mib, artifact_mib } = self;
+        json!({
             "median_ms": median_ms, "min_ms": min_ms, "p90_ms": p90_ms, "runs": runs, "compile_s": compile_s,
             "load_s": load_s, "peak_mib": peak_mib, "artifact_mib": artifact_mib,
-        });
-        if let Some(rows) = profile {
-            object["profile"] = rows.iter().map(profile::Row::json).collect();
-        }
-        object
+        })
     }
 
     /// Reads what another process printed.
@@ -104,10 +90,6 @@ impl Figures {
             load_s: number("load_s")?,
             peak_mib: number("peak_mib"),
             artifact_mib: number("artifact_mib"),
-            profile: object
-                .get("profile")
-                .and_then(serde_json::Value::as_array)
-                .map(|rows| rows.iter().filter_map(profile::Row::parse).collect()),
         })
     }
 }
@@ -118,12 +100,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Source::Artifact(path) => {
             args.options.refuse(&format!("{} is compiled already", path.display()))?;
             measure_artifact(&path, args)?
-        }
-        Source::Onnx(_) if args.options.interpret() && args.profile => {
-            return Err(Failure::new(
-                Exit::Usage,
-                "--profile is for compiled models: the interpreter has no kernels",
-            ));
         }
         Source::Onnx(path) if args.options.interpret() => measure_interpreter(&path, args)?,
         Source::Onnx(path) => {
@@ -161,7 +137,7 @@ fn text(figures: &Figures) -> String {
     optional("compile", figures.compile_s, "s");
     optional("peak memory", figures.peak_mib, "MiB");
     optional("artifact", figures.artifact_mib, "MiB");
-    output::table(&rows) + &figures.profile.as_deref().map(profile::text).unwrap_or_default()
+    output::table(&rows)
 }
 
 /// Measures an artifact in a fresh process of this program.
@@ -175,9 +151,6 @@ fn measure_elsewhere(artifact: &Path, args: &Args) -> Result<Figures, Failure> {
     }
     if let Some(outputs) = &args.outputs {
         command.arg("--outputs").arg(outputs);
-    }
-    if args.profile {
-        command.arg("--profile");
     }
     if let Some(threads) = args.threads {
         command.args(["--threads", &threads.to_string()]);
@@ -217,30 +190,11 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let times = measure(args.seconds, run)?;
     // Before the outputs are copied: that is the user's wish, not the model's need.
     let peak_mib = peak_mib();
-    let profile = match args.profile {
-        true => Some(profile_runs(&mut session, &views, &values, times.len())?),
-        false => None,
-    };
     if let Some(path) = &args.outputs {
         data::write_outputs(path, &Engine::Compiled(Box::new(session)).run(&given)?)?;
     }
     let artifact_mib = Some(bytes as f64 / MIB);
-    Ok(Figures { peak_mib, artifact_mib, profile, ..figures(times, load) })
-}
-
-/// Runs some more, up to `runs` times, and sums up the time of each kernel.
-fn profile_runs(
-    session: &mut Session,
-    views: &[TensorView<'_>],
-    values: &[Value],
-    runs: usize,
-) -> Result<Vec<profile::Row>, Failure> {
-    let runs = runs.min(PROFILED_RUNS);
-    let mut profiler = Profiler::new(session.model().plan());
-    for _ in 0..runs {
-        session.run_observed(views, values, &mut profiler)?;
-    }
-    Ok(profiler.rows(session.model().plan(), runs))
+    Ok(Figures { peak_mib, artifact_mib, ..figures(times, load) })
 }
 
 fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
@@ -291,26 +245,6 @@ fn figures(mut times: Vec<Duration>, load: Duration) -> Figures {
         load_s: load.as_secs_f64(),
         peak_mib: None,
         artifact_mib: None,
-        profile: None,
-    }
-}
-
-/// Inputs where the runtime takes them without a copy.
-struct Inputs(Vec<(tilewright::DType, Vec<usize>, AlignedBuf)>);
-
-impl Inputs {
-    /// Copies inputs in the model's order.
-    fn new(tensors: &[&Tensor]) -> Result<Inputs, Failure> {
-        let copy = |tensor: &&Tensor| {
-            let bytes = tensor.bytes().map(|bytes| bytes.as_slice()).unwrap_or_default();
-            let buffer = AlignedBuf::copy_of(bytes).map_err(|error| Failure::new(Exit::Limit, error))?;
-            Ok((tensor.dtype(), tensor.dims().to_vec(), buffer))
-        };
-        tensors.iter().map(copy).collect::<Result<_, _>>().map(Inputs)
-    }
-
-    fn views(&self) -> Vec<TensorView<'_>> {
-        self.0.iter().map(|(dtype, dims, buffer)| TensorView::new(*dtype, dims, buffer)).collect()
     }
 }
 

@@ -49,6 +49,8 @@ enum Verb {
     Run(run::Args),
     /// Measure speed and memory of a model
     Bench(bench::Args),
+    /// Show where the time of a run goes, by nodes of the model
+    Profile(profile::Args),
     /// Show what a model or an artifact is made of, and what is unsupported
     Inspect(inspect::Args),
     /// Hold a compiled model against the interpreter, stored outputs or another model
@@ -105,6 +107,7 @@ fn dispatch(verb: &Verb) -> Result<(), Failure> {
         Verb::Compile(args) => compile::run(args),
         Verb::Run(args) => run::run(args),
         Verb::Bench(args) => bench::run(args),
+        Verb::Profile(args) => profile::run(args),
         Verb::Inspect(args) => inspect::run(args),
         Verb::Verify(args) => verify::run(args),
         Verb::Tune(args) => tune::run(args),

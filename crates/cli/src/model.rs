@@ -11,10 +11,10 @@ use tilewright::reference::{Reference, tensor_data};
 use tilewright::runtime::artifact::MAGIC;
 use tilewright::runtime::plan::{Nesting, Plan, SizeDef, TensorSpec, ValueSpec};
 use tilewright::runtime::threads::ThreadPool;
-use tilewright::runtime::{InputError, InputErrors, Model, Session, SessionOptions, TensorView};
+use tilewright::runtime::{AlignedBuf, InputError, InputErrors, Model, Session, SessionOptions, TensorView};
 use tilewright::{Compiled, DType, TensorData};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::options::CompileArgs;
 use crate::progress::Progress;
 use crate::value::{Named, Value};
@@ -328,6 +328,26 @@ fn view(tensor: &Tensor) -> Option<TensorView<'_>> {
 
 fn tensor_of(view: &TensorView<'_>) -> Result<Tensor, Failure> {
     Tensor::from_bytes(view.dtype, view.dims.to_vec(), view.bytes.to_vec().into()).map_err(Failure::data)
+}
+
+/// Inputs where the runtime takes them without a copy.
+pub(crate) struct Inputs(Vec<(DType, Vec<usize>, AlignedBuf)>);
+
+impl Inputs {
+    /// Copies inputs in the model's order.
+    pub(crate) fn new(tensors: &[&Tensor]) -> Result<Inputs, Failure> {
+        let copy = |tensor: &&Tensor| {
+            let bytes = tensor.bytes().map(|bytes| bytes.as_slice()).unwrap_or_default();
+            let buffer = AlignedBuf::copy_of(bytes).map_err(|error| Failure::new(Exit::Limit, error))?;
+            Ok((tensor.dtype(), tensor.dims().to_vec(), buffer))
+        };
+        tensors.iter().map(copy).collect::<Result<_, _>>().map(Inputs)
+    }
+
+    /// The inputs as the runtime sees them.
+    pub(crate) fn views(&self) -> Vec<TensorView<'_>> {
+        self.0.iter().map(|(dtype, dims, buffer)| TensorView::new(*dtype, dims, buffer)).collect()
+    }
 }
 
 fn interpret(graph: &Graph, inputs: &Named) -> Result<Named, Failure> {

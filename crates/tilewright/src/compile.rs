@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tilewright_graph::{Graph, Range, passes};
-use tilewright_lower::Program;
+use tilewright_lower::{LoweredFunc, Program};
 use tilewright_lower::evaluate::{Interpret, pack};
 use tilewright_lower::plan::{self, CompiledFunc, CompiledKernel};
 use tilewright_machine::{Arch, Target};
 use tilewright_onnx::import::{self, DimOption, ImportOptions};
 use tilewright_onnx::{ImportErrors, OnnxModel};
-use tilewright_runtime::artifact::{ImageDef, Manifest};
+use tilewright_runtime::artifact::{ImageDef, Manifest, ScheduleDef};
 use tilewright_runtime::plan::{Access, KernelDef, KernelId, KernelParam};
 use tilewright_te::kernel::{self, Kernel};
 use tilewright_tune::database::decisions_digest;
+use tilewright_te::schedule::Piece;
 
 use crate::artifact::Artifact;
 use crate::autoschedule::{Kernels, to_kernels};
@@ -70,13 +71,14 @@ pub fn compile_model(
     observer.stage("rules", &|| rules_text(&scheduled));
     observer.stage("schedule", &|| funcs_text(scheduled.iter().map(|k| &k.func)));
     let records = decisions_digest(scheduled.iter().map(|k| (k.func.name.as_str(), &k.decisions)));
+    let schedules = program.funcs.iter().zip(&scheduled).flat_map(|(f, k)| schedule_defs(f, k)).collect();
     let (kernels, compiled) = collect_kernels(scheduled);
     observer.stage("kernels", &|| kernels.iter().map(Kernel::to_string).collect());
     let image =
         timed("codegen", observer, |o| codegen::generate(&kernels, &options.target, options.jobs, o))?;
     let defs = kernels.iter().map(kernel_def).collect();
     let planned = timed("plan", observer, |_| Ok(plan::build(&graph, &program, &compiled, defs, &pack)?))?;
-    let manifest = Manifest { records, ..manifest(&graph, options, &image.entries) };
+    let manifest = Manifest { records, schedules, steps: planned.steps, ..manifest(&graph, options, &image.entries) };
     let artifact = Artifact { manifest, plan: planned.plan, code: image.bytes, weights: planned.weights };
     Ok(Compiled { artifact, graph, kernels, arena_lower_bound: planned.arena_lower_bound })
 }
@@ -180,6 +182,36 @@ fn collect_kernels(scheduled: Vec<Kernels>) -> (Vec<Kernel>, Vec<CompiledFunc>) 
         compiled.push(CompiledFunc { func, kernels: numbered, packing });
     }
     (kernels, compiled)
+}
+
+/// How each kernel of a function was scheduled.
+fn schedule_defs(lowered: &LoweredFunc, scheduled: &Kernels) -> Vec<ScheduleDef> {
+    let mut rules: Vec<&str> = Vec::new();
+    for ruling in &scheduled.rulings {
+        if !rules.contains(&ruling.rule) {
+            rules.push(ruling.rule);
+        }
+    }
+    let mut layouts: Vec<String> = Vec::new();
+    for layout in &lowered.layouts[lowered.func.n_inputs..] {
+        let name = layout.as_ref().map_or_else(|| "row-major".to_string(), |pieces| layout_name(pieces));
+        if !layouts.contains(&name) {
+            layouts.push(name);
+        }
+    }
+    vec![ScheduleDef { rules: rules.join(" "), layout: layouts.join(" ") }; scheduled.kernels.len()]
+}
+
+/// A layout as `aBcd16b`: a letter a piece, the outer ones capital where the axis has inner pieces.
+fn layout_name(pieces: &[Piece]) -> String {
+    let letter = |dim: usize| char::from(b'a' + (dim % 26) as u8);
+    let is_split = |dim: usize| pieces.iter().any(|p| p.dim == dim && p.factor.is_some());
+    let piece = |p: &Piece| match p.factor {
+        Some(factor) => format!("{factor}{}", letter(p.dim)),
+        None if is_split(p.dim) => letter(p.dim).to_uppercase().to_string(),
+        None => letter(p.dim).to_string(),
+    };
+    pieces.iter().map(piece).collect()
 }
 
 pub(crate) fn kernel_def(kernel: &Kernel) -> KernelDef {
