@@ -211,14 +211,23 @@ fn graph_spec(graph: &Graph, mut ty: &Type, name: String) -> Spec {
     Spec { name, nesting, dtype: tensor.dtype, dims }
 }
 
-/// A pool of so many threads; without a number, of as many as the process may use.
+/// A session on a pool of so many threads; without a number, of as many as the process may use.
 pub(crate) fn session(model: &Model, threads: Option<usize>) -> Session {
+    model.session_with(options(threads))
+}
+
+/// Sessions that share such a pool.
+pub(crate) fn sessions(model: &Model, threads: Option<usize>, n: usize) -> Vec<Session> {
+    let options = options(threads);
+    (0..n).map(|_| model.session_with(options.clone())).collect()
+}
+
+fn options(threads: Option<usize>) -> SessionOptions {
     match threads {
-        None => model.session(),
-        Some(threads) => model.session_with(SessionOptions {
-            pool: Arc::new(ThreadPool::new(threads)),
-            ..SessionOptions::default()
-        }),
+        None => SessionOptions::default(),
+        Some(threads) => {
+            SessionOptions { pool: Arc::new(ThreadPool::new(threads)), ..SessionOptions::default() }
+        }
     }
 }
 

@@ -79,13 +79,15 @@ fn a_trace_has_a_track_for_each_thread() {
     let events = trace["traceEvents"].as_array().unwrap();
     let count = |key: &str, is: &str| events.iter().filter(|event| event[key] == is).count();
     assert!(count("cat", "instruction") >= 3 && count("cat", "tasks") >= 2, "{trace}");
-    let tracks: Vec<&Value> = events
-        .iter()
-        .filter(|event| event["name"] == "thread_name")
-        .map(|event| &event["args"]["name"])
-        .collect();
-    assert_eq!(tracks, ["caller", "worker 1"]);
+    let named = |event: &&Value| event["name"] == "thread_name";
+    let tracks: Vec<(&Value, &Value)> =
+        events.iter().filter(named).map(|event| (&event["tid"], &event["args"]["name"])).collect();
+    assert!(
+        tracks[0].1 == "caller" && tracks[1..].iter().all(|(_, name)| **name == "worker 1"),
+        "{tracks:?}"
+    );
     for event in events.iter().filter(|event| event["ph"] == "X") {
+        assert!(tracks.iter().any(|(track, _)| **track == event["tid"]), "{event}");
         assert!(event["ts"].as_f64() >= Some(0.0) && event["dur"].as_f64() >= Some(0.0), "{event}");
     }
     assert!(
