@@ -12,6 +12,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use tilewright::machine::Ceilings;
+use tilewright::machine::ceilings::Level;
 use tilewright::runtime::threads::{ThreadPool, available_threads};
 use tilewright::runtime::{Model, SessionOptions};
 
@@ -124,11 +125,6 @@ fn load(args: &Args) -> Result<Model, Failure> {
 /// What holds for the whole run, for people.
 fn heading(profile: &Profile, ceilings: &Ceilings) -> String {
     let row = |name: &str, value: String| (name.to_string(), value);
-    let traffic: Vec<String> = ceilings
-        .levels
-        .iter()
-        .map(|level| format!("{} {:.0} GB/s", level.name, level.bytes_per_s / 1e9))
-        .collect();
     output::table(&[
         row("run", format!("{:.3} ms, mean of {} of {} runs", profile.wall_ms, profile.used, profile.runs)),
         row("instructions", format!("{:.3} ms of it", profile.sum_ms())),
@@ -137,17 +133,25 @@ fn heading(profile: &Profile, ceilings: &Ceilings) -> String {
             format!("{:.3} ms median; {:+.2} % with", profile.plain_ms, 100.0 * profile.overhead()),
         ),
         row("threads", ceilings.threads.to_string()),
-        row("ceilings", format!("{:.0} GFLOP/s, {}", ceilings.flops / 1e9, traffic.join(", "))),
+        row("ceilings", ceilings_text(ceilings)),
     ])
+}
+
+/// What the machine can do at most, for people.
+pub(crate) fn ceilings_text(ceilings: &Ceilings) -> String {
+    let level = |level: &Level| format!(", {} {:.0} GB/s", level.name, level.bytes_per_s / 1e9);
+    format!("{:.0} GFLOP/s", ceilings.flops / 1e9) + &ceilings.levels.iter().map(level).collect::<String>()
+}
+
+/// What the machine can do at most, for other programs.
+pub(crate) fn ceilings_json(ceilings: &Ceilings) -> Value {
+    let level = |level: &Level| (level.name.to_lowercase(), json!(level.bytes_per_s / 1e9));
+    let levels: serde_json::Map<String, Value> = ceilings.levels.iter().map(level).collect();
+    json!({"threads": ceilings.threads, "gflops": ceilings.flops / 1e9, "gbps": levels})
 }
 
 /// Everything, for other programs.
 fn report(profile: &Profile, ceilings: &Ceilings, rows: &[Row]) -> Value {
-    let levels: serde_json::Map<String, Value> = ceilings
-        .levels
-        .iter()
-        .map(|level| (level.name.to_lowercase(), json!(level.bytes_per_s / 1e9)))
-        .collect();
     json!({
         "wall_ms": profile.wall_ms,
         "sum_ms": profile.sum_ms(),
@@ -155,7 +159,7 @@ fn report(profile: &Profile, ceilings: &Ceilings, rows: &[Row]) -> Value {
         "overhead": profile.overhead(),
         "runs": profile.runs,
         "threads": ceilings.threads,
-        "ceilings": {"gflops": ceilings.flops / 1e9, "gbps": levels},
+        "ceilings": ceilings_json(ceilings),
         "rows": rows.iter().map(Row::json).collect::<Vec<_>>(),
     })
 }

@@ -67,6 +67,15 @@ impl Ceilings {
         Ceilings { threads, flops, levels }
     }
 
+    /// Of two measurements of the same machine and threads, the better one of each figure.
+    pub fn or_better(mut self, other: Ceilings) -> Ceilings {
+        self.flops = self.flops.max(other.flops);
+        for (level, other) in self.levels.iter_mut().zip(other.levels) {
+            level.bytes_per_s = level.bytes_per_s.max(other.bytes_per_s);
+        }
+        self
+    }
+
     /// The smallest level that holds so many bytes, else the last.
     pub fn level_of(&self, bytes: f64) -> Option<&Level> {
         self.levels.iter().find(|level| bytes <= level.capacity as f64).or(self.levels.last())
