@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use tilewright::graph::Tensor;
 use tilewright::machine::Ceilings;
 use tilewright::onnx::OnnxModel;
@@ -166,9 +166,7 @@ fn model(case: &Case) -> anyhow::Result<ModelProto> {
     };
     let initializer = case.constants.iter().enumerate().map(|(index, dims)| {
         let tensor = Tensor::from_elements(dims, &noise(dims, 1 << 20 | index as u64))?;
-        let mut proto = to_proto(&tensor).context("a constant of f32")?;
-        proto.name = Some(name("w", index));
-        Ok(proto)
+        Ok(to_proto(&tensor, &name("w", index)))
     });
     let graph = GraphProto {
         name: Some(case.op.to_string()),
