@@ -22,7 +22,7 @@ use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{ALIGN, Plan};
+use crate::plan::{ALIGN, Plan, SizeId};
 
 pub use write::{Contents, ContentsError, Level};
 
@@ -30,7 +30,7 @@ pub use write::{Contents, ContentsError, Level};
 pub const MAGIC: [u8; 8] = *b"\x89TWM\r\n\x1a\n";
 
 /// Version of the format. Readers accept only their own.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Alignment of code and weights in the file; that of a memory page on common machines.
 pub const PAGE: usize = 4096;
@@ -74,7 +74,7 @@ impl Kind {
 }
 
 /// The code image of one level of an artifact; the i-th describes the i-th code section.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageDef {
     /// What the level was compiled for, for people.
     pub target: String,
@@ -84,6 +84,33 @@ pub struct ImageDef {
     pub features: Vec<String>,
     /// Offset of each kernel in the image, in the order of [`Plan::kernels`] of the level.
     pub entries: Vec<u64>,
+    /// How each kernel was scheduled, in the same order; empty where the compiler does not tell.
+    pub schedules: Vec<ScheduleDef>,
+    /// What the instructions of the plan compute in terms of the user's operators, for profiles.
+    pub steps: Vec<StepDef>,
+}
+
+/// How a kernel was scheduled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduleDef {
+    /// The rules that scheduled its function's blocks.
+    pub rules: String,
+    /// How its function's results are laid out: a letter an axis, outermost first, as `aBcd16b`; capital where the axis is blocked.
+    pub layout: String,
+}
+
+/// What some instructions compute, by the definitions of the user's operators. Notes for people: nothing that runs
+/// depends on it, so what does not fit the plan is only not shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepDef {
+    /// The instructions, as places in [`Plan::instrs`].
+    pub instrs: Range<u32>,
+    /// The operators: first the one that decides the schedule.
+    pub operators: Vec<String>,
+    /// Slot of the number of arithmetic operations.
+    pub flops: Option<SizeId>,
+    /// Slot of the bytes that must be read and written.
+    pub bytes: Option<SizeId>,
 }
 
 /// What the compiler records about a model beside the plan.
@@ -99,8 +126,6 @@ pub struct Manifest {
     pub options: Vec<(String, String)>,
     /// Digest of the tuning records used; empty without.
     pub records: String,
-    /// The schedule chosen for each kernel: kernel name and trace.
-    pub schedules: Vec<(String, String)>,
     /// Metadata of the user's model, by key.
     pub metadata: Vec<(String, String)>,
     /// The code images.

@@ -130,7 +130,7 @@ mod tests {
 
     fn image(triple: &str, features: &[&str]) -> ImageDef {
         let features = features.iter().map(ToString::to_string).collect();
-        ImageDef { target: String::new(), triple: triple.to_string(), features, entries: vec![] }
+        ImageDef { triple: triple.to_string(), features, ..ImageDef::default() }
     }
 
     #[test]

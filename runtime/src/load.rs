@@ -92,6 +92,8 @@ unsafe fn tie(
     let weights = bytes.slice(artifact.weights.clone()).ok_or(ArtifactError::Table("weights"))?;
     let kernels = Kernels::new(table, code);
     let plan = artifact.plans.swap_remove(chosen);
+    // Of the levels the model knows the one that it runs.
+    artifact.manifest.images = Vec::from([artifact.manifest.images.swap_remove(chosen)]);
     // SAFETY: the kernels are the compiler's for this plan.
     Ok(unsafe { Model::assemble(artifact.manifest, plan, kernels, weights, host) }?)
 }

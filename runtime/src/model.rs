@@ -10,7 +10,7 @@ use core::fmt;
 
 use tilewright_dtype::{DType, Kind};
 
-use crate::artifact::Manifest;
+use crate::artifact::{Manifest, ScheduleDef, StepDef};
 use crate::host::HostOps;
 use crate::memory::{Bytes, OutOfMemory};
 use crate::plan::{BufferId, Op, Place, Plan, PlanError, SizeId, TensorSpec, ValueSpec};
@@ -243,7 +243,17 @@ impl Model {
         &self.0.plan
     }
 
-    /// What the compiler recorded about the model.
+    /// How each kernel of the plan was scheduled; nothing where the compiler does not tell.
+    pub fn schedules(&self) -> &[ScheduleDef] {
+        self.0.manifest.images.first().map_or(&[], |image| &image.schedules)
+    }
+
+    /// What the instructions of the plan compute in terms of the user's operators.
+    pub fn steps(&self) -> &[StepDef] {
+        self.0.manifest.images.first().map_or(&[], |image| &image.steps)
+    }
+
+    /// What the compiler recorded about the model; of the images, the one that runs.
     pub fn manifest(&self) -> &Manifest {
         &self.0.manifest
     }

@@ -37,7 +37,7 @@ impl Default for SessionOptions {
 
 /// The state of one caller of a model: its memory, kept from run to run.
 ///
-/// When the dims of the inputs repeat, [`Session::run`] allocates nothing.
+/// When the dims of the inputs repeat, [`Session::run`] and [`Session::run_into`] allocate nothing.
 pub struct Session {
     model: Model,
     pool: Arc<dyn Pool>,
@@ -154,16 +154,14 @@ impl Session {
         self.start(|i| inputs.get(i).copied(), &[], errors)?;
 
         let model = self.model.clone();
-        let mut direct = vec![false; outputs.len()];
         let mut errors = Vec::new();
-        for ((spec, view), direct) in model.outputs().iter().zip(outputs.iter_mut()).zip(&mut direct) {
+        for (spec, view) in model.outputs().iter().zip(outputs.iter_mut()) {
             if !model.0.facts.late[spec.buffer.index()] {
                 self.check_dims(spec, view.dims, &mut errors);
                 let needed = self.frame.spot(&model.0, spec.buffer).map(|spot| spot.bytes);
                 if needed == Ok(view.bytes.len()) && view.bytes.as_ptr().addr() % ALIGN == 0 {
                     // SAFETY: aligned, initialised, and borrowed mutably until this function returns.
                     unsafe { self.frame.lend(spec.buffer, view.bytes.as_mut_ptr(), view.bytes.len()) };
-                    *direct = true;
                 }
             }
         }
@@ -171,12 +169,10 @@ impl Session {
         self.finish(&mut ())?;
         let mut errors = Vec::new();
         for (i, (spec, view)) in model.outputs().iter().zip(outputs).enumerate() {
-            if direct[i] {
-                continue;
-            }
             self.check_dims(spec, view.dims, &mut errors);
             let result = Outputs { session: self }.view(i);
-            if result.bytes.len() == view.bytes.len() {
+            // Where the memory was lent, the result is in its place.
+            if result.bytes.len() == view.bytes.len() && result.bytes.as_ptr() != view.bytes.as_ptr() {
                 view.bytes.copy_from_slice(result.bytes);
             }
         }

@@ -6,8 +6,9 @@
 //! slowest thread. Which thread runs a task has no influence on its results. Threads that wait
 //! spin for up to [`SPIN`], because the next kernel usually follows at once, and then park. Only as many workers are woken as
 //! there are tasks. One job runs at a time: a caller that finds the pool busy (another session, or a job
-//! inside a job) does its work on its own thread, which never blocks and, on a machine that is busy
-//! anyway, costs little. In a child process after `fork`, where the workers do not exist, likewise.
+//! inside a job) does its work on its own thread, which never blocks. Several callers at once keep the processors busy by
+//! themselves, so that for the next [`APART`] jobs every caller works on its own thread: to share them would only make
+//! threads wait for each other. In a child process after `fork`, where the workers do not exist, likewise.
 #![allow(unsafe_code, reason = "hands borrowed jobs to threads that outlive them")]
 
 use std::cell::UnsafeCell;
@@ -22,6 +23,10 @@ use crate::pool::{Pool, share};
 
 /// How long a thread spins before it sleeps.
 pub const SPIN: Duration = Duration::from_micros(50);
+
+/// Jobs that callers run on their own threads after one has found the pool busy. A few runs of a small model: enough that
+/// asking again costs nothing, few enough that a caller soon has the pool to itself when the others are gone.
+pub const APART: usize = 256;
 
 /// Environment variable that overrides the number of threads.
 pub const NUM_THREADS: &str = "TILEWRIGHT_NUM_THREADS";
@@ -116,6 +121,8 @@ struct Shared {
     /// Workers that still work on the current job.
     pending: AtomicUsize,
     busy: AtomicBool,
+    /// Jobs still to be run apart.
+    apart: AtomicUsize,
     stop: AtomicBool,
     panicked: AtomicBool,
     /// Whether waiting threads spin: not where there are more threads than processors.
@@ -138,6 +145,7 @@ impl ThreadPool {
             ranges: (0..threads.max(1)).map(|_| Range::default()).collect(),
             pending: AtomicUsize::new(0),
             busy: AtomicBool::new(false),
+            apart: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             spin: threads <= thread::available_parallelism().map_or(1, usize::from),
@@ -167,10 +175,8 @@ impl Pool for ThreadPool {
     fn run(&self, tasks: i64, job: &(dyn Fn(i64, i64) + Sync)) {
         let shared = &*self.shared;
         let parts = usize::try_from(tasks).unwrap_or(0).min(self.threads());
-        let alone = parts < 2
-            || u32::try_from(tasks).is_err()
-            || shared.process != process()
-            || shared.busy.swap(true, Ordering::Acquire);
+        let alone =
+            parts < 2 || u32::try_from(tasks).is_err() || shared.process != process() || !shared.enter();
         if alone {
             return job(0, tasks);
         }
@@ -202,6 +208,21 @@ impl Pool for ThreadPool {
 }
 
 impl Shared {
+    /// Takes the pool for a job, unless another caller has it or had it of late.
+    fn enter(&self) -> bool {
+        let apart = self.apart.load(Ordering::Relaxed);
+        if apart > 0 {
+            // Callers that count at the same time may count one job for two.
+            self.apart.store(apart - 1, Ordering::Relaxed);
+            return false;
+        }
+        let free = !self.busy.swap(true, Ordering::Acquire);
+        if !free {
+            self.apart.store(APART, Ordering::Relaxed);
+        }
+        free
+    }
+
     fn work(&self, index: usize) {
         let mailbox = &self.mailboxes[index];
         let mut done = 0;
@@ -360,6 +381,24 @@ mod tests {
             }
         });
         assert_eq!(total.load(Ordering::Relaxed), 4 * 2000 * 7);
+    }
+
+    #[test]
+    fn after_two_callers_have_met_each_works_alone_for_a_while() {
+        let pool = ThreadPool::new(2);
+        let met = AtomicBool::new(false);
+        pool.run(2, &|_, _| {
+            if !met.swap(true, Ordering::Relaxed) {
+                thread::scope(|scope| _ = scope.spawn(|| pool.run(2, &|_, _| {})));
+            }
+        });
+        let ranges = || {
+            let ranges = AtomicI64::new(0);
+            pool.run(2, &|_, _| _ = ranges.fetch_add(1, Ordering::Relaxed));
+            ranges.into_inner()
+        };
+        assert!((0..APART).all(|_| ranges() == 1), "apart: one range a job");
+        assert_eq!(ranges(), 2, "together again");
     }
 
     #[test]

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{demo_plan, demo_weights};
+use tilewright_dtype::DType;
 use tilewright_runtime::pool::Pool;
 use tilewright_runtime::threads::ThreadPool;
-use tilewright_runtime::{NoHostOps, SessionOptions, TensorView, TensorViewMut};
+use tilewright_runtime::{AlignedBuf, NoHostOps, SessionOptions, TensorView, TensorViewMut};
 
 struct Counting;
 
@@ -53,13 +54,24 @@ fn steady_state_allocates_nothing() {
     // Aligned for numbers only, so that the session keeps an aligned copy.
     let input = TensorView::of(&[1000, 3], &x[1..]);
     let outputs = &mut [TensorViewMut::of(&[1000, 3], &mut y), TensorViewMut::of(&[3], &mut w)];
+    // Aligned as the session wants it: nothing is copied.
+    let mut lent = [12_000, 12_000, 12].map(|bytes| AlignedBuf::zeroed(bytes).unwrap());
+    let [aligned_x, aligned_y, aligned_w] = &mut lent;
+    let aligned_input = TensorView::new(DType::F32, &[1000, 3], aligned_x);
+    let aligned_outputs = &mut [
+        TensorViewMut { dtype: DType::F32, dims: &[1000, 3], bytes: aligned_y },
+        TensorViewMut { dtype: DType::F32, dims: &[3], bytes: aligned_w },
+    ];
     session.run(&[input]).unwrap();
     session.run_into(&[input], outputs).unwrap();
+    session.run_into(&[aligned_input], aligned_outputs).unwrap();
 
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     assert!(before > 0, "counted so far: copy and outputs");
     for _ in 0..100 {
         assert_eq!(session.run(&[input]).unwrap().get(0).unwrap().bytes[..4], 4f32.to_le_bytes());
+        session.run_into(&[input], outputs).unwrap();
+        session.run_into(&[aligned_input], aligned_outputs).unwrap();
     }
     assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0);
 }

@@ -89,7 +89,7 @@ fn check_damage(edit: impl FnOnce(&mut Vec<u8>), expect: &str) {
 #[test]
 fn damage_is_told_apart() {
     check_damage(|bytes| bytes[0] = 0x0a, "not a Tilewright artifact");
-    let version = "artifact format version 7, this runtime reads version 3: compile the model again";
+    let version = "artifact format version 7, this runtime reads version 4: compile the model again";
     check_damage(|bytes| bytes[8] = 7, version);
     let len = demo_artifact().len();
     let cut = format!("damaged artifact: {} bytes, the header says {len}", len - 1);
@@ -286,7 +286,7 @@ fn artifacts_for_other_machines_are_refused() {
         assert!(error.to_string().contains(expect), "{error} does not contain {expect}");
     };
     let image = |triple: String, features: Vec<String>| {
-        vec![ImageDef { target: String::new(), triple, features, entries: vec![0] }]
+        vec![ImageDef { triple, features, entries: vec![0], ..ImageDef::default() }]
     };
     check(
         image("mips64-unknown-linux-gnu".into(), vec![]),

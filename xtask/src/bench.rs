@@ -1,15 +1,19 @@
-//! `cargo xtask bench`: speed and answers against ONNX Runtime and OpenVINO, interleaved so that a machine
-//! whose speed drifts still gives fair ratios.
+//! `cargo xtask bench`: speed and answers against ONNX Runtime and OpenVINO on the same models and inputs.
 //!
-//! The raw output is kept in `benches/results`, headed by date, machine and commit: a figure without these
+//! Rounds take turns (ours, each peer, ours, ...), every measurement in a fresh process, so that a machine whose speed
+//! drifts still gives fair ratios. The figure of a model is the median over the rounds of the best peer's time by
+//! ours: above 1, we are faster. A wrong answer has no speed.
+//!
+//! The raw record is kept in `benches/results`, headed by date, machine, commit and options: a figure without these
 //! cannot be compared with anything.
 
-use std::fmt::Write as _;
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::Stdio;
+mod record;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, bail};
+use serde_json::{Value, json};
 
 use crate::cargo::Cargo;
 use crate::{Verdict, build, project};
@@ -28,58 +32,171 @@ pub(crate) struct Args {
     /// Seconds a contestant measures in one round
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
+    /// Whom to compare with
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Peer::Onnxruntime, Peer::Openvino])]
+    peers: Vec<Peer>,
     /// Code generator, if not the build's default
     #[arg(long)]
     codegen: Option<String>,
     /// Another `tilewright` program than the one of this tree
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Further options of the comparison, such as `--dims batch=1,seq=384`
+    /// Extent of an open dimension of inputs; of others, 1
+    #[arg(long = "dim", value_name = "NAME=N", default_values_t = ["batch=1".to_string(), "seq=128".to_string()])]
+    dims: Vec<String>,
+    /// An input's shape, where --dim cannot give it
+    #[arg(long = "shape", value_name = "INPUT=1x512")]
+    shapes: Vec<String>,
+    /// Fills an input with one value
+    #[arg(long = "value", value_name = "INPUT=16000")]
+    values: Vec<String>,
+    /// Further options of `tilewright bench`, such as `--mode max-autotune`
     #[arg(last = true)]
     options: Vec<String>,
 }
 
-/// The task.
-pub(crate) fn run(args: &Args) -> Verdict {
-    let script = project::path("../shared/bench/compare.py");
-    if !script.exists() {
-        bail!("{} is not there: the comparison with peers cannot run on this machine", script.display());
+/// Engines to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+enum Peer {
+    /// ONNX Runtime, whose answers are the reference
+    Onnxruntime,
+    /// OpenVINO
+    Openvino,
+}
+
+impl Peer {
+    /// The name of its Python package.
+    const fn name(self) -> &'static str {
+        match self {
+            Peer::Onnxruntime => "onnxruntime",
+            Peer::Openvino => "openvino",
+        }
     }
+}
+
+impl Args {
+    /// The peers, each once, the one first whose answers are the reference.
+    fn peers(&self) -> Vec<Peer> {
+        let mut peers = self.peers.clone();
+        peers.sort();
+        peers.dedup();
+        peers
+    }
+}
+
+/// The task: whether every model was measured and its answers agree.
+pub(crate) fn run(args: &Args) -> Verdict {
     let python = project::venv_python();
-    if project::output_of(project::command(&python).args(["-c", "import onnxruntime, openvino"])).is_none() {
-        bail!("the peers are not installed; `cargo xtask setup --peers` installs them");
+    for peer in args.peers() {
+        let import = format!("import numpy, onnx, {}", peer.name());
+        if project::output_of(project::command(&python).args(["-c", &import])).is_none() {
+            bail!("{} is not installed; `cargo xtask setup --peers` installs it", peer.name());
+        }
     }
     let models = if args.models.is_empty() { materialised_models()? } else { absolute(&args.models)? };
     let cargo = Cargo::detect();
     let program = build::tilewright_or(args.program.as_deref(), &cargo)?;
     let codegen = args.codegen.as_deref().unwrap_or(cargo.default_codegen());
-    let ours = format!(
-        "{} bench {{model}} --inputs {{inputs}} --outputs {{outputs}} --threads {{threads}} --seconds {{seconds}} \
-         --codegen {codegen} --json",
-        program.display()
-    );
+    let scratch = project::target_dir().join("bench");
+    std::fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
+    let campaign = Campaign { args, program, codegen, python, scratch };
 
-    let mut command = project::command(python);
-    command.arg(script).arg("--ours").arg(ours);
-    command.args(["--threads", &args.threads.to_string(), "--rounds", &args.rounds.to_string()]);
-    command
-        .args(["--seconds", &args.seconds.to_string()])
-        .args(&args.options)
-        .args(&models)
-        .stdout(Stdio::piped());
-
-    let mut record = heading(codegen);
-    print!("{record}");
-    let mut child = command.spawn().context("cannot start the comparison")?;
-    let lines = BufReader::new(child.stdout.take().expect("piped above")).lines();
-    for line in lines {
-        let line = line?;
-        println!("{line}");
-        writeln!(record, "{line}")?;
+    let heading = record::heading(args, codegen);
+    println!("{}", record::describe(&heading));
+    println!("{}", record::table_head(&args.peers().into_iter().map(Peer::name).collect::<Vec<_>>()));
+    let mut results = Vec::new();
+    for model in &models {
+        let result = campaign.model(model)?;
+        println!("{}", record::table_line(&result));
+        results.push(result);
     }
-    let status = child.wait()?;
-    keep(&record)?;
-    Ok(status.success())
+    println!("{}", record::summary(&results));
+    let complete = results.iter().all(|result| record::figure(result).is_some());
+    let mut line = heading;
+    line["models"] = results.into();
+    println!("kept in {}", record::keep(&line)?.display());
+    Ok(complete)
+}
+
+struct Campaign<'a> {
+    args: &'a Args,
+    program: PathBuf,
+    codegen: &'a str,
+    python: PathBuf,
+    /// Where inputs and outputs lie.
+    scratch: PathBuf,
+}
+
+impl Campaign<'_> {
+    /// Measures one model; its record.
+    fn model(&self, model: &Path) -> anyhow::Result<Value> {
+        let args = self.args;
+        let name = model.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        let inputs = self.scratch.join("inputs.npz");
+        let mut make = self.script("inputs");
+        make.arg(model).arg(&inputs);
+        for (option, list) in [("--dim", &args.dims), ("--shape", &args.shapes), ("--value", &args.values)] {
+            make.args(list.iter().flat_map(|pair| [option, pair.as_str()]));
+        }
+        let made = last_object(&mut make);
+        if let Some(error) = made.get("error") {
+            bail!("no inputs for {name}: {}", error.as_str().unwrap_or_default());
+        }
+        let outputs = |contestant: &str| self.scratch.join(format!("{contestant}.npz"));
+        let mut rounds = Vec::new();
+        for _ in 0..args.rounds.max(1) {
+            let mut round = json!({"ours": last_object(&mut self.ours(model, &inputs, &outputs("ours")))});
+            for peer in args.peers() {
+                let mut measure = self.script("run");
+                measure.arg(peer.name()).arg(model).arg(&inputs).arg(outputs(peer.name()));
+                measure.args([
+                    "--threads",
+                    &args.threads.to_string(),
+                    "--seconds",
+                    &args.seconds.to_string(),
+                ]);
+                measure.env("OMP_NUM_THREADS", args.threads.to_string());
+                round[peer.name()] = last_object(&mut measure);
+            }
+            rounds.push(round);
+        }
+        let answer = match args.peers().first() {
+            None => json!({"agrees": true, "why": "no peer to compare with"}),
+            Some(reference) => {
+                last_object(self.script("agree").arg(outputs(reference.name())).arg(outputs("ours")))
+            }
+        };
+        Ok(json!({"model": name, "inputs": made["inputs"], "rounds": rounds, "answer": answer}))
+    }
+
+    fn ours(&self, model: &Path, inputs: &Path, outputs: &Path) -> Command {
+        let args = self.args;
+        let mut command = project::command(&self.program);
+        command.arg("bench").arg(model).arg("--inputs").arg(inputs).arg("--outputs").arg(outputs);
+        command.args(["--threads", &args.threads.to_string(), "--seconds", &args.seconds.to_string()]);
+        command.args(["--codegen", self.codegen, "--json"]).args(&args.options);
+        command
+    }
+
+    fn script(&self, verb: &str) -> Command {
+        let mut command = project::command(&self.python);
+        command.arg(project::path("tools/peers.py")).arg(verb);
+        command
+    }
+}
+
+/// The object that is the last line of a command's output, or `{"error": ...}`.
+fn last_object(command: &mut Command) -> Value {
+    let error = |message: &str| json!({"error": message.lines().last().unwrap_or("no message")});
+    match command.output() {
+        Err(failure) => error(&failure.to_string()),
+        Ok(output) if !output.status.success() => error(&String::from_utf8_lossy(&output.stderr)),
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout);
+            let object = text.lines().last().and_then(|line| serde_json::from_str(line).ok());
+            object.unwrap_or_else(|| error("no figures"))
+        }
+    }
 }
 
 fn materialised_models() -> anyhow::Result<Vec<PathBuf>> {
@@ -95,38 +212,4 @@ fn materialised_models() -> anyhow::Result<Vec<PathBuf>> {
 /// The comparison runs in the repository's root, the user may stand elsewhere.
 fn absolute(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     paths.iter().map(|path| path.canonicalize().with_context(|| path.display().to_string())).collect()
-}
-
-fn heading(codegen: &str) -> String {
-    let ask = |program: &str, arguments: &[&str]| {
-        project::output_of(project::command(program).args(arguments)).unwrap_or_else(|| "unknown".into())
-    };
-    // Earlier results are no change that could alter this one.
-    let changes = ask("git", &["status", "--porcelain", "--", ".", ":!benches/results"]);
-    let dirty = if changes.is_empty() { "" } else { ", with local changes" };
-    format!(
-        "== {}, {}, {}, commit {}{dirty}, {codegen}\n",
-        ask("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
-        ask("uname", &["-n"]),
-        processor().unwrap_or_else(|| ask("uname", &["-m"])),
-        ask("git", &["rev-parse", "--short=12", "HEAD"]),
-    )
-}
-
-/// The processor's name and the number of its cores that this process may use.
-fn processor() -> Option<String> {
-    let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1))?;
-    let cores = std::thread::available_parallelism().ok()?;
-    Some(format!("{name} ({cores} cores)"))
-}
-
-fn keep(record: &str) -> anyhow::Result<()> {
-    let dir = project::path("benches/results");
-    std::fs::create_dir_all(&dir)?;
-    let file = dir.join("models.txt");
-    let before = std::fs::read_to_string(&file).unwrap_or_default();
-    std::fs::write(&file, before + record + "\n")?;
-    println!("kept in {}", file.display());
-    Ok(())
 }

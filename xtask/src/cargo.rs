@@ -6,8 +6,8 @@ use crate::llvm::{self, Llvm};
 use crate::project;
 
 /// The packages that have a feature `llvm`.
-pub(crate) const LLVM_PACKAGES: [&str; 4] =
-    ["tilewright-cli", "tilewright", "tilewright-llvm", "tilewright-target-suite"];
+pub(crate) const LLVM_PACKAGES: [&str; 5] =
+    ["tilewright-cli", "tilewright", "tilewright-benches", "tilewright-llvm", "tilewright-target-suite"];
 
 /// Which packages one cargo call is about.
 #[derive(Clone, Copy)]
@@ -108,12 +108,12 @@ mod tests {
         assert_eq!(arguments(true, Packages::These(&["tilewright-te"])), "test --package tilewright-te");
         assert_eq!(
             arguments(true, Packages::All),
-            "test --features tilewright-cli/llvm,tilewright/llvm,tilewright-llvm/llvm,tilewright-target-suite/llvm \
-             --workspace"
+            "test --features tilewright-cli/llvm,tilewright/llvm,tilewright-benches/llvm,tilewright-llvm/llvm,\
+             tilewright-target-suite/llvm --workspace"
         );
         assert_eq!(
             arguments(true, Packages::AllBut(&["tilewright", "tilewright-cli", "tilewright-target-suite"])),
-            "test --features tilewright-llvm/llvm --workspace --exclude tilewright --exclude tilewright-cli \
+            "test --features tilewright-benches/llvm,tilewright-llvm/llvm --workspace --exclude tilewright --exclude tilewright-cli \
              --exclude tilewright-target-suite"
         );
     }

@@ -8,6 +8,7 @@ mod build;
 mod cargo;
 mod compile;
 mod conformance;
+mod corpus;
 mod digits;
 mod llvm;
 mod models;
@@ -52,6 +53,8 @@ enum Task {
     Conformance(conformance::Args),
     /// Put the models of tests and benchmarks into target/models
     Models(models::Args),
+    /// Measure the records of tuning that come with the compiler, on networks of tools/corpus.py
+    Corpus(corpus::Args),
     /// Check the rules of the source tree that rustc and clippy do not know
     Tidy,
 }
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Conformance(args) => conformance::run(&args),
         Task::Models(args) => models::run(&args),
+        Task::Corpus(args) => corpus::run(&args),
         Task::Tidy => tidy::run(),
     };
     match verdict {

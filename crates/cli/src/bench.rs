@@ -2,18 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Barrier;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tilewright::graph::Tensor;
-use tilewright::runtime::{AlignedBuf, Session, TensorView, Value};
 
 use crate::data;
 use crate::failure::{Exit, Failure};
-use crate::model::{self, Engine, Source};
+use crate::model::{self, Engine, Inputs, Source};
 use crate::options::CompileArgs;
 use crate::output;
-use crate::profile::{self, Profiler};
 use crate::progress::Progress;
 use crate::run::threads;
 use crate::value::Named;
@@ -33,12 +32,13 @@ pub(crate) struct Args {
     /// Threads [default: what the process may use]
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<usize>,
+    /// Sessions that run at once, each on a thread of its own, sharing the pool: for throughput, with --threads 1
+    /// as many as there are cores
+    #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
+    sessions: usize,
     /// Seconds to measure; at least five runs are
     #[arg(long, value_name = "S", default_value = "3", value_parser = seconds)]
     seconds: f64,
-    /// Tell where the time goes: the mean time of each kernel, the longest first
-    #[arg(long)]
-    profile: bool,
     /// Print nothing but the JSON object, which is the last line in any case
     #[arg(long)]
     json: bool,
@@ -52,13 +52,11 @@ const WARM_UP: usize = 2;
 /// Fewest runs measured.
 const MIN_RUNS: usize = 5;
 
-/// Most runs that are profiled: a mean needs no more.
-const PROFILED_RUNS: usize = 100;
-
 /// Times are kept; more runs than this say nothing new.
 const MAX_RUNS: usize = 1_000_000;
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// Reads a number of seconds.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let valid = text.parse().ok().filter(|s: &f64| (0.0..=86_400.0).contains(s));
     valid.ok_or_else(|| "not a number of seconds".to_string())
 }
@@ -70,25 +68,30 @@ struct Figures {
     min_ms: f64,
     p90_ms: f64,
     runs: usize,
+    runs_per_s: f64,
     compile_s: Option<f64>,
     load_s: f64,
     peak_mib: Option<f64>,
     artifact_mib: Option<f64>,
-    profile: Option<Vec<profile::Row>>,
 }
 
 impl Figures {
     fn json(&self) -> serde_json::Value {
-        let Figures { median_ms, min_ms, p90_ms, runs, compile_s, load_s, peak_mib, artifact_mib, profile } =
-            self;
-        let mut object = json!({
-            "median_ms": median_ms, "min_ms": min_ms, "p90_ms": p90_ms, "runs": runs, "compile_s": compile_s,
-            "load_s": load_s, "peak_mib": peak_mib, "artifact_mib": artifact_mib,
-        });
-        if let Some(rows) = profile {
-            object["profile"] = rows.iter().map(profile::Row::json).collect();
-        }
-        object
+        let Figures {
+            median_ms,
+            min_ms,
+            p90_ms,
+            runs,
+            runs_per_s,
+            compile_s,
+            load_s,
+            peak_mib,
+            artifact_mib,
+        } = self;
+        json!({
+            "median_ms": median_ms, "min_ms": min_ms, "p90_ms": p90_ms, "runs": runs, "runs_per_s": runs_per_s,
+            "compile_s": compile_s, "load_s": load_s, "peak_mib": peak_mib, "artifact_mib": artifact_mib,
+        })
     }
 
     /// Reads what another process printed.
@@ -100,14 +103,11 @@ impl Figures {
             min_ms: number("min_ms")?,
             p90_ms: number("p90_ms")?,
             runs: usize::try_from(object.get("runs")?.as_u64()?).ok()?,
+            runs_per_s: number("runs_per_s")?,
             compile_s: number("compile_s"),
             load_s: number("load_s")?,
             peak_mib: number("peak_mib"),
             artifact_mib: number("artifact_mib"),
-            profile: object
-                .get("profile")
-                .and_then(serde_json::Value::as_array)
-                .map(|rows| rows.iter().filter_map(profile::Row::parse).collect()),
         })
     }
 }
@@ -119,10 +119,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             args.options.refuse(&format!("{} is compiled already", path.display()))?;
             measure_artifact(&path, args)?
         }
-        Source::Onnx(_) if args.options.interpret() && args.profile => {
-            return Err(Failure::new(
-                Exit::Usage,
-                "--profile is for compiled models: the interpreter has no kernels",
+        Source::Onnx(_) if args.options.interpret() && args.sessions > 1 => {
+            return Err(Failure::usage(
+                "--sessions is for compiled models: the interpreter runs one at a time",
             ));
         }
         Source::Onnx(path) if args.options.interpret() => measure_interpreter(&path, args)?,
@@ -150,7 +149,7 @@ fn text(figures: &Figures) -> String {
         ("median".to_string(), format!("{:.3} ms", figures.median_ms)),
         ("least".to_string(), format!("{:.3} ms", figures.min_ms)),
         ("90 % within".to_string(), format!("{:.3} ms", figures.p90_ms)),
-        ("runs".to_string(), figures.runs.to_string()),
+        ("runs".to_string(), format!("{}, {:.2} a second", figures.runs, figures.runs_per_s)),
         ("load".to_string(), format!("{:.3} ms", figures.load_s * 1e3)),
     ];
     let mut optional = |name: &str, value: Option<f64>, unit: &str| {
@@ -161,7 +160,7 @@ fn text(figures: &Figures) -> String {
     optional("compile", figures.compile_s, "s");
     optional("peak memory", figures.peak_mib, "MiB");
     optional("artifact", figures.artifact_mib, "MiB");
-    output::table(&rows) + &figures.profile.as_deref().map(profile::text).unwrap_or_default()
+    output::table(&rows)
 }
 
 /// Measures an artifact in a fresh process of this program.
@@ -170,14 +169,12 @@ fn measure_elsewhere(artifact: &Path, args: &Args) -> Result<Figures, Failure> {
     let program = std::env::current_exe().map_err(|error| broken(error.to_string()))?;
     let mut command = Command::new(program);
     command.arg("bench").arg(artifact).arg("--json").args(["--seconds", &args.seconds.to_string()]);
+    command.args(["--sessions", &args.sessions.to_string()]);
     if let Some(inputs) = &args.inputs {
         command.arg("--inputs").arg(inputs);
     }
     if let Some(outputs) = &args.outputs {
         command.arg("--outputs").arg(outputs);
-    }
-    if args.profile {
-        command.arg("--profile");
     }
     if let Some(threads) = args.threads {
         command.args(["--threads", &threads.to_string()]);
@@ -206,41 +203,25 @@ fn measure_elsewhere(artifact: &Path, args: &Args) -> Result<Figures, Failure> {
 fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let bytes = std::fs::metadata(path).map_err(|error| Failure::read(path, &error))?.len();
     let start = Instant::now();
-    let mut session = model::session(&model::load(path, false)?, args.threads);
+    let model = model::load(path, false)?;
+    let mut sessions = model::sessions(&model, args.threads, args.sessions);
     let load = start.elapsed();
-    let specs = model::plan_inputs(session.model().plan());
+    let specs = model::plan_inputs(model.plan());
     let given = read_or_noise(args, &specs)?;
     let (tensors, values) = model::split(&specs, &model::check_inputs(&specs, &given)?)?;
     let inputs = Inputs::new(&tensors)?;
     let views = inputs.views();
-    let run = || session.run_values(&views, &values).map(|_| ()).map_err(Failure::from);
-    let times = measure(args.seconds, run)?;
+    let runs = sessions
+        .iter_mut()
+        .map(|session| || session.run_values(&views, &values).map(drop).map_err(Failure::from));
+    let times = measure(args.seconds, runs.collect())?;
     // Before the outputs are copied: that is the user's wish, not the model's need.
     let peak_mib = peak_mib();
-    let profile = match args.profile {
-        true => Some(profile_runs(&mut session, &views, &values, times.len())?),
-        false => None,
-    };
-    if let Some(path) = &args.outputs {
+    if let (Some(path), Some(session)) = (&args.outputs, sessions.pop()) {
         data::write_outputs(path, &Engine::Compiled(Box::new(session)).run(&given)?)?;
     }
     let artifact_mib = Some(bytes as f64 / MIB);
-    Ok(Figures { peak_mib, artifact_mib, profile, ..figures(times, load) })
-}
-
-/// Runs some more, up to `runs` times, and sums up the time of each kernel.
-fn profile_runs(
-    session: &mut Session,
-    views: &[TensorView<'_>],
-    values: &[Value],
-    runs: usize,
-) -> Result<Vec<profile::Row>, Failure> {
-    let runs = runs.min(PROFILED_RUNS);
-    let mut profiler = Profiler::new(session.model().plan());
-    for _ in 0..runs {
-        session.run_observed(views, values, &mut profiler)?;
-    }
-    Ok(profiler.rows(session.model().plan(), runs))
+    Ok(Figures { peak_mib, artifact_mib, ..figures(times, load) })
 }
 
 fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
@@ -248,7 +229,7 @@ fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let mut engine = Engine::interpreter(path, &args.options)?;
     let load = start.elapsed();
     let inputs = read_or_noise(args, &engine.inputs())?;
-    let times = measure(args.seconds, || engine.run(&inputs).map(|_| ()))?;
+    let times = measure(args.seconds, vec![|| engine.run(&inputs).map(drop)])?;
     let peak_mib = peak_mib();
     if let Some(path) = &args.outputs {
         data::write_outputs(path, &engine.run(&inputs)?)?;
@@ -263,22 +244,61 @@ fn read_or_noise(args: &Args, specs: &[model::Spec]) -> Result<Named, Failure> {
     }
 }
 
-/// Runs for some seconds; the time of each run.
-fn measure(seconds: f64, mut run: impl FnMut() -> Result<(), Failure>) -> Result<Vec<Duration>, Failure> {
-    for _ in 0..WARM_UP {
-        run()?;
-    }
-    let mut times = Vec::with_capacity(1 << 12);
-    let start = Instant::now();
-    while times.len() < MIN_RUNS || (start.elapsed().as_secs_f64() < seconds && times.len() < MAX_RUNS) {
-        let begin = Instant::now();
-        run()?;
-        times.push(begin.elapsed());
-    }
-    Ok(times)
+/// Times of runs.
+struct Times {
+    /// Of each run of each caller.
+    each: Vec<Duration>,
+    /// Of all callers together.
+    runs_per_s: f64,
 }
 
-fn figures(mut times: Vec<Duration>, load: Duration) -> Figures {
+/// Lets callers run for some seconds, all at once, each on a thread of its own but the first.
+fn measure<R>(seconds: f64, callers: Vec<R>) -> Result<Times, Failure>
+where
+    R: FnMut() -> Result<(), Failure> + Send,
+{
+    let barrier = Barrier::new(callers.len());
+    let mut callers = callers.into_iter();
+    let (first, barrier) = (callers.next(), &barrier);
+    let results: Vec<Result<Times, Failure>> = thread::scope(|scope| {
+        let call = move |run| measure_one(seconds, run, barrier);
+        let others: Vec<_> = callers.map(|run| scope.spawn(move || call(run))).collect();
+        let first = first.map(call);
+        let panicked = |_| Err(Failure::new(Exit::Internal, "a caller panicked"));
+        let others = others.into_iter().map(|caller| caller.join().unwrap_or_else(panicked));
+        first.into_iter().chain(others).collect()
+    });
+    let mut all = Times { each: Vec::new(), runs_per_s: 0.0 };
+    for times in results {
+        let Times { each, runs_per_s } = times?;
+        all.each.extend(each);
+        all.runs_per_s += runs_per_s;
+    }
+    Ok(all)
+}
+
+fn measure_one(
+    seconds: f64,
+    mut run: impl FnMut() -> Result<(), Failure>,
+    barrier: &Barrier,
+) -> Result<Times, Failure> {
+    let warm = (0..WARM_UP).try_for_each(|_| run());
+    // Also after a failure: the others wait.
+    barrier.wait();
+    warm?;
+    let mut each = Vec::with_capacity(1 << 12);
+    let start = Instant::now();
+    while each.len() < MIN_RUNS || (start.elapsed().as_secs_f64() < seconds && each.len() < MAX_RUNS) {
+        let begin = Instant::now();
+        run()?;
+        each.push(begin.elapsed());
+    }
+    let runs_per_s = each.len() as f64 / start.elapsed().as_secs_f64();
+    Ok(Times { each, runs_per_s })
+}
+
+fn figures(times: Times, load: Duration) -> Figures {
+    let Times { each: mut times, runs_per_s } = times;
     times.sort_unstable();
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let n = times.len();
@@ -287,30 +307,11 @@ fn figures(mut times: Vec<Duration>, load: Duration) -> Figures {
         min_ms: ms(times[0]),
         p90_ms: ms(times[(n * 9).div_ceil(10) - 1]),
         runs: n,
+        runs_per_s,
         compile_s: None,
         load_s: load.as_secs_f64(),
         peak_mib: None,
         artifact_mib: None,
-        profile: None,
-    }
-}
-
-/// Inputs where the runtime takes them without a copy.
-struct Inputs(Vec<(tilewright::DType, Vec<usize>, AlignedBuf)>);
-
-impl Inputs {
-    /// Copies inputs in the model's order.
-    fn new(tensors: &[&Tensor]) -> Result<Inputs, Failure> {
-        let copy = |tensor: &&Tensor| {
-            let bytes = tensor.bytes().map(|bytes| bytes.as_slice()).unwrap_or_default();
-            let buffer = AlignedBuf::copy_of(bytes).map_err(|error| Failure::new(Exit::Limit, error))?;
-            Ok((tensor.dtype(), tensor.dims().to_vec(), buffer))
-        };
-        tensors.iter().map(copy).collect::<Result<_, _>>().map(Inputs)
-    }
-
-    fn views(&self) -> Vec<TensorView<'_>> {
-        self.0.iter().map(|(dtype, dims, buffer)| TensorView::new(*dtype, dims, buffer)).collect()
     }
 }
 
@@ -325,31 +326,45 @@ fn peak_mib() -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
     fn figures_are_order_statistics_of_the_times() {
         let times = [5, 1, 4, 2, 3, 6, 10, 8, 9, 7].map(Duration::from_millis);
-        let figures = figures(times.to_vec(), Duration::from_secs(1));
+        let times = Times { each: times.to_vec(), runs_per_s: 181.8 };
+        let figures = figures(times, Duration::from_secs(1));
         assert_eq!((figures.median_ms, figures.min_ms, figures.p90_ms, figures.runs), (5.5, 1.0, 9.0, 10));
     }
 
     #[test]
     fn figures_survive_the_way_between_processes() {
-        let figures =
-            Figures { peak_mib: Some(12.5), ..figures(vec![Duration::from_millis(3)], Duration::ZERO) };
+        let times = Times { each: vec![Duration::from_millis(3)], runs_per_s: 250.0 };
+        let figures = Figures { peak_mib: Some(12.5), ..figures(times, Duration::ZERO) };
         assert_eq!(Figures::parse(&figures.json().to_string()), Some(figures));
         assert_eq!(Figures::parse("{}"), None);
     }
 
     #[test]
     fn few_slow_runs_are_still_enough() {
-        let mut n = 0;
-        let times = measure(0.0, || {
-            n += 1;
+        let n = AtomicUsize::new(0);
+        let caller = || {
+            n.fetch_add(1, Ordering::Relaxed);
             Ok(())
-        });
-        assert_eq!((times.unwrap().len(), n), (MIN_RUNS, MIN_RUNS + WARM_UP));
+        };
+        let times = measure(0.0, vec![caller; 3]).unwrap();
+        assert_eq!((times.each.len(), n.into_inner()), (3 * MIN_RUNS, 3 * (MIN_RUNS + WARM_UP)));
+        assert!(times.runs_per_s > 0.0);
+    }
+
+    #[test]
+    fn a_caller_that_fails_ends_the_measurement() {
+        let caller = |fails: bool| move || if fails { Err(Failure::usage("no")) } else { Ok(()) };
+        assert_eq!(
+            measure(0.0, vec![caller(false), caller(true)]).err().map(|f| f.message),
+            Some("no".to_string())
+        );
     }
 
     #[test]

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use tilewright::graph::op::FusionClass;
-use tilewright::graph::{Graph, Node, Op, ValueId};
+use tilewright::graph::{Dim, Graph, Op, ValueId};
 
 /// Totals over a graph. Open extents count as 1; the bodies of loops and branches count once.
 #[derive(Debug, PartialEq)]
@@ -32,7 +31,8 @@ pub(crate) fn of(graph: &Graph) -> Cost {
             }
             _ => {
                 cost.nodes += 1;
-                cost.flops += flops(graph, node);
+                let flops = tilewright::graph::cost::flops(graph, node);
+                cost.flops += flops.map_or(0.0, |flops| at_ones(&flops));
             }
         }
     }
@@ -53,49 +53,13 @@ fn open_extents(graph: &Graph) -> Vec<String> {
     names
 }
 
-/// The extents of a value, open ones 1; none where the rank is unknown.
-fn extents(graph: &Graph, value: ValueId) -> Option<Vec<f64>> {
-    let dims = graph.dims(value)?;
-    Some(dims.iter().map(|dim| dim.evaluate(&|_| Some(1)).unwrap_or(1).max(0) as f64).collect())
+/// The value of an expression where every open extent is 1.
+fn at_ones(dim: &Dim) -> f64 {
+    dim.evaluate(&|_| Some(1)).unwrap_or(1).max(0) as f64
 }
 
 fn elements(graph: &Graph, value: ValueId) -> f64 {
-    extents(graph, value).map_or(0.0, |dims| dims.iter().product())
-}
-
-/// Operations of one node.
-fn flops(graph: &Graph, node: &Node) -> f64 {
-    let output: f64 = node.outputs.iter().map(|&value| elements(graph, value)).sum();
-    let input = |position: usize| node.input(position).map_or(0.0, |value| elements(graph, value));
-    let dims =
-        |position: usize| node.input(position).and_then(|value| extents(graph, value)).unwrap_or_default();
-    // The extent of the last axis but `back`.
-    let from_end = |position: usize, back: usize| dims(position).iter().rev().nth(back).copied();
-    match &node.op {
-        Op::MatMul(attrs) => {
-            let back = usize::from(attrs.transpose_a && dims(0).len() > 1);
-            2.0 * output * from_end(0, back).unwrap_or(1.0)
-        }
-        Op::MatMulInteger => 2.0 * output * from_end(0, 0).unwrap_or(1.0),
-        Op::Gemm(attrs) => 2.0 * output * from_end(0, usize::from(attrs.transpose_a)).unwrap_or(1.0),
-        Op::Conv(_) | Op::ConvInteger(_) => 2.0 * output * dims(1).iter().skip(1).product::<f64>(),
-        Op::ConvTranspose(_) => 2.0 * input(0) * dims(1).iter().skip(1).product::<f64>(),
-        Op::Pool(attrs) => output * attrs.kernel.iter().map(|&k| k as f64).product::<f64>(),
-        Op::Attention(_) => {
-            let scores = from_end(1, 1).unwrap_or(1.0);
-            let result = node.outputs.first().map_or(0.0, |&value| elements(graph, value));
-            2.0 * scores * (input(0) + result)
-        }
-        Op::Lstm(_) | Op::Gru(_) | Op::Rnn(_) => {
-            let steps: f64 = dims(0).iter().take(2).product();
-            2.0 * steps * (input(1) + input(2))
-        }
-        op => match op.fusion_class() {
-            FusionClass::Elementwise | FusionClass::ComplexOut => output,
-            FusionClass::Reduction | FusionClass::Composite => input(0),
-            FusionClass::Injective | FusionClass::Opaque => 0.0,
-        },
-    }
+    graph.dims(value).map_or(0.0, |dims| dims.iter().map(at_ones).product())
 }
 
 /// The peak of live intermediate values of the main graph, in the order of its nodes.

@@ -4,17 +4,21 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
-use tilewright::machine::Feature;
+use tilewright::machine::{Ceilings, Feature};
 use tilewright::runtime::threads::{NUM_THREADS, available_threads};
 use tilewright::{CodegenKind, Machine};
 
 use crate::failure::Failure;
 use crate::output;
+use crate::profile;
 use crate::targets::is_built;
 
 /// Arguments of the verb.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Also measure what the machine can do at most, on one thread and on all
+    #[arg(long)]
+    measure: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -35,6 +39,8 @@ struct Findings {
     quota: Option<f64>,
     threads: usize,
     llvm: Llvm,
+    /// Measured, if asked for.
+    ceilings: Vec<Ceilings>,
     advice: Vec<String>,
 }
 
@@ -51,7 +57,10 @@ enum Llvm {
 
 /// The verb.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let findings = Findings::gather();
+    let mut findings = Findings::gather();
+    if args.measure {
+        findings.ceilings = [1, findings.threads].map(Ceilings::measure).into();
+    }
     if args.json { output::print_json(&findings.json()) } else { output::print(&findings.text()) }
 }
 
@@ -71,6 +80,7 @@ impl Findings {
             quota: read("/sys/fs/cgroup/cpu.max").and_then(|text| quota(&text)),
             threads: available_threads(),
             llvm: find_llvm(),
+            ceilings: Vec::new(),
             advice: Vec::new(),
         };
         findings.advise();
@@ -159,6 +169,13 @@ impl Findings {
                 Llvm::Missing => "not found".to_string(),
             },
         ));
+        for ceilings in &self.ceilings {
+            let threads = if ceilings.threads == 1 { "thread" } else { "threads" };
+            rows.push(row(
+                &format!("{} {threads} at most", ceilings.threads),
+                profile::ceilings_text(ceilings),
+            ));
+        }
         let mut text = output::table(&rows);
         text += if self.advice.is_empty() { "Nothing is lacking.\n" } else { "Advice:\n" };
         for advice in &self.advice {
@@ -182,6 +199,7 @@ impl Findings {
             "allowed": self.allowed,
             "quota": self.quota,
             "threads": self.threads,
+            "ceilings": self.ceilings.iter().map(profile::ceilings_json).collect::<Vec<_>>(),
             "advice": self.advice,
         })
     }

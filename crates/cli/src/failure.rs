@@ -5,6 +5,7 @@ use std::path::Path;
 
 use tilewright::CompileError;
 use tilewright::runtime::{InputErrors, LoadError, ModelError, RunError};
+use tilewright::tune::JournalError;
 
 /// Exit codes other than 0, as the manual states them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,16 @@ impl Failure {
 impl From<CompileError> for Failure {
     fn from(error: CompileError) -> Failure {
         Failure { code: error.exit_code(), message: error.to_string() }
+    }
+}
+
+impl From<JournalError> for Failure {
+    fn from(error: JournalError) -> Failure {
+        let exit = match &error {
+            JournalError::Read { .. } | JournalError::Write { .. } => Exit::Io,
+            JournalError::Entry(_) => Exit::Internal,
+        };
+        Failure::new(exit, error)
     }
 }
 

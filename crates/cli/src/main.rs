@@ -6,6 +6,7 @@ mod compare;
 mod compile;
 mod cost;
 mod data;
+mod database;
 mod doctor;
 mod failure;
 mod inspect;
@@ -17,8 +18,10 @@ mod output;
 mod pb;
 mod profile;
 mod progress;
+mod records;
 mod run;
 mod targets;
+mod tune;
 mod value;
 mod verify;
 
@@ -47,10 +50,16 @@ enum Verb {
     Run(run::Args),
     /// Measure speed and memory of a model
     Bench(bench::Args),
+    /// Show where the time of a run goes, by nodes of the model
+    Profile(profile::Args),
     /// Show what a model or an artifact is made of, and what is unsupported
     Inspect(inspect::Args),
     /// Hold a compiled model against the interpreter, stored outputs or another model
     Verify(verify::Args),
+    /// Search for faster schedules of a model's functions, and record them
+    Tune(tune::Args),
+    /// Look after records of tuning
+    Database(database::Args),
     /// List what this build can compile for
     Targets(targets::Args),
     /// Look at the machine and this build, and give advice
@@ -101,8 +110,11 @@ fn dispatch(verb: &Verb) -> Result<(), Failure> {
         Verb::Compile(args) => compile::run(args),
         Verb::Run(args) => run::run(args),
         Verb::Bench(args) => bench::run(args),
+        Verb::Profile(args) => profile::run(args),
         Verb::Inspect(args) => inspect::run(args),
         Verb::Verify(args) => verify::run(args),
+        Verb::Tune(args) => tune::run(args),
+        Verb::Database(args) => database::run(args),
         Verb::Targets(args) => targets::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Cache(args) => cache::run(args),

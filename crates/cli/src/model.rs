@@ -12,10 +12,12 @@ use tilewright::runtime::artifact::MAGIC;
 use tilewright::runtime::isa::Isa;
 use tilewright::runtime::plan::{Nesting, Plan, SizeDef, TensorSpec, ValueSpec};
 use tilewright::runtime::threads::ThreadPool;
-use tilewright::runtime::{InputError, InputErrors, Loader, Model, Session, SessionOptions, TensorView};
+use tilewright::runtime::{
+    AlignedBuf, InputError, InputErrors, Loader, Model, Session, SessionOptions, TensorView,
+};
 use tilewright::{Compiled, DType, Machine, TensorData};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::options::CompileArgs;
 use crate::progress::Progress;
 use crate::value::{Named, Value};
@@ -47,7 +49,11 @@ impl Source {
 
 /// Compiles a model under the eyes of `progress`.
 pub(crate) fn compile(path: &Path, args: &CompileArgs, progress: &mut Progress) -> Result<Compiled, Failure> {
-    let compiled = tilewright::compile(path, &args.options()?, progress);
+    let mut options = args.options()?;
+    if let Some(time) = args.search_time() {
+        options.records = Arc::new(crate::tune::before_compiling(path, &options, args, time)?);
+    }
+    let compiled = tilewright::compile(path, &options, progress);
     let finished = progress.finish();
     let compiled = compiled.map_err(|error| Failure::from(error).about(path))?;
     finished?;
@@ -208,14 +214,23 @@ fn graph_spec(graph: &Graph, mut ty: &Type, name: String) -> Spec {
     Spec { name, nesting, dtype: tensor.dtype, dims }
 }
 
-/// A pool of so many threads; without a number, of as many as the process may use.
+/// A session on a pool of so many threads; without a number, of as many as the process may use.
 pub(crate) fn session(model: &Model, threads: Option<usize>) -> Session {
+    model.session_with(options(threads))
+}
+
+/// Sessions that share such a pool.
+pub(crate) fn sessions(model: &Model, threads: Option<usize>, n: usize) -> Vec<Session> {
+    let options = options(threads);
+    (0..n).map(|_| model.session_with(options.clone())).collect()
+}
+
+fn options(threads: Option<usize>) -> SessionOptions {
     match threads {
-        None => model.session(),
-        Some(threads) => model.session_with(SessionOptions {
-            pool: Arc::new(ThreadPool::new(threads)),
-            ..SessionOptions::default()
-        }),
+        None => SessionOptions::default(),
+        Some(threads) => {
+            SessionOptions { pool: Arc::new(ThreadPool::new(threads)), ..SessionOptions::default() }
+        }
     }
 }
 
@@ -340,6 +355,26 @@ fn view(tensor: &Tensor) -> Option<TensorView<'_>> {
 
 fn tensor_of(view: &TensorView<'_>) -> Result<Tensor, Failure> {
     Tensor::from_bytes(view.dtype, view.dims.to_vec(), view.bytes.to_vec().into()).map_err(Failure::data)
+}
+
+/// Inputs where the runtime takes them without a copy.
+pub(crate) struct Inputs(Vec<(DType, Vec<usize>, AlignedBuf)>);
+
+impl Inputs {
+    /// Copies inputs in the model's order.
+    pub(crate) fn new(tensors: &[&Tensor]) -> Result<Inputs, Failure> {
+        let copy = |tensor: &&Tensor| {
+            let bytes = tensor.bytes().map(|bytes| bytes.as_slice()).unwrap_or_default();
+            let buffer = AlignedBuf::copy_of(bytes).map_err(|error| Failure::new(Exit::Limit, error))?;
+            Ok((tensor.dtype(), tensor.dims().to_vec(), buffer))
+        };
+        tensors.iter().map(copy).collect::<Result<_, _>>().map(Inputs)
+    }
+
+    /// The inputs as the runtime sees them.
+    pub(crate) fn views(&self) -> Vec<TensorView<'_>> {
+        self.0.iter().map(|(dtype, dims, buffer)| TensorView::new(*dtype, dims, buffer)).collect()
+    }
 }
 
 fn interpret(graph: &Graph, inputs: &Named) -> Result<Named, Failure> {

@@ -1,9 +1,14 @@
 //! The options of a compilation, shared by every verb that compiles.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
 use clap::ValueEnum;
 use tilewright::{Cache, CodegenKind, DimOption, Numerics, Options, Target};
 
 use crate::failure::{Exit, Failure};
+use crate::records;
 
 /// Options of a compilation; usage errors where an artifact is given, which is compiled already.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -30,8 +35,15 @@ pub(crate) struct CompileArgs {
     #[arg(long)]
     no_cache: bool,
     /// Use no records of tuning
-    #[arg(long)]
+    #[arg(long, conflicts_with = "database")]
     no_database: bool,
+    /// Records of tuning: a file that `tilewright tune` adds to, and that schedules functions before those that come
+    /// with this program do [default: $TILEWRIGHT_DATABASE, else tilewright/tuning.jsonl in $XDG_DATA_HOME]
+    #[arg(long, value_name = "FILE")]
+    database: Option<PathBuf>,
+    /// Seconds that `--mode max-autotune` searches [default: 180]
+    #[arg(long, value_name = "S", value_parser = crate::tune::seconds)]
+    tune_time: Option<f64>,
     /// Print a stage to standard error; `all` prints every one
     #[arg(long, value_name = "STAGE", value_delimiter = ',')]
     pub(crate) dump_after: Vec<String>,
@@ -58,7 +70,7 @@ enum Mode {
     Default,
     /// Least time between kernels (not built yet)
     ReduceOverhead,
-    /// Search for the best schedules (not built yet)
+    /// Search for the fastest schedules first, as `tilewright tune` does
     MaxAutotune,
 }
 
@@ -71,9 +83,11 @@ impl CompileArgs {
     /// The library's options.
     pub(crate) fn options(&self) -> Result<Options, Failure> {
         match self.mode {
-            None | Some(Mode::Default) => {}
+            None | Some(Mode::Default | Mode::MaxAutotune) => {}
             Some(Mode::ReduceOverhead) => return Err(Failure::not_built("--mode reduce-overhead")),
-            Some(Mode::MaxAutotune) => return Err(Failure::not_built("--mode max-autotune")),
+        }
+        if self.tune_time.is_some() && self.search_time().is_none() {
+            return Err(Failure::usage("--tune-time is for --mode max-autotune"));
         }
         let mut targets = self.targets()?;
         let mut options = Options::for_target(targets.remove(0));
@@ -84,12 +98,29 @@ impl CompileArgs {
         if !self.no_cache {
             options.cache = Cache::of_user().map_err(Failure::usage)?;
         }
+        options.records = Arc::new(records::lookup(self.database_path().as_deref())?);
         for (i, dim) in self.dims.iter().enumerate() {
             if self.dims[..i].iter().any(|other| other.name == dim.name) {
                 return Err(Failure::usage(format!("--dim {} is given twice", dim.name)));
             }
         }
         Ok(options)
+    }
+
+    /// How long to search for schedules before compiling, if at all.
+    pub(crate) fn search_time(&self) -> Option<Duration> {
+        let seconds = self.tune_time.unwrap_or(crate::tune::DEFAULT_SECONDS);
+        (self.mode == Some(Mode::MaxAutotune)).then(|| Duration::from_secs_f64(seconds))
+    }
+
+    /// The file of the user's records; nothing where none are to be used, or the system names no place for them.
+    pub(crate) fn database_path(&self) -> Option<PathBuf> {
+        if self.no_database { None } else { self.database.clone().or_else(records::default_path) }
+    }
+
+    /// Whether no records are to be used.
+    pub(crate) fn uses_no_records(&self) -> bool {
+        self.no_database
     }
 
     /// What to compile for, at least one.
@@ -135,6 +166,8 @@ impl CompileArgs {
             dims,
             no_cache,
             no_database,
+            database,
+            tune_time,
             dump_after,
             verify_passes,
         } = self;
@@ -146,6 +179,8 @@ impl CompileArgs {
             (!dims.is_empty(), "--dim"),
             (*no_cache, "--no-cache"),
             (*no_database, "--no-database"),
+            (database.is_some(), "--database"),
+            (tune_time.is_some(), "--tune-time"),
             (!dump_after.is_empty(), "--dump-after"),
             (*verify_passes, "--verify-passes"),
         ];

@@ -1,124 +1,165 @@
-//! Where the time of a run goes: `tilewright bench --profile`.
+//! `tilewright profile`: where the time of a run goes, in the user's names.
 
-use std::time::{Duration, Instant};
+mod graph;
+mod html;
+mod measure;
+mod rows;
+mod trace;
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::ValueEnum;
 use serde_json::{Value, json};
-use tilewright::runtime::plan::{Instr, Op, Plan};
-use tilewright::runtime::{Inspect, Observer};
+use tilewright::machine::Ceilings;
+use tilewright::machine::ceilings::Level;
+use tilewright::runtime::threads::{ThreadPool, available_threads};
+use tilewright::runtime::{Model, SessionOptions};
 
-/// Sums the time of each instruction over some runs.
-pub(crate) struct Profiler {
-    spent: Vec<Duration>,
-    begun: Instant,
+use crate::data;
+use crate::failure::{Exit, Failure};
+use crate::model::{self, Inputs, Source};
+use crate::options::CompileArgs;
+use crate::output;
+use crate::progress::Progress;
+use crate::run::threads;
+use measure::Profile;
+use rows::{Row, rows};
+use trace::TracePool;
+
+/// Arguments of the verb.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Model to profile; an ONNX file is compiled first
+    #[arg(value_name = "MODEL.onnx|MODEL.twm")]
+    model: PathBuf,
+    /// Inputs: an .npz or a folder of input_J.pb [default: seeded noise, with 1 for an open batch]
+    #[arg(long, value_name = "IN.npz|DIR")]
+    inputs: Option<PathBuf>,
+    /// Threads [default: what the process may use]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    threads: Option<usize>,
+    /// Seconds to measure; at least five runs are, and as many without a profile to compare with
+    #[arg(long, value_name = "S", default_value = "2", value_parser = crate::bench::seconds)]
+    seconds: f64,
+    /// What a row stands for
+    #[arg(long, value_enum, default_value_t = By::Node)]
+    by: By,
+    /// Write one run as a Chrome trace, a track a thread: open it in Perfetto
+    #[arg(long, value_name = "OUT.json")]
+    trace: Option<PathBuf>,
+    /// Write a page with the graph coloured by time; it needs nothing else to be shown
+    #[arg(long, value_name = "OUT.html")]
+    html: Option<PathBuf>,
+    /// Print one JSON object with every row
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    options: CompileArgs,
 }
 
-impl Profiler {
-    /// A profiler of runs of this plan.
-    pub(crate) fn new(plan: &Plan) -> Profiler {
-        Profiler { spent: vec![Duration::ZERO; plan.instrs.len()], begun: Instant::now() }
-    }
-
-    /// The instructions that took time, the longest first; times are means over `runs`.
-    pub(crate) fn rows(&self, plan: &Plan, runs: usize) -> Vec<Row> {
-        let mut rows: Vec<Row> =
-            plan.instrs.iter().zip(&self.spent).map(|(i, t)| row(plan, i, *t, runs)).collect();
-        rows.retain(|row| row.ms > 0.0);
-        rows.sort_by(|a, b| b.ms.total_cmp(&a.ms));
-        rows
-    }
+/// What a row of the table stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// Nodes of the model that are computed together
+    Node,
+    /// A kernel, wherever it is called
+    Kernel,
+    /// A type of operator: that of the node which decides how its group is computed
+    Op,
 }
 
-impl Observer for Profiler {
-    fn begin(&mut self, _index: usize, _instr: &Instr) {
-        self.begun = Instant::now();
-    }
-
-    fn end(&mut self, index: usize, _instr: &Instr, _state: &Inspect<'_>) {
-        self.spent[index] += self.begun.elapsed();
-    }
-}
-
-/// One instruction of the plan.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Row {
-    /// Mean time of a run spent in it, in milliseconds.
-    pub(crate) ms: f64,
-    /// The kernel, or what kind of instruction it is.
-    pub(crate) kernel: String,
-    /// The nodes of the model it comes from.
-    pub(crate) nodes: String,
-}
-
-impl Row {
-    /// For other programs.
-    pub(crate) fn json(&self) -> Value {
-        json!({ "ms": self.ms, "kernel": self.kernel, "nodes": self.nodes })
-    }
-
-    /// Reads what [`Row::json`] wrote.
-    pub(crate) fn parse(value: &Value) -> Option<Row> {
-        let text = |key: &str| Some(value.get(key)?.as_str()?.to_string());
-        Some(Row { ms: value.get("ms")?.as_f64()?, kernel: text("kernel")?, nodes: text("nodes")? })
-    }
-}
-
-fn row(plan: &Plan, instr: &Instr, spent: Duration, runs: usize) -> Row {
-    let kernel = match &instr.op {
-        Op::Call { kernel, .. } => plan.kernels[kernel.index()].name.as_str(),
-        Op::Host { .. } => "host operator",
-        Op::Copy { .. } | Op::CopyValue { .. } => "copy",
-        Op::Alloc { .. } | Op::Grow { .. } | Op::Free { .. } => "memory",
-        Op::ReadSize { .. }
-        | Op::ReadDim { .. }
-        | Op::ScaleSize { .. }
-        | Op::WriteSize { .. }
-        | Op::SetSize { .. }
-        | Op::Guard { .. }
-        | Op::BranchIfZero { .. }
-        | Op::Jump { .. } => "control",
+/// The verb.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let model = load(args)?;
+    let n_threads = args.threads.unwrap_or_else(available_threads);
+    let pool = Arc::new(TracePool::new(ThreadPool::new(n_threads)));
+    let options = SessionOptions { pool: pool.clone(), ..SessionOptions::default() };
+    let mut session = model.session_with(options);
+    let specs = model::plan_inputs(model.plan());
+    let given = match &args.inputs {
+        Some(path) => data::read_inputs(path, &specs)?,
+        None => data::noise(&specs)?,
     };
-    let ms = spent.as_secs_f64() * 1e3 / runs.max(1) as f64;
-    Row { ms, kernel: kernel.to_string(), nodes: plan.text(instr.provenance).to_string() }
+    let (tensors, values) = model::split(&specs, &model::check_inputs(&specs, &given)?)?;
+    let inputs = Inputs::new(&tensors)?;
+    let views = inputs.views();
+
+    let ceilings = Ceilings::measure(n_threads);
+    let profile = measure::measure(&mut session, &views, &values, args.seconds)?;
+    if let Some(path) = &args.trace {
+        let text = trace::record(&mut session, &views, &values, &pool)?;
+        output::write_file(path, text.as_bytes())?;
+    }
+    if let Some(path) = &args.html {
+        let page = html::page(&model, &profile, &ceilings);
+        output::write_file(path, page.as_bytes())?;
+    }
+    let rows = rows(&model, &profile, &ceilings, args.by);
+    if args.json {
+        return output::print_json(&report(&profile, &ceilings, &rows));
+    }
+    output::print(&(heading(&profile, &ceilings) + &rows::text(&rows)))
 }
 
-/// A table of the rows that matter, for people.
-pub(crate) fn text(rows: &[Row]) -> String {
-    /// Rows worth a line.
-    const SHOWN: usize = 25;
-    /// Characters of the nodes' names that fit on a line.
-    const WIDTH: usize = 80;
-    let total: f64 = rows.iter().map(|row| row.ms).sum();
-    let mut text = String::new();
-    for Row { ms, kernel, nodes } in rows.iter().take(SHOWN) {
-        let nodes = match nodes.char_indices().nth(WIDTH) {
-            Some((end, _)) => format!("{}..", &nodes[..end]),
-            None => nodes.clone(),
-        };
-        text += &format!("{ms:>10.3} ms {:>5.1} %  {kernel:<28} {nodes}\n", 100.0 * ms / total);
+fn load(args: &Args) -> Result<Model, Failure> {
+    match Source::of(&args.model)? {
+        Source::Artifact(path) => {
+            args.options.refuse(&format!("{} is compiled already", path.display()))?;
+            model::load(&path, false)
+        }
+        Source::Onnx(_) if args.options.interpret() => {
+            Err(Failure::new(Exit::Usage, "profiles are of compiled models: the interpreter has no kernels"))
+        }
+        Source::Onnx(path) => {
+            let compiled =
+                model::compile(&path, &args.options, &mut Progress::new(&args.options.dump_after))?;
+            let bytes = compiled.artifact.to_bytes()?;
+            drop(compiled);
+            let model = model::loader()?.from_bytes(bytes);
+            model.map_err(|error| Failure::from(error).about(&path))
+        }
     }
-    if let Some(rest) = rows.get(SHOWN..).filter(|rest| !rest.is_empty()) {
-        let ms: f64 = rest.iter().map(|row| row.ms).sum();
-        text += &format!("{ms:>10.3} ms {:>5.1} %  {} more\n", 100.0 * ms / total, rest.len());
-    }
-    text
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What holds for the whole run, for people.
+fn heading(profile: &Profile, ceilings: &Ceilings) -> String {
+    let row = |name: &str, value: String| (name.to_string(), value);
+    output::table(&[
+        row("run", format!("{:.3} ms, mean of {} of {} runs", profile.wall_ms, profile.used, profile.runs)),
+        row("instructions", format!("{:.3} ms of it", profile.sum_ms())),
+        row(
+            "without profile",
+            format!("{:.3} ms median; {:+.2} % with", profile.plain_ms, 100.0 * profile.overhead()),
+        ),
+        row("threads", ceilings.threads.to_string()),
+        row("ceilings", ceilings_text(ceilings)),
+    ])
+}
 
-    #[test]
-    fn rows_survive_the_way_between_processes() {
-        let row = Row { ms: 1.5, kernel: "f0_conv_0".into(), nodes: "Conv_0".into() };
-        assert_eq!(Row::parse(&row.json()), Some(row));
-        assert_eq!(Row::parse(&json!({})), None);
-    }
+/// What the machine can do at most, for people.
+pub(crate) fn ceilings_text(ceilings: &Ceilings) -> String {
+    let level = |level: &Level| format!(", {} {:.0} GB/s", level.name, level.bytes_per_s / 1e9);
+    format!("{:.0} GFLOP/s", ceilings.flops / 1e9) + &ceilings.levels.iter().map(level).collect::<String>()
+}
 
-    #[test]
-    fn what_does_not_fit_is_summed_up() {
-        let row = |n: usize| Row { ms: 1.0, kernel: format!("k{n}"), nodes: String::new() };
-        let text = text(&(0..40).map(row).collect::<Vec<_>>());
-        assert_eq!(text.lines().count(), 26);
-        assert!(text.ends_with("15.000 ms  37.5 %  15 more\n"), "{text}");
-    }
+/// What the machine can do at most, for other programs.
+pub(crate) fn ceilings_json(ceilings: &Ceilings) -> Value {
+    let level = |level: &Level| (level.name.to_lowercase(), json!(level.bytes_per_s / 1e9));
+    let levels: serde_json::Map<String, Value> = ceilings.levels.iter().map(level).collect();
+    json!({"threads": ceilings.threads, "gflops": ceilings.flops / 1e9, "gbps": levels})
+}
+
+/// Everything, for other programs.
+fn report(profile: &Profile, ceilings: &Ceilings, rows: &[Row]) -> Value {
+    json!({
+        "wall_ms": profile.wall_ms,
+        "sum_ms": profile.sum_ms(),
+        "plain_ms": profile.plain_ms,
+        "overhead": profile.overhead(),
+        "runs": profile.runs,
+        "threads": ceilings.threads,
+        "ceilings": ceilings_json(ceilings),
+        "rows": rows.iter().map(Row::json).collect::<Vec<_>>(),
+    })
 }

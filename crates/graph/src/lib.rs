@@ -3,6 +3,7 @@
 //! A [`Graph`] holds nodes, values and regions in arenas; a node applies an [`Op`] from the closed operator
 //! table to values whose [`Type`]s have symbolic extents ([`Dim`]).
 
+pub mod cost;
 pub mod dim;
 pub mod graph;
 pub mod guard;

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`dims`] (extents), [`ops`] (the meaning of operators), [`program`] (fused groups to
 //! functions), [`tables`], [`layout`], [`sizes`], [`dynamic`] (extents that are data), [`host`] (what runs on the
-//! host), [`memory`], [`plan`] (the execution plan).
+//! host), [`memory`], [`plan`] (the execution plan), [`work`] (what profiles say of steps).
 
 pub mod dims;
 pub mod dynamic;
@@ -16,6 +16,7 @@ pub mod plan;
 pub mod program;
 pub mod sizes;
 pub mod tables;
+pub mod work;
 
 pub use error::{Gap, LowerError};
 pub use plan::{CompiledFunc, CompiledKernel, Planned, Weight};

@@ -17,6 +17,7 @@ use crate::host::{host_op, is_host_value};
 use crate::layout::{Layouts, choose};
 use crate::ops;
 use crate::tables::take_tables;
+use crate::work::Work;
 
 /// Functions and the steps that call them, region by region.
 #[derive(Debug, Default)]
@@ -55,6 +56,8 @@ pub enum Step {
         sizes: Vec<SymbolId>,
         /// The nodes computed.
         provenance: Provenance,
+        /// What they amount to.
+        work: Work,
     },
     /// `output` is `input` with another shape: no code.
     View {
@@ -78,6 +81,8 @@ pub enum Step {
         node: NodeId,
         /// The operator.
         op: HostOp,
+        /// What it amounts to.
+        work: Work,
     },
     /// A node the plan itself must express: control flow.
     Control {
@@ -164,7 +169,8 @@ impl Lowering<'_> {
                 _ => {}
             }
             if let Some(op) = host_op(self.graph, only).map_err(|reason| self.gap(only, reason))? {
-                return Ok(Some(Step::Host { node: only, op }));
+                let work = Work::of(self.graph, only, &group.nodes, &group.inputs, &group.outputs);
+                return Ok(Some(Step::Host { node: only, op, work }));
             }
         }
         let gap = |reason: String| self.gap(group.anchor, reason);
@@ -190,7 +196,8 @@ impl Lowering<'_> {
             }
         };
         let outputs = group.outputs.clone();
-        Ok(Some(Step::Call { func: index, inputs, outputs, sizes, provenance }))
+        let work = Work::of(self.graph, group.anchor, &group.nodes, &group.inputs, &outputs);
+        Ok(Some(Step::Call { func: index, inputs, outputs, sizes, provenance, work }))
     }
 
     /// The function of a group with the values of its inputs and the symbols of its sizes.

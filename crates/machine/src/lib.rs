@@ -5,8 +5,10 @@
 //! code generators look at. A target is a value that prints in full and parses back: compiled code is a
 //! function of that text, never of the machine the compiler happens to run on or of its thread count.
 //!
+//! [`ceilings`] measures what this machine can do at most.
 //! [`code`] holds what every code generator returns: an object, or a [`CodegenError`].
 
+pub mod ceilings;
 pub mod code;
 mod codegen;
 mod feature;
@@ -14,6 +16,7 @@ mod host;
 mod machine;
 mod target;
 
+pub use ceilings::Ceilings;
 pub use code::{CodegenError, Listing, ObjectCode};
 pub use codegen::{Codegen, CodegenKind};
 pub use feature::{Arch, Feature, FeatureSet};

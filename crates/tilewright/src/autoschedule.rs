@@ -1,10 +1,14 @@
 //! Functions of the program to kernels: schedule, expand intrinsics, flatten.
 
-use tilewright_autosched::{Decisions, Ruling, Scheduled};
+use std::cell::OnceCell;
+
+use tilewright_autosched::{Decisions, Layout, Ruling, Scheduled, schedule};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::Target;
 use tilewright_te::flatten::{FlatKernel, FlattenOptions, flatten};
 use tilewright_te::{Func, math};
+use tilewright_tune::task::schedule_digest;
+use tilewright_tune::{Lookup, TaskKey};
 
 use crate::error::CompileError;
 
@@ -18,25 +22,57 @@ pub struct Kernels {
     pub packing: Vec<Option<Func>>,
     /// How each block was scheduled, for dumps.
     pub rulings: Vec<Ruling>,
+    /// What a record decided.
+    pub decisions: Decisions,
 }
 
-/// Schedules and flattens one function.
-///
-/// # Errors
-/// Functions that cannot be scheduled or flattened: defects, or decisions that do not fit the function.
-pub fn to_kernels(
-    lowered: &LoweredFunc,
-    target: &Target,
-    decisions: &Decisions,
-) -> Result<Kernels, CompileError> {
+/// Schedules and flattens one function of a program: as a record says, if there is one, else by the rules alone.
+pub fn to_kernels(lowered: &LoweredFunc, target: &Target, records: &Lookup) -> Result<Kernels, CompileError> {
     let LoweredFunc { func, constant_inputs, layouts, .. } = lowered;
-    let Scheduled { func, packing, rulings, .. } =
-        tilewright_autosched::schedule(func, constant_inputs, layouts, target, decisions)
-            .map_err(|e| CompileError::internal("schedule", format!("{}: {e}", lowered.func.name)))?;
-    let mut func = func;
-    math::expand_func(&mut func);
-    math::narrow_floats(&mut func);
+    let decisions = recorded(func, constant_inputs, layouts, target, records);
+    schedule_kernels(func, constant_inputs, layouts, target, decisions)
+}
+
+/// Schedules as decided, and flattens.
+pub fn schedule_kernels(
+    func: &Func,
+    constant_inputs: &[bool],
+    layouts: &[Layout],
+    target: &Target,
+    decisions: Decisions,
+) -> Result<Kernels, CompileError> {
+    let Scheduled { func: mut scheduled, packing, rulings, .. } =
+        schedule(func, constant_inputs, layouts, target, &decisions)
+            .map_err(|e| CompileError::internal("schedule", format!("{}: {e}", func.name)))?;
+    math::expand_func(&mut scheduled);
+    math::narrow_floats(&mut scheduled);
     let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
-    let kernels = flatten(&func, &options).map_err(|e| CompileError::internal("flatten", e))?;
-    Ok(Kernels { func, kernels, packing, rulings })
+    let kernels = flatten(&scheduled, &options).map_err(|e| CompileError::internal("flatten", e))?;
+    Ok(Kernels { func: scheduled, kernels, packing, rulings, decisions })
+}
+
+/// The decisions of the first record that holds for the function: one made beside the schedule that the rules still
+/// make, and that can be followed.
+fn recorded(
+    func: &Func,
+    constant_inputs: &[bool],
+    layouts: &[Layout],
+    target: &Target,
+    records: &Lookup,
+) -> Decisions {
+    if records.is_empty() {
+        return Decisions::default();
+    }
+    let by = |decisions: &Decisions| {
+        schedule(func, constant_inputs, layouts, target, decisions).ok().map(|s| schedule_digest(&s.trace))
+    };
+    let key = TaskKey::new(func, constant_inputs, layouts, target);
+    let baseline = OnceCell::new();
+    let holds = |baseline_then: &str| {
+        let now = baseline.get_or_init(|| by(&Decisions::default()));
+        now.as_deref() == Some(baseline_then)
+    };
+    let mut candidates = records.candidates(&key);
+    let found = candidates.find(|entry| holds(&entry.baseline) && by(&entry.decisions).is_some());
+    found.map(|entry| entry.decisions.clone()).unwrap_or_default()
 }

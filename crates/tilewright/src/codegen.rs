@@ -1,5 +1,6 @@
 //! Kernels to machine code, by the code generator of the target.
 
+use tilewright_image::Image;
 use tilewright_machine::{CodegenError, CodegenKind, Listing, ObjectCode, Target};
 use tilewright_te::kernel::Kernel;
 
@@ -14,6 +15,19 @@ pub fn compile_kernel(kernel: &Kernel, target: &Target) -> Result<ObjectCode, Co
         CodegenKind::Llvm => tilewright_llvm::compile_kernel(kernel, target),
         CodegenKind::Cranelift => tilewright_cranelift::compile_kernel(kernel, target),
     }
+}
+
+/// Compiles and links kernels; entry `i` of the image is kernel `i`.
+///
+/// # Errors
+/// As [`compile_kernel`], and what the linker says.
+pub fn generate(kernels: &[Kernel], target: &Target) -> Result<Image, CompileError> {
+    let objects: Vec<Vec<u8>> = kernels
+        .iter()
+        .map(|kernel| Ok(compile_kernel(kernel, target)?.object))
+        .collect::<Result<_, CodegenError>>()?;
+    let entries: Vec<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+    tilewright_image::link(&objects, &entries).map_err(|e| CompileError::internal("link", e))
 }
 
 /// A listing of kernels: the code generator's IR or assembly.

@@ -11,9 +11,10 @@ use tilewright_lower::{LoweredFunc, Program};
 use tilewright_machine::Target;
 use tilewright_onnx::import::{self, DimOption, ImportOptions};
 use tilewright_onnx::{ImportErrors, OnnxModel};
-use tilewright_runtime::artifact::{ImageDef, Manifest};
+use tilewright_runtime::artifact::{ImageDef, Manifest, ScheduleDef};
 use tilewright_runtime::plan::{KernelDef, KernelId, Plan};
 use tilewright_te::kernel::Kernel;
+use tilewright_tune::database::decisions_digest;
 
 use crate::artifact::{Artifact, Level};
 use crate::autoschedule::Kernels;
@@ -67,8 +68,11 @@ pub fn compile_model(
     }
     let weight_bytes = constants.bytes();
     let weights = timed("weights", observer, |_| weights::lay_out(constants.into_list(), options.jobs))?;
+    let records: Vec<&str> = levels.iter().map(|level| level.records.as_str()).collect();
+    let records = records.into_iter().filter(|digest| !digest.is_empty()).collect::<Vec<_>>().join(" ");
+    let manifest = Manifest { records, ..manifest(&graph, options) };
     let mut compiled = Compiled {
-        artifact: Artifact { manifest: manifest(&graph, options), levels: Vec::new(), weights },
+        artifact: Artifact { manifest, levels: Vec::new(), weights },
         graph,
         arena_lower_bound: levels.first().map_or(0, |level| level.arena_lower_bound),
         functions: levels.iter().map(|level| level.functions).sum(),
@@ -88,6 +92,8 @@ struct CompiledLevel {
     plan: Plan,
     image: Vec<u8>,
     def: ImageDef,
+    /// Digest of the tuning records used.
+    records: String,
     arena_lower_bound: u64,
     functions: usize,
     cached_functions: usize,
@@ -115,12 +121,17 @@ fn compile_level(
         let image = link(&units)?;
         Ok((units, image, fresh.len()))
     })?;
+    let schedules: Vec<ScheduleDef> =
+        units.iter().flat_map(|unit| vec![unit.schedule.clone(); unit.kernels.len()]).collect();
+    let names = program.funcs.iter().map(|lowered| lowered.func.name.as_str());
+    let records = decisions_digest(names.zip(units.iter().map(|unit| &unit.decisions)));
     let (compiled, defs) = number(units, &program.funcs);
     let planned = timed("plan", observer, |_| Ok(plan::build(graph, &program, &compiled, defs, constants)?))?;
     Ok(CompiledLevel {
         plan: planned.plan,
-        def: image_def(target, image.entries),
+        def: ImageDef { schedules, steps: planned.steps, ..image_def(target, &image.entries) },
         image: image.bytes,
+        records,
         arena_lower_bound: planned.arena_lower_bound,
         functions,
         cached_functions: functions - fresh,
@@ -173,6 +184,15 @@ pub fn load_graph(path: &Path, options: &Options) -> Result<Graph, CompileError>
     let mut graph = import(&model, options)?;
     simplify(&mut graph, options)?;
     Ok(graph)
+}
+
+/// The functions of a model and the steps that call them, as the compiler schedules them.
+///
+/// # Errors
+/// As [`compile`].
+pub fn load_program(path: &Path, options: &Options) -> Result<Program, CompileError> {
+    let graph = load_graph(path, options)?;
+    Ok(tilewright_lower::lower(&graph, block_lanes(&options.target))?)
 }
 
 fn timed<T>(
@@ -231,7 +251,7 @@ fn funcs_text<'a>(funcs: impl Iterator<Item = &'a tilewright_te::Func>) -> Strin
 fn scheduled(pending: &[Pending]) -> impl Iterator<Item = &Kernels> {
     pending.iter().filter_map(|pending| match pending {
         Pending::Found(_) => None,
-        Pending::Scheduled(_, kernels) => Some(&**kernels),
+        Pending::Scheduled(_, _, kernels) => Some(&**kernels),
     })
 }
 
@@ -245,7 +265,11 @@ fn show_schedules(observer: &mut dyn Observer, pending: &[Pending]) {
 /// Which rule scheduled each block of a function.
 fn rules_text(scheduled: &Kernels) -> String {
     let rulings: Vec<String> = scheduled.rulings.iter().map(|r| format!("  {r}\n")).collect();
-    format!("{}\n{}", scheduled.func.name, rulings.concat())
+    let recorded = match scheduled.decisions.is_empty() {
+        true => String::new(),
+        false => format!("  by a record: {}\n", scheduled.decisions),
+    };
+    format!("{}\n{}{recorded}", scheduled.func.name, rulings.concat())
 }
 
 /// One image of the code of all units; entry `i` is kernel `i`.
@@ -289,12 +313,14 @@ fn manifest(graph: &Graph, options: &Options) -> Manifest {
     }
 }
 
-fn image_def(target: &Target, entries: Vec<u64>) -> ImageDef {
+/// What the loader is told of an image.
+pub(crate) fn image_def(target: &Target, entries: &[u64]) -> ImageDef {
     ImageDef {
         target: target.machine.level().to_string(),
         triple: target.machine.arch.triple().to_string(),
         features: target.machine.features.iter().map(|f| f.name().to_string()).collect(),
-        entries,
+        entries: entries.to_vec(),
+        ..ImageDef::default()
     }
 }
 

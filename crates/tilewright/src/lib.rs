@@ -2,7 +2,8 @@
 //!
 //! [`compile`](compile::compile) is the driver: one straight function in which each step of a model's road
 //! is a line with a name. [`Options`] say for which target and how; [`Artifact`] is the result, to be
-//! written to a file or run in process; [`reference`] computes the same by the interpreter.
+//! written to a file or run in process; [`reference`] computes the same by the interpreter, and [`tuning`]
+//! searches for schedules that are faster than those the rules make.
 
 pub mod artifact;
 pub mod autoschedule;
@@ -14,6 +15,7 @@ pub mod files;
 pub mod options;
 mod parallel;
 pub mod reference;
+pub mod tuning;
 pub mod units;
 pub mod weights;
 
@@ -30,6 +32,7 @@ pub use tilewright_machine::{CodegenKind, Listing, Machine, Target};
 pub use tilewright_onnx as onnx;
 pub use tilewright_runtime as runtime;
 pub use tilewright_te::interp::TensorData;
+pub use tilewright_tune as tune;
 
 /// A machine as the runtime sees one: what code may need of it.
 pub fn isa(machine: &Machine) -> runtime::isa::Isa {

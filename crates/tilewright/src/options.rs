@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tilewright_machine::{CodegenKind, Target};
+use tilewright_tune::Lookup;
 
 use crate::cache::Cache;
 
@@ -27,6 +29,8 @@ pub struct Options {
     /// Where compiled functions are kept and looked for; the result does not depend on it. The default is
     /// nowhere: a library does not write to its user's disk unasked.
     pub cache: Option<Cache>,
+    /// Records of tuning that functions are scheduled by.
+    pub records: Arc<Lookup>,
 }
 
 /// Which reassociations and algorithms are allowed.
@@ -90,6 +94,7 @@ impl Options {
             verify_passes: false,
             jobs,
             cache: None,
+            records: Arc::default(),
         }
     }
 

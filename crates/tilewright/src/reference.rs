@@ -124,7 +124,7 @@ impl<'a> Reference<'a> {
                     vec![(*output, data)]
                 }
                 Step::Extents { output, .. } => vec![(*output, self.extents_tensor(state, *output)?)],
-                Step::Host { node, op } => self.host(*node, op, state)?,
+                Step::Host { node, op, .. } => self.host(*node, op, state)?,
                 Step::Control { node } => self.control(*node, state, inspect)?,
             };
             for (value, data) in made {

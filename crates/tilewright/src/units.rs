@@ -8,10 +8,12 @@ use serde::{Deserialize, Serialize};
 use tilewright_autosched::Decisions;
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::{CodegenKind, Target};
+use tilewright_runtime::artifact::ScheduleDef;
 use tilewright_runtime::plan::{Access, KernelDef, KernelParam};
 use tilewright_te::kernel::{self, Kernel};
 use tilewright_te::schedule::Piece;
 use tilewright_te::{Buffer, Expr, Func};
+use tilewright_tune::TaskKey;
 
 use crate::autoschedule::{Kernels, to_kernels};
 use crate::cache::{Cache, Key};
@@ -27,6 +29,10 @@ pub struct Unit {
     pub func: Func,
     /// How constant inputs are laid out anew, by input.
     pub packing: Vec<Option<Func>>,
+    /// How it was scheduled, for people.
+    pub schedule: ScheduleDef,
+    /// What a record of tuning decided.
+    pub decisions: Decisions,
     /// The kernels, in the order in which they run.
     pub kernels: Vec<UnitKernel>,
 }
@@ -51,7 +57,7 @@ pub enum Pending {
     /// The cache had it.
     Found(Box<Unit>),
     /// Scheduled, to be generated and kept under the key.
-    Scheduled(Key, Box<Kernels>),
+    Scheduled(Key, ScheduleDef, Box<Kernels>),
 }
 
 /// A unit that the cache did not have.
@@ -70,30 +76,29 @@ struct Question<'a> {
     generator: String,
     target: String,
     numerics: String,
-    decisions: &'a Decisions,
+    /// What records offer for the function: the schedule each was made beside, and its decisions.
+    records: Vec<(&'a str, &'a Decisions)>,
     func: Func,
     constant_inputs: &'a [bool],
     layouts: &'a [Option<Vec<Piece>>],
 }
 
 /// The key of a function's unit.
-fn key(
-    lowered: &LoweredFunc,
-    target: &Target,
-    decisions: &Decisions,
-    options: &Options,
-) -> Result<Key, CompileError> {
+fn key(lowered: &LoweredFunc, target: &Target, options: &Options) -> Result<Key, CompileError> {
     let generator = match target.codegen.kind {
         CodegenKind::Llvm => tilewright_llvm::version(),
         // Part of the compiler.
         CodegenKind::Cranelift => String::new(),
     };
+    let task = TaskKey::new(&lowered.func, &lowered.constant_inputs, &lowered.layouts, target);
+    let records = options.records.candidates(&task);
+    let records = records.map(|entry| (entry.baseline.as_str(), &entry.decisions)).collect();
     let question = Question {
         compiler: env!("TILEWRIGHT_FINGERPRINT"),
         generator,
         target: target.to_string(),
         numerics: options.numerics.to_string(),
-        decisions,
+        records,
         func: Func { name: String::new(), ..lowered.func.clone() },
         constant_inputs: &lowered.constant_inputs,
         layouts: &lowered.layouts,
@@ -113,16 +118,15 @@ pub fn schedule(
     cache: Option<&Cache>,
 ) -> Result<Vec<Pending>, CompileError> {
     let one = |lowered: &LoweredFunc| {
-        // All are the rules' own, until there are records of better ones.
-        let decisions = Decisions::default();
-        let key = key(lowered, target, &decisions, options)?;
+        let key = key(lowered, target, options)?;
         if let Some((cache, bytes)) = cache.and_then(|cache| Some((cache, cache.read(key)?))) {
             match postcard::from_bytes(&bytes) {
                 Ok(unit) => return Ok(Pending::Found(Box::new(unit))),
                 Err(_) => cache.remove(key),
             }
         }
-        Ok(Pending::Scheduled(key, Box::new(to_kernels(lowered, target, &decisions)?)))
+        let kernels = to_kernels(lowered, target, &options.records)?;
+        Ok(Pending::Scheduled(key, schedule_def(lowered, &kernels), Box::new(kernels)))
     };
     parallel::map("schedule", funcs, options.jobs, &mut |_| {}, one)?.into_iter().collect()
 }
@@ -143,9 +147,9 @@ pub fn generate(
     for (unit, pending) in pending.into_iter().enumerate() {
         units.push(match pending {
             Pending::Found(unit) => *unit,
-            Pending::Scheduled(key, scheduled) => {
+            Pending::Scheduled(key, schedule_def, scheduled) => {
                 fresh.push(Fresh { unit, key });
-                let (unit, generated) = without_code(*scheduled, key);
+                let (unit, generated) = without_code(*scheduled, schedule_def, key);
                 kernels.extend(generated);
                 unit
             }
@@ -164,8 +168,8 @@ pub fn generate(
 }
 
 /// A unit whose objects are to come, and the kernels to make them of, under the names that they have there.
-fn without_code(scheduled: Kernels, key: Key) -> (Unit, Vec<Kernel>) {
-    let Kernels { func, kernels: flat, packing, .. } = scheduled;
+fn without_code(scheduled: Kernels, schedule: ScheduleDef, key: Key) -> (Unit, Vec<Kernel>) {
+    let Kernels { func, kernels: flat, packing, decisions, .. } = scheduled;
     let mut kernels = Vec::new();
     let mut generated = Vec::new();
     for flat in flat {
@@ -173,7 +177,7 @@ fn without_code(scheduled: Kernels, key: Key) -> (Unit, Vec<Kernel>) {
         let suffix = kernel.name.strip_prefix(&func.name).unwrap_or(&kernel.name).to_string();
         kernel.name = format!("u{key}{suffix}");
         kernels.push(UnitKernel {
-            def: kernel_def(&kernel, suffix),
+            def: KernelDef { name: suffix, ..kernel_def(&kernel) },
             buffers: flat.buffers,
             tasks: kernel.tasks.clone(),
             object: Vec::new(),
@@ -182,10 +186,41 @@ fn without_code(scheduled: Kernels, key: Key) -> (Unit, Vec<Kernel>) {
         generated.push(kernel);
     }
     let func = Func { name: String::new(), body: Vec::new(), ..func };
-    (Unit { func, packing, kernels }, generated)
+    (Unit { func, packing, schedule, decisions, kernels }, generated)
 }
 
-fn kernel_def(kernel: &Kernel, name: String) -> KernelDef {
+/// How a function was scheduled.
+fn schedule_def(lowered: &LoweredFunc, scheduled: &Kernels) -> ScheduleDef {
+    let mut rules: Vec<&str> = Vec::new();
+    for ruling in &scheduled.rulings {
+        if !rules.contains(&ruling.rule) {
+            rules.push(ruling.rule);
+        }
+    }
+    let mut layouts: Vec<String> = Vec::new();
+    for layout in &lowered.layouts[lowered.func.n_inputs..] {
+        let name = layout.as_ref().map_or_else(|| "row-major".to_string(), |pieces| layout_name(pieces));
+        if !layouts.contains(&name) {
+            layouts.push(name);
+        }
+    }
+    ScheduleDef { rules: rules.join(" "), layout: layouts.join(" ") }
+}
+
+/// A layout as `aBcd16b`: a letter a piece, the outer ones capital where the axis has inner pieces.
+fn layout_name(pieces: &[Piece]) -> String {
+    let letter = |dim: usize| char::from(b'a' + (dim % 26) as u8);
+    let is_split = |dim: usize| pieces.iter().any(|p| p.dim == dim && p.factor.is_some());
+    let piece = |p: &Piece| match p.factor {
+        Some(factor) => format!("{factor}{}", letter(p.dim)),
+        None if is_split(p.dim) => letter(p.dim).to_uppercase().to_string(),
+        None => letter(p.dim).to_string(),
+    };
+    pieces.iter().map(piece).collect()
+}
+
+/// The signature of a kernel.
+pub(crate) fn kernel_def(kernel: &Kernel) -> KernelDef {
     let params = kernel.buffers.iter().map(|b| KernelParam {
         align: b.align,
         access: match b.access {
@@ -193,7 +228,7 @@ fn kernel_def(kernel: &Kernel, name: String) -> KernelDef {
             kernel::Access::Write | kernel::Access::ReadWrite => Access::Write,
         },
     });
-    KernelDef { name, params: params.collect(), n_sizes: kernel.sizes.len() as u32 }
+    KernelDef { name: kernel.name.clone(), params: params.collect(), n_sizes: kernel.sizes.len() as u32 }
 }
 
 /// Keeps new units. A cache that cannot be written is worth one warning and no more.
@@ -235,8 +270,7 @@ mod tests {
     fn a_key_depends_on_all_but_the_name() {
         let target: Target = "x86-64-v3@cranelift".parse().unwrap();
         let options = Options::for_target(target.clone());
-        let rules = Decisions::default();
-        let key = |lowered: &LoweredFunc, target: &Target| key(lowered, target, &rules, &options).unwrap();
+        let key = |lowered: &LoweredFunc, target: &Target| key(lowered, target, &options).unwrap();
         let plain = key(&lowered("f0_add", 8), &target);
         assert_eq!(key(&lowered("f7_add", 8), &target), plain);
         assert_ne!(key(&lowered("f0_add", 9), &target), plain);
@@ -248,10 +282,7 @@ mod tests {
             assert_ne!(key(&lowered("f", 8), &other.parse().unwrap()), plain, "{other}");
         }
         let strict = Options { numerics: Numerics::Strict, ..options.clone() };
-        assert_ne!(super::key(&lowered("f", 8), &target, &rules, &strict).unwrap(), plain);
-        let mut tuned = Decisions::default();
-        tuned.set("y/tile", "4x2");
-        assert_ne!(super::key(&lowered("f", 8), &target, &tuned, &options).unwrap(), plain);
+        assert_ne!(super::key(&lowered("f", 8), &target, &strict).unwrap(), plain);
     }
 
     #[test]

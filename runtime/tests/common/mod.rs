@@ -183,7 +183,7 @@ pub(crate) fn demo_manifest() -> Manifest {
     Manifest {
         model: "demo".into(),
         compiler: "test".into(),
-        images: vec![ImageDef { target: "demo".into(), triple, features: vec![], entries: vec![0] }],
+        images: vec![ImageDef { triple, entries: vec![0], ..ImageDef::default() }],
         ..Manifest::default()
     }
 }

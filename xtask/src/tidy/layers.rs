@@ -17,6 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tilewright-te",        &["tilewright-dtype"]),
     ("tilewright-onnx",      &["tilewright-dtype", "tilewright-graph"]),
     ("tilewright-autosched", &["tilewright-dtype", "tilewright-machine", "tilewright-te"]),
+    ("tilewright-tune",      &["tilewright-autosched", "tilewright-dtype", "tilewright-machine", "tilewright-te"]),
     ("tilewright-lower",     &["tilewright-dtype", "tilewright-graph", "tilewright-host", "tilewright-machine",
                                "tilewright-runtime", "tilewright-te"]),
     ("tilewright-cranelift", &["tilewright-dtype", "tilewright-image", "tilewright-machine", "tilewright-runtime",
@@ -27,8 +28,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
                                "tilewright-machine", "tilewright-te"]),
     ("tilewright",           &["tilewright-autosched", "tilewright-cranelift", "tilewright-dtype", "tilewright-graph",
                                "tilewright-host", "tilewright-image", "tilewright-llvm", "tilewright-lower", "tilewright-machine",
-                               "tilewright-onnx", "tilewright-runtime", "tilewright-te"]),
+                               "tilewright-onnx", "tilewright-runtime", "tilewright-te", "tilewright-tune"]),
     ("tilewright-cli",       &["tilewright"]),
+    ("tilewright-benches",   &["tilewright"]),
     ("tilewright-nostd-test", &["tilewright-dtype", "tilewright-runtime"]),
     ("xtask",                &[]),
 ];

@@ -1,6 +1,7 @@
 //! Building the plan: buffers of values, instructions of steps.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 use tilewright_dtype::DType;
@@ -8,6 +9,7 @@ use tilewright_graph::dim::Dim;
 use tilewright_graph::{
     Comparison, Graph, Op as GraphOp, Provenance, RegionId, SymbolId, SymbolKind, Tensor, ValueId,
 };
+use tilewright_runtime::artifact::StepDef;
 use tilewright_runtime::plan::{
     BufferDef, BufferId, Cmp, DimSpec, HostId, Instr, KernelDef, Op, Place, Plan, SizeBounds, SizeDef,
     SizeId, TensorSpec, ValueSpec, ValueType,
@@ -19,6 +21,7 @@ use crate::error::Gap;
 use crate::host::is_host_value;
 use crate::program::{Program, Step};
 use crate::sizes::SizeTable;
+use crate::work::Work;
 
 /// Where a buffer will live, until memory is planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub(super) struct Builder<'a> {
     active: Vec<RegionId>,
     /// Which of the graph's guards are in the plan.
     guarded: Vec<bool>,
+    /// The instructions of steps, with what they compute.
+    works: Vec<(Range<u32>, &'a Work)>,
 }
 
 impl<'a> Builder<'a> {
@@ -93,6 +98,7 @@ impl<'a> Builder<'a> {
             definitions: graph.symbol_definitions(),
             active: Vec::new(),
             guarded: vec![false; graph.guards.len()],
+            works: Vec::new(),
         })
     }
 
@@ -103,6 +109,7 @@ impl<'a> Builder<'a> {
         self.region(self.graph.main())?;
         self.finish_outputs()?;
         let (arena_bytes, blocks, arena_lower_bound) = self.plan_memory();
+        let steps = self.steps();
         let plan = Plan {
             bounds: self.bounds(),
             sizes: self.sizes.into_defs(),
@@ -120,7 +127,7 @@ impl<'a> Builder<'a> {
             texts: self.texts.list,
         };
         match plan.validate() {
-            Ok(()) => Ok(Planned { plan, arena_lower_bound }),
+            Ok(()) => Ok(Planned { plan, steps, arena_lower_bound }),
             Err(errors) => {
                 let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
                 Err(LowerError::Internal(format!("invalid plan: {}", list.join("; "))))
@@ -440,10 +447,13 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), LowerError> {
+    fn step(&mut self, step: &'a Step) -> Result<(), LowerError> {
         match step {
-            Step::Call { func, inputs, outputs, sizes, provenance } => {
-                self.call(*func, inputs, outputs, sizes, provenance)
+            Step::Call { func, inputs, outputs, sizes, provenance, work } => {
+                let first = self.instrs.len() as u32;
+                self.call(*func, inputs, outputs, sizes, provenance)?;
+                self.worked(first, work);
+                Ok(())
             }
             Step::View { input, output, provenance } if is_host_value(self.graph, *output) => {
                 self.capture_one(*input, *output, provenance)
@@ -458,9 +468,32 @@ impl<'a> Builder<'a> {
                 Ok(())
             }
             Step::Extents { output, provenance } => self.extents(*output, provenance),
-            Step::Host { node, op } => self.host(*node, op),
+            Step::Host { node, op, work } => {
+                let first = self.instrs.len() as u32;
+                self.host(*node, op)?;
+                self.worked(first, work);
+                Ok(())
+            }
             Step::Control { node } => self.control(*node),
         }
+    }
+
+    /// Notes what the instructions from `first` on compute.
+    fn worked(&mut self, first: u32, work: &'a Work) {
+        self.works.push((first..self.instrs.len() as u32, work));
+    }
+
+    /// What each step computes; extents that the plan never defines leave a count open.
+    fn steps(&mut self) -> Vec<StepDef> {
+        let works = std::mem::take(&mut self.works);
+        let mut slot = |dim: &Option<Dim>| self.sizes.dim(dim.as_ref()?).ok();
+        let step = |(instrs, work): (Range<u32>, &Work)| StepDef {
+            instrs,
+            operators: work.operators.clone(),
+            flops: slot(&work.flops),
+            bytes: slot(&work.bytes),
+        };
+        works.into_iter().map(step).collect()
     }
 
     fn call(

@@ -15,6 +15,7 @@ mod memory_plan;
 use rustc_hash::FxHashMap;
 use tilewright_dtype::DType;
 use tilewright_graph::{Graph, Tensor};
+use tilewright_runtime::artifact::StepDef;
 use tilewright_runtime::plan::{KernelDef, KernelId, Plan};
 use tilewright_te::{Buffer, Expr, Func};
 
@@ -96,6 +97,8 @@ impl Weights {
 pub struct Planned {
     /// The plan, valid for the weights so far.
     pub plan: Plan,
+    /// What the instructions of each step compute.
+    pub steps: Vec<StepDef>,
     /// The largest sum of sizes of arena buffers alive at once: what no plan can do without, in bytes.
     pub arena_lower_bound: u64,
 }
@@ -137,6 +140,6 @@ impl Texts {
 }
 
 /// Bytes of one element in memory, at least 1 so that strings fail elsewhere and not by zero.
-fn element_bytes(dtype: DType) -> usize {
+pub(crate) fn element_bytes(dtype: DType) -> usize {
     dtype.bytes().max(1)
 }

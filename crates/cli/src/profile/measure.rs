@@ -1,0 +1,169 @@
+//! Runs under an observer that stops the time of each instruction.
+
+use std::time::{Duration, Instant};
+
+use tilewright::runtime::artifact::StepDef;
+use tilewright::runtime::plan::{Instr, SizeId};
+use tilewright::runtime::{Inspect, Observer, Session, TensorView, Value};
+
+use crate::failure::Failure;
+
+/// Runs that are not measured: memory is laid out and touched, threads start.
+const WARM_UP: usize = 2;
+
+/// Fewest runs measured.
+const MIN_RUNS: usize = 5;
+
+/// Most runs that are measured: more say nothing new.
+const MAX_RUNS: usize = 1000;
+
+/// What a run is made of: means over the faster half of the profiled runs, which other work on the machine disturbed least.
+pub(crate) struct Profile {
+    /// Time of a run, in milliseconds.
+    pub(crate) wall_ms: f64,
+    /// Time of each instruction of the plan in a run, in milliseconds.
+    pub(crate) instr_ms: Vec<f64>,
+    /// How often each instruction runs.
+    pub(crate) calls: Vec<f64>,
+    /// What each step of the manifest amounts to in a run.
+    pub(crate) steps: Vec<Amount>,
+    /// Runs with a profile.
+    pub(crate) runs: usize,
+    /// Of these, the ones that the means are of.
+    pub(crate) used: usize,
+    /// Median time of the runs with a profile, in milliseconds.
+    pub(crate) profiled_ms: f64,
+    /// Median time of the runs without, in milliseconds.
+    pub(crate) plain_ms: f64,
+}
+
+impl Profile {
+    /// The time of all instructions.
+    pub(crate) fn sum_ms(&self) -> f64 {
+        self.instr_ms.iter().sum()
+    }
+
+    /// How much longer a run takes with the profile.
+    pub(crate) fn overhead(&self) -> f64 {
+        self.profiled_ms / self.plain_ms - 1.0
+    }
+}
+
+/// What a step amounts to in a run; `None` where an extent is not known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Amount {
+    /// How often it runs.
+    pub(crate) times: f64,
+    /// Arithmetic operations.
+    pub(crate) flops: Option<f64>,
+    /// Bytes read and written.
+    pub(crate) bytes: Option<f64>,
+}
+
+/// Runs for some seconds, by turns with and without a profile.
+pub(crate) fn measure(
+    session: &mut Session,
+    views: &[TensorView<'_>],
+    values: &[Value],
+    seconds: f64,
+) -> Result<Profile, Failure> {
+    let model = session.model().clone();
+    let (n_instrs, steps) = (model.plan().instrs.len(), model.steps());
+    for _ in 0..WARM_UP {
+        session.run_values(views, values)?;
+    }
+    let mut plain = Vec::new();
+    let mut runs: Vec<Recorder> = Vec::new();
+    let start = Instant::now();
+    while runs.len() < MIN_RUNS || (start.elapsed().as_secs_f64() < seconds && runs.len() < MAX_RUNS) {
+        let begin = Instant::now();
+        session.run_values(views, values)?;
+        plain.push(begin.elapsed());
+        let mut recorder = Recorder::new(n_instrs, steps);
+        let begin = Instant::now();
+        session.run_observed(views, values, &mut recorder)?;
+        recorder.wall = begin.elapsed();
+        runs.push(recorder);
+    }
+    plain.sort_unstable();
+    runs.sort_by_key(|run| run.wall);
+    let profiled_ms = ms(runs[runs.len() / 2].wall);
+    let used = runs.len().div_ceil(2);
+    let half = &runs[..used];
+    let mean = |value: &dyn Fn(&Recorder) -> f64| half.iter().map(value).sum::<f64>() / used as f64;
+    Ok(Profile {
+        wall_ms: mean(&|run| ms(run.wall)),
+        instr_ms: (0..n_instrs).map(|i| mean(&|run| ms(run.spent[i]))).collect(),
+        calls: (0..n_instrs).map(|i| mean(&|run| f64::from(run.calls[i]))).collect(),
+        // What is computed follows from the inputs, and those are the same in every run.
+        steps: half[0].amounts.clone(),
+        runs: runs.len(),
+        used,
+        profiled_ms,
+        plain_ms: ms(plain[plain.len() / 2]),
+    })
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// One run under observation.
+struct Recorder {
+    wall: Duration,
+    spent: Vec<Duration>,
+    calls: Vec<u32>,
+    /// When the last instruction ended: one look at the clock serves its end and the next one's begin.
+    last: Option<Instant>,
+    /// The step that each instruction is the first of.
+    leads: Vec<Option<Lead>>,
+    amounts: Vec<Amount>,
+}
+
+/// A step and the sizes that say what it amounts to.
+#[derive(Clone, Copy)]
+struct Lead {
+    step: usize,
+    flops: Option<SizeId>,
+    bytes: Option<SizeId>,
+}
+
+impl Recorder {
+    fn new(n_instrs: usize, steps: &[StepDef]) -> Recorder {
+        let mut leads = vec![None; n_instrs];
+        for (step, def) in steps.iter().enumerate().filter(|(_, def)| !def.instrs.is_empty()) {
+            if let Some(lead) = leads.get_mut(def.instrs.start as usize) {
+                *lead = Some(Lead { step, flops: def.flops, bytes: def.bytes });
+            }
+        }
+        Recorder {
+            wall: Duration::ZERO,
+            spent: vec![Duration::ZERO; n_instrs],
+            calls: vec![0; n_instrs],
+            last: None,
+            leads,
+            amounts: vec![Amount { times: 0.0, flops: Some(0.0), bytes: Some(0.0) }; steps.len()],
+        }
+    }
+}
+
+impl Observer for Recorder {
+    fn begin(&mut self, _index: usize, _instr: &Instr) {
+        self.last.get_or_insert_with(Instant::now);
+    }
+
+    fn end(&mut self, index: usize, _instr: &Instr, state: &Inspect<'_>) {
+        if let Some(lead) = self.leads[index] {
+            let amount = &mut self.amounts[lead.step];
+            let value = |slot: Option<SizeId>| Some(state.size(slot?)? as f64);
+            amount.times += 1.0;
+            amount.flops = amount.flops.zip(value(lead.flops)).map(|(sum, flops)| sum + flops);
+            amount.bytes = amount.bytes.zip(value(lead.bytes)).map(|(sum, bytes)| sum + bytes);
+        }
+        let now = Instant::now();
+        if let Some(last) = self.last.replace(now) {
+            self.spent[index] += now - last;
+        }
+        self.calls[index] += 1;
+    }
+}

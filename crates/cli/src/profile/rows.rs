@@ -1,0 +1,249 @@
+//! Times of instructions summed up to rows: by node, by kernel or by type of operator.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+use tilewright::machine::Ceilings;
+use tilewright::runtime::Model;
+use tilewright::runtime::plan::{Op, Plan};
+
+use super::By;
+use super::measure::{Amount, Profile};
+
+/// What belongs together: figures of one run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Row {
+    /// Time, in milliseconds.
+    pub(crate) ms: f64,
+    /// Part of the time of all rows.
+    pub(crate) share: f64,
+    /// Instructions run.
+    pub(crate) calls: f64,
+    /// Arithmetic operations, where known.
+    pub(crate) flops: Option<f64>,
+    /// Bytes read and written, where known.
+    pub(crate) bytes: Option<f64>,
+    /// The least time that these take on the machine, in milliseconds.
+    pub(crate) least_ms: Option<f64>,
+    /// Operators, the one first that decides how the others are computed.
+    pub(crate) operators: Vec<String>,
+    /// Kernels, or what kinds of instruction they are.
+    pub(crate) kernels: Vec<String>,
+    /// Rules that scheduled them.
+    pub(crate) rules: Vec<String>,
+    /// Layouts of the results.
+    pub(crate) layouts: Vec<String>,
+    /// Nodes of the model, those together that are computed together.
+    pub(crate) nodes: Vec<String>,
+    /// The first instruction.
+    pub(crate) first: usize,
+}
+
+impl Row {
+    /// Operations a second, in units of 10^9.
+    pub(crate) fn gflops(&self) -> Option<f64> {
+        rate(self.flops, self.ms)
+    }
+
+    /// Bytes a second, in units of 10^9.
+    pub(crate) fn gbps(&self) -> Option<f64> {
+        rate(self.bytes, self.ms)
+    }
+
+    /// The least time as a part of the time taken.
+    pub(crate) fn roofline(&self) -> Option<f64> {
+        self.least_ms.filter(|_| self.ms > 0.0).map(|least| least / self.ms)
+    }
+
+    /// For other programs.
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "ms": self.ms, "share": self.share, "calls": self.calls, "flops": self.flops, "bytes": self.bytes,
+            "gflops": self.gflops(), "gbps": self.gbps(), "roofline": self.roofline(),
+            "operators": self.operators, "kernels": self.kernels, "rules": self.rules, "layouts": self.layouts,
+            "nodes": self.nodes,
+        })
+    }
+}
+
+fn rate(amount: Option<f64>, ms: f64) -> Option<f64> {
+    amount.filter(|&amount| amount > 0.0 && ms > 0.0).map(|amount| amount / ms / 1e6)
+}
+
+/// The rows of a profile that took time, the longest first.
+pub(crate) fn rows(model: &Model, profile: &Profile, ceilings: &Ceilings, by: By) -> Vec<Row> {
+    let mut rows = grouped(model, profile, ceilings, by).rows;
+    rows.retain(|row| row.ms > 0.0);
+    rows.sort_by(|a, b| b.ms.total_cmp(&a.ms));
+    rows
+}
+
+/// Rows in the order of the plan.
+pub(crate) struct Grouped {
+    /// The rows.
+    pub(crate) rows: Vec<Row>,
+    /// The row of each instruction.
+    pub(crate) row_of: Vec<usize>,
+}
+
+/// Sums up instructions and steps.
+pub(crate) fn grouped(model: &Model, profile: &Profile, ceilings: &Ceilings, by: By) -> Grouped {
+    let (plan, steps) = (model.plan(), model.steps());
+    let mut step_of: Vec<Option<usize>> = vec![None; plan.instrs.len()];
+    for (step, def) in steps.iter().enumerate() {
+        for index in def.instrs.clone() {
+            if let Some(slot) = step_of.get_mut(index as usize) {
+                *slot = Some(step);
+            }
+        }
+    }
+    let mut rows: Vec<Row> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    let mut row_of = Vec::with_capacity(plan.instrs.len());
+    for (index, instr) in plan.instrs.iter().enumerate() {
+        let kernel = kind(plan, &instr.op);
+        let operators = step_of[index].map_or(&[][..], |step| &steps[step].operators);
+        let nodes = plan.text(instr.provenance);
+        let key = match by {
+            By::Node if nodes.is_empty() => kernel,
+            By::Node => nodes,
+            By::Kernel => kernel,
+            By::Op => operators.first().map_or(kernel, String::as_str),
+        };
+        let at = *known.entry(key.to_string()).or_insert_with(|| {
+            rows.push(Row { first: index, ..Row::default() });
+            rows.len() - 1
+        });
+        row_of.push(at);
+        let row = &mut rows[at];
+        row.ms += profile.instr_ms[index];
+        row.calls += profile.calls[index];
+        add(&mut row.kernels, [kernel]);
+        add(&mut row.nodes, Some(nodes).filter(|names| !names.is_empty()));
+        add(&mut row.operators, operators.iter().map(String::as_str));
+        if let Op::Call { kernel, .. } = &instr.op
+            && let Some(schedule) = model.schedules().get(kernel.index())
+        {
+            add(&mut row.rules, schedule.rules.split(' ').filter(|rule| !rule.is_empty()));
+            add(&mut row.layouts, schedule.layout.split(' ').filter(|layout| !layout.is_empty()));
+        }
+    }
+    for (def, amount) in steps.iter().zip(&profile.steps) {
+        // The work of several kernels counts for the one that takes longest.
+        let instrs = def.instrs.clone().map(|index| index as usize).filter(|&i| i < plan.instrs.len());
+        let longest = instrs.max_by(|&a, &b| profile.instr_ms[a].total_cmp(&profile.instr_ms[b]));
+        if let Some(index) = longest.filter(|_| amount.times > 0.0) {
+            count(&mut rows[row_of[index]], amount, ceilings);
+        }
+    }
+    let total: f64 = rows.iter().map(|row| row.ms).sum();
+    rows.iter_mut().for_each(|row| row.share = row.ms / total);
+    Grouped { rows, row_of }
+}
+
+/// Adds what a step amounts to.
+fn count(row: &mut Row, amount: &Amount, ceilings: &Ceilings) {
+    let sum = |to: &mut Option<f64>, more: Option<f64>| {
+        if let Some(more) = more {
+            *to = Some(to.unwrap_or(0.0) + more);
+        }
+    };
+    sum(&mut row.flops, amount.flops);
+    sum(&mut row.bytes, amount.bytes);
+    let least = amount.flops.zip(amount.bytes).map(|(flops, bytes)| {
+        amount.times * 1e3 * ceilings.least_seconds(flops / amount.times, bytes / amount.times)
+    });
+    sum(&mut row.least_ms, least);
+}
+
+fn add<'a>(list: &mut Vec<String>, items: impl IntoIterator<Item = &'a str>) {
+    for item in items {
+        if !list.iter().any(|known| known == item) {
+            list.push(item.to_string());
+        }
+    }
+}
+
+/// The kernel, or what kind of instruction it is.
+pub(crate) fn kind<'p>(plan: &'p Plan, op: &Op) -> &'p str {
+    match op {
+        Op::Call { kernel, .. } => &plan.kernels[kernel.index()].name,
+        Op::Host { .. } => "host operator",
+        Op::Copy { .. } | Op::CopyValue { .. } => "copy",
+        Op::Alloc { .. } | Op::Grow { .. } | Op::Free { .. } => "memory",
+        Op::ReadSize { .. }
+        | Op::ReadDim { .. }
+        | Op::ScaleSize { .. }
+        | Op::WriteSize { .. }
+        | Op::SetSize { .. }
+        | Op::Guard { .. }
+        | Op::BranchIfZero { .. }
+        | Op::Jump { .. } => "control",
+    }
+}
+
+/// A table of the rows that matter, for people.
+pub(crate) fn text(rows: &[Row]) -> String {
+    /// Rows worth a line.
+    const SHOWN: usize = 30;
+    /// Characters of names that fit on a line.
+    const WIDTH: usize = 60;
+    let number = |n: Option<f64>, digits: usize| n.map_or("-".to_string(), |n| format!("{n:.digits$}"));
+    let mut text = format!(
+        "{:>10} {:>7} {:>8} {:>7} {:>6}  {:<24} {:<12} {:<22} {}\n",
+        "ms", "share", "GFLOP/s", "GB/s", "roof", "rules", "layout", "operator", "nodes"
+    );
+    for row in rows.iter().take(SHOWN) {
+        text += &format!(
+            "{:>10.4} {:>5.1} % {:>8} {:>7} {:>6}  {:<24} {:<12} {:<22} {}\n",
+            row.ms,
+            100.0 * row.share,
+            number(row.gflops(), 1),
+            number(row.gbps(), 1),
+            row.roofline().map_or("-".to_string(), |part| format!("{:.0} %", 100.0 * part)),
+            short(&row.rules.join(" "), 24),
+            short(&row.layouts.join(" "), 12),
+            short(row.operators.first().or(row.kernels.first()).map_or("", String::as_str), 22),
+            short(&row.nodes.join(" "), WIDTH),
+        );
+    }
+    if let Some(rest) = rows.get(SHOWN..).filter(|rest| !rest.is_empty()) {
+        let (ms, share): (f64, f64) =
+            rest.iter().fold((0.0, 0.0), |sum, row| (sum.0 + row.ms, sum.1 + row.share));
+        text += &format!("{ms:>10.4} {:>5.1} %  {} more rows\n", 100.0 * share, rest.len());
+    }
+    text
+}
+
+/// The beginning of a text that is longer than fits.
+pub(crate) fn short(text: &str, width: usize) -> String {
+    match text.char_indices().nth(width) {
+        None => text.to_string(),
+        Some(_) => text.chars().take(width - 2).chain("..".chars()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_summed_up() {
+        let row = |n: usize| Row { ms: 1.0, share: 0.025, nodes: vec![format!("n{n}")], ..Row::default() };
+        let text = text(&(0..40).map(row).collect::<Vec<_>>());
+        assert_eq!(text.lines().count(), 32);
+        assert!(text.ends_with("   10.0000  25.0 %  10 more rows\n"), "{text}");
+    }
+
+    #[test]
+    fn rates_follow_from_the_time() {
+        let row = Row { ms: 2.0, flops: Some(4e9), bytes: Some(1e6), least_ms: Some(0.5), ..Row::default() };
+        assert_eq!((row.gflops(), row.gbps(), row.roofline()), (Some(2000.0), Some(0.5), Some(0.25)));
+        assert_eq!(Row::default().gflops(), None);
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        assert_eq!((short("abcdef", 6).as_str(), short("abcdefg", 6).as_str()), ("abcdef", "abcd.."));
+    }
+}

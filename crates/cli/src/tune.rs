@@ -1,0 +1,249 @@
+//! `tilewright tune`: a search for schedules that are faster than those the rules make.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use tilewright::tune::{Budget, Database, Journal, Lookup, Outcome, TaskOutcome, Watch, shipped, tune};
+use tilewright::tuning::{InProcess, Tasks};
+use tilewright::{Machine, Options};
+
+use crate::failure::{Exit, Failure};
+use crate::model::Source;
+use crate::options::CompileArgs;
+use crate::output;
+use crate::run::threads;
+
+/// Arguments of the verb.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Models whose functions are tuned; one that occurs in several counts for all of them
+    #[arg(value_name = "MODEL.onnx", required = true)]
+    models: Vec<PathBuf>,
+    /// Seconds to search [default: 180, or no limit where --trials is given]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    time: Option<f64>,
+    /// Schedules to measure at most
+    #[arg(long, value_name = "N")]
+    trials: Option<usize>,
+    /// Threads that measured kernels run on; one is quietest
+    #[arg(long, value_name = "N", value_parser = threads, default_value = "1")]
+    threads: usize,
+    /// Seed of what is tried at random
+    #[arg(long, value_name = "N", default_value = "0")]
+    seed: u64,
+    /// Print figures as one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    options: CompileArgs,
+}
+
+/// How long a search takes unless told otherwise.
+pub(crate) const DEFAULT_SECONDS: f64 = 180.0;
+
+/// A number of seconds.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    let valid = text.parse().ok().filter(|s: &f64| (0.0..=31_536_000.0).contains(s));
+    valid.ok_or_else(|| "not a number of seconds".to_string())
+}
+
+/// The verb.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if args.options.interpret() {
+        return Err(Failure::usage("--codegen interpreter makes no code: there is nothing to tune"));
+    }
+    if args.options.search_time().is_some() {
+        return Err(Failure::usage(
+            "--mode max-autotune is for verbs that compile; tune searches in any case",
+        ));
+    }
+    let Some(database) = args.options.database_path() else {
+        return Err(Failure::usage(match args.options.uses_no_records() {
+            true => "tune is there to record what it finds: --no-database leaves it nothing to do",
+            false => "there is no folder for records of tuning: name a file by --database",
+        }));
+    };
+    let options = args.options.options()?;
+    let mut tasks = Tasks::default();
+    for path in &args.models {
+        if let Source::Artifact(path) = Source::of(path)? {
+            return Err(Failure::usage(format!("{} is compiled already: tune its model", path.display())));
+        }
+        tasks.add_model(path, &options).map_err(|error| Failure::from(error).about(path))?;
+    }
+    let default_time = if args.trials.is_some() { None } else { Some(DEFAULT_SECONDS) };
+    let budget = Budget {
+        time: args.time.or(default_time).map(Duration::from_secs_f64),
+        trials: args.trials,
+        seed: args.seed,
+    };
+    let start = Instant::now();
+    let (outcome, _) = search(&tasks, &options, Some(&database), budget, args.threads)?;
+    let seconds = start.elapsed().as_secs_f64();
+    if args.json {
+        output::print_json(&figures(&tasks, &outcome, &database, seconds))?;
+    } else {
+        output::print(&report(&tasks, &outcome, &database, seconds))?;
+    }
+    refuse_wrong(&outcome)
+}
+
+/// Searches for schedules of a model for some time; the records to compile it by. What is found is added to the user's
+/// records, unless none are to be used.
+pub(crate) fn before_compiling(
+    path: &Path,
+    options: &Options,
+    args: &CompileArgs,
+    time: Duration,
+) -> Result<Lookup, Failure> {
+    let mut tasks = Tasks::default();
+    tasks.add_model(path, options).map_err(|error| Failure::from(error).about(path))?;
+    let budget = Budget { time: Some(time), trials: None, seed: 0 };
+    let (outcome, found) = search(&tasks, options, args.database_path().as_deref(), budget, 1)?;
+    refuse_wrong(&outcome)?;
+    let others = if args.uses_no_records() { Database::default() } else { shipped::records().clone() };
+    Ok(Lookup::new([found, others]))
+}
+
+/// Searches, and records what is found in a file if one is given.
+fn search(
+    tasks: &Tasks,
+    options: &Options,
+    path: Option<&Path>,
+    budget: Budget,
+    threads: usize,
+) -> Result<(Outcome, Database), Failure> {
+    if !Machine::host().runs_code_for(&options.target.machine) {
+        return Err(Failure::new(
+            Exit::Unsupported,
+            "tuning measures on this machine, which does not run code for that target",
+        ));
+    }
+    let (mut known, damaged) = path.map_or(Ok(Default::default()), Journal::read)?;
+    if let Some(path) = path.filter(|_| damaged > 0) {
+        output::note(&format!("{}: {damaged} damaged lines are left out\n", path.display()));
+    }
+    let mut journal = path.map(Journal::append_to).transpose()?;
+    let mut record = |entry: &tilewright::tune::Entry| journal.as_mut().map_or(Ok(()), |j| j.append(entry));
+    let mut measure = InProcess::new(threads, options.jobs);
+    let mut bar = Bar::new();
+    let outcome = tune(&tasks.tasks, &mut measure, &mut known, &mut record, budget, &mut bar);
+    bar.finish();
+    Ok((outcome?, known))
+}
+
+/// A schedule that computes something else is a bug of ours, even though no record of it is made.
+fn refuse_wrong(outcome: &Outcome) -> Result<(), Failure> {
+    match outcome.wrong.first() {
+        None => Ok(()),
+        Some(message) => Err(Failure::new(Exit::Internal, message)),
+    }
+}
+
+/// The search on a terminal: the part of the budget that is spent, the gain so far, and how long it will take.
+struct Bar(Option<ProgressBar>);
+
+impl Bar {
+    /// Steps of the bar.
+    const LENGTH: f64 = 1000.0;
+
+    fn new() -> Bar {
+        Bar(std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(Bar::LENGTH as u64);
+            // The template is a constant; without it the default one serves.
+            if let Ok(style) = ProgressStyle::with_template("tune [{bar:30}] {percent} % {eta} left, {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        }))
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Watch for Bar {
+    fn progress(&mut self, outcome: &Outcome, share: f64) {
+        if let Some(bar) = &self.0 {
+            bar.set_position((share.min(1.0) * Bar::LENGTH) as u64);
+            bar.set_message(format!("{} trials, {:.3}x so far", outcome.trials, outcome.gain()));
+        }
+    }
+}
+
+fn row(tasks: &Tasks, n: usize, outcome: &TaskOutcome) -> serde_json::Value {
+    json!({
+        "name": tasks.tasks.get(n).map(|task| task.func.name.as_str()),
+        "function": outcome.key.function,
+        "calls": outcome.calls,
+        "baseline_us": outcome.baseline_ns / 1e3,
+        "ratio": outcome.ratio,
+        "trials": outcome.trials,
+        "space": outcome.space,
+        "decisions": outcome.decisions.to_string(),
+    })
+}
+
+fn figures(tasks: &Tasks, outcome: &Outcome, database: &Path, seconds: f64) -> serde_json::Value {
+    let left_out = tasks.left_out.iter().map(|(name, why)| json!({ "name": name, "why": why }));
+    json!({
+        "database": database.display().to_string(),
+        "seconds": seconds,
+        "trials": outcome.trials,
+        "failed": outcome.failed,
+        "exhausted": outcome.exhausted,
+        "gain": outcome.gain(),
+        "tasks": outcome.tasks.iter().enumerate().map(|(n, t)| row(tasks, n, t)).collect::<Vec<_>>(),
+        "left_out": left_out.collect::<Vec<_>>(),
+    })
+}
+
+fn report(tasks: &Tasks, outcome: &Outcome, database: &Path, seconds: f64) -> String {
+    let mut rows: Vec<(f64, (String, String))> = outcome
+        .tasks
+        .iter()
+        .enumerate()
+        .map(|(n, t)| {
+            let name = tasks.tasks.get(n).map_or("", |task| &task.func.name);
+            let time = t.baseline_ns / 1e3;
+            let text = format!(
+                "{:3} calls {time:10.1} us {:6.3}x {:4} trials  {}",
+                t.calls,
+                1.0 / t.ratio,
+                t.trials,
+                t.decisions
+            );
+            (f64::from(t.calls) * time, (name.to_string(), text))
+        })
+        .collect();
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let rows: Vec<(String, String)> = rows.into_iter().map(|(_, row)| row).collect();
+    let mut text = output::table(&rows);
+    let why = if outcome.exhausted { ", nothing worth trying is left" } else { "" };
+    // Writing to a string cannot fail.
+    _ = writeln!(
+        text,
+        "{} functions, {} not tuned; {} trials, {} failed, {seconds:.0} s{why}",
+        outcome.tasks.len(),
+        tasks.left_out.len(),
+        outcome.trials,
+        outcome.failed
+    );
+    for (name, why) in &tasks.left_out {
+        _ = writeln!(text, "  not tuned: {name}: {why}");
+    }
+    _ = writeln!(
+        text,
+        "{:.3}x the speed of the rules' own schedules; records in {}",
+        outcome.gain(),
+        database.display()
+    );
+    text
+}

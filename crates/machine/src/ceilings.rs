@@ -1,0 +1,230 @@
+//! What this machine can do at most, measured: arithmetic and memory traffic that no kernel can exceed.
+//!
+//! Each figure is the best of several short measurements, on as many threads at once as are asked for: on a
+//! shared machine what disturbs only slows.
+#![allow(unsafe_code, reason = "calls functions for instructions that were found to be there")]
+
+use std::array;
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::machine::Machine;
+
+/// Measured limits of some threads together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ceilings {
+    /// Threads that were measured.
+    pub threads: usize,
+    /// Fused multiply-adds of `f32`, as operations a second: two each.
+    pub flops: f64,
+    /// Bytes read a second from working sets of growing size.
+    pub levels: Vec<Level>,
+}
+
+/// How fast a working set can be read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Level {
+    /// What holds it: `L1`, `L2`, `L3` or `memory`.
+    pub name: &'static str,
+    /// Bytes that all threads' parts of this level hold; `u64::MAX` for memory.
+    pub capacity: u64,
+    /// Bytes a second.
+    pub bytes_per_s: f64,
+}
+
+/// Measurements of each figure, of which the best counts.
+const ROUNDS: usize = 5;
+
+/// How long one measurement takes.
+const ROUND: Duration = Duration::from_millis(8);
+
+/// Most bytes that a thread reads to measure memory. More than its share of the third level on common machines; on others
+/// the figure is partly that of the cache, as it is for models of this size.
+const MOST_BYTES: u64 = 128 << 20;
+
+impl Ceilings {
+    /// Measures so many threads (at least one) of this machine; takes about a quarter of a second.
+    pub fn measure(threads: usize) -> Ceilings {
+        let threads = threads.max(1);
+        let caches = Machine::host().caches;
+        let per_thread = threads as u64;
+        let flops = best_rate(threads, || (), |()| multiply_add());
+        let level = |name, capacity: u64, set: u64| {
+            let make = || vec![1u64; (set / 8).max(64) as usize];
+            Level { name, capacity, bytes_per_s: best_rate(threads, make, |words| read(words)) }
+        };
+        let mut levels = vec![
+            level("L1", caches.l1d * per_thread, caches.l1d / 2),
+            level("L2", caches.l2 * per_thread, caches.l2 / 2),
+        ];
+        if caches.l3 > caches.l2 {
+            let set = (caches.l3 / per_thread / 2).clamp(caches.l2 * 2, MOST_BYTES / 4);
+            levels.push(level("L3", caches.l3, set));
+        }
+        levels.push(level("memory", u64::MAX, (2 * caches.l3 / per_thread).clamp(caches.l2 * 8, MOST_BYTES)));
+        Ceilings { threads, flops, levels }
+    }
+
+    /// Of two measurements of the same machine and threads, the better one of each figure.
+    pub fn or_better(mut self, other: Ceilings) -> Ceilings {
+        self.flops = self.flops.max(other.flops);
+        for (level, other) in self.levels.iter_mut().zip(other.levels) {
+            level.bytes_per_s = level.bytes_per_s.max(other.bytes_per_s);
+        }
+        self
+    }
+
+    /// The smallest level that holds so many bytes, else the last.
+    pub fn level_of(&self, bytes: f64) -> Option<&Level> {
+        self.levels.iter().find(|level| bytes <= level.capacity as f64).or(self.levels.last())
+    }
+
+    /// The least time, in seconds, that so many operations on so many bytes take: what bounds them is arithmetic or
+    /// traffic, whichever takes longer.
+    pub fn least_seconds(&self, flops: f64, bytes: f64) -> f64 {
+        let traffic = self.level_of(bytes).map_or(0.0, |level| bytes / level.bytes_per_s);
+        (flops / self.flops).max(traffic)
+    }
+}
+
+/// The best rate of all threads together over some rounds; `work` gives the units it has done.
+fn best_rate<S>(threads: usize, make: impl Fn() -> S + Sync, work: impl Fn(&mut S) -> f64 + Sync) -> f64 {
+    let barrier = Barrier::new(threads);
+    let one = || {
+        let mut state = make();
+        work(&mut state);
+        let mut rates = [0.0; ROUNDS];
+        for rate in &mut rates {
+            barrier.wait();
+            let (start, mut done) = (Instant::now(), 0.0);
+            while start.elapsed() < ROUND {
+                done += work(&mut state);
+            }
+            *rate = done / start.elapsed().as_secs_f64();
+        }
+        rates
+    };
+    let one = &one;
+    let rates: Vec<[f64; ROUNDS]> = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(one)).collect();
+        let own = one();
+        // A thread that measures cannot fail: it only computes.
+        others.into_iter().filter_map(|other| other.join().ok()).chain([own]).collect()
+    });
+    (0..ROUNDS).map(|round| rates.iter().map(|r| r[round]).sum()).fold(0.0, f64::max)
+}
+
+/// Steps of one call of [`multiply_add`].
+const STEPS: usize = 1 << 14;
+
+/// Runs independent chains of multiply-adds on the widest vectors; the number of operations.
+fn multiply_add() -> f64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the instructions are there.
+            return unsafe { x86::multiply_add_512() };
+        }
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: the instructions are there.
+            return unsafe { x86::multiply_add_256() };
+        }
+    }
+    // Where it is one instruction; elsewhere a fused operation would be a call of a library.
+    let step = |sum: f32, x: f32, y: f32| {
+        if cfg!(target_arch = "aarch64") { sum.mul_add(x, y) } else { sum * x + y }
+    };
+    let step = |sum: [f32; 4], x: [f32; 4], y: [f32; 4]| array::from_fn(|i| step(sum[i], x[i], y[i]));
+    chains(4, [0.0; 4], [0.5; 4], step)
+}
+
+/// More chains than multiply-adds in flight on any processor, few enough for the registers of all.
+const CHAINS: usize = 12;
+
+/// Runs [`CHAINS`] chains of `step` on vectors of so many lanes; the number of operations.
+#[inline(always)]
+fn chains<V: Copy>(lanes: usize, zero: V, half: V, step: impl Fn(V, V, V) -> V) -> f64 {
+    let (x, y) = (black_box(half), black_box(half));
+    let mut sums = [zero; CHAINS];
+    for _ in 0..STEPS {
+        for sum in &mut sums {
+            *sum = step(*sum, x, y);
+        }
+    }
+    black_box(sums);
+    (STEPS * CHAINS * lanes * 2) as f64
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_set1_ps, _mm512_fmadd_ps, _mm512_set1_ps};
+
+    use super::chains;
+
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn multiply_add_512() -> f64 {
+        let step = |sum, x, y| _mm512_fmadd_ps(sum, x, y);
+        chains(16, _mm512_set1_ps(0.0), _mm512_set1_ps(0.5), step)
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn multiply_add_256() -> f64 {
+        let step = |sum, x, y| _mm256_fmadd_ps(sum, x, y);
+        chains(8, _mm256_set1_ps(0.0), _mm256_set1_ps(0.5), step)
+    }
+}
+
+/// Reads all words; the number of bytes.
+fn read(words: &[u64]) -> f64 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f") {
+        // SAFETY: the instructions are there.
+        unsafe { wide_sum(words) };
+        return words.len() as f64 * 8.0;
+    }
+    black_box(sum(words));
+    words.len() as f64 * 8.0
+}
+
+/// [`sum`] on the widest vectors.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn wide_sum(words: &[u64]) {
+    black_box(sum(words));
+}
+
+/// The exclusive or of all words: one cheap operation for each word read.
+#[inline(always)]
+fn sum(words: &[u64]) -> u64 {
+    let mut sums = [0u64; 64];
+    for chunk in words.chunks_exact(64) {
+        for (sum, word) in sums.iter_mut().zip(chunk) {
+            *sum ^= word;
+        }
+    }
+    sums.into_iter().fold(0, |all, sum| all ^ sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_bounds_takes_longest() {
+        let level = |name, capacity, bytes_per_s| Level { name, capacity, bytes_per_s };
+        let levels = vec![level("L2", 1000, 100.0), level("memory", u64::MAX, 10.0)];
+        let ceilings = Ceilings { threads: 1, flops: 50.0, levels };
+        assert_eq!(ceilings.least_seconds(500.0, 100.0), 10.0);
+        assert_eq!(ceilings.least_seconds(50.0, 1000.0), 10.0);
+        assert_eq!(ceilings.least_seconds(50.0, 2000.0), 200.0);
+    }
+
+    #[test]
+    fn every_figure_is_measured() {
+        let ceilings = Ceilings::measure(2);
+        assert!(ceilings.flops > 0.0);
+        assert!(ceilings.levels.len() >= 3 && ceilings.levels.iter().all(|level| level.bytes_per_s > 0.0));
+    }
+}

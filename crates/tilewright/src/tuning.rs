@@ -1,0 +1,71 @@
+//! Tuning of models: their functions as tasks, and measurements in this process.
+
+mod in_process;
+mod probe;
+
+use std::path::Path;
+
+use tilewright_lower::Program;
+use tilewright_lower::program::Step;
+use tilewright_tune::{Task, TaskKey};
+
+use crate::compile::load_program;
+use crate::error::CompileError;
+use crate::options::Options;
+
+pub use in_process::InProcess;
+
+/// What of a model can be tuned.
+#[derive(Clone, Debug, Default)]
+pub struct Tasks {
+    /// Functions to tune, each once, with the number of their calls.
+    pub tasks: Vec<Task>,
+    /// Names of functions that cannot be measured, and why.
+    pub left_out: Vec<(String, &'static str)>,
+}
+
+impl Tasks {
+    /// Adds the functions of a model. Functions that are there already, from this or another model, run more often.
+    ///
+    /// # Errors
+    /// As [`crate::compile()`].
+    pub fn add_model(&mut self, path: &Path, options: &Options) -> Result<(), CompileError> {
+        let program = load_program(path, options)?;
+        let calls = calls(&program);
+        for (index, lowered) in program.funcs.into_iter().enumerate() {
+            let calls = calls.get(index).copied().unwrap_or(0);
+            let name = lowered.func.name.clone();
+            let is_table = !lowered.tables.is_empty();
+            let task = Task {
+                func: lowered.func,
+                constant_inputs: lowered.constant_inputs,
+                layouts: lowered.layouts,
+                target: options.target.clone(),
+                calls,
+            };
+            if let Some(why) = is_table.then_some("tables of its own").or_else(|| task.obstacle()) {
+                self.left_out.push((name, why));
+                continue;
+            }
+            let key = task.key();
+            let same = |known: &&mut Task| TaskKey::clone(&known.key()) == key;
+            match self.tasks.iter_mut().find(same) {
+                Some(known) => known.calls += calls,
+                None => self.tasks.push(task),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many steps call each function.
+fn calls(program: &Program) -> Vec<u32> {
+    let mut calls = vec![0; program.funcs.len()];
+    for step in program.regions.values().flatten() {
+        match step {
+            Step::Call { func, .. } => calls[*func] += 1,
+            Step::View { .. } | Step::Extents { .. } | Step::Host { .. } | Step::Control { .. } => {}
+        }
+    }
+    calls
+}

@@ -1,0 +1,273 @@
+//! Measurements in this process.
+//!
+//! A candidate is compiled as any function is and run on made-up data, its runs alternating with those of the rules'
+//! own schedule, so that what slows the machine slows both. On one thread the time is the processor's for this thread, so
+//! that other processes which take the processor away do not count.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use tilewright_autosched::Decisions;
+use tilewright_dtype::DType;
+use tilewright_runtime::pool::{Pool, Serial};
+use tilewright_runtime::threads::{ThreadPool, available_threads};
+use tilewright_runtime::{Session, SessionOptions, TensorView};
+use tilewright_tune::{Effort, Measure, MeasureError, Task, TaskKey, Times};
+
+use super::probe::{Data, Probe};
+use crate::autoschedule::schedule_kernels;
+
+/// Shortest run that the clock and the start of a run do not disturb.
+const SHORTEST: Duration = Duration::from_micros(100);
+
+/// Most repetitions of a function in a run.
+const MAX_REPEAT: usize = 64;
+
+/// Measures on this machine, in this process.
+pub struct InProcess {
+    pool: Arc<dyn Pool>,
+    /// Threads that work is shared out to in the end.
+    threads: usize,
+    jobs: usize,
+    baselines: BTreeMap<TaskKey, Baseline>,
+}
+
+/// The rules' own schedule, compiled.
+struct Baseline {
+    probe: Probe,
+    session: Session,
+    repeat: usize,
+    /// Outputs on data in place, as soon as they were needed.
+    outputs: Option<Vec<Vec<u8>>>,
+}
+
+impl InProcess {
+    /// Runs kernels on `threads` threads, and compiles on `jobs`.
+    ///
+    /// With one thread measurements are quietest. What tasks of uneven number would cost on all the threads of the
+    /// machine is then added to the time.
+    pub fn new(threads: usize, jobs: usize) -> InProcess {
+        let pool: Arc<dyn Pool> = match threads {
+            0 | 1 => Arc::new(Serial),
+            _ => Arc::new(ThreadPool::new(threads)),
+        };
+        InProcess { pool, threads: available_threads(), jobs: jobs.max(1), baselines: BTreeMap::new() }
+    }
+
+    /// Compiles candidates, several at a time.
+    fn compile(&self, task: &Task, candidates: &[Decisions]) -> Vec<Result<Probe, MeasureError>> {
+        let slots: Vec<Mutex<Option<Result<Probe, MeasureError>>>> =
+            candidates.iter().map(|_| Mutex::new(None)).collect();
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs.min(candidates.len()) {
+                scope.spawn(|| {
+                    loop {
+                        let n = next.fetch_add(1, Ordering::Relaxed);
+                        let (Some(decisions), Some(slot)) = (candidates.get(n), slots.get(n)) else { break };
+                        let probe = probe(task, decisions);
+                        if let Ok(mut slot) = slot.lock() {
+                            *slot = Some(probe);
+                        }
+                    }
+                });
+            }
+        });
+        let stopped = || MeasureError::Failed("a thread that compiles has stopped".to_string());
+        let result = |slot: Mutex<Option<_>>| slot.into_inner().ok().flatten().ok_or_else(stopped)?;
+        slots.into_iter().map(result).collect()
+    }
+
+    fn session(
+        &self,
+        task: &Task,
+        probe: &Probe,
+        data: Data,
+        repeat: usize,
+    ) -> Result<Session, MeasureError> {
+        let bytes = probe.artifact(task, data, repeat).map_err(|e| MeasureError::Failed(e.to_string()))?;
+        let model = crate::loader().from_bytes(bytes).map_err(|e| MeasureError::Failed(e.to_string()))?;
+        Ok(model.session_with(SessionOptions { pool: self.pool.clone(), ..SessionOptions::default() }))
+    }
+
+    /// Compiles the rules' own schedule, once for each task.
+    fn baseline(&self, task: &Task) -> Result<Baseline, MeasureError> {
+        let probe = probe(task, &Decisions::default())?;
+        let mut session = self.session(task, &probe, Data::Anywhere, 1)?;
+        let threads = self.pool.threads();
+        run(&mut session, threads)?;
+        let once = run(&mut session, threads)?.min(run(&mut session, threads)?).max(Duration::from_nanos(1));
+        let repeat = (SHORTEST.as_nanos() / once.as_nanos() + 1).min(MAX_REPEAT as u128) as usize;
+        if repeat > 1 {
+            session = self.session(task, &probe, Data::Anywhere, repeat)?;
+        }
+        Ok(Baseline { probe, session, repeat, outputs: None })
+    }
+
+    fn measure_one(
+        &self,
+        task: &Task,
+        baseline: &mut Baseline,
+        probe: Result<Probe, MeasureError>,
+        effort: Effort,
+    ) -> Result<Times, MeasureError> {
+        let probe = probe?;
+        let mut session = self.session(task, &probe, Data::Anywhere, baseline.repeat)?;
+        let slowdown = match self.pool.threads() {
+            1 => probe.imbalance(self.threads) / baseline.probe.imbalance(self.threads),
+            _ => 1.0,
+        };
+        let repeat = baseline.repeat;
+        let mut times =
+            alternate([&mut baseline.session, &mut session], self.pool.threads(), repeat, effort)?;
+        times.candidate.iter_mut().for_each(|time| *time *= slowdown);
+        if effort == Effort::Confirm && times.is_faster() {
+            self.check(task, baseline, &probe)?;
+        }
+        Ok(times)
+    }
+
+    /// Whether a candidate computes what the rules' own schedule does.
+    fn check(&self, task: &Task, baseline: &mut Baseline, probe: &Probe) -> Result<(), MeasureError> {
+        let outputs = |probe: &Probe| -> Result<Vec<(DType, Vec<u8>)>, MeasureError> {
+            let mut session = self.session(task, probe, Data::InPlace, 1)?;
+            let outputs = session.run(&[]).map_err(|e| MeasureError::Failed(e.to_string()))?;
+            Ok(outputs.iter().map(|(_, view)| (view.dtype, view.bytes.to_vec())).collect())
+        };
+        let candidate = outputs(probe)?;
+        if baseline.outputs.is_none() {
+            let bytes = outputs(&baseline.probe)?.into_iter().map(|(_, bytes)| bytes);
+            baseline.outputs = Some(bytes.collect());
+        }
+        let expected = baseline.outputs.as_deref().unwrap_or_default();
+        for ((dtype, got), expected) in candidate.iter().zip(expected) {
+            if !agree(*dtype, got, expected) {
+                let name = &task.func.name;
+                return Err(MeasureError::Wrong(format!("{name} computes something else when tuned")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Measure for InProcess {
+    fn measure(
+        &mut self,
+        task: &Task,
+        candidates: &[Decisions],
+        effort: Effort,
+    ) -> Vec<Result<Times, MeasureError>> {
+        let key = task.key();
+        let known = match self.baselines.remove(&key) {
+            Some(baseline) => Ok(baseline),
+            None => self.baseline(task),
+        };
+        let mut baseline = match known {
+            Ok(baseline) => baseline,
+            Err(error) => return candidates.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let probes = self.compile(task, candidates);
+        let times =
+            probes.into_iter().map(|probe| self.measure_one(task, &mut baseline, probe, effort)).collect();
+        self.baselines.insert(key, baseline);
+        times
+    }
+}
+
+fn probe(task: &Task, decisions: &Decisions) -> Result<Probe, MeasureError> {
+    let Task { func, constant_inputs, layouts, target, .. } = task;
+    schedule_kernels(func, constant_inputs, layouts, target, decisions.clone())
+        .and_then(|kernels| Probe::new(task, kernels))
+        .map_err(|e| MeasureError::Failed(e.to_string()))
+}
+
+/// The clock of a run.
+#[derive(Clone, Copy)]
+enum Clock {
+    /// What passes.
+    Wall(Instant),
+    /// What the processor spends on this thread.
+    Thread(Duration),
+}
+
+impl Clock {
+    /// A clock for work on so many threads.
+    fn start(threads: usize) -> Clock {
+        if threads > 1 { Clock::Wall(Instant::now()) } else { Clock::Thread(Clock::of_thread()) }
+    }
+
+    fn elapsed(self) -> Duration {
+        match self {
+            Clock::Wall(start) => start.elapsed(),
+            Clock::Thread(start) => Clock::of_thread().saturating_sub(start),
+        }
+    }
+
+    fn of_thread() -> Duration {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        // The clock starts at 0 and its nanoseconds are below a second.
+        Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+    }
+}
+
+/// The time of a run.
+fn run(session: &mut Session, threads: usize) -> Result<Duration, MeasureError> {
+    let none: [TensorView<'_>; 0] = [];
+    let clock = Clock::start(threads);
+    session.run(&none).map_err(|e| MeasureError::Failed(e.to_string()))?;
+    Ok(clock.elapsed())
+}
+
+/// Runs of both in turn, after one of each that is not counted; which of them goes first changes from pair to
+/// pair.
+fn alternate(
+    [baseline, candidate]: [&mut Session; 2],
+    threads: usize,
+    repeat: usize,
+    effort: Effort,
+) -> Result<Times, MeasureError> {
+    let (least, most, time) = match effort {
+        Effort::Trial => (6, 16, Duration::from_millis(25)),
+        Effort::Confirm => (15, 60, Duration::from_millis(200)),
+    };
+    let run = |session: &mut Session| run(session, threads);
+    let both = run(baseline)? + run(candidate)?;
+    let pairs = (time.as_nanos() / both.as_nanos().max(1)).clamp(least, most);
+    let mut times = Times::default();
+    let nanoseconds = |time: Duration| time.as_nanos() as f64 / repeat as f64;
+    for pair in 0..pairs {
+        if pair % 2 == 0 {
+            times.baseline.push(nanoseconds(run(baseline)?));
+            times.candidate.push(nanoseconds(run(candidate)?));
+        } else {
+            times.candidate.push(nanoseconds(run(candidate)?));
+            times.baseline.push(nanoseconds(run(baseline)?));
+        }
+    }
+    Ok(times)
+}
+
+/// How far results of two schedules may be apart, by the largest of them: each of both reassociates within half of it
+/// (the numerics contract).
+const TOLERANCE: f32 = 2e-5;
+
+/// Whether two outputs are equal up to the order of sums.
+fn agree(dtype: DType, a: &[u8], b: &[u8]) -> bool {
+    if dtype != DType::F32 {
+        return a == b;
+    }
+    let floats = |bytes: &[u8]| -> Vec<f32> {
+        bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
+    };
+    let (a, b) = (floats(a), floats(b));
+    let largest = b.iter().filter(|x| x.is_finite()).fold(0.0f32, |m, x| m.max(x.abs()));
+    let near = |x: f32, y: f32| {
+        x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()) || (x - y).abs() <= TOLERANCE * largest
+    };
+    a.len() == b.len() && a.iter().zip(&b).all(|(&x, &y)| near(x, y))
+}

@@ -1,0 +1,187 @@
+//! A function as a model of its own: an artifact without inputs that runs the function's kernels on made-up data.
+
+use tilewright_dtype::DType;
+use tilewright_graph::{Bytes as GraphBytes, Tensor};
+use tilewright_lower::evaluate::pack;
+use tilewright_runtime::Bytes;
+use tilewright_runtime::artifact::{Contents, Level, Manifest};
+use tilewright_runtime::plan::{
+    ALIGN, BufferDef, BufferId, DimSpec, Instr, KernelId, Op, Place, Plan, SizeDef, SizeId, TensorSpec,
+    TextId,
+};
+use tilewright_te::{Buffer, Func};
+use tilewright_tune::Task;
+
+use crate::autoschedule::Kernels;
+use crate::codegen;
+use crate::compile::image_def;
+use crate::error::CompileError;
+use crate::units::kernel_def;
+
+/// What constant inputs hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Data {
+    /// Noise, wherever the schedule wants it: enough to measure.
+    Anywhere,
+    /// Noise that is laid out as the schedule wants it: results of several schedules can be compared.
+    InPlace,
+}
+
+/// A function's kernels as machine code.
+pub(super) struct Probe {
+    kernels: Kernels,
+    image: tilewright_image::Image,
+}
+
+impl Probe {
+    /// Generates the code.
+    pub(super) fn new(task: &Task, kernels: Kernels) -> Result<Probe, CompileError> {
+        let flat: Vec<_> = kernels.kernels.iter().map(|k| k.kernel.clone()).collect();
+        let image = codegen::generate(&flat, &task.target)?;
+        Ok(Probe { kernels, image })
+    }
+
+    /// For the threads given, how much longer the kernel with the least even tasks takes than evenly shared work would.
+    pub(super) fn imbalance(&self, threads: usize) -> f64 {
+        let threads = threads as i64;
+        let of_kernel = |tasks: i64| ((tasks + threads - 1) / threads * threads) as f64 / tasks as f64;
+        let tasks = self.kernels.kernels.iter().filter_map(|k| k.kernel.tasks.as_int());
+        tasks.filter(|&tasks| tasks > 0).map(of_kernel).fold(1.0, f64::max)
+    }
+
+    /// An artifact that runs the function `repeat` times in each of its runs.
+    pub(super) fn artifact(&self, task: &Task, data: Data, repeat: usize) -> Result<Bytes, CompileError> {
+        let func = &self.kernels.func;
+        let mut builder = Builder { func, plan: Plan::default(), weights: Vec::new(), places: Vec::new() };
+        builder.plan.texts.push(String::new());
+        for (n, &param) in func.params[..func.n_inputs].iter().enumerate() {
+            let bytes = self.input(task, n, data)?;
+            let place = Place::Weight { offset: builder.weights.len() as u64, len: bytes.len() as u64 };
+            builder.weights.extend(bytes);
+            builder.weights.resize(builder.weights.len().next_multiple_of(ALIGN), 0);
+            builder.add(param, place)?;
+        }
+        for (n, &param) in func.params[func.n_inputs..].iter().enumerate() {
+            let buffer = builder.add(param, Place::Output(n as u32))?;
+            let BufferDef { dtype, shape, .. } = builder.plan.buffers[buffer.index()].clone();
+            let dims = shape.into_iter().map(|size| DimSpec { name: None, size }).collect();
+            builder.plan.outputs.push(TensorSpec { name: format!("out{n}"), dtype, dims, buffer });
+        }
+        for buffer in func.workspaces() {
+            let place = Place::Arena { offset: builder.plan.arena_bytes };
+            let id = builder.add(buffer, place)?;
+            let bytes = builder.constant(builder.plan.buffers[id.index()].size_bytes);
+            builder.plan.arena_bytes += (bytes as u64).next_multiple_of(ALIGN as u64);
+        }
+        builder.calls(&self.kernels, repeat)?;
+        builder.plan.weight_bytes = builder.weights.len() as u64;
+        let manifest = Manifest {
+            model: func.name.clone(),
+            images: vec![image_def(&task.target, &self.image.entries)],
+            ..Manifest::default()
+        };
+        let levels = [Level { plan: &builder.plan, image: &self.image.bytes }];
+        let contents =
+            Contents { manifest: &manifest, levels: &levels, weights: &[builder.weights.as_slice()] };
+        contents.to_bytes().map(Bytes::new).map_err(|e| CompileError::Limit(e.to_string()))
+    }
+
+    /// The bytes of an input.
+    fn input(&self, task: &Task, n: usize, data: Data) -> Result<Vec<u8>, CompileError> {
+        let packing = self.kernels.packing.get(n).and_then(Option::as_ref);
+        match (data, packing) {
+            (Data::InPlace, Some(packing)) => {
+                let param = task.func.params[n];
+                let dims: Vec<usize> = extents(&task.func, param)?.iter().map(|&e| e as usize).collect();
+                let bytes = GraphBytes::new(noise(n, dims.iter().product()));
+                let tensor = Tensor::from_bytes(DType::F32, dims, bytes);
+                let tensor = tensor.map_err(|e| CompileError::internal("probe", e))?;
+                pack(packing, &tensor).map_err(|e| CompileError::internal("probe", e))
+            }
+            (Data::InPlace, None) | (Data::Anywhere, _) => {
+                let func = &self.kernels.func;
+                Ok(noise(n, extents(func, func.params[n])?.iter().product::<i64>() as usize))
+            }
+        }
+    }
+}
+
+/// A plan while it is made.
+struct Builder<'a> {
+    func: &'a Func,
+    plan: Plan,
+    weights: Vec<u8>,
+    places: Vec<(Buffer, BufferId)>,
+}
+
+impl Builder<'_> {
+    /// The slot of a number.
+    fn size(&mut self, value: i64) -> SizeId {
+        let known = self.plan.sizes.iter().position(|size| *size == SizeDef::Const(value));
+        let place = known.unwrap_or_else(|| {
+            self.plan.sizes.push(SizeDef::Const(value));
+            self.plan.sizes.len() - 1
+        });
+        SizeId(place as u32)
+    }
+
+    /// The number in a slot.
+    fn constant(&self, size: SizeId) -> i64 {
+        match self.plan.sizes[size.index()] {
+            SizeDef::Const(value) => value,
+            SizeDef::InputDim { .. }
+            | SizeDef::Add(..)
+            | SizeDef::Sub(..)
+            | SizeDef::Mul(..)
+            | SizeDef::FloorDiv(..)
+            | SizeDef::CeilDiv(..)
+            | SizeDef::Mod(..)
+            | SizeDef::Min(..)
+            | SizeDef::Max(..)
+            | SizeDef::Computed => 0,
+        }
+    }
+
+    /// Gives a buffer of the function a place.
+    fn add(&mut self, buffer: Buffer, place: Place) -> Result<BufferId, CompileError> {
+        let extents = extents(self.func, buffer)?;
+        let dtype = self.func.buffers[buffer].dtype;
+        let bytes = extents.iter().product::<i64>() * dtype.bytes().max(1) as i64;
+        let size_bytes = self.size(bytes);
+        let shape = extents.into_iter().map(|extent| self.size(extent)).collect();
+        let id = BufferId(self.plan.buffers.len() as u32);
+        self.plan.buffers.push(BufferDef { dtype, size_bytes, shape, place });
+        self.places.push((buffer, id));
+        Ok(id)
+    }
+
+    /// The kernels and their calls.
+    fn calls(&mut self, kernels: &Kernels, repeat: usize) -> Result<(), CompileError> {
+        let mut calls = Vec::new();
+        for (n, flat) in kernels.kernels.iter().enumerate() {
+            self.plan.kernels.push(kernel_def(&flat.kernel));
+            let place = |b: &Buffer| self.places.iter().find(|(known, _)| known == b).map(|&(_, id)| id);
+            let buffers: Option<Vec<BufferId>> = flat.buffers.iter().map(place).collect();
+            let (Some(buffers), Some(tasks)) = (buffers, flat.kernel.tasks.as_int()) else {
+                return Err(CompileError::internal("probe", "a kernel without a place or with open tasks"));
+            };
+            let (kernel, tasks) = (KernelId(n as u32), self.size(tasks));
+            let op = Op::Call { kernel, buffers, sizes: Vec::new(), tasks };
+            calls.push(Instr { op, provenance: TextId(0) });
+        }
+        self.plan.instrs = (0..repeat).flat_map(|_| calls.iter().cloned()).collect();
+        Ok(())
+    }
+}
+
+/// The extents of a buffer, all known.
+fn extents(func: &Func, buffer: Buffer) -> Result<Vec<i64>, CompileError> {
+    let extents = func.buffers[buffer].shape.iter().map(|e| e.as_int()).collect::<Option<Vec<i64>>>();
+    extents.ok_or_else(|| CompileError::internal("probe", "an open extent"))
+}
+
+/// Elements between -0.5 and 0.5, the same for every schedule of a function.
+fn noise(input: usize, n: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(input as u64);
+    (0..n).flat_map(|_| (random.f32() - 0.5).to_le_bytes()).collect()
+}

@@ -1,0 +1,93 @@
+//! What a measurement taught: one line of a database.
+//!
+//! A line is JSON: the entry and a checksum of its text, so that a line cut short or damaged is known as such.
+//!
+//! ```text
+//! {"crc":"1f0c9a3e","entry":{"function":"..","family":"..","baseline":"..","finding":"best",..}}
+//! ```
+
+use std::cmp::Ordering;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tilewright_autosched::Decisions;
+
+use crate::task::TaskKey;
+
+/// What is known of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Finding {
+    /// It was faster than the rules' own schedule, and a second, longer measurement confirmed it.
+    Best,
+    /// It was measured.
+    Trial,
+    /// It could not be compiled or measured.
+    Failed,
+}
+
+/// A schedule of a function, and how it did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The function and the family of machines.
+    #[serde(flatten)]
+    pub task: TaskKey,
+    /// Digest of the rules' own schedule of the function. Where that is another one by now, the comparison says nothing.
+    pub baseline: String,
+    /// What is known.
+    pub finding: Finding,
+    /// The schedule, by the decisions that differ from the rules' own.
+    pub decisions: Decisions,
+    /// Its time over that of the rules' own schedule, measured alternately; 0 where it could not be measured.
+    pub ratio: f64,
+    /// Nanoseconds that the rules' own schedule took.
+    pub baseline_ns: f64,
+    /// The compiler that measured.
+    pub compiler: String,
+}
+
+impl Finding {
+    /// What the lines of confirmed best schedules have in them.
+    pub(crate) const BEST_IN_LINE: &str = r#""finding":"best""#;
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line<'a> {
+    crc: String,
+    #[serde(borrow)]
+    entry: &'a RawValue,
+}
+
+impl Entry {
+    /// The line of a database, without the end of the line.
+    ///
+    /// # Errors
+    /// Where a number is none.
+    pub fn to_line(&self) -> Result<String, serde_json::Error> {
+        let entry = serde_json::value::to_raw_value(self)?;
+        let crc = checksum(entry.get());
+        serde_json::to_string(&Line { crc, entry: &entry })
+    }
+
+    /// The entry of a line; nothing where the line is damaged or of another format.
+    pub fn parse(line: &str) -> Option<Entry> {
+        let line: Line<'_> = serde_json::from_str(line).ok()?;
+        let is_whole = checksum(line.entry.get()) == line.crc;
+        let entry: Entry = is_whole.then(|| serde_json::from_str(line.entry.get()).ok()).flatten()?;
+        let is_sound = entry.ratio.is_finite() && entry.baseline_ns.is_finite();
+        is_sound.then_some(entry)
+    }
+
+    /// Which of two entries about the same is kept: the faster; a total order, so that it does not matter in which order
+    /// databases are merged.
+    pub(crate) fn preference(&self, other: &Entry) -> Ordering {
+        (self.ratio.total_cmp(&other.ratio))
+            .then_with(|| self.decisions.cmp(&other.decisions))
+            .then_with(|| self.baseline_ns.total_cmp(&other.baseline_ns))
+            .then_with(|| self.compiler.cmp(&other.compiler))
+    }
+}
+
+fn checksum(text: &str) -> String {
+    format!("{:08x}", crc32fast::hash(text.as_bytes()))
+}

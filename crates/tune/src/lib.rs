@@ -1,0 +1,32 @@
+//! Search over schedules, and the database of what it found.
+//!
+//! A [`Task`] is a function of a model with the target it is for. Its space is what the schedule rules offer at
+//! their choice points; [`tune`] proposes points of it, has them measured beside the rules' own schedule, and
+//! records what it learns as [`Entry`]s of a [`Database`]. A compilation that finds an entry for one of its
+//! functions schedules that function as the entry says.
+//!
+//! - [`task`]: functions and their keys, which know no names of the user's model.
+//! - [`space`]: points of a task's space, found by scheduling.
+//! - [`cost`]: the model that learns from measurements which points are worth one.
+//! - [`measure`]: what a measurement is; whoever generates code implements it.
+//! - [`search`]: which task and which points next, until the budget is spent.
+//! - [`entry`], [`database`], [`journal`]: what is known, sets of it, and a file of it that survives any kill.
+//!
+//! Nothing here can make a result wrong: every point of a space is a schedule that the rules' primitives made.
+
+pub mod cost;
+pub mod database;
+pub mod entry;
+pub mod journal;
+pub mod measure;
+pub mod search;
+pub mod shipped;
+pub mod space;
+pub mod task;
+
+pub use database::{Database, Lookup, Stats};
+pub use entry::{Entry, Finding};
+pub use journal::{Journal, JournalError};
+pub use measure::{Effort, Measure, MeasureError, Times};
+pub use search::{Budget, Outcome, TaskOutcome, Watch, tune};
+pub use task::{Task, TaskKey};

@@ -1,0 +1,439 @@
+//! The search: which task next, which of its points, until the budget is spent.
+//!
+//! Tasks are taken by the share of the time they stand for and by how long ago their last gain was. Of a
+//! task, first every choice is tried on its own; then the neighbours and mutations of the fastest points so far
+//! are proposed, and those measured that the learned model predicts to be the fastest, with one at random among them.
+//! What looks faster than the rules' own schedule is measured again at length, and recorded as the best only when that
+//! confirms it: a record never makes a function slower.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use tilewright_autosched::Decisions;
+
+use crate::cost::CostModel;
+use crate::database::Database;
+use crate::entry::{Entry, Finding};
+use crate::journal::JournalError;
+use crate::measure::{Effort, Measure, MeasureError, Times};
+use crate::space::Point;
+use crate::task::{Task, TaskKey};
+
+/// Points measured in a round.
+const BATCH: usize = 6;
+
+/// Points of a round that are taken at random.
+const AT_RANDOM: usize = 1;
+
+/// Points proposed for a round.
+const POOL: usize = 20;
+
+/// Fast points that proposals start from.
+const ELITE: usize = 4;
+
+/// Rounds without a gain after which a task is left.
+const PATIENCE: u32 = 5;
+
+/// How much longer than its least time the rules' own schedule may take in a measurement that is to be trusted: when
+/// other work slows the machine down, it slows one schedule more than another.
+const DISTURBED: f64 = 1.2;
+
+/// Known points of a task that the learned model is given at the start: scheduling them again takes time.
+const REMEMBERED: usize = 16;
+
+/// What a search may spend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Time; without it, none but that of the trials.
+    pub time: Option<Duration>,
+    /// Points measured.
+    pub trials: Option<usize>,
+    /// Seed of what is taken at random.
+    pub seed: u64,
+}
+
+/// How a task stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskOutcome {
+    /// Its key.
+    pub key: TaskKey,
+    /// Nanoseconds of the rules' own schedule; 0 where it could not be measured.
+    pub baseline_ns: f64,
+    /// Time of the best schedule over that.
+    pub ratio: f64,
+    /// The best schedule's decisions.
+    pub decisions: Decisions,
+    /// Points measured by this search.
+    pub trials: usize,
+    /// How often it runs.
+    pub calls: u32,
+    /// Points in its space, if all choices were free of each other.
+    pub space: f64,
+}
+
+/// How a search stands, or ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// The tasks, in the order given.
+    pub tasks: Vec<TaskOutcome>,
+    /// Points measured.
+    pub trials: usize,
+    /// Of those, how many failed.
+    pub failed: usize,
+    /// Schedules that computed something else than the rules' own, each a defect of the compiler.
+    pub wrong: Vec<String>,
+    /// Whether nothing worth trying was left when it ended.
+    pub exhausted: bool,
+}
+
+impl Outcome {
+    /// Time of all tasks with the rules' own schedules over that with the best ones.
+    pub fn gain(&self) -> f64 {
+        let time = |t: &TaskOutcome| f64::from(t.calls) * t.baseline_ns;
+        let before: f64 = self.tasks.iter().map(time).sum();
+        let after: f64 = self.tasks.iter().map(|t| time(t) * t.ratio).sum();
+        if after > 0.0 { before / after } else { 1.0 }
+    }
+}
+
+/// Looks on while a search runs.
+pub trait Watch {
+    /// Something was measured; `share` of the budget is spent, by time or trials, whichever is nearer its end.
+    fn progress(&mut self, _outcome: &Outcome, _share: f64) {}
+}
+
+impl Watch for () {}
+
+/// Searches for schedules of tasks that are faster than the rules' own.
+///
+/// `known` is what earlier searches found: it is not measured again. What is found is added to it, after
+/// `record` has put it where it survives.
+///
+/// # Errors
+/// Where `record` fails.
+pub fn tune(
+    tasks: &[Task],
+    measure: &mut dyn Measure,
+    known: &mut Database,
+    record: &mut dyn FnMut(&Entry) -> Result<(), JournalError>,
+    budget: Budget,
+    watch: &mut dyn Watch,
+) -> Result<Outcome, JournalError> {
+    let mut search = Search {
+        measure,
+        known,
+        record,
+        budget,
+        start: Instant::now(),
+        random: fastrand::Rng::with_seed(budget.seed),
+        model: CostModel::default(),
+        outcome: Outcome::default(),
+    };
+    let mut standings = Vec::new();
+    for (index, task) in tasks.iter().enumerate() {
+        standings.push(search.begin(index, task));
+        watch.progress(&search.outcome, search.spent());
+    }
+    while search.spent() < 1.0 {
+        let Some(next) = search.next(&standings) else {
+            search.outcome.exhausted = true;
+            break;
+        };
+        search.round(next, &mut standings[next])?;
+        watch.progress(&search.outcome, search.spent());
+    }
+    Ok(search.outcome)
+}
+
+struct Search<'a> {
+    measure: &'a mut dyn Measure,
+    known: &'a mut Database,
+    record: &'a mut dyn FnMut(&Entry) -> Result<(), JournalError>,
+    budget: Budget,
+    start: Instant,
+    random: fastrand::Rng,
+    model: CostModel,
+    outcome: Outcome,
+}
+
+/// Where the search of one task stands.
+struct Standing<'a> {
+    task: &'a Task,
+    key: TaskKey,
+    /// The rules' own schedule, and where it is the best the point to go on from.
+    rules: Option<Point>,
+    /// Digests of schedules that need no measurement.
+    seen: BTreeSet<String>,
+    /// What earlier searches have measured, or tried to.
+    known: BTreeSet<Decisions>,
+    /// The fastest points measured and their ratios, the fastest first.
+    elite: Vec<(f64, Point)>,
+    /// Promising points whose confirmation was disturbed.
+    pending: Vec<Point>,
+    /// Least nanoseconds of the rules' own schedule in any measurement of this search.
+    least_ns: f64,
+    rounds: u32,
+    /// Rounds since the last gain.
+    stale: u32,
+    /// Whether nothing is left to be tried.
+    is_done: bool,
+}
+
+impl Search<'_> {
+    /// The part of the budget that is spent.
+    fn spent(&self) -> f64 {
+        let of_time = self
+            .budget
+            .time
+            .map(|time| self.start.elapsed().as_secs_f64() / time.as_secs_f64().max(f64::MIN_POSITIVE));
+        let of_trials = self.budget.trials.map(|trials| self.outcome.trials as f64 / trials.max(1) as f64);
+        of_time.into_iter().chain(of_trials).fold(0.0, f64::max)
+    }
+
+    /// Measures the rules' own schedule of a task, unless that is known, and recalls what else is.
+    fn begin<'t>(&mut self, index: usize, task: &'t Task) -> Standing<'t> {
+        let key = task.key();
+        let rules = Point::of(task, &Decisions::default());
+        let mut standing = Standing {
+            task,
+            key: key.clone(),
+            rules,
+            seen: BTreeSet::new(),
+            known: BTreeSet::new(),
+            elite: Vec::new(),
+            pending: Vec::new(),
+            least_ns: f64::INFINITY,
+            rounds: 0,
+            stale: 0,
+            is_done: false,
+        };
+        let mut outcome = TaskOutcome {
+            key,
+            baseline_ns: 0.0,
+            ratio: 1.0,
+            decisions: Decisions::default(),
+            trials: 0,
+            calls: task.calls,
+            space: standing.rules.as_ref().map_or(0.0, Point::space_size),
+        };
+        if let Some(rules) = standing.rules.clone() {
+            standing.seen.insert(rules.digest.clone());
+            self.recall(index, &mut standing, &rules, &mut outcome);
+            if outcome.baseline_ns == 0.0 {
+                let times = self.measure.measure(task, &[Decisions::default()], Effort::Trial);
+                match times.into_iter().next() {
+                    Some(Ok(times)) => {
+                        outcome.baseline_ns = times.baseline_ns();
+                        standing.least_ns = outcome.baseline_ns;
+                    }
+                    Some(Err(_)) | None => standing.is_done = true,
+                }
+            }
+        } else {
+            standing.is_done = true;
+        }
+        self.outcome.tasks.push(outcome);
+        standing
+    }
+
+    /// Takes over what earlier searches have measured.
+    fn recall(
+        &mut self,
+        index: usize,
+        standing: &mut Standing<'_>,
+        rules: &Point,
+        outcome: &mut TaskOutcome,
+    ) {
+        let key = standing.key.clone();
+        let entries: Vec<&Entry> = self.known.of(&key, &rules.digest).collect();
+        standing.known.extend(entries.iter().map(|entry| entry.decisions.clone()));
+        if let Some(best) = entries.iter().find(|e| e.finding == Finding::Best) {
+            outcome.ratio = best.ratio;
+            outcome.decisions = best.decisions.clone();
+        }
+        if let Some(entry) = entries.iter().find(|e| e.finding != Finding::Failed) {
+            outcome.baseline_ns = entry.baseline_ns;
+        }
+        let mut trials: Vec<&Entry> = entries.into_iter().filter(|e| e.finding == Finding::Trial).collect();
+        trials.sort_by(|a, b| a.preference(b));
+        for entry in trials.into_iter().take(REMEMBERED) {
+            if let Some(point) = Point::of(standing.task, &entry.decisions) {
+                self.model.add(index, point.features(), entry.ratio);
+                standing.learn(entry.ratio, point);
+            }
+        }
+    }
+
+    /// The task to go on with.
+    fn next(&self, standings: &[Standing<'_>]) -> Option<usize> {
+        let priority = |n: usize| {
+            let (standing, outcome) = (&standings[n], &self.outcome.tasks[n]);
+            let time = f64::from(outcome.calls) * outcome.baseline_ns * outcome.ratio;
+            time / (1.0 + f64::from(standing.stale) + 0.1 * f64::from(standing.rounds))
+        };
+        let open = (0..standings.len()).filter(|&n| !standings[n].is_done);
+        open.max_by(|&a, &b| priority(a).total_cmp(&priority(b)).then(b.cmp(&a)))
+    }
+
+    /// Measures a batch of a task's points and confirms what is promising.
+    fn round(&mut self, index: usize, standing: &mut Standing<'_>) -> Result<(), JournalError> {
+        let left = self.budget.trials.map_or(BATCH, |trials| trials.saturating_sub(self.outcome.trials));
+        let batch = self.propose(index, standing, BATCH.min(left));
+        standing.rounds += 1;
+        standing.stale += 1;
+        if batch.is_empty() || standing.stale > PATIENCE {
+            standing.is_done = true;
+        }
+        if let Some(point) = standing.pending.pop() {
+            self.confirm(index, standing, &point)?;
+        }
+        let decisions: Vec<Decisions> = batch.iter().map(|point| point.decisions.clone()).collect();
+        let results = self.measure.measure(standing.task, &decisions, Effort::Trial);
+        for (point, result) in batch.into_iter().zip(results) {
+            self.outcome.trials += 1;
+            self.outcome.tasks[index].trials += 1;
+            let Some(times) = self.take(standing, &point, result, Finding::Trial)? else { continue };
+            let ratio = times.ratio();
+            standing.least_ns = standing.least_ns.min(times.baseline_ns());
+            self.outcome.tasks[index].baseline_ns = standing.least_ns;
+            self.model.add(index, point.features(), ratio);
+            standing.learn(ratio, point.clone());
+            if times.is_faster() && ratio < self.outcome.tasks[index].ratio {
+                self.confirm(index, standing, &point)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures a promising point at length, and records it where it is the best so far.
+    fn confirm(
+        &mut self,
+        index: usize,
+        standing: &mut Standing<'_>,
+        point: &Point,
+    ) -> Result<(), JournalError> {
+        let mut results =
+            self.measure.measure(standing.task, std::slice::from_ref(&point.decisions), Effort::Confirm);
+        let times = match results.pop() {
+            Some(Ok(times)) => times,
+            Some(Err(MeasureError::Wrong(message))) => {
+                self.outcome.wrong.push(message);
+                return Ok(());
+            }
+            Some(Err(MeasureError::Failed(_))) | None => return Ok(()),
+        };
+        let ratio = times.ratio();
+        if !times.is_faster() || ratio >= self.outcome.tasks[index].ratio {
+            return Ok(());
+        }
+        standing.least_ns = standing.least_ns.min(times.baseline_ns());
+        if times.baseline_ns() > DISTURBED * standing.least_ns {
+            standing.pending.push(point.clone());
+            return Ok(());
+        }
+        self.take(standing, point, Ok(times), Finding::Best)?;
+        let outcome = &mut self.outcome.tasks[index];
+        (outcome.ratio, outcome.decisions) = (ratio, point.decisions.clone());
+        standing.stale = 0;
+        Ok(())
+    }
+
+    /// Records a measurement; gives it back where it is one.
+    fn take(
+        &mut self,
+        standing: &Standing<'_>,
+        point: &Point,
+        result: Result<Times, MeasureError>,
+        finding: Finding,
+    ) -> Result<Option<Times>, JournalError> {
+        let times = match result {
+            Ok(times) if times.ratio().is_finite() => Some(times),
+            Ok(_) | Err(MeasureError::Failed(_)) => None,
+            Err(MeasureError::Wrong(message)) => {
+                self.outcome.wrong.push(message);
+                None
+            }
+        };
+        self.outcome.failed += usize::from(times.is_none());
+        let entry = Entry {
+            task: standing.key.clone(),
+            baseline: standing.rules.as_ref().map(|rules| rules.digest.clone()).unwrap_or_default(),
+            finding: if times.is_some() { finding } else { Finding::Failed },
+            decisions: point.decisions.clone(),
+            ratio: times.as_ref().map_or(0.0, Times::ratio),
+            baseline_ns: times.as_ref().map_or(0.0, Times::baseline_ns),
+            compiler: concat!("tilewright ", env!("CARGO_PKG_VERSION")).to_string(),
+        };
+        (self.record)(&entry)?;
+        self.known.insert(entry);
+        Ok(times)
+    }
+
+    /// Points of a task to measure next, none of which was before.
+    fn propose(&mut self, index: usize, standing: &mut Standing<'_>, n: usize) -> Vec<Point> {
+        let Some(rules) = standing.rules.clone() else { return Vec::new() };
+        let fitted = self.model.fit(index).filter(|_| standing.rounds > 0);
+        let pool = self.pool(standing, &rules, if fitted.is_some() { POOL.max(n) } else { n });
+        let Some(fitted) = fitted else { return pool };
+        let mut pool: Vec<(f64, Point)> =
+            pool.into_iter().map(|point| (fitted.predict(&point.features()), point)).collect();
+        pool.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut chosen: Vec<Point> = Vec::new();
+        while chosen.len() < n && !pool.is_empty() {
+            let is_random = chosen.len() + AT_RANDOM >= n;
+            let place = if is_random { self.random.usize(..pool.len()) } else { 0 };
+            chosen.push(pool.remove(place).1);
+        }
+        // Those not taken may be proposed again.
+        for (_, point) in &pool {
+            standing.seen.remove(&point.digest);
+        }
+        chosen
+    }
+
+    /// Up to `n` points not seen before: neighbours of the fastest, then mutations of them.
+    fn pool(&mut self, standing: &mut Standing<'_>, rules: &Point, n: usize) -> Vec<Point> {
+        /// Mutations tried for each point wanted.
+        const TRIES: usize = 3;
+        let bases: Vec<Point> = match standing.elite.is_empty() {
+            true => vec![rules.clone()],
+            false => standing.elite.iter().map(|(_, point)| point.clone()).collect(),
+        };
+        let mut neighbours: Vec<Decisions> = bases[0].neighbours();
+        if !standing.elite.is_empty() {
+            self.random.shuffle(&mut neighbours);
+            // Half of the pool is for points further away.
+            neighbours.truncate(n.div_ceil(2));
+        }
+        let mut points = Vec::new();
+        let mut mutations = 0;
+        let mut proposals = neighbours.into_iter();
+        while points.len() < n && mutations < TRIES * n {
+            let decisions = match proposals.next() {
+                Some(decisions) => decisions,
+                None => {
+                    mutations += 1;
+                    let base = &bases[self.random.usize(..bases.len())];
+                    base.mutation(1 + self.random.usize(..3), &mut self.random)
+                }
+            };
+            if let Some(point) = Point::of(standing.task, &decisions)
+                && !standing.known.contains(&point.decisions)
+                && standing.seen.insert(point.digest.clone())
+            {
+                points.push(point);
+            }
+        }
+        points
+    }
+}
+
+impl Standing<'_> {
+    /// Remembers a measured point.
+    fn learn(&mut self, ratio: f64, point: Point) {
+        self.seen.insert(point.digest.clone());
+        self.elite.push((ratio, point));
+        self.elite.sort_by(|a, b| a.0.total_cmp(&b.0));
+        self.elite.truncate(ELITE);
+    }
+}

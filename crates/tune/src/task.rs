@@ -1,0 +1,108 @@
+//! What is tuned: functions with their targets, and keys that hold across models and machines of a family.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tilewright_autosched::Layout;
+use tilewright_dtype::DType;
+use tilewright_machine::Target;
+use tilewright_te::schedule::Primitive;
+use tilewright_te::{Expr, Func};
+
+/// A function to tune.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The function, unscheduled.
+    pub func: Func,
+    /// Which inputs are constants whose layout is the schedule's to choose.
+    pub constant_inputs: Vec<bool>,
+    /// How parameters are laid out, `None` for row-major.
+    pub layouts: Vec<Layout>,
+    /// What it is compiled for.
+    pub target: Target,
+    /// How often it runs in what is tuned.
+    pub calls: u32,
+}
+
+/// Most elements of a constant input: larger ones take longer to prepare than their kernels to measure.
+const MAX_CONSTANT: i64 = 1 << 24;
+
+impl Task {
+    /// The key of its records.
+    pub fn key(&self) -> TaskKey {
+        TaskKey::new(&self.func, &self.constant_inputs, &self.layouts, &self.target)
+    }
+
+    /// Why it cannot be measured on made-up data, if so: extents must be known, and no element may be an index.
+    pub fn obstacle(&self) -> Option<&'static str> {
+        if !self.func.sizes.is_empty() {
+            return Some("open extents");
+        }
+        let inputs = self.func.params[..self.func.n_inputs].iter().map(|&p| &self.func.buffers[p]);
+        for (n, data) in inputs.enumerate() {
+            if data.dtype != DType::F32 {
+                return Some("an operand that is not of 32-bit floats");
+            }
+            let elements = data.shape.iter().try_fold(1i64, |n, e: &Expr| n.checked_mul(e.as_int()?));
+            let is_constant = self.constant_inputs.get(n) == Some(&true);
+            if is_constant && elements.is_none_or(|n| n > MAX_CONSTANT) {
+                return Some("a very large constant");
+            }
+        }
+        None
+    }
+}
+
+/// Names a function and a family of machines.
+///
+/// The function is known by its definition, layouts and constants; names of the user's model are not part of it.
+/// The family is what schedules are made for: instruction set level, vectors, registers, the caches of one core and
+/// the code generator.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskKey {
+    /// Digest of the function.
+    pub function: String,
+    /// The family.
+    pub family: String,
+}
+
+impl TaskKey {
+    /// The key of a function for a target.
+    pub fn new(func: &Func, constant_inputs: &[bool], layouts: &[Layout], target: &Target) -> TaskKey {
+        let mut anonymous = func.clone();
+        anonymous.name = "f".to_string();
+        let text = format!("{anonymous}\n{constant_inputs:?}\n{layouts:?}");
+        TaskKey { function: digest(text.as_bytes(), 16), family: family(target) }
+    }
+}
+
+impl fmt::Display for TaskKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} for {}", self.function, self.family)
+    }
+}
+
+/// What of a target schedules depend on.
+pub fn family(target: &Target) -> String {
+    let machine = &target.machine;
+    format!(
+        "{};vector={};registers={};l1d={};l2={};{}",
+        machine.level(),
+        target.vector_bits(),
+        target.n_vector_registers(),
+        machine.caches.l1d,
+        machine.caches.l2,
+        target.codegen.kind
+    )
+}
+
+/// Digest of a schedule: of all that was done to the function.
+pub fn schedule_digest(trace: &[Primitive]) -> String {
+    digest(format!("{trace:?}").as_bytes(), 8)
+}
+
+/// The first `n` bytes of SHA-256 in hexadecimal.
+pub(crate) fn digest(bytes: &[u8], n: usize) -> String {
+    Sha256::digest(bytes).iter().take(n).map(|byte| format!("{byte:02x}")).collect()
+}
