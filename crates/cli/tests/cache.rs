@@ -225,6 +225,8 @@ fn a_folder_that_cannot_be_written_costs_a_warning() {
     place.entries().iter().for_each(|file| allow(file, 0o444));
     let command = |args: &[&str]| {
         let mut command = Command::new(&program);
+        // Nobody has a home, and may not look into that of the tests' user.
+        command.env_remove("HOME").env_remove("XDG_DATA_HOME");
         command.current_dir(place.dir.path()).env("TILEWRIGHT_CACHE_DIR", place.path("cache"));
         command.args(["compile", "digits.onnx", "-o", "out/out.twm", "--json"]).args(args);
         if is_root() {
