@@ -113,7 +113,7 @@ pub struct Loop {
 
 /// A hint that an element will be needed soon: its cache line may be brought near. It never faults, and has no
 /// other effect.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prefetch {
     /// The buffer, an input.
     pub buffer: Buffer,

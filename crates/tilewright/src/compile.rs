@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tilewright_graph::{Graph, Range, passes};
-use tilewright_lower::{LoweredFunc, Program};
 use tilewright_lower::evaluate::{Interpret, pack};
 use tilewright_lower::plan::{self, CompiledFunc, CompiledKernel};
+use tilewright_lower::{LoweredFunc, Program};
 use tilewright_machine::{Arch, Target};
 use tilewright_onnx::import::{self, DimOption, ImportOptions};
 use tilewright_onnx::{ImportErrors, OnnxModel};
 use tilewright_runtime::artifact::{ImageDef, Manifest, ScheduleDef};
 use tilewright_runtime::plan::{Access, KernelDef, KernelId, KernelParam};
 use tilewright_te::kernel::{self, Kernel};
-use tilewright_tune::database::decisions_digest;
 use tilewright_te::schedule::Piece;
+use tilewright_tune::database::decisions_digest;
 
 use crate::artifact::Artifact;
 use crate::autoschedule::{Kernels, to_kernels};
@@ -78,7 +78,8 @@ pub fn compile_model(
         timed("codegen", observer, |o| codegen::generate(&kernels, &options.target, options.jobs, o))?;
     let defs = kernels.iter().map(kernel_def).collect();
     let planned = timed("plan", observer, |_| Ok(plan::build(&graph, &program, &compiled, defs, &pack)?))?;
-    let manifest = Manifest { records, schedules, steps: planned.steps, ..manifest(&graph, options, &image.entries) };
+    let manifest =
+        Manifest { records, schedules, steps: planned.steps, ..manifest(&graph, options, &image.entries) };
     let artifact = Artifact { manifest, plan: planned.plan, code: image.bytes, weights: planned.weights };
     Ok(Compiled { artifact, graph, kernels, arena_lower_bound: planned.arena_lower_bound })
 }
