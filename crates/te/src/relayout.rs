@@ -56,9 +56,10 @@ impl Relayout {
         if source.dtype != target.dtype || target.dtype.bytes() == 0 {
             return None;
         }
-        let mut base = Step::default();
-        base.from = add_offsets(source, indices, &mut axes, |step| &mut step.from)?;
-        base.to = add_offsets(target, &store.indices, &mut axes, |step| &mut step.to)?;
+        let base = Step {
+            from: add_offsets(source, indices, &mut axes, |step| &mut step.from)?,
+            to: add_offsets(target, &store.indices, &mut axes, |step| &mut step.to)?,
+        };
         for condition in conditions {
             restrict(condition, &mut axes)?;
         }
