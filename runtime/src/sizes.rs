@@ -11,8 +11,9 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
+    /// The value of a slot; `None` also for one that does not exist.
     pub(crate) fn get(&self, id: SizeId) -> Option<i64> {
-        self.values[id.index()]
+        self.values.get(id.index()).copied().flatten()
     }
 
     /// Evaluates every slot from the dims of the inputs (computed slots become undefined).

@@ -1,6 +1,6 @@
 //! `tilewright doctor`: what the machine and this build offer, with advice where something is lacking.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::json;
@@ -77,7 +77,7 @@ impl Findings {
                 .filter(|&n| n > 0),
             allowed: read("/proc/self/status")
                 .and_then(|text| list_len(&value_of(&text, "Cpus_allowed_list")?)),
-            quota: read("/sys/fs/cgroup/cpu.max").and_then(|text| quota(&text)),
+            quota: read("/proc/self/cgroup").and_then(|own| quota(Path::new("/sys/fs/cgroup"), &own)),
             threads: available_threads(),
             llvm: find_llvm(),
             ceilings: Vec::new(),
@@ -232,10 +232,27 @@ fn list_len(list: &str) -> Option<usize> {
     list.split(',').map(range_len).sum()
 }
 
-/// Processors' worth of time in a `cpu.max` of cgroup v2; none where it is unlimited.
-fn quota(text: &str) -> Option<f64> {
-    let (quota, period) = text.trim().split_once(' ')?;
-    Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
+/// Processors' worth of time that the cgroups of a process grant, the least of its own and those above; none where they set
+/// no limit. `root` is where cgroups are mounted, `own` says which are the process's, as `/proc/self/cgroup`.
+fn quota(root: &Path, own: &str) -> Option<f64> {
+    let read = |path: PathBuf| std::fs::read_to_string(path).ok();
+    let number = |text: &str| text.trim().parse::<f64>().ok().filter(|&number| number > 0.0);
+    let of_group = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+        let limits = Path::new(path).ancestors().filter_map(|group| {
+            if controllers.is_empty() {
+                let text = read(root.join(group).join("cpu.max"))?;
+                let (quota, period) = text.split_once(' ')?;
+                return Some(number(quota)? / number(period)?);
+            }
+            // Version 1 mounts each list of controllers apart.
+            let value = |name: &str| number(&read(root.join(controllers).join(group).join(name))?);
+            Some(value("cpu.cfs_quota_us")? / value("cpu.cfs_period_us")?)
+        });
+        limits.min_by(f64::total_cmp)
+    };
+    own.lines().filter_map(of_group).min_by(f64::total_cmp)
 }
 
 fn find_llvm() -> Llvm {
@@ -257,10 +274,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_and_quotas_of_the_kernel() {
+    fn lists_and_sizes_of_the_kernel() {
         assert_eq!(["0", "0-3", "0-3,8", "x", "3-1"].map(list_len), [Some(1), Some(4), Some(5), None, None]);
-        assert_eq!(["200000 100000\n", "max 100000\n", ""].map(quota), [Some(2.0), None, None]);
         assert_eq!(kib_of("MemFree: 1 kB\nMemTotal:   8 kB\n", "MemTotal"), Some(8192));
+    }
+
+    #[test]
+    fn the_least_quota_of_a_group_and_those_above_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let set = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        set("a/cpu.max", "150000 100000\n");
+        set("a/b/cpu.max", "max 100000\n");
+        set("cpu,cpuacct/c/cpu.cfs_quota_us", "100000\n");
+        set("cpu,cpuacct/c/cpu.cfs_period_us", "200000\n");
+        set("cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
+        set("cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+        let check = |own: &str, expect: Option<f64>| assert_eq!(quota(root.path(), own), expect, "{own}");
+        check("0::/a/b\n", Some(1.5));
+        check("0::/\n", None);
+        check("3:cpuset:/c\n1:cpu,cpuacct:/c\n", Some(0.5));
+        check("1:cpu,cpuacct:/\n", None);
     }
 
     #[test]

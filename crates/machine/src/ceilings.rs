@@ -35,25 +35,29 @@ pub struct Level {
 }
 
 /// Measurements of each figure, of which the best counts.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 40;
 
-/// How long one measurement takes.
-const ROUND: Duration = Duration::from_millis(8);
+/// How long one measurement takes at least: shorter than the time that a system gives a thread before it lets another
+/// one run, so that on a busy machine some are whole.
+const ROUND: Duration = Duration::from_millis(1);
+
+/// Bytes read between two looks at the clock: many times as long as that takes.
+const PIECE: usize = 256 << 10;
 
 /// Most bytes that a thread reads to measure memory. More than its share of the third level on common machines; on others
 /// the figure is partly that of the cache, as it is for models of this size.
 const MOST_BYTES: u64 = 128 << 20;
 
 impl Ceilings {
-    /// Measures so many threads (at least one) of this machine; takes about a quarter of a second.
+    /// Measures so many threads (at least one) of this machine; takes some tenths of a second.
     pub fn measure(threads: usize) -> Ceilings {
         let threads = threads.max(1);
         let caches = Machine::host().caches;
         let per_thread = threads as u64;
         let flops = best_rate(threads, || (), |()| multiply_add());
         let level = |name, capacity: u64, set: u64| {
-            let make = || vec![1u64; (set / 8).max(64) as usize];
-            Level { name, capacity, bytes_per_s: best_rate(threads, make, |words| read(words)) }
+            let make = || WorkingSet::new(set as usize);
+            Level { name, capacity, bytes_per_s: best_rate(threads, make, WorkingSet::read_piece) }
         };
         let mut levels = vec![
             level("L1", caches.l1d * per_thread, caches.l1d / 2),
@@ -176,35 +180,68 @@ mod x86 {
     }
 }
 
-/// Reads all words; the number of bytes.
-fn read(words: &[u64]) -> f64 {
+/// Words of one step of [`sums`]: eight lines of a cache.
+const STRIDE: usize = 64;
+
+/// Memory that is read again and again, in order.
+struct WorkingSet {
+    words: Vec<u64>,
+    /// The first word that begins a line: the widest loads read whole ones.
+    start: usize,
+    /// Where the next piece begins, from there.
+    at: usize,
+}
+
+impl WorkingSet {
+    /// So many bytes, rounded down to whole steps.
+    fn new(bytes: usize) -> WorkingSet {
+        let len = (bytes / 8 / STRIDE).max(1) * STRIDE;
+        let words = vec![1; len + STRIDE];
+        let start = words.as_ptr().align_offset(64).min(STRIDE);
+        WorkingSet { words, start, at: 0 }
+    }
+
+    /// Reads [`PIECE`] bytes; how many.
+    fn read_piece(&mut self) -> f64 {
+        let len = self.words.len() - STRIDE;
+        let mut left = PIECE / 8;
+        while left > 0 {
+            let end = (self.at + left).min(len);
+            read(&self.words[self.start + self.at..self.start + end]);
+            left -= end - self.at;
+            self.at = if end == len { 0 } else { end };
+        }
+        PIECE as f64
+    }
+}
+
+/// Reads all words.
+fn read(words: &[u64]) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f") {
         // SAFETY: the instructions are there.
-        unsafe { wide_sum(words) };
-        return words.len() as f64 * 8.0;
+        return unsafe { wide_sums(words) };
     }
-    black_box(sum(words));
-    words.len() as f64 * 8.0
+    black_box(sums(words));
 }
 
-/// [`sum`] on the widest vectors.
+/// [`sums`] on the widest vectors.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn wide_sum(words: &[u64]) {
-    black_box(sum(words));
+fn wide_sums(words: &[u64]) {
+    black_box(sums(words));
 }
 
-/// The exclusive or of all words: one cheap operation for each word read.
+/// The exclusive or of every 64th word: one cheap operation for each word read, in chains that do not wait for each other.
 #[inline(always)]
-fn sum(words: &[u64]) -> u64 {
-    let mut sums = [0u64; 64];
-    for chunk in words.chunks_exact(64) {
+fn sums(words: &[u64]) -> [u64; STRIDE] {
+    let mut sums = [0u64; STRIDE];
+    for chunk in words.as_chunks::<STRIDE>().0 {
         for (sum, word) in sums.iter_mut().zip(chunk) {
             *sum ^= word;
         }
     }
-    sums.into_iter().fold(0, |all, sum| all ^ sum)
+    sums
 }
 
 #[cfg(test)]

@@ -56,8 +56,10 @@ impl Relayout {
         if source.dtype != target.dtype || target.dtype.bytes() == 0 {
             return None;
         }
-        let from = add_offsets(source, indices, &mut axes, |step| &mut step.from)?;
-        let to = add_offsets(target, &store.indices, &mut axes, |step| &mut step.to)?;
+        let base = Step {
+            from: add_offsets(source, indices, &mut axes, |step| &mut step.from)?,
+            to: add_offsets(target, &store.indices, &mut axes, |step| &mut step.to)?,
+        };
         for condition in conditions {
             restrict(condition, &mut axes)?;
         }
@@ -65,7 +67,7 @@ impl Relayout {
             dtype: target.dtype,
             from_len: elements(source)?,
             to_len: elements(target)?,
-            base: Step { from, to },
+            base,
             axes: joined(axes.into_iter().map(|axis| axis.steps.into_iter().map(|(_, step)| step).collect())),
         };
         relayout.is_within_bounds().then_some(relayout)

@@ -103,7 +103,7 @@ fn invariants(insts: &[Inst], in_loop: Option<&HashSet<Value>>) -> Vec<Value> {
                 defined.insert(*result);
                 found.extend((!changes).then_some(*result));
             }
-            Inst::Store { .. } | Inst::Scatter { .. } => {}
+            Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } => {}
             Inst::Loop { var, carried, body, .. } => {
                 let inside = std::iter::once(*var).chain(carried.iter().map(|c| c.param)).collect();
                 found.extend(invariants(body, Some(&inside)));
@@ -133,7 +133,7 @@ fn outside_branches(insts: &[Inst], wanted: &impl Fn(&Op) -> bool) -> bool {
     insts.iter().any(|inst| match inst {
         Inst::Let { op, .. } => wanted(op),
         Inst::Loop { body, .. } => outside_branches(body, wanted),
-        Inst::Store { .. } | Inst::Scatter { .. } | Inst::If { .. } => false,
+        Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } | Inst::If { .. } => false,
     })
 }
 

@@ -15,7 +15,7 @@ const WARM_UP: usize = 2;
 const MIN_RUNS: usize = 5;
 
 /// Most runs that are measured: more say nothing new.
-const MAX_RUNS: usize = 1000;
+const MAX_RUNS: usize = 300;
 
 /// What a run is made of: means over the faster half of the profiled runs, which other work on the machine disturbed least.
 pub(crate) struct Profile {
@@ -25,7 +25,7 @@ pub(crate) struct Profile {
     pub(crate) instr_ms: Vec<f64>,
     /// How often each instruction runs.
     pub(crate) calls: Vec<f64>,
-    /// What each step of the manifest amounts to in a run.
+    /// What each step of the plan amounts to in a run.
     pub(crate) steps: Vec<Amount>,
     /// Runs with a profile.
     pub(crate) runs: usize,
@@ -69,17 +69,18 @@ pub(crate) fn measure(
 ) -> Result<Profile, Failure> {
     let model = session.model().clone();
     let (n_instrs, steps) = (model.plan().instrs.len(), model.steps());
+    let leads = leads(n_instrs, steps);
     for _ in 0..WARM_UP {
         session.run_values(views, values)?;
     }
     let mut plain = Vec::new();
-    let mut runs: Vec<Recorder> = Vec::new();
+    let mut runs: Vec<Recorder<'_>> = Vec::new();
     let start = Instant::now();
     while runs.len() < MIN_RUNS || (start.elapsed().as_secs_f64() < seconds && runs.len() < MAX_RUNS) {
         let begin = Instant::now();
         session.run_values(views, values)?;
         plain.push(begin.elapsed());
-        let mut recorder = Recorder::new(n_instrs, steps);
+        let mut recorder = Recorder::new(&leads, steps.len());
         let begin = Instant::now();
         session.run_observed(views, values, &mut recorder)?;
         recorder.wall = begin.elapsed();
@@ -90,7 +91,7 @@ pub(crate) fn measure(
     let profiled_ms = ms(runs[runs.len() / 2].wall);
     let used = runs.len().div_ceil(2);
     let half = &runs[..used];
-    let mean = |value: &dyn Fn(&Recorder) -> f64| half.iter().map(value).sum::<f64>() / used as f64;
+    let mean = |value: &dyn Fn(&Recorder<'_>) -> f64| half.iter().map(value).sum::<f64>() / used as f64;
     Ok(Profile {
         wall_ms: mean(&|run| ms(run.wall)),
         instr_ms: (0..n_instrs).map(|i| mean(&|run| ms(run.spent[i]))).collect(),
@@ -108,18 +109,6 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// One run under observation.
-struct Recorder {
-    wall: Duration,
-    spent: Vec<Duration>,
-    calls: Vec<u32>,
-    /// When the last instruction ended: one look at the clock serves its end and the next one's begin.
-    last: Option<Instant>,
-    /// The step that each instruction is the first of.
-    leads: Vec<Option<Lead>>,
-    amounts: Vec<Amount>,
-}
-
 /// A step and the sizes that say what it amounts to.
 #[derive(Clone, Copy)]
 struct Lead {
@@ -128,26 +117,42 @@ struct Lead {
     bytes: Option<SizeId>,
 }
 
-impl Recorder {
-    fn new(n_instrs: usize, steps: &[StepDef]) -> Recorder {
-        let mut leads = vec![None; n_instrs];
-        for (step, def) in steps.iter().enumerate().filter(|(_, def)| !def.instrs.is_empty()) {
-            if let Some(lead) = leads.get_mut(def.instrs.start as usize) {
-                *lead = Some(Lead { step, flops: def.flops, bytes: def.bytes });
-            }
+/// The step that each instruction is the first of.
+fn leads(n_instrs: usize, steps: &[StepDef]) -> Vec<Option<Lead>> {
+    let mut leads = vec![None; n_instrs];
+    for (step, def) in steps.iter().enumerate().filter(|(_, def)| !def.instrs.is_empty()) {
+        if let Some(lead) = leads.get_mut(def.instrs.start as usize) {
+            *lead = Some(Lead { step, flops: def.flops, bytes: def.bytes });
         }
+    }
+    leads
+}
+
+/// One run under observation.
+struct Recorder<'l> {
+    leads: &'l [Option<Lead>],
+    wall: Duration,
+    spent: Vec<Duration>,
+    calls: Vec<u32>,
+    /// When the last instruction ended: one look at the clock serves its end and the next one's begin.
+    last: Option<Instant>,
+    amounts: Vec<Amount>,
+}
+
+impl<'l> Recorder<'l> {
+    fn new(leads: &'l [Option<Lead>], n_steps: usize) -> Recorder<'l> {
         Recorder {
-            wall: Duration::ZERO,
-            spent: vec![Duration::ZERO; n_instrs],
-            calls: vec![0; n_instrs],
-            last: None,
             leads,
-            amounts: vec![Amount { times: 0.0, flops: Some(0.0), bytes: Some(0.0) }; steps.len()],
+            wall: Duration::ZERO,
+            spent: vec![Duration::ZERO; leads.len()],
+            calls: vec![0; leads.len()],
+            last: None,
+            amounts: vec![Amount { times: 0.0, flops: Some(0.0), bytes: Some(0.0) }; n_steps],
         }
     }
 }
 
-impl Observer for Recorder {
+impl Observer for Recorder<'_> {
     fn begin(&mut self, _index: usize, _instr: &Instr) {
         self.last.get_or_insert_with(Instant::now);
     }

@@ -1,10 +1,12 @@
 //! Times of instructions summed up to rows: by node, by kernel or by type of operator.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use serde_json::{Value, json};
 use tilewright::machine::Ceilings;
 use tilewright::runtime::Model;
+use tilewright::runtime::artifact::StepDef;
 use tilewright::runtime::plan::{Op, Plan};
 
 use super::By;
@@ -91,11 +93,7 @@ pub(crate) fn grouped(model: &Model, profile: &Profile, ceilings: &Ceilings, by:
     let (plan, steps) = (model.plan(), model.steps());
     let mut step_of: Vec<Option<usize>> = vec![None; plan.instrs.len()];
     for (step, def) in steps.iter().enumerate() {
-        for index in def.instrs.clone() {
-            if let Some(slot) = step_of.get_mut(index as usize) {
-                *slot = Some(step);
-            }
-        }
+        step_of[instrs(plan, def)].fill(Some(step));
     }
     let mut rows: Vec<Row> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
@@ -130,8 +128,7 @@ pub(crate) fn grouped(model: &Model, profile: &Profile, ceilings: &Ceilings, by:
     }
     for (def, amount) in steps.iter().zip(&profile.steps) {
         // The work of several kernels counts for the one that takes longest.
-        let instrs = def.instrs.clone().map(|index| index as usize).filter(|&i| i < plan.instrs.len());
-        let longest = instrs.max_by(|&a, &b| profile.instr_ms[a].total_cmp(&profile.instr_ms[b]));
+        let longest = instrs(plan, def).max_by(|&a, &b| profile.instr_ms[a].total_cmp(&profile.instr_ms[b]));
         if let Some(index) = longest.filter(|_| amount.times > 0.0) {
             count(&mut rows[row_of[index]], amount, ceilings);
         }
@@ -139,6 +136,13 @@ pub(crate) fn grouped(model: &Model, profile: &Profile, ceilings: &Ceilings, by:
     let total: f64 = rows.iter().map(|row| row.ms).sum();
     rows.iter_mut().for_each(|row| row.share = row.ms / total);
     Grouped { rows, row_of }
+}
+
+/// The instructions of a step, as far as the plan has them.
+fn instrs(plan: &Plan, step: &StepDef) -> Range<usize> {
+    let within = |index: u32| (index as usize).min(plan.instrs.len());
+    let start = within(step.instrs.start);
+    start..within(step.instrs.end).max(start)
 }
 
 /// Adds what a step amounts to.
