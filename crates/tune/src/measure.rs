@@ -40,13 +40,14 @@ pub enum MeasureError {
 
 /// Measures schedules.
 pub trait Measure {
-    /// Times of each candidate, each in runs alternating with runs of the rules' own schedule.
-    fn measure(
-        &mut self,
-        task: &Task,
-        candidates: &[Decisions],
-        effort: Effort,
-    ) -> Vec<Result<Times, MeasureError>>;
+    /// These candidates will be measured next, one after the other: what can be done for all of them at once may be.
+    fn prepare(&mut self, _task: &Task, _candidates: &[Decisions]) {}
+
+    /// Times of a candidate, in runs alternating with runs of the rules' own schedule.
+    ///
+    /// # Errors
+    /// Where there are no times, or no equal results.
+    fn measure(&mut self, task: &Task, candidate: &Decisions, effort: Effort) -> Result<Times, MeasureError>;
 }
 
 /// How much faster a candidate must be to be worth a record: less than this is within what a later measurement

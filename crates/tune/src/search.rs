@@ -220,13 +220,12 @@ impl Search<'_> {
             standing.seen.insert(rules.digest.clone());
             self.recall(index, &mut standing, &rules, &mut outcome);
             if outcome.baseline_ns == 0.0 {
-                let times = self.measure.measure(task, &[Decisions::default()], Effort::Trial);
-                match times.into_iter().next() {
-                    Some(Ok(times)) => {
+                match self.measure.measure(task, &Decisions::default(), Effort::Trial) {
+                    Ok(times) => {
                         outcome.baseline_ns = times.baseline_ns();
                         standing.least_ns = outcome.baseline_ns;
                     }
-                    Some(Err(_)) | None => standing.is_done = true,
+                    Err(_) => standing.is_done = true,
                 }
             }
         } else {
@@ -288,8 +287,9 @@ impl Search<'_> {
             self.confirm(index, standing, &point)?;
         }
         let decisions: Vec<Decisions> = batch.iter().map(|point| point.decisions.clone()).collect();
-        let results = self.measure.measure(standing.task, &decisions, Effort::Trial);
-        for (point, result) in batch.into_iter().zip(results) {
+        self.measure.prepare(standing.task, &decisions);
+        for point in batch {
+            let result = self.measure.measure(standing.task, &point.decisions, Effort::Trial);
             self.outcome.trials += 1;
             self.outcome.tasks[index].trials += 1;
             let Some(times) = self.take(standing, &point, result, Finding::Trial)? else { continue };
@@ -312,15 +312,13 @@ impl Search<'_> {
         standing: &mut Standing<'_>,
         point: &Point,
     ) -> Result<(), JournalError> {
-        let mut results =
-            self.measure.measure(standing.task, std::slice::from_ref(&point.decisions), Effort::Confirm);
-        let times = match results.pop() {
-            Some(Ok(times)) => times,
-            Some(Err(MeasureError::Wrong(message))) => {
+        let times = match self.measure.measure(standing.task, &point.decisions, Effort::Confirm) {
+            Ok(times) => times,
+            Err(MeasureError::Wrong(message)) => {
                 self.outcome.wrong.push(message);
                 return Ok(());
             }
-            Some(Err(MeasureError::Failed(_))) | None => return Ok(()),
+            Err(MeasureError::Failed(_)) => return Ok(()),
         };
         let ratio = times.ratio();
         if !times.is_faster() || ratio >= self.outcome.tasks[index].ratio {

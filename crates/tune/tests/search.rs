@@ -26,12 +26,7 @@ impl Computed {
 }
 
 impl Measure for Computed {
-    fn measure(
-        &mut self,
-        task: &Task,
-        candidates: &[Decisions],
-        effort: Effort,
-    ) -> Vec<Result<Times, MeasureError>> {
+    fn measure(&mut self, task: &Task, candidate: &Decisions, effort: Effort) -> Result<Times, MeasureError> {
         let n = if effort == Effort::Trial { 6 } else { 30 };
         let mut sample = |decisions: &Decisions| {
             let point = Point::of(task, decisions).expect("a schedule");
@@ -39,14 +34,11 @@ impl Measure for Computed {
             let time = (self.time)(&values);
             (0..n).map(|_| time * (1.0 + self.noise * self.random.f64())).collect::<Vec<f64>>()
         };
-        let mut results = Vec::new();
-        for decisions in candidates {
-            if effort == Effort::Trial && !decisions.is_empty() {
-                self.measured.push(decisions.clone());
-            }
-            results.push(Ok(Times { candidate: sample(decisions), baseline: sample(&Decisions::default()) }));
+        let times = Times { candidate: sample(candidate), baseline: sample(&Decisions::default()) };
+        if effort == Effort::Trial && !candidate.is_empty() {
+            self.measured.push(candidate.clone());
         }
-        results
+        Ok(times)
     }
 }
 

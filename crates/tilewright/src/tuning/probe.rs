@@ -86,6 +86,31 @@ impl Probe {
         contents.to_bytes().map(Bytes::new).map_err(|e| CompileError::Limit(e.to_string()))
     }
 
+    /// Tells of the elements of an output, by their places in memory, which are padding of its layout.
+    pub(super) fn padding_of(
+        &self,
+        task: &Task,
+        output: usize,
+    ) -> Result<impl Fn(usize) -> bool + use<>, CompileError> {
+        let param = task.func.n_inputs + output;
+        let logical = extents(&task.func, task.func.params[param])?;
+        let physical = extents(&self.kernels.func, self.kernels.func.params[param])?;
+        let pieces = task.layouts.get(param).cloned().flatten().unwrap_or_default();
+        Ok(move |place: usize| {
+            let mut rest = place as i64;
+            let mut indices = vec![0; physical.len()];
+            for (index, extent) in indices.iter_mut().zip(&physical).rev() {
+                (*index, rest) = (rest % extent, rest / extent);
+            }
+            // The index of a dimension is made of its pieces, outermost first.
+            let mut of_dims = vec![0; logical.len()];
+            for (piece, index) in pieces.iter().zip(indices) {
+                of_dims[piece.dim] = of_dims[piece.dim] * piece.factor.unwrap_or(1) + index;
+            }
+            of_dims.iter().zip(&logical).any(|(index, extent)| index >= extent)
+        })
+    }
+
     /// The bytes of an input.
     fn input(&self, task: &Task, n: usize, data: Data) -> Result<Vec<u8>, CompileError> {
         let packing = self.kernels.packing.get(n).and_then(Option::as_ref);
