@@ -144,7 +144,8 @@ fn serial_loops(schedule: &Schedule, context: &Context<'_>, loops: &[String]) ->
         let tasks = n_tasks(n_serial).unwrap_or(1) as f64;
         Candidate { value: n_serial, cost: 1.0, features: vec![("serial.tasks", tasks.max(1.0).log2())] }
     };
-    let default = usize::from(loops.len() > 1);
+    // A single task (a product with one row) would leave all cores but one idle.
+    let default = usize::from(loops.len() > 1 && n_tasks(1) != Some(1));
     let enough = 2 * i64::from(context.target.machine.n_cores);
     let is_loop = |n: usize| extents.get(extents.len() - n).is_some_and(|extent| *extent != Some(1));
     let others = (0..loops.len()).filter(|&n| n != default);

@@ -213,6 +213,18 @@ fn matmul_rows_and_columns_that_no_tile_divides() {
 }
 
 #[test]
+fn a_product_with_one_row_is_shared_out() {
+    let func = matmul(Some(1), 1024, 40);
+    check(&func, &[false, true, true], &[], &[], "contraction");
+    let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
+    let scheduled =
+        schedule(&func, &[false, true, true], &[], &target, &Decisions::default()).expect("schedules");
+    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
+    let kernels = flatten(&scheduled.func, &options).expect("flattens");
+    assert!(kernels.iter().all(|k| k.kernel.tasks.as_int() >= Some(8)), "{}", scheduled.func);
+}
+
+#[test]
 fn matmul_of_an_open_number_of_rows() {
     for m in [1, 2, 13, 28] {
         check(&matmul(None, 64, 24), &[false, true, true], &[], &[m], "contraction");

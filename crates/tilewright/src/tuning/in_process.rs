@@ -1,7 +1,8 @@
 //! Measurements in this process.
 //!
 //! A candidate is compiled as any function is and run on made-up data, its runs alternating with those of the rules'
-//! own schedule, so that what slows the machine slows both. On one thread the time is the processor's for this thread, so
+//! own schedule, so that what slows the machine slows both. Constants come from outside the second-level cache, as they do
+//! in a model, as far as runs are short. On one thread the time is the processor's for this thread, so
 //! that other processes which take the processor away do not count.
 
 use std::collections::BTreeMap;
@@ -24,6 +25,9 @@ use crate::autoschedule::schedule_kernels;
 
 /// Shortest run that the clock and the start of a run do not disturb.
 const SHORTEST: Duration = Duration::from_micros(100);
+
+/// Longest run that is made longer so that copies of the constants take turns.
+const LONGEST: Duration = Duration::from_millis(2);
 
 /// Most repetitions of a function in a run.
 const MAX_REPEAT: usize = 64;
@@ -110,7 +114,9 @@ impl InProcess {
         let threads = self.pool.threads();
         run(&mut session, threads)?;
         let once = run(&mut session, threads)?.min(run(&mut session, threads)?).max(Duration::from_nanos(1));
-        let repeat = (SHORTEST.as_nanos() / once.as_nanos() + 1).min(MAX_REPEAT as u128) as usize;
+        let copies = probe.copies(task).map_err(|e| MeasureError::Failed(e.to_string()))?;
+        let repeats = |time: Duration| (time.as_nanos() / once.as_nanos()) as usize;
+        let repeat = copies.min(repeats(LONGEST)).max(repeats(SHORTEST) + 1).min(MAX_REPEAT);
         if repeat > 1 {
             session = self.session(task, &probe, Data::Anywhere, repeat)?;
         }

@@ -1,5 +1,7 @@
 //! A function as a model of its own: an artifact without inputs that runs the function's kernels on made-up data.
 
+use std::ops::Range;
+
 use tilewright_dtype::DType;
 use tilewright_graph::{Bytes as GraphBytes, Tensor};
 use tilewright_lower::evaluate::pack;
@@ -17,6 +19,9 @@ use crate::codegen;
 use crate::compile::image_def;
 use crate::error::CompileError;
 use crate::units::kernel_def;
+
+/// Bytes of an element of an input: only functions of 32-bit floats are tasks.
+const F32_BYTES: u64 = 4;
 
 /// What constant inputs hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,27 +54,46 @@ impl Probe {
         tasks.filter(|&tasks| tasks > 0).map(of_kernel).fold(1.0, f64::max)
     }
 
-    /// An artifact that runs the function `repeat` times in each of its runs.
+    /// Copies of the constant inputs that together no second-level cache holds.
+    pub(super) fn copies(&self, task: &Task) -> Result<usize, CompileError> {
+        let func = &self.kernels.func;
+        let mut bytes = 0;
+        for (n, &param) in func.params[..func.n_inputs].iter().enumerate() {
+            if task.constant_inputs.get(n) == Some(&true) {
+                bytes += extents(func, param)?.iter().product::<i64>().unsigned_abs() * F32_BYTES;
+            }
+        }
+        Ok(if bytes > 0 { (2 * task.target.machine.caches.l2).div_ceil(bytes) as usize } else { 1 })
+    }
+
+    /// An artifact that runs the function `repeat` times in each of its runs, each time with constants that were not
+    /// used for as long as possible: in a model, too, many others were used since the last run.
     pub(super) fn artifact(&self, task: &Task, data: Data, repeat: usize) -> Result<Bytes, CompileError> {
         let func = &self.kernels.func;
-        let mut builder = Builder { func, plan: Plan::default(), weights: Vec::new(), places: Vec::new() };
+        let copies = self.copies(task)?.clamp(1, repeat.max(1));
+        let places = vec![Vec::new(); copies];
+        let mut builder = Builder { func, plan: Plan::default(), weights: Vec::new(), places };
         builder.plan.texts.push(String::new());
         for (n, &param) in func.params[..func.n_inputs].iter().enumerate() {
             let bytes = self.input(task, n, data)?;
-            let place = Place::Weight { offset: builder.weights.len() as u64, len: bytes.len() as u64 };
-            builder.weights.extend(bytes);
-            builder.weights.resize(builder.weights.len().next_multiple_of(ALIGN), 0);
-            builder.add(param, place)?;
+            let is_constant = task.constant_inputs.get(n) == Some(&true);
+            for copy in 0..if is_constant { copies } else { 1 } {
+                let place = Place::Weight { offset: builder.weights.len() as u64, len: bytes.len() as u64 };
+                builder.weights.extend(&bytes);
+                builder.weights.resize(builder.weights.len().next_multiple_of(ALIGN), 0);
+                let copies = if is_constant { copy..copy + 1 } else { 0..copies };
+                builder.add(param, place, copies)?;
+            }
         }
         for (n, &param) in func.params[func.n_inputs..].iter().enumerate() {
-            let buffer = builder.add(param, Place::Output(n as u32))?;
+            let buffer = builder.add(param, Place::Output(n as u32), 0..copies)?;
             let BufferDef { dtype, shape, .. } = builder.plan.buffers[buffer.index()].clone();
             let dims = shape.into_iter().map(|size| DimSpec { name: None, size }).collect();
             builder.plan.outputs.push(TensorSpec { name: format!("out{n}"), dtype, dims, buffer });
         }
         for buffer in func.workspaces() {
             let place = Place::Arena { offset: builder.plan.arena_bytes };
-            let id = builder.add(buffer, place)?;
+            let id = builder.add(buffer, place, 0..copies)?;
             let bytes = builder.constant(builder.plan.buffers[id.index()].size_bytes);
             builder.plan.arena_bytes += (bytes as u64).next_multiple_of(ALIGN as u64);
         }
@@ -136,7 +160,8 @@ struct Builder<'a> {
     func: &'a Func,
     plan: Plan,
     weights: Vec<u8>,
-    places: Vec<(Buffer, BufferId)>,
+    /// Where the function's buffers are, for each copy of the constants.
+    places: Vec<Vec<(Buffer, BufferId)>>,
 }
 
 impl Builder<'_> {
@@ -167,8 +192,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Gives a buffer of the function a place.
-    fn add(&mut self, buffer: Buffer, place: Place) -> Result<BufferId, CompileError> {
+    /// Gives a buffer of the function a place, the same for these copies of the constants.
+    fn add(&mut self, buffer: Buffer, place: Place, copies: Range<usize>) -> Result<BufferId, CompileError> {
         let extents = extents(self.func, buffer)?;
         let dtype = self.func.buffers[buffer].dtype;
         let bytes = extents.iter().product::<i64>() * dtype.bytes().max(1) as i64;
@@ -176,25 +201,30 @@ impl Builder<'_> {
         let shape = extents.into_iter().map(|extent| self.size(extent)).collect();
         let id = BufferId(self.plan.buffers.len() as u32);
         self.plan.buffers.push(BufferDef { dtype, size_bytes, shape, place });
-        self.places.push((buffer, id));
+        self.places[copies].iter_mut().for_each(|places| places.push((buffer, id)));
         Ok(id)
     }
 
     /// The kernels and their calls.
     fn calls(&mut self, kernels: &Kernels, repeat: usize) -> Result<(), CompileError> {
-        let mut calls = Vec::new();
-        for (n, flat) in kernels.kernels.iter().enumerate() {
-            self.plan.kernels.push(kernel_def(&flat.kernel));
-            let place = |b: &Buffer| self.places.iter().find(|(known, _)| known == b).map(|&(_, id)| id);
-            let buffers: Option<Vec<BufferId>> = flat.buffers.iter().map(place).collect();
-            let (Some(buffers), Some(tasks)) = (buffers, flat.kernel.tasks.as_int()) else {
-                return Err(CompileError::internal("probe", "a kernel without a place or with open tasks"));
-            };
-            let (kernel, tasks) = (KernelId(n as u32), self.size(tasks));
-            let op = Op::Call { kernel, buffers, sizes: Vec::new(), tasks };
-            calls.push(Instr { op, provenance: TextId(0) });
+        self.plan.kernels = kernels.kernels.iter().map(|flat| kernel_def(&flat.kernel)).collect();
+        for n in 0..repeat {
+            let copy = n % self.places.len();
+            for (n, flat) in kernels.kernels.iter().enumerate() {
+                let places = &self.places[copy];
+                let place = |b: &Buffer| places.iter().find(|(known, _)| known == b).map(|&(_, id)| id);
+                let buffers: Option<Vec<BufferId>> = flat.buffers.iter().map(place).collect();
+                let (Some(buffers), Some(tasks)) = (buffers, flat.kernel.tasks.as_int()) else {
+                    return Err(CompileError::internal(
+                        "probe",
+                        "a kernel without a place or with open tasks",
+                    ));
+                };
+                let (kernel, tasks) = (KernelId(n as u32), self.size(tasks));
+                let op = Op::Call { kernel, buffers, sizes: Vec::new(), tasks };
+                self.plan.instrs.push(Instr { op, provenance: TextId(0) });
+            }
         }
-        self.plan.instrs = (0..repeat).flat_map(|_| calls.iter().cloned()).collect();
         Ok(())
     }
 }
