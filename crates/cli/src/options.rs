@@ -98,7 +98,9 @@ impl CompileArgs {
         if !self.no_cache {
             options.cache = Cache::of_user().map_err(Failure::usage)?;
         }
-        options.records = Arc::new(records::lookup(self.database_path().as_deref())?);
+        if !self.no_database {
+            options.records = Arc::new(records::lookup(self.database.as_deref())?);
+        }
         for (i, dim) in self.dims.iter().enumerate() {
             if self.dims[..i].iter().any(|other| other.name == dim.name) {
                 return Err(Failure::usage(format!("--dim {} is given twice", dim.name)));

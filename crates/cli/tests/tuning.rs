@@ -103,6 +103,21 @@ fn a_record_schedules_its_function_and_goes_into_the_bytes() {
 }
 
 #[test]
+fn records_that_cannot_be_read_are_a_failure_only_where_they_are_named() {
+    let dir = folder();
+    let dir = dir.path();
+    product(dir);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tilewright"));
+    // A folder is no file of records.
+    command.current_dir(dir).args(["compile", "product.onnx"]).env("TILEWRIGHT_DATABASE", dir);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("without your records"));
+    fail(dir, &["compile", "product.onnx", "-o", "b.twm", "--database", "."], 6, &["cannot read ."]);
+    fail(dir, &["tune", "product.onnx", "--database", "."], 6, &["cannot read ."]);
+}
+
+#[test]
 fn databases_merge_prune_and_export() {
     let dir = folder();
     let dir = dir.path();
