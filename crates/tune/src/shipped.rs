@@ -14,3 +14,20 @@ pub fn records() -> &'static Database {
     static RECORDS: LazyLock<Database> = LazyLock::new(|| Database::parse_best(X86_64));
     &RECORDS
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::Finding;
+
+    #[test]
+    fn every_line_is_whole_and_a_confirmed_gain() {
+        let (database, damaged) = Database::parse(X86_64);
+        assert_eq!(damaged, 0);
+        assert!(database.stats().best > 0);
+        assert!(
+            database.iter().all(|e| e.finding == Finding::Best && e.ratio < 1.0 && !e.decisions.is_empty())
+        );
+        assert_eq!(database.to_text().expect("numbers"), X86_64, "not as `database export` writes it");
+    }
+}
