@@ -18,6 +18,7 @@ use tilewright_tune::database::decisions_digest;
 
 use crate::artifact::{Artifact, Level};
 use crate::autoschedule::Kernels;
+use crate::cache::Cache;
 use crate::error::CompileError;
 use crate::options::{Observer, Options};
 use crate::units::{self, Pending, Unit};
@@ -47,8 +48,110 @@ pub fn compile(
     options: &Options,
     observer: &mut dyn Observer,
 ) -> Result<Compiled, CompileError> {
-    let model = timed("load", observer, |_| Ok(OnnxModel::load(path)?))?;
+    let model = load(path, observer)?;
     compile_model(&model, options, observer)
+}
+
+/// The kernels of an ONNX file for the options' first target, in the order of its plan, as code generators take them.
+///
+/// # Errors
+/// As [`compile`].
+pub fn kernels(
+    path: &Path,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Kernel>, CompileError> {
+    let model = load(path, observer)?;
+    let graph = front_end(&model, options, observer)?;
+    let program = lower(&graph, &options.target, observer)?;
+    let pending = schedule(&program, &options.target, options, None, observer)?;
+    Ok(scheduled(&pending).flat_map(|k| k.kernels.iter().map(|flat| flat.kernel.clone())).collect())
+}
+
+fn load(path: &Path, observer: &mut dyn Observer) -> Result<OnnxModel, CompileError> {
+    timed("load", observer, |_| Ok(OnnxModel::load(path)?))
+}
+
+/// Import and the graph passes.
+fn front_end(
+    model: &OnnxModel,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<Graph, CompileError> {
+    let mut graph = timed("import", observer, |_| import(model, options))?;
+    show_graph(observer, "import", &graph);
+    timed("simplify", observer, |_| simplify(&mut graph, options))?;
+    show_graph(observer, "simplify", &graph);
+    Ok(graph)
+}
+
+fn lower(graph: &Graph, target: &Target, observer: &mut dyn Observer) -> Result<Program, CompileError> {
+    let program = timed("lower", observer, |_| Ok(tilewright_lower::lower(graph, block_lanes(target))?))?;
+    observer.stage("lower", &|| funcs_text(program.funcs.iter().map(|f| &f.func)));
+    Ok(program)
+}
+
+/// Schedules the functions that are not among the `known` ones.
+fn schedule(
+    program: &Program,
+    target: &Target,
+    options: &Options,
+    known: Option<&Cache>,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Pending>, CompileError> {
+    let pending = timed("schedule", observer, |_| units::schedule(&program.funcs, target, options, known))?;
+    show_schedules(observer, &pending);
+    Ok(pending)
+}
+
+/// A model compiled for one target.
+struct CompiledLevel {
+    plan: Plan,
+    image: Vec<u8>,
+    def: ImageDef,
+    /// Digest of the tuning records used.
+    records: String,
+    arena_lower_bound: u64,
+    functions: usize,
+    cached_functions: usize,
+}
+
+/// Everything that depends on the target.
+fn compile_level(
+    graph: &Graph,
+    target: &Target,
+    options: &Options,
+    constants: &mut Weights,
+    observer: &mut dyn Observer,
+) -> Result<CompiledLevel, CompileError> {
+    let program = lower(graph, target, observer)?;
+    let cache = options.cache.as_ref();
+    let known = cache.filter(|_| !observer.shows_schedules());
+    let pending = schedule(&program, target, options, known, observer)?;
+    let functions = pending.len();
+    let (units, image, fresh) = timed("codegen", observer, |observer| {
+        let (units, fresh) = units::generate(pending, target, options.jobs, observer)?;
+        if let Some(cache) = cache {
+            units::keep(&units, &fresh, cache, observer);
+        }
+        let image = link(&units)?;
+        Ok((units, image, fresh.len()))
+    })?;
+    let schedules: Vec<ScheduleDef> =
+        units.iter().flat_map(|unit| vec![unit.schedule.clone(); unit.kernels.len()]).collect();
+    let names = program.funcs.iter().map(|lowered| lowered.func.name.as_str());
+    let records = decisions_digest(names.zip(units.iter().map(|unit| &unit.decisions)));
+    let (compiled, defs) = number(units, &program.funcs);
+    let planned = timed("plan", observer, |_| Ok(plan::build(graph, &program, &compiled, defs, constants)?))?;
+    Ok(CompiledLevel {
+        plan: planned.plan,
+        def: ImageDef { schedules, steps: planned.steps, ..image_def(target, &image.entries) },
+        image: image.bytes,
+        records,
+        arena_lower_bound: planned.arena_lower_bound,
+        functions,
+        cached_functions: functions - fresh,
+    })
 }
 
 /// Compiles a loaded ONNX model.
@@ -85,94 +188,6 @@ pub fn compile_model(
         compiled.artifact.manifest.images.push(def);
     }
     Ok(compiled)
-}
-
-/// A model compiled for one target.
-struct CompiledLevel {
-    plan: Plan,
-    image: Vec<u8>,
-    def: ImageDef,
-    /// Digest of the tuning records used.
-    records: String,
-    arena_lower_bound: u64,
-    functions: usize,
-    cached_functions: usize,
-}
-
-/// Everything that depends on the target.
-fn compile_level(
-    graph: &Graph,
-    target: &Target,
-    options: &Options,
-    constants: &mut Weights,
-    observer: &mut dyn Observer,
-) -> Result<CompiledLevel, CompileError> {
-    let program = lower(graph, target, observer)?;
-    let cache = options.cache.as_ref();
-    let known = cache.filter(|_| !observer.shows_schedules());
-    let pending = timed("schedule", observer, |_| units::schedule(&program.funcs, target, options, known))?;
-    show_schedules(observer, &pending);
-    let functions = pending.len();
-    let (units, image, fresh) = timed("codegen", observer, |observer| {
-        let (units, fresh) = units::generate(pending, target, options.jobs, observer)?;
-        if let Some(cache) = cache {
-            units::keep(&units, &fresh, cache, observer);
-        }
-        let image = link(&units)?;
-        Ok((units, image, fresh.len()))
-    })?;
-    let schedules: Vec<ScheduleDef> =
-        units.iter().flat_map(|unit| vec![unit.schedule.clone(); unit.kernels.len()]).collect();
-    let names = program.funcs.iter().map(|lowered| lowered.func.name.as_str());
-    let records = decisions_digest(names.zip(units.iter().map(|unit| &unit.decisions)));
-    let (compiled, defs) = number(units, &program.funcs);
-    let planned = timed("plan", observer, |_| Ok(plan::build(graph, &program, &compiled, defs, constants)?))?;
-    Ok(CompiledLevel {
-        plan: planned.plan,
-        def: ImageDef { schedules, steps: planned.steps, ..image_def(target, &image.entries) },
-        image: image.bytes,
-        records,
-        arena_lower_bound: planned.arena_lower_bound,
-        functions,
-        cached_functions: functions - fresh,
-    })
-}
-
-/// The kernels of an ONNX file for the options' first target, in the order of its plan, as code generators take them.
-///
-/// # Errors
-/// As [`compile`].
-pub fn kernels(
-    path: &Path,
-    options: &Options,
-    observer: &mut dyn Observer,
-) -> Result<Vec<Kernel>, CompileError> {
-    let model = timed("load", observer, |_| Ok(OnnxModel::load(path)?))?;
-    let graph = front_end(&model, options, observer)?;
-    let program = lower(&graph, &options.target, observer)?;
-    let pending =
-        timed("schedule", observer, |_| units::schedule(&program.funcs, &options.target, options, None))?;
-    show_schedules(observer, &pending);
-    Ok(scheduled(&pending).flat_map(|k| k.kernels.iter().map(|flat| flat.kernel.clone())).collect())
-}
-
-/// Import and the graph passes.
-fn front_end(
-    model: &OnnxModel,
-    options: &Options,
-    observer: &mut dyn Observer,
-) -> Result<Graph, CompileError> {
-    let mut graph = timed("import", observer, |_| import(model, options))?;
-    show_graph(observer, "import", &graph);
-    timed("simplify", observer, |_| simplify(&mut graph, options))?;
-    show_graph(observer, "simplify", &graph);
-    Ok(graph)
-}
-
-fn lower(graph: &Graph, target: &Target, observer: &mut dyn Observer) -> Result<Program, CompileError> {
-    let program = timed("lower", observer, |_| Ok(tilewright_lower::lower(graph, block_lanes(target))?))?;
-    observer.stage("lower", &|| funcs_text(program.funcs.iter().map(|f| &f.func)));
-    Ok(program)
 }
 
 /// The simplified graph of a model, as the compiler lowers it.
