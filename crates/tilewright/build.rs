@@ -2,6 +2,7 @@
 //! versions of their dependencies. Whatever is kept on disk is kept under it, so that a changed compiler never reads
 //! what another one wrote.
 
+use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,9 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 fn main() -> io::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Asked when it runs: a build folder may have been moved or copied along with its tree.
+    let package = env::var_os("CARGO_MANIFEST_DIR").ok_or_else(|| io::Error::other("cargo runs this"))?;
+    let root = Path::new(&package).join("../..");
     let mut files = vec![root.join("Cargo.lock")];
     let packages = fs::read_dir(root.join("crates"))?.map(|entry| entry.map(|entry| entry.path()));
     for folder in packages.chain([Ok(root.join("targets")), Ok(root.join("runtime"))]) {
