@@ -26,6 +26,8 @@ pub struct Program {
     pub funcs: Vec<LoweredFunc>,
     /// The steps of each live region.
     pub regions: BTreeMap<RegionId, Vec<Step>>,
+    /// How values are laid out that are not row-major.
+    pub layouts: Layouts,
 }
 
 /// A function of the program.
@@ -102,7 +104,6 @@ pub fn lower(graph: &Graph, block_lanes: Option<i64>) -> Result<Program, LowerEr
     let mut lowering = Lowering {
         graph,
         block_lanes,
-        layouts: Layouts::default(),
         program: Program::default(),
         known: FxHashMap::default(),
         gaps: Vec::new(),
@@ -117,7 +118,6 @@ pub fn lower(graph: &Graph, block_lanes: Option<i64>) -> Result<Program, LowerEr
 struct Lowering<'a> {
     graph: &'a Graph,
     block_lanes: Option<i64>,
-    layouts: Layouts,
     program: Program,
     /// Functions by structure and tables.
     known: FxHashMap<(String, Vec<Tensor>), usize>,
@@ -128,7 +128,7 @@ impl Lowering<'_> {
     fn region(&mut self, region: RegionId) -> Vec<Step> {
         let plan = fuse(self.graph, region);
         if let Some(lanes) = self.block_lanes {
-            self.layouts.extend(choose(self.graph, region, &plan.groups, lanes));
+            self.program.layouts.extend(choose(self.graph, region, &plan.groups, lanes));
         }
         let mut steps = Vec::new();
         for group in &plan.groups {
@@ -180,7 +180,7 @@ impl Lowering<'_> {
             return Err(gap(format!("the group of `{}` has no outputs", node.op.name())));
         }
         let constant_inputs: Vec<bool> = inputs.iter().map(|&v| self.graph.constant(v).is_some()).collect();
-        let layout = |v: &ValueId| self.layouts.get(v).cloned();
+        let layout = |v: &ValueId| self.program.layouts.get(v).cloned();
         let row_major = tables.iter().map(|_| None);
         let layouts: Vec<Option<Vec<Piece>>> =
             inputs.iter().map(layout).chain(row_major).chain(group.outputs.iter().map(layout)).collect();

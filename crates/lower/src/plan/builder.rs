@@ -393,6 +393,16 @@ impl<'a> Builder<'a> {
         Ok(self.weight(weight, data.dtype, &shape, bytes))
     }
 
+    /// The extents of a value's elements in memory: those that its layout cuts are rounded up to whole blocks.
+    fn stored_shape(&mut self, value: ValueId, dims: &[Dim], mut shape: Vec<SizeId>) -> Vec<SizeId> {
+        let pieces = self.program.layouts.get(&value).into_iter().flatten();
+        for (dim, factor) in pieces.filter_map(|piece| Some((piece.dim, piece.factor?))) {
+            let Some(extent) = dims.get(dim).and_then(Dim::as_const) else { continue };
+            shape[dim] = self.sizes.constant((extent + factor - 1) / factor * factor);
+        }
+        shape
+    }
+
     /// A new buffer for a value that a step is about to compute.
     pub(super) fn result(&mut self, value: ValueId, provenance: &Provenance) -> Result<BufferId, LowerError> {
         let dims = self.value_dims(value)?;
@@ -411,7 +421,8 @@ impl<'a> Builder<'a> {
                 if output_value == value { output } else { self.alias(output, dtype, shape) }
             }
             None => {
-                let buffer = self.add_buffer(dtype, shape, Home::Planned);
+                let stored = self.stored_shape(value, &dims, shape);
+                let buffer = self.add_buffer(dtype, stored, Home::Planned);
                 if self.is_late(buffer) {
                     self.push(Op::Alloc { buffer }, provenance);
                 }
