@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use tilewright_machine::Target;
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
-use tilewright_te::{Block, ExprKind, Func, IterKind, Var};
+use tilewright_te::{Block, Buffer, ExprKind, Func, IterKind, Var};
 
 use crate::Layout;
 use crate::decisions::{AutoscheduleError, Candidate, Decider, Decision, Decisions};
@@ -54,6 +54,12 @@ impl<'a> Context<'a> {
             layouts: named.collect(),
             decider: Decider::new(decisions),
         }
+    }
+
+    /// Which input a buffer is, if it is one that is a constant in every call.
+    pub fn constant_input(&self, func: &Func, buffer: Buffer) -> Option<usize> {
+        let input = func.params[..func.n_inputs].iter().position(|&p| p == buffer)?;
+        (self.constant_inputs.get(input) == Some(&true)).then_some(input)
     }
 
     /// Decides what is done at the choice point `what` of a block: as given, else the first candidate.

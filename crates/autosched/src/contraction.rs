@@ -74,7 +74,7 @@ pub fn schedule(
     let order = context.decide(block, "order", &Order::candidates(&tile, rows, vectors, depth))?;
     let (blocked_steps, unrolled) = walk(func, context, data, &steps.0);
     let mut panel = func.buffers[roles.panel.buffer].name.clone();
-    let far = is_weight(schedule, context, &roles.panel);
+    let is_weight = context.constant_input(func, roles.panel.buffer).is_some();
     if roles.pack {
         let factor = blocked_steps.map(|blocked| blocked.factor);
         let Some(pieces) = panel_layout(data, &roles, &steps, tile.vectors * tile.lanes, factor) else {
@@ -86,7 +86,7 @@ pub fn schedule(
     let steps = steps.0;
     let tiled = TiledBlock { block, epilogue, lane, row, tile, order, steps, blocked_steps, unrolled };
     let around = tiled.apply(schedule, context)?;
-    let far = far && context.target.codegen.prefetch;
+    let far = is_weight && context.target.codegen.prefetch;
     if let Some(step) = &around.step
         && context.decide(block, "prefetch", &prefetches(schedule, &around, far))?
     {
@@ -157,13 +157,6 @@ fn serial_loops(schedule: &Schedule, context: &Context<'_>, loops: &[String]) ->
     std::iter::once(default).chain(others).map(candidate).collect()
 }
 
-/// Whether an operand is a constant passed as an input.
-fn is_weight(schedule: &Schedule, context: &Context<'_>, operand: &AccessInfo) -> bool {
-    let func = schedule.func();
-    let input = func.params[..func.n_inputs].iter().position(|&p| p == operand.buffer);
-    input.is_some_and(|n| context.constant_inputs.get(n) == Some(&true))
-}
-
 /// Whether to ask for the next panel while tiles are computed with this one. Pays where panels come from far away, as
 /// weights do, which a run uses once, and few tiles share one; with many, hardware's way of noticing streams is late
 /// a small part of the time only.
@@ -226,11 +219,8 @@ fn pack_panel(
 ) -> Result<String, ScheduleError> {
     let func = schedule.func();
     let name = func.buffers[panel.buffer].name.clone();
-    let constant = func.params[..func.n_inputs]
-        .iter()
-        .position(|&p| p == panel.buffer)
-        .filter(|&n| context.constant_inputs.get(n) == Some(&true) && context.layout(&name).is_none());
-    if let Some(input) = constant {
+    let constant = context.constant_input(func, panel.buffer);
+    if let Some(input) = constant.filter(|_| context.layout(&name).is_none()) {
         context.pack_input(schedule, input, &name, pieces)?;
         return Ok(name);
     }
@@ -284,12 +274,7 @@ fn roles(
             }
             let consecutive = context.layout(&func.buffers[panel.buffer].name).is_none()
                 && stride_of(func, &simplifier, panel, block, lane) == Stride::Constant(1);
-            let is_input = func.params[..func.n_inputs].contains(&panel.buffer);
-            let constant = is_input
-                && func.params[..func.n_inputs]
-                    .iter()
-                    .position(|&p| p == panel.buffer)
-                    .is_some_and(|n| context.constant_inputs.get(n) == Some(&true));
+            let constant = context.constant_input(func, panel.buffer).is_some();
             let row = best_row(block, &spatial, lane, panel, broadcast, &depends);
             // A copy is padded to whole tiles; without one, loads past an open end would be clamped lane by lane.
             let open_end = block.iters[lane].extent.as_int().is_none();

@@ -247,8 +247,7 @@ fn pack_constant(
     let lane = data.iters[lane].var;
     for access in loads(data) {
         let name = func.buffers[access.buffer].name.clone();
-        let input = func.params[..func.n_inputs].iter().position(|&p| p == access.buffer);
-        let constant = input.filter(|&n| context.constant_inputs.get(n) == Some(&true));
+        let constant = context.constant_input(func, access.buffer);
         let along = access.indices.iter().position(|e| e.as_var() == Some(lane));
         let (Some(input), Some(along)) = (constant, along) else { continue };
         if context.layout(&name).is_some() || along + 1 == access.indices.len() {
