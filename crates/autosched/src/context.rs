@@ -5,9 +5,8 @@ use std::fmt::Display;
 
 use tilewright_machine::Target;
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
-use tilewright_te::{Block, Buffer, ExprKind, Func, IterKind, Var};
+use tilewright_te::{Block, Buffer, Computation, ExprKind, Func, IterKind, Layout, Var};
 
-use crate::Layout;
 use crate::decisions::{AutoscheduleError, Candidate, Decider, Decision, Decisions};
 use crate::pattern::{AccessInfo, Stride, iters_of, loads, stride};
 use crate::tile::{epilogue_of, stored_layout, stores_at_its_variables};
@@ -34,22 +33,21 @@ struct LayoutChoice {
 }
 
 impl<'a> Context<'a> {
-    /// The context of a function whose parameters have the given layouts (missing ones are row-major).
+    /// The context of one of the functions of a computation.
     pub fn new(
         func: &Func,
-        constant_inputs: &'a [bool],
-        layouts: &[Layout],
+        computation: &'a Computation,
         target: &'a Target,
         decisions: &'a Decisions,
     ) -> Context<'a> {
-        let named = func.params.iter().zip(layouts).filter_map(|(&p, layout)| {
+        let named = func.params.iter().zip(&computation.layouts).filter_map(|(&p, layout)| {
             let choice =
                 LayoutChoice { pieces: layout.clone()?, padding: Padding::Undefined, applied: false };
             Some((func.buffers[p].name.clone(), choice))
         });
         Context {
             target,
-            constant_inputs,
+            constant_inputs: &computation.constant_inputs,
             packing: vec![None; func.n_inputs],
             layouts: named.collect(),
             decider: Decider::new(decisions),
@@ -74,6 +72,11 @@ impl<'a> Context<'a> {
     ) -> Result<T, ScheduleError> {
         let value = self.decider.decide(block, what, candidates);
         value.ok_or_else(|| ScheduleError::new(what, block, "nothing fits"))
+    }
+
+    /// This context after the decisions that another one has taken.
+    pub(crate) fn with_decisions_of(self, other: Context<'a>) -> Context<'a> {
+        Context { decider: other.decider, ..self }
     }
 
     /// The decisions taken.

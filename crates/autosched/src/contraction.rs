@@ -12,7 +12,7 @@ use std::fmt;
 
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::simplify::Simplifier;
-use tilewright_te::{Block, Expr, ExprKind, Func, IterKind, Scope};
+use tilewright_te::{Block, Buffer, Expr, ExprKind, Func, IterKind, Scope};
 
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, stride};
 use crate::tile::{
@@ -98,6 +98,23 @@ pub fn schedule(
     let n_tasks = around.loops.len().saturating_sub(n_serial).max(1);
     crate::elementwise::parallelize_prefix(schedule, &around.loops[..n_tasks.min(around.loops.len())])?;
     Ok(vec![block.to_string(), around.store])
+}
+
+/// What a contraction's tiles are made of, and the buffer of its panel: lanes, rows and vectors (`None` where not
+/// known).
+pub(crate) fn shape(
+    schedule: &Schedule,
+    context: &Context<'_>,
+    block: &Block,
+) -> Option<(i64, Option<i64>, Option<i64>, Buffer)> {
+    let func = schedule.func();
+    let (a, b) = operands(block)?;
+    let layout = stored_layout(schedule, context, &epilogue_of(schedule, &block.name), block.body[0].buffer);
+    let roles = roles(func, context, block, [a, b], &layout)?;
+    let extent = &block.iters[roles.lane].extent;
+    let lanes = lanes_for(context, extent, &layout, roles.lane)?;
+    let rows = roles.row.map_or(Some(1), |n| block.iters[n].extent.as_int());
+    Some((lanes, rows, extent.as_int().map(|n| (n + lanes - 1) / lanes), roles.panel.buffer))
 }
 
 /// Reduction variables of a block by their positions, outermost first.

@@ -3,13 +3,16 @@
 //! [`schedule`] takes a function as computed and returns it scheduled for a target. Blocks are inlined into
 //! their consumers where that saves memory traffic without repeating work ([`inline`]); each block that
 //! remains is scheduled by the rule of its pattern: [`contraction`] (matrix products and convolutions),
-//! [`window`] (depthwise convolutions and pooling), [`reduction`], [`elementwise`]. Every decision follows from extents, access patterns and the target's
+//! [`window`] (depthwise convolutions and pooling), [`reduction`], [`transform`] (several results from several
+//! elements), [`elementwise`]. Every decision follows from extents, access patterns and the target's
 //! description; a rule that does not apply leaves the block to a more general one, and the most general,
 //! plain loops, always applies.
 //!
-//! Where a rule could do one of several right things it asks for a decision. [`Decisions`] found by measurement
+//! Of several algorithms for a function the one that an analytic model finds fastest is taken. Where a rule could do
+//! one of several right things it asks for a decision. [`Decisions`] found by measurement
 //! take the place of what the model would do.
 
+mod algorithm;
 mod context;
 pub mod contraction;
 mod decisions;
@@ -18,13 +21,15 @@ pub mod inline;
 pub mod pattern;
 pub mod reduction;
 pub mod tile;
+pub mod transform;
 pub mod window;
 
 use std::fmt;
 
 use tilewright_machine::Target;
-use tilewright_te::schedule::{Piece, Primitive, Schedule, ScheduleError};
-use tilewright_te::{Block, Func};
+use tilewright_te::computation::DIRECT;
+use tilewright_te::schedule::{Primitive, Schedule, ScheduleError};
+use tilewright_te::{Block, Computation, Func};
 
 pub use context::Context;
 pub use decisions::{AutoscheduleError, Candidate, Decision, Decisions};
@@ -34,9 +39,11 @@ pub use decisions::{AutoscheduleError, Candidate, Decision, Decisions};
 pub struct Scheduled {
     /// The function, ready for flattening.
     pub func: Func,
-    /// For each input, how a constant passed there is to be laid out anew: a function from the original
-    /// tensor to the one that `func` reads.
-    pub packing: Vec<Option<Func>>,
+    /// Name of the algorithm.
+    pub algorithm: String,
+    /// For each input, what makes of the constant passed there the one that `func` reads: functions of one input and one
+    /// output, one after the other.
+    pub packing: Vec<Vec<Func>>,
     /// How each block was scheduled, in order.
     pub rulings: Vec<Ruling>,
     /// The primitives applied, for replay.
@@ -63,31 +70,25 @@ impl fmt::Display for Ruling {
     }
 }
 
-/// How an input or output of a function is laid out: `None` is row-major.
-pub type Layout = Option<Vec<Piece>>;
-
 /// Schedules a function for a target by rules, as decided where `decisions` say so.
 ///
 /// # Errors
 /// Where a decision cannot be followed: it was taken for another function, target or version of the rules. Where
 /// not even plain loops can be made of the function, a defect.
 pub fn schedule(
-    func: &Func,
-    constant_inputs: &[bool],
-    layouts: &[Layout],
+    computation: &Computation,
     target: &Target,
     decisions: &Decisions,
 ) -> Result<Scheduled, AutoscheduleError> {
-    let mut schedule = Schedule::new(func.clone());
-    let mut context = Context::new(func, constant_inputs, layouts, target, decisions);
-    inline::inline_producers(&mut schedule)?;
-    context.spread_layouts(&schedule);
+    let (algorithm, mut schedule, mut context) = choose_algorithm(computation, target, decisions)?;
     let mut rulings: Vec<Ruling> = Vec::new();
     let blocks = schedule.blocks();
     let is_reduction = |block: &String| schedule.func().block(block).is_some_and(Block::is_reduction);
-    // Reductions come first: they take along what is computed on the way to them and from them.
+    // Reductions come first: they take along what is computed on the way to them and from them. So do transforms.
     let (reductions, others): (Vec<String>, Vec<String>) = blocks.into_iter().partition(is_reduction);
-    for block in reductions.into_iter().chain(others) {
+    let is_transform = |block: &String| schedule.func().block(block).is_some_and(transform::is_transform);
+    let (transforms, others): (Vec<String>, Vec<String>) = others.into_iter().partition(is_transform);
+    for block in reductions.into_iter().chain(transforms).chain(others) {
         // A rule may have taken the block along with one before it.
         if schedule.func().block(&block).is_none() || rulings.iter().any(|r| r.block == block) {
             continue;
@@ -97,8 +98,54 @@ pub fn schedule(
     context.apply_layouts(&mut schedule)?;
     let trace = schedule.trace().to_vec();
     let func = schedule.finish()?;
-    let packing = std::mem::take(&mut context.packing);
-    Ok(Scheduled { func, packing, rulings, trace, decisions: context.finish()? })
+    let variant = computation.variants.iter().find(|variant| variant.algorithm == algorithm);
+    let prepared = |input: usize| variant.and_then(|variant| variant.prepare.get(input)?.clone());
+    let layouts = std::mem::take(&mut context.packing).into_iter().enumerate();
+    let packing = layouts.map(|(input, layout)| prepared(input).into_iter().chain(layout).collect());
+    let packing = packing.collect();
+    Ok(Scheduled { func, algorithm, packing, rulings, trace, decisions: context.finish()? })
+}
+
+/// Decides on the algorithm, inlines producers and chooses the layouts that follow from those of the parameters.
+fn choose_algorithm<'a>(
+    computation: &'a Computation,
+    target: &'a Target,
+    decisions: &'a Decisions,
+) -> Result<(String, Schedule, Context<'a>), AutoscheduleError> {
+    let ready = |func: &Func| -> Result<(Schedule, Context<'a>), ScheduleError> {
+        let mut schedule = Schedule::new(func.clone());
+        let mut context = Context::new(func, computation, target, decisions);
+        inline::inline_producers(&mut schedule)?;
+        context.spread_layouts(&schedule);
+        transform::choose_layouts(&schedule, &mut context);
+        Ok((schedule, context))
+    };
+    let (schedule, mut context) = ready(&computation.func)?;
+    let mut variants = Vec::new();
+    let mut candidates = Vec::new();
+    let candidate = |algorithm: &str, cost: f64| {
+        let features = vec![("algorithm.cost", cost.log2())];
+        Candidate { value: algorithm.to_string(), cost, features }
+    };
+    if let (false, Some(cost)) = (computation.variants.is_empty(), algorithm::cycles(&schedule, &context)) {
+        candidates.push(candidate(DIRECT, cost));
+        for variant in &computation.variants {
+            let ready = ready(&variant.func)?;
+            if let Some(cost) = algorithm::cycles(&ready.0, &ready.1) {
+                candidates.push(candidate(&variant.algorithm, cost));
+                variants.push((&variant.algorithm, ready));
+            }
+        }
+    }
+    if variants.is_empty() {
+        return Ok((DIRECT.to_string(), schedule, context));
+    }
+    candidates.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+    let chosen = context.decide("function", "algorithm", &candidates)?;
+    match variants.into_iter().find(|(algorithm, _)| **algorithm == chosen) {
+        Some((_, (schedule, of_variant))) => Ok((chosen, schedule, of_variant.with_decisions_of(context))),
+        None => Ok((chosen, schedule, context)),
+    }
 }
 
 /// Applies the first rule that fits; gives a ruling for each block that it has scheduled.
@@ -109,7 +156,8 @@ fn schedule_block(schedule: &mut Schedule, context: &mut Context<'_>, block: &st
         ("window", window::schedule),
         ("reduction", reduction::schedule),
     ];
-    let of_elements: &[(&'static str, Rule)] = &[("elementwise", elementwise::schedule)];
+    let of_elements: &[(&'static str, Rule)] =
+        &[("transform", transform::schedule), ("elementwise", elementwise::schedule)];
     let is_reduction = schedule.func().block(block).is_some_and(Block::is_reduction);
     let mut refused = Vec::new();
     for &(rule, apply) in if is_reduction { of_reductions } else { of_elements } {

@@ -180,7 +180,7 @@ impl Watch for Bar {
 
 fn row(tasks: &Tasks, n: usize, outcome: &TaskOutcome) -> serde_json::Value {
     json!({
-        "name": tasks.tasks.get(n).map(|task| task.func.name.as_str()),
+        "name": tasks.tasks.get(n).map(|task| task.computation.func.name.as_str()),
         "function": outcome.key.function,
         "calls": outcome.calls,
         "baseline_us": outcome.baseline_ns / 1e3,
@@ -211,7 +211,7 @@ fn report(tasks: &Tasks, outcome: &Outcome, database: &Path, seconds: f64) -> St
         .iter()
         .enumerate()
         .map(|(n, t)| {
-            let name = tasks.tasks.get(n).map_or("", |task| &task.func.name);
+            let name = tasks.tasks.get(n).map_or("", |task| &task.computation.func.name);
             let time = t.baseline_ns / 1e3;
             let text = format!(
                 "{:3} calls {time:10.1} us {:6.3}x {:4} trials  {}",

@@ -38,7 +38,7 @@ impl Evaluate for Interpret {
             });
         }
         let output_types: Vec<&TensorType> = outputs.iter().collect();
-        let mut context = ops::Context { symbols: &symbols, dims: &mut dims };
+        let mut context = ops::Context::new(&symbols, &mut dims);
         let results =
             ops::define(&mut func, &mut context, op, &operands, &output_types).map_err(|e| e.to_string())?;
         for result in results {
@@ -56,18 +56,23 @@ impl Evaluate for Interpret {
     }
 }
 
-/// Runs a packing function on a constant: the bytes of its output. Functions that only move elements, as nearly
-/// all do, run without the interpreter.
+/// Runs packing functions on a constant, each on what the one before gave: the bytes of the last one's output. Functions
+/// that only move elements, as nearly all do, run without the interpreter.
 ///
 /// # Errors
 /// The interpreter's message.
-pub fn pack(packing: &Func, tensor: &Tensor) -> Result<Vec<u8>, String> {
+pub fn pack(packing: &[Func], tensor: &Tensor) -> Result<Vec<u8>, String> {
     let bytes = tensor.bytes().ok_or("strings cannot be packed")?;
-    if let Some(packed) = Relayout::of(packing).and_then(|relayout| relayout.run(bytes.as_slice())) {
+    let Some((first, others)) = packing.split_first() else { return Ok(bytes.as_slice().to_vec()) };
+    others.iter().try_fold(pack_once(first, bytes.as_slice())?, |bytes, func| pack_once(func, &bytes))
+}
+
+fn pack_once(packing: &Func, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    if let Some(packed) = Relayout::of(packing).and_then(|relayout| relayout.run(bytes)) {
         return Ok(packed);
     }
     let program = Program::compile(packing).map_err(|e| e.to_string())?;
-    let mut results = program.run(&[], &[bytes.as_slice()], Mode::Exact).map_err(|e| e.to_string())?;
+    let mut results = program.run(&[], &[bytes], Mode::Exact).map_err(|e| e.to_string())?;
     if results.len() != 1 {
         return Err(format!("a packing function gives one output, not {}", results.len()));
     }

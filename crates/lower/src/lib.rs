@@ -20,4 +20,4 @@ pub mod work;
 
 pub use error::{Gap, LowerError};
 pub use plan::{CompiledFunc, CompiledKernel, Planned, Weight};
-pub use program::{LoweredFunc, Program, Step, lower};
+pub use program::{LowerOptions, LoweredFunc, Program, Step, lower};

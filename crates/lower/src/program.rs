@@ -9,13 +9,13 @@ use tilewright_graph::passes::fuse::{Group, fuse};
 use tilewright_graph::{Graph, NodeId, Op, Provenance, RegionId, SymbolId, Tensor, TensorType, ValueId};
 use tilewright_host::HostOp;
 use tilewright_te::schedule::Piece;
-use tilewright_te::{Buffer, Expr, Func};
+use tilewright_te::{Buffer, Computation, Expr, Func, Variant};
 
 use crate::dims::DimMap;
 use crate::error::{Gap, LowerError};
 use crate::host::{host_op, is_host_value};
 use crate::layout::{Layouts, choose};
-use crate::ops;
+use crate::ops::{self, Algorithm, Prepared};
 use crate::tables::take_tables;
 use crate::work::Work;
 
@@ -33,14 +33,10 @@ pub struct Program {
 /// A function of the program.
 #[derive(Debug)]
 pub struct LoweredFunc {
-    /// As computed, unscheduled; parameters are the group's inputs, the tables, then its outputs.
-    pub func: Func,
+    /// Unscheduled; parameters are the group's inputs, the tables, then its outputs.
+    pub computation: Computation,
     /// What the inputs after the group's own are in every call.
     pub tables: Vec<Tensor>,
-    /// Which inputs are constants in every call: their layout is the function's to choose.
-    pub constant_inputs: Vec<bool>,
-    /// How each parameter is laid out, `None` for row-major.
-    pub layouts: Vec<Option<Vec<Piece>>>,
 }
 
 /// One step of a region.
@@ -93,17 +89,23 @@ pub enum Step {
     },
 }
 
+/// What lowering may choose.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LowerOptions {
+    /// The vector width in f32 elements for channel-blocked activations; without it every value is row-major.
+    pub block_lanes: Option<i64>,
+    /// Whether functions come with variants by algorithms that round otherwise than the operators' definitions.
+    pub variants: bool,
+}
+
 /// Lowers a graph whose fused groups become functions.
-///
-/// `block_lanes` is the vector width in f32 elements for channel-blocked activations; without it every value
-/// is row-major.
 ///
 /// # Errors
 /// Every node without a lowering, all at once.
-pub fn lower(graph: &Graph, block_lanes: Option<i64>) -> Result<Program, LowerError> {
+pub fn lower(graph: &Graph, options: LowerOptions) -> Result<Program, LowerError> {
     let mut lowering = Lowering {
         graph,
-        block_lanes,
+        options,
         program: Program::default(),
         known: FxHashMap::default(),
         gaps: Vec::new(),
@@ -115,9 +117,20 @@ pub fn lower(graph: &Graph, block_lanes: Option<i64>) -> Result<Program, LowerEr
     if lowering.gaps.is_empty() { Ok(lowering.program) } else { Err(LowerError::Unsupported(lowering.gaps)) }
 }
 
+/// A group's function and what it is called with.
+struct Function {
+    func: Func,
+    /// Values of its inputs.
+    inputs: Vec<ValueId>,
+    /// Symbols of its sizes.
+    sizes: Vec<SymbolId>,
+    /// What it wants in place of some inputs.
+    prepared: Vec<Prepared>,
+}
+
 struct Lowering<'a> {
     graph: &'a Graph,
-    block_lanes: Option<i64>,
+    options: LowerOptions,
     program: Program,
     /// Functions by structure and tables.
     known: FxHashMap<(String, Vec<Tensor>), usize>,
@@ -127,7 +140,7 @@ struct Lowering<'a> {
 impl Lowering<'_> {
     fn region(&mut self, region: RegionId) -> Vec<Step> {
         let plan = fuse(self.graph, region);
-        if let Some(lanes) = self.block_lanes {
+        if let Some(lanes) = self.options.block_lanes {
             self.program.layouts.extend(choose(self.graph, region, &plan.groups, lanes));
         }
         let mut steps = Vec::new();
@@ -174,7 +187,8 @@ impl Lowering<'_> {
             }
         }
         let gap = |reason: String| self.gap(group.anchor, reason);
-        let (mut func, inputs, sizes) = self.function(group).map_err(|(n, reason)| self.gap(n, reason))?;
+        let Function { mut func, inputs, sizes, .. } =
+            self.function(group, Algorithm::Direct).map_err(|(n, reason)| self.gap(n, reason))?;
         let tables = take_tables(&mut func).map_err(&gap)?;
         if group.outputs.is_empty() {
             return Err(gap(format!("the group of `{}` has no outputs", node.op.name())));
@@ -190,7 +204,10 @@ impl Lowering<'_> {
             None => {
                 let index = self.program.funcs.len();
                 func.name = format!("f{index}_{}", snake_case(node.op.name()));
-                self.program.funcs.push(LoweredFunc { func, tables, constant_inputs, layouts });
+                let mut variants = self.variants(group, &func, &tables);
+                variants.iter_mut().for_each(|variant| variant.func.name.clone_from(&func.name));
+                let computation = Computation { func, variants, constant_inputs, layouts };
+                self.program.funcs.push(LoweredFunc { computation, tables });
                 self.known.insert(key, index);
                 index
             }
@@ -200,14 +217,59 @@ impl Lowering<'_> {
         Ok(Some(Step::Call { func: index, inputs, outputs, sizes, provenance, work }))
     }
 
-    /// The function of a group with the values of its inputs and the symbols of its sizes.
-    #[allow(clippy::type_complexity, reason = "three results of one step")]
-    fn function(&self, group: &Group) -> Result<(Func, Vec<ValueId>, Vec<SymbolId>), (NodeId, String)> {
+    /// The function of a group by the other algorithms that there are for its operators.
+    fn variants(&self, group: &Group, direct: &Func, tables: &[Tensor]) -> Vec<Variant> {
+        let mut variants: Vec<Variant> = Vec::new();
+        if !self.options.variants {
+            return variants;
+        }
+        for &node in &group.nodes {
+            let node = self.graph.node(node);
+            let types: Vec<Option<&TensorType>> =
+                node.inputs.iter().map(|v| self.tensor_type((*v)?)).collect();
+            for &algorithm in Algorithm::alternatives(&node.op, &types) {
+                // What cannot be computed so is computed as defined.
+                variants.extend(self.variant(group, algorithm, direct, tables));
+            }
+        }
+        variants
+    }
+
+    /// The function of a group by an algorithm; nothing where that wants another form of what is no constant.
+    fn variant(
+        &self,
+        group: &Group,
+        algorithm: Algorithm,
+        direct: &Func,
+        tables: &[Tensor],
+    ) -> Option<Variant> {
+        let Function { mut func, inputs, prepared, .. } = self.function(group, algorithm).ok()?;
+        let same_tables = take_tables(&mut func).ok()? == tables;
+        let same_parameters = (func.n_inputs, func.params.len()) == (direct.n_inputs, direct.params.len());
+        if !same_tables || !same_parameters {
+            return None;
+        }
+        let mut prepare: Vec<Option<Func>> = vec![None; func.n_inputs];
+        for Prepared { input, prepared, func: made_by } in prepared {
+            let at = func.params[..func.n_inputs].iter().position(|&p| p == input)?;
+            let is_constant = self.graph.constant(*inputs.get(at)?).is_some();
+            if !is_constant {
+                return None;
+            }
+            func.params[at] = prepared;
+            prepare[at] = Some(made_by);
+        }
+        Some(Variant { algorithm: algorithm.to_string(), func, prepare })
+    }
+
+    /// The function of a group, its operators computed by an algorithm where it is one for them.
+    fn function(&self, group: &Group, algorithm: Algorithm) -> Result<Function, (NodeId, String)> {
         let graph = self.graph;
         let mut func = Func::new("f");
         let mut dims = DimMap::new();
         let mut buffers: FxHashMap<ValueId, Buffer> = FxHashMap::default();
         let mut inputs = Vec::new();
+        let mut all_prepared = Vec::new();
         for &value in &group.inputs {
             let ty = self
                 .tensor_type(value)
@@ -244,9 +306,10 @@ impl Lowering<'_> {
             if output_types.len() != node.outputs.len() {
                 return Err((id, "a result is no tensor".to_string()));
             }
-            let mut context = ops::Context { symbols: &graph.symbols, dims: &mut dims };
+            let mut context = ops::Context { algorithm, ..ops::Context::new(&graph.symbols, &mut dims) };
             let results = ops::define(&mut func, &mut context, &node.op, &operands, &output_types)
                 .map_err(|e| (id, e.to_string()))?;
+            all_prepared.append(&mut context.prepared);
             buffers.extend(node.outputs.iter().copied().zip(results));
         }
         for &value in &group.outputs {
@@ -263,7 +326,7 @@ impl Lowering<'_> {
             };
             func.promote_to_output(output);
         }
-        Ok((func, inputs, dims.symbols().to_vec()))
+        Ok(Function { func, inputs, sizes: dims.symbols().to_vec(), prepared: all_prepared })
     }
 
     fn tensor_type(&self, value: ValueId) -> Option<&TensorType> {

@@ -6,8 +6,9 @@
 //! Reading order: [`expr`] (scalar expressions and their semantics), [`func`] (functions of loop nests and
 //! blocks), [`define`] (building functions from `compute` definitions), [`simplify`], [`schedule`],
 //! [`math`] (expansion of intrinsics), [`flatten`] (functions to kernels), [`kernel`], [`interp`] (the
-//! oracle), [`relayout`] (copies, run fast), [`text`].
+//! oracle), [`relayout`] (copies, run fast), [`text`], [`computation`] (what schedulers are given).
 
+pub mod computation;
 pub mod define;
 pub mod expr;
 pub mod flatten;
@@ -21,6 +22,7 @@ pub mod simplify;
 pub mod text;
 pub mod verify;
 
+pub use computation::{Computation, Layout, Variant};
 pub use expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind, UnaryOp, Var};
 pub use func::{
     Block, BufferData, Func, Iter, IterKind, Loop, LoopKind, Scope, Stmt, Store, ThreadAxis, VarData, VarKind,

@@ -2,11 +2,11 @@
 
 use std::cell::OnceCell;
 
-use tilewright_autosched::{Decisions, Layout, Ruling, Scheduled, schedule};
+use tilewright_autosched::{Decisions, Ruling, Scheduled, schedule};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::Target;
 use tilewright_te::flatten::{FlatKernel, FlattenOptions, flatten};
-use tilewright_te::{Func, math};
+use tilewright_te::{Computation, Func, math};
 use tilewright_tune::task::schedule_digest;
 use tilewright_tune::{Lookup, TaskKey};
 
@@ -18,8 +18,10 @@ pub struct Kernels {
     pub func: Func,
     /// Its kernels, in order.
     pub kernels: Vec<FlatKernel>,
-    /// How constant inputs are laid out anew, by input.
-    pub packing: Vec<Option<Func>>,
+    /// What is made of constant inputs at compile time, by input.
+    pub packing: Vec<Vec<Func>>,
+    /// The algorithm.
+    pub algorithm: String,
     /// How each block was scheduled, for dumps.
     pub rulings: Vec<Ruling>,
     /// What a record decided.
@@ -28,45 +30,37 @@ pub struct Kernels {
 
 /// Schedules and flattens one function of a program: as a record says, if there is one, else by the rules alone.
 pub fn to_kernels(lowered: &LoweredFunc, target: &Target, records: &Lookup) -> Result<Kernels, CompileError> {
-    let LoweredFunc { func, constant_inputs, layouts, .. } = lowered;
-    let decisions = recorded(func, constant_inputs, layouts, target, records);
-    schedule_kernels(func, constant_inputs, layouts, target, decisions)
+    let decisions = recorded(&lowered.computation, target, records);
+    schedule_kernels(&lowered.computation, target, decisions)
 }
 
 /// Schedules as decided, and flattens.
 pub fn schedule_kernels(
-    func: &Func,
-    constant_inputs: &[bool],
-    layouts: &[Layout],
+    computation: &Computation,
     target: &Target,
     decisions: Decisions,
 ) -> Result<Kernels, CompileError> {
-    let Scheduled { func: mut scheduled, packing, rulings, .. } =
-        schedule(func, constant_inputs, layouts, target, &decisions)
-            .map_err(|e| CompileError::internal("schedule", format!("{}: {e}", func.name)))?;
+    let name = &computation.func.name;
+    let Scheduled { func: mut scheduled, algorithm, packing, rulings, .. } =
+        schedule(computation, target, &decisions)
+            .map_err(|e| CompileError::internal("schedule", format!("{name}: {e}")))?;
     math::expand_func(&mut scheduled);
     math::narrow_floats(&mut scheduled);
     let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
     let kernels = flatten(&scheduled, &options).map_err(|e| CompileError::internal("flatten", e))?;
-    Ok(Kernels { func: scheduled, kernels, packing, rulings, decisions })
+    Ok(Kernels { func: scheduled, kernels, packing, algorithm, rulings, decisions })
 }
 
 /// The decisions of the first record that holds for the function: one made beside the schedule that the rules still
 /// make, and that can be followed.
-fn recorded(
-    func: &Func,
-    constant_inputs: &[bool],
-    layouts: &[Layout],
-    target: &Target,
-    records: &Lookup,
-) -> Decisions {
+fn recorded(computation: &Computation, target: &Target, records: &Lookup) -> Decisions {
     if records.is_empty() {
         return Decisions::default();
     }
     let by = |decisions: &Decisions| {
-        schedule(func, constant_inputs, layouts, target, decisions).ok().map(|s| schedule_digest(&s.trace))
+        schedule(computation, target, decisions).ok().map(|s| schedule_digest(&s.trace))
     };
-    let key = TaskKey::new(func, constant_inputs, layouts, target);
+    let key = TaskKey::new(computation, target);
     let baseline = OnceCell::new();
     let holds = |baseline_then: &str| {
         let now = baseline.get_or_init(|| by(&Decisions::default()));

@@ -7,12 +7,13 @@ use std::time::Instant;
 use tilewright_graph::{Graph, Range, passes};
 use tilewright_lower::evaluate::Interpret;
 use tilewright_lower::plan::{self, CompiledFunc, CompiledKernel, Weights};
-use tilewright_lower::{LoweredFunc, Program};
+use tilewright_lower::{LowerOptions, LoweredFunc, Program};
 use tilewright_machine::Target;
 use tilewright_onnx::import::{self, DimOption, ImportOptions};
 use tilewright_onnx::{ImportErrors, OnnxModel};
 use tilewright_runtime::artifact::{ImageDef, Manifest, ScheduleDef};
 use tilewright_runtime::plan::{KernelDef, KernelId, Plan};
+use tilewright_te::Func;
 use tilewright_te::kernel::Kernel;
 use tilewright_tune::database::decisions_digest;
 
@@ -20,7 +21,7 @@ use crate::artifact::{Artifact, Level};
 use crate::autoschedule::Kernels;
 use crate::cache::Cache;
 use crate::error::CompileError;
-use crate::options::{Observer, Options};
+use crate::options::{Numerics, Observer, Options};
 use crate::units::{self, Pending, Unit};
 use crate::weights;
 
@@ -63,7 +64,7 @@ pub fn kernels(
 ) -> Result<Vec<Kernel>, CompileError> {
     let model = load(path, observer)?;
     let graph = front_end(&model, options, observer)?;
-    let program = lower(&graph, &options.target, observer)?;
+    let program = lower(&graph, &options.target, options, observer)?;
     let pending = schedule(&program, &options.target, options, None, observer)?;
     Ok(scheduled(&pending).flat_map(|k| k.kernels.iter().map(|flat| flat.kernel.clone())).collect())
 }
@@ -85,9 +86,18 @@ fn front_end(
     Ok(graph)
 }
 
-fn lower(graph: &Graph, target: &Target, observer: &mut dyn Observer) -> Result<Program, CompileError> {
-    let program = timed("lower", observer, |_| Ok(tilewright_lower::lower(graph, block_lanes(target))?))?;
-    observer.stage("lower", &|| funcs_text(program.funcs.iter().map(|f| &f.func)));
+fn lower(
+    graph: &Graph,
+    target: &Target,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<Program, CompileError> {
+    let options = lower_options(target, options);
+    let program = timed("lower", observer, |_| Ok(tilewright_lower::lower(graph, options)?))?;
+    observer.stage("lower", &|| {
+        let computations = program.funcs.iter().map(|lowered| &lowered.computation);
+        funcs_text(computations.flat_map(|c| std::iter::once(&c.func).chain(c.variants.iter().map(|v| &v.func))))
+    });
     Ok(program)
 }
 
@@ -124,7 +134,7 @@ fn compile_level(
     constants: &mut Weights,
     observer: &mut dyn Observer,
 ) -> Result<CompiledLevel, CompileError> {
-    let program = lower(graph, target, observer)?;
+    let program = lower(graph, target, options, observer)?;
     let cache = options.cache.as_ref();
     let known = cache.filter(|_| !observer.shows_schedules());
     let pending = schedule(&program, target, options, known, observer)?;
@@ -139,7 +149,7 @@ fn compile_level(
     })?;
     let schedules: Vec<ScheduleDef> =
         units.iter().flat_map(|unit| vec![unit.schedule.clone(); unit.kernels.len()]).collect();
-    let names = program.funcs.iter().map(|lowered| lowered.func.name.as_str());
+    let names = program.funcs.iter().map(|lowered| lowered.computation.func.name.as_str());
     let records = decisions_digest(names.zip(units.iter().map(|unit| &unit.decisions)));
     let (compiled, defs) = number(units, &program.funcs);
     let planned = timed("plan", observer, |_| Ok(plan::build(graph, &program, &compiled, defs, constants)?))?;
@@ -207,7 +217,7 @@ pub fn load_graph(path: &Path, options: &Options) -> Result<Graph, CompileError>
 /// As [`compile`].
 pub fn load_program(path: &Path, options: &Options) -> Result<Program, CompileError> {
     let graph = load_graph(path, options)?;
-    Ok(tilewright_lower::lower(&graph, block_lanes(&options.target))?)
+    Ok(tilewright_lower::lower(&graph, lower_options(&options.target, options))?)
 }
 
 fn timed<T>(
@@ -258,7 +268,7 @@ fn show_graph(observer: &mut dyn Observer, stage: &str, graph: &Graph) {
     observer.stage(stage, &|| tilewright_graph::text::print(graph));
 }
 
-fn funcs_text<'a>(funcs: impl Iterator<Item = &'a tilewright_te::Func>) -> String {
+fn funcs_text<'a>(funcs: impl Iterator<Item = &'a Func>) -> String {
     funcs.map(|f| format!("{f}\n")).collect()
 }
 
@@ -304,7 +314,7 @@ fn number(units: Vec<Unit>, funcs: &[LoweredFunc]) -> (Vec<CompiledFunc>, Vec<Ke
         for kernel in unit.kernels {
             let id = KernelId(defs.len() as u32);
             numbered.push(CompiledKernel { kernel: id, buffers: kernel.buffers, tasks: kernel.tasks });
-            defs.push(KernelDef { name: lowered.func.name.clone() + &kernel.def.name, ..kernel.def });
+            defs.push(KernelDef { name: lowered.computation.func.name.clone() + &kernel.def.name, ..kernel.def });
         }
         compiled.push(CompiledFunc { func: unit.func, kernels: numbered, packing: unit.packing });
     }
@@ -339,8 +349,11 @@ pub(crate) fn image_def(target: &Target, entries: &[u64]) -> ImageDef {
     }
 }
 
-/// Lanes of f32 by which activations are blocked on the target.
-fn block_lanes(target: &Target) -> Option<i64> {
+/// What lowering may do for the target.
+fn lower_options(target: &Target, options: &Options) -> LowerOptions {
     let lanes = i64::from(target.lanes(4));
-    (lanes >= 4).then_some(lanes)
+    LowerOptions {
+        block_lanes: (lanes >= 4).then_some(lanes),
+        variants: options.numerics == Numerics::Default,
+    }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 use tilewright_graph::dim::Dim;
 use tilewright_graph::{Bytes, Graph, Op, RegionId, SymbolId, Tensor, ValueId};
-use tilewright_lower::{Program, Step};
+use tilewright_lower::{LowerOptions, Program, Step};
 use tilewright_te::interp::{self, Mode, TensorData};
 
 use crate::error::CompileError;
@@ -36,9 +36,9 @@ impl<'a> Reference<'a> {
     /// # Errors
     /// What lowering refuses.
     pub fn new(graph: &'a Graph) -> Result<Reference<'a>, CompileError> {
-        let program = tilewright_lower::lower(graph, None)?;
+        let program = tilewright_lower::lower(graph, LowerOptions::default())?;
         let compile = |f: &tilewright_lower::LoweredFunc| {
-            interp::Program::compile(&f.func).map_err(|e| CompileError::internal("interpreter", e))
+            interp::Program::compile(&f.computation.func).map_err(|e| CompileError::internal("interpreter", e))
         };
         let funcs = program.funcs.iter().map(compile).collect::<Result<_, _>>()?;
         Ok(Reference { graph, program, funcs, definitions: graph.symbol_definitions() })

@@ -34,12 +34,10 @@ impl Tasks {
         let calls = calls(&program);
         for (index, lowered) in program.funcs.into_iter().enumerate() {
             let calls = calls.get(index).copied().unwrap_or(0);
-            let name = lowered.func.name.clone();
+            let name = lowered.computation.func.name.clone();
             let is_table = !lowered.tables.is_empty();
             let task = Task {
-                func: lowered.func,
-                constant_inputs: lowered.constant_inputs,
-                layouts: lowered.layouts,
+                computation: lowered.computation,
                 target: options.target.clone(),
                 calls,
             };

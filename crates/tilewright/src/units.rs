@@ -11,8 +11,9 @@ use tilewright_machine::{CodegenKind, Target};
 use tilewright_runtime::artifact::ScheduleDef;
 use tilewright_runtime::plan::{Access, KernelDef, KernelParam};
 use tilewright_te::kernel::{self, Kernel};
+use tilewright_te::computation::DIRECT;
 use tilewright_te::schedule::Piece;
-use tilewright_te::{Buffer, Expr, Func};
+use tilewright_te::{Buffer, Computation, Expr, Func};
 use tilewright_tune::TaskKey;
 
 use crate::autoschedule::{Kernels, to_kernels};
@@ -27,8 +28,8 @@ use crate::parallel;
 pub struct Unit {
     /// Parameters, workspaces and sizes; the statements are left out.
     pub func: Func,
-    /// How constant inputs are laid out anew, by input.
-    pub packing: Vec<Option<Func>>,
+    /// What is made of constant inputs at compile time, by input: functions, one after the other.
+    pub packing: Vec<Vec<Func>>,
     /// How it was scheduled, for people.
     pub schedule: ScheduleDef,
     /// What a record of tuning decided.
@@ -78,9 +79,15 @@ struct Question<'a> {
     numerics: String,
     /// What records offer for the function: the schedule each was made beside, and its decisions.
     records: Vec<(&'a str, &'a Decisions)>,
-    func: Func,
-    constant_inputs: &'a [bool],
-    layouts: &'a [Option<Vec<Piece>>],
+    computation: Computation,
+}
+
+/// The computation but for names of functions.
+fn anonymous(computation: &Computation) -> Computation {
+    let mut computation = computation.clone();
+    computation.func.name.clear();
+    computation.variants.iter_mut().for_each(|variant| variant.func.name.clear());
+    computation
 }
 
 /// The key of a function's unit.
@@ -90,7 +97,7 @@ fn key(lowered: &LoweredFunc, target: &Target, options: &Options) -> Result<Key,
         // Part of the compiler.
         CodegenKind::Cranelift => String::new(),
     };
-    let task = TaskKey::new(&lowered.func, &lowered.constant_inputs, &lowered.layouts, target);
+    let task = TaskKey::new(&lowered.computation, target);
     let records = options.records.candidates(&task);
     let records = records.map(|entry| (entry.baseline.as_str(), &entry.decisions)).collect();
     let question = Question {
@@ -99,9 +106,7 @@ fn key(lowered: &LoweredFunc, target: &Target, options: &Options) -> Result<Key,
         target: target.to_string(),
         numerics: options.numerics.to_string(),
         records,
-        func: Func { name: String::new(), ..lowered.func.clone() },
-        constant_inputs: &lowered.constant_inputs,
-        layouts: &lowered.layouts,
+        computation: anonymous(&lowered.computation),
     };
     let bytes = postcard::to_allocvec(&question).map_err(|e| CompileError::internal("schedule", e))?;
     Ok(Key::of(&bytes))
@@ -192,13 +197,16 @@ fn without_code(scheduled: Kernels, schedule: ScheduleDef, key: Key) -> (Unit, V
 /// How a function was scheduled.
 fn schedule_def(lowered: &LoweredFunc, scheduled: &Kernels) -> ScheduleDef {
     let mut rules: Vec<&str> = Vec::new();
+    if scheduled.algorithm != DIRECT {
+        rules.push(&scheduled.algorithm);
+    }
     for ruling in &scheduled.rulings {
         if !rules.contains(&ruling.rule) {
             rules.push(ruling.rule);
         }
     }
     let mut layouts: Vec<String> = Vec::new();
-    for layout in &lowered.layouts[lowered.func.n_inputs..] {
+    for layout in &lowered.computation.layouts[lowered.computation.func.n_inputs..] {
         let name = layout.as_ref().map_or_else(|| "row-major".to_string(), |pieces| layout_name(pieces));
         if !layouts.contains(&name) {
             layouts.push(name);
@@ -253,6 +261,7 @@ pub fn keep(units: &[Unit], fresh: &[Fresh], cache: &Cache, observer: &mut dyn O
 mod tests {
     use super::*;
     use tilewright_dtype::DType;
+    use tilewright_te::Variant;
 
     use crate::options::Numerics;
 
@@ -263,7 +272,7 @@ mod tests {
             f.load(input, i.to_vec()) + f.load(input, i.to_vec())
         });
         func.promote_to_output(out);
-        LoweredFunc { func, tables: vec![], constant_inputs: vec![false], layouts: vec![None, None] }
+        LoweredFunc { computation: Computation::of(func), tables: vec![] }
     }
 
     #[test]
@@ -274,10 +283,17 @@ mod tests {
         let plain = key(&lowered("f0_add", 8), &target);
         assert_eq!(key(&lowered("f7_add", 8), &target), plain);
         assert_ne!(key(&lowered("f0_add", 9), &target), plain);
-        assert_ne!(key(&LoweredFunc { constant_inputs: vec![true], ..lowered("f", 8) }, &target), plain);
+        let other = |change: &dyn Fn(&mut Computation)| {
+            let mut other = lowered("f", 8);
+            change(&mut other.computation);
+            key(&other, &target)
+        };
+        assert_ne!(other(&|c| c.constant_inputs = vec![true]), plain);
+        let variant = Variant { algorithm: "other".into(), func: lowered("f", 8).computation.func, prepare: vec![] };
+        assert_ne!(other(&|c| c.variants = vec![variant.clone()]), plain);
         let blocked =
             vec![None, Some(vec![Piece { dim: 0, factor: None }, Piece { dim: 0, factor: Some(4) }])];
-        assert_ne!(key(&LoweredFunc { layouts: blocked, ..lowered("f", 8) }, &target), plain);
+        assert_ne!(other(&|c| c.layouts = blocked.clone()), plain);
         for other in ["x86-64-v3;l2=1@cranelift", "x86-64-v4@cranelift", "x86-64-v3@llvm"] {
             assert_ne!(key(&lowered("f", 8), &other.parse().unwrap()), plain, "{other}");
         }

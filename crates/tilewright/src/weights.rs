@@ -30,9 +30,9 @@ impl Weight {
 /// # Errors
 /// Packing functions that fail: defects.
 pub fn lay_out(weights: Vec<tilewright_lower::Weight>, jobs: usize) -> Result<Vec<Weight>, CompileError> {
-    let one = |weight: &tilewright_lower::Weight| match &weight.packing {
-        None => Ok(Weight::Tensor(weight.tensor.clone())),
-        Some(packing) => match pack(packing, &weight.tensor) {
+    let one = |weight: &tilewright_lower::Weight| match &weight.packing[..] {
+        [] => Ok(Weight::Tensor(weight.tensor.clone())),
+        packing => match pack(packing, &weight.tensor) {
             Ok(bytes) => Ok(Weight::Packed(bytes)),
             Err(error) => Err(CompileError::internal("weights", error)),
         },

@@ -26,9 +26,7 @@ impl Point {
     pub fn of(task: &Task, decisions: &Decisions) -> Option<Point> {
         let mut decisions = decisions.clone();
         loop {
-            let scheduled =
-                schedule(&task.func, &task.constant_inputs, &task.layouts, &task.target, &decisions);
-            match scheduled {
+            match schedule(&task.computation, &task.target, &decisions) {
                 Ok(scheduled) => {
                     return Some(Point {
                         decisions: Decisions::deviations(&scheduled.decisions),

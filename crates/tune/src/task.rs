@@ -4,21 +4,16 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tilewright_autosched::Layout;
 use tilewright_dtype::DType;
 use tilewright_machine::Target;
 use tilewright_te::schedule::Primitive;
-use tilewright_te::{Expr, Func};
+use tilewright_te::{Computation, Expr};
 
 /// A function to tune.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// The function, unscheduled.
-    pub func: Func,
-    /// Which inputs are constants whose layout is the schedule's to choose.
-    pub constant_inputs: Vec<bool>,
-    /// How parameters are laid out, `None` for row-major.
-    pub layouts: Vec<Layout>,
+    /// The function with its variants, unscheduled.
+    pub computation: Computation,
     /// What it is compiled for.
     pub target: Target,
     /// How often it runs in what is tuned.
@@ -31,21 +26,22 @@ const MAX_CONSTANT: i64 = 1 << 24;
 impl Task {
     /// The key of its records.
     pub fn key(&self) -> TaskKey {
-        TaskKey::new(&self.func, &self.constant_inputs, &self.layouts, &self.target)
+        TaskKey::new(&self.computation, &self.target)
     }
 
     /// Why it cannot be measured on made-up data, if so: extents must be known, and no element may be an index.
     pub fn obstacle(&self) -> Option<&'static str> {
-        if !self.func.sizes.is_empty() {
+        let Computation { func, constant_inputs, .. } = &self.computation;
+        if !func.sizes.is_empty() {
             return Some("open extents");
         }
-        let inputs = self.func.params[..self.func.n_inputs].iter().map(|&p| &self.func.buffers[p]);
+        let inputs = func.params[..func.n_inputs].iter().map(|&p| &func.buffers[p]);
         for (n, data) in inputs.enumerate() {
             if data.dtype != DType::F32 {
                 return Some("an operand that is not of 32-bit floats");
             }
             let elements = data.shape.iter().try_fold(1i64, |n, e: &Expr| n.checked_mul(e.as_int()?));
-            let is_constant = self.constant_inputs.get(n) == Some(&true);
+            let is_constant = constant_inputs.get(n) == Some(&true);
             if is_constant && elements.is_none_or(|n| n > MAX_CONSTANT) {
                 return Some("a very large constant");
             }
@@ -69,7 +65,8 @@ pub struct TaskKey {
 
 impl TaskKey {
     /// The key of a function for a target.
-    pub fn new(func: &Func, constant_inputs: &[bool], layouts: &[Layout], target: &Target) -> TaskKey {
+    pub fn new(computation: &Computation, target: &Target) -> TaskKey {
+        let Computation { func, constant_inputs, layouts, .. } = computation;
         let mut anonymous = func.clone();
         anonymous.name = "f".to_string();
         let text = format!("{anonymous}\n{constant_inputs:?}\n{layouts:?}");

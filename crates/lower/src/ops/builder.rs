@@ -6,7 +6,7 @@ use tilewright_graph::types::TensorType;
 use tilewright_te::define::Reduced;
 use tilewright_te::{Buffer, Expr, Func, IterKind, Scope, Store};
 
-use super::{Context, NoKernel};
+use super::{Algorithm, Context, NoKernel, Prepared};
 
 /// A tensor that a definition reads: a buffer with its element type and extents.
 #[derive(Clone, Debug)]
@@ -191,6 +191,41 @@ impl<'a, 'c> Builder<'a, 'c> {
     pub(super) fn temporary(&mut self, name: &str, dtype: DType, shape: &[Expr]) -> Operand {
         let buffer = self.func.add_buffer(name, dtype, shape.to_vec(), Scope::Global);
         Operand { buffer, dtype, shape: shape.to_vec() }
+    }
+
+    /// The algorithm asked for.
+    pub(super) fn algorithm(&self) -> Algorithm {
+        self.ctx.algorithm
+    }
+
+    /// A tensor to be made of operand `n` at compile time, and passed in its place. `stores` gets both tensors and
+    /// indices of the new one, but for its first `n_constant` axes, which it fills at constant indices.
+    ///
+    /// # Errors
+    /// Where the operand is no input of the function.
+    pub(super) fn prepare(
+        &mut self,
+        n: usize,
+        name: &str,
+        dtype: DType,
+        shape: &[Expr],
+        n_constant: usize,
+        stores: impl FnOnce(&Operand, &Operand, &[Expr]) -> Vec<Store>,
+    ) -> Result<Operand, NoKernel> {
+        let operand = self.input(n)?;
+        if !self.func.is_input(operand.buffer) {
+            return Err(self.no_kernel("there is nothing to prepare"));
+        }
+        let mut func = Func::new("prepare");
+        let source = func.add_input("source", operand.dtype, operand.shape.clone());
+        let source = Operand::of(&func, source);
+        let made = func.add_output(name, dtype, shape.to_vec());
+        let made = Operand::of(&func, made);
+        let domain = shape[n_constant..].iter().map(|extent| (extent.clone(), IterKind::Spatial)).collect();
+        func.define(made.buffer, domain, |_, i| (Vec::new(), stores(&source, &made, i)));
+        let prepared = self.temporary(name, dtype, shape);
+        self.ctx.prepared.push(Prepared { input: operand.buffer, prepared: prepared.buffer, func });
+        Ok(prepared)
     }
 
     /// A block named after `target` with the stores given over `spatial` and then, in order, `ordered` iterations.

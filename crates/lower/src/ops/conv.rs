@@ -4,7 +4,7 @@ use tilewright_dtype::DType;
 use tilewright_graph::op::{CausalConvAttrs, ConvAttrs, ConvTransposeAttrs, DeformConvAttrs};
 use tilewright_te::{Expr, UnaryOp};
 
-use super::Results;
+use super::{Algorithm, Results, winograd};
 use super::builder::{Builder, Operand, accumulator, all, in_range, with_index};
 use super::elementwise::apply;
 use super::window::Windows;
@@ -24,7 +24,7 @@ fn group_of(channel: &Expr, channels: &Expr, n_groups: usize) -> Expr {
 }
 
 /// Adds a bias a channel, and rounds to `dtype`.
-fn biased(b: &mut Builder, sum: Operand, bias: Option<Operand>, dtype: DType) -> Operand {
+pub(super) fn biased(b: &mut Builder, sum: Operand, bias: Option<Operand>, dtype: DType) -> Operand {
     let shape = sum.shape.clone();
     match bias {
         None => b.cast("cast", sum, dtype),
@@ -37,6 +37,9 @@ fn biased(b: &mut Builder, sum: Operand, bias: Option<Operand>, dtype: DType) ->
 /// Convolution of `[batch, channels, spatial..]` with `[out, channels / group, kernel..]`.
 pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs) -> Results {
     let (x, w, bias) = (b.input(0)?, b.input(1)?, b.optional(2));
+    if let Algorithm::Winograd { tile } = b.algorithm() {
+        return winograd::conv(b, attrs, tile);
+    }
     let shape = b.result_shape(0)?;
     let windows = Windows::new(w.shape[2..].to_vec(), &attrs.strides, &attrs.dilations, &attrs.pads);
     let (padded, windows) = windows.pad(b, &x, &shape[2..], false, Expr::zero(x.dtype));

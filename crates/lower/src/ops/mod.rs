@@ -35,11 +35,15 @@ mod signal;
 #[cfg(test)]
 mod tests;
 mod window;
+mod winograd;
+
+use std::fmt;
 
 use tilewright_dtype::DType;
 use tilewright_graph::op::Op;
 use tilewright_graph::symbol::SymbolTable;
 use tilewright_graph::types::TensorType;
+use tilewright_te::computation::DIRECT;
 use tilewright_te::{Buffer, Func};
 
 use crate::dims::DimMap;
@@ -52,6 +56,62 @@ pub struct Context<'a> {
     pub symbols: &'a SymbolTable,
     /// Size variables of the function under construction.
     pub dims: &'a mut DimMap,
+    /// How operators are computed that have a choice.
+    pub algorithm: Algorithm,
+    /// What definitions want to be passed in place of constants; added to by [`define`].
+    pub prepared: Vec<Prepared>,
+}
+
+impl<'a> Context<'a> {
+    /// The context of definitions that are the operators' meaning.
+    pub fn new(symbols: &'a SymbolTable, dims: &'a mut DimMap) -> Context<'a> {
+        Context { symbols, dims, algorithm: Algorithm::Direct, prepared: Vec::new() }
+    }
+}
+
+/// An algorithm for an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// As the operator is defined.
+    Direct,
+    /// Convolution by tiles of so many outputs along each axis ([`winograd`]).
+    Winograd {
+        /// Outputs of a tile along an axis.
+        tile: usize,
+    },
+}
+
+/// `direct`, `winograd-4x4`.
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Algorithm::Direct => f.write_str(DIRECT),
+            Algorithm::Winograd { tile } => write!(f, "winograd-{tile}x{tile}"),
+        }
+    }
+}
+
+impl Algorithm {
+    /// The algorithms for an operator beside its definition. They round differently.
+    pub fn alternatives(op: &Op, operands: &[Option<&TensorType>]) -> &'static [Algorithm] {
+        match (op, operands) {
+            (Op::Conv(attrs), [Some(x), Some(w), ..]) if winograd::applies(attrs, x, w) => {
+                &[Algorithm::Winograd { tile: 4 }, Algorithm::Winograd { tile: 2 }]
+            }
+            _ => &[],
+        }
+    }
+}
+
+/// A constant in another form.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// The input that is not read.
+    pub input: Buffer,
+    /// The buffer that is read in its place, which nothing in the function writes.
+    pub prepared: Buffer,
+    /// Makes the one of the other.
+    pub func: Func,
 }
 
 /// The operator, or this use of it, has no definition as tensor expressions.

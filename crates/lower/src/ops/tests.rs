@@ -32,7 +32,7 @@ fn function(op: &Op, inputs: &[Option<&Tensor>], results: &[TensorType]) -> Resu
             })
         })
         .collect();
-    let mut ctx = Context { symbols: &symbols, dims: &mut dims };
+    let mut ctx = Context::new(&symbols, &mut dims);
     let results: Vec<&TensorType> = results.iter().collect();
     for buffer in define(&mut func, &mut ctx, op, &operands, &results)? {
         func.promote_to_output(buffer);
@@ -275,7 +275,7 @@ fn symbols_become_sizes() {
     let extent = dims.expr(&mut func, &symbols, &Dim::symbol(n));
     let x = func.add_input("x", DType::F32, vec![extent]);
     let ty = TensorType::new(DType::F32, vec![Dim::new(2), Dim::symbol(n)]);
-    let mut ctx = Context { symbols: &symbols, dims: &mut dims };
+    let mut ctx = Context::new(&symbols, &mut dims);
     let op = Op::Expand(DimsAttrs { dims: vec![Dim::new(2), Dim::symbol(n)] });
     let results = define(&mut func, &mut ctx, &op, &[Some(x)], &[&ty]).unwrap();
     func.promote_to_output(results[0]);

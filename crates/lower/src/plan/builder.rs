@@ -363,7 +363,7 @@ impl<'a> Builder<'a> {
     pub(super) fn constant_buffer(&mut self, tensor: Tensor) -> Result<BufferId, LowerError> {
         let shape: Vec<i64> = tensor.dims().iter().map(|&d| d as i64).collect();
         let (dtype, len) = (tensor.dtype(), tensor.bytes().map_or(0, |bytes| bytes.as_slice().len() as u64));
-        Ok(self.weight(Weight { tensor, packing: None }, dtype, &shape, len))
+        Ok(self.weight(Weight { tensor, packing: Vec::new() }, dtype, &shape, len))
     }
 
     fn weight(&mut self, weight: Weight, dtype: DType, shape: &[i64], len: u64) -> BufferId {
@@ -372,15 +372,15 @@ impl<'a> Builder<'a> {
         self.add_buffer(dtype, shape, Home::Fixed(Place::Weight { offset, len }))
     }
 
-    /// The buffer of a constant in the layout a function wants.
-    fn packed(&mut self, value: ValueId, packing: &Func) -> Result<BufferId, LowerError> {
+    /// The buffer of a constant as a function wants it.
+    fn packed(&mut self, value: ValueId, packing: &[Func]) -> Result<BufferId, LowerError> {
         let Some(tensor) = self.graph.constant(value) else {
             return Err(LowerError::Internal(format!("{value} is packed and no constant")));
         };
-        let &[_, output] = &packing.params[..] else {
-            return Err(LowerError::Internal(format!("`{}` packs no single tensor", packing.name)));
+        let Some((last, [_, output])) = packing.last().map(|last| (last, &last.params[..])) else {
+            return Err(LowerError::Internal(format!("{value} is not packed into one tensor")));
         };
-        let data = &packing.buffers[output];
+        let data = &last.buffers[*output];
         let shape: Option<Vec<i64>> = data.shape.iter().map(|e| e.as_int()).collect();
         let bytes = shape.as_ref().and_then(|shape| {
             let mut extents = shape.iter().map(|&n| u64::try_from(n).ok());
@@ -389,7 +389,7 @@ impl<'a> Builder<'a> {
         let (Some(shape), Some(bytes)) = (shape, bytes) else {
             return Err(LowerError::Internal("a packed constant has no constant shape".to_string()));
         };
-        let weight = Weight { tensor: tensor.clone(), packing: Some(packing.clone()) };
+        let weight = Weight { tensor: tensor.clone(), packing: packing.to_vec() };
         Ok(self.weight(weight, data.dtype, &shape, bytes))
     }
 
@@ -519,9 +519,9 @@ impl<'a> Builder<'a> {
         let mut places: FxHashMap<Buffer, BufferId> = FxHashMap::default();
         let (params_in, params_out) = compiled.func.params.split_at(compiled.func.n_inputs);
         for ((&param, &value), packing) in params_in.iter().zip(inputs).zip(&compiled.packing) {
-            let buffer = match packing {
-                Some(packing) => self.packed(value, packing)?,
-                None => self.operand(value)?,
+            let buffer = match &packing[..] {
+                [] => self.operand(value)?,
+                packing => self.packed(value, packing)?,
             };
             places.insert(param, buffer);
         }

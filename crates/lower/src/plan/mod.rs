@@ -29,9 +29,9 @@ pub struct CompiledFunc {
     pub func: Func,
     /// The kernels to run, in order.
     pub kernels: Vec<CompiledKernel>,
-    /// For each input, how its elements are laid out anew at compile time: a function of one input and one
-    /// output. Only constant inputs may have one.
-    pub packing: Vec<Option<Func>>,
+    /// For each input, what is made of it at compile time: functions of one input and one output, each applied to what
+    /// the one before gave. Only constant inputs may have any.
+    pub packing: Vec<Vec<Func>>,
 }
 
 /// One kernel of a function.
@@ -45,13 +45,13 @@ pub struct CompiledKernel {
     pub tasks: Expr,
 }
 
-/// A piece of the weights section: a constant, as it is or laid out anew.
+/// A piece of the weights section: a constant, as it is or as a function wants it.
 #[derive(Clone, Debug)]
 pub struct Weight {
     /// The constant.
     pub tensor: Tensor,
-    /// How its elements are laid out anew: a function of one input and one output.
-    pub packing: Option<Func>,
+    /// What is made of it: functions of one input and one output, one after the other.
+    pub packing: Vec<Func>,
 }
 
 /// The weights of one or more plans, each different one once; it starts at the next multiple of 64 bytes.
@@ -79,7 +79,7 @@ impl Weights {
 
     /// The place of a weight of `len` bytes.
     fn place(&mut self, weight: Weight, len: u64) -> Place {
-        let packing = weight.packing.as_ref().map(|packing| format!("{packing:?}")).unwrap_or_default();
+        let packing = format!("{:?}", weight.packing);
         let key = (weight.tensor.clone(), packing);
         if let Some(&place) = self.known.get(&key) {
             return place;

@@ -40,8 +40,14 @@ pub(super) enum Address {
 impl Emitter<'_> {
     /// The value of an expression over loop variables; a scalar where it does not depend on the lane.
     pub(super) fn expr(&mut self, expr: &Expr) -> Result<Value, FlattenError> {
-        let substituted = self.resolve(expr);
         self.transient.clear();
+        self.expr_in_common(expr)
+    }
+
+    /// As [`Emitter::expr`], where nothing has been stored since the expression before that this one reads: what they
+    /// have in common is computed once.
+    pub(super) fn expr_in_common(&mut self, expr: &Expr) -> Result<Value, FlattenError> {
+        let substituted = self.resolve(expr);
         Ok(self.computed(&substituted)?.value)
     }
 

@@ -306,9 +306,16 @@ impl Emitter<'_> {
     fn stores(&mut self, stores: &[Store], values: &[(Var, Expr)]) -> Result<(), FlattenError> {
         let bind =
             |e: &Expr| e.substitute(&|var| values.iter().find(|(v, _)| *v == var).map(|(_, x)| x.clone()));
-        for store in stores {
+        let reads = |e: &Expr| {
+            let is_stored = |buffer: Buffer| stores.iter().any(|store| store.buffer == buffer);
+            e.any(&mut |e| matches!(e.kind(), ExprKind::Load(buffer, _) if is_stored(*buffer)))
+        };
+        let independent = !stores.iter().any(|store| reads(&store.value) || store.indices.iter().any(reads));
+        for (n, store) in stores.iter().enumerate() {
             let indices: Vec<Expr> = store.indices.iter().map(|i| self.resolve(&bind(i))).collect();
-            let value = self.expr(&bind(&store.value))?;
+            let value = bind(&store.value);
+            let value =
+                if n > 0 && independent { self.expr_in_common(&value)? } else { self.expr(&value)? };
             let (scalar, vector) = self.combined_guard()?;
             debug_assert!(scalar.is_none(), "scalar predicates are branches");
             if self.func.buffers[store.buffer].scope == Scope::Register {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::expr::{Expr, Var};
-use crate::func::{Block, Func, IterKind, LoopKind, Stmt};
+use crate::func::{Block, Func, IterKind, LoopKind, Stmt, Store};
 use crate::schedule::inline::plain_indices;
 use crate::schedule::region::{Accesses, Span, domain_conditions, guarded, region_of};
 use crate::schedule::{Apply, ScheduleError, bindings, tree};
@@ -31,7 +31,12 @@ impl Apply for ComputeAt {
         let Some(block) = tree::block_at(func, &block_path).cloned() else { return Ok(Vec::new()) };
         check_nest(func, &block_path).map_err(fail)?;
         let indices = block.body[0].indices.clone();
-        if block.body.iter().chain(&block.init).any(|s| s.indices != indices) {
+        // Constant indices may differ: every iteration makes all of those elements.
+        let same_place =
+            |(a, b): (&Expr, &Expr)| a == b || (a.as_int().is_some() && b.as_int().is_some());
+        let same_places =
+            |s: &Store| s.indices.len() == indices.len() && s.indices.iter().zip(&indices).all(same_place);
+        if !block.body.iter().chain(&block.init).all(same_places) {
             return Err(fail("its stores have different indices".into()));
         }
         let places = plain_indices(&block, &indices).map_err(fail)?;

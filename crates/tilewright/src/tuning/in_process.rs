@@ -161,7 +161,7 @@ impl InProcess {
         for (n, ((dtype, got), expected)) in candidate.iter().zip(expected).enumerate() {
             let is_padding = probe.padding_of(task, n).map_err(|e| MeasureError::Failed(e.to_string()))?;
             if !agree(*dtype, got, expected, is_padding) {
-                let name = &task.func.name;
+                let name = &task.computation.func.name;
                 return Err(MeasureError::Wrong(format!("{name} computes something else when tuned")));
             }
         }
@@ -191,8 +191,7 @@ impl Measure for InProcess {
 }
 
 fn probe(task: &Task, decisions: &Decisions) -> Result<Probe, MeasureError> {
-    let Task { func, constant_inputs, layouts, target, .. } = task;
-    schedule_kernels(func, constant_inputs, layouts, target, decisions.clone())
+    schedule_kernels(&task.computation, &task.target, decisions.clone())
         .and_then(|kernels| Probe::new(task, kernels))
         .map_err(|e| MeasureError::Failed(e.to_string()))
 }

@@ -59,7 +59,7 @@ impl Probe {
         let func = &self.kernels.func;
         let mut bytes = 0;
         for (n, &param) in func.params[..func.n_inputs].iter().enumerate() {
-            if task.constant_inputs.get(n) == Some(&true) {
+            if task.computation.constant_inputs.get(n) == Some(&true) {
                 bytes += extents(func, param)?.iter().product::<i64>().unsigned_abs() * F32_BYTES;
             }
         }
@@ -76,7 +76,7 @@ impl Probe {
         builder.plan.texts.push(String::new());
         for (n, &param) in func.params[..func.n_inputs].iter().enumerate() {
             let bytes = self.input(task, n, data)?;
-            let is_constant = task.constant_inputs.get(n) == Some(&true);
+            let is_constant = task.computation.constant_inputs.get(n) == Some(&true);
             for copy in 0..if is_constant { copies } else { 1 } {
                 let place = Place::Weight { offset: builder.weights.len() as u64, len: bytes.len() as u64 };
                 builder.weights.extend(&bytes);
@@ -116,10 +116,10 @@ impl Probe {
         task: &Task,
         output: usize,
     ) -> Result<impl Fn(usize) -> bool + use<>, CompileError> {
-        let param = task.func.n_inputs + output;
-        let logical = extents(&task.func, task.func.params[param])?;
+        let param = task.computation.func.n_inputs + output;
+        let logical = extents(&task.computation.func, task.computation.func.params[param])?;
         let physical = extents(&self.kernels.func, self.kernels.func.params[param])?;
-        let pieces = task.layouts.get(param).cloned().flatten().unwrap_or_default();
+        let pieces = task.computation.layouts.get(param).cloned().flatten().unwrap_or_default();
         Ok(move |place: usize| {
             let mut rest = place as i64;
             let mut indices = vec![0; physical.len()];
@@ -137,11 +137,11 @@ impl Probe {
 
     /// The bytes of an input.
     fn input(&self, task: &Task, n: usize, data: Data) -> Result<Vec<u8>, CompileError> {
-        let packing = self.kernels.packing.get(n).and_then(Option::as_ref);
+        let packing = self.kernels.packing.get(n).filter(|packing| !packing.is_empty());
         match (data, packing) {
             (Data::InPlace, Some(packing)) => {
-                let param = task.func.params[n];
-                let dims: Vec<usize> = extents(&task.func, param)?.iter().map(|&e| e as usize).collect();
+                let param = task.computation.func.params[n];
+                let dims: Vec<usize> = extents(&task.computation.func, param)?.iter().map(|&e| e as usize).collect();
                 let bytes = GraphBytes::new(noise(n, dims.iter().product()));
                 let tensor = Tensor::from_bytes(DType::F32, dims, bytes);
                 let tensor = tensor.map_err(|e| CompileError::internal("probe", e))?;

@@ -212,7 +212,7 @@ fn an_axis_that_is_data() {
         let operand = func.add_input("x", DType::F32, shape);
         let place = func.add_input("axis", DType::I64, Vec::new());
         let ty = TensorType::new(types.dtype, [extents, vec![Dim::new(2)]].concat());
-        let mut ctx = Context { symbols: &symbols, dims: &mut dims };
+        let mut ctx = Context::new(&symbols, &mut dims);
         let op = Op::Dft(DftAttrs { axis: None, inverse, onesided: false, length: None });
         let results = define(&mut func, &mut ctx, &op, &[Some(operand), None, Some(place)], &[&ty]).unwrap();
         func.promote_to_output(results[0]);

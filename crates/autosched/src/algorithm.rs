@@ -1,0 +1,93 @@
+//! Which of several algorithms computes a function fastest, by an analytic model.
+//!
+//! The model counts the cycles of each block on one core: products by their register tile, other operations by the
+//! ports they share, and bytes by how far away they lie. It is meant for choosing among variants of one function,
+//! which share what it is rough about.
+
+use rustc_hash::FxHashSet;
+use tilewright_te::schedule::Schedule;
+use tilewright_te::{Block, Expr, ExprKind, Func};
+
+use crate::contraction;
+use crate::pattern::constant_product;
+use crate::tile::{Tile, Traffic};
+use crate::transform::{self, is_transform};
+use crate::Context;
+
+/// Bytes a cycle that one core gets out of its second-level cache while it computes.
+const NEAR: f64 = 32.0;
+
+/// Bytes a cycle from beyond: the third level and memory.
+const FAR: f64 = 8.0;
+
+/// Cycles of a function whose producers are inlined and whose layouts are chosen, on one core. Nothing where extents
+/// are open, or where the rules have no good schedule for it.
+pub(crate) fn cycles(schedule: &Schedule, context: &Context<'_>) -> Option<f64> {
+    let func = schedule.func();
+    let temporaries: Vec<f64> = func
+        .workspaces()
+        .filter(|&buffer| func.blocks().iter().any(|b| b.body.iter().any(|s| s.buffer == buffer)))
+        .map(|buffer| bytes(func, buffer))
+        .collect::<Option<_>>()?;
+    let footprint: f64 = temporaries.iter().sum();
+    let rate = if footprint <= context.target.machine.caches.l2 as f64 { NEAR } else { FAR };
+    let blocks: Option<Vec<f64>> =
+        func.blocks().into_iter().map(|block| block_cycles(schedule, context, block)).collect();
+    // Every temporary is written and read.
+    Some(blocks?.iter().sum::<f64>() + 2.0 * footprint / rate)
+}
+
+fn block_cycles(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Option<f64> {
+    let iterations = constant_product(block.iters.iter().map(|i| &i.extent))? as f64;
+    let lanes = f64::from(context.target.lanes(4).max(1));
+    let ports = f64::from(context.target.machine.fma.per_cycle.max(1));
+    if block.is_reduction() {
+        let (cost, weights) = product_cost(schedule, context, block)?;
+        // Weights come while products are computed, but not all the time.
+        return Some(iterations / lanes * cost + 0.5 * weights / FAR);
+    }
+    if is_transform(block) && !transform::is_in_vectors(schedule, context, block) {
+        return None;
+    }
+    let mut seen = FxHashSet::default();
+    let (mut operations, mut n_loads) = (0.0, 0.0);
+    for store in &block.body {
+        count(&store.value, &mut seen, &mut operations, &mut n_loads);
+    }
+    let stores = block.body.len() as f64;
+    Some(iterations / lanes * (operations / ports).max(n_loads / 2.0).max(stores))
+}
+
+/// Cycles of a vector of results and step of a sum of products, and the bytes of its constant operand.
+fn product_cost(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Option<(f64, f64)> {
+    let func = schedule.func();
+    let (lanes, rows, vectors, panel) = contraction::shape(schedule, context, block)?;
+    let traffic = Traffic { per_row: 1, per_vector: 1, per_accumulator: 0 };
+    let tiles = Tile::candidates(context.target, lanes, rows, vectors, traffic);
+    let weights = match context.constant_input(func, panel) {
+        Some(_) => bytes(func, panel)?,
+        None => 0.0,
+    };
+    let full = f64::from(context.target.lanes(4)) / lanes as f64;
+    Some((tiles.first()?.cost * full, weights))
+}
+
+fn bytes(func: &Func, buffer: tilewright_te::Buffer) -> Option<f64> {
+    let data = &func.buffers[buffer];
+    Some(constant_product(&data.shape)? as f64 * data.dtype.bytes() as f64)
+}
+
+/// Counts operations on floats and loads, those in common once.
+fn count(e: &Expr, seen: &mut FxHashSet<Expr>, operations: &mut f64, n_loads: &mut f64) {
+    if !seen.insert(e.clone()) {
+        return;
+    }
+    match e.kind() {
+        ExprKind::Load(..) => *n_loads += 1.0,
+        _ => {
+            let computes = e.dtype().is_float() && !matches!(e.kind(), ExprKind::Float(_) | ExprKind::Var(_));
+            *operations += if computes { 1.0 } else { 0.0 };
+            e.for_each_operand(|operand| count(operand, seen, operations, n_loads));
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Transforms: data-parallel blocks that make several results at once from several elements.
+//!
+//! The input and output transforms of Winograd convolution are of this kind. All elements of one iteration stay in
+//! registers, as vectors along the last variable. What pads the input is computed piece by piece in the cache, right
+//! before it is read; a block that takes the results apart again (the epilogue of the convolution) runs on the
+//! registers.
+
+use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
+use tilewright_te::{BinaryOp, Block, Expr, ExprKind, Func, IterKind, Scope, Var};
+
+use crate::Context;
+use crate::elementwise::{PARALLEL_GRAIN, extent_of, grains, parallelize};
+use crate::pattern::{AccessInfo, constant_product, loads};
+use crate::tile::stores_at_its_variables;
+
+/// Bytes of a padded piece of the input: it lies on the stack of a thread, and in a cache of its own core.
+const MAX_PADDED: i64 = 128 << 10;
+
+/// Whether a block is a transform: data-parallel, with several stores to one buffer at its own variables, in order,
+/// after constant indices.
+pub fn is_transform(block: &Block) -> bool {
+    let Some(first) = block.body.first() else { return false };
+    let Some(n_constant) = first.indices.len().checked_sub(block.iters.len()) else { return false };
+    let fits = |(index, iter): (&Expr, &tilewright_te::Iter)| index.as_var() == Some(iter.var);
+    block.body.len() > 1
+        && !block.iters.is_empty()
+        && block.iters.iter().all(|i| i.kind == IterKind::Spatial)
+        && block.body.iter().all(|store| {
+            let (constant, own) = store.indices.split_at(n_constant);
+            store.buffer == first.buffer
+                && constant.iter().all(|e| e.as_int().is_some())
+                && own.iter().zip(&block.iters).all(fits)
+        })
+}
+
+/// Gives what transforms write, and what they read of reductions, a layout in vectors of the last dimension, which
+/// is outermost but for the dimensions of constant indices.
+pub(crate) fn choose_layouts(schedule: &Schedule, context: &mut Context<'_>) {
+    let func = schedule.func();
+    for block in func.blocks().into_iter().filter(|b| is_transform(b)) {
+        let n_constant = block.body[0].indices.len() - block.iters.len();
+        let reduced = loads(block).into_iter().map(|a| a.buffer).filter(|&buffer| {
+            let writes = |b: &&&Block| b.body.iter().any(|store| store.buffer == buffer);
+            func.blocks().iter().find(writes).is_some_and(|b| b.is_reduction())
+        });
+        for buffer in std::iter::once(block.body[0].buffer).chain(reduced) {
+            let data = &func.buffers[buffer];
+            let last = data.shape.len() - 1;
+            let Some(lanes) = data.shape[last].as_int().and_then(|extent| vector(context, extent)) else {
+                continue;
+            };
+            if context.layout(&data.name).is_some() || func.params.contains(&buffer) {
+                continue;
+            }
+            let open = |dim| Piece { dim, factor: None };
+            let mut pieces: Vec<Piece> = (0..n_constant.min(last)).map(open).collect();
+            pieces.push(open(last));
+            pieces.extend((n_constant.min(last)..last).map(open));
+            pieces.push(Piece { dim: last, factor: Some(lanes) });
+            context.set_layout(&data.name.clone(), pieces, Padding::Undefined);
+        }
+    }
+}
+
+/// Whether what a transform writes, or what takes its results apart, lies in vectors.
+pub(crate) fn is_in_vectors(schedule: &Schedule, context: &Context<'_>, block: &Block) -> bool {
+    let func = schedule.func();
+    let written = match epilogue(schedule, &block.name) {
+        Some(reader) => func.block(&reader).and_then(|b| b.body.first()),
+        None => block.body.first(),
+    };
+    let layout = written.and_then(|store| context.layout(&func.buffers[store.buffer].name));
+    layout.and_then(|pieces| pieces.last()?.factor).is_some()
+}
+
+/// The widest vector that divides the extent.
+fn vector(context: &Context<'_>, extent: i64) -> Option<i64> {
+    let lanes = i64::from(context.target.lanes(4));
+    [lanes, lanes / 2, lanes / 4].into_iter().find(|&f| f >= 4 && extent % f == 0)
+}
+
+/// Schedules a transform with what pads its input and what takes its results apart.
+pub fn schedule(
+    schedule: &mut Schedule,
+    context: &mut Context<'_>,
+    block: &str,
+) -> Result<Vec<String>, ScheduleError> {
+    let fail = |reason: &str| Err(ScheduleError::new("transform", block, reason));
+    let Some(data) = schedule.func().block(block) else { return fail("no such block") };
+    if !is_transform(data) {
+        return fail("not several results at constant places");
+    }
+    if schedule.loop_names(block)?.len() != data.iters.len() {
+        return fail("the block is scheduled already");
+    }
+    match epilogue(schedule, block) {
+        Some(epilogue) => in_epilogue(schedule, context, block, &epilogue),
+        None => by_itself(schedule, context, block),
+    }
+}
+
+/// A transform whose results are for a reduction: its padded input piece by piece, its results as vectors.
+fn by_itself(
+    schedule: &mut Schedule,
+    context: &mut Context<'_>,
+    block: &str,
+) -> Result<Vec<String>, ScheduleError> {
+    let fail = |reason: &str| Err(ScheduleError::new("transform", block, reason));
+    let func = schedule.func();
+    let Some(data) = func.block(block) else { return fail("no such block") };
+    let layout = context.layout(&func.buffers[data.body[0].buffer].name);
+    let Some(lanes) = layout.and_then(|pieces| pieces.last()?.factor) else {
+        return fail("its results are in no vectors");
+    };
+    let Some((last, others)) = data.iters.split_last() else { return fail("a single iteration") };
+    let var = last.var;
+    let divisors: Vec<Vec<i64>> = others.iter().map(|i| divisors(data, i.var)).collect();
+    let n_results = data.body.len() as i64;
+    let work = constant_product(data.iters.iter().map(|i| &i.extent)).map(|n| n * n_results);
+    let padding = padding(schedule, data, var);
+
+    let loops = schedule.loop_names(block)?;
+    let mut outer: Vec<String> = Vec::new();
+    for (name, divisors) in loops.iter().zip(&divisors) {
+        let factors: Vec<Option<i64>> = std::iter::once(None).chain(steps(divisors)).collect();
+        outer.extend(schedule.split(name, &factors)?);
+    }
+    let parts = schedule.split(&loops[loops.len() - 1], &[None, Some(lanes)])?;
+    // The innermost of the other loops walks along a row: it stays inside the vectors' loop, to share the padded rows.
+    let inner = outer.pop();
+    let mut tasks = outer;
+    tasks.push(parts[0].clone());
+    let order = tasks.iter().chain(&inner).chain([&parts[1]]);
+    schedule.reorder(&order.map(String::as_str).collect::<Vec<_>>())?;
+    schedule.vectorize(&parts[1])?;
+    let row = inner.as_ref().and_then(|name| extent_of(schedule, name)).unwrap_or(1);
+    let mut taken = vec![block.to_string()];
+    if let Some((padding, lane)) = padding
+        && fold_padding(schedule, &padding, &parts[0], lane, lanes)?
+    {
+        taken.push(padding);
+    }
+    if work.is_none_or(|n| n >= PARALLEL_GRAIN) {
+        let grain = context.decide(block, "grain", &grains(context.target, work))?;
+        parallelize(schedule, &tasks, &Expr::int(row * lanes * n_results), grain)?;
+    }
+    Ok(taken)
+}
+
+/// A transform computed on the registers of the block that takes its results apart.
+fn in_epilogue(
+    schedule: &mut Schedule,
+    context: &mut Context<'_>,
+    block: &str,
+    epilogue: &str,
+) -> Result<Vec<String>, ScheduleError> {
+    let fail = |reason: &str| Err(ScheduleError::new("transform", block, reason));
+    let func = schedule.func();
+    let (Some(data), Some(reader)) = (func.block(block), func.block(epilogue)) else {
+        return fail("no such block");
+    };
+    let buffer = func.buffers[data.body[0].buffer].name.clone();
+    let stored = reader.body.first().and_then(|s| context.layout(&func.buffers[s.buffer].name));
+    let Some((lane, lanes)) = stored.as_ref().and_then(|p| p.last()).and_then(|p| Some((p.dim, p.factor?)))
+    else {
+        return fail("what reads it stores no vectors");
+    };
+    let n_constant = data.body[0].indices.len() - data.iters.len();
+    let reads: Vec<AccessInfo> =
+        loads(reader).into_iter().filter(|a| a.buffer == data.body[0].buffer).collect();
+    let Some(read) = reads.first() else { return fail("nothing reads it") };
+    let is_lane = |e: &Expr| e.as_var() == reader.iters.get(lane).map(|i| i.var);
+    if !read.indices.last().is_some_and(is_lane) || reads.iter().any(|a| a.indices != read.indices) {
+        return fail("its last variable is not that of the reader's vectors");
+    }
+    // Which of the reader's variables have a digit among the constant indices.
+    let digits: Vec<Option<i64>> = reader
+        .iters
+        .iter()
+        .map(|i| read.indices[..n_constant].iter().find_map(|e| digit(e, i.var)))
+        .collect();
+    if digits.iter().flatten().count() != n_constant {
+        return fail("results are not taken apart by digits of variables");
+    }
+    let n_results = data.body.len() as i64;
+    let work = constant_product(reader.iters.iter().map(|i| &i.extent));
+
+    let loops = schedule.loop_names(epilogue)?;
+    if loops.len() != digits.len() {
+        return fail("its reader is scheduled already");
+    }
+    let (mut outer, mut inner, mut vector) = (Vec::new(), Vec::new(), None);
+    for (dim, (name, digit)) in loops.iter().zip(&digits).enumerate() {
+        match digit {
+            Some(factor) => {
+                let parts = schedule.split(name, &[None, Some(*factor)])?;
+                outer.push(parts[0].clone());
+                inner.push(parts[1].clone());
+            }
+            None if dim == lane => {
+                let parts = schedule.split(name, &[None, Some(lanes)])?;
+                outer.push(parts[0].clone());
+                vector = Some(parts[1].clone());
+            }
+            None => outer.push(name.clone()),
+        }
+    }
+    let (Some(vector), Some(innermost)) = (vector, outer.last().cloned()) else {
+        return fail("its reader has no vectors");
+    };
+    let order = outer.iter().chain(&inner).chain([&vector]);
+    schedule.reorder(&order.map(String::as_str).collect::<Vec<_>>())?;
+    for name in &inner {
+        schedule.unroll(name)?;
+    }
+    schedule.vectorize(&vector)?;
+    let made = schedule.compute_at(block, &innermost)?;
+    let Some(last) = made.last() else { return fail("the transform has lost its loops") };
+    schedule.vectorize(last)?;
+    schedule.set_scope(&buffer, Scope::Register)?;
+    if work.is_none_or(|n| n >= PARALLEL_GRAIN) {
+        let grain = context.decide(block, "grain", &grains(context.target, work))?;
+        parallelize(schedule, &outer, &Expr::int(n_results * lanes), grain)?;
+    }
+    Ok(vec![block.to_string(), epilogue.to_string()])
+}
+
+/// The one data-parallel block that reads a transform's results, if it stores each of its own at its variables.
+fn epilogue(schedule: &Schedule, block: &str) -> Option<String> {
+    let consumers = schedule.consumers(block).ok()?;
+    let [only] = &consumers[..] else { return None };
+    let reader = schedule.func().block(only)?;
+    let is_plain = reader.body.len() == 1 && stores_at_its_variables(reader);
+    (is_plain && !reader.is_reduction()).then(|| only.clone())
+}
+
+/// The factor by which an expression is the last digit of a variable.
+fn digit(e: &Expr, var: Var) -> Option<i64> {
+    match e.kind() {
+        ExprKind::Binary(BinaryOp::FloorMod, x, factor) if x.as_var() == Some(var) => factor.as_int(),
+        _ => None,
+    }
+}
+
+/// The constants by which a block's loads divide a variable, ascending.
+fn divisors(block: &Block, var: Var) -> Vec<i64> {
+    let mut found: Vec<i64> = Vec::new();
+    for access in loads(block) {
+        for index in &access.indices {
+            index.walk(&mut |e| {
+                if let ExprKind::Binary(BinaryOp::FloorDiv | BinaryOp::FloorMod, x, by) = e.kind()
+                    && x.as_var() == Some(var)
+                {
+                    found.extend(by.as_int().filter(|&by| by > 1));
+                }
+            });
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Factors of a split, outermost first, whose inner products are the divisors.
+fn steps(divisors: &[i64]) -> impl Iterator<Item = Option<i64>> {
+    let mut factors = Vec::new();
+    let mut inner = 1;
+    for &divisor in divisors {
+        if divisor % inner == 0 {
+            factors.push(Some(divisor / inner));
+            inner = divisor;
+        }
+    }
+    factors.into_iter().rev()
+}
+
+/// The block that computes what a transform reads, for it alone and as yet unscheduled, and the dimension of that which
+/// `var` indexes.
+fn padding(schedule: &Schedule, block: &Block, var: Var) -> Option<(String, usize)> {
+    let func: &Func = schedule.func();
+    schedule.blocks().into_iter().find_map(|name| {
+        let producer = func.block(&name)?;
+        let [store] = &producer.body[..] else { return None };
+        let read = loads(block).into_iter().find(|a| a.buffer == store.buffer)?;
+        let lane = read.indices.iter().position(|e| e.as_var() == Some(var))?;
+        let is_free = !producer.is_reduction()
+            && !func.params.contains(&store.buffer)
+            && stores_at_its_variables(producer)
+            && schedule.consumers(&name).ok()? == [block.name.as_str()]
+            && schedule.loop_names(&name).ok()?.len() == producer.iters.len();
+        is_free.then_some((name, lane))
+    })
+}
+
+/// Computes what pads the input in each iteration of a loop; tells whether that fits.
+fn fold_padding(
+    schedule: &mut Schedule,
+    padding: &str,
+    around: &str,
+    lane: usize,
+    lanes: i64,
+) -> Result<bool, ScheduleError> {
+    let buffer = schedule.block_info(padding)?.writes.remove(0);
+    let mut trial = schedule.clone();
+    let Ok(loops) = trial.compute_at(padding, around) else { return Ok(false) };
+    trial.set_scope(&buffer, Scope::Stack)?;
+    // The buffer shrinks to what these loops write.
+    let elements = loops.iter().try_fold(1i64, |n, name| n.checked_mul(extent_of(&trial, name)?));
+    if elements.is_none_or(|n| n > MAX_PADDED / 4) || extent_of(&trial, &loops[lane]) != Some(lanes) {
+        return Ok(false);
+    }
+    let mut order: Vec<&str> =
+        loops.iter().enumerate().filter(|(n, _)| *n != lane).map(|(_, l)| l.as_str()).collect();
+    order.push(&loops[lane]);
+    trial.reorder(&order)?;
+    trial.vectorize(&loops[lane])?;
+    *schedule = trial;
+    Ok(true)
+}

@@ -1,0 +1,258 @@
+//! Winograd convolution: tiles of outputs from fewer products, at the cost of sums.
+//!
+//! `F(m x m, 3 x 3)` computes `m x m` outputs of a 3 x 3 convolution of stride 1 from `t x t` inputs, `t = m + 2`, with `t * t`
+//! products a pair of channels where the definition takes `9 * m * m`: Lavin and Gray, "Fast Algorithms for Convolutional
+//! Neural Networks", 2016. The transforms follow from points (Toom-Cook, Winograd 1980): with the polynomials
+//! `M(x) = prod (x - p_l)` and `M_j(x) = M(x) / (x - p_j)`,
+//!
+//! - inputs: row `j` of `B^T` has the coefficients of `M_j`, the last row those of `M`;
+//! - weights: row `j` of `G` has the powers of `p_j` over `M_j(p_j)`, the last row takes the highest power alone;
+//! - outputs: column `j` of `A^T` has the powers of `p_j`, the last column is that of the highest power.
+//!
+//! Points come in pairs `p, -p`, whose rows differ in the signs of odd powers: each half is computed once.
+
+use tilewright_dtype::DType;
+use tilewright_graph::dim::Dim;
+use tilewright_graph::op::ConvAttrs;
+use tilewright_graph::types::TensorType;
+use tilewright_te::Expr;
+
+use super::Results;
+use super::builder::{Builder, all, in_range};
+use super::conv::biased;
+
+/// Pairs of points beside 0 and infinity. Small powers of two keep products exact and rounding errors low.
+const PAIRS: [f64; 2] = [1.0, 2.0];
+
+/// The transforms of `F(m x m, 3 x 3)` along one axis.
+struct Transforms {
+    /// Outputs of a tile along an axis.
+    m: usize,
+    /// Finite points: 0, then pairs.
+    points: Vec<f64>,
+}
+
+impl Transforms {
+    fn new(m: usize) -> Transforms {
+        let pairs = PAIRS[..m / 2].iter().flat_map(|&p| [p, -p]);
+        Transforms { m, points: std::iter::once(0.0).chain(pairs).collect() }
+    }
+
+    /// Inputs of a tile along an axis: as many as products.
+    fn t(&self) -> usize {
+        self.m + 2
+    }
+
+    /// Coefficients, from the lowest power, of `M_j`, or of `M` after the last point.
+    fn polynomial(&self, j: usize) -> Vec<f64> {
+        let mut coefficients = vec![1.0];
+        for (l, point) in self.points.iter().enumerate() {
+            if l == j {
+                continue;
+            }
+            let mut next = vec![0.0; coefficients.len() + 1];
+            for (power, c) in coefficients.iter().enumerate() {
+                next[power + 1] += c;
+                next[power] -= point * c;
+            }
+            coefficients = next;
+        }
+        coefficients
+    }
+
+    /// Row `j` of `G` on three weights.
+    fn weights(&self, j: usize) -> [f64; 3] {
+        let Some(point) = self.points.get(j) else { return [0.0, 0.0, 1.0] };
+        let others = self.points.iter().enumerate().filter(|(l, _)| *l != j);
+        let scale: f64 = others.map(|(_, p)| point - p).product();
+        [1.0 / scale, point / scale, point * point / scale]
+    }
+
+    /// `B^T d`.
+    fn input(&self, d: &[Expr]) -> Vec<Expr> {
+        let last = self.points.len();
+        let mut rows = vec![sum(&self.polynomial(0), d, |_| true)];
+        for j in (1..last).step_by(2) {
+            let row = self.polynomial(j);
+            let (even, odd) = (sum(&row, d, |power| power % 2 == 0), sum(&row, d, |power| power % 2 == 1));
+            rows.push(even.clone() + odd.clone());
+            rows.push(even - odd);
+        }
+        rows.push(sum(&self.polynomial(last), d, |_| true));
+        rows
+    }
+
+    /// `G g` on weights in any precision.
+    fn weight(&self, g: &[Expr]) -> Vec<Expr> {
+        (0..self.t()).map(|j| sum(&self.weights(j), g, |_| true)).collect()
+    }
+
+    /// `A^T x`.
+    fn output(&self, x: &[Expr]) -> Vec<Expr> {
+        let halves: Vec<(f64, Expr, Expr)> = (1..self.points.len())
+            .step_by(2)
+            .map(|j| {
+                (self.points[j], x[j].clone() + x[j + 1].clone(), x[j].clone() - x[j + 1].clone())
+            })
+            .collect();
+        let row = |power: usize| {
+            let half = |(point, even, odd): &(f64, Expr, Expr)| {
+                (point.powi(power as i32), if power % 2 == 0 { even.clone() } else { odd.clone() })
+            };
+            let mut terms: Vec<(f64, Expr)> = halves.iter().map(half).collect();
+            terms.extend((power == 0).then(|| (1.0, x[0].clone())));
+            terms.extend((power + 1 == self.m).then(|| (1.0, x[self.t() - 1].clone())));
+            combination(&terms)
+        };
+        (0..self.m).map(row).collect()
+    }
+}
+
+/// The sum of `coefficients[n] * x[n]` over the `n` that are `taken`.
+fn sum(coefficients: &[f64], x: &[Expr], taken: impl Fn(usize) -> bool) -> Expr {
+    let pairs = coefficients.iter().zip(x).enumerate().filter(|(n, _)| taken(*n));
+    let terms: Vec<(f64, Expr)> = pairs.map(|(_, (c, x))| (*c, x.clone())).collect();
+    combination(&terms)
+}
+
+/// A linear combination in few operations: a term with coefficient 1, if there is one, starts the sum.
+fn combination(terms: &[(f64, Expr)]) -> Expr {
+    let mut terms: Vec<&(f64, Expr)> = terms.iter().filter(|(c, _)| *c != 0.0).collect();
+    terms.sort_by_key(|(c, _)| *c != 1.0);
+    let Some(((c, x), rest)) = terms.split_first() else { return Expr::zero(DType::F32) };
+    let constant = |c: f64| Expr::float_of(x.dtype(), c);
+    let first = if *c == 1.0 { x.clone() } else { x.clone() * constant(*c) };
+    rest.iter().fold(first, |sum, (c, x)| match *c {
+        1.0 => sum + x.clone(),
+        -1.0 => sum - x.clone(),
+        c => Expr::fma(x.clone(), constant(c), sum),
+    })
+}
+
+/// `f` along both axes of a square of values in rows: `f x f^T`, in rows.
+fn both_axes(values: &[Expr], side: usize, f: impl Fn(&[Expr]) -> Vec<Expr>) -> Vec<Expr> {
+    let columns: Vec<Vec<Expr>> = (0..side)
+        .map(|column| {
+            let values: Vec<Expr> = (0..side).map(|row| values[row * side + column].clone()).collect();
+            f(&values)
+        })
+        .collect();
+    let n_rows = columns[0].len();
+    let row = |row: usize| -> Vec<Expr> { columns.iter().map(|column| column[row].clone()).collect() };
+    (0..n_rows).flat_map(|n| f(&row(n))).collect()
+}
+
+/// Whether a convolution can be computed so: images of known extents, 3 x 3 weights, stride 1, one group.
+pub(super) fn applies(attrs: &ConvAttrs, x: &TensorType, w: &TensorType) -> bool {
+    let extents = |ty: &TensorType| ty.shape.dims()?.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>();
+    let one = |list: &[usize]| list.iter().all(|&n| n == 1);
+    let known = extents(x).is_some_and(|x| x.len() == 4 && x.iter().all(|&extent| extent > 0));
+    let three = extents(w).is_some_and(|w| w.len() == 4 && w[2..] == [3, 3]);
+    x.dtype == DType::F32 && known && three && attrs.group == 1 && one(&attrs.strides) && one(&attrs.dilations)
+}
+
+/// Convolution of images with 3 x 3 weights by tiles of `m x m` outputs.
+///
+/// Blocks: `winograd_weights` (at compile time), `winograd_input`, `winograd_product` and
+/// `winograd_output`. Tiles are numbered over images, rows and columns of tiles; those that overhang the
+/// image compute outputs that nothing reads.
+pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
+    let (x, w, bias) = (b.input(0)?, b.input(1)?, b.optional(2));
+    let shape = b.result_shape(0)?;
+    let transforms = Transforms::new(m);
+    let (t, size) = (transforms.t(), Expr::int(m as i64));
+    let tiles: Vec<Expr> = shape[2..].iter().map(|extent| extent.clone().ceil_div(m as i64)).collect();
+    let n_tiles = shape[0].clone() * tiles[0].clone() * tiles[1].clone();
+    let side = Expr::int(t as i64);
+    let at = |n: usize| [Expr::int((n / t) as i64), Expr::int((n % t) as i64)];
+
+    // Of the weights, in double precision: it is done once.
+    let (channels, out_channels) = (w.shape[1].clone(), w.shape[0].clone());
+    let shape_u = [side.clone(), side.clone(), channels.clone(), out_channels.clone()];
+    let u = b.prepare(1, "winograd_weights", DType::F32, &shape_u, 2, |w, u, i| {
+        let load = |n: i64| {
+            w.at(vec![i[1].clone(), i[0].clone(), Expr::int(n / 3), Expr::int(n % 3)]).cast(DType::F64)
+        };
+        let values: Vec<Expr> = (0..9).map(load).collect();
+        let transformed = both_axes(&values, 3, |g| transforms.weight(g));
+        let store = |(n, value): (usize, Expr)| u.store([&at(n)[..], i].concat(), value.cast(DType::F32));
+        transformed.into_iter().enumerate().map(store).collect()
+    })?;
+
+    // Padded so that every tile finds all its inputs.
+    let extent = |axis: usize| tiles[axis].clone() * size.clone() + 2;
+    let before = |axis: usize| attrs.pads.get(axis).copied().unwrap_or(0);
+    let padded_shape = [x.shape[0].clone(), channels.clone(), extent(0), extent(1)];
+    let padded = b.compute("pad", DType::F32, &padded_shape, |i| {
+        let (row, column) = (i[2].clone() - before(0), i[3].clone() - before(1));
+        let inside = all([in_range(&row, &x.shape[2]), in_range(&column, &x.shape[3])]);
+        let value = x.at(vec![i[0].clone(), i[1].clone(), row, column]);
+        Expr::select(inside, value, Expr::zero(DType::F32))
+    });
+
+    let shape_v = [side.clone(), side.clone(), n_tiles.clone(), channels.clone()];
+    let v = b.temporary("winograd_input", DType::F32, &shape_v);
+    b.update(&v, &shape_v[2..], &[], |i, _| {
+        let (row, column) = (i[0].clone().floor_div(tiles[1].clone()), i[0].clone().floor_mod(tiles[1].clone()));
+        let (image, row) = (row.clone().floor_div(tiles[0].clone()), row.floor_mod(tiles[0].clone()));
+        let load = |n: usize| {
+            let [down, right] = at(n);
+            let (row, column) = (row.clone() * size.clone() + down, column.clone() * size.clone() + right);
+            padded.at(vec![image.clone(), i[1].clone(), row, column])
+        };
+        let values: Vec<Expr> = (0..t * t).map(load).collect();
+        let transformed = both_axes(&values, t, |d| transforms.input(d));
+        let store = |(n, value): (usize, Expr)| v.store([&at(n)[..], i].concat(), value);
+        transformed.into_iter().enumerate().map(store).collect()
+    });
+
+    let shape_p = [side.clone(), side, n_tiles.clone(), out_channels.clone()];
+    let zero = Expr::zero(DType::F32);
+    let products = b.reduce("winograd_product", DType::F32, &shape_p, vec![channels], zero, |i, r, acc| {
+        let (v_at, u_at) = ([&i[..3], r].concat(), [&i[..2], r, &i[3..]].concat());
+        Expr::fma(v.at(v_at), u.at(u_at), acc)
+    });
+
+    let shape_y = [size.clone(), size.clone(), n_tiles, out_channels];
+    let y = b.temporary("winograd_output", DType::F32, &shape_y);
+    b.update(&y, &shape_y[2..], &[], |i, _| {
+        let values: Vec<Expr> = (0..t * t).map(|n| products.at([&at(n)[..], i].concat())).collect();
+        let transformed = both_axes(&values, t, |x| transforms.output(x));
+        let place = |n: usize| [Expr::int((n / m) as i64), Expr::int((n % m) as i64)];
+        let store = |(n, value): (usize, Expr)| y.store([&place(n)[..], i].concat(), value);
+        transformed.into_iter().enumerate().map(store).collect()
+    });
+    let conv = b.compute("conv", DType::F32, &shape, |i| {
+        let tile = |axis: usize| i[2 + axis].clone().floor_div(size.clone());
+        let tile = (i[0].clone() * tiles[0].clone() + tile(0)) * tiles[1].clone() + tile(1);
+        let within = |axis: usize| i[2 + axis].clone().floor_mod(size.clone());
+        y.at(vec![within(0), within(1), tile, i[1].clone()])
+    });
+    Ok(vec![biased(b, conv, bias, DType::F32)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value of an expression of constants.
+    fn value(e: &Expr) -> f64 {
+        let simplified = tilewright_te::simplify::Simplifier::default().simplify(e);
+        simplified.as_float().unwrap_or_else(|| panic!("{simplified:?} is no constant"))
+    }
+
+    #[test]
+    fn transforms_compute_the_convolution() {
+        for m in [2, 4] {
+            let transforms = Transforms::new(m);
+            let real = |v: &[f64]| v.iter().map(|&v| Expr::float_of(DType::F64, v)).collect::<Vec<_>>();
+            let (g, d) = ([3.0, -1.0, 5.0], [2.0, 7.0, -3.0, 1.0, 4.0, -6.0]);
+            let (u, v) = (transforms.weight(&real(&g)), transforms.input(&real(&d[..m + 2])));
+            let products: Vec<Expr> = u.into_iter().zip(v).map(|(u, v)| u * v).collect();
+            for (i, y) in transforms.output(&products).iter().enumerate() {
+                let expected: f64 = (0..3).map(|k| g[k] * d[i + k]).sum();
+                assert!((value(y) - expected).abs() < 1e-12, "m {m}, output {i}: {} {expected}", value(y));
+            }
+        }
+    }
+}
