@@ -8,11 +8,11 @@ use rustc_hash::FxHashSet;
 use tilewright_te::schedule::Schedule;
 use tilewright_te::{Block, Expr, ExprKind, Func};
 
+use crate::Context;
 use crate::contraction;
 use crate::pattern::constant_product;
 use crate::tile::{Tile, Traffic};
 use crate::transform::{self, is_transform};
-use crate::Context;
 
 /// Bytes a cycle that one core gets out of its second-level cache while it computes.
 const NEAR: f64 = 32.0;

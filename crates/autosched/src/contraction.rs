@@ -16,13 +16,16 @@ use tilewright_te::{Block, Buffer, Expr, ExprKind, Func, IterKind, Scope};
 
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, stride};
 use crate::tile::{
-    AroundTile, BlockedSteps, Order, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several,
-    stored_layout, stores_at_its_variables,
+    BlockedSteps, Order, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several, stored_layout,
+    stores_at_its_variables,
 };
 use crate::{Candidate, Context};
 
 /// Steps of the innermost loop up to which it is unrolled where the code generator gains by that.
 const UNROLLED_STEPS: i64 = 8;
+
+/// Cycles ahead of which a panel is asked for: memory's answer takes a few hundred, and longer while it is busy.
+const FAR_CYCLES: i64 = 1600;
 
 /// The parts a contraction's variables and operands play.
 struct Roles {
@@ -86,12 +89,12 @@ pub fn schedule(
     let steps = steps.0;
     let tiled = TiledBlock { block, epilogue, lane, row, tile, order, steps, blocked_steps, unrolled };
     let around = tiled.apply(schedule, context)?;
-    let far = is_weight && context.target.codegen.prefetch;
-    if let Some(step) = &around.step
-        && context.decide(block, "prefetch", &prefetches(schedule, &around, far))?
+    if let (true, Some(step)) = (context.target.codegen.prefetch, &around.step)
+        && context.decide(block, "prefetch", &prefetches(is_weight))?
     {
-        let line = context.target.machine.caches.line as i64;
-        schedule.prefetch(step, block, &panel, &around.panels, line)?;
+        let ports = i64::from(context.target.machine.fma.per_cycle.max(1));
+        let steps = FAR_CYCLES * ports / (tile.rows * tile.vectors) + 1;
+        schedule.prefetch(step, (block, &panel), step, steps, &[&around.vectors])?;
     }
 
     let n_serial = context.decide(block, "serial", &serial_loops(schedule, context, &around.loops))?;
@@ -174,25 +177,14 @@ fn serial_loops(schedule: &Schedule, context: &Context<'_>, loops: &[String]) ->
     std::iter::once(default).chain(others).map(candidate).collect()
 }
 
-/// Whether to ask for the next panel while tiles are computed with this one. Pays where panels come from far away, as
-/// weights do, which a run uses once, and few tiles share one; with many, hardware's way of noticing streams is late
-/// a small part of the time only.
-fn prefetches(schedule: &Schedule, around: &AroundTile, far: bool) -> Vec<Candidate<bool>> {
-    /// Tiles that share a panel, at most.
-    const MAX_TILES: i64 = 256;
-    let sharing = around.loops.iter().skip_while(|name| **name != around.panels).skip(1);
-    let tiles: i64 =
-        sharing.filter_map(|name| crate::elementwise::extent_of(schedule, name)).fold(1, i64::saturating_mul);
-    let several = crate::elementwise::extent_of(schedule, &around.panels) != Some(1);
+/// Whether a tile's steps ask for what later steps read of the panel. Weights come from the third level or from memory, a run
+/// uses them once, and hardware follows a stream only inside of a page, and not before it has begun.
+fn prefetches(is_weight: bool) -> Vec<Candidate<bool>> {
     let candidate = |value: bool| {
-        let features =
-            vec![("prefetch.ahead", f64::from(u8::from(value))), ("prefetch.tiles", (tiles as f64).log2())];
+        let features = vec![("prefetch.panel", f64::from(u8::from(value)))];
         Candidate { value, cost: 1.0, features }
     };
-    match far && several && tiles <= MAX_TILES {
-        true => vec![candidate(true), candidate(false)],
-        false => vec![candidate(false)],
-    }
+    vec![candidate(is_weight), candidate(!is_weight)]
 }
 
 /// How the first variable of the reduction is walked in blocks, and the positions of variables that are unrolled; `steps` are

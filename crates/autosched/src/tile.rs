@@ -192,10 +192,10 @@ pub struct BlockedSteps {
 pub struct AroundTile {
     /// Names of the loops.
     pub loops: Vec<String>,
-    /// Which of them goes over tiles of the lanes: each iteration has its own panel.
-    pub panels: String,
     /// The innermost loop of steps inside the tile that stays a loop, if one does.
     pub step: Option<String>,
+    /// The loop over the vectors of a step.
+    pub vectors: String,
     /// The epilogue, or the copy out of the registers where there is none.
     pub store: String,
 }
@@ -302,7 +302,7 @@ impl TiledBlock<'_> {
         let mut pieces: Vec<Piece> = (0..n_spatial).map(|dim| Piece { dim, factor: None }).collect();
         pieces.push(Piece { dim: lane_dim, factor: Some(lanes) });
         context.set_layout(&local, pieces, Padding::Undefined);
-        Ok(AroundTile { loops, panels: lane_parts[0].clone(), step, store })
+        Ok(AroundTile { loops, step, vectors: lane_inner[0].clone(), store })
     }
 }
 

@@ -1,14 +1,14 @@
 //! Rules on functions of each kind: the scheduled function computes what the unscheduled one does, and the
 //! rule meant for it is the one that fits.
 
-use tilewright_autosched::{AutoscheduleError, Decisions, Layout, Scheduled, schedule};
+use tilewright_autosched::{AutoscheduleError, Decisions, Scheduled, schedule};
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_te::flatten::{FlattenOptions, flatten};
 use tilewright_te::interp::{Mode, Program};
 use tilewright_te::kernel::{Inst, Op};
 use tilewright_te::schedule::Piece;
-use tilewright_te::{Expr, Func};
+use tilewright_te::{Computation, Expr, Func, Layout};
 
 fn noise(n: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;
@@ -33,12 +33,17 @@ fn extents(func: &Func, buffer: tilewright_te::Buffer, sizes: &[i64]) -> Vec<i64
         .collect()
 }
 
+fn computation(func: &Func, constants: &[bool], layouts: &[Layout]) -> Computation {
+    let (constant_inputs, layouts) = (constants.to_vec(), layouts.to_vec());
+    Computation { constant_inputs, layouts, ..Computation::of(func.clone()) }
+}
+
 /// Schedules for AVX-512 and for 128-bit vectors, and compares with the unscheduled function.
 fn check(func: &Func, constants: &[bool], layouts: &[Layout], sizes: &[i64], rule: &str) {
     for (machine, codegen) in [("x86-64-v4", CodegenKind::Llvm), ("x86-64-v3", CodegenKind::Cranelift)] {
         let target = Target::parse(machine, codegen).expect("a known target");
-        let scheduled =
-            schedule(func, constants, layouts, &target, &Decisions::default()).expect("schedules");
+        let scheduled = schedule(&computation(func, constants, layouts), &target, &Decisions::default())
+            .expect("schedules");
         let Scheduled { func: fast, rulings, .. } = &scheduled;
         assert!(rulings.iter().any(|r| r.rule == rule), "expected {rule}, got {rulings:#?}\n{fast}");
         compare(func, layouts, sizes, &scheduled, &target);
@@ -57,7 +62,7 @@ fn compare(func: &Func, layouts: &[Layout], sizes: &[i64], scheduled: &Scheduled
             bytes(&noise(n, i as u64 + 1))
         })
         .collect();
-    let relaid = |i: usize, input: &Vec<u8>| match packing.get(i).and_then(Option::as_ref) {
+    let relaid = |i: usize, input: &Vec<u8>| match packing.get(i).and_then(|packing| packing.first()) {
         Some(pack) => {
             let program = Program::compile(pack).expect("packing compiles");
             program.run(&[], &[input], Mode::Exact).expect("packs").remove(0).bytes
@@ -92,13 +97,15 @@ fn compare(func: &Func, layouts: &[Layout], sizes: &[i64], scheduled: &Scheduled
 /// choice points that were there.
 fn check_candidates(func: &Func, constants: &[bool], layouts: &[Layout]) -> Vec<String> {
     let target = Target::parse("x86-64-v3", CodegenKind::Llvm).expect("a known target");
-    let by_default = schedule(func, constants, layouts, &target, &Decisions::default()).expect("schedules");
+    let by_default =
+        schedule(&computation(func, constants, layouts), &target, &Decisions::default()).expect("schedules");
     for decision in &by_default.decisions {
         assert_eq!(decision.chosen, 0, "{}", decision.point);
         for (n, candidate) in decision.candidates.iter().enumerate() {
             let mut decisions = Decisions::default();
             decisions.set(&decision.point, &candidate.value);
-            let scheduled = schedule(func, constants, layouts, &target, &decisions).expect("as decided");
+            let scheduled =
+                schedule(&computation(func, constants, layouts), &target, &decisions).expect("as decided");
             let taken = scheduled.decisions.iter().find(|d| d.point == decision.point).expect("taken");
             assert_eq!(taken.chosen, n, "{decisions}");
             // Another decision is another schedule; only of grains several may come to the same tasks.
@@ -217,8 +224,8 @@ fn a_product_with_one_row_is_shared_out() {
     let func = matmul(Some(1), 1024, 40);
     check(&func, &[false, true, true], &[], &[], "contraction");
     let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
-    let scheduled =
-        schedule(&func, &[false, true, true], &[], &target, &Decisions::default()).expect("schedules");
+    let scheduled = schedule(&computation(&func, &[false, true, true], &[]), &target, &Decisions::default())
+        .expect("schedules");
     let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
     let kernels = flatten(&scheduled.func, &options).expect("flattens");
     assert!(kernels.iter().all(|k| k.kernel.tasks.as_int() >= Some(8)), "{}", scheduled.func);
@@ -309,8 +316,9 @@ fn steps_are_unrolled_where_each_would_copy_the_accumulators() {
     for (func, layouts, steps) in cases {
         for codegen in CodegenKind::ALL {
             let target = Target::parse("x86-64-v3", codegen).expect("a known target");
-            let scheduled = schedule(&func, &[false, true, true], &layouts, &target, &Decisions::default())
-                .expect("schedules");
+            let scheduled =
+                schedule(&computation(&func, &[false, true, true], &layouts), &target, &Decisions::default())
+                    .expect("schedules");
             let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
             let kernels = flatten(&scheduled.func, &options).expect("flattens");
             let found: Vec<usize> =
@@ -410,8 +418,9 @@ fn depthwise_convolution_pads_its_input_piece_by_piece() {
         let func = depthwise(32, size, kernel, stride, kernel / 2);
         check(&func, &[false, true, true], &layouts, &[], "window");
         let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
-        let scheduled = schedule(&func, &[false, true, true], &layouts, &target, &Decisions::default())
-            .expect("schedules");
+        let scheduled =
+            schedule(&computation(&func, &[false, true, true], &layouts), &target, &Decisions::default())
+                .expect("schedules");
         let padding = scheduled.rulings.iter().find(|r| r.block == "pad").expect("a ruling");
         assert_eq!(padding.rule, "window", "{}", scheduled.func);
     }
@@ -433,16 +442,16 @@ fn whatever_is_decided_computes_the_same() {
 }
 
 #[test]
-fn weights_of_few_rows_are_asked_for_ahead() {
+fn weights_are_asked_for_ahead() {
     let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
-    let hints = |func: &Func, constants: &[bool]| {
-        let scheduled = schedule(func, constants, &[], &target, &Decisions::default()).expect("schedules");
+    let hints = |constants: &[bool]| {
+        let computation = computation(&matmul(Some(28), 512, 64), constants, &[]);
+        let scheduled = schedule(&computation, &target, &Decisions::default()).expect("schedules");
         scheduled.func.to_string().matches(" prefetch ").count()
     };
-    assert!(hints(&matmul(Some(28), 512, 64), &[false, true, true]) > 0);
-    // What another kernel has just computed is near, and so is one panel.
-    assert_eq!(hints(&matmul(Some(28), 512, 64), &[false, false, true]), 0);
-    assert_eq!(hints(&matmul(Some(28), 16, 64), &[false, true, true]), 0);
+    assert!(hints(&[false, true, true]) > 0);
+    // What another kernel has just computed is near.
+    assert_eq!(hints(&[false, false, true]), 0);
 }
 
 #[test]
@@ -451,7 +460,8 @@ fn decisions_of_another_function_are_errors() {
     let decided = |point: &str, value: &str| {
         let mut decisions = Decisions::default();
         decisions.set(point, value);
-        schedule(&matmul(Some(28), 64, 40), &[false, true, true], &[], &target, &decisions).map(drop)
+        schedule(&computation(&matmul(Some(28), 64, 40), &[false, true, true], &[]), &target, &decisions)
+            .map(drop)
     };
     assert_eq!(decided("product/tile", "4x2"), Ok(()));
     let error = decided("product/tile", "4x200").expect_err("no such tile");

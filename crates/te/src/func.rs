@@ -115,7 +115,7 @@ pub struct Loop {
 /// other effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prefetch {
-    /// The buffer, an input.
+    /// The buffer. A hint for one that the kernel does not access in global memory is dropped.
     pub buffer: Buffer,
     /// Row-major position of the element, over loop variables; may lie outside of the buffer.
     pub element: Expr,

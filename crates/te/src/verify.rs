@@ -168,10 +168,6 @@ impl Verifier<'_> {
             if prefetch.element.dtype() != DType::I64 {
                 self.report(&place, format!("a prefetched element has type {}", prefetch.element.dtype()));
             }
-            if !self.func.is_input(prefetch.buffer) {
-                let buffer = &self.func.buffers[prefetch.buffer].name;
-                self.report(&place, format!("prefetches from `{buffer}`, which is no input"));
-            }
         }
         if !l.prefetches.is_empty() && matches!(l.kind, LoopKind::Vectorized | LoopKind::Thread(_)) {
             self.report(&place, format!("prefetches, and is {:?}", l.kind));

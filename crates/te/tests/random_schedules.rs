@@ -110,7 +110,11 @@ fn random_primitive(schedule: &Schedule, random: &mut Random) -> Primitive {
             let n = schedule.func().block(&block).map_or(0, |b| b.iters.len());
             PadEinsum { block, factors: (0..n).map(|_| factor(random)).collect() }.into()
         }
-        23 => Prefetch { loop_name: own_loop, block, buffer, ahead: loop_name, line: 64 }.into(),
+        23 => {
+            let along = if random.below(2) == 0 { some_loops(random) } else { Vec::new() };
+            let distance = random.below(4) as i64;
+            Prefetch { loop_name: own_loop, block, buffer, around: loop_name, distance, along }.into()
+        }
         _ => Rfactor { block, loop_name: own_loop }.into(),
     }
 }

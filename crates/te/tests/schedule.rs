@@ -242,16 +242,19 @@ fn hints_cover_the_next_panel_once() {
         let tiles = s.tile(&["c_i1", "c_i0"], &[8, rows]).unwrap();
         let k = s.split("c_r2", &[None, Some(steps)]).unwrap();
         s.reorder(&[&tiles[0], &tiles[1], &k[0], &k[1], &tiles[3], &tiles[2]]).unwrap();
-        s.prefetch(&k[0], "c", "b", &tiles[0], 64).unwrap();
-        let refused = s.prefetch(&k[0], "c", "a", &tiles[0], 64).unwrap_err().to_string();
-        assert!(refused.contains("does not move by a constant"), "{refused}");
+        // What the next panel has, a line a step.
+        s.prefetch(&k[0], ("c", "b"), &tiles[0], 1, &[&k[0], &k[1]]).unwrap();
+        let refused = s.prefetch(&tiles[0], ("c", "b"), &k[0], 1, &[]).unwrap_err().to_string();
+        assert!(refused.contains("is not around it"), "{refused}");
+        let refused = s.prefetch(&k[0], ("c", "b"), &tiles[0], 1, &["nowhere"]).unwrap_err().to_string();
+        assert!(refused.contains("`nowhere` is no loop"), "{refused}");
         assert!(s.split(&k[0], &[None, Some(1)]).is_err(), "a loop that prefetches is split");
         assert!(
             s.transform_layout("b", &[piece(0, None), piece(1, None), piece(2, None)], Padding::Zero)
                 .is_err()
         );
 
-        // The elements asked for during the first panel.
+        // The elements asked for during the first panel: of each step one.
         let mut asked = std::collections::BTreeSet::new();
         let text = s.func().to_string();
         let hints = text.matches(" prefetch b[").count();
@@ -269,7 +272,7 @@ fn hints_cover_the_next_panel_once() {
             }
         }
         assert_eq!(hints, l.prefetches.len(), "{text}");
-        assert_eq!(asked.into_iter().collect::<Vec<_>>(), (0..20).map(|n| 320 + 16 * n).collect::<Vec<_>>());
+        assert_eq!(asked.into_iter().collect::<Vec<_>>(), (0..40).map(|n| 320 + 8 * n).collect::<Vec<_>>());
         check(packed, s);
     }
 }

@@ -96,7 +96,9 @@ fn lower(
     let program = timed("lower", observer, |_| Ok(tilewright_lower::lower(graph, options)?))?;
     observer.stage("lower", &|| {
         let computations = program.funcs.iter().map(|lowered| &lowered.computation);
-        funcs_text(computations.flat_map(|c| std::iter::once(&c.func).chain(c.variants.iter().map(|v| &v.func))))
+        funcs_text(
+            computations.flat_map(|c| std::iter::once(&c.func).chain(c.variants.iter().map(|v| &v.func))),
+        )
     });
     Ok(program)
 }
@@ -314,7 +316,10 @@ fn number(units: Vec<Unit>, funcs: &[LoweredFunc]) -> (Vec<CompiledFunc>, Vec<Ke
         for kernel in unit.kernels {
             let id = KernelId(defs.len() as u32);
             numbered.push(CompiledKernel { kernel: id, buffers: kernel.buffers, tasks: kernel.tasks });
-            defs.push(KernelDef { name: lowered.computation.func.name.clone() + &kernel.def.name, ..kernel.def });
+            defs.push(KernelDef {
+                name: lowered.computation.func.name.clone() + &kernel.def.name,
+                ..kernel.def
+            });
         }
         compiled.push(CompiledFunc { func: unit.func, kernels: numbered, packing: unit.packing });
     }

@@ -38,7 +38,8 @@ impl<'a> Reference<'a> {
     pub fn new(graph: &'a Graph) -> Result<Reference<'a>, CompileError> {
         let program = tilewright_lower::lower(graph, LowerOptions::default())?;
         let compile = |f: &tilewright_lower::LoweredFunc| {
-            interp::Program::compile(&f.computation.func).map_err(|e| CompileError::internal("interpreter", e))
+            interp::Program::compile(&f.computation.func)
+                .map_err(|e| CompileError::internal("interpreter", e))
         };
         let funcs = program.funcs.iter().map(compile).collect::<Result<_, _>>()?;
         Ok(Reference { graph, program, funcs, definitions: graph.symbol_definitions() })

@@ -36,11 +36,7 @@ impl Tasks {
             let calls = calls.get(index).copied().unwrap_or(0);
             let name = lowered.computation.func.name.clone();
             let is_table = !lowered.tables.is_empty();
-            let task = Task {
-                computation: lowered.computation,
-                target: options.target.clone(),
-                calls,
-            };
+            let task = Task { computation: lowered.computation, target: options.target.clone(), calls };
             if let Some(why) = is_table.then_some("tables of its own").or_else(|| task.obstacle()) {
                 self.left_out.push((name, why));
                 continue;

@@ -10,8 +10,8 @@ use tilewright_lower::LoweredFunc;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_runtime::artifact::ScheduleDef;
 use tilewright_runtime::plan::{Access, KernelDef, KernelParam};
-use tilewright_te::kernel::{self, Kernel};
 use tilewright_te::computation::DIRECT;
+use tilewright_te::kernel::{self, Kernel};
 use tilewright_te::schedule::Piece;
 use tilewright_te::{Buffer, Computation, Expr, Func};
 use tilewright_tune::TaskKey;
@@ -289,7 +289,8 @@ mod tests {
             key(&other, &target)
         };
         assert_ne!(other(&|c| c.constant_inputs = vec![true]), plain);
-        let variant = Variant { algorithm: "other".into(), func: lowered("f", 8).computation.func, prepare: vec![] };
+        let variant =
+            Variant { algorithm: "other".into(), func: lowered("f", 8).computation.func, prepare: vec![] };
         assert_ne!(other(&|c| c.variants = vec![variant.clone()]), plain);
         let blocked =
             vec![None, Some(vec![Piece { dim: 0, factor: None }, Piece { dim: 0, factor: Some(4) }])];

@@ -161,7 +161,7 @@ fn keys_know_functions_and_targets_but_no_names() {
     assert_eq!(task("f7_gemm", 64).key(), key);
     assert_ne!(task("f0_gemm", 65).key(), key);
     let mut other = task("f0_gemm", 64);
-    other.constant_inputs = vec![false, false];
+    other.computation.constant_inputs = vec![false, false];
     assert_ne!(other.key(), key);
     other = task("f0_gemm", 64);
     other.target = "x86-64-v3@llvm".parse().expect("a target");

@@ -4,10 +4,10 @@ use tilewright_dtype::DType;
 use tilewright_graph::op::{CausalConvAttrs, ConvAttrs, ConvTransposeAttrs, DeformConvAttrs};
 use tilewright_te::{Expr, UnaryOp};
 
-use super::{Algorithm, Results, winograd};
 use super::builder::{Builder, Operand, accumulator, all, in_range, with_index};
 use super::elementwise::apply;
 use super::window::Windows;
+use super::{Algorithm, Results, winograd};
 
 /// `group * size + within` where there is more than one group.
 fn grouped(group: &Expr, size: &Expr, within: &Expr, n_groups: usize) -> Expr {

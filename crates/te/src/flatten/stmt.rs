@@ -81,7 +81,8 @@ impl Emitter<'_> {
     /// One iteration of a loop whose variable is bound: what it asks for, then its statements.
     fn iteration(&mut self, l: &Loop) -> Result<(), FlattenError> {
         for prefetch in &l.prefetches {
-            let place = self.place(prefetch.buffer)?;
+            let is_global = self.func.buffers[prefetch.buffer].scope == Scope::Global;
+            let Some(&place) = self.places.get(&prefetch.buffer).filter(|_| is_global) else { continue };
             let element = self.resolve(&prefetch.element);
             let mut poly = self.atoms.poly(&element);
             let offset = std::mem::take(&mut poly.constant);
@@ -314,8 +315,7 @@ impl Emitter<'_> {
         for (n, store) in stores.iter().enumerate() {
             let indices: Vec<Expr> = store.indices.iter().map(|i| self.resolve(&bind(i))).collect();
             let value = bind(&store.value);
-            let value =
-                if n > 0 && independent { self.expr_in_common(&value)? } else { self.expr(&value)? };
+            let value = if n > 0 && independent { self.expr_in_common(&value)? } else { self.expr(&value)? };
             let (scalar, vector) = self.combined_guard()?;
             debug_assert!(scalar.is_none(), "scalar predicates are branches");
             if self.func.buffers[store.buffer].scope == Scope::Register {

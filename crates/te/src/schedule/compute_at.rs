@@ -32,8 +32,7 @@ impl Apply for ComputeAt {
         check_nest(func, &block_path).map_err(fail)?;
         let indices = block.body[0].indices.clone();
         // Constant indices may differ: every iteration makes all of those elements.
-        let same_place =
-            |(a, b): (&Expr, &Expr)| a == b || (a.as_int().is_some() && b.as_int().is_some());
+        let same_place = |(a, b): (&Expr, &Expr)| a == b || (a.as_int().is_some() && b.as_int().is_some());
         let same_places =
             |s: &Store| s.indices.len() == indices.len() && s.indices.iter().zip(&indices).all(same_place);
         if !block.body.iter().chain(&block.init).all(same_places) {

@@ -288,18 +288,20 @@ impl Schedule {
         self.apply(PadEinsum { block: block.into(), factors: factors.to_vec() }).map(drop)
     }
 
-    /// Spreads over the iterations of a loop hints for what `block` reads of `buffer` in the next iteration of the
-    /// outer loop `ahead`, in lines of that many bytes; see [`Prefetch`].
+    /// Spreads over the iterations of a loop hints for what `block` accesses of `buffer` so many iterations of the loop
+    /// `around` ahead, one for each value of the loops `along`; see [`Prefetch`].
     pub fn prefetch(
         &mut self,
         loop_name: &str,
-        block: &str,
-        buffer: &str,
-        ahead: &str,
-        line: i64,
+        (block, buffer): (&str, &str),
+        around: &str,
+        distance: i64,
+        along: &[&str],
     ) -> Result<(), ScheduleError> {
-        let (loop_name, block) = (loop_name.into(), block.into());
-        self.apply(Prefetch { loop_name, block, buffer: buffer.into(), ahead: ahead.into(), line }).map(drop)
+        let (loop_name, block, buffer) = (loop_name.into(), block.into(), buffer.into());
+        let primitive =
+            Prefetch { loop_name, block, buffer, around: around.into(), distance, along: owned(along) };
+        self.apply(primitive).map(drop)
     }
 
     /// Splits a reduction over a loop into partial results and their combination; returns the block that

@@ -1,31 +1,33 @@
-//! `prefetch`: what the next iteration of an outer loop reads, asked for during this one.
+//! `prefetch`: what later iterations access, asked for now.
 
 use serde::{Deserialize, Serialize};
 
-use crate::expr::{Expr, ExprKind};
-use crate::func::{self, Func, LoopKind, Stmt};
+use crate::expr::{Expr, ExprKind, Var};
+use crate::func::{self, Func, LoopKind, Scope, Stmt};
+use crate::schedule::region::{Accesses, accessed, bind};
 use crate::schedule::{Apply, ScheduleError, tree};
 
-/// Spreads over the iterations of a loop hints for what a block reads of a buffer in the next iteration of an
-/// outer loop.
+/// Hints for what a block accesses of a buffer in an iteration of a loop, spread over the iterations of the loops inside.
 ///
-/// The part read must be one piece of memory of constant size that moves by that size from iteration to
-/// iteration: a packed panel. Every iteration of `loop_name` asks for the cache lines that are its share. Memory
-/// far away arrives while this iteration's part is worked on; hardware alone follows a stream only inside of a page,
-/// and not before it has begun. Values are not affected. Loops that prefetch can be neither split nor fused, and the
-/// buffer keeps its layout.
+/// One iteration of `around` asks, in the course of the loops from there down to `loop_name`, for the elements that the
+/// iteration `distance` ahead accesses: for each value of the loops `along` one element, that at which all other loops
+/// inside are at their first iteration. Memory that is far away arrives while something else is worked on; hardware
+/// alone follows a stream only inside of a page, and only where steps are regular. Values are not
+/// affected. Loops that prefetch can be neither split nor fused, and the buffer keeps its place and layout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prefetch {
     /// The loop in whose iterations the hints are given.
     pub loop_name: String,
-    /// The block that reads.
+    /// The block that accesses the buffer, inside of `around`.
     pub block: String,
-    /// What it reads, an input.
+    /// What it accesses, a buffer in global memory.
     pub buffer: String,
-    /// The loop around, whose next iteration's part is asked for.
-    pub ahead: String,
-    /// Bytes that one hint brings: a cache line's.
-    pub line: i64,
+    /// The loop whose iterations are served: `loop_name`, or one around it.
+    pub around: String,
+    /// How many iterations of `around` ahead.
+    pub distance: i64,
+    /// Loops inside of `around` whose iterations access memory in different cache lines, outermost first.
+    pub along: Vec<String>,
 }
 
 impl Apply for Prefetch {
@@ -34,80 +36,80 @@ impl Apply for Prefetch {
     fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
         let fail = |reason: String| Err(ScheduleError::new(Self::NAME, &self.loop_name, reason));
         let path = tree::find_loop(func, Self::NAME, &self.loop_name)?;
-        let outer = tree::find_loop(func, Self::NAME, &self.ahead)?;
-        if outer.len() >= path.len() || !path.starts_with(&outer) {
-            return fail(format!("`{}` is not around it", self.ahead));
+        let outer = tree::find_loop(func, Self::NAME, &self.around)?;
+        if !path.starts_with(&outer) {
+            return fail(format!("`{}` is not around it", self.around));
         }
         let within = tree::find_block(func, Self::NAME, &self.block)?;
-        if !within.starts_with(&path) {
-            return fail(format!("block `{}` is not inside", self.block));
+        if !within.starts_with(&outer) {
+            return fail(format!("block `{}` is not inside `{}`", self.block, self.around));
         }
         let buffer = tree::find_buffer(func, Self::NAME, &self.buffer)?;
-        if !func.is_input(buffer) {
-            // A temporary may yet move or go, and what has just been computed is near.
-            return fail(format!("`{}` is no input", self.buffer));
+        if func.buffers[buffer].scope != Scope::Global {
+            return fail(format!("`{}` is not in global memory", self.buffer));
         }
-        let (Some(ahead), Some(block)) = (tree::loop_at(func, &outer), tree::block_at(func, &within)) else {
+        let (Some(around), Some(block)) = (tree::loop_at(func, &outer), tree::block_at(func, &within)) else {
             return fail("the loops are not as named".into());
         };
-        let ahead = ahead.var;
-        let between: Vec<_> =
-            (outer.len() + 1..=path.len()).filter_map(|n| tree::loop_at(func, &path[..n])).collect();
-        if let Some(other) = between.iter().find(|l| l.kind != LoopKind::Serial) {
+        let giving: Vec<_> =
+            (outer.len()..=path.len()).filter_map(|n| tree::loop_at(func, &path[..n])).collect();
+        if let Some(other) = giving[1..].iter().find(|l| l.kind != LoopKind::Serial) {
             return fail(format!("`{}` is {:?}", func.vars[other.var].name, other.kind));
         }
-
-        // Where the block reads, in elements, over loop variables.
-        let mut reads: Vec<Vec<Expr>> = Vec::new();
-        block.for_each_expr(|e| {
-            e.walk(&mut |x| {
-                if let ExprKind::Load(b, indices) = x.kind()
-                    && *b == buffer
-                    && !reads.contains(indices)
-                {
-                    reads.push(indices.clone());
-                }
-            });
-        });
-        let [indices] = &reads[..] else {
-            return fail(format!("block `{}` reads `{}` at {} places", self.block, self.buffer, reads.len()));
-        };
-        let mut element = Expr::int(0);
-        for (index, extent) in indices.iter().zip(&func.buffers[buffer].shape) {
-            element = element * extent.clone() + index.clone();
+        if matches!(giving[0].kind, LoopKind::Vectorized | LoopKind::Thread(_)) {
+            return fail(format!("`{}` is {:?}", self.around, giving[0].kind));
         }
-        let bound =
-            |v| block.iters.iter().find(|iter| iter.var == v).map(|iter: &func::Iter| iter.value.clone());
-        let element = element.substitute(&bound);
-
-        // The part of the next iteration begins where the loops inside are at their first iterations.
-        let inside = tree::loop_at(func, &outer).map_or(&[][..], |l: &func::Loop| &l.body);
-        let mut inner = Vec::new();
-        tree::for_each_loop(inside, &mut |l| inner.push(l.var));
-        let first = element.substitute(&|v| inner.contains(&v).then(|| Expr::int(0)));
-        let next = first.substitute_var(ahead, &(Expr::var(ahead) + 1));
-        let simplifier = tree::simplifier_within(func, &outer, inside);
-        let Some(size) = simplifier.simplify(&(next.clone() - first)).as_int().filter(|&size| size > 0)
-        else {
-            return fail(format!(
-                "what `{}` reads does not move by a constant along `{}`",
-                self.block, self.ahead
-            ));
-        };
-
-        let per_line = self.line / func.buffers[buffer].dtype.bytes() as i64;
-        if per_line < 1 {
-            return fail(format!("a line of {} bytes holds no element", self.line));
+        let mut inside: Vec<(Var, Expr)> = Vec::new();
+        tree::for_each_loop(&around.body, &mut |l| inside.push((l.var, l.extent.clone())));
+        let mut along: Vec<(Var, i64)> = Vec::new();
+        for name in &self.along {
+            let found = inside.iter().find(|(var, _)| func.vars[*var].name == *name);
+            let Some((var, extent)) = found.and_then(|(var, extent)| Some((*var, extent.as_int()?))) else {
+                return fail(format!("`{name}` is no loop of constant extent inside `{}`", self.around));
+            };
+            along.push((var, extent));
         }
-        let lines = size / per_line + i64::from(size % per_line != 0);
-        let steps: i64 = between.iter().filter_map(|l| l.extent.as_int()).fold(1, i64::saturating_mul);
-        let share = (lines + steps.max(1) - 1) / steps.max(1);
-        let counter =
-            between.iter().fold(Expr::int(0), |count, l| count * l.extent.clone() + Expr::var(l.var));
+
+        // Where the block accesses the buffer, in elements, over loop variables.
+        let accesses = accessed(block, buffer, Accesses::All);
+        let [indices] = &accesses[..] else {
+            let n = accesses.len();
+            return fail(format!("block `{}` accesses `{}` at {n} places", self.block, self.buffer));
+        };
+        let row_major = indices.iter().zip(&func.buffers[buffer].shape);
+        let element =
+            row_major.fold(Expr::int(0), |element, (i, extent)| element * extent.clone() + i.clone());
+        if element.any(&mut |e| matches!(e.kind(), ExprKind::Load(..))) {
+            return fail(format!("where block `{}` accesses `{}` is data", self.block, self.buffer));
+        }
+        let element = bind(block, &element);
+
+        let lines = along.iter().try_fold(1i64, |n, (_, extent)| n.checked_mul(*extent));
+        let steps = giving[1..].iter().try_fold(1i64, |n, l| n.checked_mul(l.extent.as_int()?.max(1)));
+        let (Some(lines), Some(steps)) = (lines, steps) else {
+            return fail("the loops that give hints have open extents".into());
+        };
+        let share = (lines + steps - 1) / steps;
+        let step =
+            giving[1..].iter().fold(Expr::int(0), |count, l| count * l.extent.clone() + Expr::var(l.var));
+        let simplifier = tree::simplifier_within(func, &outer, &around.body);
+        let ahead = Expr::var(around.var) + self.distance;
         let prefetches: Vec<func::Prefetch> = (0..share)
             .map(|n| {
-                let line = (counter.clone() * share + n).min(Expr::int(lines - 1));
-                let element = next.clone() + line * per_line;
+                let line = (step.clone() * share + n).min(Expr::int(lines - 1));
+                let mut unit = lines;
+                let mut digits: Vec<(Var, Expr)> = Vec::new();
+                for (var, extent) in &along {
+                    unit /= extent;
+                    let digit = line.clone().floor_div(Expr::int(unit)).floor_mod(Expr::int(*extent));
+                    digits.push((*var, digit));
+                }
+                let element = element.substitute(&|v| {
+                    let digit = digits.iter().find(|(var, _)| *var == v).map(|(_, digit)| digit.clone());
+                    let is_inside = inside.iter().any(|(var, _)| *var == v);
+                    digit.or_else(|| is_inside.then(|| Expr::int(0)))
+                });
+                let element = element.substitute_var(around.var, &ahead);
                 func::Prefetch { buffer, element: simplifier.simplify(&element) }
             })
             .collect();

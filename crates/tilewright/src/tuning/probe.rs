@@ -141,7 +141,8 @@ impl Probe {
         match (data, packing) {
             (Data::InPlace, Some(packing)) => {
                 let param = task.computation.func.params[n];
-                let dims: Vec<usize> = extents(&task.computation.func, param)?.iter().map(|&e| e as usize).collect();
+                let dims: Vec<usize> =
+                    extents(&task.computation.func, param)?.iter().map(|&e| e as usize).collect();
                 let bytes = GraphBytes::new(noise(n, dims.iter().product()));
                 let tensor = Tensor::from_bytes(DType::F32, dims, bytes);
                 let tensor = tensor.map_err(|e| CompileError::internal("probe", e))?;

@@ -2,7 +2,7 @@
 
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Target};
-use tilewright_te::{Expr, Func};
+use tilewright_te::{Computation, Expr, Func};
 use tilewright_tune::Task;
 
 /// A matrix product with constant weights.
@@ -18,5 +18,6 @@ pub(crate) fn task(name: &str, rows: i64) -> Task {
     });
     func.promote_to_output(out);
     let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
-    Task { func, constant_inputs: vec![false, true], layouts: Vec::new(), target, calls: 1 }
+    let computation = Computation { constant_inputs: vec![false, true], ..Computation::of(func) };
+    Task { computation, target, calls: 1 }
 }

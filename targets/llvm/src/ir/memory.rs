@@ -136,7 +136,7 @@ impl Function<'_> {
         Ok(info)
     }
 
-    /// Asks for a cache line, into the second level: what is asked for is needed an outer iteration later.
+    /// Asks for a cache line, into the second level: more requests can be under way from there than from the first.
     pub(super) fn prefetch(&mut self, place: Place, index: Value, offset: i64) -> Result<(), CodegenError> {
         let place = self.place(place)?;
         let pointer = self.address(&place, index, offset)?;
