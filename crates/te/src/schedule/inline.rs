@@ -57,6 +57,9 @@ impl Apply for ComputeInline {
         if tree::reads(&block, buffer) {
             return Err(fail("it reads what it writes".into()));
         }
+        if super::prefetch::is_prefetched(&func.body, buffer) {
+            return Err(fail("its result is prefetched".into()));
+        }
         let places = plain_indices(&block, &store.indices).map_err(fail)?;
         let unbound = |e: &Expr| e.as_var().filter(|v| block.iters.iter().any(|i| i.var == *v));
         let mut free = None;

@@ -24,8 +24,10 @@ impl Apply for ReverseComputeInline {
         let path = tree::find_block(func, Self::NAME, &self.block)?;
         let Some(block) = tree::block_at(func, &path).cloned() else { return Ok(Vec::new()) };
         let store = single_store(&block).map_err(fail)?.clone();
-        let candidates: Vec<Buffer> =
-            tree::read_buffers(&block).into_iter().filter(|b| !func.params.contains(b)).collect();
+        let candidates: Vec<Buffer> = tree::read_buffers(&block)
+            .into_iter()
+            .filter(|b| !func.params.contains(b) && !super::prefetch::is_prefetched(&func.body, *b))
+            .collect();
         let mut reasons = vec!["it reads no temporary".to_string()];
         for buffer in candidates {
             match self.producer(func, &block, buffer) {
