@@ -64,7 +64,9 @@ pub fn schedule(
         // Where there is nothing around the row to distribute, the row itself is cut into tasks.
         let is_flat = outer.is_empty();
         if let Some(grain) = grain.filter(|_| is_flat) {
-            let parts = schedule.split(&inner_loop, &[None, Some(grain / lanes), Some(lanes)])?;
+            let vectors = inner_extent.as_int().filter(|n| n % lanes == 0).map(|n| n / lanes);
+            let task = even_share(vectors, (grain / lanes).max(1));
+            let parts = schedule.split(&inner_loop, &[None, Some(task), Some(lanes)])?;
             schedule.vectorize(&parts[2])?;
             outer.push(parts[0].clone());
         } else {
@@ -107,6 +109,12 @@ fn schedule_blocked(
         parallelize(schedule, outer, &Expr::int(extent.unwrap_or(1)), grain)?;
     }
     Ok(vec![block.to_string()])
+}
+
+/// `wanted` iterations of a loop, or somewhat fewer that divide its extent: then no task is cut off.
+fn even_share(extent: Option<i64>, wanted: i64) -> i64 {
+    let divides = |n: &i64| extent.is_some_and(|extent| extent % n == 0);
+    ((wanted + 3) / 4..=wanted).rev().find(divides).unwrap_or(wanted)
 }
 
 /// Elements of a task for a block of so many (`None` where not known): [`PARALLEL_GRAIN`], or less or more where

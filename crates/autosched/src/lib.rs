@@ -20,6 +20,7 @@ pub mod elementwise;
 pub mod inline;
 pub mod pattern;
 pub mod reduction;
+pub mod rows;
 pub mod tile;
 pub mod transform;
 pub mod window;
@@ -81,7 +82,7 @@ pub fn schedule(
     decisions: &Decisions,
 ) -> Result<Scheduled, AutoscheduleError> {
     let (algorithm, mut schedule, mut context) = choose_algorithm(computation, target, decisions)?;
-    let mut rulings: Vec<Ruling> = Vec::new();
+    let mut rulings = by_rows(&mut schedule, &mut context);
     let blocks = schedule.blocks();
     let is_reduction = |block: &String| schedule.func().block(block).is_some_and(Block::is_reduction);
     // Reductions come first: they take along what is computed on the way to them and from them. So do transforms.
@@ -145,6 +146,23 @@ fn choose_algorithm<'a>(
     match variants.into_iter().find(|(algorithm, _)| **algorithm == chosen) {
         Some((_, (schedule, of_variant))) => Ok((chosen, schedule, of_variant.with_decisions_of(context))),
         None => Ok((chosen, schedule, context)),
+    }
+}
+
+/// Schedules a function of rows as a whole, if it is one.
+fn by_rows(schedule: &mut Schedule, context: &mut Context<'_>) -> Vec<Ruling> {
+    let (saved, saved_context) = (schedule.clone(), context.clone());
+    match rows::schedule(schedule, context) {
+        Ok(blocks) => {
+            let ruling = |block| Ruling { block, rule: "rows", refused: Vec::new() };
+            blocks.into_iter().map(ruling).collect()
+        }
+        Err(reason) => {
+            if std::env::var("TW_ROWS").is_ok() { eprintln!("{reason}"); }
+            *schedule = saved;
+            *context = saved_context;
+            Vec::new()
+        }
     }
 }
 

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::expr::{Expr, Var};
-use crate::func::{Block, Func, IterKind, LoopKind, Stmt, Store};
+use crate::func::{Block, Func, IterKind, LoopKind, Stmt, Store, VarKind};
 use crate::schedule::inline::plain_indices;
-use crate::schedule::region::{Accesses, Span, domain_conditions, guarded, region_of};
+use crate::schedule::region::{Accesses, Span, bind, domain_conditions, guarded, region_of};
 use crate::schedule::{Apply, ScheduleError, bindings, tree};
 
 /// Computes, in each iteration of a loop, what the blocks inside need of a producer's result.
@@ -29,7 +29,8 @@ impl Apply for ComputeAt {
         let block_path = tree::find_block(func, Self::NAME, &self.block)?;
         tree::find_loop(func, Self::NAME, &self.loop_name)?;
         let Some(block) = tree::block_at(func, &block_path).cloned() else { return Ok(Vec::new()) };
-        check_nest(func, &block_path).map_err(fail)?;
+        let kept = if block.is_reduction() { kept_conditions(func, &block, &block_path) } else { Vec::new() };
+        check_nest(func, &block_path, &kept).map_err(fail)?;
         let indices = block.body[0].indices.clone();
         // Constant indices may differ: every iteration makes all of those elements.
         let same_place = |(a, b): (&Expr, &Expr)| a == b || (a.as_int().is_some() && b.as_int().is_some());
@@ -87,7 +88,7 @@ impl Apply for ComputeAt {
         };
         let spans =
             block.iters.iter().map(|i| bound(i.var).filter(|_| i.kind == IterKind::Spatial)).collect();
-        let (nest, names) = rebuilt_nest(func, &simplifier, block, spans, Vec::new());
+        let (nest, names) = rebuilt_nest(func, &simplifier, block, spans, kept);
         if let Some(l) = tree::loop_at_mut(func, &loop_path) {
             l.body.insert(position.unwrap_or(0), nest);
         }
@@ -97,8 +98,24 @@ impl Apply for ComputeAt {
     }
 }
 
+/// What a block's predicate says of its iteration variables beside that they are in their domains, as conditions over
+/// those; conjuncts that cannot be said of them are left out.
+fn kept_conditions(func: &Func, block: &Block, path: &[usize]) -> Vec<Expr> {
+    let simplifier = tree::simplifier_at(func, path);
+    let domain = domain_conditions(&simplifier, block);
+    let conjuncts = block.predicate.iter().flat_map(tree::conjuncts);
+    let others = conjuncts.filter(|c| !domain.contains(&simplifier.simplify(c)));
+    let of_variables = |condition: Expr| {
+        let iter_of = |v: Var| block.iters.iter().find(|i| i.value.as_var() == Some(v));
+        let said = condition.substitute(&|v| iter_of(v).map(|i| Expr::var(i.var)));
+        let rest = |v: Var| func.vars[v].kind == VarKind::Loop;
+        (!said.any(&mut |e| e.as_var().is_some_and(rest))).then_some(said)
+    };
+    others.filter_map(of_variables).collect()
+}
+
 /// The block under new loops over the given spans (the whole domain where there is none) and under
-/// `conditions`, with the names of the loops.
+/// `conditions` (over loops around and the block's variables), with the names of the loops.
 pub(crate) fn rebuilt_nest(
     func: &mut Func,
     simplifier: &crate::simplify::Simplifier,
@@ -123,16 +140,19 @@ pub(crate) fn rebuilt_nest(
             }
         }
     }
-    block.predicate = tree::conjunction(conditions);
+    let bound: Vec<Expr> = conditions.iter().map(|condition| bind(&block, condition)).collect();
+    block.predicate = tree::conjunction(bound);
     (tree::nest(loops, Stmt::Block(Box::new(block))), names)
 }
 
-/// Whether the loops that a block iterates with are its own: no other block shares one of them.
-pub(crate) fn check_nest(func: &Func, path: &[usize]) -> Result<(), String> {
+/// Whether the loops that a block iterates with are its own: no other block shares one of them, and its predicate says
+/// no more than the conditions that are `kept` and that its variables are in their domains.
+pub(crate) fn check_nest(func: &Func, path: &[usize], kept: &[Expr]) -> Result<(), String> {
     let Some(block) = tree::block_at(func, path) else { return Ok(()) };
     let simplifier = tree::simplifier_at(func, path);
     let domain = domain_conditions(&simplifier, block);
-    if block.predicate.iter().flat_map(tree::conjuncts).any(|c| !domain.contains(&simplifier.simplify(&c))) {
+    let others = block.predicate.iter().flat_map(tree::conjuncts);
+    if others.filter(|c| !domain.contains(&simplifier.simplify(c))).count() > kept.len() {
         let mut reduced = false;
         for l in tree::loops_above(func, path) {
             reduced |= block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var));

@@ -33,7 +33,7 @@ impl Apply for ReverseComputeAt {
         if block_path < loop_path || block_path.starts_with(&loop_path) {
             return Err(fail(format!("the block does not come after `{}`", self.loop_name)));
         }
-        check_nest(func, &block_path).map_err(fail)?;
+        check_nest(func, &block_path, &[]).map_err(fail)?;
         for buffer in tree::written(&block) {
             if func.blocks().iter().any(|b| b.name != self.block && tree::writes(b, buffer)) {
                 return Err(fail(format!("another block writes `{}`", func.buffers[buffer].name)));
