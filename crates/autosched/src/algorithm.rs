@@ -11,7 +11,7 @@ use tilewright_te::{Block, Expr, ExprKind, Func};
 use crate::Context;
 use crate::contraction;
 use crate::pattern::constant_product;
-use crate::tile::{Tile, Traffic};
+use crate::tile::Tile;
 use crate::transform::{self, is_transform};
 
 /// Bytes a cycle that one core gets out of its second-level cache while it computes.
@@ -62,8 +62,7 @@ fn block_cycles(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Op
 fn product_cost(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Option<(f64, f64)> {
     let func = schedule.func();
     let (lanes, rows, vectors, panel) = contraction::shape(schedule, context, block)?;
-    let traffic = Traffic { per_row: 1, per_vector: 1, per_accumulator: 0 };
-    let tiles = Tile::candidates(context.target, lanes, rows, vectors, traffic);
+    let tiles = Tile::candidates(context.target, lanes, rows, vectors, contraction::traffic(block));
     let weights = match context.constant_input(func, panel) {
         Some(_) => bytes(func, panel)?,
         None => 0.0,

@@ -35,6 +35,8 @@ struct Roles {
     row: Option<usize>,
     /// The operand with consecutive elements along the lanes.
     panel: AccessInfo,
+    /// The other operand.
+    broadcast: AccessInfo,
     /// Whether the panel has to be laid out anew.
     pack: bool,
 }
@@ -69,7 +71,7 @@ pub fn schedule(
 
     let vectors = data.iters[roles.lane].extent.as_int().map(|n| (n + lanes - 1) / lanes);
     let rows = roles.row.map_or(Some(1), |n| data.iters[n].extent.as_int());
-    let traffic = Traffic { per_row: 1, per_vector: 1, per_accumulator: 0 };
+    let traffic = traffic(data);
     let tiles = Tile::candidates(context.target, lanes, rows, vectors, traffic);
     let tile = context.decide(block, "tile", &tiles)?;
     let steps = context.decide(block, "steps", &step_orders(data))?;
@@ -84,6 +86,11 @@ pub fn schedule(
             return fail("the panel's indices are not plain");
         };
         panel = pack_panel(schedule, context, block, &roles.panel, pieces)?;
+    }
+    if let Some(pieces) = row_layout(context, schedule.func(), block, &roles, &steps, &tile)
+        && context.decide(block, "rows", &row_packings(vectors, &tile, depth))?
+    {
+        pack_panel(schedule, context, block, &roles.broadcast, pieces)?;
     }
     let (lane, row) = (roles.lane, roles.row);
     let steps = steps.0;
@@ -118,6 +125,12 @@ pub(crate) fn shape(
     let lanes = lanes_for(context, extent, &layout, roles.lane)?;
     let rows = roles.row.map_or(Some(1), |n| block.iters[n].extent.as_int());
     Some((lanes, rows, extent.as_int().map(|n| (n + lanes - 1) / lanes), roles.panel.buffer))
+}
+
+/// What a step of a tile loads.
+pub(crate) fn traffic(block: &Block) -> Traffic {
+    let steps = constant_product(iters_of(block, IterKind::Reduce).iter().map(|&n| &block.iters[n].extent));
+    Traffic { per_row: 1, per_vector: 1, per_accumulator: 0, steps }
 }
 
 /// Reduction variables of a block by their positions, outermost first.
@@ -292,7 +305,8 @@ fn roles(
             if (pack && !is_plain()) || (lane != along_memory && !constant) {
                 continue;
             }
-            return Some(Roles { lane, row, panel: panel.clone(), pack });
+            let (panel, broadcast) = (panel.clone(), broadcast.clone());
+            return Some(Roles { lane, row, panel, broadcast, pack });
         }
     }
     None
@@ -339,6 +353,47 @@ fn plain_variables(block: &Block, access: &AccessInfo) -> Option<Vec<Option<usiz
         None => block.iters.iter().position(|i| e.as_var() == Some(i.var)).map(Some),
     };
     access.indices.iter().map(variable).collect()
+}
+
+/// Whether the broadcast operand is copied so that the rows of a tile are consecutive at each step. Tiles save some time
+/// each, while the copy is a kernel more, which all threads wait for: measurement may find that it pays where many panels
+/// share the rows.
+fn row_packings(vectors: Option<i64>, tile: &Tile, depth: Option<i64>) -> Vec<Candidate<bool>> {
+    /// Panels that share the copy, and steps, from which it pays.
+    const MIN_PANELS: i64 = 16;
+    const MIN_DEPTH: i64 = 256;
+    let pays = vectors.is_some_and(|n| n / tile.vectors >= MIN_PANELS) && depth.is_some_and(|n| n >= MIN_DEPTH);
+    let candidate = |value: bool| {
+        let features = vec![("rows.packed", f64::from(u8::from(value)))];
+        Candidate { value, cost: 1.0, features }
+    };
+    std::iter::once(candidate(false)).chain(pays.then(|| candidate(true))).collect()
+}
+
+/// The layout of the broadcast operand in which a tile's rows are consecutive at each step: for a row-major operand whose
+/// rows are elsewhere. Nothing where its indices are no plain variables, or it is laid out already.
+fn row_layout(
+    context: &Context<'_>,
+    func: &Func,
+    block: &str,
+    roles: &Roles,
+    steps: &Steps,
+    tile: &Tile,
+) -> Option<Vec<Piece>> {
+    let data = func.block(block)?;
+    let row = roles.row.filter(|_| tile.rows > 1)?;
+    let is_laid_out = context.layout(&func.buffers[roles.broadcast.buffer].name).is_some();
+    let vars = plain_variables(data, &roles.broadcast).filter(|_| !is_laid_out)?;
+    let dim_of = |n: usize| vars.iter().position(|&v| v == Some(n));
+    let row_dim = dim_of(row)?;
+    let is_step = |d: usize| vars[d].is_some_and(|n| steps.0.contains(&n));
+    let open = |dim| Piece { dim, factor: None };
+    let mut pieces: Vec<Piece> =
+        (0..vars.len()).filter(|&d| d != row_dim && !is_step(d)).map(open).collect();
+    pieces.push(open(row_dim));
+    pieces.extend(steps.0.iter().filter_map(|&n| dim_of(n)).map(open));
+    pieces.push(Piece { dim: row_dim, factor: Some(tile.rows) });
+    Some(pieces)
 }
 
 /// The panel's layout: what is around the reduction outermost, then the reduction in the order of its loops,

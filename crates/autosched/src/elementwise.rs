@@ -5,7 +5,7 @@ use tilewright_te::{Block, Expr, Func, IterKind};
 
 use tilewright_machine::Target;
 
-use crate::pattern::{AccessInfo, Stride, domain_simplifier, loads, stride};
+use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, loads, stride};
 use crate::{Candidate, Context};
 
 /// Elements below which a loop is not worth distributing over threads.
@@ -37,7 +37,7 @@ pub fn schedule(
         return schedule_blocked(schedule, context, block);
     }
     let mixed = loads(data).iter().any(|a| context.layout(&func.buffers[a.buffer].name).is_some());
-    let fused = if mixed { 1 } else { contiguous_dims(func, data) };
+    let fused = if mixed { 1 } else { task_dims(context.target, data, contiguous_dims(func, data)) };
     let element = data.body.iter().map(|s| func.buffers[s.buffer].dtype.bytes()).max().unwrap_or(4).max(1);
     let lanes = i64::from(context.target.lanes(element.min(4)));
     let vectorizable = is_vectorizable(func, data);
@@ -207,6 +207,19 @@ fn contiguous_dims(func: &Func, block: &Block) -> usize {
         })
     };
     (1..=rank).rev().find(|&n| fits(n)).unwrap_or(1)
+}
+
+/// How many of the trailing dimensions that could be walked as one are: no more than make a task, if those around are
+/// enough tasks for every core. A task that is a whole number of rows needs no arithmetic to tell rows apart.
+fn task_dims(target: &Target, block: &Block, contiguous: usize) -> usize {
+    let rank = block.iters.len();
+    let product = |iters: &[tilewright_te::Iter]| constant_product(iters.iter().map(|i| &i.extent));
+    let enough = |n: &usize| {
+        let (around, task) = block.iters.split_at(rank - n);
+        product(task).is_some_and(|n| n >= PARALLEL_GRAIN)
+            && product(around).is_some_and(|n| 2 * n >= i64::from(target.machine.n_cores))
+    };
+    (1..contiguous).find(enough).unwrap_or(contiguous)
 }
 
 /// Whether vectors along the last dimension store to consecutive elements.

@@ -157,8 +157,7 @@ fn by_rows(schedule: &mut Schedule, context: &mut Context<'_>) -> Vec<Ruling> {
             let ruling = |block| Ruling { block, rule: "rows", refused: Vec::new() };
             blocks.into_iter().map(ruling).collect()
         }
-        Err(reason) => {
-            if std::env::var("TW_ROWS").is_ok() { eprintln!("{reason}"); }
+        Err(_) => {
             *schedule = saved;
             *context = saved_context;
             Vec::new()

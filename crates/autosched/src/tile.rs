@@ -26,6 +26,8 @@ pub struct Traffic {
     pub per_vector: i64,
     /// Vectors, one for each accumulator.
     pub per_accumulator: i64,
+    /// Number of a tile's steps, where it is known and what they load is not loaded by other steps.
+    pub steps: Option<i64>,
 }
 
 /// A register tile.
@@ -49,6 +51,9 @@ impl fmt::Display for Tile {
 /// Most tiles that are offered.
 const MAX_TILES: usize = 16;
 
+/// Cycles that a line takes on its way from the second level of cache, beside what is done meanwhile.
+const FILL_CYCLES: f64 = 1.0;
+
 /// How much dearer than the best a tile may be to be offered.
 const MAX_COST: f64 = 1.5;
 
@@ -56,7 +61,8 @@ impl Tile {
     /// Tiles for `rows` by `vectors` outputs (`None` where not known), the one with the least cost first.
     ///
     /// Cost is cycles an output and step: products or loads, whichever port is busier, over the useful part
-    /// of the tile. Registers hold the accumulators, a step's shared vectors, and one operand in flight.
+    /// of the tile. Where what the steps of a tile load does not stay in the first level of cache, each line
+    /// of it takes [`FILL_CYCLES`] more. Registers hold the accumulators, a step's shared vectors, and one operand in flight.
     pub fn candidates(
         target: &Target,
         lanes: i64,
@@ -64,6 +70,7 @@ impl Tile {
         vectors: Option<i64>,
         traffic: Traffic,
     ) -> Vec<Candidate<Tile>> {
+        let caches = &target.machine.caches;
         let registers = i64::from(target.n_vector_registers());
         let ports = f64::from(target.machine.fma.per_cycle.max(1));
         let latency = f64::from(target.machine.fma.latency.max(1));
@@ -83,7 +90,11 @@ impl Tile {
                 let products = (r_ * v_).max(latency * ports) / ports;
                 let loads = traffic.per_row * r + traffic.per_vector * v + traffic.per_accumulator * r * v;
                 let loads = loads as f64 / 2.0;
-                let cycles = products.max(loads) + 0.05 * loads;
+                // Bytes that a step loads for the first time.
+                let fresh = (4 * lanes * traffic.per_vector * v + 4 * traffic.per_row * r) as f64;
+                let is_far = |steps: i64| steps as f64 * fresh > caches.l1d as f64 / 2.0;
+                let fills = if traffic.steps.is_some_and(is_far) { fresh / caches.line as f64 } else { 0.0 };
+                let cycles = products.max(loads) + 0.05 * loads + FILL_CYCLES * fills;
                 let waste = 1.0 / useful(rows, r);
                 let cost = cycles * waste / (r_ * v_);
                 let features = vec![
@@ -388,7 +399,7 @@ mod tests {
 
     #[test]
     fn tiles_hide_the_latency_fit_the_registers_and_divide_the_rows() {
-        let product = Traffic { per_row: 1, per_vector: 1, per_accumulator: 0 };
+        let product = Traffic { per_row: 1, per_vector: 1, per_accumulator: 0, steps: None };
         for (rows, vectors) in [(56, 4), (28, 8), (14, 16), (7, 32), (112, 2)] {
             let (r, v) = tile("x86-64-v4", 16, rows, vectors, product);
             assert_eq!(rows % r, 0, "{rows} rows in tiles of {r}");
@@ -401,7 +412,7 @@ mod tests {
 
     #[test]
     fn windows_hide_the_latency_too() {
-        let depthwise = Traffic { per_row: 0, per_vector: 1, per_accumulator: 1 };
+        let depthwise = Traffic { per_row: 0, per_vector: 1, per_accumulator: 1, steps: None };
         for rows in [112, 56, 28, 14] {
             let (r, v) = tile("x86-64-v4", 16, rows, 2, depthwise);
             assert_eq!(rows % r, 0, "{rows} rows in tiles of {r}");
