@@ -362,7 +362,8 @@ fn row_packings(vectors: Option<i64>, tile: &Tile, depth: Option<i64>) -> Vec<Ca
     /// Panels that share the copy, and steps, from which it pays.
     const MIN_PANELS: i64 = 16;
     const MIN_DEPTH: i64 = 256;
-    let pays = vectors.is_some_and(|n| n / tile.vectors >= MIN_PANELS) && depth.is_some_and(|n| n >= MIN_DEPTH);
+    let pays =
+        vectors.is_some_and(|n| n / tile.vectors >= MIN_PANELS) && depth.is_some_and(|n| n >= MIN_DEPTH);
     let candidate = |value: bool| {
         let features = vec![("rows.packed", f64::from(u8::from(value)))];
         Candidate { value, cost: 1.0, features }
@@ -388,8 +389,7 @@ fn row_layout(
     let row_dim = dim_of(row)?;
     let is_step = |d: usize| vars[d].is_some_and(|n| steps.0.contains(&n));
     let open = |dim| Piece { dim, factor: None };
-    let mut pieces: Vec<Piece> =
-        (0..vars.len()).filter(|&d| d != row_dim && !is_step(d)).map(open).collect();
+    let mut pieces: Vec<Piece> = (0..vars.len()).filter(|&d| d != row_dim && !is_step(d)).map(open).collect();
     pieces.push(open(row_dim));
     pieces.extend(steps.0.iter().filter_map(|&n| dim_of(n)).map(open));
     pieces.push(Piece { dim: row_dim, factor: Some(tile.rows) });

@@ -46,14 +46,18 @@ pub fn schedule(schedule: &mut Schedule, context: &mut Context<'_>) -> Result<Ve
     let on_stack = row.is_some() && temporaries <= MAX_ROW;
     let last = last.name.clone();
     let lanes = i64::from(context.target.lanes(4));
-    let producers: Vec<(String, bool)> =
-        producers.iter().map(|b| (b.name.clone(), b.is_reduction())).collect();
+    let is_value = |b: &Block| {
+        b.is_reduction()
+            || constant_product(b.iters[n_rows.min(b.iters.len())..].iter().map(|i| &i.extent)) == Some(1)
+    };
+    let producers: Vec<(String, bool, bool)> =
+        producers.iter().map(|b| (b.name.clone(), b.is_reduction(), is_value(b))).collect();
 
     let loops = schedule.loop_names(&last)?;
     let (outer, columns) = loops.split_at(n_rows);
     let innermost = outer[n_rows - 1].clone();
     vectorize_row(schedule, columns, lanes)?;
-    for (block, is_reduction) in producers.iter().rev() {
+    for (block, is_reduction, is_value) in producers.iter().rev() {
         let buffer = schedule.block_info(block)?.writes.remove(0);
         if *is_reduction {
             reduce_row(schedule, block, &innermost, lanes)?;
@@ -61,7 +65,9 @@ pub fn schedule(schedule: &mut Schedule, context: &mut Context<'_>) -> Result<Ve
             let made = schedule.compute_at(block, &innermost)?;
             vectorize_row(schedule, made.get(n_rows..).unwrap_or(&[]), lanes)?;
         }
-        if on_stack {
+        if *is_value {
+            schedule.set_scope(&buffer, Scope::Register)?;
+        } else if on_stack {
             schedule.set_scope(&buffer, Scope::Stack)?;
         }
     }
@@ -77,7 +83,9 @@ pub fn schedule(schedule: &mut Schedule, context: &mut Context<'_>) -> Result<Ve
 /// the row's, or, if it computes one value a row, no others. Nothing where no block reduces a row.
 fn leading_dims(func: &Func, last: &Block, producers: &[&Block]) -> Option<usize> {
     let plain = |block: &Block| {
-        block.body.len() == 1 && stores_at_its_variables(block) && block.iters.iter().all(|i| i.extent.as_int() != Some(0))
+        block.body.len() == 1
+            && stores_at_its_variables(block)
+            && block.iters.iter().all(|i| i.extent.as_int() != Some(0))
     };
     let reductions: Vec<&&Block> = producers.iter().filter(|b| b.is_reduction()).collect();
     let first = reductions.first()?;

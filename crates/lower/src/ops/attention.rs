@@ -10,6 +10,7 @@ use tilewright_te::{Expr, UnaryOp};
 
 use super::builder::{Builder, Operand, accumulator, all, broadcast_index, sum_accumulator, wrap_index};
 use super::elementwise::apply;
+use super::norm::exp_of_centred;
 use super::{NoKernel, Results};
 
 /// A tensor of heads: `[batch, heads, positions, elements]`, or packed as `[batch, positions, heads * elements]`.
@@ -159,7 +160,7 @@ fn guarded_softmax(b: &mut Builder, scores: &Operand, to: DType, guard: bool) ->
     });
     let exp = b.compute("exp", dtype, &scores.shape, |i| {
         let max = max.at(i[..3].to_vec());
-        let value = apply(UnaryOp::Exp, scores.at(i.to_vec()) - max.clone());
+        let value = exp_of_centred(scores.at(i.to_vec()) - max.clone());
         if guard { Expr::select(max.equals(lowest), Expr::zero(dtype), value) } else { value }
     });
     let wide = sum_accumulator(dtype, &keys);

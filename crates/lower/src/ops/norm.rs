@@ -11,18 +11,34 @@ use super::builder::{Builder, Operand, accumulator, in_range, product, sum_accum
 use super::elementwise::apply;
 use super::reduce::Axes;
 
+/// How far below the largest element of a row others are taken for minus infinity by a softmax in `F32` and narrower types: what
+/// would become of them is below 2^-93, and next to nothing beside a sum of at least 1. Smaller ones would in the end be
+/// subnormal, and every operation on subnormal values takes processors a hundred cycles and more, also in what uses the
+/// results.
+const NEGLIGIBLE: f64 = 65.0;
+
 /// `exp(x - max) / sum` along `axis`; blocks `max`, `exp`, `sum`, then the result.
 fn softmax_of(b: &mut Builder, x: &Operand, axis: usize) -> Operand {
     let dtype = x.dtype;
     let wide = sum_accumulator(dtype, &x.shape[axis]);
     let (axes, max) = row_max(b, x, axis);
-    let exp = b
-        .compute("exp", dtype, &x.shape, |i| apply(UnaryOp::Exp, x.at(i.to_vec()) - max.at(axes.project(i))));
+    let exp =
+        b.compute("exp", dtype, &x.shape, |i| exp_of_centred(x.at(i.to_vec()) - max.at(axes.project(i))));
     let extents = axes.extents(&x.shape);
     let sum = b.reduce("sum", wide, &axes.result(&x.shape), extents, Expr::zero(wide), |i, r, acc| {
         acc + exp.at(axes.operand(i, r)).cast(wide)
     });
     b.compute("softmax", dtype, &x.shape, |i| exp.at(i.to_vec()) / sum.at(axes.project(i)).cast(dtype))
+}
+
+/// The exponential of an element less the greatest of its row, as a softmax takes it.
+pub(super) fn exp_of_centred(centred: Expr) -> Expr {
+    let dtype = centred.dtype();
+    let exp = apply(UnaryOp::Exp, centred.clone());
+    if dtype == DType::F64 {
+        return exp;
+    }
+    Expr::select(centred.lt(Expr::float_of(dtype, -NEGLIGIBLE)), Expr::zero(dtype), exp)
 }
 
 fn row_max(b: &mut Builder, x: &Operand, axis: usize) -> (Axes, Operand) {

@@ -40,7 +40,8 @@ const ERF_TAIL: [f64; 6] = [
     0.1285082102, 0.6357394457, 0.1052335203, -0.02287152968, 0.003209126415, -0.0002132689406,
 ];
 
-/// `e^x` by `2^n * e^r`, scaled in two steps so that subnormal results are rounded once.
+/// `e^x` by `2^n * e^r`, every result rounded once. Nothing but the results between normal and subnormal ones is computed
+/// by operations on subnormal values, for which processors take a hundred cycles and more.
 pub(super) fn exp(x: &Expr) -> Expr {
     exp_in_range(&clamp(x, -104.0, 89.0))
 }
@@ -49,9 +50,17 @@ pub(super) fn exp(x: &Expr) -> Expr {
 fn exp_in_range(x: &Expr) -> Expr {
     let (shifted, value) = exp_parts(x);
     let n = to_bits(&shifted) - ROUNDER_BITS;
-    let half = Expr::binary(BinaryOp::Shr, n.clone(), bits(&n, 1));
     let scale = |e: Expr| from_bits(&Expr::binary(BinaryOp::Shl, e + 127, bits(&n, 23)), x);
-    mul(&mul(&value, &scale(half.clone())), &scale(sub(&n, &half)))
+    // False for NaN, which the products pass on.
+    let is_tiny = lt(&shifted, &num(x, ROUNDER - 126.0));
+    // In two steps: 2^128 is no value.
+    let of_normal = select(&is_tiny, &bits(&n, 0), &n);
+    let half = Expr::binary(BinaryOp::Shr, of_normal.clone(), bits(&n, 1));
+    let normal = mul(&mul(&value, &scale(half.clone())), &scale(sub(&of_normal, &half)));
+    // In units of the least subnormal, as the fraction of a number from 1 to 2: its bits are those of the result.
+    let tiny = mul(&value, &scale(n.clone().min(bits(&n, -127)) + 126));
+    let fraction = sub(&to_bits(&add(&tiny, &num(x, 1.0))), &to_bits(&num(x, 1.0)));
+    select(&is_tiny, &from_bits(&fraction, x), &normal)
 }
 
 /// `e^x` for `|x| <= 80`, where the result is normal and the exponent is simply added to its bits; anything
