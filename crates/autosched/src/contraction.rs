@@ -35,8 +35,6 @@ struct Roles {
     row: Option<usize>,
     /// The operand with consecutive elements along the lanes.
     panel: AccessInfo,
-    /// The other operand.
-    broadcast: AccessInfo,
     /// Whether the panel has to be laid out anew.
     pack: bool,
 }
@@ -86,11 +84,6 @@ pub fn schedule(
             return fail("the panel's indices are not plain");
         };
         panel = pack_panel(schedule, context, block, &roles.panel, pieces)?;
-    }
-    if let Some(pieces) = row_layout(context, schedule.func(), block, &roles, &steps, &tile)
-        && context.decide(block, "rows", &row_packings(vectors, &tile, depth))?
-    {
-        pack_panel(schedule, context, block, &roles.broadcast, pieces)?;
     }
     let (lane, row) = (roles.lane, roles.row);
     let steps = steps.0;
@@ -305,8 +298,7 @@ fn roles(
             if (pack && !is_plain()) || (lane != along_memory && !constant) {
                 continue;
             }
-            let (panel, broadcast) = (panel.clone(), broadcast.clone());
-            return Some(Roles { lane, row, panel, broadcast, pack });
+            return Some(Roles { lane, row, panel: panel.clone(), pack });
         }
     }
     None
@@ -353,47 +345,6 @@ fn plain_variables(block: &Block, access: &AccessInfo) -> Option<Vec<Option<usiz
         None => block.iters.iter().position(|i| e.as_var() == Some(i.var)).map(Some),
     };
     access.indices.iter().map(variable).collect()
-}
-
-/// Whether the broadcast operand is copied so that the rows of a tile are consecutive at each step. Tiles save some time
-/// each, while the copy is a kernel more, which all threads wait for: measurement may find that it pays where many panels
-/// share the rows.
-fn row_packings(vectors: Option<i64>, tile: &Tile, depth: Option<i64>) -> Vec<Candidate<bool>> {
-    /// Panels that share the copy, and steps, from which it pays.
-    const MIN_PANELS: i64 = 16;
-    const MIN_DEPTH: i64 = 256;
-    let pays =
-        vectors.is_some_and(|n| n / tile.vectors >= MIN_PANELS) && depth.is_some_and(|n| n >= MIN_DEPTH);
-    let candidate = |value: bool| {
-        let features = vec![("rows.packed", f64::from(u8::from(value)))];
-        Candidate { value, cost: 1.0, features }
-    };
-    std::iter::once(candidate(false)).chain(pays.then(|| candidate(true))).collect()
-}
-
-/// The layout of the broadcast operand in which a tile's rows are consecutive at each step: for a row-major operand whose
-/// rows are elsewhere. Nothing where its indices are no plain variables, or it is laid out already.
-fn row_layout(
-    context: &Context<'_>,
-    func: &Func,
-    block: &str,
-    roles: &Roles,
-    steps: &Steps,
-    tile: &Tile,
-) -> Option<Vec<Piece>> {
-    let data = func.block(block)?;
-    let row = roles.row.filter(|_| tile.rows > 1)?;
-    let is_laid_out = context.layout(&func.buffers[roles.broadcast.buffer].name).is_some();
-    let vars = plain_variables(data, &roles.broadcast).filter(|_| !is_laid_out)?;
-    let dim_of = |n: usize| vars.iter().position(|&v| v == Some(n));
-    let row_dim = dim_of(row)?;
-    let is_step = |d: usize| vars[d].is_some_and(|n| steps.0.contains(&n));
-    let open = |dim| Piece { dim, factor: None };
-    let mut pieces: Vec<Piece> = (0..vars.len()).filter(|&d| d != row_dim && !is_step(d)).map(open).collect();
-    pieces.push(open(row_dim));
-    pieces.extend(steps.0.iter().filter_map(|&n| dim_of(n)).map(open));
-    pieces.push(Piece { dim: row_dim, factor: Some(tile.rows) });
-    Some(pieces)
 }
 
 /// The panel's layout: what is around the reduction outermost, then the reduction in the order of its loops,

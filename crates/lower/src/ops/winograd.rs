@@ -123,6 +123,8 @@ fn combination(terms: &[(f64, Expr)]) -> Expr {
     rest.iter().fold(first, |sum, (c, x)| match *c {
         1.0 => sum + x.clone(),
         -1.0 => sum - x.clone(),
+        // In double precision fusing would gain nothing, and not every machine has the instruction.
+        c if x.dtype() == DType::F64 => sum + x.clone() * constant(c),
         c => Expr::fma(x.clone(), constant(c), sum),
     })
 }
