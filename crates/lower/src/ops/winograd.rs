@@ -106,7 +106,7 @@ impl Transforms {
             .collect();
         let row = |power: usize| {
             let half = |(point, even, odd): &(f64, Expr, Expr)| {
-                (point.powi(power as i32), if power % 2 == 0 { even.clone() } else { odd.clone() })
+                (point.powi(power as i32), if power.is_multiple_of(2) { even.clone() } else { odd.clone() })
             };
             let mut terms: Vec<(f64, Expr)> = halves.iter().map(half).collect();
             terms.extend((power == 0).then(|| (1.0, x[0].clone())));
