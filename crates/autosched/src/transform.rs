@@ -62,14 +62,18 @@ pub(crate) fn choose_layouts(schedule: &Schedule, context: &mut Context<'_>) {
     }
 }
 
-/// Whether what a transform writes, or what takes its results apart, lies in whole vectors.
+/// Whether what a transform writes lies in whole vectors, and what takes its results apart in the same.
 pub(crate) fn is_in_vectors(schedule: &Schedule, context: &Context<'_>, block: &Block) -> bool {
     let func = schedule.func();
-    let written = match epilogue(schedule, &block.name) {
-        Some(reader) => func.block(&reader).and_then(|b| b.body.first()),
-        None => block.body.first(),
+    let written = |block: &Block| {
+        let (_, lanes) = whole_vectors(func, context, block.body.first()?.buffer)?;
+        Some(lanes)
     };
-    written.is_some_and(|store| whole_vectors(func, context, store.buffer).is_some())
+    let own = written(block);
+    match epilogue(schedule, &block.name) {
+        Some(reader) => own.is_some() && own == func.block(&reader).and_then(written),
+        None => own.is_some(),
+    }
 }
 
 /// The dimension of a buffer that lies in vectors, and their length, where they divide it: registers have no room for
@@ -169,6 +173,9 @@ fn in_epilogue(
     let buffer = func.buffers[data.body[0].buffer].name.clone();
     let stored = reader.body.first().and_then(|store| whole_vectors(func, context, store.buffer));
     let Some((lane, lanes)) = stored else { return fail("what reads it stores no whole vectors") };
+    if !is_in_vectors(schedule, context, data) {
+        return fail("it is not in the vectors of what reads it");
+    }
     let n_constant = data.body[0].indices.len() - data.iters.len();
     let reads: Vec<AccessInfo> =
         loads(reader).into_iter().filter(|a| a.buffer == data.body[0].buffer).collect();
