@@ -24,8 +24,8 @@ use super::conv::biased;
 
 /// Pairs of points beside 0 and infinity, by the outputs of a tile along an axis.
 ///
-/// Of the pairs whose powers are exact in few bits, those of the larger tile are the most accurate: errors are a quarter of those
-/// of 1 and 2, which pass the numerics contract's bound from some hundred channels on.
+/// Of the pairs whose powers are exact in few bits, those of the larger tile are among the most accurate: errors are about a
+/// third of those of 1 and 2, which pass the numerics contract's bound from 256 channels on.
 const fn pairs(m: usize) -> &'static [f64] {
     match m {
         2 => &[1.0],
