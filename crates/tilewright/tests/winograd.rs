@@ -288,23 +288,27 @@ fn noise(n: usize, seed: u64) -> Vec<f32> {
     (0..n).map(|_| random.f32() * 2.0 - 1.0).collect()
 }
 
-/// Targets of different vectors that run here: sixteen, eight and four lanes.
+/// Targets of different vectors: sixteen, eight and four lanes. What does not run here is left out.
 fn targets() -> Vec<Target> {
-    let host = Machine::host();
-    let named = [
+    runnable(&[
         ("x86-64-v4", CodegenKind::Llvm),
         ("x86-64-v3", CodegenKind::Llvm),
         ("x86-64-v3", CodegenKind::Cranelift),
-    ];
+    ])
+}
+
+/// Those of the targets that run here, else this machine.
+fn runnable(named: &[(&str, CodegenKind)]) -> Vec<Target> {
+    let host = Machine::host();
     let has_llvm = Options::best_codegen() == CodegenKind::Llvm;
     let runs = |target: &Target| {
         let Machine { arch, features, .. } = &target.machine;
         *arch == host.arch && features.iter().all(|feature| host.has(feature))
     };
     let mut targets: Vec<Target> = named
-        .into_iter()
+        .iter()
         .filter(|(_, codegen)| *codegen != CodegenKind::Llvm || has_llvm)
-        .map(|(machine, codegen)| Target::parse(machine, codegen).expect("a known target"))
+        .map(|&(machine, codegen)| Target::parse(machine, codegen).expect("a known target"))
         .filter(runs)
         .collect();
     if targets.is_empty() {
@@ -400,9 +404,13 @@ fn errors(case: &Case, target: &Target) -> Vec<(String, f64)> {
 
 /// Computes cases by every algorithm, which must be these, for every target.
 fn check(cases: &[Case], algorithms: &[&str]) {
-    for target in targets() {
+    check_for(&targets(), cases, algorithms);
+}
+
+fn check_for(targets: &[Target], cases: &[Case], algorithms: &[&str]) {
+    for target in targets {
         for case in cases {
-            let errors = errors(case, &target);
+            let errors = errors(case, target);
             let mut names: Vec<&str> = errors.iter().map(|(name, _)| name.as_str()).collect();
             names.sort_unstable();
             assert_eq!(names, algorithms, "{case:?} for {target}");
@@ -485,6 +493,12 @@ fn sums_over_many_channels() {
         }
     }
     check(&cases, &ALL);
+}
+
+#[test]
+fn processors_without_fused_multiply_add() {
+    let targets = runnable(&CodegenKind::ALL.map(|codegen| ("x86-64-v2", codegen)));
+    check_for(&targets, &[Case { bias: true, relu: true, image: [9, 6], ..PLAIN }], &ALL);
 }
 
 /// A residual block: image, residual and results all lie in blocks of channels.
