@@ -6,7 +6,7 @@
 //! registers.
 
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
-use tilewright_te::{BinaryOp, Block, Expr, ExprKind, Func, IterKind, Scope, Var};
+use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, IterKind, Scope, Var};
 
 use crate::Context;
 use crate::elementwise::{PARALLEL_GRAIN, extent_of, grains, parallelize};
@@ -62,15 +62,27 @@ pub(crate) fn choose_layouts(schedule: &Schedule, context: &mut Context<'_>) {
     }
 }
 
-/// Whether what a transform writes, or what takes its results apart, lies in vectors.
+/// Whether what a transform writes lies in whole vectors, and what takes its results apart in the same.
 pub(crate) fn is_in_vectors(schedule: &Schedule, context: &Context<'_>, block: &Block) -> bool {
     let func = schedule.func();
-    let written = match epilogue(schedule, &block.name) {
-        Some(reader) => func.block(&reader).and_then(|b| b.body.first()),
-        None => block.body.first(),
+    let written = |block: &Block| {
+        let (_, lanes) = whole_vectors(func, context, block.body.first()?.buffer)?;
+        Some(lanes)
     };
-    let layout = written.and_then(|store| context.layout(&func.buffers[store.buffer].name));
-    layout.and_then(|pieces| pieces.last()?.factor).is_some()
+    let own = written(block);
+    match epilogue(schedule, &block.name) {
+        Some(reader) => own.is_some() && own == func.block(&reader).and_then(written),
+        None => own.is_some(),
+    }
+}
+
+/// The dimension of a buffer that lies in vectors, and their length, where they divide it: registers have no room for
+/// part of a vector.
+fn whole_vectors(func: &Func, context: &Context<'_>, buffer: Buffer) -> Option<(usize, i64)> {
+    let data = &func.buffers[buffer];
+    let last = context.layout(&data.name)?.pop()?;
+    let (dim, lanes) = (last.dim, last.factor?);
+    (data.shape.get(dim)?.as_int()? % lanes == 0).then_some((dim, lanes))
 }
 
 /// The widest vector that divides the extent.
@@ -108,8 +120,7 @@ fn by_itself(
     let fail = |reason: &str| Err(ScheduleError::new("transform", block, reason));
     let func = schedule.func();
     let Some(data) = func.block(block) else { return fail("no such block") };
-    let layout = context.layout(&func.buffers[data.body[0].buffer].name);
-    let Some(lanes) = layout.and_then(|pieces| pieces.last()?.factor) else {
+    let Some((_, lanes)) = whole_vectors(func, context, data.body[0].buffer) else {
         return fail("its results are in no vectors");
     };
     let Some((last, others)) = data.iters.split_last() else { return fail("a single iteration") };
@@ -160,11 +171,11 @@ fn in_epilogue(
         return fail("no such block");
     };
     let buffer = func.buffers[data.body[0].buffer].name.clone();
-    let stored = reader.body.first().and_then(|s| context.layout(&func.buffers[s.buffer].name));
-    let Some((lane, lanes)) = stored.as_ref().and_then(|p| p.last()).and_then(|p| Some((p.dim, p.factor?)))
-    else {
-        return fail("what reads it stores no vectors");
-    };
+    let stored = reader.body.first().and_then(|store| whole_vectors(func, context, store.buffer));
+    let Some((lane, lanes)) = stored else { return fail("what reads it stores no whole vectors") };
+    if !is_in_vectors(schedule, context, data) {
+        return fail("it is not in the vectors of what reads it");
+    }
     let n_constant = data.body[0].indices.len() - data.iters.len();
     let reads: Vec<AccessInfo> =
         loads(reader).into_iter().filter(|a| a.buffer == data.body[0].buffer).collect();

@@ -8,7 +8,7 @@ use tilewright_te::flatten::{FlattenOptions, flatten};
 use tilewright_te::interp::{Mode, Program};
 use tilewright_te::kernel::{Inst, Op};
 use tilewright_te::schedule::Piece;
-use tilewright_te::{Computation, Expr, Func, Layout};
+use tilewright_te::{Computation, Expr, Func, IterKind, Layout, Scope, Store};
 
 fn noise(n: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;
@@ -199,6 +199,62 @@ fn conv(channels: i64, filters: i64, size: i64, kernel: i64, stride: i64) -> Fun
     });
     let out = func.compute("out", DType::F32, shape, |f, i| {
         Expr::f32(0.0).max(f.load(conv, i.to_vec()) + f.load(b, vec![i[1].clone()]))
+    });
+    func.promote_to_output(out);
+    func
+}
+
+/// `[a, b, c, d]` along both axes of four by four values in rows, by the sums and differences that `along` makes of a row.
+fn both_axes(values: Vec<Expr>, along: impl Fn(&[Expr]) -> Vec<Expr>) -> Vec<Expr> {
+    let column = |n: usize| along(&values[n..].iter().step_by(4).cloned().collect::<Vec<_>>());
+    let columns: Vec<Vec<Expr>> = (0..4).map(column).collect();
+    let row = |n: usize| along(&columns.iter().map(|column| column[n].clone()).collect::<Vec<_>>());
+    (0..columns[0].len()).flat_map(row).collect()
+}
+
+/// A convolution with padding 1 by tiles of 2 x 2 outputs, with bias and rectifier: `pad`, `tiles`, `product`, `untiled`, `out`.
+fn tiled_conv(channels: i64, filters: i64, size: i64) -> Func {
+    let mut func = Func::new("tiled_conv");
+    let across = size / 2;
+    let n_tiles = across * across;
+    let x = func.add_input("x", DType::F32, ints(&[1, channels, size, size]));
+    let u = func.add_input("u", DType::F32, ints(&[4, 4, channels, filters]));
+    let b = func.add_input("b", DType::F32, ints(&[filters]));
+    let pad = padded(&mut func, x, [1, channels, size, size], 1);
+    let domain = |extents: [i64; 2]| ints(&extents).into_iter().map(|e| (e, IterKind::Spatial)).collect();
+    let at = |n: usize, side: usize, i: &[Expr]| [&ints(&[(n / side) as i64, (n % side) as i64]), i].concat();
+    let tiles = func.add_buffer("tiles", DType::F32, ints(&[4, 4, n_tiles, channels]), Scope::Global);
+    func.define(tiles, domain([n_tiles, channels]), |f, i| {
+        let (row, column) = (i[0].clone().floor_div(across.into()), i[0].clone().floor_mod(across.into()));
+        let pixel = |n: i64| {
+            f.load(pad, vec![Expr::int(0), i[1].clone(), row.clone() * 2 + n / 4, column.clone() * 2 + n % 4])
+        };
+        let values = both_axes((0..16).map(pixel).collect(), |d| {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|n| d[n].clone());
+            vec![a - c.clone(), b.clone() + c.clone(), c - b.clone(), d - b]
+        });
+        let store = |(n, value)| Store { buffer: tiles, indices: at(n, 4, i), value };
+        (Vec::new(), values.into_iter().enumerate().map(store).collect())
+    });
+    let (shape, zero) = (ints(&[4, 4, n_tiles, filters]), Expr::f32(0.0));
+    let product = func.reduce("product", DType::F32, shape, ints(&[channels]), zero, |f, i, r, acc| {
+        let value = f.load(tiles, [&i[..3], r].concat());
+        Expr::fma(value, f.load(u, [&i[..2], r, &i[3..]].concat()), acc)
+    });
+    let untiled = func.add_buffer("untiled", DType::F32, ints(&[2, 2, n_tiles, filters]), Scope::Global);
+    func.define(untiled, domain([n_tiles, filters]), |f, i| {
+        let values = both_axes((0..16).map(|n| f.load(product, at(n, 4, i))).collect(), |x| {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|n| x[n].clone());
+            vec![a + b.clone() + c.clone(), b - c + d]
+        });
+        let store = |(n, value)| Store { buffer: untiled, indices: at(n, 2, i), value };
+        (Vec::new(), values.into_iter().enumerate().map(store).collect())
+    });
+    let out = func.compute("out", DType::F32, ints(&[1, filters, size, size]), |f, i| {
+        let half = |n: usize| i[n].clone().floor_div(2.into());
+        let within = |n: usize| i[n].clone().floor_mod(2.into());
+        let value = f.load(untiled, vec![within(2), within(3), half(2) * across + half(3), i[1].clone()]);
+        Expr::f32(0.0).max(value + f.load(b, vec![i[1].clone()]))
     });
     func.promote_to_output(out);
     func
@@ -431,6 +487,80 @@ fn depthwise_convolution_in_plain_layout() {
     check(&depthwise(5, 18, 3, 1, 0), &[false, true, true], &[], &[], "window");
 }
 
+/// The rule that scheduled a block, and the memory that its result is in.
+fn rule_and_scope(scheduled: &Scheduled, block: &str) -> (&'static str, Scope) {
+    let ruling = scheduled.rulings.iter().find(|r| r.block == block).expect("a ruling");
+    let buffer = scheduled.func.buffers.values().find(|data| data.name == block).expect("a buffer");
+    (ruling.rule, buffer.scope)
+}
+
+#[test]
+fn transforms_stay_in_registers_with_what_is_around_them() {
+    let constants = [false, true, true];
+    for (machine, codegen) in [("x86-64-v4", CodegenKind::Llvm), ("x86-64-v3", CodegenKind::Cranelift)] {
+        let target = Target::parse(machine, codegen).expect("a known target");
+        let lanes = i64::from(target.lanes(4));
+        for (channels, filters, size) in
+            [(2 * lanes, 3 * lanes, 14), (lanes, lanes, 6), (lanes / 2, lanes, 28)]
+        {
+            // Channels of less than a vector lie in halves of one, if those are worth it.
+            let of_image = if channels < 4 { None } else { blocked(lanes.min(channels)) };
+            let layouts = [of_image, None, None, blocked(lanes)];
+            let func = tiled_conv(channels, filters, size);
+            let computation = computation(&func, &constants, &layouts);
+            let scheduled = schedule(&computation, &target, &Decisions::default()).expect("schedules");
+            compare(&func, &layouts, &[], &scheduled, &target);
+            let of = |block| rule_and_scope(&scheduled, block);
+            assert_eq!(of("untiled"), ("transform", Scope::Register), "{}", scheduled.func);
+            assert_eq!(of("out"), ("transform", Scope::Global), "{}", scheduled.func);
+            if channels >= 4 {
+                // The padded image piece by piece, in the cache.
+                assert_eq!(of("pad"), ("transform", Scope::Stack), "{}", scheduled.func);
+                assert_eq!(of("tiles"), ("transform", Scope::Global), "{}", scheduled.func);
+            }
+        }
+    }
+}
+
+#[test]
+fn transforms_without_vectors_are_left_to_general_rules() {
+    let constants = [false, true, true];
+    let refused = |func: &Func, layouts: &[Layout], target: &Target, expected: &[(&str, &str)]| {
+        let computation = computation(func, &constants, layouts);
+        let scheduled = schedule(&computation, target, &Decisions::default()).expect("schedules");
+        for (block, reason) in expected {
+            let ruling = scheduled.rulings.iter().find(|r| r.block == *block).expect("a ruling");
+            assert_eq!(ruling.rule, "elementwise", "{ruling}\n{}", scheduled.func);
+            assert!(ruling.refused.iter().any(|refused| refused.reason == *reason), "{ruling}");
+        }
+        scheduled
+    };
+    let (none, no_whole) = ("its results are in no vectors", "what reads it stores no whole vectors");
+    for (machine, codegen) in [("x86-64-v4", CodegenKind::Llvm), ("x86-64-v3", CodegenKind::Cranelift)] {
+        let target = Target::parse(machine, codegen).expect("a known target");
+        // Channels that no vector divides, and results that lie in none.
+        for (channels, filters, expected) in
+            [(6, 10, [("tiles", none), ("untiled", no_whole)].as_slice()), (16, 16, &[("untiled", no_whole)])]
+        {
+            let func = tiled_conv(channels, filters, 6);
+            let scheduled = refused(&func, &[], &target, expected);
+            compare(&func, &[], &[], &scheduled, &target);
+        }
+        // Results of which the last vector is cut off. What it holds beyond them is not written, and not compared.
+        let func = tiled_conv(16, 31, 6);
+        let scheduled = refused(&func, &[None, None, None, blocked(16)], &target, &[("untiled", no_whole)]);
+        let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
+        flatten(&scheduled.func, &options).unwrap_or_else(|e| panic!("{e}\n{}", scheduled.func));
+    }
+    // Results in longer vectors than the machine has.
+    let target = Target::parse("x86-64-v3", CodegenKind::Cranelift).expect("a known target");
+    let layouts = [blocked(4), None, None, blocked(16)];
+    let func = tiled_conv(8, 32, 6);
+    let expected = [("untiled", "it is not in the vectors of what reads it")];
+    let scheduled = refused(&func, &layouts, &target, &expected);
+    compare(&func, &layouts, &[], &scheduled, &target);
+}
+
 #[test]
 fn whatever_is_decided_computes_the_same() {
     let layouts = [blocked(8), None, None, blocked(8)];
@@ -439,6 +569,11 @@ fn whatever_is_decided_computes_the_same() {
     check_candidates(&matmul(Some(29), 96, 12), &[false, true, true], &[]);
     let points = check_candidates(&depthwise(16, 20, 3, 1, 1), &[false, true, true], &layouts);
     assert_eq!(points[..3], ["conv/tile", "conv/unroll", "conv/order"]);
+    let points = check_candidates(&tiled_conv(8, 16, 24), &[false, true, true], &layouts);
+    assert!(
+        ["tiles/grain", "untiled/grain"].iter().all(|point| points.iter().any(|p| p == point)),
+        "{points:?}"
+    );
 }
 
 #[test]

@@ -244,3 +244,8 @@ fn gathered_rows() {
 fn transposition() {
     check(transpose(4, 9, 5));
 }
+
+#[test]
+fn transforms_there_and_back() {
+    check(transforms(6, 8, 12));
+}

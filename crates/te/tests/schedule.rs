@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use tilewright_dtype::DType;
 use tilewright_te::schedule::{Padding, Piece, Primitive, Schedule};
-use tilewright_te::{Expr, Func, LoopKind, Scope, Stmt};
+use tilewright_te::{Expr, Func, IterKind, LoopKind, Scope, Stmt, Store};
 
 /// Asserts that a finished schedule computes what the function computed, that its stored trace replays to the same
 /// text, and that the text parses to the same function. Returns the finished function.
@@ -107,6 +107,59 @@ fn a_convolution_with_its_padding_inlined_or_computed_per_tile() {
             assert_eq!(shape, [Some(1), Some(3), Some(3), Some(9)], "{finished}");
         }
     }
+}
+
+/// `back` stores at four constant indices: each of its iterations makes what four of its reader take.
+#[test]
+fn transforms_on_registers() {
+    let func = transforms(6, 10, 24);
+    let mut s = Schedule::new(func.clone());
+    s.compute_inline("scaled").unwrap();
+    let y = s.split("out_i0", &[None, Some(2)]).unwrap();
+    let x = s.split("out_i1", &[None, Some(2)]).unwrap();
+    let c = s.split("out_i2", &[None, Some(8)]).unwrap();
+    s.reorder(&[&y[0], &c[0], &x[0], &y[1], &x[1], &c[1]]).unwrap();
+    s.unroll(&y[1]).unwrap();
+    s.unroll(&x[1]).unwrap();
+    s.vectorize(&c[1]).unwrap();
+    let loops = s.compute_at("back", &x[0]).unwrap_or_else(|e| panic!("{e}\n{}", s.func()));
+    assert_eq!(loops, ["back_ax0", "back_ax1"]);
+    s.vectorize("back_ax1").unwrap();
+    s.set_scope("back", Scope::Register).unwrap();
+    // The other transform a row of tiles at a time.
+    s.compute_at("there", &c[0]).unwrap_or_else(|e| panic!("{e}\n{}", s.func()));
+    s.vectorize("there_ax1").unwrap();
+    s.set_scope("there", Scope::Stack).unwrap();
+    let outer = s.fuse(&[&y[0], &c[0]]).unwrap();
+    s.parallel(&outer).unwrap();
+    let finished = check(func, s);
+    for (name, tiles) in [("back", 1), ("there", 5)] {
+        let buffer = finished.buffers.values().find(|b| b.name == name).unwrap();
+        let shape: Vec<_> = buffer.shape.iter().map(|e| e.as_int()).collect();
+        assert_eq!(shape, [Some(2), Some(2), Some(tiles), Some(8)], "{finished}");
+    }
+}
+
+#[test]
+fn stores_at_different_variables_have_no_common_place() {
+    let mut func = Func::new("both");
+    let n = Expr::int(4);
+    let x = func.add_input("x", DType::F32, vec![n.clone(), n.clone()]);
+    let twice = func.add_buffer("twice", DType::F32, vec![Expr::int(2), n.clone(), n.clone()], Scope::Global);
+    let domain = vec![(n.clone(), IterKind::Spatial); 2];
+    func.define(twice, domain, |f, i| {
+        let store = |indices: Vec<Expr>| Store { buffer: twice, indices, value: f.load(x, i.to_vec()) };
+        let indices =
+            [vec![Expr::int(0), i[0].clone(), i[1].clone()], vec![Expr::int(1), i[1].clone(), i[0].clone()]];
+        (Vec::new(), indices.into_iter().map(store).collect())
+    });
+    let out = func.compute("out", DType::F32, vec![n.clone(), n], |f, i| {
+        f.load(twice, [&[Expr::int(0)], i].concat()) + f.load(twice, [&[Expr::int(1)], i].concat())
+    });
+    func.promote_to_output(out);
+    let mut s = Schedule::new(func);
+    let error = s.compute_at("twice", "out_i0").unwrap_err().to_string();
+    assert_eq!(error, "compute_at of `twice`: its stores have different indices");
 }
 
 #[test]

@@ -206,8 +206,11 @@ fn schedule_def(lowered: &LoweredFunc, scheduled: &Kernels) -> ScheduleDef {
         }
     }
     let mut layouts: Vec<String> = Vec::new();
-    for layout in &lowered.computation.layouts[lowered.computation.func.n_inputs..] {
-        let name = layout.as_ref().map_or_else(|| "row-major".to_string(), |pieces| layout_name(pieces));
+    let Computation { func, layouts: of_params, .. } = &lowered.computation;
+    for output in func.n_inputs..func.params.len() {
+        // Those that are missing are row-major.
+        let layout = of_params.get(output).and_then(Option::as_ref);
+        let name = layout.map_or_else(|| "row-major".to_string(), |pieces| layout_name(pieces));
         if !layouts.contains(&name) {
             layouts.push(name);
         }

@@ -4,7 +4,7 @@
 
 use tilewright_dtype::DType;
 use tilewright_te::interp::{Mode, Program, TensorData};
-use tilewright_te::{CompareOp, Expr, Func, UnaryOp};
+use tilewright_te::{CompareOp, Expr, Func, IterKind, Scope, Store, UnaryOp};
 
 /// An extent of a test function.
 #[derive(Clone, Copy)]
@@ -196,6 +196,54 @@ pub(crate) fn transpose(a: i64, b: i64, c: i64) -> Func {
         Expr::select(Expr::compare(CompareOp::Lt, v.clone(), Expr::f32(0.0)), v.clone() * Expr::f32(3.0), v)
     });
     f.promote_to_output(o);
+    f
+}
+
+/// Sums and differences of 2 x 2 pixels, weighted, and back again: `there`, `scaled`, `back`, `out`. The blocks `there` and
+/// `back` store four results each, at constant indices before their own.
+pub(crate) fn transforms(rows: i64, columns: i64, channels: i64) -> Func {
+    let mut f = Func::new("transforms");
+    let int = Expr::int;
+    let (down, across) = (rows / 2, columns / 2);
+    let x = f.add_input("x", DType::F32, [2 * down, 2 * across, channels].map(int).to_vec());
+    let w = f.add_input("w", DType::F32, [2, 2, channels].map(int).to_vec());
+    let shape = [2, 2, down * across, channels].map(int).to_vec();
+    let domain = || shape[2..].iter().map(|extent| (extent.clone(), IterKind::Spatial)).collect();
+    let at = |n: i64, i: &[Expr]| [&[int(n / 2), int(n % 2)], i].concat();
+    // Of four values in rows; its own inverse but for a factor of four.
+    let combined = |v: [Expr; 4]| {
+        let [a, b, c, d] = v;
+        let (sum, difference) =
+            (|x: &Expr, y: &Expr| x.clone() + y.clone(), |x: &Expr, y: &Expr| x.clone() - y.clone());
+        let (ab, cd, a_b, c_d) = (sum(&a, &b), sum(&c, &d), difference(&a, &b), difference(&c, &d));
+        [sum(&ab, &cd), sum(&a_b, &c_d), difference(&ab, &cd), difference(&a_b, &c_d)]
+    };
+    let stores = |buffer, i: &[Expr], values: [Expr; 4]| {
+        let store = |(n, value)| Store { buffer, indices: at(n, i), value };
+        (Vec::new(), (0..4).zip(values).map(store).collect())
+    };
+    let there = f.add_buffer("there", DType::F32, shape.clone(), Scope::Global);
+    f.define(there, domain(), |f, i| {
+        let pixel = |n: i64| {
+            let (row, column) = (i[0].clone().floor_div(int(across)), i[0].clone().floor_mod(int(across)));
+            f.load(x, vec![row * 2 + n / 2, column * 2 + n % 2, i[1].clone()])
+        };
+        stores(there, i, combined([0, 1, 2, 3].map(pixel)))
+    });
+    let scaled = f.compute("scaled", DType::F32, shape.clone(), |f, i| {
+        f.load(there, i.to_vec()) * f.load(w, vec![i[0].clone(), i[1].clone(), i[3].clone()])
+    });
+    let back = f.add_buffer("back", DType::F32, shape.clone(), Scope::Global);
+    f.define(back, domain(), |f, i| {
+        stores(back, i, combined([0, 1, 2, 3].map(|n| f.load(scaled, at(n, i)))))
+    });
+    let out = f.compute("out", DType::F32, [2 * down, 2 * across, channels].map(int).to_vec(), |f, i| {
+        let half = |n: usize| i[n].clone().floor_div(int(2));
+        let within = |n: usize| i[n].clone().floor_mod(int(2));
+        let value = f.load(back, vec![within(0), within(1), half(0) * across + half(1), i[2].clone()]);
+        Expr::f32(0.0).max(value)
+    });
+    f.promote_to_output(out);
     f
 }
 
