@@ -14,11 +14,14 @@ use crate::pattern::constant_product;
 use crate::tile::Tile;
 use crate::transform::{self, is_transform};
 
-/// Bytes a cycle that one core gets out of its second-level cache while it computes.
-const NEAR: f64 = 32.0;
+/// Bytes a cycle that one core gets from beyond its second-level cache.
+const FAR: f64 = 6.0;
 
-/// Bytes a cycle from beyond: the third level and memory.
-const FAR: f64 = 8.0;
+/// How much of the shorter of two things that go on at the same time is not hidden by the longer.
+const OVERLAP: f64 = 0.3;
+
+/// Cycles of an access of a transform to memory: each is to another line, and far from the one before.
+const SCATTERED: f64 = 8.0;
 
 /// Cycles of a function whose producers are inlined and whose layouts are chosen, on one core. Nothing where extents
 /// are open, or where the rules have no good schedule for it.
@@ -29,12 +32,11 @@ pub(crate) fn cycles(schedule: &Schedule, context: &Context<'_>) -> Option<f64> 
         .filter(|&buffer| func.blocks().iter().any(|b| b.body.iter().any(|s| s.buffer == buffer)))
         .map(|buffer| bytes(func, buffer))
         .collect::<Option<_>>()?;
-    let footprint: f64 = temporaries.iter().sum();
-    let rate = if footprint <= context.target.machine.caches.l2 as f64 { NEAR } else { FAR };
+    // Of what does not stay in the second level everything is written and read.
+    let beyond = temporaries.iter().sum::<f64>() - 2.0 * context.target.machine.caches.l2 as f64;
     let blocks: Option<Vec<f64>> =
         func.blocks().into_iter().map(|block| block_cycles(schedule, context, block)).collect();
-    // Every temporary is written and read.
-    Some(blocks?.iter().sum::<f64>() + 2.0 * footprint / rate)
+    Some(blocks?.iter().sum::<f64>() + 2.0 * beyond.max(0.0) / FAR)
 }
 
 fn block_cycles(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Option<f64> {
@@ -43,8 +45,8 @@ fn block_cycles(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Op
     let ports = f64::from(context.target.machine.fma.per_cycle.max(1));
     if block.is_reduction() {
         let (cost, weights) = product_cost(schedule, context, block)?;
-        // Weights come while products are computed, but not all the time.
-        return Some(iterations / lanes * cost + 0.5 * weights / FAR);
+        let (products, stream) = (iterations / lanes * cost, weights / FAR);
+        return Some(products.max(stream) + OVERLAP * products.min(stream));
     }
     if is_transform(block) && !transform::is_in_vectors(schedule, context, block) {
         return None;
@@ -55,7 +57,8 @@ fn block_cycles(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Op
         count(&store.value, &mut seen, &mut operations, &mut n_loads);
     }
     let stores = block.body.len() as f64;
-    Some(iterations / lanes * (operations / ports).max(n_loads / 2.0).max(stores))
+    let scattered = if is_transform(block) { SCATTERED * n_loads.max(stores) } else { 0.0 };
+    Some(iterations / lanes * (scattered + (operations / ports).max(n_loads / 2.0).max(stores)))
 }
 
 /// Cycles of a vector of results and step of a sum of products, and the bytes of its constant operand.

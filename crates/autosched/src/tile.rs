@@ -52,7 +52,7 @@ impl fmt::Display for Tile {
 const MAX_TILES: usize = 16;
 
 /// Cycles that a line takes on its way from the second level of cache, beside what is done meanwhile.
-const FILL_CYCLES: f64 = 1.0;
+const FILL_CYCLES: f64 = 2.0;
 
 /// How much dearer than the best a tile may be to be offered.
 const MAX_COST: f64 = 1.5;

@@ -18,6 +18,7 @@
 mod verify;
 
 use cranelift_entity::{PrimaryMap, entity_impl};
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use tilewright_dtype::DType;
 
@@ -47,6 +48,36 @@ pub struct Kernel {
     pub task: Value,
     /// The instructions; `task` is bound to the number of the task.
     pub body: Vec<Inst>,
+}
+
+impl Kernel {
+    /// How many instructions a task performs: loops with open bounds counted once, and both sides of branches.
+    pub fn instructions_of_task(&self) -> f64 {
+        fn count(insts: &[Inst], constants: &mut FxHashMap<Value, i64>) -> f64 {
+            let mut sum = 0.0;
+            for inst in insts {
+                sum += match inst {
+                    Inst::Let { result, op: Op::Int(value) } => {
+                        constants.insert(*result, *value);
+                        0.0
+                    }
+                    Inst::Let { .. } | Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } => {
+                        1.0
+                    }
+                    Inst::Loop { begin, end, body, .. } => {
+                        let extent =
+                            constants.get(end).zip(constants.get(begin)).map(|(end, begin)| end - begin);
+                        extent.unwrap_or(1).max(0) as f64 * count(body, constants)
+                    }
+                    Inst::If { then_body, else_body, .. } => {
+                        count(then_body, constants) + count(else_body, constants)
+                    }
+                };
+            }
+            sum
+        }
+        count(&self.body, &mut FxHashMap::default())
+    }
 }
 
 /// A symbolic extent of a kernel.

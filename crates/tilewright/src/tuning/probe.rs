@@ -46,12 +46,18 @@ impl Probe {
         Ok(Probe { kernels, image })
     }
 
-    /// For the threads given, how much longer the kernel with the least even tasks takes than evenly shared work would.
+    /// For the threads given, how much longer the kernels take than evenly shared work would: instructions of all of them
+    /// together, where each thread waits for those with the most tasks of a kernel.
     pub(super) fn imbalance(&self, threads: usize) -> f64 {
         let threads = threads as i64;
-        let of_kernel = |tasks: i64| ((tasks + threads - 1) / threads * threads) as f64 / tasks as f64;
-        let tasks = self.kernels.kernels.iter().filter_map(|k| k.kernel.tasks.as_int());
-        tasks.filter(|&tasks| tasks > 0).map(of_kernel).fold(1.0, f64::max)
+        let (mut even, mut uneven) = (0.0, 0.0);
+        for kernel in self.kernels.kernels.iter().map(|k| &k.kernel) {
+            let Some(tasks) = kernel.tasks.as_int() else { continue };
+            let instructions = kernel.instructions_of_task();
+            even += tasks as f64 * instructions;
+            uneven += ((tasks + threads - 1) / threads * threads) as f64 * instructions;
+        }
+        if even > 0.0 { uneven / even } else { 1.0 }
     }
 
     /// Copies of the constant inputs that together no second-level cache holds.
