@@ -11,7 +11,6 @@ use tilewright_te::{Block, Expr, ExprKind, Func};
 use crate::Context;
 use crate::contraction;
 use crate::pattern::constant_product;
-use crate::tile::Tile;
 use crate::transform::{self, is_transform};
 
 /// Bytes a cycle that one core gets from beyond its second-level cache.
@@ -44,7 +43,8 @@ fn block_cycles(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Op
     let lanes = f64::from(context.target.lanes(4).max(1));
     let ports = f64::from(context.target.machine.fma.per_cycle.max(1));
     if block.is_reduction() {
-        let (cost, weights) = product_cost(schedule, context, block)?;
+        let (cost, panel) = contraction::cost(schedule, context, block)?;
+        let weights = panel.map_or(Some(0.0), |panel| bytes(schedule.func(), panel))?;
         let (products, stream) = (iterations / lanes * cost, weights / FAR);
         return Some(products.max(stream) + OVERLAP * products.min(stream));
     }
@@ -59,19 +59,6 @@ fn block_cycles(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Op
     let stores = block.body.len() as f64;
     let scattered = if is_transform(block) { SCATTERED * n_loads.max(stores) } else { 0.0 };
     Some(iterations / lanes * (scattered + (operations / ports).max(n_loads / 2.0).max(stores)))
-}
-
-/// Cycles of a vector of results and step of a sum of products, and the bytes of its constant operand.
-fn product_cost(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Option<(f64, f64)> {
-    let func = schedule.func();
-    let (lanes, rows, vectors, panel) = contraction::shape(schedule, context, block)?;
-    let tiles = Tile::candidates(context.target, lanes, rows, vectors, contraction::traffic(block));
-    let weights = match context.constant_input(func, panel) {
-        Some(_) => bytes(func, panel)?,
-        None => 0.0,
-    };
-    let full = f64::from(context.target.lanes(4)) / lanes as f64;
-    Some((tiles.first()?.cost * full, weights))
 }
 
 fn bytes(func: &Func, buffer: tilewright_te::Buffer) -> Option<f64> {

@@ -16,8 +16,8 @@ use tilewright_te::{Block, Buffer, Expr, ExprKind, Func, IterKind, Scope};
 
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, stride};
 use crate::tile::{
-    BlockedSteps, Order, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several, stored_layout,
-    stores_at_its_variables,
+    AroundTile, BlockedSteps, Order, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several,
+    stored_layout, stores_at_its_variables,
 };
 use crate::{Candidate, Context};
 
@@ -69,7 +69,7 @@ pub fn schedule(
 
     let vectors = data.iters[roles.lane].extent.as_int().map(|n| (n + lanes - 1) / lanes);
     let rows = roles.row.map_or(Some(1), |n| data.iters[n].extent.as_int());
-    let traffic = traffic(data);
+    let traffic = traffic(data, &roles);
     let tiles = Tile::candidates(context.target, lanes, rows, vectors, traffic);
     let tile = context.decide(block, "tile", &tiles)?;
     let steps = context.decide(block, "steps", &step_orders(data))?;
@@ -92,9 +92,18 @@ pub fn schedule(
     if let (true, Some(step)) = (context.target.codegen.prefetch, &around.step)
         && context.decide(block, "prefetch", &prefetches(is_weight))?
     {
-        let ports = i64::from(context.target.machine.fma.per_cycle.max(1));
-        let steps = FAR_CYCLES * ports / (tile.rows * tile.vectors) + 1;
-        schedule.prefetch(step, (block, &panel), step, steps, &[&around.vectors])?;
+        match shares_next_panel(schedule, context, &around, depth, &tile) {
+            true => {
+                let lines: Vec<&str> =
+                    around.steps.iter().chain([&around.vectors]).map(String::as_str).collect();
+                schedule.prefetch(step, (block, &panel), &around.panels, 1, &lines)?;
+            }
+            false => {
+                let ports = i64::from(context.target.machine.fma.per_cycle.max(1));
+                let steps = FAR_CYCLES * ports / (tile.rows * tile.vectors) + 1;
+                schedule.prefetch(step, (block, &panel), step, steps, &[&around.vectors])?;
+            }
+        }
     }
 
     let n_serial = context.decide(block, "serial", &serial_loops(schedule, context, &around.loops))?;
@@ -103,13 +112,12 @@ pub fn schedule(
     Ok(vec![block.to_string(), around.store])
 }
 
-/// What a contraction's tiles are made of, and the buffer of its panel: lanes, rows and vectors (`None` where not
-/// known).
-pub(crate) fn shape(
+/// Cycles of a vector of results and step of a contraction by its best tile, and its constant panel's buffer.
+pub(crate) fn cost(
     schedule: &Schedule,
     context: &Context<'_>,
     block: &Block,
-) -> Option<(i64, Option<i64>, Option<i64>, Buffer)> {
+) -> Option<(f64, Option<Buffer>)> {
     let func = schedule.func();
     let (a, b) = operands(block)?;
     let layout = stored_layout(schedule, context, &epilogue_of(schedule, &block.name), block.body[0].buffer);
@@ -117,13 +125,20 @@ pub(crate) fn shape(
     let extent = &block.iters[roles.lane].extent;
     let lanes = lanes_for(context, extent, &layout, roles.lane)?;
     let rows = roles.row.map_or(Some(1), |n| block.iters[n].extent.as_int());
-    Some((lanes, rows, extent.as_int().map(|n| (n + lanes - 1) / lanes), roles.panel.buffer))
+    let vectors = extent.as_int().map(|n| (n + lanes - 1) / lanes);
+    let tiles = Tile::candidates(context.target, lanes, rows, vectors, traffic(block, &roles));
+    let full = f64::from(context.target.lanes(4)) / lanes as f64;
+    let is_weight = context.constant_input(func, roles.panel.buffer).is_some();
+    Some((tiles.first()?.cost * full, is_weight.then_some(roles.panel.buffer)))
 }
 
 /// What a step of a tile loads.
-pub(crate) fn traffic(block: &Block) -> Traffic {
+fn traffic(block: &Block, roles: &Roles) -> Traffic {
+    let shares = |n: &usize| !roles.panel.indices.iter().any(|e| e.uses(block.iters[*n].var));
+    let sharing = iters_of(block, IterKind::Spatial).into_iter().filter(shares);
+    let sharing = constant_product(sharing.map(|n| &block.iters[n].extent));
     let steps = constant_product(iters_of(block, IterKind::Reduce).iter().map(|&n| &block.iters[n].extent));
-    Traffic { per_row: 1, per_vector: 1, per_accumulator: 0, steps }
+    Traffic { per_row: 1, per_vector: 1, per_accumulator: 0, steps, sharing }
 }
 
 /// Reduction variables of a block by their positions, outermost first.
@@ -181,6 +196,26 @@ fn serial_loops(schedule: &Schedule, context: &Context<'_>, loops: &[String]) ->
         false => is_loop(n) && n_tasks(n).is_some_and(|tasks| tasks >= enough),
     });
     std::iter::once(default).chain(others).map(candidate).collect()
+}
+
+/// Whether the tiles of a panel share the work of asking for the next one, rather than each step asking for a later one's
+/// part: where they are few, the first of them alone would have to wait for all of the stream. Two panels must stay in
+/// the second level.
+fn shares_next_panel(
+    schedule: &Schedule,
+    context: &Context<'_>,
+    around: &AroundTile,
+    depth: Option<i64>,
+    tile: &Tile,
+) -> bool {
+    /// Most tiles that share a panel.
+    const MAX_TILES: i64 = 4;
+    let extent = |name: &String| crate::elementwise::extent_of(schedule, name);
+    let sharing = around.loops.iter().skip_while(|name| **name != around.panels).skip(1);
+    let tiles = sharing.map(extent).try_fold(1i64, |n, extent| n.checked_mul(extent?));
+    let bytes = depth.map(|depth| 4 * depth * tile.vectors * tile.lanes);
+    let fits = bytes.is_some_and(|bytes| 4 * bytes <= context.target.machine.caches.l2 as i64);
+    fits && tiles.is_some_and(|n| (2..=MAX_TILES).contains(&n)) && extent(&around.panels) != Some(1)
 }
 
 /// Whether a tile's steps ask for what later steps read of the panel. Weights come from the third level or from memory, a run

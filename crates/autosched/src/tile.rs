@@ -28,6 +28,8 @@ pub struct Traffic {
     pub per_accumulator: i64,
     /// Number of a tile's steps, where it is known and what they load is not loaded by other steps.
     pub steps: Option<i64>,
+    /// Number of rows that share a vector, of all tiles, where it is known.
+    pub sharing: Option<i64>,
 }
 
 /// A register tile.
@@ -52,7 +54,7 @@ impl fmt::Display for Tile {
 const MAX_TILES: usize = 16;
 
 /// Cycles that a line takes on its way from the second level of cache, beside what is done meanwhile.
-const FILL_CYCLES: f64 = 2.0;
+const FILL_CYCLES: f64 = 0.3;
 
 /// How much dearer than the best a tile may be to be offered.
 const MAX_COST: f64 = 1.5;
@@ -90,11 +92,15 @@ impl Tile {
                 let products = (r_ * v_).max(latency * ports) / ports;
                 let loads = traffic.per_row * r + traffic.per_vector * v + traffic.per_accumulator * r * v;
                 let loads = loads as f64 / 2.0;
-                // Bytes that a step loads for the first time.
-                let fresh = (4 * lanes * traffic.per_vector * v + 4 * traffic.per_row * r) as f64;
-                let is_far = |steps: i64| steps as f64 * fresh > caches.l1d as f64 / 2.0;
-                let fills = if traffic.steps.is_some_and(is_far) { fresh / caches.line as f64 } else { 0.0 };
-                let cycles = products.max(loads) + 0.05 * loads + FILL_CYCLES * fills;
+                // Bytes that a step loads for the first time; those of all rows there are were loaded for the panel before.
+                let of_rows =
+                    if traffic.sharing.is_some_and(|n| n <= r) { 0 } else { 4 * traffic.per_row * r };
+                let fresh = (4 * lanes * traffic.per_vector * v + of_rows) as f64;
+                // What half the first level holds stays there; of twice as much nothing does.
+                let held = caches.l1d as f64 / 2.0;
+                let loaded = traffic.steps.map_or(0.0, |steps| steps as f64 * fresh);
+                let fills = (loaded / held - 1.0).clamp(0.0, 1.0) * fresh / caches.line as f64;
+                let cycles = products.max(loads) + 0.1 * loads + FILL_CYCLES * fills;
                 let waste = 1.0 / useful(rows, r);
                 let cost = cycles * waste / (r_ * v_);
                 let features = vec![
@@ -205,6 +211,10 @@ pub struct AroundTile {
     pub loops: Vec<String>,
     /// The innermost loop of steps inside the tile that stays a loop, if one does.
     pub step: Option<String>,
+    /// Which of them goes over tiles of the lanes: each iteration has its own panel.
+    pub panels: String,
+    /// The loops over steps that stay loops, outermost first.
+    pub steps: Vec<String>,
     /// The loop over the vectors of a step.
     pub vectors: String,
     /// The epilogue, or the copy out of the registers where there is none.
@@ -292,7 +302,7 @@ impl TiledBlock<'_> {
             steps.push(parts[1].clone());
             unrolled.extend(unroll.then(|| parts[1].clone()));
         }
-        let step = steps.iter().rfind(|step| !unrolled.contains(step)).cloned();
+        let step_loops: Vec<String> = steps.iter().filter(|step| !unrolled.contains(step)).cloned().collect();
         steps.extend(self.unrolled.iter().map(|&n| inner[n].clone()));
         let Some(first_step) = steps.first().cloned() else { return fail("no reduction variable") };
         order.extend(steps.iter().map(String::as_str));
@@ -313,7 +323,8 @@ impl TiledBlock<'_> {
         let mut pieces: Vec<Piece> = (0..n_spatial).map(|dim| Piece { dim, factor: None }).collect();
         pieces.push(Piece { dim: lane_dim, factor: Some(lanes) });
         context.set_layout(&local, pieces, Padding::Undefined);
-        Ok(AroundTile { loops, step, vectors: lane_inner[0].clone(), store })
+        let (panels, vectors) = (lane_parts[0].clone(), lane_inner[0].clone());
+        Ok(AroundTile { loops, step: step_loops.last().cloned(), panels, steps: step_loops, vectors, store })
     }
 }
 
@@ -399,7 +410,7 @@ mod tests {
 
     #[test]
     fn tiles_hide_the_latency_fit_the_registers_and_divide_the_rows() {
-        let product = Traffic { per_row: 1, per_vector: 1, per_accumulator: 0, steps: None };
+        let product = Traffic { per_row: 1, per_vector: 1, per_accumulator: 0, ..Traffic::default() };
         for (rows, vectors) in [(56, 4), (28, 8), (14, 16), (7, 32), (112, 2)] {
             let (r, v) = tile("x86-64-v4", 16, rows, vectors, product);
             assert_eq!(rows % r, 0, "{rows} rows in tiles of {r}");
@@ -412,7 +423,7 @@ mod tests {
 
     #[test]
     fn windows_hide_the_latency_too() {
-        let depthwise = Traffic { per_row: 0, per_vector: 1, per_accumulator: 1, steps: None };
+        let depthwise = Traffic { per_row: 0, per_vector: 1, per_accumulator: 1, ..Traffic::default() };
         for rows in [112, 56, 28, 14] {
             let (r, v) = tile("x86-64-v4", 16, rows, 2, depthwise);
             assert_eq!(rows % r, 0, "{rows} rows in tiles of {r}");

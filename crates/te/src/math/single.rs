@@ -43,24 +43,33 @@ const ERF_TAIL: [f64; 6] = [
 /// `e^x` by `2^n * e^r`, every result rounded once. Nothing but the results between normal and subnormal ones is computed
 /// by operations on subnormal values, for which processors take a hundred cycles and more.
 pub(super) fn exp(x: &Expr) -> Expr {
-    exp_in_range(&clamp(x, -104.0, 89.0))
-}
-
-/// `e^x` for `x` in `[-104, 89]` or NaN.
-fn exp_in_range(x: &Expr) -> Expr {
-    let (shifted, value) = exp_parts(x);
+    let (shifted, value) = exp_parts(&clamp(x, -104.0, 89.0));
     let n = to_bits(&shifted) - ROUNDER_BITS;
-    let scale = |e: Expr| from_bits(&Expr::binary(BinaryOp::Shl, e + 127, bits(&n, 23)), x);
     // False for NaN, which the products pass on.
     let is_tiny = lt(&shifted, &num(x, ROUNDER - 126.0));
-    // In two steps: 2^128 is no value.
-    let of_normal = select(&is_tiny, &bits(&n, 0), &n);
-    let half = Expr::binary(BinaryOp::Shr, of_normal.clone(), bits(&n, 1));
-    let normal = mul(&mul(&value, &scale(half.clone())), &scale(sub(&of_normal, &half)));
+    let normal = times_power(&value, &select(&is_tiny, &bits(&n, 0), &n));
     // In units of the least subnormal, as the fraction of a number from 1 to 2: its bits are those of the result.
-    let tiny = mul(&value, &scale(n.clone().min(bits(&n, -127)) + 126));
+    let tiny = mul(&value, &power(&(n.clone().min(bits(&n, -127)) + 126), x));
     let fraction = sub(&to_bits(&add(&tiny, &num(x, 1.0))), &to_bits(&num(x, 1.0)));
     select(&is_tiny, &from_bits(&fraction, x), &normal)
+}
+
+/// `e^x` for `x` in `[-104, 0]` or NaN: shorter, for where subnormal results are rare.
+fn exp_of_negative(x: &Expr) -> Expr {
+    let (shifted, value) = exp_parts(x);
+    times_power(&value, &(to_bits(&shifted) - ROUNDER_BITS))
+}
+
+/// `2^n` for integers `n` from -127 (which gives 0) to 128 (infinity).
+fn power(n: &Expr, like: &Expr) -> Expr {
+    from_bits(&Expr::binary(BinaryOp::Shl, n.clone() + 127, bits(n, 23)), like)
+}
+
+/// `value * 2^n`, in two steps: neither 2^128 nor the least powers are normal values, and a subnormal result is rounded
+/// once.
+fn times_power(value: &Expr, n: &Expr) -> Expr {
+    let half = Expr::binary(BinaryOp::Shr, n.clone(), bits(n, 1));
+    mul(&mul(value, &power(&half, value)), &power(&sub(n, &half), value))
 }
 
 /// `e^x` for `|x| <= 80`, where the result is normal and the exponent is simply added to its bits; anything
@@ -134,7 +143,7 @@ pub(super) fn erf(x: &Expr) -> Expr {
 
 /// `1 / (1 + e^-x)` through `e^-|x|`, so that neither end overflows or cancels.
 pub(super) fn sigmoid(x: &Expr) -> Expr {
-    let e = exp_in_range(&num(x, -104.0).max(neg(&abs(x))));
+    let e = exp_of_negative(&num(x, -104.0).max(neg(&abs(x))));
     let numerator = select(&is_negative(x), &e, &num(x, 1.0));
     div(&numerator, &add(&e, &num(x, 1.0)))
 }
