@@ -60,7 +60,7 @@ pub fn schedule(schedule: &mut Schedule, context: &mut Context<'_>) -> Result<Ve
     for (block, is_reduction, is_value) in producers.iter().rev() {
         let buffer = schedule.block_info(block)?.writes.remove(0);
         if *is_reduction {
-            reduce_row(schedule, block, &innermost, lanes)?;
+            reduce_row(schedule, context, block, &innermost)?;
         } else {
             let made = schedule.compute_at(block, &innermost)?;
             vectorize_row(schedule, made.get(n_rows..).unwrap_or(&[]), lanes)?;
@@ -136,9 +136,9 @@ fn vectorize_row(schedule: &mut Schedule, columns: &[String], lanes: i64) -> Res
 /// Computes a reduction of a row inside of the rows' loop, on lanes that are combined in the end.
 fn reduce_row(
     schedule: &mut Schedule,
+    context: &Context<'_>,
     block: &str,
     innermost: &str,
-    lanes: i64,
 ) -> Result<(), ScheduleError> {
     let of_kind = |schedule: &Schedule, block: &str, kind: IterKind| -> Result<Vec<String>, ScheduleError> {
         let loops = schedule.loops(block)?.into_iter();
@@ -149,8 +149,17 @@ fn reduce_row(
         [one] => one.clone(),
         many => schedule.fuse(&many.iter().map(String::as_str).collect::<Vec<_>>())?,
     };
-    if extent_of(schedule, &row).is_some_and(|n| n < lanes) {
-        return schedule.compute_at(block, innermost).map(drop);
+    let lanes = i64::from(context.target.lanes(4));
+    let extent = extent_of(schedule, &row);
+    // A last vector that is cut off needs lanes that can be left out.
+    let divides = extent.is_some_and(|n| n % lanes == 0);
+    if extent.is_some_and(|n| n < lanes) || !(divides || context.target.masked_access()) {
+        let made = schedule.compute_at(block, innermost)?;
+        let steps = of_kind(schedule, block, IterKind::Reduce)?;
+        return match steps.iter().find(|name| made.contains(name)) {
+            Some(first) => schedule.decompose_reduction(block, first).map(drop),
+            None => Ok(()),
+        };
     }
     let parts = schedule.split(&row, &[None, Some(lanes)])?;
     let partial = schedule.rfactor(block, &parts[1])?;
