@@ -56,6 +56,10 @@ const MAX_TILES: usize = 16;
 /// Cycles that a line takes on its way from the second level of cache, beside what is done meanwhile.
 const FILL_CYCLES: f64 = 0.3;
 
+/// Useful part of a tile that is no power of two, of an open extent: those (batches, sequences) are mostly multiples of powers
+/// of two.
+const EVEN_OPEN: f64 = 0.94;
+
 /// How much dearer than the best a tile may be to be offered.
 const MAX_COST: f64 = 1.5;
 
@@ -76,8 +80,11 @@ impl Tile {
         let registers = i64::from(target.n_vector_registers());
         let ports = f64::from(target.machine.fma.per_cycle.max(1));
         let latency = f64::from(target.machine.fma.latency.max(1));
-        let useful =
-            |n: Option<i64>, tile: i64| n.map_or(1.0, |n| n as f64 / (((n + tile - 1) / tile) * tile) as f64);
+        let useful = |n: Option<i64>, tile: i64| match n {
+            Some(n) => n as f64 / (((n + tile - 1) / tile) * tile) as f64,
+            None if tile.count_ones() == 1 => 1.0,
+            None => EVEN_OPEN,
+        };
         let mut tiles: Vec<Candidate<Tile>> = Vec::new();
         for v in 1..=vectors.unwrap_or(4).clamp(1, 4) {
             if vectors.is_some_and(|n| n % v != 0) {
