@@ -58,12 +58,7 @@ pub fn schedule(
         let parts = schedule.split(&loops[last], &[None, Some(lanes)])?;
         let partial = schedule.rfactor(block, &parts[1])?;
         // The combination has a nest of its own now.
-        let outer: Vec<String> = schedule
-            .loops(block)?
-            .into_iter()
-            .filter(|l| l.iter_kind == Some(IterKind::Spatial))
-            .map(|l| l.name)
-            .collect();
+        let outer = loops_of(schedule, block, IterKind::Spatial)?;
         let grain = grain.map(|grains| context.decide(block, "grain", &grains)).transpose()?;
         return combine_lanes(schedule, block, &partial, &outer, &steps, grain);
     }
@@ -85,37 +80,9 @@ fn combine_lanes(
     grain: Option<i64>,
 ) -> Result<Vec<String>, ScheduleError> {
     if let Some(inner) = outer.last() {
-        let made = schedule.compute_at(partial, inner)?;
-        // The lanes are data-parallel in the partial results: innermost, vectorized.
-        let loops = schedule.loops(partial)?;
-        let lane =
-            loops.iter().rev().find(|l| made.contains(&l.name) && l.iter_kind == Some(IterKind::Spatial));
-        if let Some(lane) = lane {
-            let lane = lane.name.clone();
-            let reduce: Vec<String> = loops
-                .iter()
-                .filter(|l| l.iter_kind == Some(IterKind::Reduce))
-                .map(|l| l.name.clone())
-                .collect();
-            let mut order: Vec<&str> = reduce.iter().map(String::as_str).collect();
-            order.push(&lane);
-            schedule.reorder(&order)?;
-            schedule.vectorize(&lane)?;
-            if let Some(first) = reduce.first() {
-                schedule.decompose_reduction(partial, first)?;
-            }
-            let writes = schedule.block_info(partial)?.writes;
-            for buffer in writes {
-                schedule.set_scope(&buffer, Scope::Register)?;
-            }
-            let combine: Vec<String> = schedule
-                .loops(block)?
-                .into_iter()
-                .filter(|l| l.iter_kind == Some(IterKind::Reduce))
-                .map(|l| l.name)
-                .collect();
-            for name in &combine {
-                schedule.unroll(name)?;
+        if lanes_at(schedule, partial, inner)? {
+            for name in loops_of(schedule, block, IterKind::Reduce)? {
+                schedule.unroll(&name)?;
             }
         }
         if let Some(grain) = grain {
@@ -123,4 +90,34 @@ fn combine_lanes(
         }
     }
     Ok(vec![block.to_string(), partial.to_string()])
+}
+
+/// Computes partial results of a factored reduction under a loop of their combination, in lanes of a register; tells
+/// whether they have a loop for that.
+pub(crate) fn lanes_at(schedule: &mut Schedule, partial: &str, around: &str) -> Result<bool, ScheduleError> {
+    let made = schedule.compute_at(partial, around)?;
+    // The lanes are data-parallel in the partial results: innermost, vectorized.
+    let spatial = loops_of(schedule, partial, IterKind::Spatial)?;
+    let steps = loops_of(schedule, partial, IterKind::Reduce)?;
+    let Some(lane) = spatial.iter().rev().find(|name| made.contains(name)) else { return Ok(false) };
+    let order: Vec<&str> = steps.iter().chain([lane]).map(String::as_str).collect();
+    schedule.reorder(&order)?;
+    schedule.vectorize(lane)?;
+    if let Some(first) = steps.first() {
+        schedule.decompose_reduction(partial, first)?;
+    }
+    for buffer in schedule.block_info(partial)?.writes {
+        schedule.set_scope(&buffer, Scope::Register)?;
+    }
+    Ok(true)
+}
+
+/// The loops that drive a block's variables of a kind, outermost first.
+pub(crate) fn loops_of(
+    schedule: &Schedule,
+    block: &str,
+    kind: IterKind,
+) -> Result<Vec<String>, ScheduleError> {
+    let loops = schedule.loops(block)?.into_iter();
+    Ok(loops.filter(|l| l.iter_kind == Some(kind)).map(|l| l.name).collect())
 }

@@ -9,6 +9,7 @@ use tilewright_te::{Block, Expr, Func, IterKind, Scope};
 use crate::Context;
 use crate::elementwise::{PARALLEL_GRAIN, extent_of, grains, parallelize};
 use crate::pattern::{constant_product, iters_of};
+use crate::reduction::{lanes_at, loops_of};
 use crate::tile::stores_at_its_variables;
 
 /// Bytes of a row's temporaries, which lie on the stack of a thread.
@@ -140,11 +141,7 @@ fn reduce_row(
     block: &str,
     innermost: &str,
 ) -> Result<(), ScheduleError> {
-    let of_kind = |schedule: &Schedule, block: &str, kind: IterKind| -> Result<Vec<String>, ScheduleError> {
-        let loops = schedule.loops(block)?.into_iter();
-        Ok(loops.filter(|l| l.iter_kind == Some(kind)).map(|l| l.name).collect())
-    };
-    let reduce = of_kind(schedule, block, IterKind::Reduce)?;
+    let reduce = loops_of(schedule, block, IterKind::Reduce)?;
     let row = match &reduce[..] {
         [one] => one.clone(),
         many => schedule.fuse(&many.iter().map(String::as_str).collect::<Vec<_>>())?,
@@ -155,7 +152,7 @@ fn reduce_row(
     let divides = extent.is_some_and(|n| n % lanes == 0);
     if extent.is_some_and(|n| n < lanes) || !(divides || context.target.masked_access()) {
         let made = schedule.compute_at(block, innermost)?;
-        let steps = of_kind(schedule, block, IterKind::Reduce)?;
+        let steps = loops_of(schedule, block, IterKind::Reduce)?;
         return match steps.iter().find(|name| made.contains(name)) {
             Some(first) => schedule.decompose_reduction(block, first).map(drop),
             None => Ok(()),
@@ -164,24 +161,11 @@ fn reduce_row(
     let parts = schedule.split(&row, &[None, Some(lanes)])?;
     let partial = schedule.rfactor(block, &parts[1])?;
     schedule.compute_at(block, innermost)?;
-    for name in of_kind(schedule, block, IterKind::Reduce)? {
+    for name in loops_of(schedule, block, IterKind::Reduce)? {
         schedule.unroll(&name)?;
     }
-    let made = schedule.compute_at(&partial, innermost)?;
-    // The lanes are data-parallel in the partial results: innermost, vectorized.
-    let spatial = of_kind(schedule, &partial, IterKind::Spatial)?;
-    let steps = of_kind(schedule, &partial, IterKind::Reduce)?;
-    let Some(lane) = spatial.iter().rev().find(|name| made.contains(name)) else {
-        return Err(ScheduleError::new("rows", block, "its lanes have no loop"));
-    };
-    let order: Vec<&str> = steps.iter().chain([lane]).map(String::as_str).collect();
-    schedule.reorder(&order)?;
-    schedule.vectorize(lane)?;
-    if let Some(first) = steps.first() {
-        schedule.decompose_reduction(&partial, first)?;
+    match lanes_at(schedule, &partial, innermost)? {
+        true => Ok(()),
+        false => Err(ScheduleError::new("rows", block, "its lanes have no loop")),
     }
-    for buffer in schedule.block_info(&partial)?.writes {
-        schedule.set_scope(&buffer, Scope::Register)?;
-    }
-    Ok(())
 }
