@@ -17,7 +17,7 @@ use crate::error::{ExecFault, RunError};
 use crate::memory::{AlignedBuf, OutOfMemory, dangling};
 use crate::model::{Inner, KernelFn};
 use crate::plan::{ALIGN, BufferId, HostId, Instr, Op, Place, SizeId, TextId};
-use crate::pool::Pool;
+use crate::pool::{Pool, TaskGrid};
 use crate::sizes::Sizes;
 use crate::tensor::byte_len;
 use crate::value::Value;
@@ -408,8 +408,8 @@ impl Exec<'_> {
     /// Executes one instruction; returns where to jump.
     fn step(&mut self, instr: &Instr) -> Result<Option<u32>, Failure> {
         match &instr.op {
-            Op::Call { kernel, buffers, sizes, tasks } => {
-                self.call(kernel.index(), buffers, sizes, *tasks)?
+            Op::Call { kernel, buffers, sizes, rounds, per_round } => {
+                self.call(kernel.index(), buffers, sizes, (*rounds, *per_round))?
             }
             Op::Host { op, attrs, inputs, outputs, sizes_out } => {
                 self.host(*op, attrs, inputs, outputs, sizes_out, instr.provenance)?;
@@ -488,13 +488,14 @@ impl Exec<'_> {
         kernel: usize,
         buffers: &[BufferId],
         sizes: &[SizeId],
-        tasks: SizeId,
+        (rounds, per_round): (SizeId, SizeId),
     ) -> Result<(), Failure> {
-        let tasks = {
-            let value = self.frame.size(tasks)?;
-            if value < 0 { Err(ExecFault::Negative(tasks)) } else { Ok(value) }
-        }?;
-        if tasks == 0 {
+        let count = |id: SizeId| {
+            let value = self.frame.size(id)?;
+            if value < 0 { Err(ExecFault::Negative(id)) } else { Ok(value) }
+        };
+        let grid = TaskGrid::new(count(rounds)?, count(per_round)?).ok_or(ExecFault::Undefined(per_round))?;
+        if grid.tasks() == 0 {
             return Ok(());
         }
         self.frame.addresses.clear();
@@ -515,10 +516,10 @@ impl Exec<'_> {
             buffers: self.frame.addresses.as_ptr(),
             sizes: self.frame.size_args.as_ptr(),
         };
-        if tasks == 1 {
+        if grid.tasks() == 1 {
             launch.run(0, 1);
         } else {
-            self.pool.run(tasks, &|begin, end| launch.run(begin, end));
+            self.pool.run(grid, &|begin, end| launch.run(begin, end));
         }
         Ok(())
     }

@@ -235,7 +235,7 @@ impl Cmp {
 /// What an instruction does. Jump targets are instruction indices; the index one past the end ends the run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Op {
-    /// Runs tasks `0..tasks` of a kernel; none when `tasks` is 0.
+    /// Runs the tasks of a kernel, which are numbered round by round; none when either number is 0.
     Call {
         /// The kernel.
         kernel: KernelId,
@@ -243,8 +243,10 @@ pub enum Op {
         buffers: Vec<BufferId>,
         /// Its symbolic extents.
         sizes: Vec<SizeId>,
-        /// Number of tasks, a function of extents and target alone.
-        tasks: SizeId,
+        /// Number of rounds, like the next a function of extents and target alone.
+        rounds: SizeId,
+        /// Tasks of a round. Threads share them, and each keeps its part in every round.
+        per_round: SizeId,
     },
     /// Runs a host operator of the registry given to the loader. It sets `sizes_out`, and allocates the
     /// outputs whose size is late; the other outputs are allocated already.

@@ -1,5 +1,43 @@
 //! How the executor spreads the tasks of a kernel over threads.
 
+/// Tasks of a job, numbered round by round.
+///
+/// Threads share the tasks of a round, and each keeps its part in every round: what one task of a part leaves in a core's
+/// cache, those of other rounds find there. A convolution's parts are rows of its image, its rounds channels of the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskGrid {
+    rounds: i64,
+    per_round: i64,
+}
+
+impl TaskGrid {
+    /// So many rounds of so many tasks; `None` if a number is negative or the product exceeds `i64`.
+    pub fn new(rounds: i64, per_round: i64) -> Option<TaskGrid> {
+        let sound = rounds >= 0 && per_round >= 0 && rounds.checked_mul(per_round).is_some();
+        sound.then_some(TaskGrid { rounds, per_round })
+    }
+
+    /// A single round; none of a negative number.
+    pub fn flat(tasks: i64) -> TaskGrid {
+        TaskGrid { rounds: 1, per_round: tasks.max(0) }
+    }
+
+    /// Number of rounds.
+    pub fn rounds(self) -> i64 {
+        self.rounds
+    }
+
+    /// Tasks of a round.
+    pub fn per_round(self) -> i64 {
+        self.per_round
+    }
+
+    /// Number of all tasks.
+    pub fn tasks(self) -> i64 {
+        self.rounds * self.per_round
+    }
+}
+
 /// Runs tasks, possibly at once on several threads.
 ///
 /// Every task must run exactly once, and all before `run` returns. The results of a kernel do not depend on how the
@@ -8,8 +46,8 @@ pub trait Pool: Send + Sync {
     /// Threads that work on a job, the caller included; at least 1.
     fn threads(&self) -> usize;
 
-    /// Calls `job(begin, end)` on disjoint ranges that cover `0..tasks`.
-    fn run(&self, tasks: i64, job: &(dyn Fn(i64, i64) + Sync));
+    /// Calls `job(begin, end)` on disjoint ranges that cover `0..grid.tasks()`.
+    fn run(&self, grid: TaskGrid, job: &(dyn Fn(i64, i64) + Sync));
 }
 
 /// Runs everything on the calling thread.
@@ -21,8 +59,8 @@ impl Pool for Serial {
         1
     }
 
-    fn run(&self, tasks: i64, job: &(dyn Fn(i64, i64) + Sync)) {
-        job(0, tasks);
+    fn run(&self, grid: TaskGrid, job: &(dyn Fn(i64, i64) + Sync)) {
+        job(0, grid.tasks());
     }
 }
 

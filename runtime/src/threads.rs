@@ -1,8 +1,8 @@
 //! The thread pool: fork and join with shares that even out, a short spin, then sleep.
 //!
-//! A job is cut into one contiguous share of tasks per thread; the caller works on the first. A thread takes its
-//! share in pieces from the front, each a quarter of what is left, and when it is through it takes over half of what
-//! another has left, from the back: cores of a shared machine do not run at one speed, and a kernel ends with its
+//! The tasks of a round are cut into one contiguous part per thread, the same in every round; the caller works on the
+//! first. A thread takes its part in pieces from the front, each a quarter of what is left, and when it is through it takes
+//! over half of what another has left, from the back: cores of a shared machine do not run at one speed, and a kernel ends with its
 //! slowest thread. Which thread runs a task has no influence on its results. Threads that wait
 //! spin for up to [`SPIN`], because the next kernel usually follows at once, and then park. Only as many workers are woken as
 //! there are tasks. One job runs at a time: a caller that finds the pool busy (another session, or a job
@@ -19,7 +19,7 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-use crate::pool::{Pool, share};
+use crate::pool::{Pool, TaskGrid, share};
 
 /// How long a thread spins before it sleeps.
 pub const SPIN: Duration = Duration::from_micros(50);
@@ -51,52 +51,83 @@ struct Order {
     job: *const Job,
     /// Threads that work on the job.
     parts: usize,
+    grid: TaskGrid,
     caller: Thread,
 }
 
-/// The tasks that a thread has before it: `begin..end` as two halves of one word, so that its owner and others can
-/// take pieces off it without a lock. On cache lines of its own.
+/// Most threads that work on a job, and most tasks of a part: what the fields of a [`Range`] hold.
+const MAX_PARTS: usize = 1 << 8;
+const MAX_TASKS: i64 = (1 << 28) - 1;
+
+/// Some tasks of a part, by their numbers among the part's own, which go from round to round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    part: u64,
+    begin: u64,
+    end: u64,
+}
+
+impl Piece {
+    fn from_word(word: u64) -> Piece {
+        let field = |shift: u32, bits: u32| (word >> shift) & ((1 << bits) - 1);
+        Piece { part: field(56, 8), begin: field(28, 28), end: field(0, 28) }
+    }
+
+    fn word(self) -> u64 {
+        self.part << 56 | self.begin << 28 | self.end
+    }
+
+    /// Calls a job on the piece: once for each round that it has tasks of.
+    fn run(self, job: &(dyn Fn(i64, i64) + Sync), grid: TaskGrid, parts: usize) {
+        let (first, last) = share(grid.per_round(), self.part as usize, parts);
+        let (width, end) = (last - first, self.end as i64);
+        let mut at = self.begin as i64;
+        while at < end {
+            let (round, offset) = (at / width, at % width);
+            let n = (width - offset).min(end - at);
+            let task = round * grid.per_round() + first + offset;
+            job(task, task + n);
+            at += n;
+        }
+    }
+}
+
+/// The piece that a thread has before it, in one word, so that its owner and others can take pieces off it without a lock.
+/// On cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Range(AtomicU64);
 
 impl Range {
-    fn set(&self, begin: u32, end: u32) {
-        self.0.store(u64::from(begin) << 32 | u64::from(end), Ordering::Release);
+    fn set(&self, piece: Piece) {
+        self.0.store(piece.word(), Ordering::Release);
     }
 
     /// Takes the first quarter of what is left.
-    fn take_front(&self) -> Option<(u32, u32)> {
-        let mut taken = None;
-        self.shrink(|begin, end| {
+    fn take_front(&self) -> Option<Piece> {
+        self.take(|Piece { part, begin, end }| {
             let middle = begin + (end - begin).div_ceil(4);
-            taken = Some((begin, middle));
-            (middle, end)
+            (Piece { part, begin, end: middle }, Piece { part, begin: middle, end })
         })
-        .then_some(taken)
-        .flatten()
     }
 
     /// Takes the last half of what is left.
-    fn take_back(&self) -> Option<(u32, u32)> {
-        let mut taken = None;
-        self.shrink(|begin, end| {
+    fn take_back(&self) -> Option<Piece> {
+        self.take(|Piece { part, begin, end }| {
             let middle = begin + (end - begin) / 2;
-            taken = Some((middle, end));
-            (begin, middle)
+            (Piece { part, begin: middle, end }, Piece { part, begin, end: middle })
         })
-        .then_some(taken)
-        .flatten()
     }
 
-    /// Replaces what is left by what `keep` makes of it; false if nothing is left.
-    fn shrink(&self, mut keep: impl FnMut(u32, u32) -> (u32, u32)) -> bool {
-        let update = |word: u64| {
-            let (begin, end) = ((word >> 32) as u32, word as u32);
-            let (begin, end) = (begin < end).then(|| keep(begin, end))?;
-            Some(u64::from(begin) << 32 | u64::from(end))
+    /// Takes the first of what `cut` makes of what is left and leaves the second; `None` if nothing is left.
+    fn take(&self, cut: impl Fn(Piece) -> (Piece, Piece)) -> Option<Piece> {
+        let cut = |word: u64| {
+            let left = Piece::from_word(word);
+            (left.begin < left.end).then(|| cut(left))
         };
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, update).is_ok()
+        let update = |word: u64| cut(word).map(|(_, kept)| kept.word());
+        let before = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, update).ok()?;
+        cut(before).map(|(taken, _)| taken)
     }
 }
 
@@ -172,17 +203,19 @@ impl Pool for ThreadPool {
         self.workers.len() + 1
     }
 
-    fn run(&self, tasks: i64, job: &(dyn Fn(i64, i64) + Sync)) {
+    fn run(&self, grid: TaskGrid, job: &(dyn Fn(i64, i64) + Sync)) {
         let shared = &*self.shared;
-        let parts = usize::try_from(tasks).unwrap_or(0).min(self.threads());
-        let alone =
-            parts < 2 || u32::try_from(tasks).is_err() || shared.process != process() || !shared.enter();
+        let threads = self.threads().min(MAX_PARTS);
+        // With too few tasks in a round for all threads, the rounds are shared too.
+        let grid = if grid.per_round() < threads as i64 { TaskGrid::flat(grid.tasks()) } else { grid };
+        let parts = usize::try_from(grid.per_round()).unwrap_or(0).min(threads);
+        let alone = parts < 2 || grid.tasks() > MAX_TASKS || shared.process != process() || !shared.enter();
         if alone {
-            return job(0, tasks);
+            return job(0, grid.tasks());
         }
         for (part, range) in shared.ranges[..parts].iter().enumerate() {
-            let (begin, end) = share(tasks, part, parts);
-            range.set(begin as u32, end as u32);
+            let (first, last) = share(grid.per_round(), part, parts);
+            range.set(Piece { part: part as u64, begin: 0, end: (grid.rounds() * (last - first)) as u64 });
         }
         shared.pending.store(parts - 1, Ordering::Relaxed);
         let caller = thread::current();
@@ -191,12 +224,14 @@ impl Pool for ThreadPool {
             unsafe { std::mem::transmute::<*const (dyn Fn(i64, i64) + Sync + '_), *const Job>(job) };
         for (mailbox, worker) in shared.mailboxes.iter().zip(&self.workers).take(parts - 1) {
             // SAFETY: see `Mailbox`: this thread holds `busy`, and the worker has taken its last order.
-            unsafe { *mailbox.order.get() = Some(Order { job: job_ptr, parts, caller: caller.clone() }) };
+            unsafe {
+                *mailbox.order.get() = Some(Order { job: job_ptr, parts, grid, caller: caller.clone() })
+            };
             mailbox.posted.fetch_add(1, Ordering::Release);
             worker.thread().unpark();
         }
         // The workers use the job until they are done, whatever happens to this thread's share.
-        let own = catch_unwind(AssertUnwindSafe(|| shared.share_in(job, 0, parts)));
+        let own = catch_unwind(AssertUnwindSafe(|| shared.share_in(job, 0, grid, parts)));
         shared.wait(|| shared.pending.load(Ordering::Acquire) == 0);
         let panicked = shared.panicked.swap(false, Ordering::Relaxed);
         shared.busy.store(false, Ordering::Release);
@@ -236,7 +271,9 @@ impl Shared {
             let Some(order) = (unsafe { (*mailbox.order.get()).take() }) else { continue };
             // SAFETY: the caller waits for `pending` before it lets go of the job.
             let job = unsafe { &*order.job };
-            if catch_unwind(AssertUnwindSafe(|| self.share_in(job, index + 1, order.parts))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| self.share_in(job, index + 1, order.grid, order.parts)))
+                .is_err()
+            {
                 self.panicked.store(true, Ordering::Relaxed);
             }
             if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -246,15 +283,15 @@ impl Shared {
     }
 
     /// Runs the tasks of thread `own`, then what others have left, until no thread has any before it.
-    fn share_in(&self, job: &(dyn Fn(i64, i64) + Sync), own: usize, parts: usize) {
+    fn share_in(&self, job: &(dyn Fn(i64, i64) + Sync), own: usize, grid: TaskGrid, parts: usize) {
         let mine = &self.ranges[own];
         loop {
-            while let Some((begin, end)) = mine.take_front() {
-                job(i64::from(begin), i64::from(end));
+            while let Some(piece) = mine.take_front() {
+                piece.run(job, grid, parts);
             }
             let others = (1..parts).map(|distance| &self.ranges[(own + distance) % parts]);
-            let Some((begin, end)) = others.into_iter().find_map(Range::take_back) else { return };
-            mine.set(begin, end);
+            let Some(piece) = others.into_iter().find_map(Range::take_back) else { return };
+            mine.set(piece);
         }
     }
 
@@ -318,6 +355,7 @@ impl From<ThreadPool> for Arc<dyn Pool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
     use std::sync::atomic::AtomicI64;
     use std::vec;
 
@@ -325,16 +363,19 @@ mod tests {
     fn every_task_runs_once_at_any_number_of_threads() {
         for threads in [1, 2, 3, 8] {
             let pool = ThreadPool::new(threads);
-            for tasks in (0..40).chain([1000]) {
-                let counts: Vec<AtomicI64> = (0..tasks).map(|_| AtomicI64::new(0)).collect();
-                pool.run(tasks, &|begin, end| {
+            for (rounds, per_round) in
+                [1, 2, 7].into_iter().flat_map(|r| (0..40).chain([500]).map(move |n| (r, n)))
+            {
+                let grid = TaskGrid::new(rounds, per_round).expect("few tasks");
+                let counts: Vec<AtomicI64> = (0..grid.tasks()).map(|_| AtomicI64::new(0)).collect();
+                pool.run(grid, &|begin, end| {
                     for task in begin..end {
                         counts[task as usize].fetch_add(1, Ordering::Relaxed);
                     }
                 });
                 assert!(
                     counts.iter().all(|count| count.load(Ordering::Relaxed) == 1),
-                    "{threads} threads, {tasks} tasks"
+                    "{threads} threads, {grid:?}"
                 );
             }
         }
@@ -345,7 +386,7 @@ mod tests {
         let pool = ThreadPool::new(2);
         let (caller, helped) = (thread::current().id(), AtomicI64::new(0));
         // The caller's first task lasts until a task of the caller's own share has run on the other thread.
-        pool.run(64, &|begin, end| {
+        pool.run(TaskGrid::flat(64), &|begin, end| {
             let on_caller = thread::current().id() == caller;
             if !on_caller && begin < 32 {
                 _ = helped.fetch_add(end.min(32) - begin, Ordering::Relaxed);
@@ -364,6 +405,19 @@ mod tests {
     }
 
     #[test]
+    fn a_part_is_the_same_tasks_of_every_round() {
+        let grid = TaskGrid::new(3, 5).expect("few tasks");
+        let tasks = |part, begin, end| {
+            let tasks = Mutex::new(Vec::new());
+            Piece { part, begin, end }.run(&|a, b| tasks.lock().expect("no panic").push((a, b)), grid, 2);
+            tasks.into_inner().expect("no panic")
+        };
+        assert_eq!(tasks(0, 0, 9), [(0, 3), (5, 8), (10, 13)]);
+        assert_eq!(tasks(1, 0, 6), [(3, 5), (8, 10), (13, 15)]);
+        assert_eq!(tasks(1, 1, 4), [(4, 5), (8, 10)], "a piece that starts and ends inside of rounds");
+    }
+
+    #[test]
     fn concurrent_and_nested_jobs_finish() {
         let pool = ThreadPool::new(3);
         let total = AtomicI64::new(0);
@@ -371,8 +425,8 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..2000 {
-                        pool.run(7, &|begin, end| {
-                            pool.run(end - begin, &|from, to| {
+                        pool.run(TaskGrid::flat(7), &|begin, end| {
+                            pool.run(TaskGrid::flat(end - begin), &|from, to| {
                                 _ = total.fetch_add(to - from, Ordering::Relaxed)
                             });
                         });
@@ -387,14 +441,14 @@ mod tests {
     fn after_two_callers_have_met_each_works_alone_for_a_while() {
         let pool = ThreadPool::new(2);
         let met = AtomicBool::new(false);
-        pool.run(2, &|_, _| {
+        pool.run(TaskGrid::flat(2), &|_, _| {
             if !met.swap(true, Ordering::Relaxed) {
-                thread::scope(|scope| _ = scope.spawn(|| pool.run(2, &|_, _| {})));
+                thread::scope(|scope| _ = scope.spawn(|| pool.run(TaskGrid::flat(2), &|_, _| {})));
             }
         });
         let ranges = || {
             let ranges = AtomicI64::new(0);
-            pool.run(2, &|_, _| _ = ranges.fetch_add(1, Ordering::Relaxed));
+            pool.run(TaskGrid::flat(2), &|_, _| _ = ranges.fetch_add(1, Ordering::Relaxed));
             ranges.into_inner()
         };
         assert!((0..APART).all(|_| ranges() == 1), "apart: one range a job");
@@ -405,10 +459,10 @@ mod tests {
     fn a_panic_reaches_the_caller_and_leaves_the_pool_usable() {
         let pool = ThreadPool::new(2);
         for bad in [0, 1] {
-            let run = || pool.run(2, &|begin, _| assert!(begin != bad, "task {bad}"));
+            let run = || pool.run(TaskGrid::flat(2), &|begin, _| assert!(begin != bad, "task {bad}"));
             assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
             let sum = AtomicI64::new(0);
-            pool.run(10, &|begin, end| _ = sum.fetch_add(end - begin, Ordering::Relaxed));
+            pool.run(TaskGrid::flat(10), &|begin, end| _ = sum.fetch_add(end - begin, Ordering::Relaxed));
             assert_eq!(sum.into_inner(), 10);
         }
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{demo_plan, demo_weights};
 use tilewright_dtype::DType;
-use tilewright_runtime::pool::Pool;
+use tilewright_runtime::pool::{Pool, TaskGrid};
 use tilewright_runtime::threads::ThreadPool;
 use tilewright_runtime::{AlignedBuf, NoHostOps, SessionOptions, TensorView, TensorViewMut};
 
@@ -46,7 +46,7 @@ static ALLOCATOR: Counting = Counting;
 fn steady_state_allocates_nothing() {
     let model = demo_plan().model_with(&demo_weights(), Arc::new(NoHostOps));
     let pool = Arc::new(ThreadPool::new(2));
-    pool.run(2, &|_, _| COUNTED.set(true));
+    pool.run(TaskGrid::flat(2), &|_, _| COUNTED.set(true));
     let options = SessionOptions { pool, ..SessionOptions::default() };
     let mut session = model.session_with(options);
     let x = vec![1f32; 3001];

@@ -89,7 +89,7 @@ fn check_damage(edit: impl FnOnce(&mut Vec<u8>), expect: &str) {
 #[test]
 fn damage_is_told_apart() {
     check_damage(|bytes| bytes[0] = 0x0a, "not a Tilewright artifact");
-    let version = "artifact format version 7, this runtime reads version 4: compile the model again";
+    let version = "artifact format version 7, this runtime reads version 5: compile the model again";
     check_damage(|bytes| bytes[8] = 7, version);
     let len = demo_artifact().len();
     let cut = format!("damaged artifact: {} bytes, the header says {len}", len - 1);

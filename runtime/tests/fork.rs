@@ -3,12 +3,12 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use tilewright_runtime::pool::Pool;
+use tilewright_runtime::pool::{Pool, TaskGrid};
 use tilewright_runtime::threads::ThreadPool;
 
 fn count(pool: &ThreadPool) -> i64 {
     let sum = AtomicI64::new(0);
-    pool.run(100, &|begin, end| _ = sum.fetch_add(end - begin, Ordering::Relaxed));
+    pool.run(TaskGrid::flat(100), &|begin, end| _ = sum.fetch_add(end - begin, Ordering::Relaxed));
     sum.into_inner()
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tilewright_runtime::pool::Pool;
+use tilewright_runtime::pool::{Pool, TaskGrid};
 use tilewright_runtime::threads::ThreadPool;
 
 /// Time of the processors that the process has used.
@@ -25,7 +25,7 @@ fn used() -> Duration {
 fn an_idle_pool_sleeps() {
     const IDLE: Duration = Duration::from_secs(2);
     let pool = ThreadPool::new(4);
-    pool.run(64, &|_, _| {});
+    pool.run(TaskGrid::flat(64), &|_, _| {});
     let before = used();
     std::thread::sleep(IDLE);
     // Under half a per cent of one processor.

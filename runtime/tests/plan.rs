@@ -44,8 +44,8 @@ b2: f32[s0, s1], s10 bytes, output 0
 b3: f32[s1], s12 bytes, weights at 0 (12 bytes)
 b4: f32[s1], s14 bytes, output 1
 k0: double(read align 4, write align 4; 0 sizes)
-0: call double(b0, b1) tasks s15  // double
-1: call double(b1, b2) tasks s15  // double
+0: call double(b0, b1) tasks s16 x s15  // double
+1: call double(b1, b2) tasks s17 x s15  // double
 2: copy b3 to b4  // w
 ";
     assert!(text.ends_with(expect), "{text}");
@@ -134,7 +134,8 @@ fn instructions() {
         kernel: KernelId(kernel),
         buffers: buffers.to_vec(),
         sizes: sizes.to_vec(),
-        tasks: SizeId(0),
+        rounds: SizeId(0),
+        per_round: SizeId(0),
     };
     check_op(call(4, &[], &[]), &["instruction 0: k4 does not exist"]);
     check_op(

@@ -15,6 +15,7 @@ use tilewright_te::simplify::Simplifier;
 use tilewright_te::{Block, Buffer, Expr, ExprKind, Func, IterKind, Scope};
 
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, stride};
+use crate::tasks::{self, bytes_of, shares_rows};
 use crate::tile::{
     AroundTile, BlockedSteps, Order, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several,
     stored_layout, stores_at_its_variables,
@@ -77,6 +78,7 @@ pub fn schedule(
     let order = context.decide(block, "order", &Order::candidates(&tile, rows, vectors, depth))?;
     let (blocked_steps, unrolled) = walk(func, context, data, &steps.0);
     let mut panel = func.buffers[roles.panel.buffer].name.clone();
+    let moved = moved(func, &roles, data);
     let is_weight = context.constant_input(func, roles.panel.buffer).is_some();
     if roles.pack {
         let factor = blocked_steps.map(|blocked| blocked.factor);
@@ -106,9 +108,20 @@ pub fn schedule(
         }
     }
 
-    let n_serial = context.decide(block, "serial", &serial_loops(schedule, context, &around.loops))?;
+    let rounds = around.loops.iter().position(|name| *name == around.panels).map(|n| n + 1);
+    let rounds = rounds.filter(|&n| {
+        let is_single = |name: &String| tasks::extent_of(schedule, name) == Some(1);
+        moved.is_some_and(|(weights, image)| shares_rows(weights, image))
+            && around.loops[..n - 1].iter().all(is_single)
+            && around.loops[n..].iter().any(|name| !is_single(name))
+    });
+    let serial = serial_loops(schedule, context, &around.loops, rounds.unwrap_or(0));
+    let n_serial = context.decide(block, "serial", &serial)?;
     let n_tasks = around.loops.len().saturating_sub(n_serial).max(1);
-    crate::elementwise::parallelize_prefix(schedule, &around.loops[..n_tasks.min(around.loops.len())])?;
+    match rounds {
+        Some(n) => tasks::nest(schedule, &around.loops[..n], &around.loops[n..n_tasks])?,
+        None => tasks::parallelize_prefix(schedule, &around.loops[..n_tasks])?,
+    }
     Ok(vec![block.to_string(), around.store])
 }
 
@@ -130,6 +143,14 @@ pub(crate) fn cost(
     let full = f64::from(context.target.lanes(4)) / lanes as f64;
     let is_weight = context.constant_input(func, roles.panel.buffer).is_some();
     Some((tiles.first()?.cost * full, is_weight.then_some(roles.panel.buffer)))
+}
+
+/// Bytes of the panel's operand, and of the other and the result together, if they are known.
+fn moved(func: &Func, roles: &Roles, block: &Block) -> Option<(i64, i64)> {
+    let (_, broadcast) =
+        operands(block).map(|(a, b)| if a.buffer == roles.panel.buffer { (a, b) } else { (b, a) })?;
+    let image = bytes_of(func, broadcast.buffer)? + bytes_of(func, block.body[0].buffer)?;
+    Some((bytes_of(func, roles.panel.buffer)?, image))
 }
 
 /// What a step of a tile loads.
@@ -175,9 +196,16 @@ fn step_orders(block: &Block) -> Vec<Candidate<Steps>> {
 
 /// How many of the loops around a tile may be one task's: the innermost, along which the tiles share what stays in
 /// cache; none or more where enough tasks for every core are left.
-fn serial_loops(schedule: &Schedule, context: &Context<'_>, loops: &[String]) -> Vec<Candidate<usize>> {
+///
+/// The first `rounds` of them, and one more with several iterations if they are not 0, never are.
+fn serial_loops(
+    schedule: &Schedule,
+    context: &Context<'_>,
+    loops: &[String],
+    rounds: usize,
+) -> Vec<Candidate<usize>> {
     let extents: Vec<Option<i64>> =
-        loops.iter().map(|name| crate::elementwise::extent_of(schedule, name)).collect();
+        loops.iter().map(|name| crate::tasks::extent_of(schedule, name)).collect();
     let n_tasks = |n_serial: usize| {
         extents.iter().rev().skip(n_serial).try_fold(1i64, |n, extent| n.checked_mul((*extent)?))
     };
@@ -186,10 +214,13 @@ fn serial_loops(schedule: &Schedule, context: &Context<'_>, loops: &[String]) ->
         Candidate { value: n_serial, cost: 1.0, features: vec![("serial.tasks", tasks.max(1.0).log2())] }
     };
     // A single task (a product with one row) would leave all cores but one idle.
-    let default = usize::from(loops.len() > 1 && n_tasks(1) != Some(1));
+    let is_shared = |n_serial: usize| {
+        rounds == 0 || extents[rounds..loops.len() - n_serial].iter().any(|extent| *extent != Some(1))
+    };
+    let default = usize::from(loops.len() > 1 && n_tasks(1) != Some(1) && is_shared(1));
     let enough = 2 * i64::from(context.target.machine.n_cores);
     let is_loop = |n: usize| extents.get(extents.len() - n).is_some_and(|extent| *extent != Some(1));
-    let others = (0..loops.len()).filter(|&n| n != default);
+    let others = (0..loops.len() - rounds).filter(|&n| n != default && is_shared(n));
     // Leaving a loop of one iteration out, or taking it in, changes nothing.
     let others = others.filter(|&n| match n < default {
         true => is_loop(default),
@@ -210,7 +241,7 @@ fn shares_next_panel(
 ) -> bool {
     /// Most tiles that share a panel.
     const MAX_TILES: i64 = 4;
-    let extent = |name: &String| crate::elementwise::extent_of(schedule, name);
+    let extent = |name: &String| crate::tasks::extent_of(schedule, name);
     let sharing = around.loops.iter().skip_while(|name| **name != around.panels).skip(1);
     let tiles = sharing.map(extent).try_fold(1i64, |n, extent| n.checked_mul(extent?));
     let bytes = depth.map(|depth| 4 * depth * tile.vectors * tile.lanes);

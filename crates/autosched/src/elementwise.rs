@@ -5,11 +5,9 @@ use tilewright_te::{Block, Expr, Func, IterKind};
 
 use tilewright_machine::Target;
 
+use crate::Context;
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, loads, stride};
-use crate::{Candidate, Context};
-
-/// Elements below which a loop is not worth distributing over threads.
-pub(crate) const PARALLEL_GRAIN: i64 = 8192;
+use crate::tasks::{PARALLEL_GRAIN, grains, parallelize, parallelize_rounds, rounds_of};
 
 /// Schedules a block without reduction: trailing dimensions that every access walks through alike become one
 /// loop, cut into vectors; the loops around become tasks.
@@ -89,6 +87,8 @@ fn schedule_blocked(
     context: &mut Context<'_>,
     block: &str,
 ) -> Result<Vec<String>, ScheduleError> {
+    let lane = stored_dim(schedule, context, block);
+    let rounds = lane.and_then(|lane| rounds_of(schedule.func().block(block)?, lane));
     let order = context.order_loops(schedule, block)?;
     let Some((last, outer)) = order.split_last() else { return Ok(vec![block.to_string()]) };
     let loops = schedule.loops(block)?;
@@ -106,83 +106,23 @@ fn schedule_blocked(
     let total = crate::pattern::constant_product(loops.iter().map(|l| &l.extent));
     if total.is_none_or(|n| n >= PARALLEL_GRAIN) {
         let grain = context.decide(block, "grain", &grains(context.target, total))?;
-        parallelize(schedule, outer, &Expr::int(extent.unwrap_or(1)), grain)?;
+        parallelize_rounds(schedule, outer, rounds, &Expr::int(extent.unwrap_or(1)), grain)?;
     }
     Ok(vec![block.to_string()])
+}
+
+/// The dimension of a block's result that lies in blocks, innermost.
+fn stored_dim(schedule: &Schedule, context: &Context<'_>, block: &str) -> Option<usize> {
+    let func = schedule.func();
+    let written = func.block(block)?.body.first()?.buffer;
+    let innermost = context.layout(&func.buffers[written].name)?.pop()?;
+    innermost.factor.map(|_| innermost.dim)
 }
 
 /// `wanted` iterations of a loop, or somewhat fewer that divide its extent: then no task is cut off.
 fn even_share(extent: Option<i64>, wanted: i64) -> i64 {
     let divides = |n: &i64| extent.is_some_and(|extent| extent % n == 0);
     ((wanted + 3) / 4..=wanted).rev().find(divides).unwrap_or(wanted)
-}
-
-/// Elements of a task for a block of so many (`None` where not known): [`PARALLEL_GRAIN`], or less or more where
-/// there are tasks for every core still.
-pub(crate) fn grains(target: &Target, work: Option<i64>) -> Vec<Candidate<i64>> {
-    let n_cores = i64::from(target.machine.n_cores);
-    let candidate = |grain: i64| {
-        let features = vec![("grain.elements", (grain as f64).log2())];
-        Candidate { value: grain, cost: 1.0, features }
-    };
-    let others = [PARALLEL_GRAIN / 4, PARALLEL_GRAIN * 4, PARALLEL_GRAIN * 16].into_iter();
-    let others = others.filter(|grain| work.is_some_and(|n| n / grain >= n_cores));
-    std::iter::once(PARALLEL_GRAIN).chain(others).map(candidate).collect()
-}
-
-/// Makes tasks of the loops, outermost first and each directly inside the one before, given the elements of
-/// one iteration of the innermost: tasks of about `task` elements each.
-pub(crate) fn parallelize(
-    schedule: &mut Schedule,
-    outer: &[String],
-    elements: &Expr,
-    task: i64,
-) -> Result<(), ScheduleError> {
-    let mut tasks = outer.to_vec();
-    let mut grain = elements.as_int().unwrap_or(task).max(1);
-    // Inner loops stay inside a task as long as it is no larger for them. An open extent may be 1 in the loops
-    // around: it stays a source of tasks.
-    while let Some(last) = tasks.last().cloned() {
-        let Some(extent) = extent_of(schedule, &last).filter(|_| grain < task) else { break };
-        let wanted = task / grain;
-        if extent > wanted {
-            // Iterations are shared out evenly, so that no task has a guard.
-            if let Some(n) = (2..=wanted).rev().find(|n| extent % n == 0) {
-                let parts = schedule.split(&last, &[None, Some(n)])?;
-                tasks.pop();
-                tasks.push(parts[0].clone());
-            }
-            break;
-        }
-        grain = grain.saturating_mul(extent.max(1));
-        tasks.pop();
-    }
-    match &tasks[..] {
-        [] => Ok(()),
-        [one] => schedule.parallel(one),
-        many => parallelize_prefix(schedule, many),
-    }
-}
-
-/// Makes one loop of tasks of as many of the loops, outermost first, as can be shown to write apart from each
-/// other: with open extents that is not always all.
-pub(crate) fn parallelize_prefix(schedule: &mut Schedule, loops: &[String]) -> Result<(), ScheduleError> {
-    for n in (2..=loops.len()).rev() {
-        let names: Vec<&str> = loops[..n].iter().map(String::as_str).collect();
-        let mut trial = schedule.clone();
-        if trial.fuse(&names).and_then(|task| trial.parallel(&task)).is_ok() {
-            *schedule = trial;
-            return Ok(());
-        }
-    }
-    loops.first().map_or(Ok(()), |first| schedule.parallel(first))
-}
-
-/// The constant extent of the loop of that name.
-pub(crate) fn extent_of(schedule: &Schedule, name: &str) -> Option<i64> {
-    let blocks = schedule.blocks();
-    let loops = blocks.iter().filter_map(|b| schedule.loops(b).ok()).flatten();
-    loops.filter(|l| l.name == name).find_map(|l| l.extent.as_int())
 }
 
 /// How many trailing dimensions of the block every access either walks in full and in order, or not at all.

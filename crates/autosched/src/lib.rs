@@ -21,6 +21,7 @@ pub mod inline;
 pub mod pattern;
 pub mod reduction;
 pub mod rows;
+mod tasks;
 pub mod tile;
 pub mod transform;
 pub mod window;

@@ -4,8 +4,8 @@ use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Expr, IterKind, Scope};
 
 use crate::Context;
-use crate::elementwise::{PARALLEL_GRAIN, grains, parallelize};
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, loads};
+use crate::tasks::{PARALLEL_GRAIN, grains, parallelize};
 
 /// Schedules a reduction block: where its innermost reduction variable walks memory, that is cut into lanes that
 /// are combined in the end; otherwise its results are shared out as they are.

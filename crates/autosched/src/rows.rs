@@ -7,9 +7,9 @@ use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Block, Expr, Func, IterKind, Scope};
 
 use crate::Context;
-use crate::elementwise::{PARALLEL_GRAIN, extent_of, grains, parallelize};
 use crate::pattern::{constant_product, iters_of};
 use crate::reduction::{lanes_at, loops_of};
+use crate::tasks::{PARALLEL_GRAIN, extent_of, grains, parallelize};
 use crate::tile::stores_at_its_variables;
 
 /// Bytes of a row's temporaries, which lie on the stack of a thread.

@@ -9,8 +9,8 @@ use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, IterKind, Scope, Var};
 
 use crate::Context;
-use crate::elementwise::{PARALLEL_GRAIN, extent_of, grains, parallelize};
 use crate::pattern::{AccessInfo, constant_product, loads};
+use crate::tasks::{PARALLEL_GRAIN, extent_of, grains, parallelize};
 use crate::tile::stores_at_its_variables;
 
 /// Bytes of a padded piece of the input: it lies on the stack of a thread, and in a cache of its own core.

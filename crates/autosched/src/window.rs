@@ -8,8 +8,8 @@
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{Block, Expr, Func, IterKind, Scope};
 
-use crate::elementwise::{PARALLEL_GRAIN, extent_of, grains, parallelize};
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, is_cheap, iters_of, loads};
+use crate::tasks::{PARALLEL_GRAIN, extent_of, grains, parallelize_rounds, rounds_of};
 use crate::tile::{
     Order, Tile, TiledBlock, Traffic, epilogue_of, last_of_several, stored_layout, stores_at_its_variables,
 };
@@ -87,17 +87,20 @@ pub fn schedule(
     let padding = layout.as_ref().and_then(|pieces| padding_of(schedule, block, &reads, pieces.last()?.dim));
     let work = constant_product(data.iters.iter().map(|i| &i.extent));
     let depth = reduce.iter().fold(Expr::int(1), |p, &n| p * data.iters[n].extent.clone());
+    let rounds = layout.as_ref().and_then(|pieces| rounds_of(data, pieces.last()?.dim));
     let (steps, blocked_steps) = (reduce, None);
     let tiled = TiledBlock { block, epilogue, lane, row, tile, order, steps, blocked_steps, unrolled };
     let around = tiled.apply(schedule, context)?;
     let mut taken = vec![block.to_string(), around.store];
+    let rounds = rounds.filter(|&n| around.loops.get(n - 1) == Some(&around.panels));
     let mut tasks = around.loops;
     let mut elements = depth * (tile.rows * tile.vectors * lanes);
     if let Some(padding) = padding {
         // The loop of the rows' tiles stays inside, where it is the innermost.
         let rows_inside = row.is_some() && order == Order::PanelStays;
         let inner = if rows_inside { tasks.pop() } else { None };
-        if let Some(rows) = fold_padding(schedule, &padding, &mut tasks, lanes)? {
+        let most = if rounds.is_some() { 2 } else { 1 };
+        if let Some(rows) = fold_padding(schedule, &padding, &mut tasks, most, lanes)? {
             let tiles = inner.and_then(|name| extent_of(schedule, &name)).unwrap_or(1);
             elements = elements * (rows * tiles);
             taken.push(padding.block);
@@ -107,7 +110,7 @@ pub fn schedule(
     }
     if work.is_none_or(|n| n >= PARALLEL_GRAIN) {
         let grain = context.decide(block, "grain", &grains(context.target, work))?;
-        parallelize(schedule, &tasks, &elements, grain)?;
+        parallelize_rounds(schedule, &tasks, rounds, &elements, grain)?;
     }
     Ok(taken)
 }
@@ -173,17 +176,19 @@ fn padding_of(schedule: &Schedule, block: &str, reads: &[AccessInfo], lane: usiz
 }
 
 /// Computes the padded input piece by piece inside the tasks, where it is read: as many iterations of the
-/// innermost of the loops at a time as fit. Tells how many, and puts the loop over pieces in the place of that loop;
+/// innermost of the loops at a time as fit, in a multiple of `pieces` if that divides them. Tells how many, and puts the loop over pieces in the place of that loop;
 /// does nothing where not even one iteration fits.
 fn fold_padding(
     schedule: &mut Schedule,
     padding: &PaddingBlock,
     tasks: &mut Vec<String>,
+    pieces: i64,
     lanes: i64,
 ) -> Result<Option<i64>, ScheduleError> {
     let Some(innermost) = tasks.last().cloned() else { return Ok(None) };
     let Some(extent) = extent_of(schedule, &innermost) else { return Ok(None) };
-    for rows in (1..=extent).rev().filter(|n| extent % n == 0) {
+    let pieces = if extent % pieces == 0 { pieces } else { 1 };
+    for rows in (1..=extent).rev().filter(|n| extent % n == 0 && (extent / n) % pieces == 0) {
         let mut trial = schedule.clone();
         let parts = trial.split(&innermost, &[None, Some(rows)])?;
         let Ok(loops) = trial.compute_at(&padding.block, &parts[0]) else { return Ok(None) };

@@ -284,7 +284,7 @@ fn a_product_with_one_row_is_shared_out() {
         .expect("schedules");
     let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
     let kernels = flatten(&scheduled.func, &options).expect("flattens");
-    assert!(kernels.iter().all(|k| k.kernel.tasks.as_int() >= Some(8)), "{}", scheduled.func);
+    assert!(kernels.iter().all(|k| k.kernel.grid.per_round.as_int() >= Some(8)), "{}", scheduled.func);
 }
 
 #[test]
@@ -324,6 +324,27 @@ fn convolution_on_blocked_layouts() {
     check(&conv(32, 32, 14, 3, 1), &[false, true, true], &layouts, &[], "contraction");
     check(&conv(32, 64, 14, 3, 2), &[false, true, true], &layouts, &[], "contraction");
     check(&conv(32, 64, 7, 1, 1), &[false, true, true], &layouts, &[], "contraction");
+}
+
+/// Rounds and tasks of a round of the last kernel.
+fn grid(func: &Func, layouts: &[Layout]) -> (i64, i64) {
+    let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
+    let scheduled =
+        schedule(&computation(func, &[false, true, true], layouts), &target, &Decisions::default())
+            .expect("schedules");
+    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
+    let kernels = flatten(&scheduled.func, &options).expect("flattens");
+    let grid = &kernels.last().expect("a kernel").kernel.grid;
+    (grid.rounds.as_int().expect("known"), grid.per_round.as_int().expect("known"))
+}
+
+#[test]
+fn threads_share_rows_of_large_images_and_channels_of_small_ones() {
+    let layouts = [blocked(16), None, None, blocked(16)];
+    let (rounds, per_round) = grid(&conv(128, 256, 28, 1, 1), &layouts);
+    assert!(rounds > 1 && per_round % 2 == 0, "rows: {rounds} rounds of {per_round}");
+    let (rounds, per_round) = grid(&conv(512, 1024, 6, 1, 1), &layouts);
+    assert!(rounds == 1 && per_round >= 16, "channels: {rounds} rounds of {per_round}");
 }
 
 #[test]

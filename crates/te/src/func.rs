@@ -126,7 +126,9 @@ pub struct Prefetch {
 pub enum LoopKind {
     /// One iteration after the other.
     Serial,
-    /// Iterations are tasks, run by several threads; outermost loops only.
+    /// Iterations are tasks, run by several threads; outermost loops only. Of two such loops, one directly and alone inside
+    /// the other, the iterations of the inner are shared by the threads, and each keeps its part in every iteration of
+    /// the outer.
     Parallel,
     /// Iterations are lanes of vectors; constant extent.
     Vectorized,

@@ -38,10 +38,10 @@ pub struct Kernel {
     pub buffers: Vec<KernelBuffer>,
     /// Arrays of the task's own, on the stack.
     pub locals: Vec<KernelLocal>,
-    /// Symbolic extents passed as arguments; `tasks` speaks of them.
+    /// Symbolic extents passed as arguments; `grid` speaks of them.
     pub sizes: Vec<KernelSize>,
-    /// Number of tasks, an expression over `sizes`' variables.
-    pub tasks: Expr,
+    /// Number of tasks, over `sizes`' variables.
+    pub grid: TaskGrid,
     /// Types of all values.
     pub values: PrimaryMap<Value, Type>,
     /// The program of one task.
@@ -77,6 +77,23 @@ impl Kernel {
             sum
         }
         count(&self.body, &mut FxHashMap::default())
+    }
+}
+
+/// Tasks of a kernel, numbered round by round. Threads share the tasks of a round, and a thread keeps its part in every
+/// round: what one task of a part leaves in a core's cache, those of other rounds find there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskGrid {
+    /// Number of rounds.
+    pub rounds: Expr,
+    /// Tasks of a round.
+    pub per_round: Expr,
+}
+
+impl TaskGrid {
+    /// A single task.
+    pub fn single() -> TaskGrid {
+        TaskGrid { rounds: Expr::int(1), per_round: Expr::int(1) }
     }
 }
 

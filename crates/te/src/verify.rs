@@ -182,7 +182,12 @@ impl Verifier<'_> {
         match l.kind {
             LoopKind::Serial => {}
             _ if self.stage == Stage::Computed => self.report(&place, format!("is {:?}", l.kind)),
-            LoopKind::Parallel if path.len() > 1 => self.report(&place, "is parallel but not outermost"),
+            LoopKind::Parallel if !tree::may_be_parallel(self.func, path) => {
+                self.report(
+                    &place,
+                    "is parallel but neither outermost nor alone inside an outermost parallel loop",
+                );
+            }
             LoopKind::Vectorized | LoopKind::Unrolled if !is_constant => {
                 self.report(&place, format!("is {:?} but its extent is not constant", l.kind));
             }

@@ -53,6 +53,15 @@ fn parallel_loops_become_tasks_and_vectorized_loops_lanes() {
 }
 
 #[test]
+fn of_two_parallel_loops_the_inner_ones_iterations_are_the_tasks_of_a_round() {
+    let mut func = matmul(4, 16, 8);
+    set_kinds(&mut func, &[LoopKind::Parallel, LoopKind::Parallel, LoopKind::Serial]);
+    let text = kernel_text(&func);
+    assert!(text.contains("tasks 4 rounds of 16 task %0"), "{text}");
+    assert!(text.contains("floordiv") && text.contains("floormod"), "{text}");
+}
+
+#[test]
 fn registers_are_carried_by_the_loop_that_writes_them() {
     let mut func = Func::new("sum");
     let n = Expr::int(100);

@@ -194,6 +194,19 @@ fn vectors_along_fused_rows() {
 }
 
 #[test]
+fn tasks_of_two_nested_loops() {
+    let func = matmul_bias_relu(Dim::Open, Dim::Fixed(24), Dim::Fixed(10));
+    let mut s = Schedule::new(func.clone());
+    s.reverse_compute_inline("D").unwrap();
+    s.compute_at("C", "E_i1").unwrap();
+    s.reorder(&["E_i1", "E_i0"]).unwrap();
+    s.parallel("E_i1").unwrap();
+    s.parallel("E_i0").unwrap();
+    let text = check(func, s).to_string();
+    assert_eq!(text.matches(" parallel").count(), 2, "{text}");
+}
+
+#[test]
 fn layouts_with_padding() {
     let func = conv2d(1, 3, 10, 6, 3, 1, 1);
     let mut s = Schedule::new(func.clone());
@@ -232,7 +245,10 @@ fn illegal_requests_say_why() {
     };
     check(schedule().unroll("nowhere"), "unroll of `nowhere`: there is no loop of that name");
     check(schedule().vectorize("C_r2"), "vectorize of `C_r2`: block `C` accumulates over it");
-    check(schedule().parallel("C_i1"), "parallel of `C_i1`: only an outermost loop can be parallel");
+    check(
+        schedule().parallel("C_i1"),
+        "parallel of `C_i1`: only an outermost loop can be parallel, or the one alone inside it",
+    );
     check(
         schedule().split("C_i1", &[Some(2), Some(8)]).map(drop),
         "split of `C_i1`: factors of product 16 do not cover the extent 24",

@@ -315,7 +315,7 @@ fn number(units: Vec<Unit>, funcs: &[LoweredFunc]) -> (Vec<CompiledFunc>, Vec<Ke
         let mut numbered = Vec::new();
         for kernel in unit.kernels {
             let id = KernelId(defs.len() as u32);
-            numbered.push(CompiledKernel { kernel: id, buffers: kernel.buffers, tasks: kernel.tasks });
+            numbered.push(CompiledKernel { kernel: id, buffers: kernel.buffers, grid: kernel.grid });
             defs.push(KernelDef {
                 name: lowered.computation.func.name.clone() + &kernel.def.name,
                 ..kernel.def

@@ -11,9 +11,9 @@ use tilewright_machine::{CodegenKind, Target};
 use tilewright_runtime::artifact::ScheduleDef;
 use tilewright_runtime::plan::{Access, KernelDef, KernelParam};
 use tilewright_te::computation::DIRECT;
-use tilewright_te::kernel::{self, Kernel};
+use tilewright_te::kernel::{self, Kernel, TaskGrid};
 use tilewright_te::schedule::Piece;
-use tilewright_te::{Buffer, Computation, Expr, Func};
+use tilewright_te::{Buffer, Computation, Func};
 use tilewright_tune::TaskKey;
 
 use crate::autoschedule::{Kernels, to_kernels};
@@ -46,7 +46,7 @@ pub struct UnitKernel {
     /// Buffers of the function, in the order of the parameters.
     pub buffers: Vec<Buffer>,
     /// Number of tasks, over the function's sizes.
-    pub tasks: Expr,
+    pub grid: TaskGrid,
     /// Machine code: an object with the function [`symbol`](UnitKernel::symbol).
     pub object: Vec<u8>,
     /// The name in the object, unique among different units.
@@ -184,7 +184,7 @@ fn without_code(scheduled: Kernels, schedule: ScheduleDef, key: Key) -> (Unit, V
         kernels.push(UnitKernel {
             def: KernelDef { name: suffix, ..kernel_def(&kernel) },
             buffers: flat.buffers,
-            tasks: kernel.tasks.clone(),
+            grid: kernel.grid.clone(),
             object: Vec::new(),
             symbol: kernel.name.clone(),
         });
@@ -264,7 +264,7 @@ pub fn keep(units: &[Unit], fresh: &[Fresh], cache: &Cache, observer: &mut dyn O
 mod tests {
     use super::*;
     use tilewright_dtype::DType;
-    use tilewright_te::Variant;
+    use tilewright_te::{Expr, Variant};
 
     use crate::options::Numerics;
 

@@ -117,11 +117,11 @@ fn place(f: &mut Formatter<'_>, place: Place) -> fmt::Result {
 
 fn operation(f: &mut Formatter<'_>, plan: &Plan, op: &Op) -> fmt::Result {
     match op {
-        Op::Call { kernel, buffers, sizes, tasks } => {
+        Op::Call { kernel, buffers, sizes, rounds, per_round } => {
             let name = plan.kernels.get(kernel.index()).map_or("", |kernel| kernel.name.as_str());
             write!(f, "call {name}(")?;
             arguments(f, buffers, sizes)?;
-            write!(f, ") tasks {tasks}")
+            write!(f, ") tasks {rounds} x {per_round}")
         }
         Op::Host { op, attrs, inputs, outputs, sizes_out } => {
             arguments(f, outputs, sizes_out)?;

@@ -504,8 +504,8 @@ impl Validator<'_> {
             let site = Site::Instr(i as u32);
             self.text(site, *provenance);
             match op {
-                Op::Call { kernel, buffers, sizes, tasks } => {
-                    for &size in sizes.iter().chain([tasks]) {
+                Op::Call { kernel, buffers, sizes, rounds, per_round } => {
+                    for &size in sizes.iter().chain([rounds, per_round]) {
                         self.size(site, size);
                     }
                     let Some(def) = plan.kernels.get(kernel.index()) else {

@@ -83,7 +83,8 @@ impl Builder {
 
     pub(crate) fn call(&mut self, kernel: KernelId, buffers: &[BufferId], sizes: &[SizeId], tasks: SizeId) {
         let name = self.plan.kernels[kernel.index()].name.clone();
-        self.op(&name, Op::Call { kernel, buffers: buffers.to_vec(), sizes: sizes.to_vec(), tasks });
+        let (buffers, sizes, rounds) = (buffers.to_vec(), sizes.to_vec(), self.constant(1));
+        self.op(&name, Op::Call { kernel, buffers, sizes, rounds, per_round: tasks });
     }
 
     pub(crate) fn model(self) -> Model {

@@ -2,9 +2,10 @@
 
 use cranelift_entity::PrimaryMap;
 use tilewright_dtype::DType;
-use tilewright_te::expr::{BinaryOp, CompareOp, Expr, UnaryOp, Var};
+use tilewright_te::expr::{BinaryOp, CompareOp, UnaryOp, Var};
 use tilewright_te::kernel::{
-    Access, Carried, Inst, Join, Kernel, KernelBuffer, KernelLocal, KernelSize, Op, Place, Type, Value,
+    Access, Carried, Inst, Join, Kernel, KernelBuffer, KernelLocal, KernelSize, Op, Place, TaskGrid, Type,
+    Value,
 };
 
 /// Builds a [`Kernel`] instruction by instruction.
@@ -25,7 +26,7 @@ impl KernelBuilder {
             buffers: Vec::new(),
             locals: Vec::new(),
             sizes: Vec::new(),
-            tasks: Expr::int(1),
+            grid: TaskGrid::single(),
             values,
             task,
             body: Vec::new(),

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use tilewright::runtime::plan::Instr;
-use tilewright::runtime::pool::Pool;
+use tilewright::runtime::pool::{Pool, TaskGrid};
 use tilewright::runtime::threads::ThreadPool;
 use tilewright::runtime::{Inspect, Model, Observer, Session, TensorView, Value as HostValue};
 
@@ -46,12 +46,12 @@ impl Pool for TracePool {
         self.inner.threads()
     }
 
-    fn run(&self, tasks: i64, job: &(dyn Fn(i64, i64) + Sync)) {
+    fn run(&self, grid: TaskGrid, job: &(dyn Fn(i64, i64) + Sync)) {
         if !self.on.load(Ordering::Relaxed) {
-            return self.inner.run(tasks, job);
+            return self.inner.run(grid, job);
         }
         let instr = self.instr.load(Ordering::Relaxed);
-        self.inner.run(tasks, &|first, last| {
+        self.inner.run(grid, &|first, last| {
             let begin = Instant::now();
             job(first, last);
             let end = Instant::now();

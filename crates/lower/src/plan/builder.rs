@@ -557,16 +557,18 @@ impl<'a> Builder<'a> {
             places.insert(buffer, id);
         }
         for kernel in &compiled.kernels {
-            let Some(tasks) = self.sizes.expr(&kernel.tasks, &lookup) else {
-                return Err(LowerError::Internal("a kernel's number of tasks is no size".to_string()));
+            let mut size = |e: &tilewright_te::Expr| {
+                let internal = || LowerError::Internal("a kernel's number of tasks is no size".to_string());
+                self.sizes.expr(e, &lookup).ok_or_else(internal)
             };
+            let (rounds, per_round) = (size(&kernel.grid.rounds)?, size(&kernel.grid.per_round)?);
             let buffers: Option<Vec<BufferId>> =
                 kernel.buffers.iter().map(|b| places.get(b).copied()).collect();
             let Some(buffers) = buffers else {
                 return Err(LowerError::Internal("a kernel's buffer has no place".to_string()));
             };
             self.push(
-                Op::Call { kernel: kernel.kernel, buffers, sizes: size_args.clone(), tasks },
+                Op::Call { kernel: kernel.kernel, buffers, sizes: size_args.clone(), rounds, per_round },
                 provenance,
             );
         }

@@ -17,7 +17,8 @@ use tilewright_dtype::DType;
 use tilewright_graph::{Graph, Tensor};
 use tilewright_runtime::artifact::StepDef;
 use tilewright_runtime::plan::{KernelDef, KernelId, Plan};
-use tilewright_te::{Buffer, Expr, Func};
+use tilewright_te::kernel::TaskGrid;
+use tilewright_te::{Buffer, Func};
 
 use crate::error::LowerError;
 use crate::program::Program;
@@ -42,7 +43,7 @@ pub struct CompiledKernel {
     /// Buffers of the function, in the order of the kernel's parameters.
     pub buffers: Vec<Buffer>,
     /// Number of tasks, over the function's size variables.
-    pub tasks: Expr,
+    pub grid: TaskGrid,
 }
 
 /// A piece of the weights section: a constant, as it is or as a function wants it.

@@ -1,7 +1,7 @@
 //! From a scheduled function to kernels: the last step before code generation.
 //!
-//! Every top-level parallel loop becomes a kernel whose tasks are its iterations; what lies between such
-//! loops becomes a kernel of one task. Inside a kernel indices become flat element offsets, vectorized
+//! Every top-level parallel loop becomes a kernel whose tasks are its iterations, or those of the parallel loop alone inside
+//! it, round by round; what lies between such loops becomes a kernel of one task. Inside a kernel indices become flat element offsets, vectorized
 //! loops become vector values, unrolled loops are repeated, and register buffers become SSA values that
 //! loops carry.
 //!
@@ -18,7 +18,7 @@ use tilewright_dtype::DType;
 
 use crate::expr::{Buffer, Expr};
 use crate::func::{Func, Loop, LoopKind, Scope, Stmt};
-use crate::kernel::{Access, Kernel, KernelBuffer, KernelLocal, KernelSize};
+use crate::kernel::{Access, Kernel, KernelBuffer, KernelLocal, KernelSize, TaskGrid};
 use crate::schedule::start_apart;
 
 /// What the code generator can take.
@@ -68,7 +68,12 @@ pub fn flatten(func: &Func, options: &FlattenOptions) -> Result<Vec<FlatKernel>,
     let mut phases: Vec<Phase<'_>> = Vec::new();
     for stmt in &func.body {
         match stmt {
-            Stmt::Loop(l) if l.kind == LoopKind::Parallel => phases.push(Phase::Parallel(l)),
+            Stmt::Loop(l) if l.kind == LoopKind::Parallel => phases.push(match &l.body[..] {
+                [Stmt::Loop(inner)] if inner.kind == LoopKind::Parallel => {
+                    Phase::Parallel { rounds: Some(l), shared: inner }
+                }
+                _ => Phase::Parallel { rounds: None, shared: l },
+            }),
             Stmt::Loop(_) | Stmt::Block(_) => match phases.last_mut() {
                 Some(Phase::Serial(stmts)) => stmts.push(stmt),
                 _ => phases.push(Phase::Serial(vec![stmt])),
@@ -86,7 +91,11 @@ pub fn flatten(func: &Func, options: &FlattenOptions) -> Result<Vec<FlatKernel>,
 
 /// One kernel's worth of a function's body.
 enum Phase<'a> {
-    Parallel(&'a Loop),
+    /// Tasks: the iterations of a loop, or of two.
+    Parallel {
+        rounds: Option<&'a Loop>,
+        shared: &'a Loop,
+    },
     Serial(Vec<&'a Stmt>),
 }
 
@@ -97,7 +106,7 @@ fn flatten_phase(
     options: &FlattenOptions,
 ) -> Result<FlatKernel, FlattenError> {
     let stmts: Vec<&Stmt> = match phase {
-        Phase::Parallel(l) => l.body.iter().collect(),
+        Phase::Parallel { shared, .. } => shared.body.iter().collect(),
         Phase::Serial(stmts) => stmts.clone(),
     };
     let mut used = UsedBuffers::default();
@@ -157,9 +166,12 @@ fn flatten_phase(
         buffers: kernel_buffers,
         locals,
         sizes,
-        tasks: match phase {
-            Phase::Parallel(l) => l.extent.clone(),
-            Phase::Serial(_) => Expr::int(1),
+        grid: match phase {
+            Phase::Parallel { rounds, shared } => TaskGrid {
+                rounds: rounds.map_or(Expr::int(1), |l| l.extent.clone()),
+                per_round: shared.extent.clone(),
+            },
+            Phase::Serial(_) => TaskGrid::single(),
         },
         values: cranelift_entity::PrimaryMap::new(),
         task: crate::kernel::Value::from_u32(0),
@@ -168,8 +180,10 @@ fn flatten_phase(
     kernel.task = kernel.values.push(crate::kernel::Type::scalar(DType::I64));
     let task = kernel.task;
     let mut emitter = emit::Emitter::new(func, &mut kernel, places, used.written, *options);
-    if let Phase::Parallel(l) = phase {
-        emitter.bind_scalar(l.var, &l.extent, task);
+    match phase {
+        Phase::Parallel { rounds: None, shared } => emitter.bind_scalar(shared.var, &shared.extent, task),
+        Phase::Parallel { rounds: Some(rounds), shared } => emitter.bind_task(task, rounds, shared)?,
+        Phase::Serial(_) => {}
     }
     for stmt in stmts {
         emitter.stmt(stmt)?;

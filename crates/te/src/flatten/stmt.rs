@@ -92,6 +92,22 @@ impl Emitter<'_> {
         l.body.iter().try_for_each(|s| self.stmt(s))
     }
 
+    /// Takes a task's number apart: the iteration of the loop of rounds, and of the loop that threads share.
+    pub(super) fn bind_task(
+        &mut self,
+        task: Value,
+        rounds: &Loop,
+        shared: &Loop,
+    ) -> Result<(), FlattenError> {
+        let ty = Type::scalar(DType::I64);
+        let per_round = self.expr(&shared.extent)?;
+        let round = self.op(ty, Op::Binary(BinaryOp::FloorDiv, task, per_round));
+        let index = self.op(ty, Op::Binary(BinaryOp::FloorMod, task, per_round));
+        self.bind_scalar(rounds.var, &rounds.extent, round);
+        self.bind_scalar(shared.var, &shared.extent, index);
+        Ok(())
+    }
+
     /// A loop of the kernel; registers that its body writes are carried from iteration to iteration.
     fn serial_loop(&mut self, l: &Loop, extent: &Expr) -> Result<(), FlattenError> {
         let begin = self.int(0);

@@ -316,7 +316,7 @@ fn binary_is_legal(op: BinaryOp, kind: Kind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Expr;
+    use crate::kernel::TaskGrid;
     use crate::kernel::{Carried, KernelBuffer};
     use cranelift_entity::PrimaryMap;
 
@@ -331,7 +331,7 @@ mod tests {
             buffers: vec![input],
             locals: vec![],
             sizes: vec![],
-            tasks: Expr::int(1),
+            grid: TaskGrid::single(),
             values,
             task,
             body: body(&ids),

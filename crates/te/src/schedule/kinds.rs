@@ -19,7 +19,8 @@ pub struct Vectorize {
     pub loop_name: String,
 }
 
-/// Makes iterations tasks that threads take. The loop is outermost and its iterations are independent.
+/// Makes iterations tasks that threads take. The loop is outermost and its iterations are independent; or it is alone
+/// inside such a loop, and threads share its iterations, each keeping its part in all iterations of the outer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parallel {
     /// The loop.
@@ -47,8 +48,8 @@ fn set_kind(
     }
     match kind {
         LoopKind::Parallel => {
-            if path.len() > 1 {
-                return fail("only an outermost loop can be parallel".into());
+            if !tree::may_be_parallel(func, &path) {
+                return fail("only an outermost loop can be parallel, or the one alone inside it".into());
             }
         }
         LoopKind::Vectorized | LoopKind::Unrolled => match l.extent.as_int() {

@@ -223,7 +223,7 @@ impl Schedule {
         self.apply(Vectorize { loop_name: name.into() }).map(drop)
     }
 
-    /// Makes iterations of an outermost data-parallel loop tasks.
+    /// Makes iterations of an outermost data-parallel loop tasks, or of the one alone inside such a loop.
     pub fn parallel(&mut self, name: &str) -> Result<(), ScheduleError> {
         self.apply(Parallel { loop_name: name.into() }).map(drop)
     }

@@ -63,7 +63,8 @@ impl Apply for Reorder {
                 let (name, inner) = (&func.vars[*var].name, &func.vars[*inner].name);
                 return fail(format!("the extent of `{name}` depends on `{inner}`, which must stay outside"));
             }
-            if *kind == LoopKind::Parallel && (position > 0 || outermost.len() > 1) {
+            let inside = reordered[..position].iter().any(|(.., kind)| *kind != LoopKind::Parallel);
+            if *kind == LoopKind::Parallel && (inside || outermost.len() > 1) {
                 return fail(format!("the parallel loop `{}` must stay outermost", func.vars[*var].name));
             }
         }

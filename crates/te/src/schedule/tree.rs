@@ -1,7 +1,7 @@
 //! Finding and editing statements of a function: what all primitives share.
 
 use crate::expr::{Buffer, Expr, ExprKind, Var};
-use crate::func::{Block, Func, Loop, Stmt, VarKind};
+use crate::func::{Block, Func, Loop, LoopKind, Stmt, VarKind};
 use crate::schedule::ScheduleError;
 use crate::simplify::Simplifier;
 
@@ -98,6 +98,17 @@ pub(crate) fn find_buffer(func: &Func, primitive: &'static str, name: &str) -> R
 /// The loops around the statement at a path, outermost first.
 pub(crate) fn loops_above<'a>(func: &'a Func, path: &[usize]) -> Vec<&'a Loop> {
     (1..path.len()).filter_map(|n| loop_at(func, &path[..n])).collect()
+}
+
+/// Whether the iterations of the loop at a path can be tasks: it is outermost, or alone in an outermost loop of tasks.
+pub(crate) fn may_be_parallel(func: &Func, path: &[usize]) -> bool {
+    match path {
+        [_] => true,
+        [outer, _] => {
+            loop_at(func, &[*outer]).is_some_and(|l| l.kind == LoopKind::Parallel && l.body.len() == 1)
+        }
+        _ => false,
+    }
 }
 
 /// Every block with its path, in execution order.

@@ -14,7 +14,11 @@ impl Display for Kernel {
             write!(f, "{separator}{}: {:?} {}", buffer.name, buffer.access, buffer.dtype)?;
         }
         write!(f, ") tasks ")?;
-        write_expr(f, &self.tasks, &SizeNames(self))?;
+        if self.grid.rounds.as_int() != Some(1) {
+            write_expr(f, &self.grid.rounds, &SizeNames(self))?;
+            write!(f, " rounds of ")?;
+        }
+        write_expr(f, &self.grid.per_round, &SizeNames(self))?;
         writeln!(f, " task {} {{", self.task)?;
         for local in &self.locals {
             writeln!(f, "  local {}: {}[{}]", local.name, local.dtype, local.len)?;

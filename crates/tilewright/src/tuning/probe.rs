@@ -11,6 +11,7 @@ use tilewright_runtime::plan::{
     ALIGN, BufferDef, BufferId, DimSpec, Instr, KernelId, Op, Place, Plan, SizeDef, SizeId, TensorSpec,
     TextId,
 };
+use tilewright_te::kernel::Kernel;
 use tilewright_te::{Buffer, Func};
 use tilewright_tune::Task;
 
@@ -52,7 +53,9 @@ impl Probe {
         let threads = threads as i64;
         let (mut even, mut uneven) = (0.0, 0.0);
         for kernel in self.kernels.kernels.iter().map(|k| &k.kernel) {
-            let Some(tasks) = kernel.tasks.as_int() else { continue };
+            let Some(tasks) = tasks_of(kernel).map(|(rounds, per_round)| rounds * per_round) else {
+                continue;
+            };
             let instructions = kernel.instructions_of_task();
             even += tasks as f64 * instructions;
             uneven += ((tasks + threads - 1) / threads * threads) as f64 * instructions;
@@ -221,19 +224,25 @@ impl Builder<'_> {
                 let places = &self.places[copy];
                 let place = |b: &Buffer| places.iter().find(|(known, _)| known == b).map(|&(_, id)| id);
                 let buffers: Option<Vec<BufferId>> = flat.buffers.iter().map(place).collect();
-                let (Some(buffers), Some(tasks)) = (buffers, flat.kernel.tasks.as_int()) else {
+                let (Some(buffers), Some((rounds, per_round))) = (buffers, tasks_of(&flat.kernel)) else {
                     return Err(CompileError::internal(
                         "probe",
                         "a kernel without a place or with open tasks",
                     ));
                 };
-                let (kernel, tasks) = (KernelId(n as u32), self.size(tasks));
-                let op = Op::Call { kernel, buffers, sizes: Vec::new(), tasks };
+                let (rounds, per_round) = (self.size(rounds), self.size(per_round));
+                let op =
+                    Op::Call { kernel: KernelId(n as u32), buffers, sizes: Vec::new(), rounds, per_round };
                 self.plan.instrs.push(Instr { op, provenance: TextId(0) });
             }
         }
         Ok(())
     }
+}
+
+/// Rounds of a kernel and tasks of a round, if they are known.
+fn tasks_of(kernel: &Kernel) -> Option<(i64, i64)> {
+    Some((kernel.grid.rounds.as_int()?, kernel.grid.per_round.as_int()?))
 }
 
 /// The extents of a buffer, all known.
