@@ -16,6 +16,7 @@ use crate::error::{Gap, LowerError};
 use crate::host::{host_op, is_host_value};
 use crate::layout::{Layouts, choose};
 use crate::ops::{self, Algorithm, Prepared};
+use crate::parts::{self, Part, Parts};
 use crate::tables::take_tables;
 use crate::work::Work;
 
@@ -28,6 +29,8 @@ pub struct Program {
     pub regions: BTreeMap<RegionId, Vec<Step>>,
     /// How values are laid out that are not row-major.
     pub layouts: Layouts,
+    /// Values that lie in others.
+    pub parts: FxHashMap<ValueId, Part>,
 }
 
 /// A function of the program.
@@ -66,6 +69,15 @@ pub enum Step {
         /// The node.
         provenance: Provenance,
     },
+    /// A concatenation, slice or split whose values lie in one another ([`Program::parts`]).
+    Part {
+        /// The results.
+        outputs: Vec<ValueId>,
+        /// Operands that must be copied to where they belong.
+        copies: Vec<(ValueId, Part)>,
+        /// The node.
+        provenance: Provenance,
+    },
     /// `output` holds extents known to the plan: the runtime writes them.
     Extents {
         /// An integer tensor.
@@ -96,6 +108,8 @@ pub struct LowerOptions {
     pub block_lanes: Option<i64>,
     /// Whether functions come with variants by algorithms that round otherwise than the operators' definitions.
     pub variants: bool,
+    /// Whether values may lie in others, so that concatenations and slices need no copies.
+    pub parts: bool,
 }
 
 /// Lowers a graph whose fused groups become functions.
@@ -108,6 +122,7 @@ pub fn lower(graph: &Graph, options: LowerOptions) -> Result<Program, LowerError
         options,
         program: Program::default(),
         known: FxHashMap::default(),
+        apart: FxHashMap::default(),
         gaps: Vec::new(),
     };
     for region in graph.live_regions() {
@@ -134,6 +149,8 @@ struct Lowering<'a> {
     program: Program,
     /// Functions by structure and tables.
     known: FxHashMap<(String, Vec<Tensor>), usize>,
+    /// Nodes that need no function, with what they copy.
+    apart: FxHashMap<NodeId, Vec<(ValueId, Part)>>,
     gaps: Vec<Gap>,
 }
 
@@ -142,6 +159,13 @@ impl Lowering<'_> {
         let plan = fuse(self.graph, region);
         if let Some(lanes) = self.options.block_lanes {
             self.program.layouts.extend(choose(self.graph, region, &plan.groups, lanes));
+        }
+        // What loops and branches hold moves between runs of their regions.
+        if self.options.parts && region == self.graph.main() {
+            let Parts { places, nodes } =
+                parts::choose(self.graph, region, &plan.groups, &self.program.layouts);
+            self.program.parts.extend(places);
+            self.apart.extend(nodes);
         }
         let mut steps = Vec::new();
         for group in &plan.groups {
@@ -158,6 +182,9 @@ impl Lowering<'_> {
         let provenance = Provenance::merge(group.nodes.iter().map(|&n| &self.graph.node(n).provenance));
         if let [only] = group.nodes[..] {
             let node = self.graph.node(only);
+            if let Some(copies) = self.apart.remove(&only) {
+                return Ok(Some(Step::Part { outputs: node.outputs.clone(), copies, provenance }));
+            }
             match &node.op {
                 Op::If(_) | Op::Loop(_) | Op::Scan(_) => return Ok(Some(Step::Control { node: only })),
                 Op::FromDims(_) | Op::Shape(_) | Op::Size => {

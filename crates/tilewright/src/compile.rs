@@ -360,5 +360,6 @@ fn lower_options(target: &Target, options: &Options) -> LowerOptions {
     LowerOptions {
         block_lanes: (lanes >= 4).then_some(lanes),
         variants: options.numerics == Numerics::Default,
+        parts: true,
     }
 }

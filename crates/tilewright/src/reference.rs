@@ -124,6 +124,9 @@ impl<'a> Reference<'a> {
                     data.shape = self.extents(state, self.graph.dims(*output).unwrap_or_default())?;
                     vec![(*output, data)]
                 }
+                Step::Part { .. } => {
+                    return Err(CompileError::internal("interpreter", "values lie in others"));
+                }
                 Step::Extents { output, .. } => vec![(*output, self.extents_tensor(state, *output)?)],
                 Step::Host { node, op, .. } => self.host(*node, op, state)?,
                 Step::Control { node } => self.control(*node, state, inspect)?,

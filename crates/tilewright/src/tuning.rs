@@ -58,7 +58,11 @@ fn calls(program: &Program) -> Vec<u32> {
     for step in program.regions.values().flatten() {
         match step {
             Step::Call { func, .. } => calls[*func] += 1,
-            Step::View { .. } | Step::Extents { .. } | Step::Host { .. } | Step::Control { .. } => {}
+            Step::View { .. }
+            | Step::Part { .. }
+            | Step::Extents { .. }
+            | Step::Host { .. }
+            | Step::Control { .. } => {}
         }
     }
     calls

@@ -333,7 +333,11 @@ fn algorithm(compiled: &Compiled) -> String {
 /// Records that make every function with a choice take an algorithm, and what the rules would choose among, the one that
 /// they choose first; that is empty where there is no choice.
 fn records(compiled: &Compiled, target: &Target, algorithm: &str) -> (Lookup, Vec<String>) {
-    let options = LowerOptions { block_lanes: Some(i64::from(target.lanes(4))), variants: true };
+    let options = LowerOptions {
+        block_lanes: Some(i64::from(target.lanes(4))),
+        variants: true,
+        ..LowerOptions::default()
+    };
     let program = lower(&compiled.graph, options).expect("a program");
     let mut database = Database::default();
     let mut offered = Vec::new();

@@ -19,6 +19,7 @@ use tilewright_te::{Buffer, Func, Var};
 use super::{CompiledFunc, LowerError, Planned, Texts, Weight, Weights, element_bytes};
 use crate::error::Gap;
 use crate::host::is_host_value;
+use crate::parts::Part;
 use crate::program::{Program, Step};
 use crate::sizes::SizeTable;
 use crate::work::Work;
@@ -229,7 +230,7 @@ impl<'a> Builder<'a> {
                 Step::Host { node, .. } => {
                     made_on_host.extend(self.graph.node(*node).outputs.iter().map(|&o| (o, ())));
                 }
-                Step::Extents { .. } | Step::Control { .. } => {}
+                Step::Part { .. } | Step::Extents { .. } | Step::Control { .. } => {}
             }
         }
         for (i, &value) in self.graph.outputs().iter().enumerate() {
@@ -405,6 +406,11 @@ impl<'a> Builder<'a> {
 
     /// A new buffer for a value that a step is about to compute.
     pub(super) fn result(&mut self, value: ValueId, provenance: &Provenance) -> Result<BufferId, LowerError> {
+        if let Some(&part) = self.program.parts.get(&value) {
+            let buffer = self.part(value, part, provenance)?;
+            self.values.insert(value, buffer);
+            return Ok(buffer);
+        }
         let dims = self.value_dims(value)?;
         let shape = self.shape(value, &dims)?;
         let dtype = self.dtype(value)?;
@@ -431,6 +437,28 @@ impl<'a> Builder<'a> {
         };
         self.values.insert(value, buffer);
         Ok(buffer)
+    }
+
+    /// The buffer of a value that another one may already have called for, to lie in it.
+    fn placed(&mut self, value: ValueId, provenance: &Provenance) -> Result<BufferId, LowerError> {
+        match self.values.get(&value) {
+            Some(&buffer) => Ok(buffer),
+            None if self.graph.constant(value).is_some() => self.operand(value),
+            None => self.result(value, provenance),
+        }
+    }
+
+    /// A value's place in another one.
+    fn part(&mut self, value: ValueId, part: Part, provenance: &Provenance) -> Result<BufferId, LowerError> {
+        let buffer = self.placed(part.whole, provenance)?;
+        let dims = self.value_dims(value)?;
+        let shape = self.shape(value, &dims)?;
+        let shape = self.stored_shape(value, &dims, shape);
+        let offset = i64::try_from(part.offset)
+            .map_err(|_| LowerError::Internal(format!("{value} lies too far inside of another value")))?;
+        let byte_offset = self.sizes.constant(offset);
+        let dtype = self.dtype(value)?;
+        Ok(self.add_buffer(dtype, shape, Home::Fixed(Place::Alias { buffer, byte_offset })))
     }
 
     pub(super) fn alias(&mut self, buffer: BufferId, dtype: DType, shape: Vec<SizeId>) -> BufferId {
@@ -476,6 +504,16 @@ impl<'a> Builder<'a> {
                 let dtype = self.dtype(*output)?;
                 let buffer = self.alias(from, dtype, shape);
                 self.values.insert(*output, buffer);
+                Ok(())
+            }
+            Step::Part { outputs, copies, provenance } => {
+                for &output in outputs.iter() {
+                    self.placed(output, provenance)?;
+                }
+                for &(value, part) in copies {
+                    let (from, to) = (self.operand(value)?, self.part(value, part, provenance)?);
+                    self.push(Op::Copy { from, to }, provenance);
+                }
                 Ok(())
             }
             Step::Extents { output, provenance } => self.extents(*output, provenance),
