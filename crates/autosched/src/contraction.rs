@@ -77,6 +77,7 @@ pub fn schedule(
     let depth = constant_product(steps.0.iter().map(|&n| &data.iters[n].extent));
     let order = context.decide(block, "order", &Order::candidates(&tile, rows, vectors, depth))?;
     let (blocked_steps, unrolled) = walk(func, context, data, &steps.0);
+    let more_rows = more_rows(data, &roles, &tile);
     let mut panel = func.buffers[roles.panel.buffer].name.clone();
     let moved = moved(func, &roles, data);
     let is_weight = context.constant_input(func, roles.panel.buffer).is_some();
@@ -89,18 +90,18 @@ pub fn schedule(
     }
     let (lane, row) = (roles.lane, roles.row);
     let steps = steps.0;
-    let tiled = TiledBlock { block, epilogue, lane, row, tile, order, steps, blocked_steps, unrolled };
+    let tiled = TiledBlock { block, epilogue, lane, row, tile, order, more_rows, steps, blocked_steps, unrolled };
     let around = tiled.apply(schedule, context)?;
     if let (true, Some(step)) = (context.target.codegen.prefetch, &around.step)
         && context.decide(block, "prefetch", &prefetches(is_weight))?
     {
-        match shares_next_panel(schedule, context, &around, depth, &tile) {
-            true => {
+        match next_panel_at(schedule, context, &around, depth, &tile) {
+            Some(at) => {
                 let lines: Vec<&str> =
                     around.steps.iter().chain([&around.vectors]).map(String::as_str).collect();
-                schedule.prefetch(step, (block, &panel), &around.panels, 1, &lines)?;
+                schedule.prefetch(&at, (block, &panel), &around.panels, 1, &lines)?;
             }
-            false => {
+            None => {
                 let ports = i64::from(context.target.machine.fma.per_cycle.max(1));
                 let steps = FAR_CYCLES * ports / (tile.rows * tile.vectors) + 1;
                 schedule.prefetch(step, (block, &panel), step, steps, &[&around.vectors])?;
@@ -143,6 +144,24 @@ pub(crate) fn cost(
     let full = f64::from(context.target.lanes(4)) / lanes as f64;
     let is_weight = context.constant_input(func, roles.panel.buffer).is_some();
     Some((tiles.first()?.cost * full, is_weight.then_some(roles.panel.buffer)))
+}
+
+/// Variables before the lanes' that are not batches but more rows: the panel does not depend on them, and the rows inside of them
+/// are so few that to read these again for each panel is less than to read the panels again.
+fn more_rows(block: &Block, roles: &Roles, tile: &Tile) -> Vec<usize> {
+    let shares = |n: usize| !roles.panel.indices.iter().any(|e| e.uses(block.iters[n].var));
+    let mut inside = Some(1i64);
+    let mut found = Vec::new();
+    for n in iters_of(block, IterKind::Spatial).into_iter().rev().filter(|&n| n != roles.lane && shares(n)) {
+        if n < roles.lane && Some(n) != roles.row {
+            if inside.is_none_or(|rows| rows >= tile.vectors * tile.lanes) {
+                break;
+            }
+            found.push(n);
+        }
+        inside = inside.zip(block.iters[n].extent.as_int()).and_then(|(rows, n)| rows.checked_mul(n));
+    }
+    found
 }
 
 /// Bytes of the panel's operand, and of the other and the result together, if they are known.
@@ -229,24 +248,33 @@ fn serial_loops(
     std::iter::once(default).chain(others).map(candidate).collect()
 }
 
-/// Whether the tiles of a panel share the work of asking for the next one, rather than each step asking for a later one's
-/// part: where they are few, the first of them alone would have to wait for all of the stream. Two panels must stay in
-/// the second level.
-fn shares_next_panel(
+/// The loop in whose iterations the tiles of a panel ask for parts of the next one, evenly; nothing where each step had better
+/// ask for what a later one reads, because the tiles are so many that most would ask for nothing new. The first of the tiles
+/// alone would have to wait for all of the stream. Two panels must stay in the second level.
+fn next_panel_at(
     schedule: &Schedule,
     context: &Context<'_>,
     around: &AroundTile,
     depth: Option<i64>,
     tile: &Tile,
-) -> bool {
-    /// Most tiles that share a panel.
-    const MAX_TILES: i64 = 4;
+) -> Option<String> {
+    /// How much more may be asked for than there is.
+    const EXCESS: f64 = 1.5;
     let extent = |name: &String| crate::tasks::extent_of(schedule, name);
     let sharing = around.loops.iter().skip_while(|name| **name != around.panels).skip(1);
     let tiles = sharing.map(extent).try_fold(1i64, |n, extent| n.checked_mul(extent?));
     let bytes = depth.map(|depth| 4 * depth * tile.vectors * tile.lanes);
     let fits = bytes.is_some_and(|bytes| 4 * bytes <= context.target.machine.caches.l2 as i64);
-    fits && tiles.is_some_and(|n| (2..=MAX_TILES).contains(&n)) && extent(&around.panels) != Some(1)
+    let tiles = tiles.filter(|&tiles| fits && tiles > 1 && extent(&around.panels) != Some(1))?;
+    // The innermost loop, or the one around it, whose iterations have more to give.
+    let at = |n_inner: usize| {
+        let n = around.steps.len().checked_sub(n_inner + 1)?;
+        let steps = around.steps[n + 1..].iter().map(extent).try_fold(1, |n, extent| Some(n * extent?))?;
+        let lines = steps * tile.vectors;
+        let share = (lines + tiles - 1) / tiles;
+        ((share * tiles) as f64 <= EXCESS * lines as f64).then(|| around.steps[n].clone())
+    };
+    at(0).or_else(|| at(1))
 }
 
 /// Whether a tile's steps ask for what later steps read of the panel. Weights come from the third level or from memory, a run
@@ -277,6 +305,11 @@ fn walk(
         return (Some(BlockedSteps { factor, unroll: unrolls && factor <= UNROLLED_STEPS }), Vec::new());
     }
     match steps {
+        // Vectors of steps, in whose loop tiles can ask for parts of the next panel.
+        [only] if !unrolls => {
+            let factor = i64::from(context.target.lanes(4));
+            (divides(*only, factor).then_some(BlockedSteps { factor, unroll: false }), Vec::new())
+        }
         _ if !unrolls => (None, Vec::new()),
         // A single variable has its elements in order in any blocks.
         [only] => {

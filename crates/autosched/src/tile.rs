@@ -194,6 +194,8 @@ pub struct TiledBlock<'a> {
     pub tile: Tile,
     /// The order of the loops around it.
     pub order: Order,
+    /// Positions of the variables before the lanes' that are more rows, and no batches.
+    pub more_rows: Vec<usize>,
     /// Positions of the reduction variables, outermost first.
     pub steps: Vec<usize>,
     /// How the first reduction variable of the block is walked in blocks, the innermost of the steps.
@@ -272,9 +274,10 @@ impl TiledBlock<'_> {
             None => None,
         };
         let others = || (0..n_spatial).filter(|&d| d != lane_dim && Some(d) != row_dim);
-        // Dimensions before the lanes' are batches; those after it are more rows.
-        let mut loops: Vec<String> = others().filter(|&d| d < lane_dim).map(|d| outer[d].clone()).collect();
-        let rows = others().filter(|&d| d > lane_dim).map(|d| outer[d].clone());
+        // Dimensions before the lanes' are batches, but for those named; those after it are more rows.
+        let is_row = |d: &usize| *d > lane_dim || self.more_rows.contains(&spatial[*d]);
+        let mut loops: Vec<String> = others().filter(|d| !is_row(d)).map(|d| outer[d].clone()).collect();
+        let rows = others().filter(is_row).map(|d| outer[d].clone());
         let rows = rows.chain(row_parts.iter().map(|parts| parts[0].clone()));
         match self.order {
             Order::PanelStays => loops.extend(std::iter::once(lane_parts[0].clone()).chain(rows)),

@@ -6,12 +6,13 @@ use crate::expr::{Expr, ExprKind, Var};
 use crate::func::{self, Func, LoopKind, Scope, Stmt};
 use crate::schedule::region::{Accesses, accessed, bind};
 use crate::schedule::{Apply, ScheduleError, tree};
+use crate::simplify::Simplifier;
 
 /// Hints for what a block accesses of a buffer in an iteration of a loop, spread over the iterations of the loops inside.
 ///
 /// One iteration of `around` asks, in the course of the loops from there down to `loop_name`, for the elements that the
 /// iteration `distance` ahead accesses: for each value of the loops `along` one element, that at which all other loops
-/// inside are at their first iteration. Memory that is far away arrives while something else is worked on; hardware
+/// inside are at their first iteration. They are spread evenly. Memory that is far away arrives while something else is worked on; hardware
 /// alone follows a stream only inside of a page, and only where steps are regular. Values are not
 /// affected. Loops that prefetch can be neither split nor fused, and the buffer keeps its place and layout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,9 +95,23 @@ impl Apply for Prefetch {
             giving[1..].iter().fold(Expr::int(0), |count, l| count * l.extent.clone() + Expr::var(l.var));
         let simplifier = tree::simplifier_within(func, &outer, &around.body);
         let ahead = Expr::var(around.var) + self.distance;
+        let at_first = |element: &Expr, free: &[(Var, i64)]| {
+            let is_free = |v: Var| free.iter().any(|(var, _)| *var == v);
+            element.substitute(&|v| {
+                let is_inside = inside.iter().any(|(var, _)| *var == v);
+                (is_inside && !is_free(v)).then(|| Expr::int(0))
+            })
+        };
+        let stride = line_stride(&simplifier, &at_first(&element, &along), &along);
         let prefetches: Vec<func::Prefetch> = (0..share)
             .map(|n| {
-                let line = (step.clone() * share + n).min(Expr::int(lines - 1));
+                let line = step.clone() * share + n;
+                if let Some(stride) = stride {
+                    // What the last iterations ask for too much is harmless.
+                    let element = at_first(&element, &[]).substitute_var(around.var, &ahead) + line * stride;
+                    return func::Prefetch { buffer, element: simplifier.simplify(&element) };
+                }
+                let line = line.min(Expr::int(lines - 1));
                 let mut unit = lines;
                 let mut digits: Vec<(Var, Expr)> = Vec::new();
                 for (var, extent) in &along {
@@ -118,6 +133,25 @@ impl Apply for Prefetch {
         }
         Ok(Vec::new())
     }
+}
+
+/// The distance of lines in elements, if they follow one another evenly in the order of the loops `along`: `element`
+/// is where one is, over their variables.
+fn line_stride(simplifier: &Simplifier, element: &Expr, along: &[(Var, i64)]) -> Option<i64> {
+    let is_one_of = |v: Var| along.iter().any(|(var, _)| *var == v);
+    let first = element.substitute(&|v| is_one_of(v).then(|| Expr::int(0)));
+    let at = |n: usize| {
+        element.substitute(&|v| is_one_of(v).then(|| Expr::int(i64::from(v == along[n].0))))
+    };
+    let stride = simplifier.simplify(&(at(along.len().checked_sub(1)?) - first.clone())).as_int()?;
+    // In mixed radix: each variable counts what those inside of it run through.
+    let mut even = first;
+    let mut unit = stride;
+    for &(var, extent) in along.iter().rev() {
+        even = even + Expr::var(var) * unit;
+        unit = unit.checked_mul(extent)?;
+    }
+    simplifier.prove_equal(&even, element).then_some(stride)
 }
 
 /// Whether a loop prefetches from the buffer.
