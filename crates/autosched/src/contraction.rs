@@ -10,23 +10,21 @@
 
 use std::fmt;
 
-use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
+use tilewright_te::schedule::{Piece, Schedule, ScheduleError};
 use tilewright_te::simplify::Simplifier;
-use tilewright_te::{Block, Buffer, Expr, ExprKind, Func, IterKind, Scope};
+use tilewright_te::{Block, Buffer, Expr, ExprKind, Func, IterKind};
 
+use crate::panel::{self, Panel};
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, stride};
 use crate::tasks::{self, bytes_of, shares_rows};
 use crate::tile::{
-    AroundTile, BlockedSteps, Order, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several,
-    stored_layout, stores_at_its_variables,
+    BlockedSteps, Order, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several, stored_layout,
+    stores_at_its_variables,
 };
 use crate::{Candidate, Context};
 
 /// Steps of the innermost loop up to which it is unrolled where the code generator gains by that.
 const UNROLLED_STEPS: i64 = 8;
-
-/// Cycles ahead of which a panel is asked for: memory's answer takes a few hundred, and longer while it is busy.
-const FAR_CYCLES: i64 = 1600;
 
 /// The parts a contraction's variables and operands play.
 struct Roles {
@@ -86,28 +84,14 @@ pub fn schedule(
         let Some(pieces) = panel_layout(data, &roles, &steps, tile.vectors * tile.lanes, factor) else {
             return fail("the panel's indices are not plain");
         };
-        panel = pack_panel(schedule, context, block, &roles.panel, pieces)?;
+        panel = panel::pack(schedule, context, block, &roles.panel, pieces)?;
     }
     let (lane, row) = (roles.lane, roles.row);
     let steps = steps.0;
-    let tiled = TiledBlock { block, epilogue, lane, row, tile, order, more_rows, steps, blocked_steps, unrolled };
+    let tiled =
+        TiledBlock { block, epilogue, lane, row, tile, order, more_rows, steps, blocked_steps, unrolled };
     let around = tiled.apply(schedule, context)?;
-    if let (true, Some(step)) = (context.target.codegen.prefetch, &around.step)
-        && context.decide(block, "prefetch", &prefetches(is_weight))?
-    {
-        match next_panel_at(schedule, context, &around, depth, &tile) {
-            Some(at) => {
-                let lines: Vec<&str> =
-                    around.steps.iter().chain([&around.vectors]).map(String::as_str).collect();
-                schedule.prefetch(&at, (block, &panel), &around.panels, 1, &lines)?;
-            }
-            None => {
-                let ports = i64::from(context.target.machine.fma.per_cycle.max(1));
-                let steps = FAR_CYCLES * ports / (tile.rows * tile.vectors) + 1;
-                schedule.prefetch(step, (block, &panel), step, steps, &[&around.vectors])?;
-            }
-        }
-    }
+    panel::prefetch(schedule, context, block, &Panel { name: &panel, is_weight, depth }, &around, &tile)?;
 
     let rounds = around.loops.iter().position(|name| *name == around.panels).map(|n| n + 1);
     let rounds = rounds.filter(|&n| {
@@ -248,45 +232,6 @@ fn serial_loops(
     std::iter::once(default).chain(others).map(candidate).collect()
 }
 
-/// The loop in whose iterations the tiles of a panel ask for parts of the next one, evenly; nothing where each step had better
-/// ask for what a later one reads, because the tiles are so many that most would ask for nothing new. The first of the tiles
-/// alone would have to wait for all of the stream. Two panels must stay in the second level.
-fn next_panel_at(
-    schedule: &Schedule,
-    context: &Context<'_>,
-    around: &AroundTile,
-    depth: Option<i64>,
-    tile: &Tile,
-) -> Option<String> {
-    /// How much more may be asked for than there is.
-    const EXCESS: f64 = 1.5;
-    let extent = |name: &String| crate::tasks::extent_of(schedule, name);
-    let sharing = around.loops.iter().skip_while(|name| **name != around.panels).skip(1);
-    let tiles = sharing.map(extent).try_fold(1i64, |n, extent| n.checked_mul(extent?));
-    let bytes = depth.map(|depth| 4 * depth * tile.vectors * tile.lanes);
-    let fits = bytes.is_some_and(|bytes| 4 * bytes <= context.target.machine.caches.l2 as i64);
-    let tiles = tiles.filter(|&tiles| fits && tiles > 1 && extent(&around.panels) != Some(1))?;
-    // The innermost loop, or the one around it, whose iterations have more to give.
-    let at = |n_inner: usize| {
-        let n = around.steps.len().checked_sub(n_inner + 1)?;
-        let steps = around.steps[n + 1..].iter().map(extent).try_fold(1, |n, extent| Some(n * extent?))?;
-        let lines = steps * tile.vectors;
-        let share = (lines + tiles - 1) / tiles;
-        ((share * tiles) as f64 <= EXCESS * lines as f64).then(|| around.steps[n].clone())
-    };
-    at(0).or_else(|| at(1))
-}
-
-/// Whether a tile's steps ask for what later steps read of the panel. Weights come from the third level or from memory, a run
-/// uses them once, and hardware follows a stream only inside of a page, and not before it has begun.
-fn prefetches(is_weight: bool) -> Vec<Candidate<bool>> {
-    let candidate = |value: bool| {
-        let features = vec![("prefetch.panel", f64::from(u8::from(value)))];
-        Candidate { value, cost: 1.0, features }
-    };
-    vec![candidate(is_weight), candidate(!is_weight)]
-}
-
 /// How the first variable of the reduction is walked in blocks, and the positions of variables that are unrolled; `steps` are
 /// the variables, outermost first.
 fn walk(
@@ -320,30 +265,6 @@ fn walk(
         [.., last] if extent(*last).is_some_and(|n| (1..=UNROLLED_STEPS).contains(&n)) => (None, vec![*last]),
         _ => (None, Vec::new()),
     }
-}
-
-/// Lays the panel out so that a step's vectors are consecutive: now if it is a constant, else by a copy. Gives the name
-/// of the buffer to read.
-fn pack_panel(
-    schedule: &mut Schedule,
-    context: &mut Context<'_>,
-    block: &str,
-    panel: &AccessInfo,
-    pieces: Vec<Piece>,
-) -> Result<String, ScheduleError> {
-    let func = schedule.func();
-    let name = func.buffers[panel.buffer].name.clone();
-    let constant = context.constant_input(func, panel.buffer);
-    if let Some(input) = constant.filter(|_| context.layout(&name).is_none()) {
-        context.pack_input(schedule, input, &name, pieces)?;
-        return Ok(name);
-    }
-    let copy = schedule.cache_read(block, &name, Scope::Global)?;
-    let buffer = schedule.block_info(&copy)?.writes.remove(0);
-    context.set_layout(&buffer, pieces, Padding::Zero);
-    context.apply_layout(schedule, &buffer)?;
-    crate::elementwise::schedule(schedule, context, &copy)?;
-    Ok(buffer)
 }
 
 /// The two loads whose products the block sums.

@@ -18,6 +18,7 @@ pub mod contraction;
 mod decisions;
 pub mod elementwise;
 pub mod inline;
+mod panel;
 pub mod pattern;
 pub mod reduction;
 pub mod rows;

@@ -90,7 +90,8 @@ pub fn schedule(
     let rounds = layout.as_ref().and_then(|pieces| rounds_of(data, pieces.last()?.dim));
     let (steps, blocked_steps) = (reduce, None);
     let more_rows = Vec::new();
-    let tiled = TiledBlock { block, epilogue, lane, row, tile, order, more_rows, steps, blocked_steps, unrolled };
+    let tiled =
+        TiledBlock { block, epilogue, lane, row, tile, order, more_rows, steps, blocked_steps, unrolled };
     let around = tiled.apply(schedule, context)?;
     let mut taken = vec![block.to_string(), around.store];
     let rounds = rounds.filter(|&n| around.loops.get(n - 1) == Some(&around.panels));

@@ -113,7 +113,9 @@ fn random_primitive(schedule: &Schedule, random: &mut Random) -> Primitive {
         23 => {
             let along = if random.below(2) == 0 { some_loops(random) } else { Vec::new() };
             let distance = random.below(4) as i64;
-            Prefetch { loop_name: own_loop, block, buffer, around: loop_name, distance, along }.into()
+            let assumed = 4;
+            Prefetch { loop_name: own_loop, block, buffer, around: loop_name, distance, assumed, along }
+                .into()
         }
         _ => Rfactor { block, loop_name: own_loop }.into(),
     }

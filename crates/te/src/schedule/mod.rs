@@ -288,20 +288,10 @@ impl Schedule {
         self.apply(PadEinsum { block: block.into(), factors: factors.to_vec() }).map(drop)
     }
 
-    /// Spreads over the iterations of a loop hints for what `block` accesses of `buffer` so many iterations of the loop
-    /// `around` ahead, one for each value of the loops `along`; see [`Prefetch`].
-    pub fn prefetch(
-        &mut self,
-        loop_name: &str,
-        (block, buffer): (&str, &str),
-        around: &str,
-        distance: i64,
-        along: &[&str],
-    ) -> Result<(), ScheduleError> {
-        let (loop_name, block, buffer) = (loop_name.into(), block.into(), buffer.into());
-        let primitive =
-            Prefetch { loop_name, block, buffer, around: around.into(), distance, along: owned(along) };
-        self.apply(primitive).map(drop)
+    /// Spreads over the iterations of a loop hints for what a block accesses of a buffer some iterations of a loop around it
+    /// ahead.
+    pub fn prefetch(&mut self, prefetch: Prefetch) -> Result<(), ScheduleError> {
+        self.apply(prefetch).map(drop)
     }
 
     /// Splits a reduction over a loop into partial results and their combination; returns the block that

@@ -27,6 +27,8 @@ pub struct Prefetch {
     pub around: String,
     /// How many iterations of `around` ahead.
     pub distance: i64,
+    /// Over how many iterations of a loop of open extent to spread them.
+    pub assumed: i64,
     /// Loops inside of `around` whose iterations access memory in different cache lines, outermost first.
     pub along: Vec<String>,
 }
@@ -86,9 +88,11 @@ impl Apply for Prefetch {
         let element = bind(block, &element);
 
         let lines = along.iter().try_fold(1i64, |n, (_, extent)| n.checked_mul(*extent));
-        let steps = giving[1..].iter().try_fold(1i64, |n, l| n.checked_mul(l.extent.as_int()?.max(1)));
+        let is_open = giving[1..].iter().any(|l| l.extent.as_int().is_none());
+        let extent = |l: &func::Loop| l.extent.as_int().unwrap_or(self.assumed).max(1);
+        let steps = giving[1..].iter().try_fold(1i64, |n, l| n.checked_mul(extent(l)));
         let (Some(lines), Some(steps)) = (lines, steps) else {
-            return fail("the loops that give hints have open extents".into());
+            return fail("there are too many iterations".into());
         };
         let share = (lines + steps - 1) / steps;
         let step =
@@ -105,9 +109,12 @@ impl Apply for Prefetch {
         let stride = line_stride(&simplifier, &at_first(&element, &along), &along);
         let prefetches: Vec<func::Prefetch> = (0..share)
             .map(|n| {
-                let line = step.clone() * share + n;
+                let mut line = step.clone() * share + n;
                 if let Some(stride) = stride {
-                    // What the last iterations ask for too much is harmless.
+                    // What the last of known iterations ask for too much is harmless.
+                    if is_open {
+                        line = line.min(Expr::int(lines - 1));
+                    }
                     let element = at_first(&element, &[]).substitute_var(around.var, &ahead) + line * stride;
                     return func::Prefetch { buffer, element: simplifier.simplify(&element) };
                 }
@@ -140,9 +147,7 @@ impl Apply for Prefetch {
 fn line_stride(simplifier: &Simplifier, element: &Expr, along: &[(Var, i64)]) -> Option<i64> {
     let is_one_of = |v: Var| along.iter().any(|(var, _)| *var == v);
     let first = element.substitute(&|v| is_one_of(v).then(|| Expr::int(0)));
-    let at = |n: usize| {
-        element.substitute(&|v| is_one_of(v).then(|| Expr::int(i64::from(v == along[n].0))))
-    };
+    let at = |n: usize| element.substitute(&|v| is_one_of(v).then(|| Expr::int(i64::from(v == along[n].0))));
     let stride = simplifier.simplify(&(at(along.len().checked_sub(1)?) - first.clone())).as_int()?;
     // In mixed radix: each variable counts what those inside of it run through.
     let mut even = first;

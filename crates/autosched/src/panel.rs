@@ -1,0 +1,132 @@
+//! Panels: the operand of a contraction that the rows of a tile share, laid out in the order in which it is read, and
+//! asked for before it is needed.
+
+use tilewright_te::Scope;
+use tilewright_te::schedule::{Padding, Piece, Prefetch, Schedule, ScheduleError};
+
+use crate::pattern::AccessInfo;
+use crate::tasks::extent_of;
+use crate::tile::{AroundTile, Tile};
+use crate::{Candidate, Context};
+
+/// Cycles ahead of which a panel is asked for: memory's answer takes a few hundred, and longer while it is busy.
+const FAR_CYCLES: i64 = 1600;
+
+/// Over how many tiles hints are spread where their number is open: those of a batch or sequence of a hundred or two.
+const ASSUMED_TILES: i64 = 16;
+
+/// Lays the panel out so that a step's vectors are consecutive: now if it is a constant, else by a copy. Gives the name
+/// of the buffer to read.
+pub(crate) fn pack(
+    schedule: &mut Schedule,
+    context: &mut Context<'_>,
+    block: &str,
+    panel: &AccessInfo,
+    pieces: Vec<Piece>,
+) -> Result<String, ScheduleError> {
+    let func = schedule.func();
+    let name = func.buffers[panel.buffer].name.clone();
+    let constant = context.constant_input(func, panel.buffer);
+    if let Some(input) = constant.filter(|_| context.layout(&name).is_none()) {
+        context.pack_input(schedule, input, &name, pieces)?;
+        return Ok(name);
+    }
+    let copy = schedule.cache_read(block, &name, Scope::Global)?;
+    let buffer = schedule.block_info(&copy)?.writes.remove(0);
+    context.set_layout(&buffer, pieces, Padding::Zero);
+    context.apply_layout(schedule, &buffer)?;
+    crate::elementwise::schedule(schedule, context, &copy)?;
+    Ok(buffer)
+}
+
+/// A panel that is read.
+pub(crate) struct Panel<'a> {
+    /// The buffer.
+    pub name: &'a str,
+    /// Whether it is a constant.
+    pub is_weight: bool,
+    /// Steps of a tile, if they are known.
+    pub depth: Option<i64>,
+}
+
+/// Lets a tile's steps ask for what they will read of the panel later, or what tiles of the next panel will, or both.
+pub(crate) fn prefetch(
+    schedule: &mut Schedule,
+    context: &mut Context<'_>,
+    block: &str,
+    panel: &Panel<'_>,
+    around: &AroundTile,
+    tile: &Tile,
+) -> Result<(), ScheduleError> {
+    let (true, Some(step)) = (context.target.codegen.prefetch, &around.step) else { return Ok(()) };
+    if !context.decide(block, "prefetch", &candidates(panel.is_weight))? {
+        return Ok(());
+    }
+    let hints = |loop_name: &String, around: &String, distance: i64, along: Vec<String>| Prefetch {
+        loop_name: loop_name.clone(),
+        block: block.to_string(),
+        buffer: panel.name.to_string(),
+        around: around.clone(),
+        distance,
+        assumed: ASSUMED_TILES,
+        along,
+    };
+    let next = next_panel_at(schedule, context, around, panel.depth, tile);
+    if let Some(at) = &next {
+        let lines = around.steps.iter().chain([&around.vectors]).cloned().collect();
+        schedule.prefetch(hints(at, &around.panels, 1, lines))?;
+    }
+    // Of tiles in unknown number there may be one.
+    if next.is_none() || n_tiles(schedule, around).is_none() {
+        let ports = i64::from(context.target.machine.fma.per_cycle.max(1));
+        let steps = FAR_CYCLES * ports / (tile.rows * tile.vectors) + 1;
+        schedule.prefetch(hints(step, step, steps, vec![around.vectors.clone()]))?;
+    }
+    Ok(())
+}
+
+/// How many tiles share a panel, if that is known.
+fn n_tiles(schedule: &Schedule, around: &AroundTile) -> Option<i64> {
+    let sharing = around.loops.iter().skip_while(|name| **name != around.panels).skip(1);
+    sharing.map(|name| extent_of(schedule, name)).try_fold(1i64, |n, extent| n.checked_mul(extent?))
+}
+
+/// The loop in whose iterations the tiles of a panel ask for parts of the next one, evenly; nothing where each step had better
+/// ask for what a later one reads, because the tiles are so many that most would ask for nothing new. The first of the tiles
+/// alone would have to wait for all of the stream. Two panels must stay in the second level.
+fn next_panel_at(
+    schedule: &Schedule,
+    context: &Context<'_>,
+    around: &AroundTile,
+    depth: Option<i64>,
+    tile: &Tile,
+) -> Option<String> {
+    /// How much more may be asked for than there is.
+    const EXCESS: f64 = 1.5;
+    let extent = |name: &String| extent_of(schedule, name);
+    let tiles = n_tiles(schedule, around).unwrap_or(ASSUMED_TILES);
+    let bytes = depth.map(|depth| 4 * depth * tile.vectors * tile.lanes);
+    let fits = bytes.is_some_and(|bytes| 4 * bytes <= context.target.machine.caches.l2 as i64);
+    if !fits || tiles < 2 || extent(&around.panels) == Some(1) {
+        return None;
+    }
+    // The innermost loop, or the one around it, whose iterations have more to give.
+    let at = |n_inner: usize| {
+        let n = around.steps.len().checked_sub(n_inner + 1)?;
+        let steps = around.steps[n + 1..].iter().map(extent).try_fold(1, |n, extent| Some(n * extent?))?;
+        let lines = steps * tile.vectors;
+        let share = (lines + tiles - 1) / tiles;
+        ((share * tiles) as f64 <= EXCESS * lines as f64).then(|| around.steps[n].clone())
+    };
+    at(0).or_else(|| at(1))
+}
+
+/// Whether a tile's steps ask for what later steps read of the panel. Weights come from the third level or from memory, a run
+/// uses them once, and hardware follows a stream only inside of a page, and not before it has begun.
+fn candidates(is_weight: bool) -> Vec<Candidate<bool>> {
+    let candidate = |value: bool| {
+        let features = vec![("prefetch.panel", f64::from(u8::from(value)))];
+        Candidate { value, cost: 1.0, features }
+    };
+    vec![candidate(is_weight), candidate(!is_weight)]
+}
