@@ -20,6 +20,7 @@ pub mod elementwise;
 pub mod inline;
 mod panel;
 pub mod pattern;
+mod recurrence;
 pub mod reduction;
 pub mod rows;
 mod tasks;
@@ -174,6 +175,7 @@ fn schedule_block(schedule: &mut Schedule, context: &mut Context<'_>, block: &st
         ("contraction", contraction::schedule),
         ("window", window::schedule),
         ("reduction", reduction::schedule),
+        ("recurrence", recurrence::schedule),
     ];
     let of_elements: &[(&'static str, Rule)] =
         &[("transform", transform::schedule), ("elementwise", elementwise::schedule)];

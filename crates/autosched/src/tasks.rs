@@ -155,7 +155,8 @@ pub(crate) fn parallelize_prefix(schedule: &mut Schedule, loops: &[String]) -> R
             return Ok(());
         }
     }
-    loops.first().map_or(Ok(()), |first| schedule.parallel(first))
+    // Of extents that are not known it may not show: then there is a single task.
+    Ok(())
 }
 
 /// The constant extent of the loop of that name.

@@ -87,9 +87,6 @@ impl Tile {
         };
         let mut tiles: Vec<Candidate<Tile>> = Vec::new();
         for v in 1..=vectors.unwrap_or(4).clamp(1, 4) {
-            if vectors.is_some_and(|n| n % v != 0) {
-                continue;
-            }
             for r in 1..=rows.unwrap_or(30).clamp(1, 30) {
                 // One result at a time always fits.
                 if r * v > 1 && r * v + traffic.per_vector * v + 1 > registers {
@@ -108,7 +105,8 @@ impl Tile {
                 let loaded = traffic.steps.map_or(0.0, |steps| steps as f64 * fresh);
                 let fills = (loaded / held - 1.0).clamp(0.0, 1.0) * fresh / caches.line as f64;
                 let cycles = products.max(loads) + 0.1 * loads + FILL_CYCLES * fills;
-                let waste = 1.0 / useful(rows, r);
+                // An open number of vectors is taken for one that is divided.
+                let waste = 1.0 / (useful(rows, r) * vectors.map_or(1.0, |_| useful(vectors, v)));
                 let cost = cycles * waste / (r_ * v_);
                 let features = vec![
                     ("tile.rows", r_.log2()),

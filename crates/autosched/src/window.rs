@@ -242,7 +242,7 @@ fn traffic(block: &Block, reads: &[AccessInfo], lane: usize, row: Option<usize>)
 
 /// Lays a constant anew that the lanes would walk with a stride (the weights of a depthwise convolution): the
 /// lanes' dimension becomes the innermost. Tells whether it did.
-fn pack_constant(
+pub(crate) fn pack_constant(
     schedule: &mut Schedule,
     context: &mut Context<'_>,
     block: &str,

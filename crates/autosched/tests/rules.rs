@@ -348,6 +348,48 @@ fn threads_share_rows_of_large_images_and_channels_of_small_ones() {
 }
 
 #[test]
+fn steps_of_a_recurrence_run_in_lanes() {
+    let text = "func rnn(x: f32[5, 32], w: f32[32, 32]) -> (h: f32[5, 32]) {
+          buffer g: f32[5, 32] global
+          for a in 0..5 {
+            for b in 0..32 {
+              block start(va: spatial 5 = a, vb: spatial 32 = b) {
+                g[va, vb] = x[va, vb]
+              }
+            }
+          }
+          for t in 0..5 {
+            for i in 0..32 {
+              for r in 0..32 {
+                block recurrent(vi: spatial 32 = i, vt: reduce 5 = t, vr: reduce 32 = r) {
+                  g[vt, vi] = fma(select((vt == 0), f32(0.0), h[max((vt - 1), 0), vr]), w[vi, vr], g[vt, vi])
+                }
+              }
+            }
+            for j in 0..32 {
+              block hidden(vj: spatial 32 = j, vs: reduce 5 = t) {
+                h[vs, vj] = max(g[vs, vj], f32(0.0))
+              }
+            }
+          }
+        }";
+    let func: Func = text.parse().expect("a function");
+    check(&func, &[false, true], &[], &[], "recurrence");
+    let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
+    let scheduled = schedule(&computation(&func, &[false, true], &[]), &target, &Decisions::default())
+        .expect("schedules");
+    assert_eq!(
+        scheduled.rulings.iter().filter(|r| r.rule == "recurrence").count(),
+        2,
+        "{:#?}",
+        scheduled.rulings
+    );
+    assert_eq!(scheduled.packing[1].len(), 1, "the weights are laid out along the lanes");
+    // Weights that are no constants stay as they are: no lanes for their products.
+    check(&func, &[false, false], &[], &[], "recurrence");
+}
+
+#[test]
 fn convolution_of_few_channels_into_blocked_ones() {
     let layouts = [None, None, None, blocked(16)];
     check(&conv(3, 32, 15, 3, 2), &[false, true, true], &layouts, &[], "contraction");
