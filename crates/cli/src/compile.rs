@@ -145,6 +145,7 @@ fn figures(
         "code_bytes": code_bytes(artifact),
         "weight_bytes": weight_bytes(artifact),
         "arena_bytes": arena_bytes(artifact),
+        "arena_lower_bound_bytes": compiled.arena_lower_bound,
         "kernels": kernels(artifact),
         "functions": compiled.functions,
         "cached_functions": compiled.cached_functions,
