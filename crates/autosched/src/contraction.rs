@@ -38,6 +38,14 @@ struct Roles {
     pack: bool,
 }
 
+impl Roles {
+    /// Positions of the data-parallel variables that the panel does not depend on: their results share it.
+    fn sharing(&self, block: &Block) -> Vec<usize> {
+        let shares = |n: &usize| !self.panel.indices.iter().any(|e| e.uses(block.iters[*n].var));
+        iters_of(block, IterKind::Spatial).into_iter().filter(shares).collect()
+    }
+}
+
 /// Schedules a sum of products with its epilogue.
 pub fn schedule(
     schedule: &mut Schedule,
@@ -133,10 +141,9 @@ pub(crate) fn cost(
 /// Variables before the lanes' that are not batches but more rows: the panel does not depend on them, and the rows inside of them
 /// are so few that to read these again for each panel is less than to read the panels again.
 fn more_rows(block: &Block, roles: &Roles, tile: &Tile) -> Vec<usize> {
-    let shares = |n: usize| !roles.panel.indices.iter().any(|e| e.uses(block.iters[n].var));
     let mut inside = Some(1i64);
     let mut found = Vec::new();
-    for n in iters_of(block, IterKind::Spatial).into_iter().rev().filter(|&n| n != roles.lane && shares(n)) {
+    for n in roles.sharing(block).into_iter().rev() {
         if n < roles.lane && Some(n) != roles.row {
             if inside.is_none_or(|rows| rows >= tile.vectors * tile.lanes) {
                 break;
@@ -158,9 +165,7 @@ fn moved(func: &Func, roles: &Roles, block: &Block) -> Option<(i64, i64)> {
 
 /// What a step of a tile loads.
 fn traffic(block: &Block, roles: &Roles) -> Traffic {
-    let shares = |n: &usize| !roles.panel.indices.iter().any(|e| e.uses(block.iters[*n].var));
-    let sharing = iters_of(block, IterKind::Spatial).into_iter().filter(shares);
-    let sharing = constant_product(sharing.map(|n| &block.iters[n].extent));
+    let sharing = constant_product(roles.sharing(block).into_iter().map(|n| &block.iters[n].extent));
     let steps = constant_product(iters_of(block, IterKind::Reduce).iter().map(|&n| &block.iters[n].extent));
     Traffic { per_row: 1, per_vector: 1, per_accumulator: 0, steps, sharing }
 }
@@ -207,8 +212,7 @@ fn serial_loops(
     loops: &[String],
     rounds: usize,
 ) -> Vec<Candidate<usize>> {
-    let extents: Vec<Option<i64>> =
-        loops.iter().map(|name| crate::tasks::extent_of(schedule, name)).collect();
+    let extents: Vec<Option<i64>> = loops.iter().map(|name| tasks::extent_of(schedule, name)).collect();
     let n_tasks = |n_serial: usize| {
         extents.iter().rev().skip(n_serial).try_fold(1i64, |n, extent| n.checked_mul((*extent)?))
     };

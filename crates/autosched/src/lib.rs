@@ -2,9 +2,10 @@
 //!
 //! [`schedule`] takes a function as computed and returns it scheduled for a target. Blocks are inlined into
 //! their consumers where that saves memory traffic without repeating work ([`inline`]). A function that reduces rows
-//! and then uses the results on them is scheduled as a whole ([`rows`]); of others each block that remains is scheduled by the rule of its pattern: [`contraction`] (matrix products and convolutions),
-//! [`window`] (depthwise convolutions and pooling), [`reduction`], [`transform`] (several results from several
-//! elements), [`elementwise`]. Every decision follows from extents, access patterns and the target's
+//! and then uses the results on them is scheduled as a whole ([`rows`]); of others each block that remains is scheduled by the rule of its
+//! pattern: [`contraction`] (matrix products and convolutions), [`window`] (depthwise convolutions and pooling),
+//! [`reduction`], `recurrence` (blocks that take turns in time), [`transform`] (several results from several elements),
+//! [`elementwise`]. `panel` lays out and asks for what contractions stream; `tasks` decides which loops threads share. Every decision follows from extents, access patterns and the target's
 //! description; a rule that does not apply leaves the block to a more general one, and the most general,
 //! plain loops, always applies.
 //!

@@ -101,8 +101,9 @@ pub fn schedule(
         // The loop of the rows' tiles stays inside, where it is the innermost.
         let rows_inside = row.is_some() && order == Order::PanelStays;
         let inner = if rows_inside { tasks.pop() } else { None };
-        let most = if rounds.is_some() { 2 } else { 1 };
-        if let Some(rows) = fold_padding(schedule, &padding, &mut tasks, most, lanes)? {
+        // Rows that threads share come in an even number of pieces.
+        let pieces = if rounds.is_some() { 2 } else { 1 };
+        if let Some(rows) = fold_padding(schedule, &padding, &mut tasks, pieces, lanes)? {
             let tiles = inner.and_then(|name| extent_of(schedule, &name)).unwrap_or(1);
             elements = elements * (rows * tiles);
             taken.push(padding.block);
@@ -178,8 +179,8 @@ fn padding_of(schedule: &Schedule, block: &str, reads: &[AccessInfo], lane: usiz
 }
 
 /// Computes the padded input piece by piece inside the tasks, where it is read: as many iterations of the
-/// innermost of the loops at a time as fit, in a multiple of `pieces` if that divides them. Tells how many, and puts the loop over pieces in the place of that loop;
-/// does nothing where not even one iteration fits.
+/// innermost of the loops at a time as fit, in a multiple of `pieces` if that divides them. Tells how many, and puts the
+/// loop over pieces in the place of that loop; does nothing where not even one iteration fits.
 fn fold_padding(
     schedule: &mut Schedule,
     padding: &PaddingBlock,

@@ -26,7 +26,7 @@ impl Lifetime {
     }
 }
 
-/// Buffers up to which several orders are tried: each takes time in the square of their number.
+/// Buffers up to which orders are mended: each takes time in the square of their number.
 const MAX_TRIED: usize = 2000;
 
 /// How often a buffer that sticks out is placed earlier.
@@ -42,22 +42,21 @@ pub fn place(buffers: &[Lifetime], align: u64) -> Placement {
     let bound = lower_bound(buffers, align);
     let mut by_size: Vec<usize> = (0..buffers.len()).collect();
     by_size.sort_by_key(|&i| (std::cmp::Reverse(buffers[i].size), buffers[i].first, i));
-    let mut best = place_in_order(buffers, &by_size, align);
-    if buffers.len() > MAX_TRIED {
-        return best;
-    }
+    let rounds = if buffers.len() > MAX_TRIED { 1 } else { ROUNDS };
+    let mut best = Placement { offsets: Vec::new(), total: u64::MAX };
     for start in [by_size.clone(), by_breadth(buffers, &by_size)] {
         let mut order = start;
-        for _ in 0..ROUNDS {
-            if best.total <= bound {
-                return best;
-            }
+        for _ in 0..rounds {
             let placement = place_in_order(buffers, &order, align);
             let end = |&n: &usize| placement.offsets[order[n]] + buffers[order[n]].size;
-            let Some(last) = (0..order.len()).max_by_key(end) else { return best };
-            order[..=last].rotate_right(1);
+            if let Some(last) = (0..order.len()).max_by_key(end) {
+                order[..=last].rotate_right(1);
+            }
             if placement.total < best.total {
                 best = placement;
+            }
+            if best.total <= bound {
+                return best;
             }
         }
     }
@@ -152,7 +151,7 @@ mod tests {
             [buffer(640, 0, 1), buffer(512, 1, 3), buffer(448, 3, 5), buffer(448, 2, 3), buffer(320, 4, 5)];
         let by_size = place_in_order(&buffers, &[0, 1, 2, 3, 4], 64).total;
         let placement = place(&buffers, 64);
-        assert!(placement.total <= by_size);
+        assert!(by_size > lower_bound(&buffers, 64), "the case shows nothing");
         assert_eq!(placement.total, lower_bound(&buffers, 64), "{placement:?}");
     }
 
