@@ -207,6 +207,25 @@ fn tasks_of_two_nested_loops() {
 }
 
 #[test]
+fn rounds_have_equal_numbers_of_tasks() {
+    let triangle: Func = "func f(A: f32[8]) -> (B: f32[8, 8]) {
+      for i in 0..8 {
+        for j in 0..(i + 1) {
+          block b(vi: spatial 8 = i, vj: spatial 8 = j) {
+            B[vi, vj] = A[vj]
+          }
+        }
+      }
+    }"
+    .parse()
+    .unwrap();
+    let mut s = Schedule::new(triangle);
+    s.parallel("i").unwrap();
+    let refused = s.parallel("j").unwrap_err().to_string();
+    assert!(refused.contains("only an outermost loop"), "{refused}");
+}
+
+#[test]
 fn layouts_with_padding() {
     let func = conv2d(1, 3, 10, 6, 3, 1, 1);
     let mut s = Schedule::new(func.clone());

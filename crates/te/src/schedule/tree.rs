@@ -100,13 +100,14 @@ pub(crate) fn loops_above<'a>(func: &'a Func, path: &[usize]) -> Vec<&'a Loop> {
     (1..path.len()).filter_map(|n| loop_at(func, &path[..n])).collect()
 }
 
-/// Whether the iterations of the loop at a path can be tasks: it is outermost, or alone in an outermost loop of tasks.
+/// Whether the iterations of the loop at a path can be tasks: it is outermost, or alone in an outermost loop of tasks, all of
+/// whose iterations have as many.
 pub(crate) fn may_be_parallel(func: &Func, path: &[usize]) -> bool {
     match path {
         [_] => true,
-        [outer, _] => {
-            loop_at(func, &[*outer]).is_some_and(|l| l.kind == LoopKind::Parallel && l.body.len() == 1)
-        }
+        [outer, _] => loop_at(func, &[*outer]).zip(loop_at(func, path)).is_some_and(|(outer, inner)| {
+            outer.kind == LoopKind::Parallel && outer.body.len() == 1 && !inner.extent.uses(outer.var)
+        }),
         _ => false,
     }
 }
