@@ -97,6 +97,28 @@ impl<'a> Context<'a> {
         self.layouts.insert(buffer.to_string(), LayoutChoice { pieces, padding, applied: false });
     }
 
+    /// Makes one dimension of dimensions `dim` and `dim + 1` of a buffer and of all that is indexed by the same variables, if that is
+    /// possible and they follow one another in the layouts too. Tells whether it was done.
+    pub(crate) fn collapse_dims(&mut self, schedule: &mut Schedule, buffer: Buffer, dim: usize) -> bool {
+        let func = schedule.func();
+        let name = func.buffers[buffer].name.clone();
+        let Some(changed) = func.collapsible_dims(buffer, dim) else { return false };
+        let collapsed = |(name, dim): &(String, usize)| match self.layouts.get(name) {
+            None => Some(None),
+            Some(choice) => collapsed(&choice.pieces, *dim).filter(|_| !choice.applied).map(Some),
+        };
+        let Some(layouts) = changed.iter().map(collapsed).collect::<Option<Vec<_>>>() else { return false };
+        if schedule.collapse_dims(&name, dim).is_err() {
+            return false;
+        }
+        for ((name, _), pieces) in changed.iter().zip(layouts) {
+            if let (Some(choice), Some(pieces)) = (self.layouts.get_mut(name), pieces) {
+                choice.pieces = pieces;
+            }
+        }
+        true
+    }
+
     /// Gives data-parallel temporaries (padded inputs) the layout of the blocked tensor that they are a copy of
     /// with other extents; where they are of none, that of the results that are computed from them.
     pub fn spread_layouts(&mut self, schedule: &Schedule) {
@@ -273,6 +295,22 @@ impl<'a> Context<'a> {
         schedule.reorder(&order.iter().map(String::as_str).collect::<Vec<_>>())?;
         Ok(order)
     }
+}
+
+/// A layout after dimensions `dim` and `dim + 1` have become one; nothing where they do not follow one another.
+fn collapsed(pieces: &[Piece], dim: usize) -> Option<Vec<Piece>> {
+    let pair = [Piece { dim, factor: None }, Piece { dim: dim + 1, factor: None }];
+    let at = pieces.windows(2).position(|w| w == pair)?;
+    let is_single = |dim: usize| pieces.iter().filter(|p| p.dim == dim).count() == 1;
+    if !is_single(dim) || !is_single(dim + 1) {
+        return None;
+    }
+    let mut pieces = pieces.to_vec();
+    pieces.remove(at + 1);
+    for piece in pieces.iter_mut().filter(|p| p.dim > dim) {
+        piece.dim -= 1;
+    }
+    Some(pieces)
 }
 
 /// The dimensions that a layout cuts into blocks.

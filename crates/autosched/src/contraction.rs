@@ -14,11 +14,12 @@ use tilewright_te::schedule::{Piece, Schedule, ScheduleError};
 use tilewright_te::simplify::Simplifier;
 use tilewright_te::{Block, Buffer, Expr, ExprKind, Func, IterKind};
 
+use crate::order::{Extents, Order};
 use crate::panel::{self, Panel};
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, stride};
 use crate::tasks::{self, bytes_of, shares_rows};
 use crate::tile::{
-    BlockedSteps, Order, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several, stored_layout,
+    BlockedSteps, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several, stored_layout,
     stores_at_its_variables,
 };
 use crate::{Candidate, Context};
@@ -81,11 +82,17 @@ pub fn schedule(
     let tile = context.decide(block, "tile", &tiles)?;
     let steps = context.decide(block, "steps", &step_orders(data))?;
     let depth = constant_product(steps.0.iter().map(|&n| &data.iters[n].extent));
-    let order = context.decide(block, "order", &Order::candidates(&tile, rows, vectors, depth))?;
     let (blocked_steps, unrolled) = walk(func, context, data, &steps.0);
     let more_rows = more_rows(data, &roles, &tile);
     let mut panel = func.buffers[roles.panel.buffer].name.clone();
     let moved = moved(func, &roles, data);
+    let machine = &context.target.machine;
+    let ports = f64::from(machine.fma.per_cycle.max(1));
+    let orders = match extents(func, context, &roles, data, &more_rows, &tile) {
+        Some(extents) => Order::of_contraction(&tile, &extents, &machine.caches, ports),
+        None => Order::candidates(&tile, rows, vectors, depth),
+    };
+    let order = context.decide(block, "order", &orders)?;
     let is_weight = context.constant_input(func, roles.panel.buffer).is_some();
     if roles.pack {
         let factor = blocked_steps.map(|blocked| blocked.factor);
@@ -101,10 +108,20 @@ pub fn schedule(
     let around = tiled.apply(schedule, context)?;
     panel::prefetch(schedule, context, block, &Panel { name: &panel, is_weight, depth }, &around, &tile)?;
 
-    let rounds = around.loops.iter().position(|name| *name == around.panels).map(|n| n + 1);
-    let rounds = rounds.filter(|&n| {
-        let is_single = |name: &String| tasks::extent_of(schedule, name) == Some(1);
-        moved.is_some_and(|(weights, image)| shares_rows(weights, image))
+    let shares_rows = moved.is_some_and(|(weights, image)| shares_rows(weights, image));
+    let is_single = |name: &String| tasks::extent_of(schedule, name) == Some(1);
+    let panels = around.loops.iter().position(|name| *name == around.panels);
+    if let (Order::BlockStays(_), Some(panels)) = (order, panels) {
+        // Threads share blocks, each of which reads all panels, or the panels of each block.
+        let (blocks, inside) = around.loops.split_at(panels);
+        match shares_rows && !blocks.iter().all(is_single) {
+            true => tasks::parallelize_prefix(schedule, blocks)?,
+            false => tasks::nest(schedule, blocks, &inside[..1])?,
+        }
+        return Ok(vec![block.to_string(), around.store]);
+    }
+    let rounds = panels.map(|n| n + 1).filter(|&n| {
+        shares_rows
             && around.loops[..n - 1].iter().all(is_single)
             && around.loops[n..].iter().any(|name| !is_single(name))
     });
@@ -116,6 +133,26 @@ pub fn schedule(
         None => tasks::parallelize_prefix(schedule, &around.loops[..n_tasks])?,
     }
     Ok(vec![block.to_string(), around.store])
+}
+
+/// Makes one variable of any two data-parallel ones after one another that one operand of a contraction depends on and the
+/// other does not: the rows and columns of an image that is read element by element, the batches and rows of a product with
+/// weights. Tiles then cross the ends of rows.
+pub(crate) fn collapse_rows(schedule: &mut Schedule, context: &mut Context<'_>) {
+    for name in schedule.blocks() {
+        // From the last dimension on, so that what is left is at the same place.
+        let rank = schedule.func().block(&name).map_or(0, |block| iters_of(block, IterKind::Spatial).len());
+        for dim in (0..rank.saturating_sub(1)).rev() {
+            let Some(block) = schedule.func().block(&name) else { break };
+            let Some((a, b)) = operands(block).filter(|_| stores_at_its_variables(block)) else { break };
+            let vars = [block.iters[dim].var, block.iters[dim + 1].var];
+            let uses = |a: &AccessInfo| vars.map(|v| a.indices.iter().any(|e| e.uses(v)));
+            if matches!((uses(&a), uses(&b)), ([true, true], [false, false]) | ([false, false], [true, true])) {
+                let buffer = block.body[0].buffer;
+                context.collapse_dims(schedule, buffer, dim);
+            }
+        }
+    }
 }
 
 /// Cycles of a vector of results and step of a contraction by its best tile, and its constant panel's buffer.
@@ -161,6 +198,42 @@ fn moved(func: &Func, roles: &Roles, block: &Block) -> Option<(i64, i64)> {
         operands(block).map(|(a, b)| if a.buffer == roles.panel.buffer { (a, b) } else { (b, a) })?;
     let image = bytes_of(func, broadcast.buffer)? + bytes_of(func, block.body[0].buffer)?;
     Some((bytes_of(func, roles.panel.buffer)?, image))
+}
+
+/// What the loops around tiles go over, if all of it is known.
+fn extents(
+    func: &Func,
+    context: &Context<'_>,
+    roles: &Roles,
+    block: &Block,
+    more_rows: &[usize],
+    tile: &Tile,
+) -> Option<Extents> {
+    let row = roles.row?;
+    let lanes = tile.lanes;
+    let extent = |n: usize| block.iters[n].extent.as_int();
+    let (panels_bytes, _) = moved(func, roles, block)?;
+    let (a, b) = operands(block)?;
+    let broadcast = if a.buffer == roles.panel.buffer { b } else { a };
+    let spatial = iters_of(block, IterKind::Spatial);
+    let others = spatial.into_iter().filter(|&n| n != roles.lane && n != row);
+    let (rows, batches): (Vec<usize>, Vec<usize>) = others.partition(|n| *n > roles.lane || more_rows.contains(n));
+    let rows = rows.into_iter().filter(|&n| extent(n) != Some(1)).chain([row]).map(extent);
+    let is_shared = batches.iter().all(|n| roles.sharing(block).contains(n));
+    let batches = constant_product(batches.iter().map(|&n| &block.iters[n].extent))?;
+    let reduce = iters_of(block, IterKind::Reduce);
+    let depth = constant_product(reduce.iter().map(|&n| &block.iters[n].extent))?;
+    let first = block.iters[*reduce.first()?].var;
+    Some(Extents {
+        batches,
+        rows: rows.collect::<Option<_>>()?,
+        vectors: (extent(roles.lane)? + lanes - 1) / lanes,
+        depth,
+        run: context.largest_block(func, block, first).map_or(depth, |factor| tile.rows * factor),
+        rows_apart: !is_window(block, &broadcast),
+        panels_bytes: panels_bytes / if is_shared { 1 } else { batches.max(1) },
+        rows_bytes: bytes_of(func, broadcast.buffer)? / batches.max(1),
+    })
 }
 
 /// What a step of a tile loads.

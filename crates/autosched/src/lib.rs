@@ -5,7 +5,7 @@
 //! and then uses the results on them is scheduled as a whole ([`rows`]); of others each block that remains is scheduled by the rule of its
 //! pattern: [`contraction`] (matrix products and convolutions), [`window`] (depthwise convolutions and pooling),
 //! [`reduction`], `recurrence` (blocks that take turns in time), [`transform`] (several results from several elements),
-//! [`elementwise`]. `panel` lays out and asks for what contractions stream; `tasks` decides which loops threads share. Every decision follows from extents, access patterns and the target's
+//! [`elementwise`]. [`order`] decides what stays in which cache around them; `panel` lays out and asks for what contractions stream; `tasks` decides which loops threads share. Every decision follows from extents, access patterns and the target's
 //! description; a rule that does not apply leaves the block to a more general one, and the most general,
 //! plain loops, always applies.
 //!
@@ -19,6 +19,7 @@ pub mod contraction;
 mod decisions;
 pub mod elementwise;
 pub mod inline;
+pub mod order;
 mod panel;
 pub mod pattern;
 mod recurrence;
@@ -123,6 +124,7 @@ fn choose_algorithm<'a>(
         inline::inline_producers(&mut schedule)?;
         context.spread_layouts(&schedule);
         transform::choose_layouts(&schedule, &mut context);
+        contraction::collapse_rows(&mut schedule, &mut context);
         Ok((schedule, context))
     };
     let (schedule, mut context) = ready(&computation.func)?;

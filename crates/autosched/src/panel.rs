@@ -62,6 +62,7 @@ pub(crate) fn prefetch(
     if !context.decide(block, "prefetch", &candidates(panel.is_weight))? {
         return Ok(());
     }
+    let line = line_elements(context);
     let hints = |loop_name: &String, around: &String, distance: i64, along: Vec<String>| Prefetch {
         loop_name: loop_name.clone(),
         block: block.to_string(),
@@ -70,6 +71,7 @@ pub(crate) fn prefetch(
         distance,
         assumed: ASSUMED_TILES,
         along,
+        line,
     };
     let next = next_panel_at(schedule, context, around, panel.depth, tile);
     if let Some(at) = &next {
@@ -83,6 +85,11 @@ pub(crate) fn prefetch(
         schedule.prefetch(hints(step, step, steps, vec![around.vectors.clone()]))?;
     }
     Ok(())
+}
+
+/// Elements of a panel in a cache line.
+fn line_elements(context: &Context<'_>) -> i64 {
+    (context.target.machine.caches.line as i64 / 4).max(1)
 }
 
 /// How many tiles share a panel, if that is known.
@@ -114,7 +121,7 @@ fn next_panel_at(
     let at = |n_inner: usize| {
         let n = around.steps.len().checked_sub(n_inner + 1)?;
         let steps = around.steps[n + 1..].iter().map(extent).try_fold(1, |n, extent| Some(n * extent?))?;
-        let lines = steps * tile.vectors;
+        let lines = (steps * tile.vectors * tile.lanes + line_elements(context) - 1) / line_elements(context);
         let share = (lines + tiles - 1) / tiles;
         ((share * tiles) as f64 <= EXCESS * lines as f64).then(|| around.steps[n].clone())
     };

@@ -14,7 +14,9 @@ use tilewright_machine::Target;
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{Block, Buffer, Expr, IterKind, Scope};
 
+use crate::order::Order;
 use crate::pattern::{AccessInfo, iters_of};
+use crate::tasks::extent_of;
 use crate::{Candidate, Context};
 
 /// How many operands a step loads, by what they depend on.
@@ -56,6 +58,9 @@ const MAX_TILES: usize = 16;
 /// Cycles that a line takes on its way from the second level of cache, beside what is done meanwhile.
 const FILL_CYCLES: f64 = 0.3;
 
+/// How many more accumulators than hide the latency of products keep the ports busy where each step waits for loads.
+const SPARE: f64 = 1.25;
+
 /// Useful part of a tile that is no power of two, of an open extent: those (batches, sequences) are mostly multiples of powers
 /// of two.
 const EVEN_OPEN: f64 = 0.94;
@@ -93,7 +98,9 @@ impl Tile {
                     break;
                 }
                 let (r_, v_) = (r as f64, v as f64);
-                let products = (r_ * v_).max(latency * ports) / ports;
+                // Products that wait for what they multiply need others besides those that hide their latency.
+                let spare = if traffic.per_row > 0 { SPARE } else { 1.0 };
+                let products = (r_ * v_).max(latency * ports * spare) / ports;
                 let loads = traffic.per_row * r + traffic.per_vector * v + traffic.per_accumulator * r * v;
                 let loads = loads as f64 / 2.0;
                 // Bytes that a step loads for the first time; those of all rows there are were loaded for the panel before.
@@ -125,55 +132,6 @@ impl Tile {
         tiles.retain(|tile| tile.cost <= most);
         tiles.truncate(MAX_TILES);
         tiles
-    }
-}
-
-/// Which loop runs right around the tile: what the others hold stays in a cache meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// The rows' loop: the vectors that a tile's steps share stay.
-    PanelStays,
-    /// The loop of the lanes' tiles: what a tile's rows read stays.
-    RowsStay,
-}
-
-/// `panel-stays` or `rows-stay`.
-impl fmt::Display for Order {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Order::PanelStays => "panel-stays",
-            Order::RowsStay => "rows-stay",
-        })
-    }
-}
-
-impl Order {
-    /// The orders for a tile over `rows` by `vectors` outputs (`None` where not known) and `steps`.
-    ///
-    /// Cost is how many elements come anew to a tile: what is read by its rows, or what its lanes share.
-    pub fn candidates(
-        tile: &Tile,
-        rows: Option<i64>,
-        vectors: Option<i64>,
-        steps: Option<i64>,
-    ) -> Vec<Candidate<Order>> {
-        let candidate = |value: Order, anew: i64, stays: i64| {
-            let footprint = steps.unwrap_or(1) * stays;
-            let features = vec![
-                ("order.rows-stay", f64::from(u8::from(value == Order::RowsStay))),
-                ("order.stays", (1.0 + footprint as f64).log2()),
-                ("order.anew", anew as f64 / (tile.rows * tile.vectors * tile.lanes) as f64),
-            ];
-            Candidate { value, cost: anew as f64, features }
-        };
-        let panel = tile.vectors * tile.lanes;
-        let mut orders = vec![candidate(Order::PanelStays, tile.rows, panel)];
-        // With one tile along either there is nothing to order.
-        let several = |n: Option<i64>, tile: i64| n.is_none_or(|n| n > tile);
-        if several(rows, tile.rows) && several(vectors, tile.vectors) {
-            orders.push(candidate(Order::RowsStay, panel, tile.rows));
-        }
-        orders
     }
 }
 
@@ -248,10 +206,19 @@ impl TiledBlock<'_> {
         let row_dim = self.row.and_then(|row| spatial.iter().position(|&n| n == row));
         let Tile { rows, vectors, lanes } = self.tile;
 
+        let n_rows = self.row.and_then(|row| data.iters[row].extent.as_int());
+        let n_tiles = n_rows.map(|n| (n + rows - 1) / rows);
+        // Tiles of the rows' loop itself that stay, and iterations of the loop of rows around it.
+        let (tiles_stay, iterations_stay) = match self.order {
+            Order::BlockStays(tiles) if n_tiles.is_some_and(|n| tiles <= n) => (Some(tiles), None),
+            Order::BlockStays(tiles) => (None, n_tiles.map(|n| tiles / n)),
+            Order::PanelStays | Order::RowsStay => (None, None),
+        };
+
         // Padding of what the tile does not divide.
         let mut factors = vec![1; rank];
         if let Some(row) = self.row {
-            factors[row] = rows;
+            factors[row] = rows * tiles_stay.unwrap_or(1);
         }
         factors[self.lane] = vectors * lanes;
         let store = match &self.epilogue {
@@ -268,24 +235,41 @@ impl TiledBlock<'_> {
         }
         let lane_parts = schedule.split(&outer[lane_dim], &[None, Some(vectors), Some(lanes)])?;
         let row_parts = match row_dim {
-            Some(dim) => Some(schedule.split(&outer[dim], &[None, Some(rows)])?),
+            Some(dim) => {
+                let stay = tiles_stay.map(Some);
+                let parts: Vec<_> = [None].into_iter().chain(stay).chain([Some(rows)]).collect();
+                Some(schedule.split(&outer[dim], &parts)?)
+            }
             None => None,
         };
         let others = || (0..n_spatial).filter(|&d| d != lane_dim && Some(d) != row_dim);
         // Dimensions before the lanes' are batches, but for those named; those after it are more rows.
         let is_row = |d: &usize| *d > lane_dim || self.more_rows.contains(&spatial[*d]);
         let mut loops: Vec<String> = others().filter(|d| !is_row(d)).map(|d| outer[d].clone()).collect();
-        let rows = others().filter(is_row).map(|d| outer[d].clone());
-        let rows = rows.chain(row_parts.iter().map(|parts| parts[0].clone()));
-        match self.order {
-            Order::PanelStays => loops.extend(std::iter::once(lane_parts[0].clone()).chain(rows)),
-            Order::RowsStay => loops.extend(rows.chain(std::iter::once(lane_parts[0].clone()))),
+        let mut rows: Vec<String> = others().filter(is_row).map(|d| outer[d].clone()).collect();
+        // The loop of rows around the tile's own, part of which stays.
+        let several = |name: &String| extent_of(schedule, name) != Some(1);
+        let around = rows.iter().rposition(several).zip(iterations_stay);
+        if let Some((at, n)) = around {
+            let parts = schedule.split(&rows[at], &[None, Some(n)])?;
+            rows.splice(at..=at, parts);
         }
+        let tiles = row_parts.iter().flat_map(|parts| parts[..parts.len() - 1].to_vec());
+        rows.extend(tiles);
+        let n_around = match (self.order, around) {
+            (Order::PanelStays, _) => 0,
+            (Order::RowsStay, _) => rows.len(),
+            (Order::BlockStays(_), Some((at, _))) => at + 1,
+            (Order::BlockStays(_), None) => rows.len().saturating_sub(1),
+        };
+        rows.insert(n_around, lane_parts[0].clone());
+        loops.extend(rows);
         let Some(innermost) = loops.last().cloned() else { return fail("no loop is left around the tile") };
-        let tile_loops = row_parts.iter().map(|parts| &parts[1]).chain(&lane_parts[1..]);
+        let tile_rows = row_parts.as_ref().and_then(|parts| parts.last());
+        let tile_loops = tile_rows.into_iter().chain(&lane_parts[1..]);
         schedule.reorder(&loops.iter().chain(tile_loops).map(String::as_str).collect::<Vec<_>>())?;
-        if let Some(parts) = &row_parts {
-            schedule.unroll(&parts[1])?;
+        if let Some(rows) = tile_rows {
+            schedule.unroll(rows)?;
         }
         schedule.unroll(&lane_parts[1])?;
         schedule.vectorize(&lane_parts[2])?;

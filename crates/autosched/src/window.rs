@@ -8,10 +8,11 @@
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{Block, Expr, Func, IterKind, Scope};
 
+use crate::order::Order;
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, is_cheap, iters_of, loads};
 use crate::tasks::{PARALLEL_GRAIN, extent_of, grains, parallelize_rounds, rounds_of};
 use crate::tile::{
-    Order, Tile, TiledBlock, Traffic, epilogue_of, last_of_several, stored_layout, stores_at_its_variables,
+    Tile, TiledBlock, Traffic, epilogue_of, last_of_several, stored_layout, stores_at_its_variables,
 };
 use crate::{Candidate, Context};
 

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use tilewright_te::interp::evaluate_index;
 use tilewright_te::schedule::{
-    CacheRead, CacheWrite, ComputeAt, ComputeInline, DecomposeReduction, Fuse, PadEinsum, Padding, Parallel,
+    CollapseDims,     CacheRead, CacheWrite, ComputeAt, ComputeInline, DecomposeReduction, Fuse, PadEinsum, Padding, Parallel,
     Piece, Prefetch, Primitive, Reorder, ReverseComputeAt, ReverseComputeInline, Rfactor, Schedule, SetScope,
     Split, Tile, TransformLayout, Unroll, Vectorize,
 };
@@ -59,7 +59,7 @@ fn random_primitive(schedule: &Schedule, random: &mut Random) -> Primitive {
     let own_loop = word(random, &own_loops);
     let factor = |random: &mut Random| [1, 2, 3, 4, 5, 8, 16][random.below(7)];
     let scope = [Scope::Global, Scope::Stack, Scope::Register][random.below(3)];
-    match random.below(25) {
+    match random.below(26) {
         0..=2 => {
             let inner = Some(factor(random));
             let factors = match random.below(4) {
@@ -113,10 +113,11 @@ fn random_primitive(schedule: &Schedule, random: &mut Random) -> Primitive {
         23 => {
             let along = if random.below(2) == 0 { some_loops(random) } else { Vec::new() };
             let distance = random.below(4) as i64;
-            let assumed = 4;
-            Prefetch { loop_name: own_loop, block, buffer, around: loop_name, distance, assumed, along }
+            let (assumed, line) = (4, [1, 16][random.below(2)]);
+            Prefetch { loop_name: own_loop, block, buffer, around: loop_name, distance, assumed, along, line }
                 .into()
         }
+        24 => CollapseDims { buffer, dim: random.below(3) }.into(),
         _ => Rfactor { block, loop_name: own_loop }.into(),
     }
 }

@@ -13,6 +13,7 @@
 
 pub(crate) mod bindings;
 mod cache;
+mod collapse_dims;
 pub mod compact;
 mod compute_at;
 mod decompose_reduction;
@@ -40,6 +41,7 @@ use serde::{Deserialize, Serialize};
 use crate::func::{Func, Scope};
 
 pub use cache::{CacheRead, CacheWrite};
+pub use collapse_dims::CollapseDims;
 pub use compute_at::ComputeAt;
 pub use decompose_reduction::DecomposeReduction;
 pub use error::ScheduleError;
@@ -134,6 +136,8 @@ primitives! {
     DecomposeReduction,
     /// The order of a buffer's elements.
     TransformLayout,
+    /// Two dimensions of buffers into one.
+    CollapseDims,
     /// A block's domain to multiples of factors.
     PadEinsum,
     /// A reduction into partial results.
@@ -280,6 +284,11 @@ impl Schedule {
         padding: Padding,
     ) -> Result<(), ScheduleError> {
         self.apply(TransformLayout { buffer: buffer.into(), pieces: pieces.to_vec(), padding }).map(drop)
+    }
+
+    /// Makes one dimension of two of a buffer and of all that is indexed by the same variables; see [`CollapseDims`].
+    pub fn collapse_dims(&mut self, buffer: &str, dim: usize) -> Result<(), ScheduleError> {
+        self.apply(CollapseDims { buffer: buffer.into(), dim }).map(drop)
     }
 
     /// Extends the block's iteration domain to multiples of `factors`, one for each iteration variable; see

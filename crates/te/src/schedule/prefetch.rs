@@ -12,7 +12,7 @@ use crate::simplify::Simplifier;
 ///
 /// One iteration of `around` asks, in the course of the loops from there down to `loop_name`, for the elements that the
 /// iteration `distance` ahead accesses: for each value of the loops `along` one element, that at which all other loops
-/// inside are at their first iteration. They are spread evenly. Memory that is far away arrives while something else is worked on; hardware
+/// inside are at their first iteration, or one for each cache line of them. They are spread evenly. Memory that is far away arrives while something else is worked on; hardware
 /// alone follows a stream only inside of a page, and only where steps are regular. Values are not
 /// affected. Loops that prefetch can be neither split nor fused, and the buffer keeps its place and layout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,8 +29,10 @@ pub struct Prefetch {
     pub distance: i64,
     /// Over how many iterations of a loop of open extent to spread them.
     pub assumed: i64,
-    /// Loops inside of `around` whose iterations access memory in different cache lines, outermost first.
+    /// Loops inside of `around` whose iterations access different memory, outermost first.
     pub along: Vec<String>,
+    /// Elements of a cache line: where what is accessed lies closer together, one hint serves all of a line.
+    pub line: i64,
 }
 
 impl Apply for Prefetch {
@@ -94,7 +96,6 @@ impl Apply for Prefetch {
         let (Some(lines), Some(steps)) = (lines, steps) else {
             return fail("there are too many iterations".into());
         };
-        let share = (lines + steps - 1) / steps;
         let step =
             giving[1..].iter().fold(Expr::int(0), |count, l| count * l.extent.clone() + Expr::var(l.var));
         let simplifier = tree::simplifier_within(func, &outer, &around.body);
@@ -107,6 +108,13 @@ impl Apply for Prefetch {
             })
         };
         let stride = line_stride(&simplifier, &at_first(&element, &along), &along);
+        let (lines, stride) = match stride {
+            Some(stride) if (1..self.line).contains(&stride) => {
+                ((lines.saturating_mul(stride) + self.line - 1) / self.line, Some(self.line))
+            }
+            stride => (lines, stride),
+        };
+        let share = (lines + steps - 1) / steps;
         let prefetches: Vec<func::Prefetch> = (0..share)
             .map(|n| {
                 let mut line = step.clone() * share + n;

@@ -1,0 +1,244 @@
+//! The order of the loops around a register tile: what stays in which cache while the others come by.
+//!
+//! A tile's steps read a *panel* (what its rows share) and its *rows* (what its lanes share). Loops go over panels and
+//! over tiles of rows. With the panels outermost a panel stays while all rows come by; with the rows outermost the tile's rows stay
+//! while all panels come by. In between, a block of so many tiles stays in the second level of cache, and each of its
+//! panels in the first for as long: the loops around the "inner kernel" of Goto and van de Geijn ("Anatomy of
+//! High-Performance Matrix Multiplication", 2008), but for the depth, which is never cut.
+
+use std::fmt;
+
+use tilewright_machine::Caches;
+
+use crate::Candidate;
+use crate::tile::Tile;
+
+/// What stays in a cache while the innermost of the loops around a tile run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The vectors that a tile's steps share, while all rows come by.
+    PanelStays,
+    /// What a tile's rows read, while all panels come by.
+    RowsStay,
+    /// What the rows of so many tiles read, while all panels come by, each of which stays for as many tiles. The number is at most
+    /// that of the tiles along the rows' loop, or a multiple of it.
+    BlockStays(i64),
+}
+
+/// `panel-stays`, `rows-stay` or `block-stays-N`.
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::PanelStays => f.write_str("panel-stays"),
+            Order::RowsStay => f.write_str("rows-stay"),
+            Order::BlockStays(tiles) => write!(f, "block-stays-{tiles}"),
+        }
+    }
+}
+
+/// Cycles that a line takes on its way from a level of cache, beside what is done meanwhile.
+#[derive(Clone, Copy)]
+struct Fill {
+    /// In a stream that is asked for in advance.
+    streamed: f64,
+    /// At the begin of a run of lines, which nothing announces, in addition.
+    at_begin: f64,
+}
+
+/// From the second level. Measured with tiles of 6x2 on 8 lanes, like the next.
+const SECOND_LEVEL: Fill = Fill { streamed: 0.2, at_begin: 1.0 };
+
+/// From the third level, which cores share.
+const THIRD_LEVEL: Fill = Fill { streamed: 0.7, at_begin: 15.0 };
+
+/// Part of the first level that what is meant to stay there may fill.
+const FIRST_LEVEL_PART: f64 = 0.75;
+
+/// The same of the second level, which holds what streams past, too.
+const SECOND_LEVEL_PART: f64 = 0.6;
+
+/// Blocks of different sizes that are offered.
+const MAX_BLOCKS: usize = 4;
+
+/// What the loops around a contraction's tiles go over, all of constant extent.
+#[derive(Clone, Debug)]
+pub(crate) struct Extents {
+    /// Iterations of loops over batches, which share nothing.
+    pub batches: i64,
+    /// Iterations of the loops over rows with several, outermost first; the last counts single rows.
+    pub rows: Vec<i64>,
+    /// Vectors along the lanes' variable.
+    pub vectors: i64,
+    /// Steps of a tile.
+    pub depth: i64,
+    /// Whether rows read elements of their own.
+    pub rows_apart: bool,
+    /// Elements that the rows of a tile read and that lie one after the other.
+    pub run: i64,
+    /// Bytes of all panels of a batch.
+    pub panels_bytes: i64,
+    /// Bytes of what all rows of a batch read.
+    pub rows_bytes: i64,
+}
+
+impl Order {
+    /// The orders for a tile over `rows` by `vectors` outputs (`None` where not known) and `steps`, the best first.
+    ///
+    /// Cost is how many elements come anew to a tile: what is read by its rows, or what its lanes share.
+    pub fn candidates(
+        tile: &Tile,
+        rows: Option<i64>,
+        vectors: Option<i64>,
+        steps: Option<i64>,
+    ) -> Vec<Candidate<Order>> {
+        let candidate = |value: Order, anew: i64, stays: i64| {
+            let footprint = steps.unwrap_or(1) * stays;
+            let features = vec![
+                ("order.rows-stay", f64::from(u8::from(value == Order::RowsStay))),
+                ("order.stays", (1.0 + footprint as f64).log2()),
+                ("order.anew", anew as f64 / (tile.rows * tile.vectors * tile.lanes) as f64),
+            ];
+            Candidate { value, cost: anew as f64, features }
+        };
+        let panel = tile.vectors * tile.lanes;
+        let mut orders = vec![candidate(Order::PanelStays, tile.rows, panel)];
+        // With one tile along either there is nothing to order.
+        let several = |n: Option<i64>, tile: i64| n.is_none_or(|n| n > tile);
+        if several(rows, tile.rows) && several(vectors, tile.vectors) {
+            orders.push(candidate(Order::RowsStay, panel, tile.rows));
+        }
+        orders
+    }
+
+    /// The orders for a contraction's tile with `ports` products a cycle, the best first.
+    ///
+    /// Cost is cycles of a tile over the useful part of its rows: of its products and of the lines that come from each level, given what
+    /// stays where. What is shared by threads comes out uneven where the blocks are few.
+    pub(crate) fn of_contraction(
+        tile: &Tile,
+        extents: &Extents,
+        caches: &Caches,
+        ports: f64,
+    ) -> Vec<Candidate<Order>> {
+        let model = Model::new(tile, extents, caches, ports);
+        let Some((&own, outer)) = extents.rows.split_last() else {
+            return vec![model.candidate(Order::PanelStays)];
+        };
+        let tiles = (own + tile.rows - 1) / tile.rows;
+        let around = outer.last().copied().unwrap_or(1);
+        let mut orders = vec![model.candidate(Order::PanelStays)];
+        if model.panels > 1 && tiles * outer.iter().product::<i64>() > 1 {
+            let inside = (2..tiles).map(Order::BlockStays);
+            let whole = (1..around).filter(|n| around % n == 0 && n * tiles > 1).map(|n| Order::BlockStays(n * tiles));
+            let mut blocks: Vec<_> = inside.chain(whole).map(|order| model.candidate(order)).collect();
+            sort(&mut blocks);
+            blocks.truncate(if extents.rows_apart { MAX_BLOCKS } else { 0 });
+            orders.push(model.candidate(Order::RowsStay));
+            orders.extend(blocks);
+        }
+        sort(&mut orders);
+        orders
+    }
+}
+
+/// By cost; of equals the first stays first.
+fn sort(orders: &mut [Candidate<Order>]) {
+    orders.sort_by(|a, b| (a.cost * 1e6).round().total_cmp(&(b.cost * 1e6).round()));
+}
+
+/// Cycles of a tile by the order of the loops around it.
+struct Model<'a> {
+    extents: &'a Extents,
+    caches: &'a Caches,
+    /// Tiles along the loops over rows, outermost first.
+    tiles: Vec<i64>,
+    panels: i64,
+    /// Cycles of its products.
+    products: f64,
+    /// Bytes of a panel.
+    panel: f64,
+    /// Bytes that a tile's rows read.
+    rows: f64,
+}
+
+impl Model<'_> {
+    fn new<'a>(tile: &Tile, extents: &'a Extents, caches: &'a Caches, ports: f64) -> Model<'a> {
+        let mut tiles = extents.rows.clone();
+        if let Some(own) = tiles.last_mut() {
+            *own = (*own + tile.rows - 1) / tile.rows;
+        }
+        let depth = extents.depth as f64;
+        let panels = (extents.vectors + tile.vectors - 1) / tile.vectors;
+        // Windows that overlap read about twice what there is.
+        let rows = match extents.rows_apart {
+            true => 4.0 * depth * tile.rows as f64,
+            false => 2.0 * extents.rows_bytes as f64 / tiles.iter().product::<i64>() as f64,
+        };
+        Model {
+            extents,
+            caches,
+            tiles,
+            panels,
+            products: depth * (tile.rows * tile.vectors) as f64 / ports,
+            panel: extents.panels_bytes as f64 / panels as f64,
+            rows,
+        }
+    }
+
+    /// Cycles in which `read` bytes in runs of `run` come from where so many bytes stay.
+    fn cycles(&self, read: f64, run: f64, stay: f64) -> f64 {
+        let fill = if stay <= FIRST_LEVEL_PART * self.caches.l1d as f64 {
+            return 0.0;
+        } else if stay <= SECOND_LEVEL_PART * self.caches.l2 as f64 {
+            SECOND_LEVEL
+        } else {
+            THIRD_LEVEL
+        };
+        read / self.caches.line as f64 * fill.streamed + read / run * fill.at_begin
+    }
+
+    fn candidate(&self, order: Order) -> Candidate<Order> {
+        let n_tiles: i64 = self.tiles.iter().product();
+        let own = self.tiles.last().copied().unwrap_or(1);
+        let stays = match order {
+            Order::PanelStays => n_tiles,
+            Order::RowsStay => 1,
+            Order::BlockStays(tiles) => tiles,
+        };
+        // Tiles along the rows' loop come in whole blocks.
+        let padded = match order {
+            Order::BlockStays(tiles) if tiles <= own => (own + tiles - 1) / tiles * tiles,
+            _ => own,
+        };
+        let shared = match order {
+            Order::PanelStays => n_tiles,
+            _ => n_tiles / own * padded / stays.min(own).max(1) / (stays / own).max(1),
+        };
+        let useful = own as f64 / padded as f64 * evenness(shared * self.extents.batches);
+        let (n, panels) = (stays as f64, self.panels as f64);
+        let stream = |stay: f64| self.cycles(self.panel, f64::INFINITY, stay);
+        let runs = |stay: f64| self.cycles(self.rows, (4 * self.extents.run) as f64, stay);
+        // A panel comes from where all are, then from where one stays beside the rows that read it.
+        let panel = (stream(self.extents.panels_bytes as f64) + (n - 1.0) * stream(self.panel + self.rows)) / n;
+        // The rows of a block come from where all are, then from where the block stays beside a panel.
+        let all_rows = self.extents.rows_bytes as f64;
+        let block = (n * self.rows).min(all_rows);
+        let rows = (runs(all_rows + self.panel) + (panels - 1.0) * runs(block + self.panel)) / panels;
+        let cost = (self.products + panel + rows) / useful;
+        let features = vec![
+            ("order.rows-stay", f64::from(u8::from(order == Order::RowsStay))),
+            ("order.block", if matches!(order, Order::BlockStays(_)) { n.log2() } else { 0.0 }),
+            ("order.cost", (cost / self.products).log2()),
+        ];
+        Candidate { value: order, cost, features }
+    }
+}
+
+/// The part of the time that threads are busy that share so many pieces, over some numbers of threads.
+fn evenness(pieces: i64) -> f64 {
+    let busy = |threads: i64| {
+        let each = (pieces + threads - 1) / threads;
+        pieces as f64 / (each * threads) as f64
+    };
+    [1, 2, 4].map(busy).iter().sum::<f64>() / 3.0
+}

@@ -1,0 +1,249 @@
+//! `collapse_dims`: two dimensions of buffers that are always walked together into one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::expr::{Buffer, Expr, ExprKind, Var};
+use crate::func::{Block, Func, LoopKind, Stmt};
+use crate::schedule::{Apply, ScheduleError, tree};
+
+/// Makes one dimension of dimensions `dim` and `dim + 1` of a buffer, and one variable of the two by which blocks index
+/// them, and so on through all buffers that are indexed by these variables.
+///
+/// Everywhere the two must be indexed by two plain variables that follow one another in their block, run through all of
+/// the dimensions' constant extents, and are used for nothing else. The elements of a buffer stay where they are, as long as its layout is
+/// row-major; loops must be as computed. The shape of an input or output becomes part of the function's contract with its caller.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CollapseDims {
+    /// The buffer.
+    pub buffer: String,
+    /// The first of the two dimensions.
+    pub dim: usize,
+}
+
+/// Two variables of a block: the first, and the second right after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pair {
+    outer: Var,
+    inner: Var,
+}
+
+/// What becomes one: dimensions of buffers and variables of blocks.
+#[derive(Debug, Default)]
+struct Collapse {
+    /// Buffers with the first of two dimensions.
+    dims: Vec<(Buffer, usize)>,
+    /// Blocks' paths with the position of the first of two variables, and these.
+    blocks: Vec<(tree::Path, usize, Pair)>,
+}
+
+impl Apply for CollapseDims {
+    const NAME: &'static str = "collapse_dims";
+
+    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
+        let fail = |reason: String| ScheduleError::new(Self::NAME, &self.buffer, reason);
+        let buffer = tree::find_buffer(func, Self::NAME, &self.buffer)?;
+        let collapse = Collapse::from(func, buffer, self.dim).map_err(fail)?;
+        let loops = collapse.blocks.iter().map(|(path, _, pair)| loops_of(func, path, *pair));
+        let loops: Vec<(tree::Path, Expr)> = loops.collect::<Result<_, _>>().map_err(fail)?;
+        for ((path, position, pair), (at, extent)) in collapse.blocks.iter().zip(loops) {
+            if let Some(block) = tree::block_at_mut(func, path) {
+                block.iters[*position].extent = extent.clone();
+                block.iters.remove(position + 1);
+                drop_index(block, &collapse.dims, *pair);
+            }
+            // The inner loop's statements take its place.
+            if let Some(outer) = tree::loop_at_mut(func, &at)
+                && let Some(Stmt::Loop(inner)) = outer.body.pop()
+            {
+                outer.extent = extent;
+                outer.body = inner.body;
+            }
+        }
+        for &(buffer, dim) in &collapse.dims {
+            let shape = &mut func.buffers[buffer].shape;
+            let inner = shape.remove(dim + 1);
+            shape[dim] = Expr::int(product(&shape[dim], &inner).map_err(fail)?);
+        }
+        Ok(collapse.dims.iter().map(|&(buffer, _)| func.buffers[buffer].name.clone()).collect())
+    }
+}
+
+impl Func {
+    /// The buffers that `collapse_dims` of a buffer's dimensions `dim` and `dim + 1` would change, by name, each with the
+    /// first of its two dimensions; nothing where it would fail.
+    pub fn collapsible_dims(&self, buffer: Buffer, dim: usize) -> Option<Vec<(String, usize)>> {
+        let collapse = Collapse::from(self, buffer, dim).ok()?;
+        collapse.blocks.iter().try_for_each(|(path, _, pair)| loops_of(self, path, *pair).map(drop)).ok()?;
+        Some(collapse.dims.iter().map(|&(buffer, dim)| (self.buffers[buffer].name.clone(), dim)).collect())
+    }
+}
+
+impl Collapse {
+    /// What goes together, starting from one buffer.
+    fn from(func: &Func, buffer: Buffer, dim: usize) -> Result<Collapse, String> {
+        let mut collapse = Collapse::default();
+        collapse.add(func, buffer, dim)?;
+        let blocks = tree::blocks_with_paths(func);
+        let mut n_done = 0;
+        while n_done < collapse.dims.len() {
+            let (buffer, dim) = collapse.dims[n_done];
+            n_done += 1;
+            for (path, block) in &blocks {
+                for indices in accesses(block, buffer) {
+                    collapse.add_block(func, path, block, &indices, dim)?;
+                }
+            }
+        }
+        Ok(collapse)
+    }
+
+    fn add(&mut self, func: &Func, buffer: Buffer, dim: usize) -> Result<(), String> {
+        let data = &func.buffers[buffer];
+        if let Some((_, other)) = self.dims.iter().find(|(b, _)| *b == buffer) {
+            return match *other == dim {
+                true => Ok(()),
+                false => Err(format!("dimensions {other} and {dim} of `{}` would both collapse", data.name)),
+            };
+        }
+        let [_, _] = data.shape.get(dim..dim + 2).unwrap_or_default() else {
+            return Err(format!("`{}` has no dimensions {dim} and {}", data.name, dim + 1));
+        };
+        product(&data.shape[dim], &data.shape[dim + 1])?;
+        self.dims.push((buffer, dim));
+        Ok(())
+    }
+
+    /// Adds a block that accesses a collapsing buffer at `indices`, and what else it accesses by the same variables.
+    fn add_block(
+        &mut self,
+        func: &Func,
+        path: &tree::Path,
+        block: &Block,
+        indices: &[Expr],
+        dim: usize,
+    ) -> Result<(), String> {
+        let name = &block.name;
+        let (Some(outer), Some(inner)) = (indices[dim].as_var(), indices[dim + 1].as_var()) else {
+            return Err(format!("block `{name}` indexes by more than plain variables"));
+        };
+        let pair = Pair { outer, inner };
+        let position = block.iters.windows(2).position(|i| i[0].var == outer && i[1].var == inner);
+        let Some(position) = position.filter(|&n| block.iters[n].kind == block.iters[n + 1].kind) else {
+            return Err(format!("the variables of block `{name}` do not follow one another"));
+        };
+        match self.blocks.iter().find(|(at, ..)| at == path) {
+            Some((_, other, _)) if *other == position => return Ok(()),
+            Some(_) => return Err(format!("two pairs of variables of block `{name}` would collapse")),
+            None => {}
+        }
+        if block.predicate.is_some() {
+            return Err(format!("block `{name}` has a predicate"));
+        }
+        self.blocks.push((path.clone(), position, pair));
+        // Every use of the variables must be one of those that become one.
+        let (mut n_uses, mut n_paired) = (0, 0);
+        let mut found: Vec<(Buffer, usize)> = Vec::new();
+        let mut look = |buffer: Buffer, indices: &[Expr]| {
+            if let Some(dim) = paired(indices, pair) {
+                n_paired += 2;
+                found.push((buffer, dim));
+            }
+        };
+        for store in block.init.iter().chain(&block.body) {
+            look(store.buffer, &store.indices);
+        }
+        block.for_each_expr(|e| {
+            e.walk(&mut |x| match x.kind() {
+                ExprKind::Load(buffer, indices) => look(*buffer, indices),
+                ExprKind::Var(v) if [outer, inner].contains(v) => n_uses += 1,
+                _ => {}
+            });
+        });
+        if n_uses != n_paired {
+            return Err(format!("block `{name}` uses one of the variables by itself"));
+        }
+        for (buffer, dim) in found {
+            let extents = [position, position + 1].map(|n| block.iters[n].extent.as_int());
+            let shape = func.buffers[buffer].shape.get(dim..dim + 2).unwrap_or_default();
+            if !shape.iter().map(Expr::as_int).eq(extents) {
+                return Err(format!("block `{name}` does not run through all of `{}`", func.buffers[buffer].name));
+            }
+            self.add(func, buffer, dim)?;
+        }
+        Ok(())
+    }
+}
+
+/// The dimension that the first of the variables indexes, with the second right after it.
+fn paired(indices: &[Expr], pair: Pair) -> Option<usize> {
+    let is_pair = |w: &[Expr]| w[0].as_var() == Some(pair.outer) && w[1].as_var() == Some(pair.inner);
+    indices.windows(2).position(is_pair)
+}
+
+/// The indices of every access of a block to a buffer.
+fn accesses(block: &Block, buffer: Buffer) -> Vec<Vec<Expr>> {
+    let stores = block.init.iter().chain(&block.body).filter(|s| s.buffer == buffer);
+    let mut found: Vec<Vec<Expr>> = stores.map(|s| s.indices.clone()).collect();
+    block.for_each_expr(|e| {
+        e.walk(&mut |x| match x.kind() {
+            ExprKind::Load(b, indices) if *b == buffer => found.push(indices.clone()),
+            _ => {}
+        });
+    });
+    found
+}
+
+/// Takes the second variable's place out of every access that has both.
+fn drop_index(block: &mut Block, dims: &[(Buffer, usize)], pair: Pair) {
+    let rest = |buffer: Buffer, indices: &[Expr]| {
+        let (_, dim) = dims.iter().find(|(b, _)| *b == buffer)?;
+        (paired(indices, pair) == Some(*dim)).then(|| {
+            let mut indices = indices.to_vec();
+            indices.remove(dim + 1);
+            indices
+        })
+    };
+    for store in block.init.iter_mut().chain(&mut block.body) {
+        if let Some(indices) = rest(store.buffer, &store.indices) {
+            store.indices = indices;
+        }
+    }
+    block.map_exprs(|e| {
+        e.rewrite(&mut |x| match x.kind() {
+            ExprKind::Load(buffer, indices) => {
+                rest(*buffer, indices).map(|indices| Expr::load(x.dtype(), *buffer, indices))
+            }
+            _ => None,
+        })
+    });
+}
+
+/// Where the loop of the first variable is, and the extent that it gets.
+fn loops_of(func: &Func, path: &tree::Path, pair: Pair) -> Result<(tree::Path, Expr), String> {
+    let block = tree::block_at(func, path).ok_or("there is no such block")?;
+    let name = &block.name;
+    let values = |var: Var| block.iters.iter().find(|i| i.var == var).and_then(|i| i.value.as_var());
+    for depth in 1..path.len() - 1 {
+        let at = |n: usize| tree::loop_at(func, &path[..n]);
+        let (Some(outer), Some(inner)) = (at(depth), at(depth + 1)) else { continue };
+        if values(pair.outer) != Some(outer.var) {
+            continue;
+        }
+        let mut blocks = 0;
+        tree::for_each_block(&outer.body, &mut |_| blocks += 1);
+        let is_as_computed = values(pair.inner) == Some(inner.var)
+            && blocks == 1
+            && [outer, inner].iter().all(|l| l.kind == LoopKind::Serial && l.prefetches.is_empty())
+            && block.iters.iter().filter(|i| i.value.uses(outer.var) || i.value.uses(inner.var)).count() == 2;
+        if is_as_computed {
+            let extent = product(&outer.extent, &inner.extent)?;
+            return Ok((path[..depth].to_vec(), Expr::int(extent)));
+        }
+    }
+    Err(format!("the loops of block `{name}` are not as computed"))
+}
+
+fn product(outer: &Expr, inner: &Expr) -> Result<i64, String> {
+    let extents = outer.as_int().zip(inner.as_int()).ok_or("an extent is not constant")?;
+    extents.0.checked_mul(extents.1).ok_or_else(|| "the product of the extents overflows".into())
+}
