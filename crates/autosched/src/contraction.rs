@@ -35,6 +35,8 @@ struct Roles {
     row: Option<usize>,
     /// The operand with consecutive elements along the lanes.
     panel: AccessInfo,
+    /// The other operand.
+    broadcast: AccessInfo,
     /// Whether the panel has to be laid out anew.
     pack: bool,
 }
@@ -94,12 +96,21 @@ pub fn schedule(
     };
     let order = context.decide(block, "order", &orders)?;
     let is_weight = context.constant_input(func, roles.panel.buffer).is_some();
+    // Weights that are not the panel: what a step broadcasts lies together.
+    let is_constant = context.constant_input(func, roles.broadcast.buffer).is_some();
+    let broadcast_pieces = roles.row.filter(|_| is_constant).and_then(|row| {
+        packed_layout(data, &roles.broadcast, row, &steps, tile.rows, None)
+    });
     if roles.pack {
         let factor = blocked_steps.map(|blocked| blocked.factor);
-        let Some(pieces) = panel_layout(data, &roles, &steps, tile.vectors * tile.lanes, factor) else {
+        let width = tile.vectors * tile.lanes;
+        let Some(pieces) = packed_layout(data, &roles.panel, roles.lane, &steps, width, factor) else {
             return fail("the panel's indices are not plain");
         };
         panel = panel::pack(schedule, context, block, &roles.panel, pieces)?;
+    }
+    if let Some(pieces) = broadcast_pieces {
+        panel::pack(schedule, context, block, &roles.broadcast, pieces)?;
     }
     let (lane, row) = (roles.lane, roles.row);
     let steps = steps.0;
@@ -194,9 +205,7 @@ fn more_rows(block: &Block, roles: &Roles, tile: &Tile) -> Vec<usize> {
 
 /// Bytes of the panel's operand, and of the other and the result together, if they are known.
 fn moved(func: &Func, roles: &Roles, block: &Block) -> Option<(i64, i64)> {
-    let (_, broadcast) =
-        operands(block).map(|(a, b)| if a.buffer == roles.panel.buffer { (a, b) } else { (b, a) })?;
-    let image = bytes_of(func, broadcast.buffer)? + bytes_of(func, block.body[0].buffer)?;
+    let image = bytes_of(func, roles.broadcast.buffer)? + bytes_of(func, block.body[0].buffer)?;
     Some((bytes_of(func, roles.panel.buffer)?, image))
 }
 
@@ -213,8 +222,6 @@ fn extents(
     let lanes = tile.lanes;
     let extent = |n: usize| block.iters[n].extent.as_int();
     let (panels_bytes, _) = moved(func, roles, block)?;
-    let (a, b) = operands(block)?;
-    let broadcast = if a.buffer == roles.panel.buffer { b } else { a };
     let spatial = iters_of(block, IterKind::Spatial);
     let others = spatial.into_iter().filter(|&n| n != roles.lane && n != row);
     let (rows, batches): (Vec<usize>, Vec<usize>) = others.partition(|n| *n > roles.lane || more_rows.contains(n));
@@ -230,9 +237,9 @@ fn extents(
         vectors: (extent(roles.lane)? + lanes - 1) / lanes,
         depth,
         run: context.largest_block(func, block, first).map_or(depth, |factor| tile.rows * factor),
-        rows_apart: !is_window(block, &broadcast),
+        rows_apart: !is_window(block, &roles.broadcast),
         panels_bytes: panels_bytes / if is_shared { 1 } else { batches.max(1) },
-        rows_bytes: bytes_of(func, broadcast.buffer)? / batches.max(1),
+        rows_bytes: bytes_of(func, roles.broadcast.buffer)? / batches.max(1),
     })
 }
 
@@ -395,7 +402,7 @@ fn roles(
             if (pack && !is_plain()) || (lane != along_memory && !constant) {
                 continue;
             }
-            return Some(Roles { lane, row, panel: panel.clone(), pack });
+            return Some(Roles { lane, row, panel: panel.clone(), broadcast: broadcast.clone(), pack });
         }
     }
     None
@@ -444,28 +451,29 @@ fn plain_variables(block: &Block, access: &AccessInfo) -> Option<Vec<Option<usiz
     access.indices.iter().map(variable).collect()
 }
 
-/// The panel's layout: what is around the reduction outermost, then the reduction in the order of its loops,
-/// then a tile's width of lanes. `None` where a dimension is indexed by neither one variable nor a constant.
-fn panel_layout(
+/// The layout of an operand in the order in which tiles read it: what is around the reduction outermost, then the reduction
+/// in the order of its loops, then a tile's `width` of the variable `along`. `None` where a dimension is indexed by neither one variable
+/// nor a constant.
+fn packed_layout(
     block: &Block,
-    roles: &Roles,
+    operand: &AccessInfo,
+    along: usize,
     steps: &Steps,
     width: i64,
     blocked_steps: Option<i64>,
 ) -> Option<Vec<Piece>> {
-    let vars = plain_variables(block, &roles.panel)?;
+    let vars = plain_variables(block, operand)?;
     let dim_of = |n: usize| vars.iter().position(|&v| v == Some(n));
-    let lane_dim = dim_of(roles.lane)?;
+    let along = dim_of(along)?;
     let reduce = iters_of(block, IterKind::Reduce);
     let is_step = |d: usize| vars[d].is_some_and(|n| reduce.contains(&n));
     let open = |dim| Piece { dim, factor: None };
-    let mut pieces: Vec<Piece> =
-        (0..vars.len()).filter(|&d| d != lane_dim && !is_step(d)).map(open).collect();
-    pieces.push(open(lane_dim));
+    let mut pieces: Vec<Piece> = (0..vars.len()).filter(|&d| d != along && !is_step(d)).map(open).collect();
+    pieces.push(open(along));
     pieces.extend(steps.0.iter().filter_map(|&n| dim_of(n)).map(open));
     if let (Some(factor), Some(dim)) = (blocked_steps, reduce.first().and_then(|&n| dim_of(n))) {
         pieces.push(Piece { dim, factor: Some(factor) });
     }
-    pieces.push(Piece { dim: lane_dim, factor: Some(width) });
+    pieces.push(Piece { dim: along, factor: Some(width) });
     Some(pieces)
 }

@@ -23,11 +23,12 @@ pub fn choose(graph: &Graph, region: RegionId, groups: &[Group], lanes: i64) -> 
     }
     let uses = graph.uses();
     for group in groups {
-        let is_convolution = group.nodes.iter().any(|&n| matches!(&graph.node(n).op, Op::Conv(_)));
+        let is_convolution = |n| matches!(&graph.node(n).op, Op::Conv(_) | Op::ConvTranspose(_));
+        let is_convolution = group.nodes.iter().any(|&n| is_convolution(n));
         let given = group.inputs.iter().find_map(|v| layouts.get(v)).and_then(|pieces| pieces.last()?.factor);
         let keeps = group.nodes.iter().all(|&n| keeps_channels(graph, n));
         for &value in &group.outputs {
-            let Some(channels) = channels_of(graph, value) else { continue };
+            let Some((rank, channels)) = channels_of(graph, value) else { continue };
             let is_result = graph.region(region).results.contains(&value);
             if is_result || uses[value].iter().any(|u| needs_row_major(graph, groups, u)) {
                 continue;
@@ -42,17 +43,17 @@ pub fn choose(graph: &Graph, region: RegionId, groups: &[Group], lanes: i64) -> 
                 None
             };
             if let Some(factor) = factor {
-                layouts.insert(value, blocked(factor));
+                layouts.insert(value, blocked(rank, factor));
             }
         }
     }
     layouts
 }
 
-/// NCHW in blocks of channels: `[N][C / factor][H][W][factor]`.
-fn blocked(factor: i64) -> Vec<Piece> {
-    let open = |dim| Piece { dim, factor: None };
-    vec![open(0), open(1), open(2), open(3), Piece { dim: 1, factor: Some(factor) }]
+/// `[N][C][spatial..]` in blocks of channels: `[N][C / factor][spatial..][factor]`.
+fn blocked(rank: usize, factor: i64) -> Vec<Piece> {
+    let open = (0..rank).map(|dim| Piece { dim, factor: None });
+    open.chain([Piece { dim: 1, factor: Some(factor) }]).collect()
 }
 
 /// The widest block that divides the channels.
@@ -77,12 +78,13 @@ fn pads_blocks(graph: &Graph, channels: i64, lanes: i64, uses: &[Use]) -> bool {
     padding > 0 && padding * MIN_SHARE <= channels && uses.iter().all(keeps)
 }
 
-/// The channels of an f32 image tensor with more than one pixel.
-fn channels_of(graph: &Graph, value: ValueId) -> Option<i64> {
+/// The rank and channels of an f32 signal, image or volume with more than one position.
+fn channels_of(graph: &Graph, value: ValueId) -> Option<(usize, i64)> {
     let ty = graph.tensor_type(value)?;
-    let [_, channels, height, width] = ty.shape.dims()? else { return None };
-    let many = !(height.is(1) && width.is(1));
-    (ty.dtype == DType::F32 && many).then(|| channels.as_const()).flatten()
+    let dims = ty.shape.dims()?;
+    let [_, channels, positions @ ..] = dims else { return None };
+    let many = !positions.iter().all(|extent| extent.is(1));
+    (ty.dtype == DType::F32 && many).then(|| channels.as_const()).flatten().map(|channels| (dims.len(), channels))
 }
 
 /// Whether a group moves every element anyway, and does so for convolutions: it may as well move them to where
