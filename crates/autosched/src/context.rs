@@ -103,20 +103,55 @@ impl<'a> Context<'a> {
         let func = schedule.func();
         let name = func.buffers[buffer].name.clone();
         let Some(changed) = func.collapsible_dims(buffer, dim) else { return false };
-        let collapsed = |(name, dim): &(String, usize)| match self.layouts.get(name) {
-            None => Some(None),
-            Some(choice) => collapsed(&choice.pieces, *dim).filter(|_| !choice.applied).map(Some),
-        };
-        let Some(layouts) = changed.iter().map(collapsed).collect::<Option<Vec<_>>>() else { return false };
-        if schedule.collapse_dims(&name, dim).is_err() {
-            return false;
+        let Some(layouts) = self.changed_layouts(&changed, collapsed) else { return false };
+        let done = schedule.collapse_dims(&name, dim).is_ok();
+        if done {
+            self.replace_layouts(layouts);
         }
-        for ((name, _), pieces) in changed.iter().zip(layouts) {
-            if let (Some(choice), Some(pieces)) = (self.layouts.get_mut(name), pieces) {
+        done
+    }
+
+    /// Makes two dimensions of dimension `dim` of a buffer and of all that is indexed by the same variables, if that is possible and
+    /// no block of a layout crosses the end of `inner` elements. Tells whether it was done.
+    pub(crate) fn expand_dim(
+        &mut self,
+        schedule: &mut Schedule,
+        buffer: Buffer,
+        dim: usize,
+        inner: i64,
+    ) -> bool {
+        let func = schedule.func();
+        let name = func.buffers[buffer].name.clone();
+        let Some(changed) = func.expandable_dims(buffer, dim, inner) else { return false };
+        let pieces = |pieces: &[Piece], dim: usize| expanded(pieces, dim, inner);
+        let Some(layouts) = self.changed_layouts(&changed, pieces) else { return false };
+        let done = schedule.expand_dim(&name, dim, inner).is_ok();
+        if done {
+            self.replace_layouts(layouts);
+        }
+        done
+    }
+
+    /// The layouts of buffers one dimension of which changes, by name; nothing where one of them does not allow it.
+    fn changed_layouts(
+        &self,
+        buffers: &[(String, usize)],
+        change: impl Fn(&[Piece], usize) -> Option<Vec<Piece>>,
+    ) -> Option<Vec<(String, Vec<Piece>)>> {
+        let choices = buffers.iter().filter_map(|(name, dim)| Some((name, *dim, self.layouts.get(name)?)));
+        let changed = |(name, dim, choice): (&String, usize, &LayoutChoice)| {
+            let pieces = change(&choice.pieces, dim).filter(|_| !choice.applied)?;
+            Some((name.clone(), pieces))
+        };
+        choices.map(changed).collect()
+    }
+
+    fn replace_layouts(&mut self, layouts: Vec<(String, Vec<Piece>)>) {
+        for (name, pieces) in layouts {
+            if let Some(choice) = self.layouts.get_mut(&name) {
                 choice.pieces = pieces;
             }
         }
-        true
     }
 
     /// Gives data-parallel temporaries (padded inputs) the layout of the blocked tensor that they are a copy of
@@ -311,6 +346,22 @@ fn collapsed(pieces: &[Piece], dim: usize) -> Option<Vec<Piece>> {
         piece.dim -= 1;
     }
     Some(pieces)
+}
+
+/// A layout after dimension `dim` has become two; nothing where a block holds elements of several of the outer.
+fn expanded(pieces: &[Piece], dim: usize, inner: i64) -> Option<Vec<Piece>> {
+    let factors: i64 = pieces.iter().filter(|p| p.dim == dim).filter_map(|p| p.factor).product();
+    if inner % factors != 0 {
+        return None;
+    }
+    let expand = |piece: &Piece| match piece {
+        Piece { dim: d, factor: None } if *d == dim => {
+            vec![Piece { dim, factor: None }, Piece { dim: dim + 1, factor: None }]
+        }
+        Piece { dim: d, factor } if *d >= dim => vec![Piece { dim: d + 1, factor: *factor }],
+        piece => vec![*piece],
+    };
+    Some(pieces.iter().flat_map(expand).collect())
 }
 
 /// The dimensions that a layout cuts into blocks.

@@ -78,21 +78,21 @@ pub fn schedule(
     };
 
     let vectors = data.iters[roles.lane].extent.as_int().map(|n| (n + lanes - 1) / lanes);
-    let rows = roles.row.map_or(Some(1), |n| data.iters[n].extent.as_int());
+    let n_rows = roles.row.map_or(Some(1), |n| data.iters[n].extent.as_int());
     let traffic = traffic(data, &roles);
-    let tiles = Tile::candidates(context.target, lanes, rows, vectors, traffic);
+    let tiles = Tile::candidates(context.target, lanes, n_rows, vectors, traffic);
     let tile = context.decide(block, "tile", &tiles)?;
     let steps = context.decide(block, "steps", &step_orders(data))?;
     let depth = constant_product(steps.0.iter().map(|&n| &data.iters[n].extent));
     let (blocked_steps, unrolled) = walk(func, context, data, &steps.0);
-    let more_rows = more_rows(data, &roles, &tile);
+    let rows = rows_around(data, &roles, &tile);
     let mut panel = func.buffers[roles.panel.buffer].name.clone();
     let moved = moved(func, &roles, data);
     let machine = &context.target.machine;
     let ports = f64::from(machine.fma.per_cycle.max(1));
-    let orders = match extents(func, context, &roles, data, &more_rows, &tile) {
+    let orders = match extents(func, context, &roles, data, &rows, &tile) {
         Some(extents) => Order::of_contraction(&tile, &extents, &machine.caches, ports),
-        None => Order::candidates(&tile, rows, vectors, depth),
+        None => Order::candidates(&tile, n_rows, vectors, depth),
     };
     let order = context.decide(block, "order", &orders)?;
     let is_weight = context.constant_input(func, roles.panel.buffer).is_some();
@@ -115,7 +115,7 @@ pub fn schedule(
     let (lane, row) = (roles.lane, roles.row);
     let steps = steps.0;
     let tiled =
-        TiledBlock { block, epilogue, lane, row, tile, order, more_rows, steps, blocked_steps, unrolled };
+        TiledBlock { block, epilogue, lane, row, tile, order, rows, steps, blocked_steps, unrolled };
     let around = tiled.apply(schedule, context)?;
     panel::prefetch(schedule, context, block, &Panel { name: &panel, is_weight, depth }, &around, &tile)?;
 
@@ -186,20 +186,22 @@ pub(crate) fn cost(
     Some((tiles.first()?.cost * full, is_weight.then_some(roles.panel.buffer)))
 }
 
-/// Variables before the lanes' that are not batches but more rows: the panel does not depend on them, and the rows inside of them
-/// are so few that to read these again for each panel is less than to read the panels again.
-fn more_rows(block: &Block, roles: &Roles, tile: &Tile) -> Vec<usize> {
+/// Variables, besides that of the tile's rows, that are rows and no batches: the panel does not depend on them. Of those before the
+/// lanes' the last, as long as the rows inside of them are so few that to read these again for each panel is less than to read the
+/// panels again.
+fn rows_around(block: &Block, roles: &Roles, tile: &Tile) -> Vec<usize> {
     let mut inside = Some(1i64);
     let mut found = Vec::new();
     for n in roles.sharing(block).into_iter().rev() {
-        if n < roles.lane && Some(n) != roles.row {
-            if inside.is_none_or(|rows| rows >= tile.vectors * tile.lanes) {
+        if Some(n) != roles.row {
+            if n < roles.lane && inside.is_none_or(|rows| rows >= tile.vectors * tile.lanes) {
                 break;
             }
             found.push(n);
         }
         inside = inside.zip(block.iters[n].extent.as_int()).and_then(|(rows, n)| rows.checked_mul(n));
     }
+    found.reverse();
     found
 }
 
@@ -215,7 +217,7 @@ fn extents(
     context: &Context<'_>,
     roles: &Roles,
     block: &Block,
-    more_rows: &[usize],
+    rows: &[usize],
     tile: &Tile,
 ) -> Option<Extents> {
     let row = roles.row?;
@@ -224,7 +226,7 @@ fn extents(
     let (panels_bytes, _) = moved(func, roles, block)?;
     let spatial = iters_of(block, IterKind::Spatial);
     let others = spatial.into_iter().filter(|&n| n != roles.lane && n != row);
-    let (rows, batches): (Vec<usize>, Vec<usize>) = others.partition(|n| *n > roles.lane || more_rows.contains(n));
+    let (rows, batches): (Vec<usize>, Vec<usize>) = others.partition(|n| rows.contains(n));
     let rows = rows.into_iter().filter(|&n| extent(n) != Some(1)).chain([row]).map(extent);
     let is_shared = batches.iter().all(|n| roles.sharing(block).contains(n));
     let batches = constant_product(batches.iter().map(|&n| &block.iters[n].extent))?;
@@ -352,7 +354,7 @@ fn walk(
 }
 
 /// The two loads whose products the block sums.
-fn operands(block: &Block) -> Option<(AccessInfo, AccessInfo)> {
+pub(crate) fn operands(block: &Block) -> Option<(AccessInfo, AccessInfo)> {
     let [store] = &block.body[..] else { return None };
     let load = |e: &Expr| match e.kind() {
         ExprKind::Load(buffer, indices) => Some(AccessInfo { buffer: *buffer, indices: indices.clone() }),

@@ -22,6 +22,7 @@ pub mod inline;
 pub mod order;
 mod panel;
 pub mod pattern;
+mod phases;
 mod recurrence;
 pub mod reduction;
 pub mod rows;
@@ -124,6 +125,7 @@ fn choose_algorithm<'a>(
         inline::inline_producers(&mut schedule)?;
         context.spread_layouts(&schedule);
         transform::choose_layouts(&schedule, &mut context);
+        phases::expand_quotients(&mut schedule, &mut context);
         contraction::collapse_rows(&mut schedule, &mut context);
         Ok((schedule, context))
     };
@@ -134,7 +136,9 @@ fn choose_algorithm<'a>(
         let features = vec![("algorithm.cost", cost.log2())];
         Candidate { value: algorithm.to_string(), cost, features }
     };
-    if let (false, Some(cost)) = (computation.variants.is_empty(), algorithm::cycles(&schedule, &context)) {
+    if !computation.variants.is_empty() {
+        // What the model cannot tell is not among what there are good rules for.
+        let cost = algorithm::cycles(&schedule, &context).unwrap_or(f64::INFINITY);
         candidates.push(candidate(DIRECT, cost));
         for variant in &computation.variants {
             let ready = ready(&variant.func)?;

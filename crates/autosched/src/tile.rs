@@ -150,8 +150,8 @@ pub struct TiledBlock<'a> {
     pub tile: Tile,
     /// The order of the loops around it.
     pub order: Order,
-    /// Positions of the variables before the lanes' that are more rows, and no batches.
-    pub more_rows: Vec<usize>,
+    /// Positions of the other variables that are rows: all the rest are batches.
+    pub rows: Vec<usize>,
     /// Positions of the reduction variables, outermost first.
     pub steps: Vec<usize>,
     /// How the first reduction variable of the block is walked in blocks, the innermost of the steps.
@@ -243,8 +243,7 @@ impl TiledBlock<'_> {
             None => None,
         };
         let others = || (0..n_spatial).filter(|&d| d != lane_dim && Some(d) != row_dim);
-        // Dimensions before the lanes' are batches, but for those named; those after it are more rows.
-        let is_row = |d: &usize| *d > lane_dim || self.more_rows.contains(&spatial[*d]);
+        let is_row = |d: &usize| self.rows.contains(&spatial[*d]);
         let mut loops: Vec<String> = others().filter(|d| !is_row(d)).map(|d| outer[d].clone()).collect();
         let mut rows: Vec<String> = others().filter(is_row).map(|d| outer[d].clone()).collect();
         // The loop of rows around the tile's own, part of which stays.

@@ -73,9 +73,9 @@ pub fn schedule(
     let is_short = data.body.iter().all(|store| is_cheap(&store.value));
     let is_row = |&n: &usize| is_short && n != lane && data.iters[n].extent.as_int() != Some(1);
     let row = spatial.iter().copied().rfind(is_row);
-    let rows = row.map_or(Some(1), |n| data.iters[n].extent.as_int());
+    let n_rows = row.map_or(Some(1), |n| data.iters[n].extent.as_int());
     let vectors = Some(extent / lanes);
-    let tiles = Tile::candidates(context.target, lanes, rows, vectors, traffic(data, &reads, lane, row));
+    let tiles = Tile::candidates(context.target, lanes, n_rows, vectors, traffic(data, &reads, lane, row));
     let tile = context.decide(block, "tile", &tiles)?;
     let reduce = iters_of(data, IterKind::Reduce);
     let n_unrolled = match is_short {
@@ -84,15 +84,16 @@ pub fn schedule(
     };
     let unrolled: Vec<usize> = reduce[reduce.len() - n_unrolled..].to_vec();
     let constant_depth = constant_product(reduce.iter().map(|&n| &data.iters[n].extent));
-    let order = context.decide(block, "order", &Order::candidates(&tile, rows, vectors, constant_depth))?;
+    let order = context.decide(block, "order", &Order::candidates(&tile, n_rows, vectors, constant_depth))?;
     let padding = layout.as_ref().and_then(|pieces| padding_of(schedule, block, &reads, pieces.last()?.dim));
     let work = constant_product(data.iters.iter().map(|i| &i.extent));
     let depth = reduce.iter().fold(Expr::int(1), |p, &n| p * data.iters[n].extent.clone());
     let rounds = layout.as_ref().and_then(|pieces| rounds_of(data, pieces.last()?.dim));
     let (steps, blocked_steps) = (reduce, None);
-    let more_rows = Vec::new();
+    // Dimensions before the lanes' are batches.
+    let rows = spatial.iter().copied().filter(|&n| n > lane && Some(n) != row).collect();
     let tiled =
-        TiledBlock { block, epilogue, lane, row, tile, order, more_rows, steps, blocked_steps, unrolled };
+        TiledBlock { block, epilogue, lane, row, tile, order, rows, steps, blocked_steps, unrolled };
     let around = tiled.apply(schedule, context)?;
     let mut taken = vec![block.to_string(), around.store];
     let rounds = rounds.filter(|&n| around.loops.get(n - 1) == Some(&around.panels));

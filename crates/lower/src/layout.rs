@@ -33,10 +33,12 @@ pub fn choose(graph: &Graph, region: RegionId, groups: &[Group], lanes: i64) -> 
             if is_result || uses[value].iter().any(|u| needs_row_major(graph, groups, u)) {
                 continue;
             }
-            let factor = if is_convolution && pads_blocks(graph, channels, lanes, &uses[value]) {
+            // Blocks hold channels of one group alone, of those who write and who read.
+            let group_channels = channels_of_group(graph, group, channels, &uses[value]);
+            let factor = if is_convolution && group_channels == channels && pads_blocks(graph, channels, lanes, &uses[value]) {
                 Some(lanes)
             } else if is_convolution || moves_for_convolutions(graph, group, &uses[value]) {
-                block_factor(channels, lanes)
+                block_factor(group_channels, lanes)
             } else if keeps {
                 given.filter(|f| channels % f == 0)
             } else {
@@ -59,6 +61,25 @@ fn blocked(rank: usize, factor: i64) -> Vec<Piece> {
 /// The widest block that divides the channels.
 fn block_factor(channels: i64, lanes: i64) -> Option<i64> {
     [lanes, lanes / 2, lanes / 4].into_iter().find(|&f| f >= 4 && channels % f == 0)
+}
+
+/// The most channels that whole groups are made of, of the convolutions that write and that read a value of so many: all of them where
+/// there are no groups, or of one channel each.
+fn channels_of_group(graph: &Graph, group: &Group, channels: i64, uses: &[Use]) -> i64 {
+    let n_groups = |op: &Op| match op {
+        Op::Conv(attrs) if attrs.group as i64 != channels => attrs.group as i64,
+        _ => 1,
+    };
+    let written = group.nodes.iter().map(|&n| n_groups(&graph.node(n).op));
+    let read = uses.iter().filter_map(|u| match u {
+        Use::Input(node, 0) => Some(n_groups(&graph.node(*node).op)),
+        Use::Input(..) | Use::Result(..) => None,
+    });
+    written.chain(read).filter(|&n| n > 0 && channels % n == 0).fold(channels, |most, n| gcd(most, channels / n))
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Whether channels that no whole vectors divide are better cut into vectors with a padded last one: where that adds

@@ -247,14 +247,12 @@ impl Lowering<'_> {
     /// The function of a group by the other algorithms that there are for its operators.
     fn variants(&self, group: &Group, direct: &Func, tables: &[Tensor]) -> Vec<Variant> {
         let mut variants: Vec<Variant> = Vec::new();
-        if !self.options.variants {
-            return variants;
-        }
         for &node in &group.nodes {
             let node = self.graph.node(node);
             let types: Vec<Option<&TensorType>> =
                 node.inputs.iter().map(|v| self.tensor_type((*v)?)).collect();
-            for &algorithm in Algorithm::alternatives(&node.op, &types) {
+            let allowed = |algorithm: &&Algorithm| self.options.variants || algorithm.is_exact();
+            for &algorithm in Algorithm::alternatives(&node.op, &types).iter().filter(allowed) {
                 // What cannot be computed so is computed as defined.
                 variants.extend(self.variant(group, algorithm, direct, tables));
             }

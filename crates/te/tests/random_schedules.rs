@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use tilewright_te::interp::evaluate_index;
 use tilewright_te::schedule::{
-    CollapseDims,     CacheRead, CacheWrite, ComputeAt, ComputeInline, DecomposeReduction, Fuse, PadEinsum, Padding, Parallel,
+    CollapseDims,     CacheRead, CacheWrite, ComputeAt, ComputeInline, DecomposeReduction, ExpandDim, Fuse, PadEinsum, Padding, Parallel,
     Piece, Prefetch, Primitive, Reorder, ReverseComputeAt, ReverseComputeInline, Rfactor, Schedule, SetScope,
     Split, Tile, TransformLayout, Unroll, Vectorize,
 };
@@ -59,7 +59,7 @@ fn random_primitive(schedule: &Schedule, random: &mut Random) -> Primitive {
     let own_loop = word(random, &own_loops);
     let factor = |random: &mut Random| [1, 2, 3, 4, 5, 8, 16][random.below(7)];
     let scope = [Scope::Global, Scope::Stack, Scope::Register][random.below(3)];
-    match random.below(26) {
+    match random.below(27) {
         0..=2 => {
             let inner = Some(factor(random));
             let factors = match random.below(4) {
@@ -118,6 +118,7 @@ fn random_primitive(schedule: &Schedule, random: &mut Random) -> Primitive {
                 .into()
         }
         24 => CollapseDims { buffer, dim: random.below(3) }.into(),
+        25 => ExpandDim { buffer, dim: random.below(3), inner: factor(random) }.into(),
         _ => Rfactor { block, loop_name: own_loop }.into(),
     }
 }

@@ -85,6 +85,9 @@ pub(super) fn conv_integer(b: &mut Builder, attrs: &ConvAttrs) -> Results {
 /// Transposed convolution with weights `[channels, out / group, kernel..]`: the input is spread by the strides
 /// and padded (`pad`), then convolved with the mirrored kernel.
 pub(super) fn conv_transpose(b: &mut Builder, attrs: &ConvTransposeAttrs) -> Results {
+    if b.algorithm() == Algorithm::Phases {
+        return conv_transpose_phases(b, attrs);
+    }
     let (x, w, bias) = (b.input(0)?, b.input(1)?, b.optional(2));
     let shape = b.result_shape(0)?;
     let n = x.rank() - 2;
@@ -124,6 +127,86 @@ pub(super) fn conv_transpose(b: &mut Builder, attrs: &ConvTransposeAttrs) -> Res
         let mut weight = vec![channel, within];
         weight.extend((0..n).map(|axis| kernel[axis].clone() - 1 - r[1 + axis].clone()));
         Expr::fma(spread.at(at).cast(dtype), w.at(weight).cast(dtype), acc)
+    });
+    Ok(vec![biased(b, sum, bias, x.dtype)])
+}
+
+/// Whether a transposed convolution may be computed by phases, as far as its attributes tell.
+pub(super) fn has_phases(attrs: &ConvTransposeAttrs) -> bool {
+    attrs.group == 1
+        && attrs.strides.iter().any(|&stride| stride > 1)
+        && attrs.dilations.iter().all(|&dilation| dilation == 1)
+        && attrs.pads.iter().all(|&pad| pad >= 0)
+}
+
+/// Transposed convolution by the remainders (phases) of output positions by the strides: each weight meets an input in one of them
+/// alone. Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.
+///
+/// Blocks: `phase_weights` (at compile time), `pad` where windows leave the input, `conv`. An output position `o` of a stride `s` reads
+/// inputs `(o + before) / s - t` by weights `(o + before) % s + s * t`, `t` in `0..T`, `T = ceil(kernel / s)`.
+///
+/// # Errors
+/// Where an extent is not constant, or a stride does not divide that of the result.
+fn conv_transpose_phases(b: &mut Builder, attrs: &ConvTransposeAttrs) -> Results {
+    let (x, w, bias) = (b.input(0)?, b.input(1)?, b.optional(2));
+    let shape = b.result_shape(0)?;
+    let n = x.rank() - 2;
+    let constant = |extents: &[Expr]| extents[2..].iter().map(Expr::as_int).collect::<Option<Vec<i64>>>();
+    let known = constant(&shape).zip(constant(&w.shape)).zip(constant(&x.shape));
+    let Some(((outputs, kernel), inputs)) = known else {
+        return Err(b.no_kernel("an extent is not known"));
+    };
+    let strides: Vec<i64> = (0..n).map(|axis| attrs.strides.get(axis).map_or(1, |&s| s as i64)).collect();
+    let before: Vec<i64> = (0..n).map(|axis| attrs.pads.get(axis).copied().unwrap_or(0)).collect();
+    if (0..n).any(|axis| outputs[axis] % strides[axis] != 0 || outputs[axis] == 0) {
+        return Err(b.no_kernel("a stride does not divide its result"));
+    }
+    let taps: Vec<i64> = (0..n).map(|axis| (kernel[axis] + strides[axis] - 1) / strides[axis]).collect();
+
+    let (channels, out_channels) = (w.shape[0].clone(), w.shape[1].clone());
+    let ints = |extents: &[i64]| extents.iter().map(|&n| Expr::int(n)).collect::<Vec<_>>();
+    let phased = [vec![channels.clone(), out_channels], ints(&strides), ints(&taps)].concat();
+    let weights = b.prepare(1, "phase_weights", w.dtype, &phased, 0, |w, made, i| {
+        let mut at = i[..2].to_vec();
+        let mut inside = Vec::new();
+        for axis in 0..n {
+            let (phase, tap) = (i[2 + axis].clone(), i[2 + n + axis].clone());
+            // Taps count inputs upwards, and so weights downwards.
+            let tap = Expr::int(taps[axis] - 1) - tap;
+            let position = (phase + before[axis]).floor_mod(Expr::int(strides[axis])) + tap * strides[axis];
+            inside.push(position.clone().lt(Expr::int(kernel[axis])));
+            at.push(position);
+        }
+        vec![made.store(i.to_vec(), Expr::select(all(inside), w.at(at), Expr::zero(w.dtype)))]
+    })?;
+
+    // Inputs from the first that the first output reads to the last that the last does.
+    let first: Vec<i64> = (0..n).map(|axis| before[axis] / strides[axis] - (taps[axis] - 1)).collect();
+    let last = |axis: usize| (outputs[axis] - 1 + before[axis]) / strides[axis];
+    let extents: Vec<i64> = (0..n).map(|axis| last(axis) - first[axis] + 1).collect();
+    let read = match first.iter().all(|&n| n == 0) && extents == inputs {
+        true => x.clone(),
+        false => {
+            let extents = [x.shape[..2].to_vec(), ints(&extents)].concat();
+            b.compute("pad", x.dtype, &extents, |i| {
+                let mut at = i[..2].to_vec();
+                at.extend((0..n).map(|axis| i[2 + axis].clone() + first[axis]));
+                let inside: Vec<_> = (0..n).map(|axis| in_range(&at[2 + axis], &x.shape[2 + axis])).collect();
+                Expr::select(all(inside), x.at(at.clone()), Expr::zero(x.dtype))
+            })
+        }
+    };
+    let dtype = accumulator(x.dtype);
+    let depth = std::iter::once(channels).chain(ints(&taps)).collect();
+    let sum = b.reduce("conv", dtype, &shape, depth, Expr::zero(dtype), |i, r, acc| {
+        let stride = |axis: usize| Expr::int(strides[axis]);
+        let start = |axis: usize| (i[2 + axis].clone() + before[axis]).floor_div(stride(axis));
+        let mut at = vec![i[0].clone(), r[0].clone()];
+        at.extend((0..n).map(|axis| start(axis) - before[axis] / strides[axis] + r[1 + axis].clone()));
+        let mut weight = vec![r[0].clone(), i[1].clone()];
+        weight.extend((0..n).map(|axis| i[2 + axis].clone().floor_mod(stride(axis))));
+        weight.extend(r[1..].iter().cloned());
+        Expr::fma(read.at(at).cast(dtype), weights.at(weight).cast(dtype), acc)
     });
     Ok(vec![biased(b, sum, bias, x.dtype)])
 }

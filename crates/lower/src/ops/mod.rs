@@ -79,25 +79,38 @@ pub enum Algorithm {
         /// Outputs of a tile along an axis.
         tile: usize,
     },
+    /// Transposed convolution with strides as one convolution for each remainder of the result's positions by them, with those
+    /// weights that meet an element of the input: the same sums as by definition, without the zeros.
+    Phases,
 }
 
-/// `direct`, `winograd-4x4`.
+/// `direct`, `winograd-4x4`, `phases`.
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Algorithm::Direct => f.write_str(DIRECT),
             Algorithm::Winograd { tile } => write!(f, "winograd-{tile}x{tile}"),
+            Algorithm::Phases => f.write_str("phases"),
         }
     }
 }
 
 impl Algorithm {
-    /// The algorithms for an operator beside its definition. They round differently.
+    /// Whether results are those of the definition to the last bit, but for sums' order.
+    pub fn is_exact(self) -> bool {
+        match self {
+            Algorithm::Direct | Algorithm::Phases => true,
+            Algorithm::Winograd { .. } => false,
+        }
+    }
+
+    /// The algorithms for an operator beside its definition.
     pub fn alternatives(op: &Op, operands: &[Option<&TensorType>]) -> &'static [Algorithm] {
         match (op, operands) {
             (Op::Conv(attrs), [Some(x), Some(w), ..]) if winograd::applies(attrs, x, w) => {
                 &[Algorithm::Winograd { tile: 4 }, Algorithm::Winograd { tile: 2 }]
             }
+            (Op::ConvTranspose(attrs), _) if conv::has_phases(attrs) => &[Algorithm::Phases],
             _ => &[],
         }
     }

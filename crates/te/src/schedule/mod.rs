@@ -18,6 +18,7 @@ pub mod compact;
 mod compute_at;
 mod decompose_reduction;
 mod error;
+mod expand_dim;
 mod fuse;
 mod inline;
 mod kinds;
@@ -45,6 +46,7 @@ pub use collapse_dims::CollapseDims;
 pub use compute_at::ComputeAt;
 pub use decompose_reduction::DecomposeReduction;
 pub use error::ScheduleError;
+pub use expand_dim::ExpandDim;
 pub use fuse::Fuse;
 pub use inline::ComputeInline;
 pub use kinds::{Parallel, Unroll, Vectorize};
@@ -138,6 +140,8 @@ primitives! {
     TransformLayout,
     /// Two dimensions of buffers into one.
     CollapseDims,
+    /// A dimension of buffers into two.
+    ExpandDim,
     /// A block's domain to multiples of factors.
     PadEinsum,
     /// A reduction into partial results.
@@ -289,6 +293,11 @@ impl Schedule {
     /// Makes one dimension of two of a buffer and of all that is indexed by the same variables; see [`CollapseDims`].
     pub fn collapse_dims(&mut self, buffer: &str, dim: usize) -> Result<(), ScheduleError> {
         self.apply(CollapseDims { buffer: buffer.into(), dim }).map(drop)
+    }
+
+    /// Makes two dimensions of one of a buffer, and of all that is indexed by the same variables; see [`ExpandDim`].
+    pub fn expand_dim(&mut self, buffer: &str, dim: usize, inner: i64) -> Result<(), ScheduleError> {
+        self.apply(ExpandDim { buffer: buffer.into(), dim, inner }).map(drop)
     }
 
     /// Extends the block's iteration domain to multiples of `factors`, one for each iteration variable; see

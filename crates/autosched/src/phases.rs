@@ -1,0 +1,75 @@
+//! Contractions whose operands are indexed by quotients and remainders of their variables: groups of channels, phases of a
+//! transposed convolution.
+//!
+//! An operand that depends on the quotient of a variable depends on the variable, and so can neither be broadcast along it nor shared by
+//! rows. With two variables in its place, of quotients and of remainders, each operand depends on what it is indexed by.
+
+use tilewright_te::schedule::Schedule;
+use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, IterKind};
+
+use crate::Context;
+use crate::contraction::operands;
+use crate::pattern::{domain_simplifier, iters_of};
+use crate::tile::stores_at_its_variables;
+
+/// Makes two variables of each of a contraction's whose quotients or remainders index an operand, and two dimensions of each
+/// dimension of an operand that is indexed by such a quotient and a variable of the reduction.
+pub(crate) fn expand_quotients(schedule: &mut Schedule, context: &mut Context<'_>) {
+    for name in schedule.blocks() {
+        while let Some((buffer, dim, inner)) =
+            schedule.func().block(&name).and_then(|block| divided(schedule.func(), block))
+        {
+            if !context.expand_dim(schedule, buffer, dim, inner) {
+                break;
+            }
+        }
+    }
+}
+
+/// A dimension of a contraction's result or of an operand that should be two, and the inner extent.
+fn divided(func: &Func, block: &Block) -> Option<(Buffer, usize, i64)> {
+    let (a, b) = operands(block).filter(|_| stores_at_its_variables(block))?;
+    let result = |(dim, inner): (usize, i64)| (block.body[0].buffer, dim, inner);
+    [&a, &b].into_iter().find_map(|operand| {
+        let indices = operand.indices.iter();
+        let of_result = indices.clone().find_map(|index| divisor(block, index)).map(result);
+        of_result.or_else(|| {
+            let inner = indices.enumerate().find_map(|(dim, index)| Some((dim, group(func, block, index)?)));
+            inner.map(|(dim, inner)| (operand.buffer, dim, inner))
+        })
+    })
+}
+
+/// The position among the data-parallel variables of one that an index divides, and the divisor.
+fn divisor(block: &Block, index: &Expr) -> Option<(usize, i64)> {
+    let spatial = iters_of(block, IterKind::Spatial);
+    let mut found = None;
+    index.walk(&mut |e| {
+        let ExprKind::Binary(BinaryOp::FloorDiv | BinaryOp::FloorMod, dividend, divisor) = e.kind() else {
+            return;
+        };
+        let Some(divisor) = divisor.as_int().filter(|&n| n > 1) else { return };
+        let divides = |n: &usize| {
+            let iter = &block.iters[*n];
+            dividend.uses(iter.var) && iter.extent.as_int().is_some_and(|n| n > divisor && n % divisor == 0)
+        };
+        found = found.or_else(|| spatial.iter().position(divides).map(|dim| (dim, divisor)));
+    });
+    found
+}
+
+/// The extent of a variable of the reduction that an index adds to a multiple of that extent, a group's channels.
+fn group(func: &Func, block: &Block, index: &Expr) -> Option<i64> {
+    if index.as_var().is_some() {
+        return None;
+    }
+    let simplifier = domain_simplifier(func, block);
+    iters_of(block, IterKind::Reduce).into_iter().find_map(|n| {
+        let iter = &block.iters[n];
+        let extent = iter.extent.as_int().filter(|&n| n > 1 && index.uses(iter.var))?;
+        let remainder = simplifier.simplify(&index.clone().floor_mod(Expr::int(extent)));
+        let quotient = simplifier.simplify(&index.clone().floor_div(Expr::int(extent)));
+        let is_group = remainder.as_var() == Some(iter.var) && !quotient.uses(iter.var);
+        (is_group && quotient.as_int().is_none()).then_some(extent)
+    })
+}

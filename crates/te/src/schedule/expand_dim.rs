@@ -1,0 +1,231 @@
+//! `expand_dim`: a dimension of buffers as two, of quotients and remainders.
+
+use serde::{Deserialize, Serialize};
+
+use crate::expr::{Buffer, Expr, ExprKind, Var};
+use crate::func::{Block, Func, Iter, Loop, LoopKind, Stmt, VarKind};
+use crate::schedule::{Apply, ScheduleError, tree};
+use crate::simplify::Simplifier;
+
+/// Makes two dimensions of one of a buffer, the inner of extent `inner`, and two variables of each by which a block indexes
+/// it plainly, and so on through all buffers that are indexed plainly by these variables.
+///
+/// Other indices become quotients and remainders. The extent is constant and a multiple of `inner`, and so it stays where it is in
+/// memory what a buffer holds, as long as its layout is row-major; loops must be as computed. The shape of an input or output
+/// becomes part of the function's contract with its caller. The inverse of `collapse_dims`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExpandDim {
+    /// The buffer.
+    pub buffer: String,
+    /// The dimension.
+    pub dim: usize,
+    /// The inner extent.
+    pub inner: i64,
+}
+
+/// What becomes two: dimensions of buffers and variables of blocks.
+#[derive(Debug, Default)]
+struct Expansion {
+    inner: i64,
+    /// Buffers with the dimension.
+    dims: Vec<(Buffer, usize)>,
+    /// Blocks' paths with the variable.
+    blocks: Vec<(tree::Path, Var)>,
+}
+
+impl Apply for ExpandDim {
+    const NAME: &'static str = "expand_dim";
+
+    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
+        let fail = |reason: String| ScheduleError::new(Self::NAME, &self.buffer, reason);
+        let buffer = tree::find_buffer(func, Self::NAME, &self.buffer)?;
+        let expansion = Expansion::from(func, buffer, self.dim, self.inner).map_err(fail)?;
+        for (path, var) in &expansion.blocks {
+            expand_variable(func, path, *var, self.inner).map_err(fail)?;
+        }
+        let mut body = std::mem::take(&mut func.body);
+        tree::for_each_block_mut(&mut body, &mut |block| expansion.expand_indices(func, block));
+        func.body = body;
+        for &(buffer, dim) in &expansion.dims {
+            let shape = &mut func.buffers[buffer].shape;
+            let outer = shape[dim].as_int().unwrap_or(0) / self.inner;
+            shape[dim] = Expr::int(outer);
+            shape.insert(dim + 1, Expr::int(self.inner));
+        }
+        Ok(expansion.dims.iter().map(|&(buffer, _)| func.buffers[buffer].name.clone()).collect())
+    }
+}
+
+impl Func {
+    /// The buffers that `expand_dim` of a buffer would change, by name, each with its dimension; nothing where it would fail.
+    pub fn expandable_dims(&self, buffer: Buffer, dim: usize, inner: i64) -> Option<Vec<(String, usize)>> {
+        let expansion = Expansion::from(self, buffer, dim, inner).ok()?;
+        Some(expansion.dims.iter().map(|&(buffer, dim)| (self.buffers[buffer].name.clone(), dim)).collect())
+    }
+}
+
+impl Expansion {
+    /// What goes together, starting from one buffer.
+    fn from(func: &Func, buffer: Buffer, dim: usize, inner: i64) -> Result<Expansion, String> {
+        let mut expansion = Expansion { inner, ..Expansion::default() };
+        expansion.add(func, buffer, dim)?;
+        let blocks = tree::blocks_with_paths(func);
+        let mut n_done = 0;
+        while n_done < expansion.dims.len() {
+            let (buffer, dim) = expansion.dims[n_done];
+            n_done += 1;
+            for (path, block) in &blocks {
+                for (_, indices) in accesses(block).iter().filter(|(b, _)| *b == buffer) {
+                    if let Some(var) = indices[dim].as_var() {
+                        expansion.add_variable(func, path, block, var)?;
+                    }
+                }
+            }
+        }
+        Ok(expansion)
+    }
+
+    fn add(&mut self, func: &Func, buffer: Buffer, dim: usize) -> Result<(), String> {
+        let data = &func.buffers[buffer];
+        if let Some((_, other)) = self.dims.iter().find(|(b, _)| *b == buffer) {
+            return match *other == dim {
+                true => Ok(()),
+                false => Err(format!("dimensions {other} and {dim} of `{}` would both expand", data.name)),
+            };
+        }
+        let extent = data.shape.get(dim).ok_or_else(|| format!("`{}` has no dimension {dim}", data.name))?;
+        let divides = |extent: i64| self.inner > 1 && extent > 0 && extent % self.inner == 0;
+        if !extent.as_int().is_some_and(divides) {
+            return Err(format!("{} does not divide dimension {dim} of `{}`", self.inner, data.name));
+        }
+        self.dims.push((buffer, dim));
+        Ok(())
+    }
+
+    /// Adds a variable of a block that indexes an expanding dimension, and what else it indexes.
+    fn add_variable(&mut self, func: &Func, path: &tree::Path, block: &Block, var: Var) -> Result<(), String> {
+        let name = &block.name;
+        match self.blocks.iter().find(|(at, _)| at == path) {
+            Some((_, other)) if *other == var => return Ok(()),
+            Some(_) => return Err(format!("two variables of block `{name}` would expand")),
+            None => {}
+        }
+        if block.predicate.is_some() {
+            return Err(format!("block `{name}` has a predicate"));
+        }
+        loop_of(func, path, var)?;
+        let extent = block.iters.iter().find(|i| i.var == var).and_then(|i| i.extent.as_int());
+        if !extent.is_some_and(|extent| extent % self.inner == 0) {
+            return Err(format!("{} does not divide a variable of block `{name}`", self.inner));
+        }
+        self.blocks.push((path.clone(), var));
+        for (buffer, indices) in accesses(block) {
+            let shape = &func.buffers[buffer].shape;
+            let plain = indices.iter().zip(shape).position(|(e, n)| e.as_var() == Some(var) && n.as_int() == extent);
+            if let Some(dim) = plain {
+                self.add(func, buffer, dim)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rewrites a block's accesses of expanding buffers.
+    fn expand_indices(&self, func: &Func, block: &mut Block) {
+        let mut simplifier = Simplifier::for_sizes(func);
+        for iter in &block.iters {
+            simplifier.bind_range(iter.var, Expr::int(0), iter.extent.clone());
+        }
+        let expanded = |buffer: Buffer, indices: &[Expr]| {
+            let (_, dim) = self.dims.iter().find(|(b, _)| *b == buffer)?;
+            let (index, inner) = (&indices[*dim], Expr::int(self.inner));
+            let outer = simplifier.simplify(&index.clone().floor_div(inner.clone()));
+            let inner = simplifier.simplify(&index.clone().floor_mod(inner));
+            let mut indices = indices.to_vec();
+            indices.splice(*dim..=*dim, [outer, inner]);
+            Some(indices)
+        };
+        for store in block.init.iter_mut().chain(&mut block.body) {
+            if let Some(indices) = expanded(store.buffer, &store.indices) {
+                store.indices = indices;
+            }
+        }
+        block.map_exprs(|e| {
+            e.rewrite(&mut |x| match x.kind() {
+                ExprKind::Load(buffer, indices) => {
+                    expanded(*buffer, indices).map(|indices| Expr::load(x.dtype(), *buffer, indices))
+                }
+                _ => None,
+            })
+        });
+        // What had quotients by the variables before has none now.
+        block.map_exprs(|e| {
+            e.rewrite(&mut |x| match x.kind() {
+                ExprKind::Load(buffer, indices) => {
+                    let simple = |index: &Expr| match index.as_var() {
+                        Some(_) => index.clone(),
+                        None => simplifier.simplify(index),
+                    };
+                    Some(Expr::load(x.dtype(), *buffer, indices.iter().map(simple).collect()))
+                }
+                _ => None,
+            })
+        });
+    }
+}
+
+/// Every access of a block.
+fn accesses(block: &Block) -> Vec<(Buffer, Vec<Expr>)> {
+    let stores = block.init.iter().chain(&block.body);
+    let mut found: Vec<(Buffer, Vec<Expr>)> = stores.map(|s| (s.buffer, s.indices.clone())).collect();
+    block.for_each_expr(|e| {
+        e.walk(&mut |x| {
+            if let ExprKind::Load(buffer, indices) = x.kind() {
+                found.push((*buffer, indices.clone()));
+            }
+        });
+    });
+    found
+}
+
+/// Where the loop is that alone drives a variable of a block.
+fn loop_of(func: &Func, path: &tree::Path, var: Var) -> Result<tree::Path, String> {
+    let block = tree::block_at(func, path).ok_or("there is no such block")?;
+    let value = block.iters.iter().find(|i| i.var == var).and_then(|i| i.value.as_var());
+    for depth in 1..path.len() {
+        let Some(l) = tree::loop_at(func, &path[..depth]).filter(|l| Some(l.var) == value) else { continue };
+        let mut blocks = 0;
+        tree::for_each_block(&l.body, &mut |_| blocks += 1);
+        let alone = block.iters.iter().filter(|i| i.value.uses(l.var)).count() == 1;
+        if alone && blocks == 1 && l.kind == LoopKind::Serial && l.prefetches.is_empty() {
+            return Ok(path[..depth].to_vec());
+        }
+    }
+    Err(format!("the loops of block `{}` are not as computed", block.name))
+}
+
+/// Makes two variables of one of a block, and two loops of its loop.
+fn expand_variable(func: &mut Func, path: &tree::Path, var: Var, inner: i64) -> Result<(), String> {
+    let at = loop_of(func, path, var)?;
+    let name = func.vars[var].name.clone();
+    let inner_var = func.add_var(&format!("{name}_1"), VarKind::Iter);
+    let Some(outer_loop) = tree::loop_at(func, &at).map(|l| l.var) else { return Ok(()) };
+    let hint = format!("{}_1", func.vars[outer_loop].name);
+    let inner_loop = tree::loop_var(func, &hint);
+    if let Some(block) = tree::block_at_mut(func, path)
+        && let Some(position) = block.iters.iter().position(|i| i.var == var)
+    {
+        let outer = &mut block.iters[position];
+        outer.extent = Expr::int(outer.extent.as_int().unwrap_or(0) / inner);
+        let (extent, kind) = (Expr::int(inner), outer.kind);
+        let iter = Iter { var: inner_var, extent, kind, value: Expr::var(inner_loop) };
+        block.iters.insert(position + 1, iter);
+        let value = Expr::var(var) * inner + Expr::var(inner_var);
+        block.map_exprs(|e| e.substitute_var(var, &value));
+    }
+    if let Some(l) = tree::loop_at_mut(func, &at) {
+        l.extent = Expr::int(l.extent.as_int().unwrap_or(0) / inner);
+        let body = std::mem::take(&mut l.body);
+        l.body = vec![Stmt::Loop(Box::new(Loop::serial(inner_loop, Expr::int(inner), body)))];
+    }
+    Ok(())
+}
