@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use tilewright_machine::Target;
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
-use tilewright_te::{Block, Buffer, Computation, ExprKind, Func, IterKind, Layout, Var};
+use tilewright_te::{Block, Buffer, Computation, Expr, ExprKind, Func, IterKind, Layout, Var};
 
 use crate::decisions::{AutoscheduleError, Candidate, Decider, Decision, Decisions};
 use crate::pattern::{AccessInfo, Stride, iters_of, loads, stride};
@@ -230,10 +230,14 @@ impl<'a> Context<'a> {
         let innermost = pieces.last().map(|p| p.dim);
         let uses: Vec<usize> =
             access.indices.iter().enumerate().filter(|(_, e)| e.uses(var)).map(|(d, _)| d).collect();
+        // At whole blocks from the variable an index is at the same place of a block.
+        let block = pieces.last().and_then(|p| p.factor).unwrap_or(1);
+        let moves_with = |index: &Expr| {
+            let offset = simplifier.simplify(&(index.clone() - Expr::var(var))).as_int();
+            offset.is_some_and(|offset| offset % block == 0)
+        };
         match uses[..] {
-            [dim] if Some(dim) == innermost && access.indices[dim].as_var() == Some(var) => {
-                Stride::Constant(1)
-            }
+            [dim] if Some(dim) == innermost && moves_with(&access.indices[dim]) => Stride::Constant(1),
             _ => Stride::Unknown,
         }
     }

@@ -181,8 +181,8 @@ fn schedule_block(schedule: &mut Schedule, context: &mut Context<'_>, block: &st
     let of_reductions: &[(&'static str, Rule)] = &[
         ("contraction", contraction::schedule),
         ("window", window::schedule),
-        ("reduction", reduction::schedule),
         ("recurrence", recurrence::schedule),
+        ("reduction", reduction::schedule),
     ];
     let of_elements: &[(&'static str, Rule)] =
         &[("transform", transform::schedule), ("elementwise", elementwise::schedule)];
