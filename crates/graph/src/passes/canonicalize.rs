@@ -32,6 +32,7 @@ const RULES: &[Rule] = &[
     Rule { name: "concat_of_concat", apply: concat_of_concat },
     Rule { name: "clip_as_relu", apply: clip_as_relu },
     Rule { name: "gather_as_slice", apply: gather_as_slice },
+    Rule { name: "taps_in_padding", apply: taps_in_padding },
 ];
 
 /// `a` if the node's only result has exactly the type of operand `a`.
@@ -278,5 +279,50 @@ fn gather_as_slice(view: &View<'_>, id: NodeId) -> Option<Patch> {
     let mut patch = Patch::new();
     let slice = patch.add(Op::Slice(attrs), [Source::Old(x)]);
     let value = patch.add(Op::reshape(view.graph.dims(node.output()?)?.to_vec()), [slice]);
+    Some(patch.replace(value))
+}
+
+/// The weights of a convolution that meet nothing but padding, because the window is dilated so far, are cut off.
+fn taps_in_padding(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Conv(attrs) = &node.op else { return None };
+    let weight = node.input(1)?;
+    let constant = view.graph.constant(weight)?;
+    let extents = |value: ValueId| view.graph.dims(value)?.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>();
+    let (input, kernel, output) = (extents(node.input(0)?)?, extents(weight)?, extents(node.output()?)?);
+    let n = kernel.len().checked_sub(2)?;
+    let mut pads = attrs.pads.clone();
+    let mut slice = SliceAttrs { axes: vec![], starts: vec![], steps: vec![], sizes: vec![] };
+    for axis in 0..n {
+        let (&stride, &dilation) = (attrs.strides.get(axis)?, attrs.dilations.get(axis)?);
+        let (stride, dilation) = (stride as i64, dilation as i64);
+        let (before, after) = (*attrs.pads.get(axis)?, *attrs.pads.get(n + axis)?);
+        let (x, k, y) = (*input.get(2 + axis)?, kernel[2 + axis], *output.get(2 + axis)?);
+        let meets = |tap: &i64| {
+            let start = tap * dilation - before;
+            let first = ((-start).max(0) + stride - 1) / stride;
+            first < y && first * stride + start < x
+        };
+        // Padding stays padding: it is not made a crop.
+        let first = (0..k).find(meets)?.min(before.max(0) / dilation);
+        let last = (0..k).rev().find(meets)?.max(k - 1 - after.max(0) / dilation);
+        if last - first + 1 == k {
+            continue;
+        }
+        pads[axis] = before - first * dilation;
+        pads[n + axis] = after - (k - 1 - last) * dilation;
+        slice.axes.push(2 + axis);
+        slice.starts.push(Dim::new(first));
+        slice.steps.push(1);
+        slice.sizes.push(Dim::new(last - first + 1));
+    }
+    // A weight that is not finite makes something of zeros, too.
+    if slice.axes.is_empty() || !constant.to_f64s()?.iter().all(|w| w.is_finite()) {
+        return None;
+    }
+    let mut patch = Patch::new();
+    let taps = patch.add(Op::Slice(slice), [Source::Old(weight)]);
+    let operands = [Source::Old(node.input(0)?), taps].into_iter().chain(node.input(2).map(Source::Old));
+    let value = patch.add(Op::Conv(ConvAttrs { pads, ..attrs.clone() }), operands);
     Some(patch.replace(value))
 }
