@@ -98,9 +98,10 @@ pub fn schedule(
     let is_weight = context.constant_input(func, roles.panel.buffer).is_some();
     // Weights that are not the panel: what a step broadcasts lies together.
     let is_constant = context.constant_input(func, roles.broadcast.buffer).is_some();
-    let broadcast_pieces = roles.row.filter(|_| is_constant).and_then(|row| {
-        packed_layout(data, &roles.broadcast, row, &steps, tile.rows, None)
-    });
+    let broadcast_pieces = roles
+        .row
+        .filter(|_| is_constant)
+        .and_then(|row| packed_layout(data, &roles.broadcast, row, &steps, tile.rows, None));
     if roles.pack {
         let factor = blocked_steps.map(|blocked| blocked.factor);
         let width = tile.vectors * tile.lanes;
@@ -114,8 +115,7 @@ pub fn schedule(
     }
     let (lane, row) = (roles.lane, roles.row);
     let steps = steps.0;
-    let tiled =
-        TiledBlock { block, epilogue, lane, row, tile, order, rows, steps, blocked_steps, unrolled };
+    let tiled = TiledBlock { block, epilogue, lane, row, tile, order, rows, steps, blocked_steps, unrolled };
     let around = tiled.apply(schedule, context)?;
     panel::prefetch(schedule, context, block, &Panel { name: &panel, is_weight, depth }, &around, &tile)?;
 
@@ -158,7 +158,8 @@ pub(crate) fn collapse_rows(schedule: &mut Schedule, context: &mut Context<'_>) 
             let Some((a, b)) = operands(block).filter(|_| stores_at_its_variables(block)) else { break };
             let vars = [block.iters[dim].var, block.iters[dim + 1].var];
             let uses = |a: &AccessInfo| vars.map(|v| a.indices.iter().any(|e| e.uses(v)));
-            if matches!((uses(&a), uses(&b)), ([true, true], [false, false]) | ([false, false], [true, true])) {
+            if matches!((uses(&a), uses(&b)), ([true, true], [false, false]) | ([false, false], [true, true]))
+            {
                 let buffer = block.body[0].buffer;
                 context.collapse_dims(schedule, buffer, dim);
             }

@@ -129,7 +129,9 @@ impl Order {
         let mut orders = vec![model.candidate(Order::PanelStays)];
         if model.panels > 1 && tiles * outer.iter().product::<i64>() > 1 {
             let inside = (2..tiles).map(Order::BlockStays);
-            let whole = (1..around).filter(|n| around % n == 0 && n * tiles > 1).map(|n| Order::BlockStays(n * tiles));
+            let whole = (1..around)
+                .filter(|n| around % n == 0 && n * tiles > 1)
+                .map(|n| Order::BlockStays(n * tiles));
             let mut blocks: Vec<_> = inside.chain(whole).map(|order| model.candidate(order)).collect();
             sort(&mut blocks);
             blocks.truncate(if extents.rows_apart { MAX_BLOCKS } else { 0 });
@@ -219,7 +221,8 @@ impl Model<'_> {
         let stream = |stay: f64| self.cycles(self.panel, f64::INFINITY, stay);
         let runs = |stay: f64| self.cycles(self.rows, (4 * self.extents.run) as f64, stay);
         // A panel comes from where all are, then from where one stays beside the rows that read it.
-        let panel = (stream(self.extents.panels_bytes as f64) + (n - 1.0) * stream(self.panel + self.rows)) / n;
+        let panel =
+            (stream(self.extents.panels_bytes as f64) + (n - 1.0) * stream(self.panel + self.rows)) / n;
         // The rows of a block come from where all are, then from where the block stays beside a panel.
         let all_rows = self.extents.rows_bytes as f64;
         let block = (n * self.rows).min(all_rows);

@@ -62,7 +62,7 @@ pub(crate) fn prefetch(
     if !context.decide(block, "prefetch", &candidates(panel.is_weight))? {
         return Ok(());
     }
-    let line = line_elements(context);
+    let line = line_elements(context, schedule, panel);
     let hints = |loop_name: &String, around: &String, distance: i64, along: Vec<String>| Prefetch {
         loop_name: loop_name.clone(),
         block: block.to_string(),
@@ -73,7 +73,7 @@ pub(crate) fn prefetch(
         along,
         line,
     };
-    let next = next_panel_at(schedule, context, around, panel.depth, tile);
+    let next = next_panel_at(schedule, context, around, panel.depth, tile, line);
     if let Some(at) = &next {
         let lines = around.steps.iter().chain([&around.vectors]).cloned().collect();
         schedule.prefetch(hints(at, &around.panels, 1, lines))?;
@@ -88,8 +88,10 @@ pub(crate) fn prefetch(
 }
 
 /// Elements of a panel in a cache line.
-fn line_elements(context: &Context<'_>) -> i64 {
-    (context.target.machine.caches.line as i64 / 4).max(1)
+fn line_elements(context: &Context<'_>, schedule: &Schedule, panel: &Panel<'_>) -> i64 {
+    let buffer = schedule.func().buffers.values().find(|b| b.name == panel.name);
+    let bytes = buffer.map_or(4, |b| b.dtype.bytes().max(1));
+    (context.target.machine.caches.line as i64 / bytes as i64).max(1)
 }
 
 /// How many tiles share a panel, if that is known.
@@ -107,6 +109,7 @@ fn next_panel_at(
     around: &AroundTile,
     depth: Option<i64>,
     tile: &Tile,
+    line: i64,
 ) -> Option<String> {
     /// How much more may be asked for than there is.
     const EXCESS: f64 = 1.5;
@@ -121,7 +124,7 @@ fn next_panel_at(
     let at = |n_inner: usize| {
         let n = around.steps.len().checked_sub(n_inner + 1)?;
         let steps = around.steps[n + 1..].iter().map(extent).try_fold(1, |n, extent| Some(n * extent?))?;
-        let lines = (steps * tile.vectors * tile.lanes + line_elements(context) - 1) / line_elements(context);
+        let lines = (steps * tile.vectors * tile.lanes + line - 1) / line;
         let share = (lines + tiles - 1) / tiles;
         ((share * tiles) as f64 <= EXCESS * lines as f64).then(|| around.steps[n].clone())
     };

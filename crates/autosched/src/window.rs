@@ -92,8 +92,7 @@ pub fn schedule(
     let (steps, blocked_steps) = (reduce, None);
     // Dimensions before the lanes' are batches.
     let rows = spatial.iter().copied().filter(|&n| n > lane && Some(n) != row).collect();
-    let tiled =
-        TiledBlock { block, epilogue, lane, row, tile, order, rows, steps, blocked_steps, unrolled };
+    let tiled = TiledBlock { block, epilogue, lane, row, tile, order, rows, steps, blocked_steps, unrolled };
     let around = tiled.apply(schedule, context)?;
     let mut taken = vec![block.to_string(), around.store];
     let rounds = rounds.filter(|&n| around.loops.get(n - 1) == Some(&around.panels));

@@ -35,7 +35,10 @@ pub fn choose(graph: &Graph, region: RegionId, groups: &[Group], lanes: i64) -> 
             }
             // Blocks hold channels of one group alone, of those who write and who read.
             let group_channels = channels_of_group(graph, group, channels, &uses[value]);
-            let factor = if is_convolution && group_channels == channels && pads_blocks(graph, channels, lanes, &uses[value]) {
+            let factor = if is_convolution
+                && group_channels == channels
+                && pads_blocks(graph, channels, lanes, &uses[value])
+            {
                 Some(lanes)
             } else if is_convolution || moves_for_convolutions(graph, group, &uses[value]) {
                 block_factor(group_channels, lanes)
@@ -75,7 +78,10 @@ fn channels_of_group(graph: &Graph, group: &Group, channels: i64, uses: &[Use]) 
         Use::Input(node, 0) => Some(n_groups(&graph.node(*node).op)),
         Use::Input(..) | Use::Result(..) => None,
     });
-    written.chain(read).filter(|&n| n > 0 && channels % n == 0).fold(channels, |most, n| gcd(most, channels / n))
+    written
+        .chain(read)
+        .filter(|&n| n > 0 && channels % n == 0)
+        .fold(channels, |most, n| gcd(most, channels / n))
 }
 
 fn gcd(a: i64, b: i64) -> i64 {
@@ -105,7 +111,10 @@ fn channels_of(graph: &Graph, value: ValueId) -> Option<(usize, i64)> {
     let dims = ty.shape.dims()?;
     let [_, channels, positions @ ..] = dims else { return None };
     let many = !positions.iter().all(|extent| extent.is(1));
-    (ty.dtype == DType::F32 && many).then(|| channels.as_const()).flatten().map(|channels| (dims.len(), channels))
+    (ty.dtype == DType::F32 && many)
+        .then(|| channels.as_const())
+        .flatten()
+        .map(|channels| (dims.len(), channels))
 }
 
 /// Whether a group moves every element anyway, and does so for convolutions: it may as well move them to where

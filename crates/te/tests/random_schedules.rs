@@ -5,9 +5,9 @@ mod common;
 use common::*;
 use tilewright_te::interp::evaluate_index;
 use tilewright_te::schedule::{
-    CollapseDims,     CacheRead, CacheWrite, ComputeAt, ComputeInline, DecomposeReduction, ExpandDim, Fuse, PadEinsum, Padding, Parallel,
-    Piece, Prefetch, Primitive, Reorder, ReverseComputeAt, ReverseComputeInline, Rfactor, Schedule, SetScope,
-    Split, Tile, TransformLayout, Unroll, Vectorize,
+    CacheRead, CacheWrite, CollapseDims, ComputeAt, ComputeInline, DecomposeReduction, ExpandDim, Fuse,
+    PadEinsum, Padding, Parallel, Piece, Prefetch, Primitive, Reorder, ReverseComputeAt,
+    ReverseComputeInline, Rfactor, Schedule, SetScope, Split, Tile, TransformLayout, Unroll, Vectorize,
 };
 use tilewright_te::verify::{Stage, verify};
 use tilewright_te::{Func, Scope, Stmt};

@@ -288,7 +288,8 @@ fn taps_in_padding(view: &View<'_>, id: NodeId) -> Option<Patch> {
     let Op::Conv(attrs) = &node.op else { return None };
     let weight = node.input(1)?;
     let constant = view.graph.constant(weight)?;
-    let extents = |value: ValueId| view.graph.dims(value)?.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>();
+    let extents =
+        |value: ValueId| view.graph.dims(value)?.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>();
     let (input, kernel, output) = (extents(node.input(0)?)?, extents(weight)?, extents(node.output()?)?);
     let n = kernel.len().checked_sub(2)?;
     let mut pads = attrs.pads.clone();

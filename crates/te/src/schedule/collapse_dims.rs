@@ -166,7 +166,10 @@ impl Collapse {
             let extents = [position, position + 1].map(|n| block.iters[n].extent.as_int());
             let shape = func.buffers[buffer].shape.get(dim..dim + 2).unwrap_or_default();
             if !shape.iter().map(Expr::as_int).eq(extents) {
-                return Err(format!("block `{name}` does not run through all of `{}`", func.buffers[buffer].name));
+                return Err(format!(
+                    "block `{name}` does not run through all of `{}`",
+                    func.buffers[buffer].name
+                ));
             }
             self.add(func, buffer, dim)?;
         }

@@ -103,7 +103,13 @@ impl Expansion {
     }
 
     /// Adds a variable of a block that indexes an expanding dimension, and what else it indexes.
-    fn add_variable(&mut self, func: &Func, path: &tree::Path, block: &Block, var: Var) -> Result<(), String> {
+    fn add_variable(
+        &mut self,
+        func: &Func,
+        path: &tree::Path,
+        block: &Block,
+        var: Var,
+    ) -> Result<(), String> {
         let name = &block.name;
         match self.blocks.iter().find(|(at, _)| at == path) {
             Some((_, other)) if *other == var => return Ok(()),
@@ -115,13 +121,14 @@ impl Expansion {
         }
         loop_of(func, path, var)?;
         let extent = block.iters.iter().find(|i| i.var == var).and_then(|i| i.extent.as_int());
-        if !extent.is_some_and(|extent| extent % self.inner == 0) {
+        if extent.is_none_or(|extent| extent % self.inner != 0) {
             return Err(format!("{} does not divide a variable of block `{name}`", self.inner));
         }
         self.blocks.push((path.clone(), var));
         for (buffer, indices) in accesses(block) {
             let shape = &func.buffers[buffer].shape;
-            let plain = indices.iter().zip(shape).position(|(e, n)| e.as_var() == Some(var) && n.as_int() == extent);
+            let plain =
+                indices.iter().zip(shape).position(|(e, n)| e.as_var() == Some(var) && n.as_int() == extent);
             if let Some(dim) = plain {
                 self.add(func, buffer, dim)?;
             }
