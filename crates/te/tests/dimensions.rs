@@ -1,0 +1,134 @@
+//! Dimensions that become one, and that become two: results stay, and what does not allow it says why.
+
+mod common;
+
+use common::*;
+use tilewright_dtype::DType;
+use tilewright_te::schedule::{Schedule, ScheduleError};
+use tilewright_te::{Expr, Func};
+
+/// `y = max(x·w, 0)` with `x` of `batch` times `rows` rows.
+fn batched_product(batch: i64, rows: i64) -> Func {
+    let mut f = Func::new("batched_product");
+    let x = f.add_input("x", DType::F32, [batch, rows, 5].map(Expr::int).to_vec());
+    let w = f.add_input("w", DType::F32, [5, 6].map(Expr::int).to_vec());
+    let shape = [batch, rows, 6].map(Expr::int).to_vec();
+    let depth = vec![Expr::int(5)];
+    let c = f.reduce("c", DType::F32, shape.clone(), depth, Expr::f32(0.0), |f, i, r, acc| {
+        let row = f.load(x, vec![i[0].clone(), i[1].clone(), r[0].clone()]);
+        Expr::fma(row, f.load(w, vec![r[0].clone(), i[2].clone()]), acc)
+    });
+    let y = f.compute("y", DType::F32, shape, |f, i| Expr::f32(0.0).max(f.load(c, i.to_vec())));
+    f.promote_to_output(y);
+    f
+}
+
+/// `y[k, p] = sum of x[k / 3 * 2 + c, p] w[k, c]`: four groups, which read two channels and write three.
+fn grouped() -> Func {
+    let mut f = Func::new("grouped");
+    let x = f.add_input("x", DType::F32, [8, 7].map(Expr::int).to_vec());
+    let w = f.add_input("w", DType::F32, [12, 2].map(Expr::int).to_vec());
+    let (shape, depth) = ([12, 7].map(Expr::int).to_vec(), vec![Expr::int(2)]);
+    let y = f.reduce("y", DType::F32, shape, depth, Expr::f32(0.0), |f, i, r, acc| {
+        let channel = i[0].clone().floor_div(Expr::int(3)) * 2 + r[0].clone();
+        let value = f.load(x, vec![channel, i[1].clone()]);
+        Expr::fma(value, f.load(w, vec![i[0].clone(), r[0].clone()]), acc)
+    });
+    f.promote_to_output(y);
+    f
+}
+
+fn shape(schedule: &Schedule, buffer: &str) -> Vec<Option<i64>> {
+    let found = schedule.func().buffers.values().find(|b| b.name == buffer).expect("a buffer");
+    found.shape.iter().map(Expr::as_int).collect()
+}
+
+fn refuses(result: Result<(), ScheduleError>, expect: &str) {
+    assert_eq!(result.unwrap_err().to_string(), expect);
+}
+
+#[test]
+fn batches_and_rows_become_one() {
+    let func = batched_product(3, 4);
+    let mut s = Schedule::new(func.clone());
+    s.collapse_dims("y", 0).unwrap();
+    for (buffer, extents) in [("x", [12, 5]), ("c", [12, 6]), ("y", [12, 6]), ("w", [5, 6])] {
+        assert_eq!(shape(&s, buffer), extents.map(Some), "{buffer}\n{}", s.func());
+    }
+    assert_eq!(s.loop_names("c").unwrap(), ["c_i0", "c_i2", "c_r3"]);
+    // Tiles cross the ends of what were rows.
+    s.split("y_i0", &[None, Some(5)]).unwrap();
+    assert_same_results(&func, &s.finish().unwrap(), 1);
+}
+
+#[test]
+fn what_does_not_become_one_says_why() {
+    let product = || Schedule::new(batched_product(3, 4));
+    refuses(product().collapse_dims("y", 2), "collapse_dims of `y`: `y` has no dimensions 2 and 3");
+    refuses(
+        product().collapse_dims("x", 1),
+        "collapse_dims of `x`: the variables of block `c` do not follow one another",
+    );
+    refuses(
+        product().collapse_dims("w", 0),
+        "collapse_dims of `w`: the variables of block `c` do not follow one another",
+    );
+    let mut split = product();
+    split.split("c_i0", &[None, Some(3)]).unwrap();
+    refuses(split.collapse_dims("y", 0), "collapse_dims of `y`: the loops of block `c` are not as computed");
+    let mut padded = Schedule::new(conv2d(1, 2, 3, 5, 3, 1, 1));
+    refuses(
+        padded.collapse_dims("pad", 2),
+        "collapse_dims of `pad`: block `pad` uses one of the variables by itself",
+    );
+    refuses(
+        padded.collapse_dims("relu", 2),
+        "collapse_dims of `relu`: block `conv` uses one of the variables by itself",
+    );
+}
+
+#[test]
+fn groups_get_a_dimension() {
+    let func = grouped();
+    let mut s = Schedule::new(func.clone());
+    s.expand_dim("y", 0, 3).unwrap();
+    s.expand_dim("x", 0, 2).unwrap();
+    for (buffer, extents) in [("x", [4, 2, 7]), ("y", [4, 3, 7])] {
+        assert_eq!(shape(&s, buffer), extents.map(Some), "{buffer}\n{}", s.func());
+    }
+    assert_eq!(shape(&s, "w"), [4, 3, 2].map(Some));
+    let text = s.func().to_string();
+    assert!(!text.contains("floordiv"), "{text}");
+    assert_same_results(&func, &s.clone().finish().unwrap(), 2);
+    // A group alone indexes what it reads.
+    s.collapse_dims("y", 0).unwrap_err();
+    // There and back.
+    let mut product = Schedule::new(batched_product(3, 4));
+    product.expand_dim("y", 1, 2).unwrap();
+    assert_eq!(shape(&product, "x"), [3, 2, 2, 5].map(Some));
+    product.collapse_dims("y", 1).unwrap();
+    assert_eq!(shape(&product, "y"), [3, 4, 6].map(Some));
+    assert_same_results(&batched_product(3, 4), &product.finish().unwrap(), 3);
+}
+
+#[test]
+fn what_does_not_become_two_says_why() {
+    let product = || Schedule::new(batched_product(3, 4));
+    refuses(product().expand_dim("y", 3, 2), "expand_dim of `y`: `y` has no dimension 3");
+    refuses(product().expand_dim("y", 1, 3), "expand_dim of `y`: 3 does not divide dimension 1 of `y`");
+    refuses(product().expand_dim("y", 1, 1), "expand_dim of `y`: 1 does not divide dimension 1 of `y`");
+    let mut split = product();
+    split.split("c_i1", &[None, Some(2)]).unwrap();
+    refuses(split.expand_dim("y", 1, 2), "expand_dim of `y`: the loops of block `c` are not as computed");
+    // A square that is added to its transpose would have both dimensions expand.
+    let mut f = Func::new("square");
+    let x = f.add_input("x", DType::F32, vec![Expr::int(4), Expr::int(4)]);
+    let y = f.compute("y", DType::F32, vec![Expr::int(4), Expr::int(4)], |f, i| {
+        f.load(x, i.to_vec()) + f.load(x, vec![i[1].clone(), i[0].clone()])
+    });
+    f.promote_to_output(y);
+    refuses(
+        Schedule::new(f).expand_dim("y", 0, 2),
+        "expand_dim of `y`: dimensions 0 and 1 of `x` would both expand",
+    );
+}
