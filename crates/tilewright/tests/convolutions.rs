@@ -48,7 +48,7 @@ impl Case {
             let n = shape.iter().product::<usize>();
             let values: Vec<String> = (0..n).map(|_| format!("{:?}", random.f32() - 0.5)).collect();
             let _ =
-                write!(text, "%{name}: f32{shape:?} = Constant[f32{shape:?}{{{}}}]()\n", values.join(", "));
+                writeln!(text, "%{name}: f32{shape:?} = Constant[f32{shape:?}{{{}}}]()", values.join(", "));
         };
         let rows_by_columns = match self.op {
             "Conv" => [written, read / self.groups],
