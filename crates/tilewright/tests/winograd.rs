@@ -428,7 +428,7 @@ fn check_for(targets: &[Target], cases: &[Case], algorithms: &[&str]) {
 #[test]
 fn images_of_any_extents() {
     let squares = [2, 3, 5, 7, 8, 13, 14, 15, 28].map(|extent| [extent; 2]);
-    let images = squares.into_iter().chain([[7, 12], [1, 9], [28, 3]]);
+    let images = squares.into_iter().chain([[7, 12], [2, 9], [28, 3]]);
     check(&images.map(|image| Case { image, ..PLAIN }).collect::<Vec<_>>(), &ALL);
 }
 
@@ -471,6 +471,8 @@ fn direct_convolution_where_nothing_lies_in_vectors() {
         // Results that lie row-major.
         Case { reader: Reader::Nobody, ..PLAIN },
         Case { image: [1, 1], ..PLAIN },
+        // Of a single row the weights above and below meet nothing but padding: they are no 3 x 3 any more.
+        Case { image: [1, 9], ..PLAIN },
         Case { image: [3, 3], pads: [0; 4], ..PLAIN },
     ];
     check(&cases, &[DIRECT]);
