@@ -77,7 +77,7 @@ fn check(name: &str, graph: &str) {
     }
 }
 
-/// Two convolutions with ReLU, from `channels[0]` to `channels[1]` and back, of which the first has the window.
+/// A pointwise convolution with ReLU, by which the second reads blocks of channels: one from `channels[0]` to `channels[1]` with a window.
 fn convolutions(channels: [usize; 2], size: usize, kernel: usize, stride: usize) -> String {
     let ([a, b], pad, after) = (channels, kernel / 2, size.div_ceil(stride));
     let plain = "strides=[1, 1], pads=[0, 0, 0, 0], dilations=[1, 1], group=1";
