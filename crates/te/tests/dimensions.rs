@@ -76,6 +76,12 @@ fn what_does_not_become_one_says_why() {
     let mut split = product();
     split.split("c_i0", &[None, Some(3)]).unwrap();
     refuses(split.collapse_dims("y", 0), "collapse_dims of `y`: the loops of block `c` are not as computed");
+    let mut apart = product();
+    apart.reorder(&["c_i0", "c_i2", "c_i1"]).unwrap();
+    refuses(
+        apart.collapse_dims("y", 0),
+        "collapse_dims of `y`: the loops of `c_vi0` and the variable after it are apart",
+    );
     let mut padded = Schedule::new(conv2d(1, 2, 3, 5, 3, 1, 1));
     refuses(
         padded.collapse_dims("pad", 2),

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::expr::{Buffer, Expr, ExprKind, Var};
-use crate::func::{Block, Func, LoopKind, Stmt};
+use crate::expr::{Buffer, Expr, Var};
+use crate::func::{Block, Func, Stmt};
 use crate::schedule::{Apply, ScheduleError, tree};
 
 /// Makes one dimension of dimensions `dim` and `dim + 1` of a buffer, and one variable of the two by which blocks index
@@ -89,8 +89,8 @@ impl Collapse {
             let (buffer, dim) = collapse.dims[n_done];
             n_done += 1;
             for (path, block) in &blocks {
-                for indices in accesses(block, buffer) {
-                    collapse.add_block(func, path, block, &indices, dim)?;
+                for (_, indices) in tree::accesses(block).iter().filter(|(b, _)| *b == buffer) {
+                    collapse.add_block(func, path, block, indices, dim)?;
                 }
             }
         }
@@ -141,25 +141,14 @@ impl Collapse {
         }
         self.blocks.push((path.clone(), position, pair));
         // Every use of the variables must be one of those that become one.
-        let (mut n_uses, mut n_paired) = (0, 0);
-        let mut found: Vec<(Buffer, usize)> = Vec::new();
-        let mut look = |buffer: Buffer, indices: &[Expr]| {
-            if let Some(dim) = paired(indices, pair) {
-                n_paired += 2;
-                found.push((buffer, dim));
-            }
-        };
-        for store in block.init.iter().chain(&block.body) {
-            look(store.buffer, &store.indices);
-        }
+        let accesses = tree::accesses(block).into_iter();
+        let found: Vec<(Buffer, usize)> =
+            accesses.filter_map(|(buffer, indices)| Some((buffer, paired_dim(&indices, pair)?))).collect();
+        let mut n_uses = 0;
         block.for_each_expr(|e| {
-            e.walk(&mut |x| match x.kind() {
-                ExprKind::Load(buffer, indices) => look(*buffer, indices),
-                ExprKind::Var(v) if [outer, inner].contains(v) => n_uses += 1,
-                _ => {}
-            });
+            e.walk(&mut |x| n_uses += usize::from(x.as_var().is_some_and(|v| [outer, inner].contains(&v))));
         });
-        if n_uses != n_paired {
+        if n_uses != 2 * found.len() {
             return Err(format!("block `{name}` uses one of the variables by itself"));
         }
         for (buffer, dim) in found {
@@ -178,72 +167,38 @@ impl Collapse {
 }
 
 /// The dimension that the first of the variables indexes, with the second right after it.
-fn paired(indices: &[Expr], pair: Pair) -> Option<usize> {
+fn paired_dim(indices: &[Expr], pair: Pair) -> Option<usize> {
     let is_pair = |w: &[Expr]| w[0].as_var() == Some(pair.outer) && w[1].as_var() == Some(pair.inner);
     indices.windows(2).position(is_pair)
-}
-
-/// The indices of every access of a block to a buffer.
-fn accesses(block: &Block, buffer: Buffer) -> Vec<Vec<Expr>> {
-    let stores = block.init.iter().chain(&block.body).filter(|s| s.buffer == buffer);
-    let mut found: Vec<Vec<Expr>> = stores.map(|s| s.indices.clone()).collect();
-    block.for_each_expr(|e| {
-        e.walk(&mut |x| match x.kind() {
-            ExprKind::Load(b, indices) if *b == buffer => found.push(indices.clone()),
-            _ => {}
-        });
-    });
-    found
 }
 
 /// Takes the second variable's place out of every access that has both.
 fn drop_index(block: &mut Block, dims: &[(Buffer, usize)], pair: Pair) {
     let rest = |buffer: Buffer, indices: &[Expr]| {
         let (_, dim) = dims.iter().find(|(b, _)| *b == buffer)?;
-        (paired(indices, pair) == Some(*dim)).then(|| {
+        (paired_dim(indices, pair) == Some(*dim)).then(|| {
             let mut indices = indices.to_vec();
             indices.remove(dim + 1);
             indices
         })
     };
-    for store in block.init.iter_mut().chain(&mut block.body) {
-        if let Some(indices) = rest(store.buffer, &store.indices) {
-            store.indices = indices;
-        }
-    }
-    block.map_exprs(|e| {
-        e.rewrite(&mut |x| match x.kind() {
-            ExprKind::Load(buffer, indices) => {
-                rest(*buffer, indices).map(|indices| Expr::load(x.dtype(), *buffer, indices))
-            }
-            _ => None,
-        })
-    });
+    tree::map_accesses(block, rest);
 }
 
-/// Where the loop of the first variable is, and the extent that it gets.
+/// Where the loop of the first variable is, right around that of the second, and the extent that it gets.
 fn loops_of(func: &Func, path: &tree::Path, pair: Pair) -> Result<(tree::Path, Expr), String> {
-    let block = tree::block_at(func, path).ok_or("there is no such block")?;
-    let name = &block.name;
-    let values = |var: Var| block.iters.iter().find(|i| i.var == var).and_then(|i| i.value.as_var());
-    for depth in 1..path.len() - 1 {
-        let at = |n: usize| tree::loop_at(func, &path[..n]);
-        let (Some(outer), Some(inner)) = (at(depth), at(depth + 1)) else { continue };
-        if values(pair.outer) != Some(outer.var) {
-            continue;
-        }
-        let mut blocks = 0;
-        tree::for_each_block(&outer.body, &mut |_| blocks += 1);
-        let is_as_computed = values(pair.inner) == Some(inner.var)
-            && blocks == 1
-            && [outer, inner].iter().all(|l| l.kind == LoopKind::Serial && l.prefetches.is_empty())
-            && block.iters.iter().filter(|i| i.value.uses(outer.var) || i.value.uses(inner.var)).count() == 2;
-        if is_as_computed {
-            let extent = product(&outer.extent, &inner.extent)?;
-            return Ok((path[..depth].to_vec(), Expr::int(extent)));
-        }
+    let (outer, inner) = (tree::loop_of(func, path, pair.outer)?, tree::loop_of(func, path, pair.inner)?);
+    let (Some(l), Some(next)) = (tree::loop_at(func, &outer), tree::loop_at(func, &inner)) else {
+        return Err("there is no such loop".into());
+    };
+    if inner.len() != outer.len() + 1 {
+        return Err(format!(
+            "the loops of `{}` and the variable after it are apart",
+            func.vars[pair.outer].name
+        ));
     }
-    Err(format!("the loops of block `{name}` are not as computed"))
+    let extent = product(&l.extent, &next.extent)?;
+    Ok((outer, Expr::int(extent)))
 }
 
 fn product(outer: &Expr, inner: &Expr) -> Result<i64, String> {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::expr::{Buffer, Expr, ExprKind, Var};
-use crate::func::{Block, Func, Iter, Loop, LoopKind, Stmt, VarKind};
+use crate::func::{Block, Func, Iter, Loop, Stmt, VarKind};
 use crate::schedule::{Apply, ScheduleError, tree};
 use crate::simplify::Simplifier;
 
@@ -75,7 +75,7 @@ impl Expansion {
             let (buffer, dim) = expansion.dims[n_done];
             n_done += 1;
             for (path, block) in &blocks {
-                for (_, indices) in accesses(block).iter().filter(|(b, _)| *b == buffer) {
+                for (_, indices) in tree::accesses(block).iter().filter(|(b, _)| *b == buffer) {
                     if let Some(var) = indices[dim].as_var() {
                         expansion.add_variable(func, path, block, var)?;
                     }
@@ -119,13 +119,13 @@ impl Expansion {
         if block.predicate.is_some() {
             return Err(format!("block `{name}` has a predicate"));
         }
-        loop_of(func, path, var)?;
+        tree::loop_of(func, path, var)?;
         let extent = block.iters.iter().find(|i| i.var == var).and_then(|i| i.extent.as_int());
         if extent.is_none_or(|extent| extent % self.inner != 0) {
             return Err(format!("{} does not divide a variable of block `{name}`", self.inner));
         }
         self.blocks.push((path.clone(), var));
-        for (buffer, indices) in accesses(block) {
+        for (buffer, indices) in tree::accesses(block) {
             let shape = &func.buffers[buffer].shape;
             let plain =
                 indices.iter().zip(shape).position(|(e, n)| e.as_var() == Some(var) && n.as_int() == extent);
@@ -151,19 +151,7 @@ impl Expansion {
             indices.splice(*dim..=*dim, [outer, inner]);
             Some(indices)
         };
-        for store in block.init.iter_mut().chain(&mut block.body) {
-            if let Some(indices) = expanded(store.buffer, &store.indices) {
-                store.indices = indices;
-            }
-        }
-        block.map_exprs(|e| {
-            e.rewrite(&mut |x| match x.kind() {
-                ExprKind::Load(buffer, indices) => {
-                    expanded(*buffer, indices).map(|indices| Expr::load(x.dtype(), *buffer, indices))
-                }
-                _ => None,
-            })
-        });
+        tree::map_accesses(block, expanded);
         // What had quotients by the variables before has none now.
         block.map_exprs(|e| {
             e.rewrite(&mut |x| match x.kind() {
@@ -180,39 +168,9 @@ impl Expansion {
     }
 }
 
-/// Every access of a block.
-fn accesses(block: &Block) -> Vec<(Buffer, Vec<Expr>)> {
-    let stores = block.init.iter().chain(&block.body);
-    let mut found: Vec<(Buffer, Vec<Expr>)> = stores.map(|s| (s.buffer, s.indices.clone())).collect();
-    block.for_each_expr(|e| {
-        e.walk(&mut |x| {
-            if let ExprKind::Load(buffer, indices) = x.kind() {
-                found.push((*buffer, indices.clone()));
-            }
-        });
-    });
-    found
-}
-
-/// Where the loop is that alone drives a variable of a block.
-fn loop_of(func: &Func, path: &tree::Path, var: Var) -> Result<tree::Path, String> {
-    let block = tree::block_at(func, path).ok_or("there is no such block")?;
-    let value = block.iters.iter().find(|i| i.var == var).and_then(|i| i.value.as_var());
-    for depth in 1..path.len() {
-        let Some(l) = tree::loop_at(func, &path[..depth]).filter(|l| Some(l.var) == value) else { continue };
-        let mut blocks = 0;
-        tree::for_each_block(&l.body, &mut |_| blocks += 1);
-        let alone = block.iters.iter().filter(|i| i.value.uses(l.var)).count() == 1;
-        if alone && blocks == 1 && l.kind == LoopKind::Serial && l.prefetches.is_empty() {
-            return Ok(path[..depth].to_vec());
-        }
-    }
-    Err(format!("the loops of block `{}` are not as computed", block.name))
-}
-
 /// Makes two variables of one of a block, and two loops of its loop.
 fn expand_variable(func: &mut Func, path: &tree::Path, var: Var, inner: i64) -> Result<(), String> {
-    let at = loop_of(func, path, var)?;
+    let at = tree::loop_of(func, path, var)?;
     let name = func.vars[var].name.clone();
     let inner_var = func.add_var(&format!("{name}_1"), VarKind::Iter);
     let Some(outer_loop) = tree::loop_at(func, &at).map(|l| l.var) else { return Ok(()) };

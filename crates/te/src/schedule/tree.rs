@@ -323,3 +323,49 @@ pub(crate) fn read_buffers(block: &Block) -> Vec<Buffer> {
     });
     out
 }
+
+/// Every access of a block: buffer and indices, of stores first.
+pub(crate) fn accesses(block: &Block) -> Vec<(Buffer, Vec<Expr>)> {
+    let stores = block.init.iter().chain(&block.body);
+    let mut found: Vec<(Buffer, Vec<Expr>)> = stores.map(|s| (s.buffer, s.indices.clone())).collect();
+    block.for_each_expr(|e| {
+        e.walk(&mut |x| {
+            if let ExprKind::Load(buffer, indices) = x.kind() {
+                found.push((*buffer, indices.clone()));
+            }
+        });
+    });
+    found
+}
+
+/// Gives accesses of a block the indices that `map` makes of theirs, where it makes some.
+pub(crate) fn map_accesses(block: &mut Block, map: impl Fn(Buffer, &[Expr]) -> Option<Vec<Expr>>) {
+    for store in block.init.iter_mut().chain(&mut block.body) {
+        if let Some(indices) = map(store.buffer, &store.indices) {
+            store.indices = indices;
+        }
+    }
+    block.map_exprs(|e| {
+        e.rewrite(&mut |x| match x.kind() {
+            ExprKind::Load(buffer, indices) => {
+                map(*buffer, indices).map(|indices| Expr::load(x.dtype(), *buffer, indices))
+            }
+            _ => None,
+        })
+    });
+}
+
+/// Where the loop is that alone drives a variable of the block at a path and has no other block in it, as computed.
+pub(crate) fn loop_of(func: &Func, path: &[usize], var: Var) -> Result<Path, String> {
+    let block = block_at(func, path).ok_or("there is no such block")?;
+    let value = block.iters.iter().find(|i| i.var == var).and_then(|i| i.value.as_var());
+    let found = (1..path.len()).find_map(|depth| {
+        let l = loop_at(func, &path[..depth]).filter(|l| Some(l.var) == value)?;
+        let mut blocks = 0;
+        for_each_block(&l.body, &mut |_| blocks += 1);
+        let alone = block.iters.iter().filter(|i| i.value.uses(l.var)).count() == 1;
+        let is_plain = alone && blocks == 1 && l.kind == LoopKind::Serial && l.prefetches.is_empty();
+        is_plain.then(|| path[..depth].to_vec())
+    });
+    found.ok_or_else(|| format!("the loops of block `{}` are not as computed", block.name))
+}
