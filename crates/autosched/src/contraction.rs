@@ -96,15 +96,18 @@ pub fn schedule(
     };
     let order = context.decide(block, "order", &orders)?;
     let is_weight = context.constant_input(func, roles.panel.buffer).is_some();
+    let width = tile.vectors * tile.lanes;
+    // Where tiles reach past the end, loads would be clamped lane by lane; a copy is padded to whole tiles.
+    let cut_off = data.iters[roles.lane].extent.as_int().is_none_or(|n| n % width != 0);
+    let pack = roles.pack || (cut_off && plain_variables(data, &roles.panel).is_some());
     // Weights that are not the panel: what a step broadcasts lies together.
     let is_constant = context.constant_input(func, roles.broadcast.buffer).is_some();
     let broadcast_pieces = roles
         .row
         .filter(|_| is_constant)
         .and_then(|row| packed_layout(data, &roles.broadcast, row, &steps, tile.rows, None));
-    if roles.pack {
+    if pack {
         let factor = blocked_steps.map(|blocked| blocked.factor);
-        let width = tile.vectors * tile.lanes;
         let Some(pieces) = packed_layout(data, &roles.panel, roles.lane, &steps, width, factor) else {
             return fail("the panel's indices are not plain");
         };
@@ -398,9 +401,7 @@ fn roles(
                 && stride_of(func, &simplifier, panel, block, lane) == Stride::Constant(1);
             let constant = context.constant_input(func, panel.buffer).is_some();
             let row = best_row(block, &spatial, lane, panel, broadcast, &depends);
-            // A copy is padded to whole tiles; without one, loads past an open end would be clamped lane by lane.
-            let open_end = block.iters[lane].extent.as_int().is_none();
-            let pack = constant || !consecutive || open_end;
+            let pack = constant || !consecutive;
             let is_plain = || plain_variables(block, panel).is_some();
             if (pack && !is_plain()) || (lane != along_memory && !constant) {
                 continue;

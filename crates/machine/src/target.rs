@@ -93,9 +93,15 @@ impl Target {
         self.machine.has_fma()
     }
 
-    /// Whether masked loads and stores are single instructions.
-    pub fn masked_access(&self) -> bool {
-        self.codegen.masked_access && self.machine.has(Feature::Avx512vl)
+    /// Bytes from which on an element may be of masked loads and stores that are single instructions; `None` where there
+    /// are no such instructions.
+    pub fn masked_access(&self) -> Option<u32> {
+        let has = |feature| self.codegen.masked_access && self.machine.has(feature);
+        match (has(Feature::Avx512bw) && has(Feature::Avx512vl), has(Feature::Avx2)) {
+            (true, _) => Some(1),
+            (false, true) => Some(4),
+            (false, false) => None,
+        }
     }
 }
 
@@ -136,6 +142,10 @@ mod tests {
         assert_eq!(lanes("x86-64-v4", CodegenKind::Llvm), 16);
         assert_eq!(lanes("x86-64-v3", CodegenKind::Llvm), 8);
         assert_eq!(lanes("x86-64-v4", CodegenKind::Cranelift), 4);
-        assert!(!Target::parse("x86-64-v4", CodegenKind::Cranelift).unwrap().masked_access());
+        let masked = |machine, codegen| Target::parse(machine, codegen).unwrap().masked_access();
+        assert_eq!(masked("x86-64-v4", CodegenKind::Cranelift), None);
+        assert_eq!(masked("x86-64-v4", CodegenKind::Llvm), Some(1));
+        assert_eq!(masked("x86-64-v3", CodegenKind::Llvm), Some(4));
+        assert_eq!(masked("x86-64-v2", CodegenKind::Llvm), None);
     }
 }

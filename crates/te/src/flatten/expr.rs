@@ -181,7 +181,7 @@ impl Emitter<'_> {
                         let base = self.offset_lanes(base, offset);
                         self.masked_gather(dtype, place, base, mask, scalar_guard)
                     }
-                    Some(mask) if self.options.masked_access => {
+                    Some(mask) if self.masks(buffer) => {
                         let mask = self.and_scalar(mask, scalar_guard);
                         self.op(
                             Type::vector(dtype, lanes),
@@ -294,6 +294,18 @@ impl Emitter<'_> {
     /// The row-major element index of `indices`.
     fn flat_index(&mut self, buffer: Buffer, indices: &[Expr]) -> Poly {
         let shape = &self.func.buffers[buffer].shape;
+        // Of dimensions walked as one only the whole is plain.
+        let divides =
+            |e: &Expr| matches!(e.kind(), ExprKind::Binary(BinaryOp::FloorDiv | BinaryOp::FloorMod, ..));
+        if indices.iter().filter(|index| index.any(&mut |e| divides(e))).count() > 1 {
+            let mut stride = Expr::int(1);
+            let mut sum = Expr::int(0);
+            for (index, extent) in indices.iter().zip(shape).rev() {
+                sum = sum + index.clone() * stride.clone();
+                stride = stride * extent.clone();
+            }
+            return self.atoms.poly(&self.simplifier.simplify(&sum));
+        }
         let mut stride = Poly { constant: 1, terms: Default::default() };
         let mut sum = Poly::default();
         for (index, extent) in indices.iter().zip(shape).rev() {

@@ -194,7 +194,7 @@ impl Emitter<'_> {
     }
 
     fn some_lanes(&mut self, block: &Block, predicate: &Expr, lane: Lane) -> Result<(), FlattenError> {
-        if self.options.masked_access {
+        if self.masks_all(block) {
             let mask = self.expr(predicate)?;
             let mask = self.widen(mask, lane.lanes);
             self.guards.push(mask);
@@ -218,6 +218,26 @@ impl Emitter<'_> {
         self.bindings.insert(lane.var, Binding::Lane);
         self.lane = Some(lane);
         Ok(())
+    }
+
+    /// Whether all that a block loads and stores can be masked.
+    fn masks_all(&self, block: &Block) -> bool {
+        let mut all = block.init.iter().chain(&block.body).all(|store| self.masks(store.buffer));
+        block.for_each_expr(|e| {
+            e.walk(&mut |x| {
+                if let ExprKind::Load(buffer, _) = x.kind() {
+                    all &= self.masks(*buffer);
+                }
+            });
+        });
+        all
+    }
+
+    /// Whether loads and stores of a buffer's elements can be masked.
+    pub(super) fn masks(&self, buffer: Buffer) -> bool {
+        let data = &self.func.buffers[buffer];
+        data.scope == Scope::Register
+            || self.options.masked_access.is_some_and(|least| data.dtype.bytes() as u32 >= least)
     }
 
     /// Whether the predicate, a conjunction of comparisons linear in the lane, holds for all lanes if it

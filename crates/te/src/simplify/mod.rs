@@ -216,25 +216,52 @@ fn is_sum(expr: &Expr) -> bool {
         )
 }
 
-/// `k·d·m·(x floordiv d) + k·m·(x floormod d)` as `k·m·x`, for one such pair.
+/// `k·d·m·(x floordiv d) + k·m·(y floormod d)` as `k·m·x`, for one such pair. `y` is `x`, or, where `d` is a constant,
+/// differs from it by a multiple of `d`: remainders have had their multiples taken out. Where `x` is `u floordiv c`, the
+/// quotient is `u floordiv c·d`.
 fn join_division(linear: &Linear) -> Option<Linear> {
     for (index, (monomial, coefficient)) in linear.terms.iter().enumerate() {
         for (position, atom) in monomial.iter().enumerate() {
-            let ExprKind::Binary(BinaryOp::FloorMod, x, d) = atom.kind() else { continue };
+            let ExprKind::Binary(BinaryOp::FloorMod, y, d) = atom.kind() else { continue };
             let mut others = Linear::int(*coefficient);
             for (i, other) in monomial.iter().enumerate() {
                 if i != position {
                     others = others.mul(&Linear::atom(other.clone()));
                 }
             }
-            let divided = others.mul(&Linear::of(d)).mul(&Linear::atom(x.clone().floor_div(d.clone())));
-            let has_all = divided.constant == 0 && divided.terms.iter().all(|t| linear.terms.contains(t));
-            if has_all {
-                let mut rest = linear.clone();
-                rest.terms.remove(index);
-                return Some(rest.sub(&divided).add(&others.mul(&Linear::of(x))));
+            let atoms = linear.terms.iter().flat_map(|(monomial, _)| monomial);
+            for (quotient, x) in atoms.filter_map(|atom| Some((atom, divided_by(atom, y, d)?))) {
+                let divided = others.mul(&Linear::of(d)).mul(&Linear::atom(quotient.clone()));
+                let has_all = divided.constant == 0 && divided.terms.iter().all(|t| linear.terms.contains(t));
+                if has_all {
+                    let mut rest = linear.clone();
+                    rest.terms.remove(index);
+                    return Some(rest.sub(&divided).add(&others.mul(&Linear::of(&x))));
+                }
             }
         }
     }
     None
+}
+
+/// `x`, if the atom is `x floordiv d` in one of its forms and `x` has the same remainder by `d` as `y`.
+fn divided_by(quotient: &Expr, y: &Expr, d: &Expr) -> Option<Expr> {
+    let ExprKind::Binary(BinaryOp::FloorDiv, x, by) = quotient.kind() else { return None };
+    if by == d && is_congruent(x, y, d) {
+        return Some(x.clone());
+    }
+    let ExprKind::Binary(BinaryOp::FloorDiv, u, c) = y.kind() else { return None };
+    let whole = c.as_int()?.checked_mul(d.as_int()?)?;
+    let is_nested = c.as_int()? > 0 && by.as_int() == Some(whole) && is_congruent(x, u, by);
+    is_nested.then(|| x.clone().floor_div(c.clone()))
+}
+
+/// Whether `x` and `y` are seen to have the same remainder by `d`.
+fn is_congruent(x: &Expr, y: &Expr, d: &Expr) -> bool {
+    if x == y {
+        return true;
+    }
+    let Some(d) = d.as_int().filter(|&d| d > 0) else { return false };
+    let difference = Linear::of(x).sub(&Linear::of(y));
+    difference.constant % d == 0 && difference.terms.iter().all(|(_, k)| k % d == 0)
 }

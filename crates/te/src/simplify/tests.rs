@@ -222,6 +222,11 @@ fn known_answers() {
     check(flat.clone().floor_div(int(4)).floor_div(int(4)), i0.clone());
     check((flat.clone().floor_div(int(4)) * 4) + flat.clone().floor_mod(int(4)), flat.clone());
     check(f.clone().floor_div(n.clone()) * n.clone() + f.clone().floor_mod(n.clone()), f.clone());
+    // The remainder's dividend has lost its multiples of 7.
+    let wide = i0.clone() * 100 + f.clone();
+    check((wide.clone().floor_div(int(7)) * 7) + wide.clone().floor_mod(int(7)), wide.clone());
+    let (row, plane) = (wide.clone().floor_div(int(7)), wide.clone().floor_div(int(35)));
+    check(plane * 35 + row.floor_mod(int(5)) * 7 + wide.clone().floor_mod(int(7)), wide.clone());
     let rows = i1.clone() * n.clone() + j.clone();
     check(rows.clone().floor_div(n.clone()), i1.clone());
     check(rows.floor_mod(n.clone()), j.clone());
