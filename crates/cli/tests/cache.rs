@@ -275,7 +275,16 @@ fn a_full_disk_costs_a_warning() {
 fn the_cache_is_kept_to_its_size() {
     let place = Place::new();
     let compile = |target| {
-        place.command(&["compile", "digits.onnx", "--codegen", "cranelift", "--target", target, "-o", "out.twm"])
+        place.command(&[
+            "compile",
+            "digits.onnx",
+            "--codegen",
+            "cranelift",
+            "--target",
+            target,
+            "-o",
+            "out.twm",
+        ])
     };
     // Code without fused products is much the larger, so that what comes after it fits the limit by itself. Named
     // targets, since what this machine's code takes is not known.

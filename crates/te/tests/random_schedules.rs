@@ -5,8 +5,8 @@ mod common;
 use common::*;
 use tilewright_te::interp::evaluate_index;
 use tilewright_te::schedule::{
-    CacheRead, CacheWrite, CollapseDims, ComputeAt, ComputeInline, DecomposeReduction, ExpandDim, Fuse,
-    PadEinsum, Padding, Parallel, Piece, Prefetch, Primitive, Reorder, ReverseComputeAt,
+    CacheInplace, CacheRead, CacheWrite, CollapseDims, ComputeAt, ComputeInline, DecomposeReduction,
+    ExpandDim, Fuse, PadEinsum, Padding, Parallel, Piece, Prefetch, Primitive, Reorder, ReverseComputeAt,
     ReverseComputeInline, Rfactor, Schedule, SetScope, Split, Tile, TransformLayout, Unroll, Vectorize,
 };
 use tilewright_te::verify::{Stage, verify};
@@ -59,7 +59,7 @@ fn random_primitive(schedule: &Schedule, random: &mut Random) -> Primitive {
     let own_loop = word(random, &own_loops);
     let factor = |random: &mut Random| [1, 2, 3, 4, 5, 8, 16][random.below(7)];
     let scope = [Scope::Global, Scope::Stack, Scope::Register][random.below(3)];
-    match random.below(27) {
+    match random.below(28) {
         0..=2 => {
             let inner = Some(factor(random));
             let factors = match random.below(4) {
@@ -119,6 +119,7 @@ fn random_primitive(schedule: &Schedule, random: &mut Random) -> Primitive {
         }
         24 => CollapseDims { buffer, dim: random.below(3) }.into(),
         25 => ExpandDim { buffer, dim: random.below(3), inner: factor(random) }.into(),
+        26 => CacheInplace { block, loop_name: own_loop, scope }.into(),
         _ => Rfactor { block, loop_name: own_loop }.into(),
     }
 }

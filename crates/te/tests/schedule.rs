@@ -256,6 +256,48 @@ fn caches_of_what_is_read_and_written() {
 }
 
 #[test]
+fn partial_sums_between_blocks_of_steps() {
+    let func = matmul_bias_relu(Dim::Fixed(20), Dim::Fixed(24), Dim::Fixed(10));
+    let mut s = Schedule::new(func.clone());
+    let rows = s.split("C_i0", &[None, Some(5)]).unwrap();
+    let steps = s.split("C_r2", &[None, Some(4)]).unwrap();
+    s.reorder(&[&steps[0], &rows[0], &steps[1], &rows[1]]).unwrap();
+    let refused = s.clone().cache_inplace("C", &rows[0], Scope::Register).unwrap_err().to_string();
+    assert_eq!(refused, "cache_inplace of `C`: it has a start of its own; decompose the reduction");
+    s.decompose_reduction("C", &steps[0]).unwrap();
+    let refused = s.clone().cache_inplace("C", "D_i0", Scope::Register).unwrap_err().to_string();
+    assert_eq!(refused, "cache_inplace of `C`: loop `D_i0` is not around the block");
+    // The last block of steps is cut off.
+    let refused = s.clone().cache_inplace("C", &rows[0], Scope::Register).unwrap_err().to_string();
+    assert_eq!(refused, "cache_inplace of `C`: it runs under a condition");
+}
+
+#[test]
+fn partial_sums_lie_in_registers_for_a_block_of_steps() {
+    let func = matmul_bias_relu(Dim::Fixed(20), Dim::Fixed(24), Dim::Fixed(12));
+    let mut s = Schedule::new(func.clone());
+    let rows = s.split("C_i0", &[None, Some(5)]).unwrap();
+    let steps = s.split("C_r2", &[None, Some(4)]).unwrap();
+    s.reorder(&[&steps[0], &rows[0], "C_i1", &steps[1], &rows[1]]).unwrap();
+    s.unroll(&rows[1]).unwrap();
+    s.decompose_reduction("C", &steps[0]).unwrap();
+    let refused = s.clone().cache_inplace("C_init", &rows[0], Scope::Register).unwrap_err().to_string();
+    assert_eq!(refused, format!("cache_inplace of `C_init`: loop `{}` is not around the block", rows[0]));
+    let copies = s.cache_inplace("C", "C_i1", Scope::Register).unwrap();
+    assert_eq!(copies, ["C_load", "C_store"]);
+    let refused = s.clone().cache_inplace("C", &rows[0], Scope::Stack).unwrap_err().to_string();
+    assert_eq!(refused, format!("cache_inplace of `C`: another block is inside `{}`", rows[0]));
+    for copy in copies {
+        let own = s.loop_names(&copy).unwrap();
+        s.unroll(&own[3]).unwrap();
+    }
+    let finished = check(func, s);
+    let kept = finished.buffers.values().find(|b| b.name == "C_register").unwrap();
+    let shape: Vec<_> = kept.shape.iter().map(|e| e.as_int()).collect();
+    assert_eq!(shape, [Some(5), Some(1)], "{finished}");
+}
+
+#[test]
 fn illegal_requests_say_why() {
     let func = matmul_bias_relu(Dim::Open, Dim::Fixed(24), Dim::Fixed(10));
     let schedule = || Schedule::new(func.clone());

@@ -39,7 +39,7 @@ fn suffix(scope: Scope) -> &'static str {
 }
 
 /// A new temporary of the buffer's type and shape.
-fn duplicate(func: &mut Func, buffer: Buffer, scope: Scope) -> Buffer {
+pub(crate) fn duplicate(func: &mut Func, buffer: Buffer, scope: Scope) -> Buffer {
     let data = func.buffers[buffer].clone();
     func.add_buffer(&format!("{}_{}", data.name, suffix(scope)), data.dtype, data.shape, scope)
 }
@@ -62,7 +62,7 @@ fn copy_nest(func: &mut Func, from: Buffer, to: Buffer, name: &str) -> Stmt {
 }
 
 /// Replaces a buffer in all loads and stores of a block.
-fn rename(block: &mut Block, from: Buffer, to: Buffer) {
+pub(crate) fn rename(block: &mut Block, from: Buffer, to: Buffer) {
     for store in block.init.iter_mut().chain(&mut block.body) {
         if store.buffer == from {
             store.buffer = to;

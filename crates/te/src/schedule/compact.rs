@@ -4,7 +4,7 @@
 //! that is not global needs only the box of elements accessed in one iteration of the loops around all of
 //! its accesses. Accesses become relative to that box through iteration variables added to the blocks.
 
-use crate::expr::{Buffer, Expr, ExprKind, Var};
+use crate::expr::{Buffer, CompareOp, Expr, ExprKind, Var};
 use crate::func::{Block, Func, Iter, IterKind, Scope, VarKind};
 use crate::schedule::region::{Accesses, Span, accessed, bind, region_of};
 use crate::schedule::{ScheduleError, tree};
@@ -32,8 +32,9 @@ fn home_of(func: &Func, buffer: Buffer) -> Result<Option<tree::Path>, ScheduleEr
             continue;
         }
         let mut around = path[..path.len() - 1].to_vec();
-        if tree::writes(block, buffer) {
-            // The value lives through all steps of a reduction.
+        // The value lives through all steps of a reduction that starts by itself; where another block starts it, that one is
+        // among those whose home is sought.
+        if !block.init.is_empty() && tree::writes(block, buffer) {
             let accumulates = |depth: &usize| {
                 tree::loop_at(func, &path[..*depth]).is_some_and(|l| {
                     block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var))
@@ -70,15 +71,15 @@ fn skipped_writes(func: &Func, buffer: Buffer, home: &[usize]) -> usize {
     let blocks = tree::blocks_with_paths(func);
     let conditions = |b: &Block| b.predicate.as_ref().map(tree::conjuncts).unwrap_or_default();
     let mut depth = home.len();
-    for (_, writer) in blocks.iter().filter(|(_, b)| tree::writes(b, buffer)) {
+    for (path, writer) in blocks.iter().filter(|(_, b)| tree::writes(b, buffer)) {
         for condition in conditions(writer) {
             let reads_anyway = |(_, b): &(tree::Path, &Block)| {
                 tree::reads(b, buffer) && !tree::writes(b, buffer) && !conditions(b).contains(&condition)
             };
             let is_shared =
                 |v| (1..=home.len()).any(|n| tree::loop_at(func, &home[..n]).is_some_and(|l| l.var == v));
-            let own = condition.any(&mut |e| e.as_var().is_some_and(|v| is_loop(func, v) && !is_shared(v)));
-            if own || !blocks.iter().any(reads_anyway) {
+            let is_own = |v| is_loop(func, v) && !is_shared(v);
+            if holds_somewhere(func, path, &condition, &is_own) || !blocks.iter().any(reads_anyway) {
                 continue;
             }
             let uses = |n: &usize| tree::loop_at(func, &home[..*n]).is_some_and(|l| condition.uses(l.var));
@@ -86,6 +87,26 @@ fn skipped_writes(func: &Func, buffer: Buffer, home: &[usize]) -> usize {
         }
     }
     depth
+}
+
+/// Whether in every iteration of the other loops around a block some iteration of its `own` fulfils a condition, which uses some.
+fn holds_somewhere(func: &Func, path: &[usize], condition: &Expr, own: &impl Fn(Var) -> bool) -> bool {
+    if !condition.any(&mut |e| e.as_var().is_some_and(own)) {
+        return false;
+    }
+    let simplifier = tree::simplifier_at(func, path);
+    let excess = match condition.kind() {
+        ExprKind::Compare(CompareOp::Lt, a, b) => b.clone() - a.clone() - 1,
+        ExprKind::Compare(CompareOp::Le, a, b) => b.clone() - a.clone(),
+        ExprKind::Compare(CompareOp::Gt, a, b) => a.clone() - b.clone() - 1,
+        ExprKind::Compare(CompareOp::Ge, a, b) => a.clone() - b.clone(),
+        // What is no range of the own variable alone is of windows, whose readers have the same condition.
+        _ => return true,
+    };
+    match simplifier.extreme(&excess, true, own) {
+        Some(most) => simplifier.prove_le(&Expr::int(0), &most),
+        None => true,
+    }
 }
 
 fn is_loop(func: &Func, var: Var) -> bool {

@@ -191,6 +191,18 @@ fn check_inputs(func: &Func, block: &Block, path: &[usize], loop_name: &str) -> 
         if shared > 0 && !target.starts_with(&path[..shared]) {
             return Err(format!("its producer `{}` is computed in a loop that it would leave", other.name));
         }
+        // The region that is needed says nothing of conditions: of what is made of it in the same nest there may be less.
+        let consumes = |b: &Block| tree::written(block).iter().any(|buffer| tree::reads(b, *buffer));
+        let is_guarded =
+            |(p, b): &(tree::Path, &Block)| b.predicate.is_some() && (*p == other_path || consumes(b));
+        if shared > 0
+            && let Some((_, guarded)) = tree::blocks_with_paths(func).iter().find(|x| is_guarded(x))
+        {
+            return Err(format!(
+                "its producer `{}` is in the same nest, and `{}` runs under a condition",
+                other.name, guarded.name
+            ));
+        }
         if other_path > target {
             return Err(format!("its producer `{}` comes after the start of `{loop_name}`", other.name));
         }

@@ -13,6 +13,7 @@
 
 pub(crate) mod bindings;
 mod cache;
+mod cache_inplace;
 mod collapse_dims;
 pub mod compact;
 mod compute_at;
@@ -42,6 +43,7 @@ use serde::{Deserialize, Serialize};
 use crate::func::{Func, Scope};
 
 pub use cache::{CacheRead, CacheWrite};
+pub use cache_inplace::CacheInplace;
 pub use collapse_dims::CollapseDims;
 pub use compute_at::ComputeAt;
 pub use decompose_reduction::DecomposeReduction;
@@ -132,6 +134,8 @@ primitives! {
     CacheRead,
     /// A copy of what a block writes.
     CacheWrite,
+    /// A copy of what a block accumulates in.
+    CacheInplace,
     /// Where a buffer lives.
     SetScope,
     /// A reduction's start as a block of its own.
@@ -267,6 +271,18 @@ impl Schedule {
     /// returns the name of the copying block.
     pub fn cache_write(&mut self, block: &str, scope: Scope) -> Result<String, ScheduleError> {
         Ok(self.apply(CacheWrite { block: block.into(), scope })?.remove(0))
+    }
+
+    /// See [`CacheInplace`]; gives the names of the block that fills the copy and of the one that writes it back.
+    pub fn cache_inplace(
+        &mut self,
+        block: &str,
+        loop_name: &str,
+        scope: Scope,
+    ) -> Result<[String; 2], ScheduleError> {
+        let made = self.apply(CacheInplace { block: block.into(), loop_name: loop_name.into(), scope })?;
+        <[String; 2]>::try_from(made)
+            .map_err(|_| ScheduleError::new("cache_inplace", block, "it made other than two blocks"))
     }
 
     /// Moves a temporary to a scope.
