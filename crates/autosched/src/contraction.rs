@@ -14,6 +14,7 @@ use tilewright_te::schedule::{Piece, Schedule, ScheduleError};
 use tilewright_te::simplify::Simplifier;
 use tilewright_te::{Block, Buffer, Expr, ExprKind, Func, IterKind};
 
+use crate::depth::{self, InParts};
 use crate::order::{Extents, Order};
 use crate::panel::{self, Panel};
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, stride};
@@ -90,8 +91,30 @@ pub fn schedule(
     let moved = moved(func, &roles, data);
     let machine = &context.target.machine;
     let ports = f64::from(machine.fma.per_cycle.max(1));
-    let orders = match extents(func, context, &roles, data, &rows, &tile) {
-        Some(extents) => Order::of_contraction(&tile, &extents, &machine.caches, ports),
+    let is_constant = context.constant_input(func, roles.broadcast.buffer).is_some();
+    let extents = extents(func, context, &roles, data, &rows, &tile);
+    let n_panels = extents.as_ref().map_or(0, |extents| extents.vectors / tile.vectors);
+    let row_pieces = row_pieces(data, &roles, &steps, &tile, blocked_steps, is_constant);
+    let packs_rows = match is_constant || row_pieces.is_none() {
+        true => row_pieces.is_some(),
+        false => {
+            let jumps = panel::jumps_in_one_set(func, context, data, &roles.broadcast, roles.row);
+            context.decide(block, "pack-rows", &packings(jumps, n_panels))?
+        }
+    };
+    let mut parts = 1;
+    let orders = match extents {
+        Some(mut extents) => {
+            if packs_rows {
+                extents.run = extents.depth * tile.rows;
+            }
+            let orders = |extents: &Extents| Order::of_contraction(&tile, extents, &machine.caches, ports);
+            let best = |extents: &Extents| orders(extents).first().map_or(f64::INFINITY, |order| order.cost);
+            let chunks = chunks_of(data, blocked_steps);
+            parts = context.decide(block, "depth", &depth::candidates(&extents, chunks, best))?;
+            extents.parts = parts;
+            orders(&extents)
+        }
         None => Order::candidates(&tile, n_rows, vectors, depth),
     };
     let order = context.decide(block, "order", &orders)?;
@@ -100,12 +123,6 @@ pub fn schedule(
     // Where tiles reach past the end, loads would be clamped lane by lane; a copy is padded to whole tiles.
     let cut_off = data.iters[roles.lane].extent.as_int().is_none_or(|n| n % width != 0);
     let pack = roles.pack || (cut_off && plain_variables(data, &roles.panel).is_some());
-    // Weights that are not the panel: what a step broadcasts lies together.
-    let is_constant = context.constant_input(func, roles.broadcast.buffer).is_some();
-    let broadcast_pieces = roles
-        .row
-        .filter(|_| is_constant)
-        .and_then(|row| packed_layout(data, &roles.broadcast, row, &steps, tile.rows, None));
     if pack {
         let factor = blocked_steps.map(|blocked| blocked.factor);
         let Some(pieces) = packed_layout(data, &roles.panel, roles.lane, &steps, width, factor) else {
@@ -113,12 +130,19 @@ pub fn schedule(
         };
         panel = panel::pack(schedule, context, block, &roles.panel, pieces)?;
     }
-    if let Some(pieces) = broadcast_pieces {
+    if let Some(pieces) = row_pieces.filter(|_| packs_rows) {
         panel::pack(schedule, context, block, &roles.broadcast, pieces)?;
     }
     let (lane, row) = (roles.lane, roles.row);
     let steps = steps.0;
     let tiled = TiledBlock { block, epilogue, lane, row, tile, order, rows, steps, blocked_steps, unrolled };
+    if parts > 1 {
+        let InParts { around, tasks } = tiled.apply_in_parts(schedule, context, parts)?;
+        let panel = Panel { name: &panel, is_weight, depth: depth.map(|depth| depth / parts) };
+        panel::prefetch(schedule, context, block, &panel, &around, &tile)?;
+        tasks::parallelize_prefix(schedule, &tasks)?;
+        return Ok(vec![block.to_string(), around.store]);
+    }
     let around = tiled.apply(schedule, context)?;
     panel::prefetch(schedule, context, block, &Panel { name: &panel, is_weight, depth }, &around, &tile)?;
 
@@ -239,6 +263,7 @@ fn extents(
     let first = block.iters[*reduce.first()?].var;
     Some(Extents {
         batches,
+        parts: 1,
         rows: rows.collect::<Option<_>>()?,
         vectors: (extent(roles.lane)? + lanes - 1) / lanes,
         depth,
@@ -247,6 +272,48 @@ fn extents(
         panels_bytes: panels_bytes / if is_shared { 1 } else { batches.max(1) },
         rows_bytes: bytes_of(func, roles.broadcast.buffer)? / batches.max(1),
     })
+}
+
+/// The layout in which what the tile's rows read lies together, step by step: nothing where they read by windows. Of a constant
+/// the rows of a step lie together; another operand, which is copied for each run, keeps its steps together in blocks.
+fn row_pieces(
+    block: &Block,
+    roles: &Roles,
+    steps: &Steps,
+    tile: &Tile,
+    blocked_steps: Option<BlockedSteps>,
+    is_constant: bool,
+) -> Option<Vec<Piece>> {
+    let factor = blocked_steps.filter(|_| !is_constant).map(|blocked| blocked.factor);
+    let mut pieces = packed_layout(block, &roles.broadcast, roles.row?, steps, tile.rows, factor)?;
+    if factor.is_some() {
+        let last = pieces.len() - 1;
+        pieces.swap(last - 1, last);
+    }
+    Some(pieces)
+}
+
+/// Whether what the tile's rows read is copied so that it lies together: where all of it falls into a few sets of the
+/// caches otherwise, and so many panels use it that the copy is little beside them.
+fn packings(jumps_in_one_set: bool, n_panels: i64) -> Vec<Candidate<bool>> {
+    /// Panels from which on a copy may pay.
+    const LEAST_PANELS: i64 = 12;
+    let candidate = |value: bool| {
+        let features = vec![("rows.packed", f64::from(u8::from(value)))];
+        Candidate { value, cost: 1.0, features }
+    };
+    let enough = n_panels >= LEAST_PANELS;
+    match (enough, jumps_in_one_set) {
+        (true, true) => vec![candidate(true), candidate(false)],
+        (true, false) => vec![candidate(false), candidate(true)],
+        (false, _) => vec![candidate(false)],
+    }
+}
+
+/// How many iterations of the first variable of the reduction, or blocks of them, blocks of steps can be made of.
+fn chunks_of(block: &Block, blocked_steps: Option<BlockedSteps>) -> i64 {
+    let first = iters_of(block, IterKind::Reduce).first().and_then(|&n| block.iters[n].extent.as_int());
+    first.unwrap_or(1) / blocked_steps.map_or(1, |blocked| blocked.factor)
 }
 
 /// What a step of a tile loads.

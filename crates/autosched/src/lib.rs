@@ -17,6 +17,7 @@ mod algorithm;
 mod context;
 pub mod contraction;
 mod decisions;
+mod depth;
 pub mod elementwise;
 pub mod inline;
 pub mod order;

@@ -4,7 +4,7 @@
 //! over tiles of rows. With the panels outermost a panel stays while all rows come by; with the rows outermost the tile's rows stay
 //! while all panels come by. In between, a block of so many tiles stays in the second level of cache, and each of its
 //! panels in the first for as long: the loops around the "inner kernel" of Goto and van de Geijn ("Anatomy of
-//! High-Performance Matrix Multiplication", 2008), but for the depth, which is never cut.
+//! High-Performance Matrix Multiplication", 2008); [`depth`](crate::depth) adds the one over blocks of steps.
 
 use std::fmt;
 
@@ -71,6 +71,8 @@ pub(crate) struct Extents {
     pub vectors: i64,
     /// Steps of a tile.
     pub depth: i64,
+    /// Blocks that its steps are cut into, in the outermost of the loops around panels.
+    pub parts: i64,
     /// Whether rows read elements of their own.
     pub rows_apart: bool,
     /// Elements that the rows of a tile read and that lie one after the other.
@@ -135,7 +137,8 @@ impl Order {
             let mut blocks: Vec<_> = inside.chain(whole).map(|order| model.candidate(order)).collect();
             sort(&mut blocks);
             blocks.truncate(if extents.rows_apart { MAX_BLOCKS } else { 0 });
-            orders.push(model.candidate(Order::RowsStay));
+            // Rows that stay for all panels have no use of blocks of steps.
+            orders.extend((extents.parts == 1).then(|| model.candidate(Order::RowsStay)));
             orders.extend(blocks);
         }
         sort(&mut orders);
@@ -155,12 +158,14 @@ struct Model<'a> {
     /// Tiles along the loops over rows, outermost first.
     tiles: Vec<i64>,
     panels: i64,
-    /// Cycles of its products.
+    /// Cycles of its products in a block of steps.
     products: f64,
-    /// Bytes of a panel.
+    /// Bytes of a panel of a block of steps.
     panel: f64,
-    /// Bytes that a tile's rows read.
+    /// Bytes that a tile's rows read in a block of steps.
     rows: f64,
+    /// Bytes of a tile's results.
+    results: f64,
 }
 
 impl Model<'_> {
@@ -169,12 +174,13 @@ impl Model<'_> {
         if let Some(own) = tiles.last_mut() {
             *own = (*own + tile.rows - 1) / tile.rows;
         }
-        let depth = extents.depth as f64;
+        let parts = extents.parts as f64;
+        let depth = extents.depth as f64 / parts;
         let panels = (extents.vectors + tile.vectors - 1) / tile.vectors;
         // Windows that overlap read about twice what there is.
         let rows = match extents.rows_apart {
             true => 4.0 * depth * tile.rows as f64,
-            false => 2.0 * extents.rows_bytes as f64 / tiles.iter().product::<i64>() as f64,
+            false => 2.0 * extents.rows_bytes as f64 / parts / tiles.iter().product::<i64>() as f64,
         };
         Model {
             extents,
@@ -182,8 +188,9 @@ impl Model<'_> {
             tiles,
             panels,
             products: depth * (tile.rows * tile.vectors) as f64 / ports,
-            panel: extents.panels_bytes as f64 / panels as f64,
+            panel: extents.panels_bytes as f64 / parts / panels as f64,
             rows,
+            results: (4 * tile.rows * tile.vectors * tile.lanes) as f64,
         }
     }
 
@@ -225,13 +232,22 @@ impl Model<'_> {
             (stream(self.extents.panels_bytes as f64) + (n - 1.0) * stream(self.panel + self.rows)) / n;
         // The rows of a block come from where all are, then from where the block stays beside a panel.
         let all_rows = self.extents.rows_bytes as f64;
-        let block = (n * self.rows).min(all_rows);
+        let parts = self.extents.parts as f64;
+        let block = (n * self.rows).min(all_rows / parts);
         let rows = (runs(all_rows + self.panel) + (panels - 1.0) * runs(block + self.panel)) / panels;
-        let cost = (self.products + panel + rows) / useful;
+        // Partial sums are loaded and stored with each block of steps, and once more at either end.
+        let sums = match self.extents.parts {
+            1 => 0.0,
+            _ => {
+                (parts + 1.0) / parts
+                    * self.cycles(2.0 * self.results, self.results, n * panels * self.results)
+            }
+        };
+        let cost = parts * (self.products + panel + rows + sums) / useful;
         let features = vec![
             ("order.rows-stay", f64::from(u8::from(order == Order::RowsStay))),
             ("order.block", if matches!(order, Order::BlockStays(_)) { n.log2() } else { 0.0 }),
-            ("order.cost", (cost / self.products).log2()),
+            ("order.cost", (cost / (parts * self.products)).log2()),
         ];
         Candidate { value: order, cost, features }
     }

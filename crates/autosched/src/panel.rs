@@ -1,8 +1,8 @@
 //! Panels: the operand of a contraction that the rows of a tile share, laid out in the order in which it is read, and
 //! asked for before it is needed.
 
-use tilewright_te::Scope;
 use tilewright_te::schedule::{Padding, Piece, Prefetch, Schedule, ScheduleError};
+use tilewright_te::{Block, Func, IterKind, Scope};
 
 use crate::pattern::AccessInfo;
 use crate::tasks::extent_of;
@@ -37,6 +37,43 @@ pub(crate) fn pack(
     context.apply_layout(schedule, &buffer)?;
     crate::elementwise::schedule(schedule, context, &copy)?;
     Ok(buffer)
+}
+
+/// Whether the steps or rows (`row` is the position of their variable) of an operand that is indexed by plain variables lie so
+/// far from each other that they all fall into the same few sets of the caches.
+pub(crate) fn jumps_in_one_set(
+    func: &Func,
+    context: &Context<'_>,
+    block: &Block,
+    operand: &AccessInfo,
+    row: Option<usize>,
+) -> bool {
+    /// Bytes of a way of the first level of cache, where it is indexed by the part of an address that needs no translation.
+    const WAY: i64 = 4096;
+    /// As many lines as there are ways may be in a set; half of them are left to what else is read.
+    const FEW: i64 = 4;
+    let buffer = &func.buffers[operand.buffer];
+    let open = |dim| Piece { dim, factor: None };
+    let pieces = context.layout(&buffer.name).unwrap_or_else(|| (0..buffer.shape.len()).map(open).collect());
+    let extent = |piece: &Piece| {
+        let inside = pieces.iter().filter(|p| p.dim == piece.dim).filter_map(|p| p.factor).product::<i64>();
+        piece.factor.or_else(|| buffer.shape[piece.dim].as_int().map(|n| (n + inside - 1) / inside))
+    };
+    let is_walked = |n: usize| Some(n) == row || block.iters[n].kind == IterKind::Reduce;
+    let walked: Vec<_> =
+        (0..block.iters.len()).filter(|&n| is_walked(n)).map(|n| block.iters[n].var).collect();
+    let varies = |piece: &Piece| {
+        operand.indices.get(piece.dim).is_some_and(|index| walked.iter().any(|&var| index.uses(var)))
+    };
+    let mut distance = buffer.dtype.bytes() as i64;
+    for piece in pieces.iter().rev() {
+        let Some(n) = extent(piece) else { return false };
+        if varies(piece) && n > FEW && distance % WAY == 0 {
+            return true;
+        }
+        distance *= n;
+    }
+    false
 }
 
 /// A panel that is read.

@@ -187,6 +187,16 @@ pub struct AroundTile {
 }
 
 impl TiledBlock<'_> {
+    /// Tiles of the rows' loop itself that stay, and iterations of the loop of rows around it, given the rows of that loop.
+    pub(crate) fn staying(&self, n_rows: Option<i64>) -> (Option<i64>, Option<i64>) {
+        let n_tiles = n_rows.map(|n| (n + self.tile.rows - 1) / self.tile.rows);
+        match self.order {
+            Order::BlockStays(tiles) if n_tiles.is_some_and(|n| tiles <= n) => (Some(tiles), None),
+            Order::BlockStays(tiles) => (None, n_tiles.map(|n| tiles / n)),
+            Order::PanelStays | Order::RowsStay => (None, None),
+        }
+    }
+
     /// Makes the tile: pads the block to whole tiles, splits the loops of its epilogue and computes it inside.
     /// The block's results are stored at its variables, and no loop of it has been touched.
     pub fn apply(
@@ -207,13 +217,7 @@ impl TiledBlock<'_> {
         let Tile { rows, vectors, lanes } = self.tile;
 
         let n_rows = self.row.and_then(|row| data.iters[row].extent.as_int());
-        let n_tiles = n_rows.map(|n| (n + rows - 1) / rows);
-        // Tiles of the rows' loop itself that stay, and iterations of the loop of rows around it.
-        let (tiles_stay, iterations_stay) = match self.order {
-            Order::BlockStays(tiles) if n_tiles.is_some_and(|n| tiles <= n) => (Some(tiles), None),
-            Order::BlockStays(tiles) => (None, n_tiles.map(|n| tiles / n)),
-            Order::PanelStays | Order::RowsStay => (None, None),
-        };
+        let (tiles_stay, iterations_stay) = self.staying(n_rows);
 
         // Padding of what the tile does not divide.
         let mut factors = vec![1; rank];
