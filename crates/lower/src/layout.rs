@@ -43,7 +43,7 @@ pub fn choose(graph: &Graph, region: RegionId, groups: &[Group], lanes: i64) -> 
             } else if is_convolution || moves_for_convolutions(graph, group, &uses[value]) {
                 block_factor(group_channels, lanes)
             } else if keeps {
-                given.filter(|f| channels % f == 0)
+                given.filter(|&f| channels % f == 0 || pads_blocks(graph, channels, f, &uses[value]))
             } else {
                 None
             };
@@ -88,21 +88,28 @@ fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Whether channels that no whole vectors divide are better cut into vectors with a padded last one: where that adds
-/// little, and no reader sums over channels, for which padding would have to hold zeros.
+/// Whether channels that no whole vectors divide are better cut into vectors with a padded last one than into shorter ones
+/// or none: where that adds little, and every reader knows the channels from the padding. What the padding holds, nobody reads.
 fn pads_blocks(graph: &Graph, channels: i64, lanes: i64, uses: &[Use]) -> bool {
-    /// One padded channel in so many is no more than a tile's remainder costs.
-    const MIN_SHARE: i64 = 16;
-    let padding = (lanes - channels % lanes) % lanes;
+    /// One padded channel in so many at most.
+    const LEAST_SHARE: i64 = 3;
+    let padded = (channels + lanes - 1) / lanes * lanes;
     let keeps = |u: &Use| match u {
-        Use::Input(node, _) => match &graph.node(*node).op {
+        Use::Input(node, place) => match &graph.node(*node).op {
             Op::Reduce(attrs) => !attrs.axes.contains(&1),
             Op::Concat(_) => false,
+            // All channels, or each by itself.
+            Op::Conv(attrs) => *place == 0 && (attrs.group == 1 || attrs.group as i64 == channels),
             _ => keeps_channels(graph, *node),
         },
         Use::Result(..) => false,
     };
-    padding > 0 && padding * MIN_SHARE <= channels && uses.iter().all(keeps)
+    // Vectors of fewer lanes take as long.
+    let is_less = block_factor(channels, lanes).is_none_or(|f| 4 * padded * f <= 3 * channels * lanes);
+    padded > channels
+        && (padded - channels) * LEAST_SHARE <= channels
+        && is_less
+        && uses.iter().all(keeps)
 }
 
 /// The rank and channels of an f32 signal, image or volume with more than one position.
