@@ -1,7 +1,7 @@
 //! Recurrences: blocks that take turns in a loop over time.
 //!
-//! The order of their steps is their meaning, so there are no tasks and no register tiles. What is left is lanes along the results
-//! of a step, which do not depend on each other, and constants laid out for that.
+//! The order of their steps is their meaning, so there are no register tiles, and no tasks but for what has nothing in common.
+//! What is left is lanes along the results of a step, which do not depend on each other, and constants laid out for that.
 
 use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Block, Func, IterKind};
@@ -27,18 +27,22 @@ pub(crate) fn schedule(
     }
     let others = schedule.blocks().into_iter().filter(|name| name != block);
     let around: Vec<String> = others.filter_map(|name| schedule.loop_names(&name).ok()).flatten().collect();
-    let own: Vec<_> = loops.into_iter().skip_while(|l| around.contains(&l.name)).collect();
-    if own.len() == data.iters.len() {
+    let (shared, own): (Vec<_>, Vec<_>) = loops.into_iter().partition(|l| around.contains(&l.name));
+    if shared.is_empty() {
         return fail("no loop is shared with another block");
     }
     let spatial: Vec<_> = own.iter().filter(|l| l.iter_kind == Some(IterKind::Spatial)).collect();
     let steps: Vec<String> =
         own.iter().filter(|l| l.iter_kind == Some(IterKind::Reduce)).map(|l| l.name.clone()).collect();
-    let variables = iters_of(data, IterKind::Spatial);
     let Some(position) = spatial.iter().rposition(|l| l.extent.as_int() != Some(1)) else {
         return fail("a single result");
     };
-    let (Some(&lane), true) = (variables.get(position), variables.len() == spatial.len()) else {
+    let func = schedule.func();
+    let is_driven = |n: &usize| {
+        let var = data.iters[*n].value.as_var();
+        var.is_some_and(|var| func.vars[var].name == spatial[position].name)
+    };
+    let Some(lane) = iters_of(data, IterKind::Spatial).into_iter().find(is_driven) else {
         return fail("its loops are not its variables");
     };
     let (name, extent) = (spatial[position].name.clone(), spatial[position].extent.as_int());
@@ -65,6 +69,10 @@ pub(crate) fn schedule(
     schedule.reorder(&order)?;
     schedule.unroll(&parts[1])?;
     schedule.vectorize(&parts[2])?;
+    // What has nothing in common, directions, is shared by threads; the first of the blocks has seen to that for all.
+    if let Some(outermost) = shared.first().filter(|l| l.iter_kind == Some(IterKind::Spatial)) {
+        _ = schedule.parallel(&outermost.name);
+    }
     Ok(vec![block.to_string()])
 }
 

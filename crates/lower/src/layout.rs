@@ -106,10 +106,7 @@ fn pads_blocks(graph: &Graph, channels: i64, lanes: i64, uses: &[Use]) -> bool {
     };
     // Vectors of fewer lanes take as long.
     let is_less = block_factor(channels, lanes).is_none_or(|f| 4 * padded * f <= 3 * channels * lanes);
-    padded > channels
-        && (padded - channels) * LEAST_SHARE <= channels
-        && is_less
-        && uses.iter().all(keeps)
+    padded > channels && (padded - channels) * LEAST_SHARE <= channels && is_less && uses.iter().all(keeps)
 }
 
 /// The rank and channels of an f32 signal, image or volume with more than one position.

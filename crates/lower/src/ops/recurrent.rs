@@ -96,6 +96,11 @@ impl<'a> Layer<'a> {
         Expr::select(is_backward(self.attrs, d), backward, step.clone())
     }
 
+    /// The directions, if there are two, which know nothing of each other.
+    fn apart(&self) -> Option<Expr> {
+        (self.n_directions > 1).then(|| Expr::int(self.n_directions as i64))
+    }
+
     fn gate(&self, i: &[Expr], gate: usize) -> Expr {
         let row = Expr::int(gate as i64) * self.hidden.clone() + i[3].clone();
         self.gates.at(vec![i[0].clone(), i[1].clone(), i[2].clone(), row])
@@ -250,7 +255,7 @@ pub(super) fn lstm(b: &mut Builder, attrs: &RecurrentAttrs) -> Results {
         }
         None => value,
     };
-    b.in_order("time", &layer.steps, |steps| {
+    b.in_order_apart("time", &layer.steps, layer.apart().as_ref(), |steps| {
         layer.recur(steps, &layer.gates, 0..4, |i| layer.previous(&hidden, h0.as_ref(), i));
         steps.update("cell", &shape[1..], &[], |t, i, _| {
             let i = at_step(t, i);
@@ -296,7 +301,7 @@ pub(super) fn gru(b: &mut Builder, attrs: &RecurrentAttrs) -> Results {
         })
     });
     let reset_state = (!attrs.linear_before_reset).then(|| b.temporary("reset", dtype, &shape));
-    b.in_order("time", &layer.steps, |steps| {
+    b.in_order_apart("time", &layer.steps, layer.apart().as_ref(), |steps| {
         let before = |i: &[Expr]| layer.previous(&hidden, h0.as_ref(), i);
         layer.recur(steps, &layer.gates, 0..2, before);
         if let Some(scaled) = &scaled {
@@ -338,7 +343,7 @@ pub(super) fn rnn(b: &mut Builder, attrs: &RecurrentAttrs) -> Results {
     let h0 = b.optional(5);
     let shape = layer.state_shape();
     let hidden = b.temporary("hidden", layer.dtype, &shape);
-    b.in_order("time", &layer.steps, |steps| {
+    b.in_order_apart("time", &layer.steps, layer.apart().as_ref(), |steps| {
         let before = |i: &[Expr]| layer.previous(&hidden, h0.as_ref(), i);
         layer.recur(steps, &layer.gates, 0..1, before);
         steps.update("hidden", &shape[1..], &[], |t, i, _| {

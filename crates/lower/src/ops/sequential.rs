@@ -6,6 +6,8 @@
 //!     state[t, ..] = f(gates[t, ..])
 //! }
 //! ```
+//! What never meets, like the directions of a layer, may have a loop around that of the steps.
+//!
 //! Every block binds `t` by an iteration variable of reduction kind, which no schedule runs out of order. Blocks
 //! have no `init`: what they accumulate into is computed before the loop.
 
@@ -18,6 +20,8 @@ pub(super) struct Steps<'b, 'a, 'c> {
     builder: &'b mut Builder<'a, 'c>,
     counter: Var,
     extent: Expr,
+    /// The loop around, whose iterations have nothing in common: its counter and extent.
+    apart: Option<(Var, Expr)>,
     body: Vec<Stmt>,
 }
 
@@ -29,12 +33,30 @@ impl<'a, 'c> Builder<'a, 'c> {
         extent: &Expr,
         define: impl FnOnce(&mut Steps<'_, 'a, 'c>),
     ) {
+        self.in_order_apart(name, extent, None, define);
+    }
+
+    /// As [`Builder::in_order`], once for each of `apart`, the extent of the first variable of every block: what the blocks write
+    /// they index by it, and read again only there.
+    pub(super) fn in_order_apart(
+        &mut self,
+        name: &str,
+        extent: &Expr,
+        apart: Option<&Expr>,
+        define: impl FnOnce(&mut Steps<'_, 'a, 'c>),
+    ) {
         let counter = self.func.add_var(name, VarKind::Loop);
-        let mut steps = Steps { builder: self, counter, extent: extent.clone(), body: Vec::new() };
+        let apart =
+            apart.map(|extent| (self.func.add_var(&format!("{name}_apart"), VarKind::Loop), extent.clone()));
+        let mut steps =
+            Steps { builder: self, counter, extent: extent.clone(), apart: apart.clone(), body: Vec::new() };
         define(&mut steps);
         let Steps { body, .. } = steps;
-        let whole = Loop::serial(counter, extent.clone(), body);
-        self.func.body.push(Stmt::Loop(Box::new(whole)));
+        let mut whole = Stmt::Loop(Box::new(Loop::serial(counter, extent.clone(), body)));
+        if let Some((var, extent)) = apart {
+            whole = Stmt::Loop(Box::new(Loop::serial(var, extent, vec![whole])));
+        }
+        self.func.body.push(whole);
     }
 }
 
@@ -70,9 +92,15 @@ impl Steps<'_, '_, '_> {
                 IterKind::Spatial => format!("i{n}"),
                 IterKind::Reduce => format!("r{n}"),
             };
-            let loop_var = func.add_var(&format!("{unique}_{hint}"), VarKind::Loop);
             let var = func.add_var(&format!("{unique}_v{hint}"), VarKind::Iter);
-            loops.push((loop_var, extent.clone()));
+            let loop_var = match &self.apart {
+                Some((around, _)) if n == 0 => *around,
+                _ => {
+                    let own = func.add_var(&format!("{unique}_{hint}"), VarKind::Loop);
+                    loops.push((own, extent.clone()));
+                    own
+                }
+            };
             iters.push(Iter { var, extent: extent.clone(), kind, value: Expr::var(loop_var) });
         }
         let indices: Vec<Expr> = iters.iter().map(|iter| Expr::var(iter.var)).collect();
