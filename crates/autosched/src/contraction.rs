@@ -173,27 +173,6 @@ pub fn schedule(
     Ok(vec![block.to_string(), around.store])
 }
 
-/// Makes one variable of any two data-parallel ones after one another that one operand of a contraction depends on and the
-/// other does not: the rows and columns of an image that is read element by element, the batches and rows of a product with
-/// weights. Tiles then cross the ends of rows.
-pub(crate) fn collapse_rows(schedule: &mut Schedule, context: &mut Context<'_>) {
-    for name in schedule.blocks() {
-        // From the last dimension on, so that what is left is at the same place.
-        let rank = schedule.func().block(&name).map_or(0, |block| iters_of(block, IterKind::Spatial).len());
-        for dim in (0..rank.saturating_sub(1)).rev() {
-            let Some(block) = schedule.func().block(&name) else { break };
-            let Some((a, b)) = operands(block).filter(|_| stores_at_its_variables(block)) else { break };
-            let vars = [block.iters[dim].var, block.iters[dim + 1].var];
-            let uses = |a: &AccessInfo| vars.map(|v| a.indices.iter().any(|e| e.uses(v)));
-            if matches!((uses(&a), uses(&b)), ([true, true], [false, false]) | ([false, false], [true, true]))
-            {
-                let buffer = block.body[0].buffer;
-                context.collapse_dims(schedule, buffer, dim);
-            }
-        }
-    }
-}
-
 /// Cycles of a vector of results and step of a contraction by its best tile, and its constant panel's buffer.
 pub(crate) fn cost(
     schedule: &Schedule,

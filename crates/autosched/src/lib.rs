@@ -18,12 +18,12 @@ mod context;
 pub mod contraction;
 mod decisions;
 mod depth;
+mod dimensions;
 pub mod elementwise;
 pub mod inline;
 pub mod order;
 mod panel;
 pub mod pattern;
-mod phases;
 mod recurrence;
 pub mod reduction;
 pub mod rows;
@@ -126,8 +126,8 @@ fn choose_algorithm<'a>(
         inline::inline_producers(&mut schedule)?;
         context.spread_layouts(&schedule);
         transform::choose_layouts(&schedule, &mut context);
-        phases::expand_quotients(&mut schedule, &mut context);
-        contraction::collapse_rows(&mut schedule, &mut context);
+        dimensions::expand_quotients(&mut schedule, &mut context);
+        dimensions::collapse_rows(&mut schedule, &mut context);
         Ok((schedule, context))
     };
     let (schedule, mut context) = ready(&computation.func)?;

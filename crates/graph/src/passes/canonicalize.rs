@@ -33,6 +33,7 @@ const RULES: &[Rule] = &[
     Rule { name: "clip_as_relu", apply: clip_as_relu },
     Rule { name: "gather_as_slice", apply: gather_as_slice },
     Rule { name: "taps_in_padding", apply: taps_in_padding },
+    Rule { name: "conv_transpose_as_matmul", apply: conv_transpose_as_matmul },
 ];
 
 /// `a` if the node's only result has exactly the type of operand `a`.
@@ -325,5 +326,39 @@ fn taps_in_padding(view: &View<'_>, id: NodeId) -> Option<Patch> {
     let taps = patch.add(Op::Slice(slice), [Source::Old(weight)]);
     let operands = [Source::Old(node.input(0)?), taps].into_iter().chain(node.input(2).map(Source::Old));
     let value = patch.add(Op::Conv(ConvAttrs { pads, ..attrs.clone() }), operands);
+    Some(patch.replace(value))
+}
+
+/// A transposed convolution of single positions, with which decoders begin, gives each the whole kernel: a product with the
+/// weights of all its elements.
+fn conv_transpose_as_matmul(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::ConvTranspose(attrs) = &node.op else { return None };
+    let (x, weight) = (node.input(0)?, node.input(1)?);
+    let (dims, kernel) = (view.graph.dims(x)?, view.graph.dims(weight)?);
+    let (batch, channels) = (dims.first()?, dims.get(1)?);
+    let is_whole = attrs.pads.iter().chain(&attrs.output_padding).all(|&n| n == 0)
+        && attrs.dilations.iter().all(|&dilation| dilation == 1);
+    if attrs.group != 1 || !is_whole || !dims[2..].iter().all(|extent| extent.is(1)) {
+        return None;
+    }
+    let elements =
+        kernel[1..].iter().map(Dim::as_const).try_fold(1i64, |n, extent| n.checked_mul(extent?))?;
+    let result: Vec<Dim> = [batch.clone()].into_iter().chain(kernel[1..].iter().cloned()).collect();
+    if view.graph.dims(node.output()?)? != result {
+        return None;
+    }
+    let per_channel: Vec<Dim> =
+        [kernel[1].clone()].into_iter().chain(kernel[2..].iter().map(|_| Dim::new(1))).collect();
+    let mut patch = Patch::new();
+    let rows = patch.add(Op::reshape(vec![batch.clone(), channels.clone()]), [Source::Old(x)]);
+    let columns = patch.add(Op::reshape(vec![channels.clone(), Dim::new(elements)]), [Source::Old(weight)]);
+    let flags = MatMulAttrs { transpose_a: false, transpose_b: false };
+    let product = patch.add(Op::MatMul(flags), [rows, columns]);
+    let mut value = patch.add(Op::reshape(result), [product]);
+    if let Some(bias) = node.input(2) {
+        let bias = patch.add(Op::reshape(per_channel), [Source::Old(bias)]);
+        value = patch.add(Op::Binary(BinaryOp::Add), [value, bias]);
+    }
     Some(patch.replace(value))
 }

@@ -17,6 +17,8 @@ const RULES: &[Rule] = &[
     Rule { name: "sink_below_unary", apply: below_unary },
     Rule { name: "sink_transpose_below_binary", apply: transpose_below_binary },
     Rule { name: "sink_reshape_below_binary", apply: reshape_below_binary },
+    Rule { name: "sink_transpose_below_split", apply: transpose_below_split },
+    Rule { name: "sink_merge_below_transpose", apply: merge_below_transpose },
 ];
 
 /// A transpose or reshape that only the asking node uses.
@@ -123,4 +125,62 @@ fn reshape_below_binary(view: &View<'_>, id: NodeId) -> Option<Patch> {
         let moved = patch.add(Op::reshape(result.to_vec()), [value]);
         Some(patch.replace(moved).absorb([mover_id]))
     })
+}
+
+/// `conv(split(transpose(x)))` -> `conv(transpose(split(x)))`, where `split` is a reshape that makes several axes of one: what
+/// moves the tokens of a sequence to where channels come first can then write what the convolution wants to read.
+fn transpose_below_split(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Conv(_) = &node.op else { return None };
+    let (split_id, split) = mover(view, node.input(0)?)?;
+    let Op::Reshape(attrs) = &split.op else { return None };
+    let (transpose_id, transpose) = mover(view, split.input(0)?)?;
+    let Op::Transpose(moved) = &transpose.op else { return None };
+    let (axis, parts) = split_axis(view.graph.dims(split.input(0)?)?, &attrs.dims)?;
+    let from = moved.perm[axis];
+    let x = transpose.input(0)?;
+    let mut dims = view.graph.dims(x)?.to_vec();
+    dims.splice(from..=from, attrs.dims[axis..axis + parts].iter().cloned());
+    let mut patch = Patch::new();
+    let apart = patch.add(Op::reshape(dims), [Source::Old(x)]);
+    let image = patch.add(Op::transpose(with_axes(&moved.perm, from, parts)), [apart]);
+    let others = node.inputs[1..].iter().map(|value| value.map(Source::Old));
+    let value = patch.add_sparse(node.op.clone(), [Some(image)].into_iter().chain(others).collect(), None);
+    Some(patch.replace(value).absorb([split_id, transpose_id]))
+}
+
+/// `transpose(merge(x))` -> `merge(transpose(x))`, where `merge` is a reshape that makes one axis of several, behind what may
+/// write another order than row-major: a reshape would ask for that.
+fn merge_below_transpose(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    let Op::Transpose(moved) = &node.op else { return None };
+    let (mover_id, merge) = mover(view, node.input(0)?)?;
+    let Op::Reshape(attrs) = &merge.op else { return None };
+    let x = merge.input(0)?;
+    let (_, producer) = view.producer(x)?;
+    let is_image = matches!(producer.op.fusion_class(), FusionClass::ComplexOut | FusionClass::Elementwise);
+    let dims = view.graph.dims(x)?;
+    let (axis, parts) = split_axis(&attrs.dims, dims).filter(|_| is_image)?;
+    let mut patch = Patch::new();
+    let value = patch.add(Op::transpose(with_axes(&moved.perm, axis, parts)), [Source::Old(x)]);
+    let result = view.graph.dims(node.output()?)?.to_vec();
+    let merged = patch.add(Op::reshape(result), [value]);
+    Some(patch.replace(merged).absorb([mover_id]))
+}
+
+/// The axis of `whole` that several of `split` take the place of, all others being the same, and how many.
+fn split_axis(whole: &[Dim], split: &[Dim]) -> Option<(usize, usize)> {
+    let parts = (split.len() + 1).checked_sub(whole.len()).filter(|&parts| parts > 1)?;
+    let axis = whole.iter().zip(split).take_while(|(a, b)| a == b).count();
+    (axis < whole.len() && whole[axis + 1..] == split[axis + parts..]).then_some((axis, parts))
+}
+
+/// The permutation that moves `parts` axes together in place of axis `from`.
+fn with_axes(perm: &[usize], from: usize, parts: usize) -> Vec<usize> {
+    let moved = |&axis: &usize| match axis.cmp(&from) {
+        std::cmp::Ordering::Less => axis..axis + 1,
+        std::cmp::Ordering::Equal => from..from + parts,
+        std::cmp::Ordering::Greater => axis + parts - 1..axis + parts,
+    };
+    perm.iter().flat_map(moved).collect()
 }

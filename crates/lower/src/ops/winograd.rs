@@ -153,12 +153,13 @@ fn both_axes(values: &[Expr], side: usize, f: impl Fn(&[Expr]) -> Vec<Expr>) -> 
     (0..n_rows).flat_map(|n| f(&row(n))).collect()
 }
 
-/// Whether a convolution can be computed so: images of known extents, 3 x 3 weights, stride 1, one group.
+/// Whether a convolution can be computed so: images or volumes of known extents, 3 x 3 weights and stride 1 along the last two
+/// axes, one group.
 pub(super) fn applies(attrs: &ConvAttrs, x: &TensorType, w: &TensorType) -> bool {
     let extents = |ty: &TensorType| ty.shape.dims()?.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>();
-    let one = |list: &[usize]| list.iter().all(|&n| n == 1);
-    let known = extents(x).is_some_and(|x| x.len() == 4 && x.iter().all(|&extent| extent > 0));
-    let three = extents(w).is_some_and(|w| w.len() == 4 && w[2..] == [3, 3]);
+    let one = |list: &[usize]| list.iter().rev().take(2).all(|&n| n == 1);
+    let known = extents(x).is_some_and(|x| x.len() >= 4 && x.iter().all(|&extent| extent > 0));
+    let three = extents(w).is_some_and(|w| w.len() >= 4 && w.ends_with(&[3, 3]));
     x.dtype == DType::F32
         && known
         && three
@@ -167,27 +168,39 @@ pub(super) fn applies(attrs: &ConvAttrs, x: &TensorType, w: &TensorType) -> bool
         && one(&attrs.dilations)
 }
 
-/// Convolution of images with 3 x 3 weights by tiles of `m x m` outputs.
+/// Convolution with 3 x 3 weights along the last two axes by tiles of `m x m` outputs.
 ///
 /// Blocks: `winograd_weights` (at compile time), `winograd_input`, `winograd_product` and
 /// `winograd_output`. Tiles are numbered over images, rows and columns of tiles; those that overhang the
-/// image compute outputs that nothing reads.
+/// image compute outputs that nothing reads. Slices of a volume are transformed each by itself, and their products summed along
+/// the other axes of the weights as by definition; tiles are then numbered within a slice.
 pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
     let (x, w, bias) = (b.input(0)?, b.input(1)?, b.optional(2));
     let shape = b.result_shape(0)?;
     let transforms = Transforms::new(m);
     let (t, size) = (transforms.t(), Expr::int(m as i64));
-    let tiles: Vec<Expr> = shape[2..].iter().map(|extent| extent.clone().ceil_div(m as i64)).collect();
-    let n_tiles = shape[0].clone() * tiles[0].clone() * tiles[1].clone();
+    // Axes of images and volumes; of these the ones around the last two are taken as by definition.
+    let n_axes = x.rank() - 2;
+    let n_around = n_axes - 2;
+    let before = |axis: usize| attrs.pads.get(axis).copied().unwrap_or(0);
+    let stride = |axis: usize| attrs.strides.get(axis).map_or(1, |&stride| stride as i64);
+    let dilation = |axis: usize| attrs.dilations.get(axis).map_or(1, |&dilation| dilation as i64);
+    let tiles: Vec<Expr> =
+        shape[2 + n_around..].iter().map(|extent| extent.clone().ceil_div(m as i64)).collect();
+    let n_tiles = tiles[0].clone() * tiles[1].clone();
     let side = Expr::int(t as i64);
     let at = |n: usize| [Expr::int((n / t) as i64), Expr::int((n % t) as i64)];
 
     // Of the weights, in double precision: it is done once.
     let (channels, out_channels) = (w.shape[1].clone(), w.shape[0].clone());
-    let shape_u = [side.clone(), side.clone(), channels.clone(), out_channels.clone()];
+    let around_w = w.shape[2..2 + n_around].to_vec();
+    let shape_u =
+        [&[side.clone(), side.clone(), channels.clone()][..], &around_w, &[out_channels.clone()]].concat();
     let u = b.prepare(1, "winograd_weights", DType::F32, &shape_u, 2, |w, u, i| {
         let load = |n: i64| {
-            w.at(vec![i[1].clone(), i[0].clone(), Expr::int(n / 3), Expr::int(n % 3)]).cast(DType::F64)
+            let (inside, last) = (&i[..1 + n_around], i[1 + n_around].clone());
+            let at = [&[last][..], inside, &[Expr::int(n / 3), Expr::int(n % 3)]].concat();
+            w.at(at).cast(DType::F64)
         };
         let values: Vec<Expr> = (0..9).map(load).collect();
         let transformed = both_axes(&values, 3, |g| transforms.weight(g));
@@ -196,26 +209,42 @@ pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
     })?;
 
     // Padded so that every tile finds all its inputs.
-    let extent = |axis: usize| tiles[axis].clone() * size.clone() + 2;
-    let before = |axis: usize| attrs.pads.get(axis).copied().unwrap_or(0);
-    let padded_shape = [x.shape[0].clone(), channels.clone(), extent(0), extent(1)];
+    let slices: Vec<Expr> = (0..n_around)
+        .map(|axis| {
+            let last = (shape[2 + axis].clone() - 1) * stride(axis);
+            last + (w.shape[2 + axis].clone() - 1) * dilation(axis) + 1
+        })
+        .collect();
+    let of_tiles = tiles.iter().map(|n| n.clone() * size.clone() + 2);
+    let padded_shape: Vec<Expr> =
+        x.shape[..2].iter().cloned().chain(slices.iter().cloned()).chain(of_tiles).collect();
     let padded = b.compute("pad", DType::F32, &padded_shape, |i| {
-        let (row, column) = (i[2].clone() - before(0), i[3].clone() - before(1));
-        let inside = all([in_range(&row, &x.shape[2]), in_range(&column, &x.shape[3])]);
-        let value = x.at(vec![i[0].clone(), i[1].clone(), row, column]);
-        Expr::select(inside, value, Expr::zero(DType::F32))
+        let mut from = i[..2].to_vec();
+        from.extend((0..n_axes).map(|axis| i[2 + axis].clone() - before(axis)));
+        let inside = all((0..n_axes).map(|axis| in_range(&from[2 + axis], &x.shape[2 + axis])));
+        Expr::select(inside, x.at(from), Expr::zero(DType::F32))
     });
 
-    let shape_v = [side.clone(), side.clone(), n_tiles.clone(), channels.clone()];
+    // Where tiles are: all of images in a row, those of a volume by slices.
+    let numbers = |slices: &[Expr]| match n_around {
+        0 => vec![x.shape[0].clone() * n_tiles.clone()],
+        _ => [&x.shape[..1], slices, std::slice::from_ref(&n_tiles)].concat(),
+    };
+    let shape_v = [&[side.clone(), side.clone()][..], &numbers(&slices), &[channels.clone()]].concat();
     let v = b.temporary("winograd_input", DType::F32, &shape_v);
     b.update(&v, &shape_v[2..], &[], |i, _| {
+        let (channel, number) = (&i[i.len() - 1], &i[i.len() - 2]);
         let (row, column) =
-            (i[0].clone().floor_div(tiles[1].clone()), i[0].clone().floor_mod(tiles[1].clone()));
-        let (image, row) = (row.clone().floor_div(tiles[0].clone()), row.floor_mod(tiles[0].clone()));
+            (number.clone().floor_div(tiles[1].clone()), number.clone().floor_mod(tiles[1].clone()));
+        let (mut around, mut row) = (i[..i.len() - 2].to_vec(), row);
+        if n_around == 0 {
+            around.push(row.clone().floor_div(tiles[0].clone()));
+            row = row.floor_mod(tiles[0].clone());
+        }
         let load = |n: usize| {
             let [down, right] = at(n);
             let (row, column) = (row.clone() * size.clone() + down, column.clone() * size.clone() + right);
-            padded.at(vec![image.clone(), i[1].clone(), row, column])
+            padded.at([&around[..1], std::slice::from_ref(channel), &around[1..], &[row, column]].concat())
         };
         let values: Vec<Expr> = (0..t * t).map(load).collect();
         let transformed = both_axes(&values, t, |d| transforms.input(d));
@@ -223,14 +252,23 @@ pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
         transformed.into_iter().enumerate().map(store).collect()
     });
 
-    let shape_p = [side.clone(), side, n_tiles.clone(), out_channels.clone()];
+    let numbers = numbers(&shape[2..2 + n_around]);
+    let n_numbers = numbers.len();
+    let shape_p = [&[side.clone(), side][..], &numbers, &[out_channels.clone()]].concat();
     let zero = Expr::zero(DType::F32);
-    let products = b.reduce("winograd_product", DType::F32, &shape_p, vec![channels], zero, |i, r, acc| {
-        let (v_at, u_at) = ([&i[..3], r].concat(), [&i[..2], r, &i[3..]].concat());
+    let depth = [&[channels][..], &around_w].concat();
+    let products = b.reduce("winograd_product", DType::F32, &shape_p, depth, zero, |i, r, acc| {
+        let mut v_at = i[..2 + n_numbers].to_vec();
+        for axis in 0..n_around {
+            let slice = &mut v_at[3 + axis];
+            *slice = slice.clone() * stride(axis) + r[1 + axis].clone() * dilation(axis);
+        }
+        v_at.push(r[0].clone());
+        let u_at = [&i[..2], r, &i[2 + n_numbers..]].concat();
         Expr::fma(v.at(v_at), u.at(u_at), acc)
     });
 
-    let shape_y = [size.clone(), size.clone(), n_tiles, out_channels];
+    let shape_y = [&[size.clone(), size.clone()][..], &numbers, &[out_channels]].concat();
     let y = b.temporary("winograd_output", DType::F32, &shape_y);
     b.update(&y, &shape_y[2..], &[], |i, _| {
         let values: Vec<Expr> = (0..t * t).map(|n| products.at([&at(n)[..], i].concat())).collect();
@@ -240,10 +278,19 @@ pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
         transformed.into_iter().enumerate().map(store).collect()
     });
     let conv = b.compute("conv", DType::F32, &shape, |i| {
-        let tile = |axis: usize| i[2 + axis].clone().floor_div(size.clone());
-        let tile = (i[0].clone() * tiles[0].clone() + tile(0)) * tiles[1].clone() + tile(1);
-        let within = |axis: usize| i[2 + axis].clone().floor_mod(size.clone());
-        y.at(vec![within(0), within(1), tile, i[1].clone()])
+        let [image, channel] = [&i[0], &i[1]];
+        let (around, last) = i[2..].split_at(n_around);
+        let tile = |axis: usize| last[axis].clone().floor_div(size.clone());
+        let within = |axis: usize| last[axis].clone().floor_mod(size.clone());
+        let place = [within(0), within(1)];
+        let number = match n_around {
+            0 => vec![(image.clone() * tiles[0].clone() + tile(0)) * tiles[1].clone() + tile(1)],
+            _ => {
+                let number = tile(0) * tiles[1].clone() + tile(1);
+                [std::slice::from_ref(image), around, &[number]].concat()
+            }
+        };
+        y.at([&place[..], &number, std::slice::from_ref(channel)].concat())
     });
     Ok(vec![biased(b, conv, bias, DType::F32)])
 }

@@ -1,15 +1,16 @@
-//! Contractions whose operands are indexed by quotients and remainders of their variables: groups of channels, phases of a
-//! transposed convolution.
+//! The dimensions that contractions are scheduled in.
 //!
-//! An operand that depends on the quotient of a variable depends on the variable, and so can neither be broadcast along it nor shared by
-//! rows. With two variables in its place, of quotients and of remainders, each operand depends on what it is indexed by.
+//! Operands may be indexed by quotients and remainders of variables: groups of channels, phases of a transposed convolution. An
+//! operand that depends on the quotient of a variable depends on the variable, and so can neither be broadcast along it nor shared
+//! by rows. With two variables in its place, of quotients and of remainders, each operand depends on what it is indexed by. And two
+//! variables that all operands use alike are better one.
 
 use tilewright_te::schedule::Schedule;
 use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, IterKind};
 
 use crate::Context;
 use crate::contraction::operands;
-use crate::pattern::{domain_simplifier, iters_of};
+use crate::pattern::{AccessInfo, domain_simplifier, iters_of};
 use crate::tile::stores_at_its_variables;
 
 /// Makes two variables of each of a contraction's whose quotients or remainders index an operand, and two dimensions of each
@@ -72,4 +73,25 @@ fn group(func: &Func, block: &Block, index: &Expr) -> Option<i64> {
         let is_group = remainder.as_var() == Some(iter.var) && !quotient.uses(iter.var);
         (is_group && quotient.as_int().is_none()).then_some(extent)
     })
+}
+
+/// Makes one variable of any two data-parallel ones after one another that one operand of a contraction depends on and the
+/// other does not: the rows and columns of an image that is read element by element, the batches and rows of a product with
+/// weights. Tiles then cross the ends of rows.
+pub(crate) fn collapse_rows(schedule: &mut Schedule, context: &mut Context<'_>) {
+    for name in schedule.blocks() {
+        // From the last dimension on, so that what is left is at the same place.
+        let rank = schedule.func().block(&name).map_or(0, |block| iters_of(block, IterKind::Spatial).len());
+        for dim in (0..rank.saturating_sub(1)).rev() {
+            let Some(block) = schedule.func().block(&name) else { break };
+            let Some((a, b)) = operands(block).filter(|_| stores_at_its_variables(block)) else { break };
+            let vars = [block.iters[dim].var, block.iters[dim + 1].var];
+            let uses = |a: &AccessInfo| vars.map(|v| a.indices.iter().any(|e| e.uses(v)));
+            if matches!((uses(&a), uses(&b)), ([true, true], [false, false]) | ([false, false], [true, true]))
+            {
+                let buffer = block.body[0].buffer;
+                context.collapse_dims(schedule, buffer, dim);
+            }
+        }
+    }
 }
