@@ -317,6 +317,15 @@ impl Dim {
         Dim::from_atom(Atom::Min(Box::new((a.clone(), b.clone()))))
     }
 
+    /// The smaller of two extents, by what is known of the values that symbols take.
+    pub fn minimum_within(&self, other: &Dim, symbols: &SymbolTable) -> Dim {
+        match (other - self).bounds(symbols) {
+            (Some(least), _) if least >= 0 => self.clone(),
+            (_, Some(most)) if most <= 0 => other.clone(),
+            _ => self.minimum(other),
+        }
+    }
+
     /// The larger of two extents.
     pub fn maximum(&self, other: &Dim) -> Dim {
         if self.is_at_most(other) {

@@ -52,6 +52,11 @@ fn bounds_follow_ranges() {
     assert_eq!(bounds("mod(a, 4)"), (Some(0), Some(3)));
     assert_eq!(bounds("min(a, 7)"), (Some(2), Some(7)));
     assert_eq!(bounds("a*a"), (Some(4), Some(100)));
+    let least = |a: &str, b: &str| {
+        let [a, b] = [a, b].map(|text| parse(text, &mut symbols.clone()));
+        a.minimum_within(&b, &symbols).display(&symbols).to_string()
+    };
+    assert_eq!([least("a", "10"), least("a", "9"), least("a + 1", "3")], ["a", "min(a, 9)", "3"]);
 }
 
 #[test]

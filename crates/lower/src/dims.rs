@@ -30,7 +30,7 @@ impl DimMap {
             return var;
         }
         let range = symbols[symbol].range;
-        let var = func.add_size(&symbols[symbol].name, range.lo.min(1), range.hi.unwrap_or(i64::MAX));
+        let var = func.add_size(&symbols[symbol].name, range.lo, range.hi.unwrap_or(i64::MAX));
         self.vars.insert(symbol, var);
         self.order.push(symbol);
         var

@@ -164,7 +164,8 @@ fn one(cx: &Context<'_>, dims: &[usize]) -> Option<Arc<[Dim]>> {
                 let axis = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok()?;
                 let bound = |list: &[i64]| list.get(index).map(|&value| Dim::new(value));
                 let extent = Dim::from(*x.dims.get(axis)?);
-                let bounds = slice_bounds(&extent, &bound(&starts)?, &bound(&ends)?, *steps.get(index)?)?;
+                let bounds =
+                    slice_bounds(&extent, &bound(&starts)?, &bound(&ends)?, *steps.get(index)?, cx.symbols)?;
                 axes.push(axis);
                 firsts.push(bounds.start.as_const()?);
             }

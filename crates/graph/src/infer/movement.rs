@@ -6,6 +6,7 @@ use super::context::{Context, InferError, ranked, unranked};
 use crate::dim::Dim;
 use crate::guard::Comparison;
 use crate::op::{AspectPolicy, Op, ResizeAttrs, SliceAttrs};
+use crate::symbol::SymbolTable;
 use crate::types::Type;
 
 type Result<T> = std::result::Result<T, InferError>;
@@ -242,9 +243,15 @@ pub(crate) struct SliceBounds {
     pub(crate) guard: bool,
 }
 
-/// Normalises ONNX slice bounds of an axis of extent `dim` by the clamping rules of the operator. `None` where
-/// that depends on values not known.
-pub(crate) fn slice_bounds(dim: &Dim, start: &Dim, end: &Dim, step: i64) -> Option<SliceBounds> {
+/// Normalises ONNX slice bounds of an axis of extent `dim` by the clamping rules of the operator, and by what values
+/// `symbols` take. `None` where that depends on values not known.
+pub(crate) fn slice_bounds(
+    dim: &Dim,
+    start: &Dim,
+    end: &Dim,
+    step: i64,
+    symbols: &SymbolTable,
+) -> Option<SliceBounds> {
     let (zero, minus_one) = (Dim::ZERO, Dim::new(-1));
     let mut guard = false;
     // A bound counted from the start, not yet clamped.
@@ -264,7 +271,7 @@ pub(crate) fn slice_bounds(dim: &Dim, start: &Dim, end: &Dim, step: i64) -> Opti
     if step > 0 {
         // A start past the end makes an empty result, so it need not be clamped to the extent.
         let low = |bound: &Dim| if guard { bound.clone() } else { bound.maximum(&zero) };
-        let (start, end) = (low(&start), low(&end).minimum(dim));
+        let (start, end) = (low(&start), low(&end).minimum_within(dim, symbols));
         let size = (&end - &start).ceil_div(&Dim::new(step)).maximum(&zero);
         return Some(SliceBounds { start, size, guard });
     }
@@ -295,7 +302,7 @@ fn slice_dynamic(cx: &mut Context<'_>, x: &[Dim]) -> Result<Vec<Dim>> {
             return Err(cx.fail("a step is 0"));
         }
         let bounds = match (bound(1), bound(2), step) {
-            (Some(start), Some(end), Some(step)) => slice_bounds(&x[axis], start, end, step),
+            (Some(start), Some(end), Some(step)) => slice_bounds(&x[axis], start, end, step, cx.symbols),
             _ => None,
         };
         dims[axis] = match bounds {

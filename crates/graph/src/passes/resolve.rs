@@ -119,7 +119,8 @@ fn resolve_slice(view: &View<'_>, id: NodeId) -> Option<Patch> {
     for (index, axis) in listed.into_iter().enumerate() {
         let axis = usize::try_from(if axis < 0 { axis + dims.len() as i64 } else { axis }).ok()?;
         let step = *steps.get(index)?;
-        let bounds = slice_bounds(dims.get(axis)?, starts.get(index)?, ends.get(index)?, step)?;
+        let symbols = &view.graph.symbols;
+        let bounds = slice_bounds(dims.get(axis)?, starts.get(index)?, ends.get(index)?, step, symbols)?;
         attrs.axes.push(axis);
         attrs.starts.push(bounds.start);
         attrs.steps.push(step);
