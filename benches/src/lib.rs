@@ -74,7 +74,7 @@ impl Kernel {
         let (Some(level), Some(image)) = (artifact.levels.first(), artifact.manifest.images.first()) else {
             bail!("nothing was compiled")
         };
-        let (plan, steps) = (&level.plan, &image.steps);
+        let (plan, steps) = (&level.plan, &image.program.steps);
         let sum =
             |slots: &mut dyn Iterator<Item = Option<SizeId>>| slots.map(|slot| constant(plan, slot)).sum();
         let flops: Option<f64> = sum(&mut steps.iter().map(|step| step.flops));

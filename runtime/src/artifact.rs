@@ -3,10 +3,11 @@
 //! ```text
 //! header   64 bytes   magic, version, number of sections, length of the file, SHA-256 of the section table
 //! table    64 bytes each: kind, offset, length, SHA-256 of the section
-//! sections in table order: manifest, a plan and a code image for each level, weights
+//! sections in table order: manifest, plans and a code image for each level, weights
 //! ```
-//! A level is an instruction set that there is code for. Levels differ in schedules and layouts, so each has its own plan;
-//! they share the weights, where what both read alike is once.
+//! A level is an instruction set that there is code for. Levels differ in schedules and layouts, so each has its own plans;
+//! they share the weights, where what both read alike is once. The plans of a level are that of the program for all extents
+//! of inputs, and those of programs specialised for some; they share the code image too.
 //!
 //! All numbers are little-endian. Sections follow each other with zero padding up to their alignment (code and
 //! weights: [`PAGE`]), so every byte of a file is determined by its contents and the reader accepts nothing else. The checksums of table, manifest, plan and
@@ -30,7 +31,7 @@ pub use write::{Contents, ContentsError, Level};
 pub const MAGIC: [u8; 8] = *b"\x89TWM\r\n\x1a\n";
 
 /// Version of the format. Readers accept only their own.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Alignment of code and weights in the file; that of a memory page on common machines.
 pub const PAGE: usize = 4096;
@@ -46,20 +47,20 @@ const MAX_SECTIONS: usize = 64;
 #[repr(u32)]
 enum Kind {
     Manifest = 1,
-    Plan = 2,
+    Plans = 2,
     Code = 3,
     Weights = 4,
 }
 
 impl Kind {
     fn from_u32(code: u32) -> Option<Kind> {
-        [Kind::Manifest, Kind::Plan, Kind::Code, Kind::Weights].into_iter().find(|&kind| kind as u32 == code)
+        [Kind::Manifest, Kind::Plans, Kind::Code, Kind::Weights].into_iter().find(|&kind| kind as u32 == code)
     }
 
     const fn name(self) -> &'static str {
         match self {
             Kind::Manifest => "manifest",
-            Kind::Plan => "plan",
+            Kind::Plans => "plans",
             Kind::Code => "code",
             Kind::Weights => "weights",
         }
@@ -67,7 +68,7 @@ impl Kind {
 
     const fn align(self) -> usize {
         match self {
-            Kind::Manifest | Kind::Plan => ALIGN,
+            Kind::Manifest | Kind::Plans => ALIGN,
             Kind::Code | Kind::Weights => PAGE,
         }
     }
@@ -82,7 +83,26 @@ pub struct ImageDef {
     pub triple: String,
     /// Instruction set extensions the code uses, by their names in Rust and LLVM (`avx2`, `fma`).
     pub features: Vec<String>,
-    /// Offset of each kernel in the image, in the order of [`Plan::kernels`] of the level.
+    /// The program for all extents.
+    pub program: ProgramDef,
+    /// The programs that are specialised for some extents, in the order of [`Plans::specialised`].
+    pub specialised: Vec<ProgramDef>,
+}
+
+impl ImageDef {
+    /// The program for all extents, then the specialised ones.
+    pub fn programs(&self) -> impl Iterator<Item = &ProgramDef> {
+        core::iter::once(&self.program).chain(&self.specialised)
+    }
+}
+
+/// What belongs to one plan of a level.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramDef {
+    /// The open dimensions that it is specialised for, by name, and their extents. Notes for people: that a program fits
+    /// some inputs is told by its plan.
+    pub extents: Vec<(String, u64)>,
+    /// Offset of each kernel in the image, in the order of [`Plan::kernels`].
     pub entries: Vec<u64>,
     /// How each kernel was scheduled, in the same order; empty where the compiler does not tell.
     pub schedules: Vec<ScheduleDef>,
@@ -132,13 +152,29 @@ pub struct Manifest {
     pub images: Vec<ImageDef>,
 }
 
+/// The plans of a level.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plans {
+    /// For all extents of the inputs.
+    pub open: Plan,
+    /// For those extents that they have as constants; the first that fits is taken.
+    pub specialised: Vec<Plan>,
+}
+
+impl Plans {
+    /// The plan for all extents, then the specialised ones.
+    pub fn all(&self) -> impl Iterator<Item = &Plan> {
+        core::iter::once(&self.open).chain(&self.specialised)
+    }
+}
+
 /// An artifact that was read and found consistent. Sections are ranges of the bytes it was read from.
 #[derive(Clone, Debug)]
 pub struct Artifact {
     /// The manifest.
     pub manifest: Manifest,
-    /// The plan of each level, validated, in the order of [`Manifest::images`].
-    pub plans: Vec<Plan>,
+    /// The plans of each level, validated, in the order of [`Manifest::images`].
+    pub plans: Vec<Plans>,
     /// The code images in the order of [`Manifest::images`].
     pub images: Vec<Range<usize>>,
     /// The weights.

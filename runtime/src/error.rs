@@ -85,10 +85,12 @@ pub enum InputError {
         expected: String,
     },
     /// An extent outside what the model was compiled for.
-    #[error("size {name:?} must be {}, got {got}", Range(*min, *max, *step))]
+    #[error("{}{name} is {got}, but the model was compiled for {}{}", OfInput(input), Range(*min, *max, *step), Wider(name, *min, *max, *got))]
     Bounds {
-        /// Name of the size.
+        /// Name of the size: of the open dimension.
         name: String,
+        /// The first input, and the axis of it, that have this extent; nothing where it is no extent by itself.
+        input: Option<(String, u32)>,
         /// Smallest value.
         min: i64,
         /// Largest value.
@@ -132,6 +134,33 @@ impl fmt::Display for Range {
             None => write!(f, "at least {}", self.0)?,
         }
         if self.2 > 1 { write!(f, " in steps of {}", self.2) } else { Ok(()) }
+    }
+}
+
+struct OfInput<'a>(&'a Option<(String, u32)>);
+
+impl fmt::Display for OfInput<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some((input, axis)) => write!(f, "{input:?}: axis {axis}, "),
+            None => f.write_str("size "),
+        }
+    }
+}
+
+/// What to do about an extent outside of the bounds.
+struct Wider<'a>(&'a str, i64, Option<i64>, i64);
+
+impl fmt::Display for Wider<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Wider(name, min, max, got) = *self;
+        match max {
+            Some(max) if got < min || got > max => {
+                let (min, max) = (min.min(got), max.max(got));
+                write!(f, ": compile it with wider bounds, as --dim {name}={min}..{max}")
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 }
 

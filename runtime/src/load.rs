@@ -7,16 +7,15 @@
 #[cfg(feature = "std")]
 mod mapped;
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::any::Any;
 
-use crate::artifact::{Artifact, ArtifactError};
+use crate::artifact::{Artifact, ArtifactError, ProgramDef};
 use crate::host::HostOps;
 use crate::isa::{Isa, IsaError};
 use crate::memory::Bytes;
-use crate::model::{KernelFn, Kernels, Model, ModelError};
+use crate::model::{KernelFn, Kernels, Model, ModelError, ProgramParts};
+use crate::plan::Plan;
 
 #[cfg(feature = "std")]
 pub use mapped::Loader;
@@ -75,12 +74,12 @@ impl Model {
 /// Makes a model of an artifact whose image `chosen` is executable at `base`, kept there by `code`.
 ///
 /// # Safety
-/// As stated; and the image holds the compiler's kernels for the plan.
+/// As stated; and the image holds the compiler's kernels for the plans.
 unsafe fn tie(
     mut artifact: Artifact,
     chosen: usize,
     base: *const u8,
-    code: Option<Box<dyn Any + Send + Sync>>,
+    code: Option<Arc<dyn Any + Send + Sync>>,
     bytes: &Bytes,
     host: Arc<dyn HostOps>,
 ) -> Result<Model, LoadError> {
@@ -88,12 +87,20 @@ unsafe fn tie(
         // SAFETY: `Artifact::read` checked that the entry is inside the image, which holds kernels.
         unsafe { core::mem::transmute::<*const u8, KernelFn>(base.wrapping_add(offset as usize)) }
     };
-    let table: Vec<KernelFn> = artifact.manifest.images[chosen].entries.iter().map(entry).collect();
-    let weights = bytes.slice(artifact.weights.clone()).ok_or(ArtifactError::Table("weights"))?;
-    let kernels = Kernels::new(table, code);
-    let plan = artifact.plans.swap_remove(chosen);
     // Of the levels the model knows the one that it runs.
-    artifact.manifest.images = Vec::from([artifact.manifest.images.swap_remove(chosen)]);
-    // SAFETY: the kernels are the compiler's for this plan.
-    Ok(unsafe { Model::assemble(artifact.manifest, plan, kernels, weights, host) }?)
+    let mut image = artifact.manifest.images.swap_remove(chosen);
+    let plans = artifact.plans.swap_remove(chosen);
+    artifact.manifest.images.clear();
+    let part = |plan: Plan, def: ProgramDef| {
+        let kernels = Kernels::new(def.entries.iter().map(entry).collect(), code.clone());
+        ProgramParts { plan, kernels, def }
+    };
+    let open = part(plans.open, core::mem::take(&mut image.program));
+    let specialised = core::mem::take(&mut image.specialised);
+    let specialised = plans.specialised.into_iter().zip(specialised).map(|(plan, def)| part(plan, def));
+    let specialised = specialised.collect();
+    artifact.manifest.images.push(image);
+    let weights = bytes.slice(artifact.weights.clone()).ok_or(ArtifactError::Table("weights"))?;
+    // SAFETY: the kernels are the compiler's for these plans.
+    Ok(unsafe { Model::of_programs(artifact.manifest, open, specialised, weights, host) }?)
 }

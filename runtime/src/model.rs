@@ -1,7 +1,6 @@
 //! A loaded model: plan, kernels, weights and host operators, ready to run.
 #![allow(unsafe_code, reason = "takes kernels as machine code, which nothing can check")]
 
-use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -10,10 +9,10 @@ use core::fmt;
 
 use tilewright_dtype::{DType, Kind};
 
-use crate::artifact::{Manifest, ScheduleDef, StepDef};
+use crate::artifact::{Manifest, ProgramDef, ScheduleDef, StepDef};
 use crate::host::HostOps;
 use crate::memory::{Bytes, OutOfMemory};
-use crate::plan::{BufferId, Op, Place, Plan, PlanError, SizeId, TensorSpec, ValueSpec};
+use crate::plan::{BufferId, Op, Place, Plan, PlanError, SizeDef, SizeId, TensorSpec, ValueSpec};
 use crate::session::{Session, SessionOptions};
 
 /// Machine code of one kernel: `(buffers, sizes, task_begin, task_end)`.
@@ -22,17 +21,27 @@ use crate::session::{Session, SessionOptions};
 /// `task_begin..task_end` are run. Kernels are pure: they call nothing and touch nothing but their buffers.
 pub type KernelFn = unsafe extern "C" fn(*const *mut u8, *const i64, i64, i64);
 
-/// The kernels of a model in the order of [`Plan::kernels`], and what keeps their code in memory.
+/// The kernels of a program in the order of [`Plan::kernels`], and what keeps their code in memory.
 pub struct Kernels {
     table: Vec<KernelFn>,
-    _code: Option<Box<dyn Any + Send + Sync>>,
+    _code: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Kernels {
     /// Kernels whose code lives as long as `code`; `None` for code that is linked into the program.
-    pub fn new(table: Vec<KernelFn>, code: Option<Box<dyn Any + Send + Sync>>) -> Kernels {
+    pub fn new(table: Vec<KernelFn>, code: Option<Arc<dyn Any + Send + Sync>>) -> Kernels {
         Kernels { table, _code: code }
     }
+}
+
+/// The parts of one program of a model.
+pub struct ProgramParts {
+    /// The plan.
+    pub plan: Plan,
+    /// Its kernels.
+    pub kernels: Kernels,
+    /// What is known of it beside the plan.
+    pub def: ProgramDef,
 }
 
 /// Parts that do not make a model.
@@ -57,6 +66,9 @@ pub enum ModelError {
         /// As given.
         got: u64,
     },
+    /// A specialised program that does not take the inputs or give the outputs of the model.
+    #[error("a specialised program has other {0} than the model")]
+    Program(&'static str),
     /// Host operators that the registry does not have.
     #[error("host operators {0:?} are not in the registry")]
     HostOps(Vec<u16>),
@@ -101,6 +113,8 @@ pub(crate) struct Facts {
     pub(crate) n_head_guards: usize,
     /// Where the dims of each input start in the concatenation of all.
     pub(crate) dim_starts: Vec<usize>,
+    /// Extents of inputs that are constants, by their places in that concatenation.
+    constant_dims: Vec<(usize, i64)>,
 }
 
 impl Facts {
@@ -133,9 +147,15 @@ impl Facts {
         }
         let mut dim_starts = Vec::with_capacity(plan.inputs.len());
         let mut n_dims = 0;
+        let mut constant_dims = Vec::new();
         for input in &plan.inputs {
             dim_starts.push(n_dims);
-            n_dims += input.dims.len();
+            for dim in &input.dims {
+                if let SizeDef::Const(extent) = plan.sizes[dim.size.index()] {
+                    constant_dims.push((n_dims, extent));
+                }
+                n_dims += 1;
+            }
         }
         Facts {
             late_sizes: (0..plan.sizes.len() as u32).map(SizeId).filter(|&id| is_late(id)).collect(),
@@ -149,45 +169,30 @@ impl Facts {
                 .take_while(|instr| matches!(instr.op, Op::Guard { .. }))
                 .count(),
             dim_starts,
+            constant_dims,
         }
     }
 }
 
-pub(crate) struct Inner {
+/// What a model runs for inputs of some extents: a plan with its kernels.
+pub struct Program {
     pub(crate) plan: Plan,
     pub(crate) facts: Facts,
     pub(crate) weights: Bytes,
     pub(crate) host: Arc<dyn HostOps>,
-    manifest: Manifest,
     kernels: Kernels,
+    def: ProgramDef,
 }
 
-impl Inner {
-    pub(crate) fn kernel(&self, index: usize) -> KernelFn {
-        self.kernels.table[index]
-    }
-}
-
-/// A model ready to run. Cheap to clone; may be shared by threads, each of which has its own [`Session`].
-#[derive(Clone)]
-pub struct Model(pub(crate) Arc<Inner>);
-
-impl Model {
-    /// Puts a model together from its parts, for programs that link ahead-of-time kernels, and for the loader.
-    ///
-    /// # Errors
-    /// When the parts do not fit each other.
-    ///
+impl Program {
     /// # Safety
-    /// Each kernel must have the signature and the behaviour that `plan` states: it stays within the bytes of its
-    /// buffers, writes only what the plan says it writes, and its tasks may run at the same time.
-    pub unsafe fn assemble(
-        manifest: Manifest,
-        plan: Plan,
-        kernels: Kernels,
+    /// As [`Model::assemble`].
+    unsafe fn new(
+        parts: ProgramParts,
         weights: Bytes,
         host: Arc<dyn HostOps>,
-    ) -> Result<Model, ModelError> {
+    ) -> Result<Program, ModelError> {
+        let ProgramParts { plan, kernels, def } = parts;
         plan.validate().map_err(ModelError::Plan)?;
         let (expected, got) = (plan.kernels.len(), kernels.table.len());
         if expected != got {
@@ -213,47 +218,149 @@ impl Model {
                 return Err(ModelError::DType { name: spec.name.clone(), dtype: spec.dtype });
             }
         }
-        let weights = weights.aligned()?;
         let facts = Facts::of(&plan);
-        Ok(Model(Arc::new(Inner { plan, facts, weights, host, manifest, kernels })))
+        Ok(Program { plan, facts, weights, host, kernels, def })
     }
 
-    /// The inputs that are tensors, in the model's order.
-    pub fn inputs(&self) -> &[TensorSpec] {
-        &self.0.plan.inputs
+    pub(crate) fn kernel(&self, index: usize) -> KernelFn {
+        self.kernels.table[index]
     }
 
-    /// The outputs that are tensors, in the model's order.
-    pub fn outputs(&self) -> &[TensorSpec] {
-        &self.0.plan.outputs
-    }
-
-    /// The inputs that are host values, in the model's order.
-    pub fn value_inputs(&self) -> &[ValueSpec] {
-        &self.0.plan.value_inputs
-    }
-
-    /// The outputs that are host values, in the model's order.
-    pub fn value_outputs(&self) -> &[ValueSpec] {
-        &self.0.plan.value_outputs
+    /// Whether it is for inputs whose dims are these, those of all of them concatenated.
+    fn fits(&self, dims: &[usize]) -> bool {
+        let fits = |&(place, extent): &(usize, i64)| {
+            dims.get(place).is_some_and(|&dim| i64::try_from(dim) == Ok(extent))
+        };
+        self.facts.constant_dims.iter().all(fits)
     }
 
     /// The execution plan.
     pub fn plan(&self) -> &Plan {
-        &self.0.plan
+        &self.plan
+    }
+
+    /// The open dimensions that it is specialised for, by name, and their extents; none for the program for all extents.
+    pub fn extents(&self) -> &[(String, u64)] {
+        &self.def.extents
     }
 
     /// How each kernel of the plan was scheduled; nothing where the compiler does not tell.
     pub fn schedules(&self) -> &[ScheduleDef] {
-        self.0.manifest.images.first().map_or(&[], |image| &image.schedules)
+        &self.def.schedules
     }
 
     /// What the instructions of the plan compute in terms of the user's operators.
     pub fn steps(&self) -> &[StepDef] {
-        self.0.manifest.images.first().map_or(&[], |image| &image.steps)
+        &self.def.steps
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Program({:?}, {} instructions)", self.def.extents, self.plan.instrs.len())
+    }
+}
+
+pub(crate) struct Inner {
+    manifest: Manifest,
+    open: Arc<Program>,
+    specialised: Vec<Arc<Program>>,
+}
+
+/// A model ready to run. Cheap to clone; may be shared by threads, each of which has its own [`Session`].
+#[derive(Clone)]
+pub struct Model(Arc<Inner>);
+
+impl Model {
+    /// Puts a model of one program together from its parts, for programs that link ahead-of-time kernels.
+    ///
+    /// # Errors
+    /// When the parts do not fit each other.
+    ///
+    /// # Safety
+    /// Each kernel must have the signature and the behaviour that `plan` states: it stays within the bytes of its
+    /// buffers, writes only what the plan says it writes, and its tasks may run at the same time.
+    pub unsafe fn assemble(
+        manifest: Manifest,
+        plan: Plan,
+        kernels: Kernels,
+        weights: Bytes,
+        host: Arc<dyn HostOps>,
+    ) -> Result<Model, ModelError> {
+        let open = ProgramParts { plan, kernels, def: ProgramDef::default() };
+        // SAFETY: by the caller's word.
+        unsafe { Model::of_programs(manifest, open, Vec::new(), weights, host) }
     }
 
-    /// What the compiler recorded about the model; of the images, the one that runs.
+    /// Puts a model together from a program for all extents of the inputs and specialised ones: runs take the first of
+    /// these whose constant extents the inputs have, else that for all.
+    ///
+    /// # Errors
+    /// When the parts do not fit each other.
+    ///
+    /// # Safety
+    /// As [`Model::assemble`], for each program; and where a specialised program fits, it computes what the other one does.
+    pub unsafe fn of_programs(
+        manifest: Manifest,
+        open: ProgramParts,
+        specialised: Vec<ProgramParts>,
+        weights: Bytes,
+        host: Arc<dyn HostOps>,
+    ) -> Result<Model, ModelError> {
+        let weights = weights.aligned()?;
+        let program = |parts: ProgramParts| {
+            // SAFETY: by the caller's word.
+            unsafe { Program::new(parts, weights.clone(), host.clone()) }.map(Arc::new)
+        };
+        let open = program(open)?;
+        let specialised = specialised.into_iter().map(program).collect::<Result<Vec<_>, _>>()?;
+        for program in &specialised {
+            same_face(&open.plan, &program.plan)?;
+        }
+        Ok(Model(Arc::new(Inner { manifest, open, specialised })))
+    }
+
+    /// The program for inputs whose dims are these, those of all of them concatenated.
+    pub(crate) fn choose(&self, dims: &[usize]) -> &Arc<Program> {
+        self.0.specialised.iter().find(|program| program.fits(dims)).unwrap_or(&self.0.open)
+    }
+
+    /// The program for all extents of the inputs, which is the only one of most models.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.0.open
+    }
+
+    /// The programs that are specialised for some extents.
+    pub fn specialised(&self) -> &[Arc<Program>] {
+        &self.0.specialised
+    }
+
+    /// The inputs that are tensors, in the model's order.
+    pub fn inputs(&self) -> &[TensorSpec] {
+        &self.0.open.plan.inputs
+    }
+
+    /// The outputs that are tensors, in the model's order.
+    pub fn outputs(&self) -> &[TensorSpec] {
+        &self.0.open.plan.outputs
+    }
+
+    /// The inputs that are host values, in the model's order.
+    pub fn value_inputs(&self) -> &[ValueSpec] {
+        &self.0.open.plan.value_inputs
+    }
+
+    /// The outputs that are host values, in the model's order.
+    pub fn value_outputs(&self) -> &[ValueSpec] {
+        &self.0.open.plan.value_outputs
+    }
+
+    /// The execution plan for all extents of the inputs.
+    pub fn plan(&self) -> &Plan {
+        &self.0.open.plan
+    }
+
+    /// What the compiler recorded about the model; of the images, the one that runs, and nothing of its programs.
     pub fn manifest(&self) -> &Manifest {
         &self.0.manifest
     }
@@ -271,6 +378,29 @@ impl Model {
 
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Model({:?}, {} instructions)", self.0.manifest.model, self.0.plan.instrs.len())
+        write!(f, "Model({:?}, {} instructions)", self.0.manifest.model, self.0.open.plan.instrs.len())
+    }
+}
+
+/// Checks that two plans have the same inputs and outputs, but for their extents.
+fn same_face(open: &Plan, specialised: &Plan) -> Result<(), ModelError> {
+    fn same(a: &[TensorSpec], b: &[TensorSpec]) -> bool {
+        let same = |(a, b): (&TensorSpec, &TensorSpec)| {
+            (&a.name, a.dtype, a.dims.len()) == (&b.name, b.dtype, b.dims.len())
+        };
+        a.len() == b.len() && a.iter().zip(b).all(same)
+    }
+    fn same_values(a: &[ValueSpec], b: &[ValueSpec]) -> bool {
+        let same = |(a, b): (&ValueSpec, &ValueSpec)| (&a.name, a.position) == (&b.name, b.position);
+        a.len() == b.len() && a.iter().zip(b).all(same)
+    }
+    let inputs =
+        same(&open.inputs, &specialised.inputs) && same_values(&open.value_inputs, &specialised.value_inputs);
+    let outputs = same(&open.outputs, &specialised.outputs)
+        && same_values(&open.value_outputs, &specialised.value_outputs);
+    match (inputs, outputs) {
+        (true, true) => Ok(()),
+        (false, _) => Err(ModelError::Program("inputs")),
+        (true, false) => Err(ModelError::Program("outputs")),
     }
 }

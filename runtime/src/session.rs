@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use crate::error::{ExecFault, InputError, InputErrors, RunError};
 use crate::exec::{Exec, Frame, Observer};
 use crate::memory::AlignedBuf;
-use crate::model::Model;
-use crate::plan::{ALIGN, TensorSpec, ValueSpec};
+use crate::model::{Model, Program};
+use crate::plan::{ALIGN, Plan, SizeBounds, SizeDef, TensorSpec, ValueSpec};
 use crate::pool::Pool;
 use crate::tensor::{TensorView, TensorViewMut, byte_len};
 use crate::value::Value;
@@ -37,9 +37,12 @@ impl Default for SessionOptions {
 
 /// The state of one caller of a model: its memory, kept from run to run.
 ///
-/// When the dims of the inputs repeat, [`Session::run`] and [`Session::run_into`] allocate nothing.
+/// When the dims of the inputs repeat, [`Session::run`] and [`Session::run_into`] allocate nothing. Where the model has
+/// specialised programs, a run takes one whose extents the inputs have; all of them share the session's memory.
 pub struct Session {
     model: Model,
+    /// What runs for the dims at hand.
+    program: Arc<Program>,
     pool: Arc<dyn Pool>,
     frame: Frame,
     /// The dims that memory is laid out for: those of all inputs, concatenated.
@@ -52,7 +55,8 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(model: Model, options: SessionOptions) -> Session {
-        let frame = Frame::new(&model.0, options.memory_limit);
+        let program = model.program().clone();
+        let frame = Frame::new(&program, options.memory_limit);
         let n_dims = model.inputs().iter().map(|spec| spec.dims.len()).sum();
         Session {
             pool: options.pool,
@@ -62,12 +66,18 @@ impl Session {
             input_copies: model.inputs().iter().map(|_| AlignedBuf::new()).collect(),
             output_dims: model.outputs().iter().map(|spec| Vec::with_capacity(spec.dims.len())).collect(),
             model,
+            program,
         }
     }
 
     /// The model it runs.
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// The program that the last run took: that for all extents, or a specialised one.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
     }
 
     /// Bytes it holds for arena, outputs and run-time buffers.
@@ -153,12 +163,12 @@ impl Session {
         }
         self.start(|i| inputs.get(i).copied(), &[], errors)?;
 
-        let model = self.model.clone();
+        let program = self.program.clone();
         let mut errors = Vec::new();
-        for (spec, view) in model.outputs().iter().zip(outputs.iter_mut()) {
-            if !model.0.facts.late[spec.buffer.index()] {
+        for (spec, view) in program.plan.outputs.iter().zip(outputs.iter_mut()) {
+            if !program.facts.late[spec.buffer.index()] {
                 self.check_dims(spec, view.dims, &mut errors);
-                let needed = self.frame.spot(&model.0, spec.buffer).map(|spot| spot.bytes);
+                let needed = self.frame.spot(&program, spec.buffer).map(|spot| spot.bytes);
                 if needed == Ok(view.bytes.len()) && view.bytes.as_ptr().addr() % ALIGN == 0 {
                     // SAFETY: aligned, initialised, and borrowed mutably until this function returns.
                     unsafe { self.frame.lend(spec.buffer, view.bytes.as_mut_ptr(), view.bytes.len()) };
@@ -168,7 +178,7 @@ impl Session {
         fail(errors)?;
         self.finish(&mut ())?;
         let mut errors = Vec::new();
-        for (i, (spec, view)) in model.outputs().iter().zip(outputs).enumerate() {
+        for (i, (spec, view)) in program.plan.outputs.iter().zip(outputs).enumerate() {
             self.check_dims(spec, view.dims, &mut errors);
             let result = Outputs { session: self }.view(i);
             // Where the memory was lent, the result is in its place.
@@ -191,16 +201,14 @@ impl Session {
         mut errors: Vec<InputError>,
     ) -> Result<(), RunError> {
         let model = self.model.clone();
-        let inner = &*model.0;
-        self.take_values(values, &mut errors);
         let mut same = self.prepared;
-        for (i, spec) in inner.plan.inputs.iter().enumerate() {
+        for (i, spec) in model.inputs().iter().enumerate() {
             match given(i) {
                 None => errors.push(InputError::Missing { name: spec.name.clone() }),
                 Some(view) => {
                     check_form(spec, &view, &mut errors);
                     if view.dims.len() == spec.dims.len() {
-                        let start = inner.facts.dim_starts[i];
+                        let start = model.program().facts.dim_starts[i];
                         let dims = &mut self.dims[start..start + view.dims.len()];
                         same &= dims == view.dims;
                         dims.copy_from_slice(view.dims);
@@ -211,11 +219,23 @@ impl Session {
         if !same || !errors.is_empty() {
             self.prepared = false;
         }
+        if !same && errors.is_empty() {
+            let program = model.choose(&self.dims);
+            if !Arc::ptr_eq(program, &self.program) {
+                self.frame.switch(&self.program, program);
+                self.program = program.clone();
+            }
+        }
+        let program = self.program.clone();
+        self.take_values(&program.plan, values, &mut errors);
+        if !errors.is_empty() {
+            self.prepared = false;
+        }
         fail(errors)?;
         if !same {
-            self.evaluate_sizes()?;
+            self.evaluate_sizes(&program)?;
         }
-        for (i, spec) in inner.plan.inputs.iter().enumerate() {
+        for (i, spec) in program.plan.inputs.iter().enumerate() {
             let Some(view) = given(i) else { continue };
             let mut ptr = view.bytes.as_ptr().cast_mut();
             if ptr.addr() % ALIGN != 0 {
@@ -229,19 +249,18 @@ impl Session {
             unsafe { self.frame.lend(spec.buffer, ptr, view.bytes.len()) };
         }
         if same {
-            self.frame.sizes.forget(&inner.facts.late_sizes);
+            self.frame.sizes.forget(&program.facts.late_sizes);
         } else {
-            Exec { model: inner, frame: &mut self.frame, pool: &*self.pool }.head_guards()?;
-            self.frame.lay_out(inner)?;
+            Exec { program: &program, frame: &mut self.frame, pool: &*self.pool }.head_guards()?;
+            self.frame.lay_out(&program)?;
             self.prepared = true;
         }
-        self.frame.reset_storage(inner);
+        self.frame.reset_storage(&program);
         Ok(())
     }
 
     /// Forgets the host values of the last run and takes over those of the inputs.
-    fn take_values(&mut self, values: &[Value], errors: &mut Vec<InputError>) {
-        let plan = &self.model.0.plan;
+    fn take_values(&mut self, plan: &Plan, values: &[Value], errors: &mut Vec<InputError>) {
         errors.extend(self.too_many("values", values.len(), plan.value_inputs.len()));
         self.frame.values.fill(None);
         for (i, spec) in plan.value_inputs.iter().enumerate() {
@@ -257,9 +276,8 @@ impl Session {
     }
 
     /// Evaluates the sizes for new dims, and holds the dims of all inputs against them.
-    fn evaluate_sizes(&mut self) -> Result<(), RunError> {
-        let inner = self.model.0.clone();
-        let (plan, starts) = (&inner.plan, &inner.facts.dim_starts);
+    fn evaluate_sizes(&mut self, program: &Program) -> Result<(), RunError> {
+        let (plan, starts) = (&program.plan, &program.facts.dim_starts);
         let dims = &self.dims;
         let dim = |input: u32, axis: u32| i64::try_from(dims[starts[input as usize] + axis as usize]).ok();
         self.frame.sizes.evaluate(&plan.sizes, dim);
@@ -273,8 +291,7 @@ impl Session {
             let ok =
                 above >= 0 && above % i128::from(bounds.step) == 0 && bounds.max.is_none_or(|max| got <= max);
             if !ok {
-                let (name, min, max, step) = (bounds.name.clone(), bounds.min, bounds.max, bounds.step);
-                errors.push(InputError::Bounds { name, min, max, step, got });
+                errors.push(outside(plan, bounds, got));
             }
         }
         fail(errors)
@@ -292,20 +309,20 @@ impl Session {
 
     /// Executes the plan and evaluates the dims of the outputs.
     fn finish<O: Observer + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
-        let inner = &*self.model.0;
-        Exec { model: inner, frame: &mut self.frame, pool: &*self.pool }.run(observer)?;
-        for (spec, dims) in inner.plan.outputs.iter().zip(&mut self.output_dims) {
+        let program = self.program.clone();
+        Exec { program: &program, frame: &mut self.frame, pool: &*self.pool }.run(observer)?;
+        for (spec, dims) in program.plan.outputs.iter().zip(&mut self.output_dims) {
             let fault = |fault: ExecFault| RunError::Plan { fault, nodes: spec.name.clone() };
             dims.clear();
             for dim in &spec.dims {
                 dims.push(self.frame.count(dim.size).map_err(fault)?);
             }
-            let spot = self.frame.spot(inner, spec.buffer).map_err(fault)?;
+            let spot = self.frame.spot(&program, spec.buffer).map_err(fault)?;
             if byte_len(spec.dtype, dims).is_none_or(|bytes| bytes > spot.bytes) {
                 return Err(fault(ExecFault::Shape(spec.buffer)));
             }
         }
-        for spec in &inner.plan.value_outputs {
+        for spec in &program.plan.value_outputs {
             let fault = |fault: ExecFault| RunError::Plan { fault, nodes: spec.name.clone() };
             self.frame.value(spec.value).map_err(fault)?;
         }
@@ -315,6 +332,16 @@ impl Session {
 
 fn fail(errors: Vec<InputError>) -> Result<(), RunError> {
     if errors.is_empty() { Ok(()) } else { Err(RunError::Inputs(InputErrors(errors))) }
+}
+
+/// The error for an extent that the model was not compiled for.
+fn outside(plan: &Plan, bounds: &SizeBounds, got: i64) -> InputError {
+    let SizeBounds { size, name, min, max, step } = bounds;
+    let input = match plan.sizes[size.index()] {
+        SizeDef::InputDim { input, axis } => Some((plan.inputs[input as usize].name.clone(), axis)),
+        _ => None,
+    };
+    InputError::Bounds { name: name.clone(), input, min: *min, max: *max, step: *step, got }
 }
 
 /// Checks what does not depend on the values of sizes.
@@ -382,16 +409,16 @@ impl<'s> Outputs<'s> {
     /// Names and values of the outputs that are no tensors, in the model's order.
     pub fn values(&self) -> impl Iterator<Item = (&'s ValueSpec, &'s Value)> + use<'s> {
         let session = self.session;
-        let specs = session.model.value_outputs().iter();
+        let specs = session.program.plan.value_outputs.iter();
         // `Session::finish` has seen all of them.
         specs.filter_map(|spec| Some((spec, session.frame.value(spec.value).ok()?)))
     }
 
     fn view(&self, index: usize) -> TensorView<'s> {
         let session = self.session;
-        let spec = &session.model.outputs()[index];
+        let spec = &session.program.plan.outputs[index];
         let dims = &session.output_dims[index];
-        let bytes = match (session.frame.spot(&session.model.0, spec.buffer), byte_len(spec.dtype, dims)) {
+        let bytes = match (session.frame.spot(&session.program, spec.buffer), byte_len(spec.dtype, dims)) {
             // SAFETY: located and initialised memory of the session, which is not written while it is borrowed;
             // `Session::finish` checked that the extents fit.
             (Ok(spot), Some(bytes)) => unsafe {

@@ -4,9 +4,9 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{DOUBLE, Random, demo_artifact, demo_manifest, demo_plan, demo_weights};
+use common::{DOUBLE, Random, demo_artifact, demo_manifest, demo_plan, demo_weights, one_kernel};
 use tilewright_runtime::artifact::{
-    Artifact, ArtifactError, Contents, ContentsError, ImageDef, Level, Manifest,
+    Artifact, ArtifactError, Contents, ContentsError, ImageDef, Level, Manifest, Plans,
 };
 use tilewright_runtime::isa::Isa;
 use tilewright_runtime::plan::{Instr, Op, Plan};
@@ -33,7 +33,7 @@ fn what_is_written_is_read() {
     let bytes = demo_artifact();
     let artifact = Artifact::read(&bytes).unwrap();
     assert_eq!(artifact.manifest, demo_manifest());
-    assert_eq!(artifact.plans, [demo_plan().plan]);
+    assert_eq!(artifact.plans, [Plans { open: demo_plan().plan, specialised: vec![] }]);
     assert_eq!(&bytes[artifact.images[0].clone()], DOUBLE);
     assert_eq!(&bytes[artifact.weights.clone()], demo_weights());
     assert!(artifact.images[0].start % 4096 == 0 && artifact.weights.start % 4096 == 0);
@@ -43,7 +43,7 @@ fn what_is_written_is_read() {
 #[test]
 fn bytes_are_the_same_streamed_or_in_memory_and_every_time() {
     let (manifest, plan, weights) = (demo_manifest(), demo_plan().plan, demo_weights());
-    let levels = [Level { plan: &plan, image: DOUBLE }];
+    let levels = [Level { plan: &plan, specialised: &[], image: DOUBLE }];
     let contents = Contents { manifest: &manifest, levels: &levels, weights: &[&weights] };
     let mut streamed = Vec::new();
     assert_eq!(contents.write_to(&mut streamed).unwrap(), streamed.len() as u64);
@@ -89,7 +89,7 @@ fn check_damage(edit: impl FnOnce(&mut Vec<u8>), expect: &str) {
 #[test]
 fn damage_is_told_apart() {
     check_damage(|bytes| bytes[0] = 0x0a, "not a Tilewright artifact");
-    let version = "artifact format version 7, this runtime reads version 5: compile the model again";
+    let version = "artifact format version 7, this runtime reads version 6: compile the model again";
     check_damage(|bytes| bytes[8] = 7, version);
     let len = demo_artifact().len();
     let cut = format!("damaged artifact: {} bytes, the header says {len}", len - 1);
@@ -160,7 +160,7 @@ fn a_thousand_random_mutations_are_all_found() {
 /// Writes a plan or manifest that the checksums do not protect.
 fn artifact_of(manifest: &Manifest, plan: &Plan) -> AlignedBuf {
     let weights = demo_weights();
-    let levels = [Level { plan, image: DOUBLE }];
+    let levels = [Level { plan, specialised: &[], image: DOUBLE }];
     Contents { manifest, levels: &levels, weights: &[&weights] }.to_bytes().unwrap()
 }
 
@@ -173,10 +173,10 @@ fn contradictions_are_found_behind_sound_checksums() {
         assert!(error.to_string().contains(expect), "{error} does not contain {expect}");
     };
     check(
-        |manifest, _| manifest.images[0].entries[0] = DOUBLE.len() as u64,
+        |manifest, _| manifest.images[0].program.entries[0] = DOUBLE.len() as u64,
         "contradicts itself: entry of a kernel",
     );
-    check(|manifest, _| manifest.images[0].entries.clear(), "number of kernels");
+    check(|manifest, _| manifest.images[0].program.entries.clear(), "number of kernels");
     check(|manifest, _| manifest.images.clear(), "number of code images");
     check(|_, plan| plan.weight_bytes += 64, "size of the weights");
     check(
@@ -258,7 +258,7 @@ fn images_of_several_levels_lie_side_by_side() {
     };
     let plans = ["least", "best", "future"].map(named);
     let images: [&[u8]; 3] = [&trap, DOUBLE, &trap];
-    let levels = [0, 1, 2].map(|i| Level { plan: &plans[i], image: images[i] });
+    let levels = [0, 1, 2].map(|i| Level { plan: &plans[i], specialised: &[], image: images[i] });
     let manifest = Manifest { images: defs, ..manifest };
     let contents = Contents { manifest: &manifest, levels: &levels, weights: &[&weights] };
     let bytes = Bytes::new(contents.to_bytes().unwrap());
@@ -286,7 +286,7 @@ fn artifacts_for_other_machines_are_refused() {
         assert!(error.to_string().contains(expect), "{error} does not contain {expect}");
     };
     let image = |triple: String, features: Vec<String>| {
-        vec![ImageDef { triple, features, entries: vec![0], ..ImageDef::default() }]
+        vec![ImageDef { triple, features, program: one_kernel(), ..ImageDef::default() }]
     };
     check(
         image("mips64-unknown-linux-gnu".into(), vec![]),

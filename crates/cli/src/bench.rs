@@ -73,6 +73,8 @@ struct Figures {
     load_s: f64,
     peak_mib: Option<f64>,
     artifact_mib: Option<f64>,
+    /// The extents that the program which ran is specialised for; nothing where it is the one for all.
+    variant: Option<String>,
 }
 
 impl Figures {
@@ -87,10 +89,12 @@ impl Figures {
             load_s,
             peak_mib,
             artifact_mib,
+            variant,
         } = self;
         json!({
             "median_ms": median_ms, "min_ms": min_ms, "p90_ms": p90_ms, "runs": runs, "runs_per_s": runs_per_s,
             "compile_s": compile_s, "load_s": load_s, "peak_mib": peak_mib, "artifact_mib": artifact_mib,
+            "variant": variant,
         })
     }
 
@@ -108,6 +112,7 @@ impl Figures {
             load_s: number("load_s")?,
             peak_mib: number("peak_mib"),
             artifact_mib: number("artifact_mib"),
+            variant: object.get("variant").and_then(|name| name.as_str()).map(str::to_string),
         })
     }
 }
@@ -160,6 +165,9 @@ fn text(figures: &Figures) -> String {
     optional("compile", figures.compile_s, "s");
     optional("peak memory", figures.peak_mib, "MiB");
     optional("artifact", figures.artifact_mib, "MiB");
+    if let Some(variant) = &figures.variant {
+        rows.push(("program".to_string(), format!("for {variant}")));
+    }
     output::table(&rows)
 }
 
@@ -217,11 +225,12 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let times = measure(args.seconds, runs.collect())?;
     // Before the outputs are copied: that is the user's wish, not the model's need.
     let peak_mib = peak_mib();
+    let variant = sessions.first().and_then(|session| output::variant(session.program()));
     if let (Some(path), Some(session)) = (&args.outputs, sessions.pop()) {
         data::write_outputs(path, &Engine::Compiled(Box::new(session)).run(&given)?)?;
     }
     let artifact_mib = Some(bytes as f64 / MIB);
-    Ok(Figures { peak_mib, artifact_mib, ..figures(times, load) })
+    Ok(Figures { peak_mib, artifact_mib, variant, ..figures(times, load) })
 }
 
 fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
@@ -312,6 +321,7 @@ fn figures(times: Times, load: Duration) -> Figures {
         load_s: load.as_secs_f64(),
         peak_mib: None,
         artifact_mib: None,
+        variant: None,
     }
 }
 
@@ -341,7 +351,8 @@ mod tests {
     #[test]
     fn figures_survive_the_way_between_processes() {
         let times = Times { each: vec![Duration::from_millis(3)], runs_per_s: 250.0 };
-        let figures = Figures { peak_mib: Some(12.5), ..figures(times, Duration::ZERO) };
+        let variant = Some("seq = 128".to_string());
+        let figures = Figures { peak_mib: Some(12.5), variant, ..figures(times, Duration::ZERO) };
         assert_eq!(Figures::parse(&figures.json().to_string()), Some(figures));
         assert_eq!(Figures::parse("{}"), None);
     }

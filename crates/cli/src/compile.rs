@@ -1,11 +1,13 @@
 //! `tilewright compile`: a model to an artifact, or to a text form on the way there.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde_json::json;
-use tilewright::{Artifact, CodegenKind, Compiled, Listing, codegen};
+use tilewright::runtime::artifact::ImageDef;
+use tilewright::{Artifact, CodegenKind, Compiled, Level, Listing, codegen};
 
 use crate::failure::Failure;
 use crate::model::{self, Source};
@@ -86,6 +88,11 @@ fn listing(args: &Args, listing: Listing) -> Result<(), Failure> {
     if !options.more_targets.is_empty() {
         return Err(Failure::usage("a listing is of the code for one target"));
     }
+    if options.dims.iter().any(|dim| dim.step.is_some()) {
+        return Err(Failure::usage(
+            "a listing is of the code of one program: leave the step of --dim out, or fix the dimension",
+        ));
+    }
     let target = options.target.clone();
     if listing == Listing::Ir && target.codegen.kind != CodegenKind::Llvm {
         return Err(Failure::usage("--emit llvm needs --codegen llvm"));
@@ -142,6 +149,7 @@ fn figures(
         "artifact": path.display().to_string(),
         "artifact_bytes": bytes,
         "levels": artifact.levels.len(),
+        "variants": variants(artifact),
         "code_bytes": code_bytes(artifact),
         "weight_bytes": weight_bytes(artifact),
         "arena_bytes": arena_bytes(artifact),
@@ -160,9 +168,17 @@ fn code_bytes(artifact: &Artifact) -> u64 {
     artifact.levels.iter().map(|level| level.code.len() as u64).sum()
 }
 
-/// Kernels of all levels.
+/// Programs for some extents, beside that for all.
+fn variants(artifact: &Artifact) -> usize {
+    artifact.levels.first().map_or(0, |level| level.specialised.len())
+}
+
+/// Kernels of all levels and programs; what several programs call counts once.
 fn kernels(artifact: &Artifact) -> usize {
-    artifact.levels.iter().map(|level| level.plan.kernels.len()).sum()
+    let different = |image: &ImageDef| {
+        image.programs().flat_map(|program| &program.entries).collect::<HashSet<_>>().len()
+    };
+    artifact.manifest.images.iter().map(different).sum()
 }
 
 /// The weights, which levels share.
@@ -170,9 +186,9 @@ fn weight_bytes(artifact: &Artifact) -> u64 {
     artifact.levels.first().map_or(0, |level| level.plan.weight_bytes)
 }
 
-/// The arena of the level that needs most.
+/// The arena of the level and program that need most.
 fn arena_bytes(artifact: &Artifact) -> u64 {
-    artifact.levels.iter().map(|level| level.plan.arena_bytes).max().unwrap_or(0)
+    artifact.levels.iter().flat_map(Level::plans).map(|plan| plan.arena_bytes).max().unwrap_or(0)
 }
 
 fn report(args: &Args, path: &Path, bytes: u64, compiled: &Compiled, progress: &Progress) -> String {
@@ -195,6 +211,9 @@ fn report(args: &Args, path: &Path, bytes: u64, compiled: &Compiled, progress: &
         output::bytes(weight_bytes(artifact)),
         output::bytes(arena_bytes(artifact)),
     );
+    if variants(artifact) > 0 {
+        _ = writeln!(text, "{} programs for some extents, beside that for all", variants(artifact));
+    }
     let row = |(name, time): &(&str, std::time::Duration)| {
         (name.to_string(), format!("{:8.3} s", time.as_secs_f64()))
     };

@@ -102,7 +102,10 @@ impl From<LoadError> for Failure {
             LoadError::Artifact(_)
             | LoadError::Isa(_)
             | LoadError::Model(
-                ModelError::Plan(_) | ModelError::Kernels { .. } | ModelError::Weights { .. },
+                ModelError::Plan(_)
+                | ModelError::Kernels { .. }
+                | ModelError::Weights { .. }
+                | ModelError::Program(_),
             ) => Exit::Data,
         };
         Failure::new(exit, error)

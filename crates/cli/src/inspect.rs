@@ -8,7 +8,8 @@ use tilewright::graph::Graph;
 use tilewright::onnx::proto::{AttributeProto, GraphProto, TensorProto};
 use tilewright::onnx::{OnnxModel, tensor};
 use tilewright::reference::Reference;
-use tilewright::runtime::artifact::Artifact;
+use tilewright::runtime::artifact::{Artifact, Plans, ProgramDef};
+use tilewright::runtime::plan::Plan;
 
 use crate::cost;
 use crate::failure::{Exit, Failure};
@@ -201,7 +202,8 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
     let weights_sound = artifact.verify_weights(&bytes).is_ok();
     let manifest = &artifact.manifest;
     // All levels are of one model: inputs, outputs and control flow are the same.
-    let Some(plan) = artifact.plans.first() else { return Err(Failure::data("no code").about(path)) };
+    let Some(plans) = artifact.plans.first() else { return Err(Failure::data("no code").about(path)) };
+    let plan = &plans.open;
     let mut report = Report { facts: Vec::new(), lists: Vec::new() };
     report.fact("format", "twm", "Tilewright artifact".to_string());
     for (key, text) in
@@ -216,14 +218,17 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
         ("file_bytes", bytes.len() as u64),
         ("code_bytes", code),
         ("weight_bytes", artifact.weights.len() as u64),
-        ("arena_bytes", artifact.plans.iter().map(|plan| plan.arena_bytes).max().unwrap_or(0)),
+        (
+            "arena_bytes",
+            artifact.plans.iter().flat_map(Plans::all).map(|plan| plan.arena_bytes).max().unwrap_or(0),
+        ),
     ] {
         report.fact(key, n, output::bytes(n));
     }
     for (key, n) in [
         ("run_time_blocks", plan.blocks.len()),
-        ("kernels", artifact.plans.iter().map(|plan| plan.kernels.len()).sum()),
-        ("instructions", artifact.plans.iter().map(|plan| plan.instrs.len()).sum()),
+        ("kernels", artifact.plans.iter().flat_map(Plans::all).map(|plan| plan.kernels.len()).sum()),
+        ("instructions", artifact.plans.iter().flat_map(Plans::all).map(|plan| plan.instrs.len()).sum()),
     ] {
         report.fact(key, n, n.to_string());
     }
@@ -244,26 +249,42 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// The instruction sets that there is code for, and which one would be taken here.
+/// What of a program does not depend on how it was specialised.
+fn program_text(plan: &Plan) -> String {
+    format!("{} kernels, arena {}", plan.kernels.len(), output::bytes(plan.arena_bytes))
+}
+
+fn variant_json(program: &ProgramDef, plan: &Plan) -> serde_json::Value {
+    let extents: serde_json::Map<String, serde_json::Value> =
+        program.extents.iter().map(|(name, n)| (name.clone(), (*n).into())).collect();
+    json!({"extents": extents, "kernels": plan.kernels.len(), "arena_bytes": plan.arena_bytes})
+}
+
+/// The instruction sets that there is code for with their programs, and which one would be taken here.
 fn levels(artifact: &Artifact, report: &mut Report) -> Result<(), Failure> {
     let images = &artifact.manifest.images;
     let chosen = model::isa()?.choose(images).ok();
     let (mut values, mut lines) = (Vec::new(), Vec::new());
-    for (i, ((image, code), plan)) in images.iter().zip(&artifact.images).zip(&artifact.plans).enumerate() {
+    for (i, ((image, code), plans)) in images.iter().zip(&artifact.images).zip(&artifact.plans).enumerate() {
+        let programs = image.specialised.iter().zip(&plans.specialised);
+        let variants: Vec<_> = programs.clone().map(|(program, plan)| variant_json(program, plan)).collect();
         values.push(json!({
             "target": image.target, "triple": image.triple, "features": image.features, "chosen": chosen == Some(i),
-            "code_bytes": code.len(), "kernels": plan.kernels.len(), "arena_bytes": plan.arena_bytes,
+            "code_bytes": code.len(), "kernels": plans.open.kernels.len(), "arena_bytes": plans.open.arena_bytes,
+            "variants": variants,
         }));
         lines.push(format!(
-            "{}: {} kernels, code {}, arena {}{}; {} {}",
+            "{}: {}, code {}{}; {} {}",
             image.target,
-            plan.kernels.len(),
+            program_text(&plans.open),
             output::bytes(code.len() as u64),
-            output::bytes(plan.arena_bytes),
             if chosen == Some(i) { ", taken here" } else { "" },
             image.triple,
             image.features.join(" "),
         ));
+        lines.extend(programs.map(|(program, plan)| {
+            format!("  {}: {}", output::extents(&program.extents), program_text(plan))
+        }));
     }
     report.list("levels", values, lines);
     Ok(())

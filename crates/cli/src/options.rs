@@ -28,9 +28,10 @@ pub(crate) struct CompileArgs {
     /// `default` or `strict` [default: default]
     #[arg(long, value_name = "NUMERICS")]
     numerics: Option<Numerics>,
-    /// Value or range of an open dimension; one without a name is INPUT[AXIS]
+    /// Value or bounds of an open dimension, one without a name being INPUT[AXIS]; with a step, its multiples within the
+    /// bounds get programs of their own, which are faster than that for all extents
     #[arg(long = "dim", value_name = "NAME=N|LO..HI[:STEP]")]
-    dims: Vec<DimOption>,
+    dims: Vec<String>,
     /// Compile every function afresh, and keep none (see `tilewright cache`)
     #[arg(long)]
     no_cache: bool,
@@ -94,19 +95,30 @@ impl CompileArgs {
         options.more_targets = targets;
         options.numerics = self.numerics.unwrap_or_default();
         options.verify_passes = self.verify_passes;
-        options.dims = self.dims.clone();
+        options.dims = self.dims()?;
         if !self.no_cache {
             options.cache = Cache::of_user().map_err(Failure::usage)?;
         }
         if !self.no_database {
             options.records = Arc::new(records::lookup(self.database.as_deref())?);
         }
-        for (i, dim) in self.dims.iter().enumerate() {
-            if self.dims[..i].iter().any(|other| other.name == dim.name) {
-                return Err(Failure::usage(format!("--dim {} is given twice", dim.name)));
+        Ok(options)
+    }
+
+    /// What is known of open dimensions.
+    fn dims(&self) -> Result<Vec<DimOption>, Failure> {
+        let mut dims: Vec<DimOption> = Vec::new();
+        let mut problems = Vec::new();
+        for text in &self.dims {
+            match text.parse::<DimOption>() {
+                Ok(dim) if dims.iter().any(|other| other.name == dim.name) => {
+                    problems.push(format!("--dim {} is given twice", dim.name));
+                }
+                Ok(dim) => dims.push(dim),
+                Err(problem) => problems.push(format!("--dim {problem}")),
             }
         }
-        Ok(options)
+        if problems.is_empty() { Ok(dims) } else { Err(Failure::usage(problems.join("\n"))) }
     }
 
     /// How long to search for schedules before compiling, if at all.

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
 use tilewright::files;
+use tilewright::runtime::Program;
 
 use crate::failure::{Exit, Failure};
 
@@ -65,6 +66,16 @@ pub(crate) fn count(n: f64) -> String {
         unit = next;
     }
     if unit.is_empty() { format!("{value}") } else { format!("{value:.2}{unit}") }
+}
+
+/// The extents that a program is specialised for: `batch = 1, seq = 128`.
+pub(crate) fn extents(extents: &[(String, u64)]) -> String {
+    extents.iter().map(|(name, n)| format!("{name} = {n}")).collect::<Vec<_>>().join(", ")
+}
+
+/// What a specialised program is called; nothing for the one for all extents.
+pub(crate) fn variant(program: &Program) -> Option<String> {
+    Some(extents(program.extents())).filter(|extents| !extents.is_empty())
 }
 
 /// Lines of `name  value`, the values aligned.

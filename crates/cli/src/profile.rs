@@ -92,10 +92,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         output::write_file(path, text.as_bytes())?;
     }
     if let Some(path) = &args.html {
-        let page = html::page(&model, &profile, &ceilings);
+        let page = html::page(&model, session.program(), &profile, &ceilings);
         output::write_file(path, page.as_bytes())?;
     }
-    let rows = rows(&model, &profile, &ceilings, args.by);
+    let rows = rows(session.program(), &profile, &ceilings, args.by);
     if args.json {
         return output::print_json(&report(&profile, &ceilings, &rows));
     }
@@ -125,7 +125,8 @@ fn load(args: &Args) -> Result<Model, Failure> {
 /// What holds for the whole run, for people.
 fn heading(profile: &Profile, ceilings: &Ceilings) -> String {
     let row = |name: &str, value: String| (name.to_string(), value);
-    output::table(&[
+    let program = profile.variant.as_ref().map(|variant| row("program", format!("for {variant}")));
+    let rows = [
         row("run", format!("{:.3} ms, mean of {} of {} runs", profile.wall_ms, profile.used, profile.runs)),
         row("instructions", format!("{:.3} ms of it", profile.sum_ms())),
         row(
@@ -134,7 +135,8 @@ fn heading(profile: &Profile, ceilings: &Ceilings) -> String {
         ),
         row("threads", ceilings.threads.to_string()),
         row("ceilings", ceilings_text(ceilings)),
-    ])
+    ];
+    output::table(&rows.into_iter().chain(program).collect::<Vec<_>>())
 }
 
 /// What the machine can do at most, for people.
@@ -157,6 +159,7 @@ fn report(profile: &Profile, ceilings: &Ceilings, rows: &[Row]) -> Value {
         "sum_ms": profile.sum_ms(),
         "plain_ms": profile.plain_ms,
         "overhead": profile.overhead(),
+        "variant": profile.variant,
         "runs": profile.runs,
         "threads": ceilings.threads,
         "ceilings": ceilings_json(ceilings),

@@ -13,10 +13,19 @@ use crate::weights::Weight;
 /// The code of a model for one instruction set.
 #[derive(Debug)]
 pub struct Level {
-    /// The execution plan.
+    /// The execution plan for all extents of the inputs.
     pub plan: Plan,
-    /// The flat code image.
+    /// The plans that are specialised for some extents, in the order of [`DimOption`](crate::DimOption)s and their extents.
+    pub specialised: Vec<Plan>,
+    /// The flat code image, of all plans.
     pub code: Vec<u8>,
+}
+
+impl Level {
+    /// The plan for all extents, then the specialised ones.
+    pub fn plans(&self) -> impl Iterator<Item = &Plan> {
+        std::iter::once(&self.plan).chain(&self.specialised)
+    }
 }
 
 /// A compiled model.
@@ -48,7 +57,11 @@ impl Artifact {
     /// Gives what is to be written to `write`.
     fn with_contents<T>(&self, write: impl FnOnce(&Contents<'_>) -> T) -> T {
         let pieces = self.weight_pieces();
-        let levels = self.levels.iter().map(|l| artifact::Level { plan: &l.plan, image: &l.code });
+        let levels = self.levels.iter().map(|l| artifact::Level {
+            plan: &l.plan,
+            specialised: &l.specialised,
+            image: &l.code,
+        });
         let levels: Vec<_> = levels.collect();
         write(&Contents { manifest: &self.manifest, levels: &levels, weights: &pieces })
     }

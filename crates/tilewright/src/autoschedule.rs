@@ -28,8 +28,18 @@ pub struct Kernels {
     pub decisions: Decisions,
 }
 
-/// Schedules and flattens one function of a program: as a record says, if there is one, else by the rules alone.
-pub fn to_kernels(lowered: &LoweredFunc, target: &Target, records: &Lookup) -> Result<Kernels, CompileError> {
+/// Schedules and flattens one function of a program: as is `settled`, if anything is, else as a record says, if there is
+/// one, else by the rules alone.
+pub fn to_kernels(
+    lowered: &LoweredFunc,
+    settled: &Decisions,
+    target: &Target,
+    records: &Lookup,
+) -> Result<Kernels, CompileError> {
+    if !settled.is_empty() {
+        let kernels = schedule_kernels(&lowered.computation, target, settled.clone())?;
+        return Ok(Kernels { decisions: Decisions::default(), ..kernels });
+    }
     let decisions = recorded(&lowered.computation, target, records);
     schedule_kernels(&lowered.computation, target, decisions)
 }

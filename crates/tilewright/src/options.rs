@@ -43,7 +43,7 @@ pub enum Numerics {
     Strict,
 }
 
-/// `NAME=N` or `NAME=LO..HI[:STEP]`: the value or range of an open dimension.
+/// `NAME=N` or `NAME=LO..HI[:STEP]`: what is known of an open dimension, and which of its extents matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DimOption {
     /// The dimension's name, or `INPUT[AXIS]` for one without a name.
@@ -52,8 +52,8 @@ pub struct DimOption {
     pub lo: i64,
     /// Greatest value; equal to `lo` for a fixed dimension.
     pub hi: i64,
-    /// Distance of neighbouring values.
-    pub step: i64,
+    /// Programs are specialised for the multiples of this from `lo` to `hi`, but for 0; for none without.
+    pub step: Option<i64>,
 }
 
 /// What a compilation reports while it runs.
@@ -130,24 +130,73 @@ impl fmt::Display for Numerics {
     }
 }
 
+impl DimOption {
+    /// Whether it leaves nothing open.
+    pub fn is_fixed(&self) -> bool {
+        self.lo == self.hi
+    }
+
+    /// Everything that is wrong with it.
+    pub fn problems(&self) -> Vec<String> {
+        let DimOption { name, lo, hi, step } = self;
+        let mut problems = Vec::new();
+        if name.is_empty() {
+            problems.push("the dimension has no name".to_string());
+        }
+        if *lo < 0 {
+            problems.push("an extent cannot be negative".to_string());
+        }
+        if lo > hi {
+            problems.push(format!("the lower bound {lo} is above the upper bound {hi}"));
+        }
+        match step {
+            Some(step) if *step < 1 => problems.push("the step must be at least 1".to_string()),
+            Some(step) if lo < hi && self.n_specialised() == 0 => problems.push(format!(
+                "no multiple of {step} lies from {} to {hi}: give a smaller step, or none",
+                (*lo).max(1)
+            )),
+            Some(_) | None => {}
+        }
+        problems
+    }
+
+    /// How many extents it is specialised for.
+    pub(crate) fn n_specialised(&self) -> u64 {
+        match self.step {
+            Some(step) if !self.is_fixed() && step > 0 && self.hi > 0 => {
+                (self.hi / step - (self.lo.max(1) - 1) / step) as u64
+            }
+            _ => 0,
+        }
+    }
+
+    /// The extents that it is specialised for, ascending.
+    pub(crate) fn specialised(&self) -> impl Iterator<Item = i64> + use<> {
+        let step = self.step.unwrap_or(1).max(1);
+        let first = (self.lo.max(1) - 1) / step + 1;
+        (first..).take(self.n_specialised() as usize).map(move |n| n * step)
+    }
+}
+
 impl FromStr for DimOption {
     type Err = String;
 
     fn from_str(text: &str) -> Result<DimOption, String> {
-        let usage = || format!("`{text}` is not NAME=N or NAME=LO..HI[:STEP]");
+        let usage = || format!("`{text}` is not NAME=N or NAME=LO..HI[:STEP], where each is a number");
         let (name, value) = text.rsplit_once('=').ok_or_else(usage)?;
-        let number = |s: &str| s.trim().parse::<i64>().ok().filter(|&n| n >= 0).ok_or_else(usage);
+        let number = |s: &str| s.trim().parse::<i64>().ok().ok_or_else(usage);
         let (lo, hi, step) = match value.split_once("..") {
-            None => (number(value)?, number(value)?, 1),
+            None => (number(value)?, number(value)?, None),
             Some((lo, rest)) => match rest.split_once(':') {
-                None => (number(lo)?, number(rest)?, 1),
-                Some((hi, step)) => (number(lo)?, number(hi)?, number(step)?),
+                None => (number(lo)?, number(rest)?, None),
+                Some((hi, step)) => (number(lo)?, number(hi)?, Some(number(step)?)),
             },
         };
-        if name.is_empty() || lo > hi || step == 0 {
-            return Err(usage());
+        let option = DimOption { name: name.to_string(), lo, hi, step };
+        match &option.problems()[..] {
+            [] => Ok(option),
+            problems => Err(format!("`{text}`: {}", problems.join("; "))),
         }
-        Ok(DimOption { name: name.to_string(), lo, hi, step })
     }
 }
 
@@ -155,8 +204,8 @@ impl fmt::Display for DimOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DimOption { name, lo, hi, .. } if lo == hi => write!(f, "{name}={lo}"),
-            DimOption { name, lo, hi, step: 1 } => write!(f, "{name}={lo}..{hi}"),
-            DimOption { name, lo, hi, step } => write!(f, "{name}={lo}..{hi}:{step}"),
+            DimOption { name, lo, hi, step: None } => write!(f, "{name}={lo}..{hi}"),
+            DimOption { name, lo, hi, step: Some(step) } => write!(f, "{name}={lo}..{hi}:{step}"),
         }
     }
 }
@@ -167,11 +216,47 @@ mod tests {
 
     #[test]
     fn dim_options_parse_and_print() {
-        for text in ["batch=1", "seq=1..512", "seq=128..512:128", "input[0]=3"] {
+        for text in ["batch=1", "seq=1..512", "seq=0..512", "seq=128..512:128", "input[0]=3", "n=1..8:1"] {
             assert_eq!(text.parse::<DimOption>().map(|d| d.to_string()), Ok(text.to_string()));
         }
-        for text in ["batch", "=3", "seq=5..1", "seq=1..4:0", "seq=-1", "seq=x"] {
-            assert!(text.parse::<DimOption>().is_err(), "{text}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_dim_option_is_said_at_once() {
+        for (text, said) in [
+            ("batch", "is not NAME=N or NAME=LO..HI[:STEP]"),
+            ("seq=x", "is not NAME=N"),
+            ("seq=1..", "is not NAME=N"),
+            ("seq=1..8:", "is not NAME=N"),
+            ("=3", "has no name"),
+            ("seq=-1", "cannot be negative"),
+            ("seq=5..1", "the lower bound 5 is above the upper bound 1"),
+            ("seq=1..4:0", "the step must be at least 1"),
+            ("seq=5..1:0", "above the upper bound 1; the step must be at least 1"),
+            ("seq=1..100:128", "no multiple of 128 lies from 1 to 100: give a smaller step, or none"),
+            ("seq=0..100:128", "no multiple of 128 lies from 1 to 100"),
+            ("seq=130..250:128", "no multiple of 128 lies from 130 to 250"),
+        ] {
+            let error = text.parse::<DimOption>().unwrap_err();
+            assert!(error.contains(text) && error.contains(said), "{error}");
         }
+    }
+
+    #[test]
+    fn programs_are_specialised_for_the_multiples_of_the_step() {
+        let check = |text: &str, expect: &[i64]| {
+            let option: DimOption = text.parse().unwrap();
+            assert_eq!(option.specialised().collect::<Vec<_>>(), expect, "{text}");
+            assert_eq!(option.n_specialised(), expect.len() as u64, "{text}");
+        };
+        check("seq=1..512:128", &[128, 256, 384, 512]);
+        check("seq=0..300:100", &[100, 200, 300]);
+        check("seq=128..129:128", &[128]);
+        check("seq=2..4:1", &[2, 3, 4]);
+        check("seq=1..512", &[]);
+        check("seq=128", &[]);
+        check("seq=128..128:128", &[]);
+        let all: DimOption = format!("n=0..{}:1", i64::MAX).parse().unwrap();
+        assert_eq!(all.n_specialised(), i64::MAX as u64);
     }
 }

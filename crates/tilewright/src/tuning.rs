@@ -9,7 +9,7 @@ use tilewright_lower::Program;
 use tilewright_lower::program::Step;
 use tilewright_tune::{Task, TaskKey};
 
-use crate::compile::load_program;
+use crate::compile::load_programs;
 use crate::error::CompileError;
 use crate::options::Options;
 
@@ -30,7 +30,13 @@ impl Tasks {
     /// # Errors
     /// As [`crate::compile()`].
     pub fn add_model(&mut self, path: &Path, options: &Options) -> Result<(), CompileError> {
-        let program = load_program(path, options)?;
+        for program in load_programs(path, options)? {
+            self.add_program(program, options);
+        }
+        Ok(())
+    }
+
+    fn add_program(&mut self, program: Program, options: &Options) {
         let calls = calls(&program);
         for (index, lowered) in program.funcs.into_iter().enumerate() {
             let calls = calls.get(index).copied().unwrap_or(0);
@@ -48,7 +54,6 @@ impl Tasks {
                 None => self.tasks.push(task),
             }
         }
-        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@
 //! the options that schedules look at, and the compiler; from nothing else, not even the function's name. That makes
 //! it a thing to keep on disk, where another model, or the same one after a change, finds it.
 
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use tilewright_autosched::Decisions;
 use tilewright_lower::LoweredFunc;
@@ -79,6 +80,8 @@ struct Question<'a> {
     numerics: String,
     /// What records offer for the function: the schedule each was made beside, and its decisions.
     records: Vec<(&'a str, &'a Decisions)>,
+    /// What is decided whatever records say.
+    settled: &'a Decisions,
     computation: Computation,
 }
 
@@ -91,7 +94,12 @@ fn anonymous(computation: &Computation) -> Computation {
 }
 
 /// The key of a function's unit.
-fn key(lowered: &LoweredFunc, target: &Target, options: &Options) -> Result<Key, CompileError> {
+fn key(
+    lowered: &LoweredFunc,
+    settled: &Decisions,
+    target: &Target,
+    options: &Options,
+) -> Result<Key, CompileError> {
     let generator = match target.codegen.kind {
         CodegenKind::Llvm => tilewright_llvm::version(),
         // Part of the compiler.
@@ -106,34 +114,79 @@ fn key(lowered: &LoweredFunc, target: &Target, options: &Options) -> Result<Key,
         target: target.to_string(),
         numerics: options.numerics.to_string(),
         records,
+        settled,
         computation: anonymous(&lowered.computation),
     };
     let bytes = postcard::to_allocvec(&question).map_err(|e| CompileError::internal("schedule", e))?;
     Ok(Key::of(&bytes))
 }
 
-/// Looks for each function in `cache` and schedules those that are not there.
+/// The different functions among some.
+pub(crate) struct Different<'a> {
+    /// Each once, with the key of its unit and what is decided for it.
+    pub(crate) funcs: Vec<(Key, &'a LoweredFunc, &'a Decisions)>,
+    /// Which of these each function is.
+    pub(crate) of: Vec<usize>,
+}
+
+/// Finds the different ones among functions; `settled` has what is decided for each of them already.
+///
+/// # Errors
+/// Functions that have no serial form: defects.
+pub(crate) fn different<'a>(
+    funcs: &[&'a LoweredFunc],
+    settled: &'a [Decisions],
+    target: &Target,
+    options: &Options,
+) -> Result<Different<'a>, CompileError> {
+    let funcs: Vec<(&LoweredFunc, &Decisions)> = funcs.iter().copied().zip(settled).collect();
+    let key = |&(func, settled): &(&LoweredFunc, &Decisions)| key(func, settled, target, options);
+    let keys = parallel::map("schedule", &funcs, options.jobs, &mut |_| {}, key)?;
+    let mut known = FxHashMap::default();
+    let mut different = Different { funcs: Vec::new(), of: Vec::with_capacity(funcs.len()) };
+    for ((func, settled), key) in funcs.into_iter().zip(keys) {
+        let key = key?;
+        different.of.push(*known.entry(key).or_insert_with(|| {
+            different.funcs.push((key, func, settled));
+            different.funcs.len() - 1
+        }));
+    }
+    Ok(different)
+}
+
+/// The different functions among some, on the way to their units.
+pub struct Schedules {
+    /// One for each different function.
+    pub pending: Vec<Pending>,
+    /// Which of these each function is.
+    pub of: Vec<usize>,
+}
+
+/// Looks for each different function in `cache` and schedules those that are not there. `settled` has what is decided for each
+/// function already, whatever records say.
 ///
 /// # Errors
 /// Functions that cannot be scheduled: defects.
 pub fn schedule(
-    funcs: &[LoweredFunc],
+    funcs: &[&LoweredFunc],
+    settled: &[Decisions],
     target: &Target,
     options: &Options,
     cache: Option<&Cache>,
-) -> Result<Vec<Pending>, CompileError> {
-    let one = |lowered: &LoweredFunc| {
-        let key = key(lowered, target, options)?;
+) -> Result<Schedules, CompileError> {
+    let Different { funcs, of } = different(funcs, settled, target, options)?;
+    let one = |&(key, lowered, settled): &(Key, &LoweredFunc, &Decisions)| {
         if let Some((cache, bytes)) = cache.and_then(|cache| Some((cache, cache.read(key)?))) {
             match postcard::from_bytes(&bytes) {
                 Ok(unit) => return Ok(Pending::Found(Box::new(unit))),
                 Err(_) => cache.remove(key),
             }
         }
-        let kernels = to_kernels(lowered, target, &options.records)?;
+        let kernels = to_kernels(lowered, settled, target, &options.records)?;
         Ok(Pending::Scheduled(key, schedule_def(lowered, &kernels), Box::new(kernels)))
     };
-    parallel::map("schedule", funcs, options.jobs, &mut |_| {}, one)?.into_iter().collect()
+    let pending = parallel::map("schedule", &funcs, options.jobs, &mut |_| {}, one)?;
+    Ok(Schedules { pending: pending.into_iter().collect::<Result<_, CompileError>>()?, of })
 }
 
 /// Generates the code of the functions that the cache did not have; gives the units of all, and which are new.
@@ -282,7 +335,8 @@ mod tests {
     fn a_key_depends_on_all_but_the_name() {
         let target: Target = "x86-64-v3@cranelift".parse().unwrap();
         let options = Options::for_target(target.clone());
-        let key = |lowered: &LoweredFunc, target: &Target| key(lowered, target, &options).unwrap();
+        let none = Decisions::default();
+        let key = |lowered: &LoweredFunc, target: &Target| key(lowered, &none, target, &options).unwrap();
         let plain = key(&lowered("f0_add", 8), &target);
         assert_eq!(key(&lowered("f7_add", 8), &target), plain);
         assert_ne!(key(&lowered("f0_add", 9), &target), plain);
@@ -302,16 +356,22 @@ mod tests {
             assert_ne!(key(&lowered("f", 8), &other.parse().unwrap()), plain, "{other}");
         }
         let strict = Options { numerics: Numerics::Strict, ..options.clone() };
-        assert_ne!(super::key(&lowered("f", 8), &target, &strict).unwrap(), plain);
+        assert_ne!(super::key(&lowered("f", 8), &none, &target, &strict).unwrap(), plain);
+        let mut settled = none.clone();
+        settled.set("y/tile", "4x3");
+        assert_ne!(super::key(&lowered("f", 8), &settled, &target, &options).unwrap(), plain);
     }
 
     #[test]
     fn units_come_back_as_they_were() {
         let target: Target = "x86-64-v3@cranelift".parse().unwrap();
         let options = Options::for_target(target.clone());
-        let pending = schedule(&[lowered("f0_add", 100)], &target, &options, None).unwrap();
+        let funcs = [lowered("f0_add", 100), lowered("f1_add", 7), lowered("f2_add", 100)];
+        let Schedules { pending, of } =
+            schedule(&funcs.each_ref(), &vec![Decisions::default(); 3], &target, &options, None).unwrap();
+        assert_eq!(of, [0, 1, 0], "what differs in its name alone is one unit");
         let (units, fresh) = generate(pending, &target, 1, &mut ()).unwrap();
-        assert_eq!((units.len(), fresh.len()), (1, 1));
+        assert_eq!((units.len(), fresh.len()), (2, 2));
         assert!(!units[0].kernels[0].object.is_empty());
         let bytes = postcard::to_allocvec(&units[0]).unwrap();
         let back: Unit = postcard::from_bytes(&bytes).unwrap();

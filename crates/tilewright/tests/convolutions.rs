@@ -171,7 +171,7 @@ fn transposed_convolutions_by_phases_and_others() {
 
 /// The rules by which the functions of a compiled model were scheduled, each with its algorithm.
 fn rules(compiled: &Compiled) -> Vec<&str> {
-    let schedules = compiled.artifact.manifest.images.iter().flat_map(|image| &image.schedules);
+    let schedules = compiled.artifact.manifest.images.iter().flat_map(|image| &image.program.schedules);
     schedules.map(|schedule| schedule.rules.as_str()).collect()
 }
 

@@ -319,7 +319,7 @@ fn runnable(named: &[(&str, CodegenKind)]) -> Vec<Target> {
 
 /// The algorithm that the convolutions of a compiled model are computed by, as its schedules tell: one for all.
 fn algorithm(compiled: &Compiled) -> String {
-    let schedules = compiled.artifact.manifest.images.iter().flat_map(|image| &image.schedules);
+    let schedules = compiled.artifact.manifest.images.iter().flat_map(|image| &image.program.schedules);
     let products = schedules.filter(|schedule| schedule.rules.contains("contraction"));
     let first =
         |rules: &str| rules.split(' ').next().filter(|r| r.starts_with("winograd")).map(str::to_string);
@@ -579,7 +579,8 @@ fn strict_numerics_keep_to_direct_convolution() {
         for records in [Arc::default(), Arc::new(records(&by_rules, &target, ALL[1]).0)] {
             let strict = Options { numerics: Numerics::Strict, records, ..options.clone() };
             let compiled = compile_model(&model, &strict, &mut ()).expect("an artifact");
-            let schedules = compiled.artifact.manifest.images.iter().flat_map(|image| &image.schedules);
+            let schedules =
+                compiled.artifact.manifest.images.iter().flat_map(|image| &image.program.schedules);
             let rules: Vec<&str> = schedules.map(|schedule| schedule.rules.as_str()).collect();
             assert!(!rules.is_empty() && rules.iter().all(|rules| !rules.contains("winograd")), "{rules:?}");
         }

@@ -6,7 +6,10 @@ use core::ops::Range;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::{Artifact, ArtifactError, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, VERSION};
+use super::{
+    Artifact, ArtifactError, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, ProgramDef, VERSION,
+};
+use crate::plan::Plan;
 
 struct Section {
     kind: Kind,
@@ -25,7 +28,7 @@ impl Artifact {
             return Err(ArtifactError::Table("number of sections"));
         };
         let (levels, rest) = levels.split_at(levels.len() / 2 * 2);
-        let is_level = |pair: &[Section]| pair[0].kind == Kind::Plan && pair[1].kind == Kind::Code;
+        let is_level = |pair: &[Section]| pair[0].kind == Kind::Plans && pair[1].kind == Kind::Code;
         let in_order = manifest.kind == Kind::Manifest
             && levels.chunks_exact(2).all(is_level)
             && rest.is_empty()
@@ -38,7 +41,7 @@ impl Artifact {
         }
         let artifact = Artifact {
             manifest: decode::<Manifest>(bytes, manifest)?,
-            plans: levels.iter().step_by(2).map(|plan| decode(bytes, plan)).collect::<Result<_, _>>()?,
+            plans: levels.iter().step_by(2).map(|plans| decode(bytes, plans)).collect::<Result<_, _>>()?,
             images: levels.iter().skip(1).step_by(2).map(|code| code.range.clone()).collect(),
             weights: weights.range.clone(),
             weights_digest: weights.digest,
@@ -60,19 +63,29 @@ impl Artifact {
         if self.manifest.images.len() != self.images.len() {
             return Err(ArtifactError::Mismatch("number of code images"));
         }
-        for ((image, range), plan) in self.manifest.images.iter().zip(&self.images).zip(&self.plans) {
-            if let Err(mut errors) = plan.validate() {
-                return Err(ArtifactError::Plan(errors.swap_remove(0)));
+        for ((image, range), plans) in self.manifest.images.iter().zip(&self.images).zip(&self.plans) {
+            if image.specialised.len() != plans.specialised.len() {
+                return Err(ArtifactError::Mismatch("number of programs"));
             }
-            if plan.weight_bytes != self.weights.len() as u64 {
-                return Err(ArtifactError::Mismatch("size of the weights"));
+            for (program, plan) in image.programs().zip(plans.all()) {
+                self.check_program(program, plan, range.len())?;
             }
-            if image.entries.len() != plan.kernels.len() {
-                return Err(ArtifactError::Mismatch("number of kernels"));
-            }
-            if image.entries.iter().any(|&entry| entry >= range.len() as u64) {
-                return Err(ArtifactError::Mismatch("entry of a kernel"));
-            }
+        }
+        Ok(())
+    }
+
+    fn check_program(&self, program: &ProgramDef, plan: &Plan, code: usize) -> Result<(), ArtifactError> {
+        if let Err(mut errors) = plan.validate() {
+            return Err(ArtifactError::Plan(errors.swap_remove(0)));
+        }
+        if plan.weight_bytes != self.weights.len() as u64 {
+            return Err(ArtifactError::Mismatch("size of the weights"));
+        }
+        if program.entries.len() != plan.kernels.len() {
+            return Err(ArtifactError::Mismatch("number of kernels"));
+        }
+        if program.entries.iter().any(|&entry| entry >= code as u64) {
+            return Err(ArtifactError::Mismatch("entry of a kernel"));
         }
         Ok(())
     }

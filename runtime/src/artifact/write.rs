@@ -11,9 +11,11 @@ use crate::plan::Plan;
 /// The code for one instruction set.
 #[derive(Clone, Copy, Debug)]
 pub struct Level<'a> {
-    /// The plan.
+    /// The plan for all extents of the inputs.
     pub plan: &'a Plan,
-    /// The code image.
+    /// Those that are specialised for some.
+    pub specialised: &'a [Plan],
+    /// The code image, of all plans.
     pub image: &'a [u8],
 }
 
@@ -34,8 +36,8 @@ pub enum ContentsError {
     /// Too many levels, or none.
     #[error("code for {0} instruction sets; 1 to {max} fit", max = (MAX_SECTIONS - 2) / 2)]
     Levels(usize),
-    /// Manifest or plan could not be encoded.
-    #[error("manifest or plan cannot be encoded: {0}")]
+    /// Manifest or plans could not be encoded.
+    #[error("manifest or plans cannot be encoded: {0}")]
     Encode(postcard::Error),
     /// No memory for the bytes.
     #[error(transparent)]
@@ -82,7 +84,9 @@ impl<'a> Contents<'a> {
         let mut parts = Vec::with_capacity(count);
         parts.push((Kind::Manifest, Pieces::Owned(postcard::to_allocvec(self.manifest)?)));
         for level in self.levels {
-            parts.push((Kind::Plan, Pieces::Owned(postcard::to_allocvec(level.plan)?)));
+            // As `Plans` reads them.
+            let plans = postcard::to_allocvec(&(level.plan, level.specialised))?;
+            parts.push((Kind::Plans, Pieces::Owned(plans)));
             parts.push((Kind::Code, Pieces::Borrowed(core::slice::from_ref(&level.image))));
         }
         parts.push((Kind::Weights, Pieces::Borrowed(self.weights)));

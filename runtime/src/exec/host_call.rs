@@ -5,7 +5,8 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use super::{Exec, Failure, Spot};
+use super::frame::Spot;
+use super::{Exec, Failure};
 use crate::error::{ExecFault, RunError};
 use crate::host::{HostArg, HostError, HostTensor, HostTensorMut};
 use crate::plan::{BufferId, Operand, SizeId, TextId};
@@ -28,17 +29,17 @@ impl Exec<'_> {
                 Operand::Absent => HostArg::Absent,
                 Operand::Value(id) => HostArg::Value(self.frame.value(id)?.clone()),
                 Operand::Buffer(id) => {
-                    let (dims, spot) = self.frame.dense(self.model, id)?;
+                    let (dims, spot) = self.frame.dense(self.program, id)?;
                     // SAFETY: located and initialised; `HostCall::output` hands out only memory that overlaps no input.
                     let bytes = unsafe { core::slice::from_raw_parts(spot.ptr, spot.bytes) };
-                    let dtype = self.model.plan.buffers[id.index()].dtype;
+                    let dtype = self.program.plan.buffers[id.index()].dtype;
                     HostArg::Tensor(HostTensor { dtype, dims, bytes })
                 }
             });
         }
-        let model = self.model;
+        let program = self.program;
         let mut call = HostCall {
-            exec: Exec { model, frame: &mut *self.frame, pool: self.pool },
+            exec: Exec { program, frame: &mut *self.frame, pool: self.pool },
             attrs,
             inputs: args,
             input_ids: inputs,
@@ -46,10 +47,10 @@ impl Exec<'_> {
             sizes_out,
             taken: Vec::with_capacity(outputs.len()),
         };
-        model.host.call(op, &mut call).map_err(|error| match error {
+        program.host.call(op, &mut call).map_err(|error| match error {
             HostError::Run(error) => Failure::Run(error),
             HostError::Message(message) => {
-                Failure::Run(RunError::Host { message, nodes: model.plan.text(provenance).to_string() })
+                Failure::Run(RunError::Host { message, nodes: program.plan.text(provenance).to_string() })
             }
         })
     }
@@ -157,8 +158,8 @@ impl<'a> HostCall<'a> {
     }
 
     fn set_extents(&mut self, id: BufferId, tensor: &TensorValue) -> Result<(), HostError> {
-        let model = self.exec.model;
-        let def = &model.plan.buffers[id.index()];
+        let program = self.exec.program;
+        let def = &program.plan.buffers[id.index()];
         if def.dtype != tensor.dtype() || def.shape.len() != tensor.dims().len() {
             return Err(self.misfit(id, tensor));
         }
@@ -175,7 +176,7 @@ impl<'a> HostCall<'a> {
 
     /// What is said of a result that does not fit its buffer.
     fn misfit(&self, id: BufferId, tensor: &TensorValue) -> HostError {
-        let def = &self.exec.model.plan.buffers[id.index()];
+        let def = &self.exec.program.plan.buffers[id.index()];
         let dim = |slot: &SizeId| self.exec.frame.sizes.get(*slot).map_or("?".into(), |n| n.to_string());
         let expected = def.shape.iter().map(dim).collect::<Vec<_>>().join(", ");
         HostError::Message(format!(
@@ -187,20 +188,20 @@ impl<'a> HostCall<'a> {
     }
 
     fn take(&mut self, id: BufferId) -> Result<HostTensorMut<'a>, Failure> {
-        let model = self.exec.model;
-        let roots = &model.facts.roots;
-        let def = &model.plan.buffers[id.index()];
+        let program = self.exec.program;
+        let roots = &program.facts.roots;
+        let def = &program.plan.buffers[id.index()];
         let inputs = self.input_ids.iter().filter_map(|input| input.buffer());
         let others = inputs.chain(self.taken.iter().map(|&(taken, _)| taken));
-        if model.facts.storage[id.index()].is_some() && model.facts.late[id.index()] {
+        if program.facts.storage[id.index()].is_some() && program.facts.late[id.index()] {
             // A new allocation moves the bytes of everything with this root.
             if others.into_iter().any(|other| roots[other.index()] == id) {
                 return Err(ExecFault::Overlap(id).into());
             }
             let bytes = self.exec.frame.count(def.size_bytes)?;
-            self.exec.frame.allocate(model, id, bytes, false)?;
+            self.exec.frame.allocate(program, id, bytes, false)?;
         }
-        let (dims, spot) = self.exec.frame.dense(model, id)?;
+        let (dims, spot) = self.exec.frame.dense(program, id)?;
         let overlaps = |other: &[u8]| {
             let (start, other_start) = (spot.ptr.addr(), other.as_ptr().addr());
             spot.bytes > 0

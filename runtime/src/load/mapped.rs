@@ -1,7 +1,6 @@
 //! Loading from files and from memory under an operating system.
 #![allow(unsafe_code, reason = "maps memory")]
 
-use std::boxed::Box;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -82,7 +81,7 @@ impl Loader {
         let base = code.ptr.as_ptr().cast_const();
         // SAFETY: the code is executable, and stays so while the model has it. That it is the compiler's is what
         // the artifact states, and what its checksum ties to the file.
-        unsafe { tie(artifact, chosen, base, Some(Box::new(code)), &bytes, self.host.clone()) }
+        unsafe { tie(artifact, chosen, base, Some(Arc::new(code)), &bytes, self.host.clone()) }
     }
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use tilewright_dtype::DType;
-use tilewright_runtime::artifact::{Contents, ImageDef, Level, Manifest};
+use tilewright_runtime::artifact::{Contents, ImageDef, Level, Manifest, ProgramDef};
 use tilewright_runtime::plan::{
     Access, BufferDef, BufferId, DimSpec, Instr, KernelDef, KernelId, KernelParam, Op, Place, Plan, SizeDef,
     SizeId, TensorSpec, TextId,
@@ -156,8 +156,13 @@ pub(crate) const DOUBLE: &[u8] = &[
 
 /// A plan with an open batch, a temporary, and weights that are a second output: `y = 4 * x`, `w = weights`.
 pub(crate) fn demo_plan() -> Builder {
+    demo_plan_for(SizeDef::InputDim { input: 0, axis: 0 })
+}
+
+/// The plan for a batch of some size.
+pub(crate) fn demo_plan_for(batch: SizeDef) -> Builder {
     let mut b = Builder::default();
-    let batch = b.size(SizeDef::InputDim { input: 0, axis: 0 });
+    let batch = b.size(batch);
     let three = b.constant(3);
     let x = b.input("x", DType::F32, &[batch, three], &["batch", ""]);
     let temporary = b.buffer(DType::F32, &[batch, three], Place::Block(0));
@@ -179,12 +184,17 @@ pub(crate) fn demo_weights() -> Vec<u8> {
     [1.0f32, 2.0, 3.0].iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
+/// What is noted of a program whose only kernel is at the start of the image.
+pub(crate) fn one_kernel() -> ProgramDef {
+    ProgramDef { entries: vec![0], ..ProgramDef::default() }
+}
+
 pub(crate) fn demo_manifest() -> Manifest {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     Manifest {
         model: "demo".into(),
         compiler: "test".into(),
-        images: vec![ImageDef { triple, entries: vec![0], ..ImageDef::default() }],
+        images: vec![ImageDef { triple, program: one_kernel(), ..ImageDef::default() }],
         ..Manifest::default()
     }
 }
@@ -193,7 +203,7 @@ pub(crate) fn demo_manifest() -> Manifest {
 pub(crate) fn demo_artifact() -> AlignedBuf {
     let (manifest, plan, weights) = (demo_manifest(), demo_plan().plan, demo_weights());
     let (first, second) = weights.split_at(8);
-    let levels = [Level { plan: &plan, image: DOUBLE }];
+    let levels = [Level { plan: &plan, specialised: &[], image: DOUBLE }];
     let contents = Contents { manifest: &manifest, levels: &levels, weights: &[first, second] };
     contents.to_bytes().expect("contents that can be written")
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tilewright::machine::Ceilings;
-use tilewright::runtime::Model;
+use tilewright::runtime::{Model, Program};
 
 use super::By;
 use super::graph::{edges, layout};
@@ -16,9 +16,9 @@ const PAGE: &str = include_str!("page.html");
 const MARK: &str = "\"FIGURES\"";
 
 /// The page of a profile; it refers to nothing outside of itself.
-pub(super) fn page(model: &Model, profile: &Profile, ceilings: &Ceilings) -> String {
-    let Grouped { rows, row_of } = grouped(model, profile, ceilings, By::Node);
-    let edges = edges(model.plan(), &row_of);
+pub(super) fn page(model: &Model, program: &Program, profile: &Profile, ceilings: &Ceilings) -> String {
+    let Grouped { rows, row_of } = grouped(program, profile, ceilings, By::Node);
+    let edges = edges(program.plan(), &row_of);
     let spots = layout(rows.len(), &edges);
     let figures = json!({
         "model": model.manifest().model,

@@ -7,6 +7,7 @@ use tilewright::runtime::plan::{Instr, SizeId};
 use tilewright::runtime::{Inspect, Observer, Session, TensorView, Value};
 
 use crate::failure::Failure;
+use crate::output;
 
 /// Runs that are not measured: memory is laid out and touched, threads start.
 const WARM_UP: usize = 2;
@@ -27,6 +28,8 @@ pub(crate) struct Profile {
     pub(crate) calls: Vec<f64>,
     /// What each step of the plan amounts to in a run.
     pub(crate) steps: Vec<Amount>,
+    /// The specialised program that runs, if it is one.
+    pub(crate) variant: Option<String>,
     /// Runs with a profile.
     pub(crate) runs: usize,
     /// Of these, the ones that the means are of.
@@ -67,12 +70,13 @@ pub(crate) fn measure(
     values: &[Value],
     seconds: f64,
 ) -> Result<Profile, Failure> {
-    let model = session.model().clone();
-    let (n_instrs, steps) = (model.plan().instrs.len(), model.steps());
-    let leads = leads(n_instrs, steps);
     for _ in 0..WARM_UP {
         session.run_values(views, values)?;
     }
+    // The inputs stay, and with them the program.
+    let program = session.program().clone();
+    let (n_instrs, steps) = (program.plan().instrs.len(), program.steps());
+    let leads = leads(n_instrs, steps);
     let mut plain = Vec::new();
     let mut runs: Vec<Recorder<'_>> = Vec::new();
     let start = Instant::now();
@@ -98,6 +102,7 @@ pub(crate) fn measure(
         calls: (0..n_instrs).map(|i| mean(&|run| f64::from(run.calls[i]))).collect(),
         // What is computed follows from the inputs, and those are the same in every run.
         steps: half[0].amounts.clone(),
+        variant: output::variant(&program),
         runs: runs.len(),
         used,
         profiled_ms,

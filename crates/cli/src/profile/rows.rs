@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 use tilewright::machine::Ceilings;
-use tilewright::runtime::Model;
+use tilewright::runtime::Program;
 use tilewright::runtime::artifact::StepDef;
 use tilewright::runtime::plan::{Op, Plan};
 
@@ -73,8 +73,8 @@ fn rate(amount: Option<f64>, ms: f64) -> Option<f64> {
 }
 
 /// The rows of a profile that took time, the longest first.
-pub(crate) fn rows(model: &Model, profile: &Profile, ceilings: &Ceilings, by: By) -> Vec<Row> {
-    let mut rows = grouped(model, profile, ceilings, by).rows;
+pub(crate) fn rows(program: &Program, profile: &Profile, ceilings: &Ceilings, by: By) -> Vec<Row> {
+    let mut rows = grouped(program, profile, ceilings, by).rows;
     rows.retain(|row| row.ms > 0.0);
     rows.sort_by(|a, b| b.ms.total_cmp(&a.ms));
     rows
@@ -89,8 +89,8 @@ pub(crate) struct Grouped {
 }
 
 /// Sums up instructions and steps.
-pub(crate) fn grouped(model: &Model, profile: &Profile, ceilings: &Ceilings, by: By) -> Grouped {
-    let (plan, steps) = (model.plan(), model.steps());
+pub(crate) fn grouped(program: &Program, profile: &Profile, ceilings: &Ceilings, by: By) -> Grouped {
+    let (plan, steps) = (program.plan(), program.steps());
     let mut step_of: Vec<Option<usize>> = vec![None; plan.instrs.len()];
     for (step, def) in steps.iter().enumerate() {
         step_of[instrs(plan, def)].fill(Some(step));
@@ -120,7 +120,7 @@ pub(crate) fn grouped(model: &Model, profile: &Profile, ceilings: &Ceilings, by:
         add(&mut row.nodes, Some(nodes).filter(|names| !names.is_empty()));
         add(&mut row.operators, operators.iter().map(String::as_str));
         if let Op::Call { kernel, .. } = &instr.op
-            && let Some(schedule) = model.schedules().get(kernel.index())
+            && let Some(schedule) = program.schedules().get(kernel.index())
         {
             add(&mut row.rules, schedule.rules.split(' ').filter(|rule| !rule.is_empty()));
             add(&mut row.layouts, schedule.layout.split(' ').filter(|layout| !layout.is_empty()));

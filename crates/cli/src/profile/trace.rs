@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tilewright::runtime::plan::Instr;
 use tilewright::runtime::pool::{Pool, TaskGrid};
 use tilewright::runtime::threads::ThreadPool;
-use tilewright::runtime::{Inspect, Model, Observer, Session, TensorView, Value as HostValue};
+use tilewright::runtime::{Inspect, Observer, Session, TensorView, Value as HostValue};
 
 use super::rows::kind;
 use crate::failure::Failure;
@@ -93,11 +93,11 @@ pub(crate) fn record(
     pool.on.store(false, Ordering::Relaxed);
     result?;
     let shares = std::mem::take(&mut *pool.shares.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(events(session.model(), start, &tracer.spans, &shares).to_string())
+    Ok(events(session, start, &tracer.spans, &shares).to_string())
 }
 
-fn events(model: &Model, start: Instant, spans: &[(usize, Instant, Instant)], shares: &[Share]) -> Value {
-    let plan = model.plan();
+fn events(session: &Session, start: Instant, spans: &[(usize, Instant, Instant)], shares: &[Share]) -> Value {
+    let plan = session.program().plan();
     let micros = |at: Instant| at.saturating_duration_since(start).as_secs_f64() * 1e6;
     // The caller of the runs is the first thread.
     let mut tracks: HashMap<ThreadId, usize> = HashMap::from([(thread::current().id(), 0)]);
@@ -120,7 +120,7 @@ fn events(model: &Model, start: Instant, spans: &[(usize, Instant, Instant)], sh
             "args": {"first": first, "last": last - 1, "instruction": share.instr},
         }));
     }
-    let process = json!({"name": model.manifest().model});
+    let process = json!({"name": session.model().manifest().model});
     events.push(json!({"name": "process_name", "ph": "M", "pid": 1, "args": process}));
     for track in 0..tracks.len() {
         let thread = if track == 0 { "caller".to_string() } else { format!("worker {track}") };

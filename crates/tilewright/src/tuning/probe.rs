@@ -6,7 +6,7 @@ use tilewright_dtype::DType;
 use tilewright_graph::{Bytes as GraphBytes, Tensor};
 use tilewright_lower::evaluate::pack;
 use tilewright_runtime::Bytes;
-use tilewright_runtime::artifact::{Contents, Level, Manifest};
+use tilewright_runtime::artifact::{Contents, Level, Manifest, ProgramDef};
 use tilewright_runtime::plan::{
     ALIGN, BufferDef, BufferId, DimSpec, Instr, KernelId, Op, Place, Plan, SizeDef, SizeId, TensorSpec,
     TextId,
@@ -108,12 +108,13 @@ impl Probe {
         }
         builder.calls(&self.kernels, repeat)?;
         builder.plan.weight_bytes = builder.weights.len() as u64;
+        let program = ProgramDef { entries: self.image.entries.clone(), ..ProgramDef::default() };
         let manifest = Manifest {
             model: func.name.clone(),
-            images: vec![image_def(&task.target, &self.image.entries)],
+            images: vec![image_def(&task.target, program)],
             ..Manifest::default()
         };
-        let levels = [Level { plan: &builder.plan, image: &self.image.bytes }];
+        let levels = [Level { plan: &builder.plan, specialised: &[], image: &self.image.bytes }];
         let contents =
             Contents { manifest: &manifest, levels: &levels, weights: &[builder.weights.as_slice()] };
         contents.to_bytes().map(Bytes::new).map_err(|e| CompileError::Limit(e.to_string()))
