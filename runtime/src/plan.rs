@@ -394,7 +394,7 @@ pub struct TensorSpec {
     pub buffer: BufferId,
 }
 
-/// Values a size may have, from the model or from `--dim NAME=LO..HI:STEP`.
+/// Values a size may have, from the model or from `--dim NAME=LO..HI`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SizeBounds {
     /// An early slot.
@@ -424,6 +424,8 @@ pub struct Plan {
     pub blocks: Vec<SizeId>,
     /// Bytes of the weights section.
     pub weight_bytes: u64,
+    /// Whether threads had better stay awake during a run, and between runs that follow one another soon.
+    pub keep_awake: bool,
     /// Kernels called.
     pub kernels: Vec<KernelDef>,
     /// Inputs that are tensors, in the model's order.

@@ -48,6 +48,12 @@ pub trait Pool: Send + Sync {
 
     /// Calls `job(begin, end)` on disjoint ranges that cover `0..grid.tasks()`.
     fn run(&self, grid: TaskGrid, job: &(dyn Fn(i64, i64) + Sync));
+
+    /// A run begins (`true`) or ends whose threads had better not sleep between its jobs, nor before the next run if that comes soon:
+    /// to wake them takes longer than the jobs do. Pools that have no such choice do nothing.
+    fn keep_awake(&self, awake: bool) {
+        let _ = awake;
+    }
 }
 
 /// Runs everything on the calling thread.

@@ -310,6 +310,7 @@ impl Session {
     /// Executes the plan and evaluates the dims of the outputs.
     fn finish<O: Observer + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
         let program = self.program.clone();
+        let _awake = program.plan.keep_awake.then(|| Awake::new(&self.pool));
         Exec { program: &program, frame: &mut self.frame, pool: &*self.pool }.run(observer)?;
         for (spec, dims) in program.plan.outputs.iter().zip(&mut self.output_dims) {
             let fault = |fault: ExecFault| RunError::Plan { fault, nodes: spec.name.clone() };
@@ -327,6 +328,22 @@ impl Session {
             self.frame.value(spec.value).map_err(fault)?;
         }
         Ok(())
+    }
+}
+
+/// Keeps the threads of a pool awake while it lives.
+struct Awake(Arc<dyn Pool>);
+
+impl Awake {
+    fn new(pool: &Arc<dyn Pool>) -> Awake {
+        pool.keep_awake(true);
+        Awake(pool.clone())
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.0.keep_awake(false);
     }
 }
 

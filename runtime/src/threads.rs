@@ -3,18 +3,22 @@
 //! The tasks of a round are cut into one contiguous part per thread, the same in every round; the caller works on the
 //! first. A thread takes its part in pieces from the front, each a quarter of what is left, and when it is through it takes
 //! over half of what another has left, from the back: cores of a shared machine do not run at one speed, and a kernel ends with its
-//! slowest thread. Which thread runs a task has no influence on its results. Threads that wait
-//! spin for up to [`SPIN`], because the next kernel usually follows at once, and then park. Only as many workers are woken as
-//! there are tasks. One job runs at a time: a caller that finds the pool busy (another session, or a job
+//! slowest thread. Which thread runs a task has no influence on its results. A worker that has not begun when all tasks are taken is
+//! not waited for: it may have been asleep, or its core is at something else. Threads that wait
+//! spin for up to [`SPIN`], because the next kernel usually follows at once, and then park; workers do not while a run keeps
+//! them awake ([`Pool::keep_awake`]), nor for [`LINGER`] after it. Only as many workers are woken as there are tasks. One job runs at a time: a caller that finds the pool busy (another session, or a job
 //! inside a job) does its work on its own thread, which never blocks. Several callers at once keep the processors busy by
 //! themselves, so that for the next [`APART`] jobs every caller works on its own thread: to share them would only make
 //! threads wait for each other. In a child process after `fork`, where the workers do not exist, likewise.
 #![allow(unsafe_code, reason = "hands borrowed jobs to threads that outlive them")]
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use std::vec::Vec;
@@ -23,6 +27,10 @@ use crate::pool::{Pool, TaskGrid, share};
 
 /// How long a thread spins before it sleeps.
 pub const SPIN: Duration = Duration::from_micros(50);
+
+/// How long workers stay awake after a run that kept them awake: until the next one where runs come as fast as pictures of a
+/// film or pieces of speech do.
+pub const LINGER: Duration = Duration::from_millis(50);
 
 /// Jobs that callers run on their own threads after one has found the pool busy. A few runs of a small model: enough that
 /// asking again costs nothing, few enough that a caller soon has the pool to itself when the others are gone.
@@ -45,14 +53,14 @@ fn parse_threads(value: &str) -> Option<usize> {
 
 type Job = dyn Fn(i64, i64) + Sync;
 
-/// A job, left for a worker.
+/// A job for the workers.
+#[derive(Clone, Copy)]
 struct Order {
-    /// The caller waits until the worker is done, so the job outlives it although the type does not say so.
+    /// The caller waits until the workers that began are done, so the job outlives it although the type does not say so.
     job: *const Job,
     /// Threads that work on the job.
     parts: usize,
     grid: TaskGrid,
-    caller: Thread,
 }
 
 /// Most threads that work on a job, and most tasks of a part: what the fields of a [`Range`] hold.
@@ -131,27 +139,51 @@ impl Range {
     }
 }
 
-/// Where a worker gets its orders. On cache lines of its own: the worker spins on it.
+/// Where a worker hears of orders. On cache lines of its own: the worker spins on it.
+#[derive(Default)]
 #[repr(align(128))]
 struct Mailbox {
-    /// Number of orders left so far.
-    posted: AtomicUsize,
-    order: UnsafeCell<Option<Order>>,
+    state: AtomicU32,
+    /// Whether the worker sleeps, or is about to.
+    asleep: AtomicBool,
 }
 
-// SAFETY: `order` is written by the caller that holds `Shared::busy`, before it increments `posted`, and taken by the
-// one worker after it has seen the increment; the next write follows `Shared::pending` reaching 0.
-unsafe impl Sync for Mailbox {}
-// SAFETY: an order's job is `Sync`, and lives until the caller has seen it done.
-unsafe impl Send for Mailbox {}
+impl Mailbox {
+    /// No order.
+    const EMPTY: u32 = 0;
+    /// [`Shared::order`] is for this worker, which has not begun.
+    const POSTED: u32 = 1;
+    /// The worker is at it.
+    const TAKEN: u32 = 2;
+
+    fn is_posted(&self) -> bool {
+        // In one order with `asleep`: of a worker that falls asleep and a caller that posts, one sees the other.
+        self.state.load(Ordering::SeqCst) == Mailbox::POSTED
+    }
+
+    /// Goes from posted to another state; fails if the order is gone or taken.
+    fn leave_posted(&self, to: u32) -> bool {
+        self.state.compare_exchange(Mailbox::POSTED, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
 
 struct Shared {
     mailboxes: Vec<Mailbox>,
+    /// The current job.
+    order: UnsafeCell<Option<Order>>,
     /// What each thread has before it of the current job, the caller first.
     ranges: Vec<Range>,
-    /// Workers that still work on the current job.
+    /// Workers that still work on the current job, or were told of it and have not begun.
     pending: AtomicUsize,
+    /// Whether the caller sleeps, or is about to, until `pending` is 0; it is the thread in `caller` then.
+    caller_sleeps: AtomicBool,
+    caller: Mutex<Option<Thread>>,
     busy: AtomicBool,
+    /// Runs that keep workers awake.
+    awake: AtomicUsize,
+    /// Until when workers stay awake after the last such run, in nanoseconds from `start`.
+    linger: AtomicU64,
+    start: Instant,
     /// Jobs still to be run apart.
     apart: AtomicUsize,
     stop: AtomicBool,
@@ -160,6 +192,12 @@ struct Shared {
     spin: bool,
     process: usize,
 }
+
+// SAFETY: `order` is written by the caller that holds `busy`, before it posts in mailboxes, and read by workers between taking
+// it there and counting themselves off `pending`; the next write follows `pending` reaching 0.
+unsafe impl Sync for Shared {}
+// SAFETY: an order's job is `Sync`, and lives until the caller has seen it done.
+unsafe impl Send for Shared {}
 
 /// A pool of threads. The threads end when the pool is dropped.
 pub struct ThreadPool {
@@ -170,12 +208,17 @@ pub struct ThreadPool {
 impl ThreadPool {
     /// A pool of `threads` threads, the caller of a job included. Fewer if the system refuses to make them.
     pub fn new(threads: usize) -> ThreadPool {
-        let mailbox = || Mailbox { posted: AtomicUsize::new(0), order: UnsafeCell::new(None) };
         let shared = Arc::new(Shared {
-            mailboxes: (1..threads).map(|_| mailbox()).collect(),
+            mailboxes: (1..threads).map(|_| Mailbox::default()).collect(),
+            order: UnsafeCell::new(None),
             ranges: (0..threads.max(1)).map(|_| Range::default()).collect(),
             pending: AtomicUsize::new(0),
+            caller_sleeps: AtomicBool::new(false),
+            caller: Mutex::new(None),
             busy: AtomicBool::new(false),
+            awake: AtomicUsize::new(0),
+            linger: AtomicU64::new(0),
+            start: Instant::now(),
             apart: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
@@ -218,26 +261,50 @@ impl Pool for ThreadPool {
             range.set(Piece { part: part as u64, begin: 0, end: (grid.rounds() * (last - first)) as u64 });
         }
         shared.pending.store(parts - 1, Ordering::Relaxed);
-        let caller = thread::current();
-        // SAFETY: only the lifetime changes; the pointer is not used after `wait`.
+        // SAFETY: only the lifetime changes; no worker uses the pointer once `pending` is 0.
         let job_ptr =
             unsafe { std::mem::transmute::<*const (dyn Fn(i64, i64) + Sync + '_), *const Job>(job) };
-        for (mailbox, worker) in shared.mailboxes.iter().zip(&self.workers).take(parts - 1) {
-            // SAFETY: see `Mailbox`: this thread holds `busy`, and the worker has taken its last order.
-            unsafe {
-                *mailbox.order.get() = Some(Order { job: job_ptr, parts, grid, caller: caller.clone() })
-            };
-            mailbox.posted.fetch_add(1, Ordering::Release);
-            worker.thread().unpark();
+        // SAFETY: see `Shared`: this thread holds `busy`, and no worker is at the last order.
+        unsafe { *shared.order.get() = Some(Order { job: job_ptr, parts, grid }) };
+        let told = &shared.mailboxes[..parts - 1];
+        for (mailbox, worker) in told.iter().zip(&self.workers) {
+            mailbox.state.store(Mailbox::POSTED, Ordering::SeqCst);
+            if mailbox.asleep.load(Ordering::SeqCst) {
+                worker.thread().unpark();
+            }
         }
         // The workers use the job until they are done, whatever happens to this thread's share.
         let own = catch_unwind(AssertUnwindSafe(|| shared.share_in(job, 0, grid, parts)));
-        shared.wait(|| shared.pending.load(Ordering::Acquire) == 0);
+        // After a panic the shares of those who have not begun are still to be run: by them, as they are told.
+        if own.is_ok() {
+            let gone = told.iter().filter(|mailbox| mailbox.leave_posted(Mailbox::EMPTY)).count();
+            shared.pending.fetch_sub(gone, Ordering::AcqRel);
+        }
+        shared.wait_for_workers();
         let panicked = shared.panicked.swap(false, Ordering::Relaxed);
         shared.busy.store(false, Ordering::Release);
         match own {
             Err(payload) => resume_unwind(payload),
             Ok(()) => assert!(!panicked, "a task panicked on another thread"),
+        }
+    }
+
+    fn keep_awake(&self, awake: bool) {
+        let shared = &*self.shared;
+        if !shared.spin || shared.process != process() {
+            return;
+        }
+        if !awake {
+            let until = (shared.start.elapsed() + LINGER).as_nanos();
+            shared.linger.fetch_max(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Relaxed);
+            shared.awake.fetch_sub(1, Ordering::SeqCst);
+            return;
+        }
+        shared.awake.fetch_add(1, Ordering::SeqCst);
+        for (mailbox, worker) in shared.mailboxes.iter().zip(&self.workers) {
+            if mailbox.asleep.load(Ordering::SeqCst) {
+                worker.thread().unpark();
+            }
         }
     }
 }
@@ -260,24 +327,35 @@ impl Shared {
 
     fn work(&self, index: usize) {
         let mailbox = &self.mailboxes[index];
-        let mut done = 0;
+        let ready = || mailbox.is_posted() || self.stop.load(Ordering::Relaxed);
         loop {
-            self.wait(|| mailbox.posted.load(Ordering::Acquire) != done || self.stop.load(Ordering::Relaxed));
-            if mailbox.posted.load(Ordering::Acquire) == done {
+            if !self.spin_until(ready, || self.is_kept_awake()) {
+                mailbox.asleep.store(true, Ordering::SeqCst);
+                while !ready() && self.awake.load(Ordering::SeqCst) == 0 {
+                    thread::park();
+                }
+                mailbox.asleep.store(false, Ordering::Relaxed);
+            }
+            if self.stop.load(Ordering::Relaxed) {
                 return;
             }
-            done += 1;
-            // SAFETY: see `Mailbox`.
-            let Some(order) = (unsafe { (*mailbox.order.get()).take() }) else { continue };
-            // SAFETY: the caller waits for `pending` before it lets go of the job.
-            let job = unsafe { &*order.job };
-            if catch_unwind(AssertUnwindSafe(|| self.share_in(job, index + 1, order.grid, order.parts)))
-                .is_err()
-            {
-                self.panicked.store(true, Ordering::Relaxed);
+            if !mailbox.leave_posted(Mailbox::TAKEN) {
+                continue;
             }
-            if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
-                order.caller.unpark();
+            // SAFETY: see `Shared`: this worker has taken the order.
+            if let Some(Order { job, parts, grid }) = unsafe { *self.order.get() } {
+                // SAFETY: the caller waits for `pending` before it lets go of the job.
+                let job = unsafe { &*job };
+                if catch_unwind(AssertUnwindSafe(|| self.share_in(job, index + 1, grid, parts))).is_err() {
+                    self.panicked.store(true, Ordering::Relaxed);
+                }
+            }
+            mailbox.state.store(Mailbox::EMPTY, Ordering::Relaxed);
+            if self.pending.fetch_sub(1, Ordering::SeqCst) == 1 && self.caller_sleeps.load(Ordering::SeqCst) {
+                // A caller that has gone on meanwhile is only woken for nothing, as is the next one.
+                if let Some(caller) = &*self.caller.lock().unwrap_or_else(PoisonError::into_inner) {
+                    caller.unpark();
+                }
             }
         }
     }
@@ -295,24 +373,43 @@ impl Shared {
         }
     }
 
-    /// Waits until `ready`, which another thread makes true before it unparks this one.
-    fn wait(&self, ready: impl Fn() -> bool) {
-        if self.spin {
-            let start = Instant::now();
-            loop {
-                for _ in 0..64 {
-                    if ready() {
-                        return;
-                    }
-                    std::hint::spin_loop();
-                }
-                if start.elapsed() > SPIN {
-                    break;
-                }
-            }
+    /// Whether workers that wait had better not sleep.
+    fn is_kept_awake(&self) -> bool {
+        let lingers = || self.start.elapsed().as_nanos() < u128::from(self.linger.load(Ordering::Relaxed));
+        self.awake.load(Ordering::SeqCst) > 0 || lingers()
+    }
+
+    /// Waits until no worker is at the job.
+    fn wait_for_workers(&self) {
+        let done = || self.pending.load(Ordering::SeqCst) == 0;
+        if self.spin_until(done, || false) {
+            return;
         }
-        while !ready() {
+        *self.caller.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        self.caller_sleeps.store(true, Ordering::SeqCst);
+        while !done() {
             thread::park();
+        }
+        self.caller_sleeps.store(false, Ordering::Relaxed);
+    }
+
+    /// Spins for up to [`SPIN`], or while `longer`, until `ready`; whether it is.
+    fn spin_until(&self, ready: impl Fn() -> bool, longer: impl Fn() -> bool) -> bool {
+        if !self.spin {
+            return ready();
+        }
+        let mut start = None;
+        loop {
+            for _ in 0..64 {
+                if ready() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            let waited = start.get_or_insert_with(Instant::now).elapsed();
+            if waited > SPIN && !longer() {
+                return false;
+            }
         }
     }
 }
@@ -349,128 +446,5 @@ fn process() -> usize {
 impl From<ThreadPool> for Arc<dyn Pool> {
     fn from(pool: ThreadPool) -> Arc<dyn Pool> {
         Arc::new(pool)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Mutex;
-    use std::sync::atomic::AtomicI64;
-    use std::vec;
-
-    #[test]
-    fn every_task_runs_once_at_any_number_of_threads() {
-        for threads in [1, 2, 3, 8] {
-            let pool = ThreadPool::new(threads);
-            for (rounds, per_round) in
-                [1, 2, 7].into_iter().flat_map(|r| (0..40).chain([500]).map(move |n| (r, n)))
-            {
-                let grid = TaskGrid::new(rounds, per_round).expect("few tasks");
-                let counts: Vec<AtomicI64> = (0..grid.tasks()).map(|_| AtomicI64::new(0)).collect();
-                pool.run(grid, &|begin, end| {
-                    for task in begin..end {
-                        counts[task as usize].fetch_add(1, Ordering::Relaxed);
-                    }
-                });
-                assert!(
-                    counts.iter().all(|count| count.load(Ordering::Relaxed) == 1),
-                    "{threads} threads, {grid:?}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_thread_that_is_through_takes_over_from_a_slow_one() {
-        let pool = ThreadPool::new(2);
-        let (caller, helped) = (thread::current().id(), AtomicI64::new(0));
-        // The caller's first task lasts until a task of the caller's own share has run on the other thread.
-        pool.run(TaskGrid::flat(64), &|begin, end| {
-            let on_caller = thread::current().id() == caller;
-            if !on_caller && begin < 32 {
-                _ = helped.fetch_add(end.min(32) - begin, Ordering::Relaxed);
-            }
-            while on_caller && begin == 0 && helped.load(Ordering::Relaxed) == 0 {
-                thread::yield_now();
-            }
-        });
-        assert!(helped.into_inner() > 0);
-    }
-
-    #[test]
-    fn shares_are_contiguous_and_even() {
-        assert_eq!([0, 1, 2].map(|part| share(8, part, 3)), [(0, 3), (3, 6), (6, 8)]);
-        assert_eq!(share(i64::MAX, 1, 2), (i64::MAX / 2 + 1, i64::MAX));
-    }
-
-    #[test]
-    fn a_part_is_the_same_tasks_of_every_round() {
-        let grid = TaskGrid::new(3, 5).expect("few tasks");
-        let tasks = |part, begin, end| {
-            let tasks = Mutex::new(Vec::new());
-            Piece { part, begin, end }.run(&|a, b| tasks.lock().expect("no panic").push((a, b)), grid, 2);
-            tasks.into_inner().expect("no panic")
-        };
-        assert_eq!(tasks(0, 0, 9), [(0, 3), (5, 8), (10, 13)]);
-        assert_eq!(tasks(1, 0, 6), [(3, 5), (8, 10), (13, 15)]);
-        assert_eq!(tasks(1, 1, 4), [(4, 5), (8, 10)], "a piece that starts and ends inside of rounds");
-    }
-
-    #[test]
-    fn concurrent_and_nested_jobs_finish() {
-        let pool = ThreadPool::new(3);
-        let total = AtomicI64::new(0);
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..2000 {
-                        pool.run(TaskGrid::flat(7), &|begin, end| {
-                            pool.run(TaskGrid::flat(end - begin), &|from, to| {
-                                _ = total.fetch_add(to - from, Ordering::Relaxed)
-                            });
-                        });
-                    }
-                });
-            }
-        });
-        assert_eq!(total.load(Ordering::Relaxed), 4 * 2000 * 7);
-    }
-
-    #[test]
-    fn after_two_callers_have_met_each_works_alone_for_a_while() {
-        let pool = ThreadPool::new(2);
-        let met = AtomicBool::new(false);
-        pool.run(TaskGrid::flat(2), &|_, _| {
-            if !met.swap(true, Ordering::Relaxed) {
-                thread::scope(|scope| _ = scope.spawn(|| pool.run(TaskGrid::flat(2), &|_, _| {})));
-            }
-        });
-        let ranges = || {
-            let ranges = AtomicI64::new(0);
-            pool.run(TaskGrid::flat(2), &|_, _| _ = ranges.fetch_add(1, Ordering::Relaxed));
-            ranges.into_inner()
-        };
-        assert!((0..APART).all(|_| ranges() == 1), "apart: one range a job");
-        assert_eq!(ranges(), 2, "together again");
-    }
-
-    #[test]
-    fn a_panic_reaches_the_caller_and_leaves_the_pool_usable() {
-        let pool = ThreadPool::new(2);
-        for bad in [0, 1] {
-            let run = || pool.run(TaskGrid::flat(2), &|begin, _| assert!(begin != bad, "task {bad}"));
-            assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
-            let sum = AtomicI64::new(0);
-            pool.run(TaskGrid::flat(10), &|begin, end| _ = sum.fetch_add(end - begin, Ordering::Relaxed));
-            assert_eq!(sum.into_inner(), 10);
-        }
-    }
-
-    #[test]
-    fn the_variable_overrides_only_with_a_number() {
-        assert_eq!(parse_threads(" 3 "), Some(3));
-        assert_eq!(vec!["", "0", "-1", "x"].into_iter().find_map(parse_threads), None);
-        assert!(available_threads() >= 1);
     }
 }

@@ -69,7 +69,7 @@ enum CodegenArg {
 enum Mode {
     /// Good code quickly
     Default,
-    /// Least time between kernels (not built yet)
+    /// Least time between kernels, and between runs that follow one another soon: threads wait awake
     ReduceOverhead,
     /// Search for the fastest schedules first, as `tilewright tune` does
     MaxAutotune,
@@ -83,10 +83,6 @@ impl CompileArgs {
 
     /// The library's options.
     pub(crate) fn options(&self) -> Result<Options, Failure> {
-        match self.mode {
-            None | Some(Mode::Default | Mode::MaxAutotune) => {}
-            Some(Mode::ReduceOverhead) => return Err(Failure::not_built("--mode reduce-overhead")),
-        }
         if self.tune_time.is_some() && self.search_time().is_none() {
             return Err(Failure::usage("--tune-time is for --mode max-autotune"));
         }
@@ -96,6 +92,7 @@ impl CompileArgs {
         options.numerics = self.numerics.unwrap_or_default();
         options.verify_passes = self.verify_passes;
         options.dims = self.dims()?;
+        options.keep_awake = self.mode == Some(Mode::ReduceOverhead);
         if !self.no_cache {
             options.cache = Cache::of_user().map_err(Failure::usage)?;
         }

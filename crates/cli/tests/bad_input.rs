@@ -35,9 +35,7 @@ fn command_lines_that_make_no_sense_are_told_what_is_possible() {
 #[test]
 fn what_is_designed_but_not_built_says_so() {
     let dir = folder();
-    for option in
-        [["--mode", "reduce-overhead"], ["--emit", "ptx"], ["--emit", "static"], ["--target", "cuda:sm_90"]]
-    {
+    for option in [["--emit", "ptx"], ["--emit", "static"], ["--target", "cuda:sm_90"]] {
         let [option, value] = option;
         fail(dir.path(), &["compile", "digits.onnx", option, value], 3, &["not built yet"]);
     }

@@ -200,3 +200,23 @@ fn sequences_go_through_folders() {
     fail(dir, &["bench", "m.twm"], 2, &["no noise for input s: seq(f32[?])"]);
     fail(dir, &["verify", "m.onnx", "--inputs", "in"], 3, &["the interpreter has only tensors of numbers"]);
 }
+
+/// Threads that wait awake change when a run ends, and nothing that it computes.
+#[test]
+fn less_overhead_gives_the_same_bits() {
+    let dir = folder();
+    let dir = dir.path();
+    let outputs = |mode: &str, threads: &str| {
+        succeed(dir, &["compile", "digits.onnx", "--mode", mode, "-o", "m.twm"]);
+        let inspected = succeed(dir, &["inspect", "m.twm", "--json"]).json();
+        let options = inspected["options"].to_string();
+        assert_eq!(options.contains("keep_awake=true"), mode == "reduce-overhead", "{options}");
+        let out = format!("out-{mode}-{threads}");
+        succeed(dir, &["run", "m.twm", "--inputs", &image(), "--outputs", &out, "--threads", threads]);
+        std::fs::read(dir.join(out).join("output_0.pb")).unwrap()
+    };
+    let expected = outputs("default", "1");
+    for threads in ["1", "2", "4"] {
+        assert_eq!(outputs("reduce-overhead", threads), expected, "{threads} threads");
+    }
+}

@@ -153,7 +153,7 @@ fn compile_level(
     let lowered: Vec<Program> = lowered.collect::<Result<_, _>>()?;
     let cache = options.cache.as_ref();
     let known = cache.filter(|_| !observer.shows_schedules());
-    let settled = forms::settle(graphs, &lowered, target, options)?;
+    let settled = timed("schedule", observer, |_| forms::settle(graphs, &lowered, target, options))?;
     let Schedules { pending, of } = schedule(&lowered, &settled, target, options, known, observer)?;
     let functions = pending.len();
     let (units, image, fresh) = timed("codegen", observer, |observer| {
@@ -230,6 +230,7 @@ pub fn compile_model(
         for plan in &mut plans {
             // The weights are those of all levels.
             plan.weight_bytes = weight_bytes;
+            plan.keep_awake = options.keep_awake;
         }
         for (program, extents) in programs.iter_mut().skip(1).zip(&extents) {
             program.extents = extents.iter().map(|(name, n)| (name.clone(), *n as u64)).collect();
@@ -418,6 +419,7 @@ fn manifest(graph: &Graph, options: &Options) -> Manifest {
         options: vec![
             ("numerics".to_string(), options.numerics.to_string()),
             ("dims".to_string(), dims.join(" ")),
+            ("keep_awake".to_string(), options.keep_awake.to_string()),
         ],
         metadata: graph.metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
         ..Manifest::default()

@@ -22,6 +22,9 @@ pub struct Options {
     pub numerics: Numerics,
     /// What is known of open dimensions.
     pub dims: Vec<DimOption>,
+    /// Whether threads stay awake during runs and between those that follow one another soon: less latency, at the cost of
+    /// processors that wait at full speed.
+    pub keep_awake: bool,
     /// Whether to verify the graph after every pass.
     pub verify_passes: bool,
     /// Threads that the compiler uses; the result does not depend on it.
@@ -91,6 +94,7 @@ impl Options {
             more_targets: Vec::new(),
             numerics: Numerics::Default,
             dims: Vec::new(),
+            keep_awake: false,
             verify_passes: false,
             jobs,
             cache: None,

@@ -7,6 +7,9 @@ use super::{Access, Op, Place, Plan, SizeDef, SizeId, TensorSpec, ValueSpec};
 impl Display for Plan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "arena {} bytes, weights {} bytes", self.arena_bytes, self.weight_bytes)?;
+        if self.keep_awake {
+            writeln!(f, "threads stay awake")?;
+        }
         specs(f, "input", &self.inputs)?;
         specs(f, "output", &self.outputs)?;
         value_specs(f, self, "input", &self.value_inputs)?;

@@ -59,6 +59,10 @@ impl Pool for TracePool {
             self.shares.lock().unwrap_or_else(PoisonError::into_inner).push(share);
         });
     }
+
+    fn keep_awake(&self, awake: bool) {
+        self.inner.keep_awake(awake);
+    }
 }
 
 /// Notes when instructions run.

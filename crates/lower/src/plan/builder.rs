@@ -118,6 +118,7 @@ impl<'a> Builder<'a> {
             arena_bytes,
             blocks,
             weight_bytes: self.weights.bytes(),
+            keep_awake: false,
             kernels: self.kernels,
             inputs: self.inputs,
             outputs: self.outputs,
