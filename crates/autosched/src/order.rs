@@ -51,6 +51,9 @@ const SECOND_LEVEL: Fill = Fill { streamed: 0.2, at_begin: 1.0 };
 /// From the third level, which cores share.
 const THIRD_LEVEL: Fill = Fill { streamed: 0.7, at_begin: 15.0 };
 
+/// Cycles in which a core gets a line from the third level at best, whatever is done meanwhile: 33 GB/s.
+const THIRD_LEVEL_LINE: f64 = 6.0;
+
 /// Part of the first level that what is meant to stay there may fill.
 const FIRST_LEVEL_PART: f64 = 0.75;
 
@@ -130,8 +133,10 @@ impl Order {
         let around = outer.last().copied().unwrap_or(1);
         let mut orders = vec![model.candidate(Order::PanelStays)];
         if model.panels > 1 && tiles * outer.iter().product::<i64>() > 1 {
-            let inside = (2..tiles).map(Order::BlockStays);
-            let whole = (1..around)
+            // A larger block would not stay.
+            let most = (caches.l2 as f64 / model.rows.max(1.0)) as i64;
+            let inside = (2..tiles.min(most + 1)).map(Order::BlockStays);
+            let whole = (1..around.min(most / tiles.max(1) + 1))
                 .filter(|n| around % n == 0 && n * tiles > 1)
                 .map(|n| Order::BlockStays(n * tiles));
             let mut blocks: Vec<_> = inside.chain(whole).map(|order| model.candidate(order)).collect();
@@ -168,6 +173,17 @@ struct Model<'a> {
     results: f64,
 }
 
+/// What a tile reads for a block of its steps.
+struct Read {
+    bytes: f64,
+    /// Bytes that lie one after the other.
+    run: f64,
+    /// Bytes that would have to stay where it comes from.
+    stay: f64,
+    /// In which part of the tiles.
+    share: f64,
+}
+
 impl Model<'_> {
     fn new<'a>(tile: &Tile, extents: &'a Extents, caches: &'a Caches, ports: f64) -> Model<'a> {
         let mut tiles = extents.rows.clone();
@@ -194,16 +210,21 @@ impl Model<'_> {
         }
     }
 
-    /// Cycles in which `read` bytes in runs of `run` come from where so many bytes stay.
-    fn cycles(&self, read: f64, run: f64, stay: f64) -> f64 {
-        let fill = if stay <= FIRST_LEVEL_PART * self.caches.l1d as f64 {
+    /// Cycles that reading takes beside the products.
+    fn cycles(&self, read: &Read) -> f64 {
+        let fill = if read.stay <= FIRST_LEVEL_PART * self.caches.l1d as f64 {
             return 0.0;
-        } else if stay <= SECOND_LEVEL_PART * self.caches.l2 as f64 {
-            SECOND_LEVEL
-        } else {
+        } else if self.is_far(read.stay) {
             THIRD_LEVEL
+        } else {
+            SECOND_LEVEL
         };
-        read / self.caches.line as f64 * fill.streamed + read / run * fill.at_begin
+        read.bytes / self.caches.line as f64 * fill.streamed + read.bytes / read.run * fill.at_begin
+    }
+
+    /// Whether so many bytes do not stay in the second level.
+    fn is_far(&self, stay: f64) -> bool {
+        stay > SECOND_LEVEL_PART * self.caches.l2 as f64
     }
 
     fn candidate(&self, order: Order) -> Candidate<Order> {
@@ -225,25 +246,41 @@ impl Model<'_> {
         };
         let useful = own as f64 / padded as f64 * evenness(shared * self.extents.batches);
         let (n, panels) = (stays as f64, self.panels as f64);
-        let stream = |stay: f64| self.cycles(self.panel, f64::INFINITY, stay);
-        let runs = |stay: f64| self.cycles(self.rows, (4 * self.extents.run) as f64, stay);
-        // A panel comes from where all are, then from where one stays beside the rows that read it.
-        let panel =
-            (stream(self.extents.panels_bytes as f64) + (n - 1.0) * stream(self.panel + self.rows)) / n;
-        // The rows of a block come from where all are, then from where the block stays beside a panel.
-        let all_rows = self.extents.rows_bytes as f64;
         let parts = self.extents.parts as f64;
+        let run = (4 * self.extents.run) as f64;
+        let all_rows = self.extents.rows_bytes as f64;
         let block = (n * self.rows).min(all_rows / parts);
-        let rows = (runs(all_rows + self.panel) + (panels - 1.0) * runs(block + self.panel)) / panels;
         // Partial sums are loaded and stored with each block of steps, and once more at either end.
-        let sums = match self.extents.parts {
-            1 => 0.0,
-            _ => {
-                (parts + 1.0) / parts
-                    * self.cycles(2.0 * self.results, self.results, n * panels * self.results)
-            }
-        };
-        let cost = parts * (self.products + panel + rows + sums) / useful;
+        let sums = if self.extents.parts == 1 { 0.0 } else { (parts + 1.0) / parts };
+        let reads = [
+            // A panel comes from where all are, then from where one stays beside the rows that read it.
+            Read {
+                bytes: self.panel,
+                run: f64::INFINITY,
+                stay: self.extents.panels_bytes as f64,
+                share: 1.0 / n,
+            },
+            Read {
+                bytes: self.panel,
+                run: f64::INFINITY,
+                stay: self.panel + self.rows,
+                share: (n - 1.0) / n,
+            },
+            // The rows of a block come from where all are, then from where the block stays beside a panel.
+            Read { bytes: self.rows, run, stay: all_rows + self.panel, share: 1.0 / panels },
+            Read { bytes: self.rows, run, stay: block + self.panel, share: (panels - 1.0) / panels },
+            Read {
+                bytes: 2.0 * self.results,
+                run: self.results,
+                stay: n * panels * self.results,
+                share: sums,
+            },
+        ];
+        let cycles: f64 = reads.iter().map(|read| read.share * self.cycles(read)).sum();
+        let far: f64 =
+            reads.iter().filter(|read| self.is_far(read.stay)).map(|read| read.share * read.bytes).sum();
+        let at_best = far / self.caches.line as f64 * THIRD_LEVEL_LINE;
+        let cost = parts * at_best.max(self.products + cycles) / useful;
         let features = vec![
             ("order.rows-stay", f64::from(u8::from(order == Order::RowsStay))),
             ("order.block", if matches!(order, Order::BlockStays(_)) { n.log2() } else { 0.0 }),

@@ -96,7 +96,11 @@ fn compare(func: &Func, layouts: &[Layout], sizes: &[i64], scheduled: &Scheduled
 /// Takes every decision otherwise, one at a time, and compares each with the unscheduled function. Gives the
 /// choice points that were there.
 fn check_candidates(func: &Func, constants: &[bool], layouts: &[Layout]) -> Vec<String> {
-    let target = Target::parse("x86-64-v3", CodegenKind::Llvm).expect("a known target");
+    check_candidates_for("x86-64-v3", func, constants, layouts)
+}
+
+fn check_candidates_for(machine: &str, func: &Func, constants: &[bool], layouts: &[Layout]) -> Vec<String> {
+    let target = Target::parse(machine, CodegenKind::Llvm).expect("a known target");
     let by_default =
         schedule(&computation(func, constants, layouts), &target, &Decisions::default()).expect("schedules");
     for decision in &by_default.decisions {
@@ -628,7 +632,7 @@ fn transforms_without_vectors_are_left_to_general_rules() {
 fn whatever_is_decided_computes_the_same() {
     let layouts = [blocked(8), None, None, blocked(8)];
     let points = check_candidates(&conv(16, 32, 10, 3, 1), &[false, true, true], &layouts);
-    assert_eq!(points[..5], ["conv/tile", "conv/steps", "conv/order", "conv/prefetch", "conv/serial"]);
+    assert_eq!(points[..5], ["conv/tile", "conv/steps", "conv/depth", "conv/order", "conv/prefetch"]);
     check_candidates(&matmul(Some(29), 96, 12), &[false, true, true], &[]);
     let points = check_candidates(&depthwise(16, 20, 3, 1, 1), &[false, true, true], &layouts);
     assert_eq!(points[..3], ["conv/tile", "conv/unroll", "conv/order"]);
@@ -637,6 +641,30 @@ fn whatever_is_decided_computes_the_same() {
         ["tiles/grain", "untiled/grain"].iter().all(|point| points.iter().any(|p| p == point)),
         "{points:?}"
     );
+}
+
+/// Small caches stand for deep products, which would take long here.
+#[test]
+fn steps_are_cut_into_blocks_where_caches_are_too_small() {
+    const SMALL: &str = "x86-64-v3;l1d=8192;l2=32768";
+    let cut = |func: &Func, layouts: &[Layout]| {
+        let target = Target::parse(SMALL, CodegenKind::Llvm).expect("a known target");
+        let scheduled =
+            schedule(&computation(func, &[false, true, true], layouts), &target, &Decisions::default())
+                .expect("schedules");
+        let depth = scheduled.decisions.iter().find(|d| d.point.ends_with("/depth")).expect("a choice");
+        assert!(depth.candidates.len() > 1 && depth.candidates[0].value != "1", "{:?}", depth.candidates);
+        assert!(scheduled.func.to_string().contains("_load"), "{}", scheduled.func);
+    };
+    // Rows of 4096 bytes fall into one set of the first level each.
+    let product = matmul(Some(13), 200, 1024);
+    cut(&product, &[]);
+    let points = check_candidates_for(SMALL, &product, &[false, true, true], &[]);
+    assert!(points.iter().any(|point| point == "product/pack-rows"), "{points:?}");
+    let layouts = [blocked(8), None, None, blocked(8)];
+    let windows = conv(64, 48, 9, 3, 1);
+    cut(&windows, &layouts);
+    check_candidates_for(SMALL, &windows, &[false, true, true], &layouts);
 }
 
 #[test]

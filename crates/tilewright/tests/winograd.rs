@@ -607,3 +607,64 @@ fn table_of_errors() {
         }
     }
 }
+
+/// Weights of `[depth, 3, 3]`: slices are transformed by themselves, and summed along the depth by definition.
+#[test]
+fn slices_of_volumes() {
+    const CHANNELS: usize = 16;
+    let (batch, slices, [h, w]) = (2, 5, [7, 10]);
+    for target in targets() {
+        for (depth, stride, dilation, pad) in [(3, 1, 1, 1), (1, 1, 1, 0), (3, 2, 1, 1), (2, 1, 2, 1)] {
+            let results = (slices + 2 * pad - (depth - 1) * dilation - 1) / stride + 1;
+            let (volume, result) = (format!("{slices}, {h}, {w}"), format!("{results}, {h}, {w}"));
+            let attributes = format!(
+                "strides=[{stride}, 1, 1], pads=[{pad}, 1, 1, {pad}, 1, 1], dilations=[{dilation}, 1, 1], group=1"
+            );
+            let text = format!(
+                "graph conv {{
+                  region0(%x x: f32[{batch}, {volume}, {CHANNELS}], %w w: f32[{CHANNELS}, {CHANNELS}, {depth}, 3, 3]) {{
+                    %t: f32[{batch}, {CHANNELS}, {volume}] = Transpose[perm=[0, 4, 1, 2, 3]](%x)
+                    %c: f32[{batch}, {CHANNELS}, {result}] = Conv[{attributes}](%t, %w)
+                    %o: f32[{batch}, {result}, {CHANNELS}] = Transpose[perm=[0, 2, 3, 4, 1]](%c)
+                    return %o as y
+                  }}
+                }}"
+            );
+            let x = noise(batch * CHANNELS * slices * h * w, 5);
+            let weights = noise(CHANNELS * CHANNELS * depth * 9, 6);
+            let mut expected = vec![0.0; batch * CHANNELS * results * h * w];
+            for (n, out) in expected.iter_mut().enumerate() {
+                let (column, row) = (n % w, n / w % h);
+                let (slice, plane) = (n / (w * h) % results, n / (w * h * results));
+                let (image, filter) = (plane / CHANNELS, plane % CHANNELS);
+                for channel in 0..CHANNELS {
+                    for (tap, &weight) in
+                        weights[(filter * CHANNELS + channel) * depth * 9..][..depth * 9].iter().enumerate()
+                    {
+                        let from =
+                            (slice * stride + tap / 9 * dilation).checked_sub(pad).filter(|&z| z < slices);
+                        let y = (row + tap / 3 % 3).checked_sub(1).filter(|&y| y < h);
+                        let z = (column + tap % 3).checked_sub(1).filter(|&x| x < w);
+                        if let (Some(from), Some(y), Some(z)) = (from, y, z) {
+                            let at = (((image * CHANNELS + channel) * slices + from) * h + y) * w + z;
+                            *out += f64::from(weight) * f64::from(x[at]);
+                        }
+                    }
+                }
+            }
+            let model = model(&text, &[("w", &[CHANNELS, CHANNELS, depth, 3, 3], &weights)]);
+            let last = channels_last(&x, batch, CHANNELS);
+            let expected = channels_last(&expected, batch, CHANNELS);
+            let found = by_every_algorithm(&model, &target, |compiled| {
+                run(compiled, &[TensorView::of(&[batch, slices, h, w, CHANNELS], &last)])
+            });
+            let mut names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+            names.sort_unstable();
+            assert_eq!(names, ALL, "{target}");
+            for (name, found) in &found {
+                let error = error(found, &expected);
+                assert!(error <= CONTRACT, "{name}, {depth} slices at {stride}, {target}: {error}");
+            }
+        }
+    }
+}
