@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tilewright_autosched::Decisions;
 use tilewright_graph::{Graph, Range, passes};
 use tilewright_lower::evaluate::Interpret;
 use tilewright_lower::host::is_host_value;
@@ -70,9 +69,7 @@ pub fn kernels(
     let model = load(path, observer)?;
     let graph = front_end(&model, options, observer)?;
     let program = lower(&graph, &options.target, options, observer)?;
-    let by_rules = vec![Decisions::default(); program.funcs.len()];
-    let Schedules { pending, .. } =
-        schedule(&[program], &by_rules, &options.target, options, None, observer)?;
+    let Schedules { pending, .. } = schedule(&[graph], &[program], &options.target, options, None, observer)?;
     Ok(scheduled(&pending).flat_map(|k| k.kernels.iter().map(|flat| flat.kernel.clone())).collect())
 }
 
@@ -110,18 +107,20 @@ fn lower(
     Ok(program)
 }
 
-/// Schedules the functions that are not among the `known` ones; `settled` has what is decided for each of them already.
+/// Schedules the functions of programs that are not among the `known` ones.
 fn schedule(
+    graphs: &[Graph],
     programs: &[Program],
-    settled: &[Decisions],
     target: &Target,
     options: &Options,
     known: Option<&Cache>,
     observer: &mut dyn Observer,
 ) -> Result<Schedules, CompileError> {
     let funcs: Vec<&LoweredFunc> = programs.iter().flat_map(|program| &program.funcs).collect();
-    let schedules =
-        timed("schedule", observer, |_| units::schedule(&funcs, settled, target, options, known))?;
+    let schedules = timed("schedule", observer, |_| {
+        let settled = forms::settle(graphs, programs, target, options)?;
+        units::schedule(&funcs, &settled, target, options, known)
+    })?;
     show_schedules(observer, &schedules.pending);
     Ok(schedules)
 }
@@ -153,8 +152,7 @@ fn compile_level(
     let lowered: Vec<Program> = lowered.collect::<Result<_, _>>()?;
     let cache = options.cache.as_ref();
     let known = cache.filter(|_| !observer.shows_schedules());
-    let settled = timed("schedule", observer, |_| forms::settle(graphs, &lowered, target, options))?;
-    let Schedules { pending, of } = schedule(&lowered, &settled, target, options, known, observer)?;
+    let Schedules { pending, of } = schedule(graphs, &lowered, target, options, known, observer)?;
     let functions = pending.len();
     let (units, image, fresh) = timed("codegen", observer, |observer| {
         let (units, fresh) = units::generate(pending, target, options.jobs, observer)?;

@@ -12,6 +12,8 @@
 //! Points come in pairs `p, -p`, whose rows differ in the signs of odd powers: each half is computed once. Which points they
 //! are decides how large the transforms' elements are against those of the result, and so the rounding errors.
 
+use std::slice;
+
 use tilewright_dtype::DType;
 use tilewright_graph::dim::Dim;
 use tilewright_graph::op::ConvAttrs;
@@ -195,7 +197,8 @@ pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
     let (channels, out_channels) = (w.shape[1].clone(), w.shape[0].clone());
     let around_w = w.shape[2..2 + n_around].to_vec();
     let shape_u =
-        [&[side.clone(), side.clone(), channels.clone()][..], &around_w, &[out_channels.clone()]].concat();
+        [&[side.clone(), side.clone(), channels.clone()][..], &around_w, slice::from_ref(&out_channels)]
+            .concat();
     let u = b.prepare(1, "winograd_weights", DType::F32, &shape_u, 2, |w, u, i| {
         let load = |n: i64| {
             let (inside, last) = (&i[..1 + n_around], i[1 + n_around].clone());
@@ -230,7 +233,7 @@ pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
         0 => vec![x.shape[0].clone() * n_tiles.clone()],
         _ => [&x.shape[..1], slices, std::slice::from_ref(&n_tiles)].concat(),
     };
-    let shape_v = [&[side.clone(), side.clone()][..], &numbers(&slices), &[channels.clone()]].concat();
+    let shape_v = [&[side.clone(), side.clone()][..], &numbers(&slices), slice::from_ref(&channels)].concat();
     let v = b.temporary("winograd_input", DType::F32, &shape_v);
     b.update(&v, &shape_v[2..], &[], |i, _| {
         let (channel, number) = (&i[i.len() - 1], &i[i.len() - 2]);
@@ -254,7 +257,7 @@ pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
 
     let numbers = numbers(&shape[2..2 + n_around]);
     let n_numbers = numbers.len();
-    let shape_p = [&[side.clone(), side][..], &numbers, &[out_channels.clone()]].concat();
+    let shape_p = [&[side.clone(), side][..], &numbers, slice::from_ref(&out_channels)].concat();
     let zero = Expr::zero(DType::F32);
     let depth = [&[channels][..], &around_w].concat();
     let products = b.reduce("winograd_product", DType::F32, &shape_p, depth, zero, |i, r, acc| {
