@@ -4,12 +4,12 @@
 //! first. A thread takes its part in pieces from the front, each a quarter of what is left, and when it is through it takes
 //! over half of what another has left, from the back: cores of a shared machine do not run at one speed, and a kernel ends with its
 //! slowest thread. Which thread runs a task has no influence on its results. A worker that has not begun when all tasks are taken is
-//! not waited for: it may have been asleep, or its core is at something else. Threads that wait
-//! spin for up to [`SPIN`], because the next kernel usually follows at once, and then park; workers do not while a run keeps
-//! them awake ([`Pool::keep_awake`]), nor for [`LINGER`] after it. Only as many workers are woken as there are tasks. One job runs at a time: a caller that finds the pool busy (another session, or a job
-//! inside a job) does its work on its own thread, which never blocks. Several callers at once keep the processors busy by
-//! themselves, so that for the next [`APART`] jobs every caller works on its own thread: to share them would only make
-//! threads wait for each other. In a child process after `fork`, where the workers do not exist, likewise.
+//! not waited for: it may have been asleep, or its core is at something else. Threads that wait spin for up to [`SPIN`], because
+//! the next kernel usually follows at once, and then park; workers do not while a run keeps them awake ([`Pool::keep_awake`]), nor
+//! for [`LINGER`] after it. Only as many workers are woken as there are tasks. One job runs at a time: a caller that finds the pool
+//! busy (another session, or a job inside a job) does its work on its own thread, which never blocks. Several callers at once keep
+//! the processors busy by themselves, so that for the next [`APART`] jobs every caller works on its own thread: to share them would
+//! only make threads wait for each other. In a child process after `fork`, where the workers do not exist, likewise.
 #![allow(unsafe_code, reason = "hands borrowed jobs to threads that outlive them")]
 
 #[cfg(test)]
