@@ -53,7 +53,7 @@ pub fn schedule(
     // A last vector that is cut off needs lanes that can be left out.
     let divides = extent.is_some_and(|e| e % lanes == 0);
     let is_long = extent.is_none_or(|e| e >= lanes);
-    let by_lanes = lanes > 1 && is_long && (divides || context.target.masked_access().is_some());
+    let by_lanes = lanes > 1 && is_long && (divides || context.masks(func, data));
     if by_lanes && walks(&moves_by(last)) {
         let parts = schedule.split(&loops[last], &[None, Some(lanes)])?;
         let partial = schedule.rfactor(block, &parts[1])?;

@@ -150,7 +150,9 @@ fn reduce_row(
     let extent = extent_of(schedule, &row);
     // A last vector that is cut off needs lanes that can be left out.
     let divides = extent.is_some_and(|n| n % lanes == 0);
-    if extent.is_some_and(|n| n < lanes) || !(divides || context.target.masked_access().is_some()) {
+    let func = schedule.func();
+    let masks = func.block(block).is_some_and(|data| context.masks(func, data));
+    if extent.is_some_and(|n| n < lanes) || !(divides || masks) {
         let made = schedule.compute_at(block, innermost)?;
         let steps = loops_of(schedule, block, IterKind::Reduce)?;
         return match steps.iter().find(|name| made.contains(name)) {

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use tilewright_dtype::DType;
 use tilewright_te::flatten::{FlatKernel, FlattenOptions, flatten};
 use tilewright_te::kernel::{Inst, Op, Value};
+use tilewright_te::schedule::Schedule;
 use tilewright_te::{BinaryOp, Expr, Func, LoopKind, Scope, Stmt};
 
 const OPTIONS: FlattenOptions = FlattenOptions { masked_access: Some(1), buffer_align: 64 };
@@ -168,4 +169,26 @@ fn loads_and_divisions_stay_under_their_branch() {
     assert!(kernel.to_string().contains("floordiv") && kernel.to_string().contains("= a["), "{kernel}");
     assert!(!outside_branches(&kernel.body, &loads), "{kernel}");
     assert!(!outside_branches(&kernel.body, &divides), "{kernel}");
+}
+
+/// Each step of a long division reads the remainder in its condition and in both of its results.
+#[test]
+fn steps_that_share_a_remainder_are_computed_once_in_masked_vectors() {
+    const STEPS: usize = 40;
+    let mut func = Func::new("steps");
+    let x = func.add_input("x", DType::F32, vec![Expr::int(20)]);
+    let y = func.compute("y", DType::F32, vec![Expr::int(20)], |f, i| {
+        (0..STEPS).fold(f.load(x, i.to_vec()), |rest, n| {
+            let step = Expr::f32(n as f32);
+            Expr::select(rest.clone().gt(step.clone()), rest.clone() - step, rest)
+        })
+    });
+    func.promote_to_output(y);
+    let mut s = Schedule::new(func);
+    let parts = s.split("y_i0", &[None, Some(8)]).expect("splits");
+    s.vectorize(&parts[1]).expect("vectorizes");
+    let text = kernel_text(&s.finish().expect("finishes"));
+    assert!(text.contains(" where "), "{text}");
+    // Of a full vector and of a masked one.
+    assert!(text.matches(" sub ").count() <= 2 * STEPS, "{text}");
 }

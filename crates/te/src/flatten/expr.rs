@@ -64,10 +64,17 @@ impl Emitter<'_> {
         if let Some(value) = self.known(expr) {
             return Ok(Computed { value, stable: true });
         }
-        let shared = (expr.clone(), self.guards.clone());
-        if let Some(&value) = self.transient.get(&shared) {
-            return Ok(Computed { value, stable: false });
+        // What was computed under the first of the guards is right where all of them hold.
+        let mut shared = (expr.clone(), self.guards.clone());
+        loop {
+            if let Some(&value) = self.transient.get(&shared) {
+                return Ok(Computed { value, stable: false });
+            }
+            if shared.1.pop().is_none() {
+                break;
+            }
         }
+        shared.1.clone_from(&self.guards);
         let computed = self.compute(expr)?;
         if computed.stable {
             self.remember(expr.clone(), computed.value);
