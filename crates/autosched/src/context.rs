@@ -242,15 +242,6 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Whether a vector of a block of which some lanes are left out stays a vector: the elements of all that it loads and stores
-    /// are wide enough for masks.
-    pub(crate) fn masks(&self, func: &Func, block: &Block) -> bool {
-        let Some(least) = self.target.masked_access() else { return false };
-        let stored = block.init.iter().chain(&block.body).map(|store| store.buffer);
-        let buffers = stored.chain(loads(block).into_iter().map(|access| access.buffer));
-        buffers.into_iter().all(|buffer| func.buffers[buffer].dtype.bytes() as u32 >= least)
-    }
-
     /// Lays a constant input out anew now and remembers how.
     pub fn pack_input(
         &mut self,

@@ -1,5 +1,6 @@
 //! Reductions to few results: vectors along the reduction itself, summed in the end.
 
+use tilewright_te::flatten::masks;
 use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Expr, IterKind, Scope};
 
@@ -53,7 +54,7 @@ pub fn schedule(
     // A last vector that is cut off needs lanes that can be left out.
     let divides = extent.is_some_and(|e| e % lanes == 0);
     let is_long = extent.is_none_or(|e| e >= lanes);
-    let by_lanes = lanes > 1 && is_long && (divides || context.masks(func, data));
+    let by_lanes = lanes > 1 && is_long && (divides || masks(func, data, context.target.masked_access()));
     if by_lanes && walks(&moves_by(last)) {
         let parts = schedule.split(&loops[last], &[None, Some(lanes)])?;
         let partial = schedule.rfactor(block, &parts[1])?;

@@ -3,6 +3,7 @@
 //! All blocks of such a function run for one row before the next: what is computed of a row lies in the first-level
 //! cache when it is needed, and the function is one kernel. Reductions run on lanes along the row.
 
+use tilewright_te::flatten::masks;
 use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Block, Expr, Func, IterKind, Scope};
 
@@ -151,7 +152,7 @@ fn reduce_row(
     // A last vector that is cut off needs lanes that can be left out.
     let divides = extent.is_some_and(|n| n % lanes == 0);
     let func = schedule.func();
-    let masks = func.block(block).is_some_and(|data| context.masks(func, data));
+    let masks = func.block(block).is_some_and(|data| masks(func, data, context.target.masked_access()));
     if extent.is_some_and(|n| n < lanes) || !(divides || masks) {
         let made = schedule.compute_at(block, innermost)?;
         let steps = loops_of(schedule, block, IterKind::Reduce)?;

@@ -14,6 +14,8 @@ mod expr;
 mod poly;
 mod stmt;
 
+pub use stmt::masks;
+
 use tilewright_dtype::DType;
 
 use crate::expr::{Buffer, Expr};

@@ -6,7 +6,7 @@ use tilewright_dtype::DType;
 use super::FlattenError;
 use super::emit::{Binding, Emitter, Lane, Nesting};
 use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind, Var};
-use crate::func::{Block, IterKind, Loop, LoopKind, Scope, Stmt, Store};
+use crate::func::{Block, Func, IterKind, Loop, LoopKind, Scope, Stmt, Store};
 use crate::kernel::{Carried, Inst, Join, Op, Type, Value};
 
 /// Register contents by buffer and first element.
@@ -194,7 +194,7 @@ impl Emitter<'_> {
     }
 
     fn some_lanes(&mut self, block: &Block, predicate: &Expr, lane: Lane) -> Result<(), FlattenError> {
-        if self.masks_all(block) {
+        if masks(self.func, block, self.options.masked_access) {
             let mask = self.expr(predicate)?;
             let mask = self.widen(mask, lane.lanes);
             self.guards.push(mask);
@@ -220,24 +220,9 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Whether all that a block loads and stores can be masked.
-    fn masks_all(&self, block: &Block) -> bool {
-        let mut all = block.init.iter().chain(&block.body).all(|store| self.masks(store.buffer));
-        block.for_each_expr(|e| {
-            e.walk(&mut |x| {
-                if let ExprKind::Load(buffer, _) = x.kind() {
-                    all &= self.masks(*buffer);
-                }
-            });
-        });
-        all
-    }
-
     /// Whether loads and stores of a buffer's elements can be masked.
     pub(super) fn masks(&self, buffer: Buffer) -> bool {
-        let data = &self.func.buffers[buffer];
-        data.scope == Scope::Register
-            || self.options.masked_access.is_some_and(|least| data.dtype.bytes() as u32 >= least)
+        is_maskable(self.func, buffer, self.options.masked_access)
     }
 
     /// Whether the predicate, a conjunction of comparisons linear in the lane, holds for all lanes if it
@@ -362,6 +347,28 @@ impl Emitter<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a vector of a block of which some lanes are left out stays a vector, given [`FlattenOptions::masked_access`]: all that
+/// the block loads and stores can be masked. What is computed lane by lane instead cannot be carried in vector registers.
+///
+/// [`FlattenOptions::masked_access`]: super::FlattenOptions::masked_access
+pub fn masks(func: &Func, block: &Block, masked_access: Option<u32>) -> bool {
+    let mut all =
+        block.init.iter().chain(&block.body).all(|store| is_maskable(func, store.buffer, masked_access));
+    block.for_each_expr(|e| {
+        e.walk(&mut |x| {
+            if let ExprKind::Load(buffer, _) = x.kind() {
+                all &= is_maskable(func, *buffer, masked_access);
+            }
+        });
+    });
+    all
+}
+
+fn is_maskable(func: &Func, buffer: Buffer, masked_access: Option<u32>) -> bool {
+    let data = &func.buffers[buffer];
+    data.scope == Scope::Register || masked_access.is_some_and(|least| data.dtype.bytes() as u32 >= least)
 }
 
 fn stored_buffers(stmt: &Stmt, out: &mut FxHashSet<Buffer>) {
