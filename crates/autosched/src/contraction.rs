@@ -28,6 +28,9 @@ use crate::{Candidate, Context};
 /// Steps of the innermost loop up to which it is unrolled where the code generator gains by that.
 const UNROLLED_STEPS: i64 = 8;
 
+/// Rows that an open number of them is taken for: those of a batch or sequence of medium size.
+const ASSUMED_ROWS: i64 = 128;
+
 /// The parts a contraction's variables and operands play.
 struct Roles {
     /// Position of the lanes' variable.
@@ -110,7 +113,8 @@ pub fn schedule(
             }
             let orders = |extents: &Extents| Order::of_contraction(&tile, extents, &machine.caches, ports);
             let best = |extents: &Extents| orders(extents).first().map_or(f64::INFINITY, |order| order.cost);
-            let chunks = chunks_of(data, blocked_steps);
+            // Partial sums of all rows would have to lie somewhere.
+            let chunks = if extents.open { 1 } else { chunks_of(data, blocked_steps) };
             parts = context.decide(block, "depth", &depth::candidates(&extents, chunks, best))?;
             extents.parts = parts;
             orders(&extents)
@@ -218,7 +222,8 @@ fn moved(func: &Func, roles: &Roles, block: &Block) -> Option<(i64, i64)> {
     Some((bytes_of(func, roles.panel.buffer)?, image))
 }
 
-/// What the loops around tiles go over, if all of it is known.
+/// What the loops around tiles go over, if all of it is known. Of the rows it may be open how many they are: then they are taken for
+/// [`ASSUMED_ROWS`].
 fn extents(
     func: &Func,
     context: &Context<'_>,
@@ -230,26 +235,34 @@ fn extents(
     let row = roles.row?;
     let lanes = tile.lanes;
     let extent = |n: usize| block.iters[n].extent.as_int();
-    let (panels_bytes, _) = moved(func, roles, block)?;
+    let panels_bytes = bytes_of(func, roles.panel.buffer)?;
     let spatial = iters_of(block, IterKind::Spatial);
     let others = spatial.into_iter().filter(|&n| n != roles.lane && n != row);
     let (rows, batches): (Vec<usize>, Vec<usize>) = others.partition(|n| rows.contains(n));
-    let rows = rows.into_iter().filter(|&n| extent(n) != Some(1)).chain([row]).map(extent);
+    let around: Vec<i64> = rows.into_iter().map(extent).filter(|&n| n != Some(1)).collect::<Option<_>>()?;
     let is_shared = batches.iter().all(|n| roles.sharing(block).contains(n));
     let batches = constant_product(batches.iter().map(|&n| &block.iters[n].extent))?;
     let reduce = iters_of(block, IterKind::Reduce);
     let depth = constant_product(reduce.iter().map(|&n| &block.iters[n].extent))?;
     let first = block.iters[*reduce.first()?].var;
+    let rows_apart = !is_window(block, &roles.broadcast);
+    let open = extent(row).is_none();
+    let bytes = match open {
+        true if around.is_empty() && rows_apart => 4 * depth * ASSUMED_ROWS,
+        true => return None,
+        false => bytes_of(func, roles.broadcast.buffer)? / batches.max(1),
+    };
     Some(Extents {
         batches,
         parts: 1,
-        rows: rows.collect::<Option<_>>()?,
+        rows: around.into_iter().chain([extent(row).unwrap_or(ASSUMED_ROWS)]).collect(),
+        open,
         vectors: (extent(roles.lane)? + lanes - 1) / lanes,
         depth,
         run: context.largest_block(func, block, first).map_or(depth, |factor| tile.rows * factor),
-        rows_apart: !is_window(block, &roles.broadcast),
+        rows_apart,
         panels_bytes: panels_bytes / if is_shared { 1 } else { batches.max(1) },
-        rows_bytes: bytes_of(func, roles.broadcast.buffer)? / batches.max(1),
+        rows_bytes: bytes,
     })
 }
 

@@ -63,13 +63,15 @@ const SECOND_LEVEL_PART: f64 = 0.6;
 /// Blocks of different sizes that are offered.
 const MAX_BLOCKS: usize = 4;
 
-/// What the loops around a contraction's tiles go over, all of constant extent.
+/// What the loops around a contraction's tiles go over, all of constant extent but perhaps the innermost over rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Extents {
     /// Iterations of loops over batches, which share nothing.
     pub batches: i64,
     /// Iterations of the loops over rows with several, outermost first; the last counts single rows.
     pub rows: Vec<i64>,
+    /// Whether the last number of rows is an assumption.
+    pub open: bool,
     /// Vectors along the lanes' variable.
     pub vectors: i64,
     /// Steps of a tile.

@@ -67,10 +67,12 @@ pub(crate) fn jumps_in_one_set(
     };
     let mut distance = buffer.dtype.bytes() as i64;
     for piece in pieces.iter().rev() {
-        let Some(n) = extent(piece) else { return false };
-        if varies(piece) && n > FEW && distance % WAY == 0 {
+        let n = extent(piece);
+        // An open extent is one of many.
+        if varies(piece) && n.is_none_or(|n| n > FEW) && distance % WAY == 0 {
             return true;
         }
+        let Some(n) = n else { return false };
         distance *= n;
     }
     false

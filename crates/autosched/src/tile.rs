@@ -187,7 +187,8 @@ pub struct AroundTile {
 }
 
 impl TiledBlock<'_> {
-    /// Tiles of the rows' loop itself that stay, and iterations of the loop of rows around it, given the rows of that loop.
+    /// Tiles of the rows' loop itself that stay, and iterations of the loop of rows around it, given the rows of that loop. Of an open
+    /// number of rows neither: [`TiledBlock::block_rows`].
     pub(crate) fn staying(&self, n_rows: Option<i64>) -> (Option<i64>, Option<i64>) {
         let n_tiles = n_rows.map(|n| (n + self.tile.rows - 1) / self.tile.rows);
         match self.order {
@@ -319,7 +320,30 @@ impl TiledBlock<'_> {
         pieces.push(Piece { dim: lane_dim, factor: Some(lanes) });
         context.set_layout(&local, pieces, Padding::Undefined);
         let (panels, vectors) = (lane_parts[0].clone(), lane_inner[0].clone());
+        if n_rows.is_none() {
+            self.block_rows(schedule, &mut loops, &panels)?;
+        }
         Ok(AroundTile { loops, step: step_loops.last().cloned(), panels, steps: step_loops, vectors, store })
+    }
+}
+
+impl TiledBlock<'_> {
+    /// Where the order asks for it, makes blocks of tiles along rows of an open number, around the loop over panels. The last block has
+    /// fewer tiles: rows that there are not are computed for the last tile only.
+    fn block_rows(
+        &self,
+        schedule: &mut Schedule,
+        loops: &mut Vec<String>,
+        panels: &str,
+    ) -> Result<(), ScheduleError> {
+        let Order::BlockStays(n_tiles) = self.order else { return Ok(()) };
+        let (Some(tiles), Some(at)) = (loops.pop(), loops.iter().position(|name| name == panels)) else {
+            return Err(ScheduleError::new("tile", self.block, "there are no loops around the tile"));
+        };
+        let parts = schedule.split(&tiles, &[None, Some(n_tiles)])?;
+        loops.insert(at, parts[0].clone());
+        loops.push(parts[1].clone());
+        schedule.reorder(&loops[at..].iter().map(String::as_str).collect::<Vec<_>>())
     }
 }
 

@@ -299,6 +299,26 @@ fn matmul_of_an_open_number_of_rows() {
 }
 
 #[test]
+fn of_open_rows_blocks_stay_while_panels_come_by() {
+    let func = matmul(None, 96, 2048);
+    let target = Target::parse("x86-64-v3", CodegenKind::Llvm).expect("a known target");
+    let computation = computation(&func, &[false, true, true], &[]);
+    let by_default = schedule(&computation, &target, &Decisions::default()).expect("schedules");
+    let order = by_default.decisions.iter().find(|d| d.point == "product/order").expect("a choice");
+    let blocks: Vec<_> = order.candidates.iter().filter(|c| c.value.starts_with("block-stays-")).collect();
+    assert!(blocks.len() > 1, "{order:?}");
+    for block in blocks {
+        let mut decisions = Decisions::default();
+        decisions.set(&order.point, &block.value);
+        let scheduled = schedule(&computation, &target, &decisions).expect("as decided");
+        // Less than a tile, parts of a block, and several blocks of which the last is cut off.
+        for m in [3, 8, 75] {
+            compare(&func, &[], &[m], &scheduled, &target);
+        }
+    }
+}
+
+#[test]
 fn matmul_of_an_open_number_of_columns() {
     let mut func = Func::new("scores");
     let n: Expr = func.add_size("n", 1, 1 << 20).into();

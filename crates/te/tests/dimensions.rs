@@ -9,10 +9,14 @@ use tilewright_te::{Expr, Func};
 
 /// `y = max(x·w, 0)` with `x` of `batch` times `rows` rows.
 fn batched_product(batch: i64, rows: i64) -> Func {
-    let mut f = Func::new("batched_product");
-    let x = f.add_input("x", DType::F32, [batch, rows, 5].map(Expr::int).to_vec());
+    batched_product_of(Func::new("batched_product"), batch.into(), rows.into())
+}
+
+/// The same in a function that has the sizes in the extents.
+fn batched_product_of(mut f: Func, batch: Expr, rows: Expr) -> Func {
+    let x = f.add_input("x", DType::F32, vec![batch.clone(), rows.clone(), Expr::int(5)]);
     let w = f.add_input("w", DType::F32, [5, 6].map(Expr::int).to_vec());
-    let shape = [batch, rows, 6].map(Expr::int).to_vec();
+    let shape = vec![batch, rows, Expr::int(6)];
     let depth = vec![Expr::int(5)];
     let c = f.reduce("c", DType::F32, shape.clone(), depth, Expr::f32(0.0), |f, i, r, acc| {
         let row = f.load(x, vec![i[0].clone(), i[1].clone(), r[0].clone()]);
@@ -59,6 +63,21 @@ fn batches_and_rows_become_one() {
     // Tiles cross the ends of what were rows.
     s.split("y_i0", &[None, Some(5)]).unwrap();
     assert_same_results(&func, &s.finish().unwrap(), 1);
+}
+
+#[test]
+fn open_batches_and_rows_become_one() {
+    let mut func = Func::new("open");
+    let (batch, rows) = (func.add_size("batch", 0, 1 << 20), func.add_size("rows", 0, 1 << 20));
+    let func = batched_product_of(func, batch.into(), rows.into());
+    let mut s = Schedule::new(func.clone());
+    s.collapse_dims("y", 0).unwrap();
+    assert_eq!(shape(&s, "x"), [None, Some(5)], "{}", s.func());
+    s.split("y_i0", &[None, Some(5)]).unwrap();
+    let collapsed = s.finish().unwrap();
+    for seed in 0..8 {
+        assert_same_results(&func, &collapsed, seed);
+    }
 }
 
 #[test]

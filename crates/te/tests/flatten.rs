@@ -171,6 +171,20 @@ fn loads_and_divisions_stay_under_their_branch() {
     assert!(!outside_branches(&kernel.body, &divides), "{kernel}");
 }
 
+#[test]
+fn a_condition_of_all_blocks_in_a_loop_is_one_branch_around_them() {
+    let mut s = Schedule::new(matmul(7, 16, 8));
+    s.decompose_reduction("out", "out_r2").expect("decomposes");
+    // The last of three times three rows are two too many.
+    s.split("out_i0", &[None, Some(3)]).expect("splits");
+    let kernel = flatten(&s.finish().expect("finishes"), &OPTIONS).expect("flattens").remove(0).kernel;
+    assert_eq!(kernel.verify(), Ok(()), "{kernel}");
+    let text = kernel.to_string();
+    assert_eq!(text.matches("if ").count(), 1, "{text}");
+    let multiplies = |op: &Op| matches!(op, Op::Fma(..));
+    assert!(text.contains(" fma ") && !outside_branches(&kernel.body, &multiplies), "{text}");
+}
+
 /// Each step of a long division reads the remainder in its condition and in both of its results.
 #[test]
 fn steps_that_share_a_remainder_are_computed_once_in_masked_vectors() {

@@ -42,6 +42,8 @@ pub(super) struct Emitter<'a> {
     pub(super) simplifier: Simplifier,
     /// Conditions under which loads may be performed, innermost last; scalars or vectors of `Bool`.
     pub(super) guards: Vec<Value>,
+    /// Parts of predicates that hold here, behind branches around several blocks.
+    pub(super) conditions: Vec<Expr>,
 }
 
 /// What an instruction list is the body of.
@@ -106,6 +108,7 @@ impl<'a> Emitter<'a> {
             block: String::new(),
             simplifier: Simplifier::for_sizes(func),
             guards: Vec::new(),
+            conditions: Vec::new(),
         };
         emitter.open(Nesting::Task);
         for (i, &var) in func.sizes.iter().enumerate() {

@@ -187,9 +187,7 @@ fn flatten_phase(
         Phase::Parallel { rounds: Some(rounds), shared } => emitter.bind_task(task, rounds, shared)?,
         Phase::Serial(_) => {}
     }
-    for stmt in stmts {
-        emitter.stmt(stmt)?;
-    }
+    emitter.stmts(&stmts)?;
     let body = emitter.finish();
     kernel.body = body;
     Ok(FlatKernel { kernel, buffers })

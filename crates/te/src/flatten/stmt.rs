@@ -8,6 +8,7 @@ use super::emit::{Binding, Emitter, Lane, Nesting};
 use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind, Var};
 use crate::func::{Block, Func, IterKind, Loop, LoopKind, Scope, Stmt, Store};
 use crate::kernel::{Carried, Inst, Join, Op, Type, Value};
+use crate::schedule::tree;
 
 /// Register contents by buffer and first element.
 type Registers = std::collections::BTreeMap<(Buffer, i64), Value>;
@@ -89,7 +90,57 @@ impl Emitter<'_> {
             let index = self.poly_value(&poly)?;
             self.push(Inst::Prefetch { place, index, offset });
         }
-        l.body.iter().try_for_each(|s| self.stmt(s))
+        self.stmts(&l.body.iter().collect::<Vec<_>>())
+    }
+
+    /// Emits statements one after the other, behind a branch where all their blocks have conditions in common that are decided.
+    pub(super) fn stmts(&mut self, stmts: &[&Stmt]) -> Result<(), FlattenError> {
+        let conditions = match stmts {
+            [Stmt::Block(_)] => Vec::new(),
+            stmts => self.common_conditions(stmts),
+        };
+        let n_known = self.conditions.len();
+        self.conditions.extend(conditions.iter().cloned());
+        let body = |e: &mut Self| stmts.iter().try_for_each(|s| e.stmt(s));
+        let result = match tree::conjunction(conditions).map(|condition| self.resolve(&condition)) {
+            None => body(self),
+            Some(condition) => match condition.as_int() {
+                Some(0) => Ok(()),
+                Some(_) => body(self),
+                None => {
+                    let condition = self.expr(&condition)?;
+                    self.branch(condition, body, |_| Ok(()))
+                }
+            },
+        };
+        self.conditions.truncate(n_known);
+        result
+    }
+
+    /// Conditions that the predicates of all blocks in some statements have in common, over loops that are open already.
+    fn common_conditions(&self, stmts: &[&Stmt]) -> Vec<Expr> {
+        let mut common: Option<Vec<Expr>> = None;
+        let mut visit = |block: &Block| {
+            let conditions: Vec<Expr> = block.predicate.iter().flat_map(tree::conjuncts).collect();
+            match &mut common {
+                None => common = Some(conditions),
+                Some(common) => common.retain(|c| conditions.contains(c)),
+            }
+        };
+        let mut varies: Vec<Var> = self.lane.iter().map(|lane| lane.var).collect();
+        for stmt in stmts.iter().map(|stmt| std::slice::from_ref(*stmt)) {
+            tree::for_each_block(stmt, &mut visit);
+            tree::for_each_loop(stmt, &mut |l| varies.push(l.var));
+        }
+        let is_decided = |c: &Expr| {
+            let depends = |e: &Expr| match e.kind() {
+                ExprKind::Var(var) => varies.contains(var),
+                ExprKind::Load(..) => true,
+                _ => false,
+            };
+            !c.any(&mut |e| depends(e)) && !self.conditions.contains(c)
+        };
+        common.unwrap_or_default().into_iter().filter(is_decided).collect()
     }
 
     /// Takes a task's number apart: the iteration of the loop of rounds, and of the loop that threads share.
@@ -158,8 +209,10 @@ impl Emitter<'_> {
     }
 
     fn block(&mut self, block: &Block) -> Result<(), FlattenError> {
-        let Some(predicate) = &block.predicate else { return self.block_body(block) };
-        let predicate = self.resolve(predicate);
+        let conditions = block.predicate.iter().flat_map(tree::conjuncts);
+        let open = tree::conjunction(conditions.filter(|c| !self.conditions.contains(c)));
+        let Some(predicate) = open else { return self.block_body(block) };
+        let predicate = self.resolve(&predicate);
         match predicate.as_int() {
             Some(0) => return Ok(()),
             Some(_) => return self.block_body(block),

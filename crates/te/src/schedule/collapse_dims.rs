@@ -10,7 +10,7 @@ use crate::schedule::{Apply, ScheduleError, tree};
 /// them, and so on through all buffers that are indexed by these variables.
 ///
 /// Everywhere the two must be indexed by two plain variables that follow one another in their block, run through all of
-/// the dimensions' constant extents, and are used for nothing else. The elements of a buffer stay where they are, as long as its layout is
+/// the dimensions' extents, and are used for nothing else. The elements of a buffer stay where they are, as long as its layout is
 /// row-major; loops must be as computed. The shape of an input or output becomes part of the function's contract with its caller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CollapseDims {
@@ -62,7 +62,7 @@ impl Apply for CollapseDims {
         for &(buffer, dim) in &collapse.dims {
             let shape = &mut func.buffers[buffer].shape;
             let inner = shape.remove(dim + 1);
-            shape[dim] = Expr::int(product(&shape[dim], &inner).map_err(fail)?);
+            shape[dim] = product(&shape[dim], &inner).map_err(fail)?;
         }
         Ok(collapse.dims.iter().map(|&(buffer, _)| func.buffers[buffer].name.clone()).collect())
     }
@@ -152,9 +152,9 @@ impl Collapse {
             return Err(format!("block `{name}` uses one of the variables by itself"));
         }
         for (buffer, dim) in found {
-            let extents = [position, position + 1].map(|n| block.iters[n].extent.as_int());
+            let extents = [position, position + 1].map(|n| &block.iters[n].extent);
             let shape = func.buffers[buffer].shape.get(dim..dim + 2).unwrap_or_default();
-            if !shape.iter().map(Expr::as_int).eq(extents) {
+            if !shape.iter().eq(extents) {
                 return Err(format!(
                     "block `{name}` does not run through all of `{}`",
                     func.buffers[buffer].name
@@ -197,11 +197,15 @@ fn loops_of(func: &Func, path: &tree::Path, pair: Pair) -> Result<(tree::Path, E
             func.vars[pair.outer].name
         ));
     }
-    let extent = product(&l.extent, &next.extent)?;
-    Ok((outer, Expr::int(extent)))
+    Ok((outer, product(&l.extent, &next.extent)?))
 }
 
-fn product(outer: &Expr, inner: &Expr) -> Result<i64, String> {
-    let extents = outer.as_int().zip(inner.as_int()).ok_or("an extent is not constant")?;
-    extents.0.checked_mul(extents.1).ok_or_else(|| "the product of the extents overflows".into())
+fn product(outer: &Expr, inner: &Expr) -> Result<Expr, String> {
+    match (outer.as_int(), inner.as_int()) {
+        (Some(outer), Some(inner)) => {
+            let product = outer.checked_mul(inner).ok_or("the product of the extents overflows")?;
+            Ok(Expr::int(product))
+        }
+        _ => Ok(outer.clone() * inner.clone()),
+    }
 }

@@ -1,7 +1,7 @@
 //! Regions of buffers: which elements the blocks of a subtree access in one iteration of the loops around.
 
 use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
-use crate::func::{Block, Func, IterKind, Stmt};
+use crate::func::{Block, Func, IterKind, Stmt, VarKind};
 use crate::schedule::tree;
 use crate::simplify::Simplifier;
 
@@ -162,11 +162,29 @@ pub(crate) fn covers(func: &Func, block: &Block, buffer: Buffer) -> bool {
 fn reaches_ends(func: &Func, block: &Block) -> bool {
     let is_it = |s: &crate::func::Stmt| matches!(s, crate::func::Stmt::Block(b) if b.name == block.name);
     let Some(path) = tree::find(&func.body, &is_it) else { return false };
-    let simplifier = tree::simplifier_at(func, &path);
+    let mut simplifier = Simplifier::for_sizes(func);
+    // Of an empty domain there is nothing to reach.
+    for var in block.iters.iter().flat_map(|i| factors(&i.extent)) {
+        if let VarKind::Size { min, max } = func.vars[var].kind {
+            simplifier.bind_size(var, min.max(1), max);
+        }
+    }
+    for l in tree::loops_above(func, &path) {
+        simplifier.bind_range(l.var, 0, l.extent.clone());
+    }
     block.iters.iter().all(|iter| {
         let last = simplifier.extreme(&iter.value, true, &|v| simplifier.is_loop(v));
         last.is_some_and(|last| simplifier.prove_lt(&(iter.extent.clone() - 2), &last))
     })
+}
+
+/// The variables of which an extent is a multiple.
+fn factors(extent: &Expr) -> Vec<Var> {
+    match extent.kind() {
+        ExprKind::Var(var) => vec![*var],
+        ExprKind::Binary(BinaryOp::Mul, a, b) => [factors(a), factors(b)].concat(),
+        _ => Vec::new(),
+    }
 }
 
 /// The conditions, simplified, that the block's iteration variables are in their domains.
