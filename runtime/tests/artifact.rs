@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::{self, Cursor, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 use common::{DOUBLE, Random, demo_artifact, demo_manifest, demo_plan, demo_weights, one_kernel};
@@ -45,9 +46,31 @@ fn bytes_are_the_same_streamed_or_in_memory_and_every_time() {
     let (manifest, plan, weights) = (demo_manifest(), demo_plan().plan, demo_weights());
     let levels = [Level { plan: &plan, specialised: &[], image: DOUBLE }];
     let contents = Contents { manifest: &manifest, levels: &levels, weights: &[&weights] };
-    let mut streamed = Vec::new();
-    assert_eq!(contents.write_to(&mut streamed).unwrap(), streamed.len() as u64);
-    assert_eq!(streamed[..], demo_artifact()[..]);
+    let mut file = Cursor::new(Vec::new());
+    assert_eq!(contents.write_to(&mut file).unwrap(), file.position());
+    assert_eq!(file.into_inner()[..], demo_artifact()[..]);
+    let mut pipe = Pipe(Vec::new());
+    assert_eq!(contents.write_to(&mut pipe).unwrap(), pipe.0.len() as u64);
+    assert_eq!(pipe.0[..], demo_artifact()[..]);
+}
+
+/// What can be written to once.
+struct Pipe(Vec<u8>);
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for Pipe {
+    fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
+        Err(io::ErrorKind::NotSeekable.into())
+    }
 }
 
 #[test]

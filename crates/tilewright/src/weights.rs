@@ -37,5 +37,13 @@ pub fn lay_out(weights: Vec<tilewright_lower::Weight>, jobs: usize) -> Result<Ve
             Err(error) => Err(CompileError::internal("weights", error)),
         },
     };
-    parallel::map("weights", &weights, jobs, &mut |_| {}, one)?.into_iter().collect()
+    // The longest first: then no thread is left with one when the others are done.
+    let mut order: Vec<usize> = (0..weights.len()).collect();
+    order.sort_by_key(|&n| std::cmp::Reverse(weights[n].packing.len() * weights[n].tensor.len()));
+    let mut made: Vec<Option<Weight>> = vec![None; weights.len()];
+    let results = parallel::map("weights", &order, jobs, &mut |_| {}, |&n| one(&weights[n]))?;
+    for (n, weight) in order.into_iter().zip(results) {
+        made[n] = Some(weight?);
+    }
+    Ok(made.into_iter().flatten().collect())
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 use super::{ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, VERSION};
 use crate::memory::{AlignedBuf, OutOfMemory};
@@ -54,11 +54,27 @@ impl From<postcard::Error> for ContentsError {
     }
 }
 
-struct Layout<'a> {
-    /// Header and section table.
-    head: Vec<u8>,
-    sections: Vec<(usize, Pieces<'a>)>,
+/// A SHA-256 checksum.
+type Digest = [u8; 32];
+
+/// A section where it lies.
+struct Section<'a> {
+    kind: Kind,
+    start: usize,
     len: usize,
+    pieces: Pieces<'a>,
+}
+
+impl Section<'_> {
+    fn digest(&self) -> Digest {
+        let mut hash = Sha256::new();
+        let infallible: Result<(), core::convert::Infallible> = self.pieces.each(|piece| {
+            hash.update(piece);
+            Ok(())
+        });
+        let Ok(()) = infallible;
+        hash.finalize().into()
+    }
 }
 
 enum Pieces<'a> {
@@ -67,6 +83,13 @@ enum Pieces<'a> {
 }
 
 impl Pieces<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Pieces::Owned(bytes) => bytes.len(),
+            Pieces::Borrowed(pieces) => pieces.iter().map(|piece| piece.len()).sum(),
+        }
+    }
+
     fn each<E>(&self, mut visit: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         match self {
             Pieces::Owned(bytes) => visit(bytes),
@@ -75,8 +98,37 @@ impl Pieces<'_> {
     }
 }
 
+/// Bytes of header and table of so many sections.
+fn head_len(n_sections: usize) -> usize {
+    HEADER + n_sections * ENTRY
+}
+
+/// Header and section table.
+fn head(sections: &[Section<'_>], digests: &[Digest]) -> Vec<u8> {
+    let mut table = Vec::with_capacity(sections.len() * ENTRY);
+    for (section, digest) in sections.iter().zip(digests) {
+        table.extend((section.kind as u32).to_le_bytes());
+        table.extend([0; 4]);
+        table.extend((section.start as u64).to_le_bytes());
+        table.extend((section.len as u64).to_le_bytes());
+        table.extend(digest);
+        table.extend([0; 8]);
+    }
+    let end = sections.last().map_or(head_len(0), |last| last.start + last.len);
+    let mut head = Vec::with_capacity(HEADER + table.len());
+    head.extend(MAGIC);
+    head.extend(VERSION.to_le_bytes());
+    head.extend((sections.len() as u32).to_le_bytes());
+    head.extend((end as u64).to_le_bytes());
+    head.extend(&Sha256::digest(&table)[..]);
+    head.extend([0; 8]);
+    head.extend(table);
+    head
+}
+
 impl<'a> Contents<'a> {
-    fn layout(&self) -> Result<Layout<'a>, ContentsError> {
+    /// The sections, one after the other behind the head.
+    fn sections(&self) -> Result<Vec<Section<'a>>, ContentsError> {
         let count = 2 + 2 * self.levels.len();
         if self.levels.is_empty() || count > MAX_SECTIONS {
             return Err(ContentsError::Levels(self.levels.len()));
@@ -91,37 +143,13 @@ impl<'a> Contents<'a> {
         }
         parts.push((Kind::Weights, Pieces::Borrowed(self.weights)));
 
-        let mut table = Vec::with_capacity(count * ENTRY);
-        let mut sections = Vec::with_capacity(count);
-        let mut end = HEADER + count * ENTRY;
-        for (kind, pieces) in parts {
-            let mut hash = Sha256::new();
-            let mut len = 0;
-            let infallible: Result<(), core::convert::Infallible> = pieces.each(|piece| {
-                hash.update(piece);
-                len += piece.len();
-                Ok(())
-            });
-            let Ok(()) = infallible;
-            let start = end.next_multiple_of(kind.align());
-            table.extend((kind as u32).to_le_bytes());
-            table.extend([0; 4]);
-            table.extend((start as u64).to_le_bytes());
-            table.extend((len as u64).to_le_bytes());
-            table.extend(&hash.finalize()[..]);
-            table.extend([0; 8]);
-            sections.push((start, pieces));
+        let mut end = head_len(count);
+        let placed = parts.into_iter().map(|(kind, pieces)| {
+            let (start, len) = (end.next_multiple_of(kind.align()), pieces.len());
             end = start + len;
-        }
-        let mut head = Vec::with_capacity(HEADER + table.len());
-        head.extend(MAGIC);
-        head.extend(VERSION.to_le_bytes());
-        head.extend((count as u32).to_le_bytes());
-        head.extend((end as u64).to_le_bytes());
-        head.extend(&Sha256::digest(&table)[..]);
-        head.extend([0; 8]);
-        head.extend(table);
-        Ok(Layout { head, sections, len: end })
+            Section { kind, start, len, pieces }
+        });
+        Ok(placed.collect())
     }
 
     /// The bytes of the artifact in memory, aligned for loading in place.
@@ -129,12 +157,15 @@ impl<'a> Contents<'a> {
     /// # Errors
     /// When the contents cannot be encoded or there is no memory.
     pub fn to_bytes(&self) -> Result<AlignedBuf, ContentsError> {
-        let layout = self.layout()?;
-        let mut bytes = AlignedBuf::zeroed(layout.len)?;
-        bytes[..layout.head.len()].copy_from_slice(&layout.head);
-        for (start, pieces) in &layout.sections {
-            let mut at = *start;
-            pieces.each(|piece| {
+        let sections = self.sections()?;
+        let digests: Vec<Digest> = sections.iter().map(Section::digest).collect();
+        let head = head(&sections, &digests);
+        let end = sections.last().map_or(head.len(), |last| last.start + last.len);
+        let mut bytes = AlignedBuf::zeroed(end)?;
+        bytes[..head.len()].copy_from_slice(&head);
+        for section in &sections {
+            let mut at = section.start;
+            section.pieces.each(|piece| {
                 bytes[at..at + piece.len()].copy_from_slice(piece);
                 at += piece.len();
                 Ok::<(), ContentsError>(())
@@ -143,24 +174,49 @@ impl<'a> Contents<'a> {
         Ok(bytes)
     }
 
-    /// Writes the artifact; the weights go from their pieces to `out`. Returns the number of bytes.
+    /// Writes the artifact; the weights go from their pieces to `out`, while another thread computes the checksums where what is
+    /// written can be returned to. Returns the number of bytes.
     ///
     /// # Errors
     /// When the contents cannot be encoded or `out` fails.
     #[cfg(feature = "std")]
-    pub fn write_to(&self, out: &mut impl std::io::Write) -> Result<u64, ContentsError> {
-        let layout = self.layout()?;
-        out.write_all(&layout.head)?;
-        let mut at = layout.head.len();
-        for (start, pieces) in &layout.sections {
-            out.write_all(&std::vec![0; start - at])?;
-            at = *start;
-            pieces.each(|piece| {
-                at += piece.len();
-                out.write_all(piece)
-            })?;
-        }
+    pub fn write_to(&self, out: &mut (impl std::io::Write + std::io::Seek)) -> Result<u64, ContentsError> {
+        let sections = self.sections()?;
+        let digests = || sections.iter().map(Section::digest).collect::<Vec<Digest>>();
+        let Ok(begin) = out.stream_position() else {
+            // A pipe: the checksums come first.
+            out.write_all(&head(&sections, &digests()))?;
+            let end = write_sections(&sections, out)?;
+            out.flush()?;
+            return Ok(end);
+        };
+        let mut written = Ok(0);
+        let digests = std::thread::scope(|scope| {
+            let digests = std::thread::Builder::new().spawn_scoped(scope, digests);
+            written = out
+                .write_all(&std::vec![0; head_len(sections.len())])
+                .and_then(|()| write_sections(&sections, out));
+            digests.ok().and_then(|thread| thread.join().ok())
+        });
+        let end = written?;
+        // Without a second thread, by this one.
+        let digests = digests.unwrap_or_else(|| sections.iter().map(Section::digest).collect());
+        out.seek(std::io::SeekFrom::Start(begin))?;
+        out.write_all(&head(&sections, &digests))?;
+        out.seek(std::io::SeekFrom::Start(begin + end))?;
         out.flush()?;
-        Ok(at as u64)
+        Ok(end)
     }
+}
+
+/// Writes what comes after the head; where it ends.
+#[cfg(feature = "std")]
+fn write_sections(sections: &[Section<'_>], out: &mut impl std::io::Write) -> std::io::Result<u64> {
+    let mut at = head_len(sections.len());
+    for section in sections {
+        out.write_all(&std::vec![0; section.start - at])?;
+        section.pieces.each(|piece| out.write_all(piece))?;
+        at = section.start + section.len;
+    }
+    Ok(at as u64)
 }

@@ -193,16 +193,19 @@ pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
     let side = Expr::int(t as i64);
     let at = |n: usize| [Expr::int((n / t) as i64), Expr::int((n % t) as i64)];
 
-    // Of the weights, in double precision: it is done once.
+    // Of the weights, in double precision: it is done once. Along the channels, as they lie.
     let (channels, out_channels) = (w.shape[1].clone(), w.shape[0].clone());
     let around_w = w.shape[2..2 + n_around].to_vec();
     let shape_u =
-        [&[side.clone(), side.clone(), channels.clone()][..], &around_w, slice::from_ref(&out_channels)]
+        [&[side.clone(), side.clone(), out_channels.clone()][..], &around_w, slice::from_ref(&channels)]
             .concat();
     let u = b.prepare(1, "winograd_weights", DType::F32, &shape_u, 2, |w, u, i| {
         let load = |n: i64| {
-            let (inside, last) = (&i[..1 + n_around], i[1 + n_around].clone());
-            let at = [&[last][..], inside, &[Expr::int(n / 3), Expr::int(n % 3)]].concat();
+            let (out_channel, inside) = (i[0].clone(), i[1..].iter().cloned());
+            let mut at: Vec<Expr> = [out_channel].into_iter().chain(inside).collect();
+            // The channel is the second axis of the weights.
+            at[1..].rotate_right(1);
+            at.extend([Expr::int(n / 3), Expr::int(n % 3)]);
             w.at(at).cast(DType::F64)
         };
         let values: Vec<Expr> = (0..9).map(load).collect();
@@ -267,7 +270,7 @@ pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
             *slice = slice.clone() * stride(axis) + r[1 + axis].clone() * dilation(axis);
         }
         v_at.push(r[0].clone());
-        let u_at = [&i[..2], r, &i[2 + n_numbers..]].concat();
+        let u_at = [&i[..2], &i[2 + n_numbers..], &r[1..], &r[..1]].concat();
         Expr::fma(v.at(v_at), u.at(u_at), acc)
     });
 

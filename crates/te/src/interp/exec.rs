@@ -257,6 +257,7 @@ impl<'a> Machine<'a> {
                 compute!(m, n, int[d], |x: single[*a]| scalar::float_to_int(*dtype, x as f64))
             }
             Op::SingleToDouble(a) => compute!(m, n, double[d], |x: single[*a]| x as f64),
+            Op::DoubleToSingle(DType::F32, a) => compute!(m, n, single[d], |x: double[*a]| x as f32),
             Op::DoubleToSingle(dtype, a) => {
                 compute!(m, n, single[d], |x: double[*a]| round_to(*dtype, x) as f32)
             }
@@ -412,6 +413,10 @@ impl<'a> Machine<'a> {
         if affine && mask.is_none() && in_bounds {
             if step == 1 || n == 1 {
                 return Ok(Span::Run { start: start as usize, from: 0, to: n });
+            }
+            if step > 1 {
+                let (start, step) = (start as usize, step as usize);
+                return Ok(Span::Even { start, step, last: start + (n - 1) * step });
             }
             positions.clear();
             positions.extend((0..n as i64).map(|l| (start + l * step) as usize));

@@ -23,6 +23,8 @@ pub(super) enum Span<'s> {
     /// Consecutive ones: those of lanes `from` to `to` (exclusive), `start` being the first; the other lanes
     /// take no part.
     Run { start: usize, from: usize, to: usize },
+    /// One a lane, `step` apart; `last` is that of the last lane.
+    Even { start: usize, step: usize, last: usize },
     /// One a lane; [`SKIP`] for lanes that take no part.
     Each(&'s [usize]),
 }
@@ -60,6 +62,9 @@ impl<'a> Memory<'a> {
                 let marks = &written[*start..start + to - from];
                 marks.iter().position(|&m| m == 0).map(|at| start + at)
             }
+            Span::Even { start, step, last } => {
+                (*start..=*last).step_by(*step).find(|&position| written[position] == 0)
+            }
             Span::Each(at) => at.iter().copied().find(|&at| at != SKIP && written[at] == 0),
         }
     }
@@ -73,6 +78,9 @@ impl<'a> Memory<'a> {
         let Some(written) = &mut self.written else { return };
         match span {
             Span::Run { start, from, to } => written[*start..start + to - from].fill(1),
+            Span::Even { start, step, last } => {
+                written[*start..=*last].iter_mut().step_by(*step).for_each(|mark| *mark = 1);
+            }
             Span::Each(at) => at.iter().filter(|&&at| at != SKIP).for_each(|&at| written[at] = 1),
         }
     }
@@ -204,6 +212,11 @@ fn load<T: Clone + Default, const N: usize>(
                 *x = decode(*element);
             }
         }
+        Span::Even { start, step, last } => {
+            for (x, element) in out.iter_mut().zip(elements[*start..=*last].iter().step_by(*step)) {
+                *x = decode(*element);
+            }
+        }
         Span::Each(at) => {
             for (x, &at) in out.iter_mut().zip(*at) {
                 *x = if at == SKIP { T::default() } else { decode(elements[at]) };
@@ -223,6 +236,11 @@ fn store<T: Copy, const N: usize>(
     match span {
         Span::Run { start, from, to } => {
             for (element, &x) in elements[*start..].iter_mut().zip(&values[*from..*to]) {
+                *element = encode(x);
+            }
+        }
+        Span::Even { start, step, last } => {
+            for (element, &x) in elements[*start..=*last].iter_mut().step_by(*step).zip(values) {
                 *element = encode(x);
             }
         }
