@@ -194,6 +194,21 @@ fn vectors_along_fused_rows() {
 }
 
 #[test]
+fn a_single_iteration_around_open_ones_leaves_no_remainder() {
+    let mut func = Func::new("scale");
+    let rows = func.add_size("rows", 0, 1 << 20);
+    let shape = vec![Expr::int(1), rows.into(), Expr::int(1)];
+    let x = func.add_input("x", DType::F32, shape.clone());
+    let y = func.compute("y", DType::F32, shape, |f, i| f.load(x, i.to_vec()) * Expr::f32(2.0));
+    func.promote_to_output(y);
+    let mut s = Schedule::new(func.clone());
+    let row = s.fuse(&["y_i0", "y_i1", "y_i2"]).unwrap();
+    assert!(!s.func().to_string().contains("floormod"), "{}", s.func());
+    s.parallel(&row).unwrap();
+    check(func, s);
+}
+
+#[test]
 fn tasks_of_two_nested_loops() {
     let func = matmul_bias_relu(Dim::Open, Dim::Fixed(24), Dim::Fixed(10));
     let mut s = Schedule::new(func.clone());

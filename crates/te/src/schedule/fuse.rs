@@ -69,17 +69,19 @@ impl Apply for Fuse {
         }
         let var = tree::loop_var(func, &self.loops.join("_"));
         let extent = fused.iter().fold(Expr::int(1), |p, l| p * l.extent.clone());
+        // Said outright: that a quotient is 0 is hard to see where the other extents are open, and there is none by an
+        // extent of 0, whose loop never runs.
+        let is_single = |l: &Loop| matches!(l.extent.as_int(), Some(0 | 1));
+        let outermost = fused.iter().position(|l| !is_single(l));
         let mut inside = Expr::int(1);
         let mut values = Vec::new();
         for (n, l) in fused.iter().enumerate().rev() {
             let quotient = Expr::var(var).floor_div(inside.clone());
-            if let Some(0 | 1) = l.extent.as_int() {
-                // Said outright: that a quotient is 0 is hard to see where the other extents are open, and there
-                // is none by an extent of 0, whose loop never runs.
+            if is_single(l) {
                 values.push((l.var, Expr::int(0)));
                 continue;
             }
-            let value = if n == 0 { quotient } else { quotient.floor_mod(l.extent.clone()) };
+            let value = if Some(n) == outermost { quotient } else { quotient.floor_mod(l.extent.clone()) };
             values.push((l.var, value));
             inside = inside * l.extent.clone();
         }
