@@ -185,7 +185,7 @@ fn in_epilogue(
         return fail("its last variable is not that of the reader's vectors");
     }
     // Which of the reader's variables have a digit among the constant indices.
-    let digits: Vec<Option<i64>> = reader
+    let digits: Vec<Option<Digit>> = reader
         .iters
         .iter()
         .map(|i| read.indices[..n_constant].iter().find_map(|e| digit(e, i.var)))
@@ -203,9 +203,14 @@ fn in_epilogue(
     let (mut outer, mut inner, mut vector) = (Vec::new(), Vec::new(), None);
     for (dim, (name, digit)) in loops.iter().zip(&digits).enumerate() {
         match digit {
-            Some(factor) => {
+            Some(Digit { factor, unit: 1 }) => {
                 let parts = schedule.split(name, &[None, Some(*factor)])?;
                 outer.push(parts[0].clone());
+                inner.push(parts[1].clone());
+            }
+            Some(Digit { factor, unit }) => {
+                let parts = schedule.split(name, &[None, Some(*factor), Some(*unit)])?;
+                outer.extend([parts[0].clone(), parts[2].clone()]);
                 inner.push(parts[1].clone());
             }
             None if dim == lane => {
@@ -245,12 +250,21 @@ fn epilogue(schedule: &Schedule, block: &str) -> Option<String> {
     (is_plain && !reader.is_reduction()).then(|| only.clone())
 }
 
-/// The factor by which an expression is the last digit of a variable.
-fn digit(e: &Expr, var: Var) -> Option<i64> {
-    match e.kind() {
-        ExprKind::Binary(BinaryOp::FloorMod, x, factor) if x.as_var() == Some(var) => factor.as_int(),
-        _ => None,
-    }
+/// A digit of a variable: its quotient by `unit` modulo `factor`.
+struct Digit {
+    factor: i64,
+    unit: i64,
+}
+
+/// The digit of a variable that an expression is.
+fn digit(e: &Expr, var: Var) -> Option<Digit> {
+    let ExprKind::Binary(BinaryOp::FloorMod, x, factor) = e.kind() else { return None };
+    let unit = match x.kind() {
+        ExprKind::Var(v) if *v == var => 1,
+        ExprKind::Binary(BinaryOp::FloorDiv, x, unit) if x.as_var() == Some(var) => unit.as_int()?,
+        _ => return None,
+    };
+    Some(Digit { factor: factor.as_int()?, unit })
 }
 
 /// The constants by which a block's loads divide a variable, ascending.

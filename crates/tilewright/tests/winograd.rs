@@ -36,6 +36,7 @@ struct Case {
     image: [usize; 2],
     /// Above, left, below, right.
     pads: [usize; 4],
+    dilations: [usize; 2],
     source: Source,
     bias: bool,
     residual: bool,
@@ -79,6 +80,7 @@ const PLAIN: Case = Case {
     filters: 16,
     image: [8, 8],
     pads: [1; 4],
+    dilations: [1; 2],
     source: Source::Blocked,
     bias: false,
     residual: false,
@@ -89,7 +91,7 @@ const PLAIN: Case = Case {
 
 impl Case {
     fn result(&self) -> [usize; 2] {
-        [0, 1].map(|axis| self.image[axis] + self.pads[axis] + self.pads[axis + 2] - 2)
+        [0, 1].map(|axis| self.image[axis] + self.pads[axis] + self.pads[axis + 2] - 2 * self.dilations[axis])
     }
 
     /// The model in the graph's text form, weights among the inputs.
@@ -108,8 +110,8 @@ impl Case {
         };
         let x = if self.source == Source::Blocked { "%t" } else { "%x" };
         let bias = if self.bias { ", %b" } else { "" };
-        let attributes =
-            format!("strides=[1, 1], pads=[{top}, {left}, {bottom}, {right}], dilations=[1, 1], group=1");
+        let pads = format!("pads=[{top}, {left}, {bottom}, {right}]");
+        let attributes = format!("strides=[1, 1], {pads}, dilations={:?}, group=1", self.dilations);
         writeln!(body, "%c: {ty} = Conv[{attributes}]({x}, %w{bias})").expect("a string");
         let mut last = "%c";
         if self.residual {
@@ -171,8 +173,8 @@ impl Case {
     /// The result in double precision, by the definition.
     fn expected(&self, tensors: &Tensors) -> Vec<f64> {
         let Case { batch, channels, filters, image: [h, w], pads: [top, left, ..], .. } = *self;
-        let [rows, columns] = self.result();
-        let (height, width) = (rows + 2, columns + 2);
+        let ([rows, columns], [down, right]) = (self.result(), self.dilations);
+        let (height, width) = (rows + 2 * down, columns + 2 * right);
         let mut padded = vec![0.0; batch * channels * height * width];
         for plane in 0..batch * channels {
             for y in 0..h {
@@ -190,7 +192,7 @@ impl Case {
                 let weights = &tensors.weights[(filter * channels + channel) * 9..][..9];
                 for (n, &weight) in weights.iter().enumerate() {
                     for (y, out) in out.chunks_exact_mut(columns).enumerate() {
-                        let source = &source[(y + n / 3) * width + n % 3..][..columns];
+                        let source = &source[(y + n / 3 * down) * width + n % 3 * right..][..columns];
                         out.iter_mut().zip(source).for_each(|(out, x)| *out += f64::from(weight) * x);
                     }
                 }
@@ -449,6 +451,30 @@ fn padding_and_batches() {
 }
 
 #[test]
+fn dilations_are_phases_of_the_image() {
+    let of = |dilations: [usize; 2], pads: [usize; 4], image: [usize; 2]| Case {
+        dilations,
+        pads,
+        image,
+        filters: 32,
+        bias: true,
+        relu: true,
+        ..PLAIN
+    };
+    let cases = [
+        of([2, 2], [2; 4], [8, 8]),
+        of([2, 2], [2; 4], [7, 13]),
+        of([3, 2], [0; 4], [12, 11]),
+        of([1, 4], [1, 3, 0, 4], [5, 17]),
+        of([4, 1], [2, 0, 7, 1], [10, 6]),
+        Case { batch: 3, ..of([2, 3], [2, 3, 2, 3], [14, 15]) },
+        // Phases of a single element at the end, and of two.
+        of([3, 5], [3, 5, 3, 5], [7, 10]),
+    ];
+    check(&cases, &ALL);
+}
+
+#[test]
 fn channels_that_vectors_divide() {
     let cases = [
         Case { channels: 48, filters: 64, image: [9, 10], ..PLAIN },
@@ -614,11 +640,14 @@ fn slices_of_volumes() {
     const CHANNELS: usize = 16;
     let (batch, slices, [h, w]) = (2, 5, [7, 10]);
     for target in targets() {
-        for (depth, stride, dilation, pad) in [(3, 1, 1, 1), (1, 1, 1, 0), (3, 2, 1, 1), (2, 1, 2, 1)] {
+        for (depth, stride, dilation, pad, within) in
+            [(3, 1, 1, 1, 1), (1, 1, 1, 0, 1), (3, 2, 1, 1, 1), (2, 1, 2, 1, 1), (3, 1, 1, 1, 2)]
+        {
             let results = (slices + 2 * pad - (depth - 1) * dilation - 1) / stride + 1;
             let (volume, result) = (format!("{slices}, {h}, {w}"), format!("{results}, {h}, {w}"));
             let attributes = format!(
-                "strides=[{stride}, 1, 1], pads=[{pad}, 1, 1, {pad}, 1, 1], dilations=[{dilation}, 1, 1], group=1"
+                "strides=[{stride}, 1, 1], pads=[{pad}, {within}, {within}, {pad}, {within}, {within}], \
+                 dilations=[{dilation}, {within}, {within}], group=1"
             );
             let text = format!(
                 "graph conv {{
@@ -643,8 +672,8 @@ fn slices_of_volumes() {
                     {
                         let from =
                             (slice * stride + tap / 9 * dilation).checked_sub(pad).filter(|&z| z < slices);
-                        let y = (row + tap / 3 % 3).checked_sub(1).filter(|&y| y < h);
-                        let z = (column + tap % 3).checked_sub(1).filter(|&x| x < w);
+                        let y = (row + tap / 3 % 3 * within).checked_sub(within).filter(|&y| y < h);
+                        let z = (column + tap % 3 * within).checked_sub(within).filter(|&x| x < w);
                         if let (Some(from), Some(y), Some(z)) = (from, y, z) {
                             let at = (((image * CHANNELS + channel) * slices + from) * h + y) * w + z;
                             *out += f64::from(weight) * f64::from(x[at]);

@@ -155,27 +155,50 @@ fn both_axes(values: &[Expr], side: usize, f: impl Fn(&[Expr]) -> Vec<Expr>) -> 
     (0..n_rows).flat_map(|n| f(&row(n))).collect()
 }
 
+/// What a number counts, outermost first, of which all but the first have these extents.
+fn digits_of(number: &Expr, extents: &[Expr]) -> Vec<Expr> {
+    let mut rest = number.clone();
+    let mut digits = Vec::with_capacity(extents.len() + 1);
+    for extent in extents.iter().rev() {
+        digits.push(rest.clone().floor_mod(extent.clone()));
+        rest = rest.floor_div(extent.clone());
+    }
+    digits.push(rest);
+    digits.reverse();
+    digits
+}
+
+/// The number that counts a first digit and others of these extents.
+fn number_of(first: Expr, digits: &[Expr], extents: &[Expr]) -> Expr {
+    digits.iter().zip(extents).fold(first, |number, (digit, extent)| number * extent.clone() + digit.clone())
+}
+
 /// Whether a convolution can be computed so: images or volumes of known extents, 3 x 3 weights and stride 1 along the last two
-/// axes, one group.
+/// axes, dilated at most by half of the result, one group.
 pub(super) fn applies(attrs: &ConvAttrs, x: &TensorType, w: &TensorType) -> bool {
     let extents = |ty: &TensorType| ty.shape.dims()?.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>();
     let one = |list: &[usize]| list.iter().rev().take(2).all(|&n| n == 1);
     let known = extents(x).is_some_and(|x| x.len() >= 4 && x.iter().all(|&extent| extent > 0));
+    // Phases of a single element would leave most of their tiles unused.
+    let n_axes = attrs.dilations.len();
+    let has_phases = extents(x).is_some_and(|x| {
+        (n_axes.saturating_sub(2)..n_axes).all(|axis| {
+            let dilation = attrs.dilations[axis] as i64;
+            let pads: i64 = [axis, axis + n_axes].iter().filter_map(|&n| attrs.pads.get(n)).sum();
+            dilation == 1 || x.get(2 + axis).is_some_and(|n| n + pads - 2 * dilation >= 2 * dilation)
+        })
+    });
     let three = extents(w).is_some_and(|w| w.len() >= 4 && w.ends_with(&[3, 3]));
-    x.dtype == DType::F32
-        && known
-        && three
-        && attrs.group == 1
-        && one(&attrs.strides)
-        && one(&attrs.dilations)
+    x.dtype == DType::F32 && known && three && attrs.group == 1 && one(&attrs.strides) && has_phases
 }
 
 /// Convolution with 3 x 3 weights along the last two axes by tiles of `m x m` outputs.
 ///
 /// Blocks: `winograd_weights` (at compile time), `winograd_input`, `winograd_product` and
 /// `winograd_output`. Tiles are numbered over images, rows and columns of tiles; those that overhang the
-/// image compute outputs that nothing reads. Slices of a volume are transformed each by itself, and their products summed along
-/// the other axes of the weights as by definition; tiles are then numbered within a slice.
+/// image compute outputs that nothing reads. Weights that are dilated by `d` meet every `d`-th row and column: each such phase of
+/// the image is computed as an image of its own, and tiles are numbered within. Slices of a volume are transformed each by itself,
+/// and their products summed along the other axes of the weights as by definition; tiles are then numbered within a slice.
 pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
     let (x, w, bias) = (b.input(0)?, b.input(1)?, b.optional(2));
     let shape = b.result_shape(0)?;
@@ -187,9 +210,15 @@ pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
     let before = |axis: usize| attrs.pads.get(axis).copied().unwrap_or(0);
     let stride = |axis: usize| attrs.strides.get(axis).map_or(1, |&stride| stride as i64);
     let dilation = |axis: usize| attrs.dilations.get(axis).map_or(1, |&dilation| dilation as i64);
-    let tiles: Vec<Expr> =
-        shape[2 + n_around..].iter().map(|extent| extent.clone().ceil_div(m as i64)).collect();
-    let n_tiles = tiles[0].clone() * tiles[1].clone();
+    let phases: Vec<i64> = (n_around..n_axes).map(dilation).collect();
+    let tiles: Vec<Expr> = (n_around..n_axes)
+        .map(|axis| shape[2 + axis].clone().ceil_div(dilation(axis)).ceil_div(m as i64))
+        .collect();
+    let is_dilated = phases.iter().any(|&n| n > 1);
+    // What a tile's number within an image or slice counts, outermost first.
+    let of_phases = || phases.iter().filter(|_| is_dilated).map(|&n| Expr::int(n));
+    let counted: Vec<Expr> = of_phases().chain(tiles.iter().cloned()).collect();
+    let n_tiles = counted.iter().cloned().reduce(|n, extent| n * extent).unwrap_or(Expr::int(1));
     let side = Expr::int(t as i64);
     let at = |n: usize| [Expr::int((n / t) as i64), Expr::int((n % t) as i64)];
 
@@ -223,10 +252,18 @@ pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
         .collect();
     let of_tiles = tiles.iter().map(|n| n.clone() * size.clone() + 2);
     let padded_shape: Vec<Expr> =
-        x.shape[..2].iter().cloned().chain(slices.iter().cloned()).chain(of_tiles).collect();
+        x.shape[..2].iter().chain(&slices).cloned().chain(of_phases()).chain(of_tiles).collect();
     let padded = b.compute("pad", DType::F32, &padded_shape, |i| {
         let mut from = i[..2].to_vec();
-        from.extend((0..n_axes).map(|axis| i[2 + axis].clone() - before(axis)));
+        from.extend((0..n_around).map(|axis| i[2 + axis].clone() - before(axis)));
+        let [.., row, column] = i else { return Expr::zero(DType::F32) };
+        for (n, at) in [row, column].into_iter().enumerate() {
+            let at = match is_dilated {
+                true => at.clone() * phases[n] + i[2 + n_around + n].clone(),
+                false => at.clone(),
+            };
+            from.push(at - before(n_around + n));
+        }
         let inside = all((0..n_axes).map(|axis| in_range(&from[2 + axis], &x.shape[2 + axis])));
         Expr::select(inside, x.at(from), Expr::zero(DType::F32))
     });
@@ -240,16 +277,15 @@ pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
     let v = b.temporary("winograd_input", DType::F32, &shape_v);
     b.update(&v, &shape_v[2..], &[], |i, _| {
         let (channel, number) = (&i[i.len() - 1], &i[i.len() - 2]);
-        let (row, column) =
-            (number.clone().floor_div(tiles[1].clone()), number.clone().floor_mod(tiles[1].clone()));
-        let (mut around, mut row) = (i[..i.len() - 2].to_vec(), row);
-        if n_around == 0 {
-            around.push(row.clone().floor_div(tiles[0].clone()));
-            row = row.floor_mod(tiles[0].clone());
-        }
+        // Images are counted too; slices have a variable of their own.
+        let digits = digits_of(number, &counted[n_around.min(1)..]);
+        let mut around = i[..i.len() - 2].to_vec();
+        around.extend(digits[..digits.len() - 2].iter().cloned());
+        let tile = &digits[digits.len() - 2..];
         let load = |n: usize| {
             let [down, right] = at(n);
-            let (row, column) = (row.clone() * size.clone() + down, column.clone() * size.clone() + right);
+            let (row, column) =
+                (tile[0].clone() * size.clone() + down, tile[1].clone() * size.clone() + right);
             padded.at([&around[..1], std::slice::from_ref(channel), &around[1..], &[row, column]].concat())
         };
         let values: Vec<Expr> = (0..t * t).map(load).collect();
@@ -286,15 +322,16 @@ pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
     let conv = b.compute("conv", DType::F32, &shape, |i| {
         let [image, channel] = [&i[0], &i[1]];
         let (around, last) = i[2..].split_at(n_around);
-        let tile = |axis: usize| last[axis].clone().floor_div(size.clone());
-        let within = |axis: usize| last[axis].clone().floor_mod(size.clone());
+        let among_tiles = |axis: usize| last[axis].clone().floor_div(Expr::int(phases[axis]));
+        let within = |axis: usize| among_tiles(axis).floor_mod(size.clone());
         let place = [within(0), within(1)];
+        let phase = |axis: usize| last[axis].clone().floor_mod(Expr::int(phases[axis]));
+        let of_phases = (0..2).filter(|_| is_dilated).map(phase);
+        let tile = |axis: usize| among_tiles(axis).floor_div(size.clone());
+        let digits: Vec<Expr> = of_phases.chain((0..2).map(tile)).collect();
         let number = match n_around {
-            0 => vec![(image.clone() * tiles[0].clone() + tile(0)) * tiles[1].clone() + tile(1)],
-            _ => {
-                let number = tile(0) * tiles[1].clone() + tile(1);
-                [std::slice::from_ref(image), around, &[number]].concat()
-            }
+            0 => vec![number_of(image.clone(), &digits, &counted)],
+            _ => [&i[..1], around, &[number_of(digits[0].clone(), &digits[1..], &counted[1..])]].concat(),
         };
         y.at([&place[..], &number, std::slice::from_ref(channel)].concat())
     });
