@@ -179,7 +179,6 @@ impl TiledBlock<'_> {
         elementwise::schedule(schedule, context, &store)?;
         let around = AroundTile {
             loops: [panels.clone()].into_iter().chain(inside).collect(),
-            step: steps.last().cloned(),
             panels,
             steps,
             vectors: lane_parts[1].clone(),

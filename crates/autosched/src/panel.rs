@@ -97,7 +97,8 @@ pub(crate) fn prefetch(
     around: &AroundTile,
     tile: &Tile,
 ) -> Result<(), ScheduleError> {
-    let (true, Some(step)) = (context.target.codegen.prefetch, &around.step) else { return Ok(()) };
+    let step = around.steps.iter().rfind(|name| extent_of(schedule, name) != Some(1));
+    let (true, Some(step)) = (context.target.codegen.prefetch, step) else { return Ok(()) };
     if !context.decide(block, "prefetch", &candidates(panel.is_weight))? {
         return Ok(());
     }

@@ -174,8 +174,6 @@ pub struct BlockedSteps {
 pub struct AroundTile {
     /// Names of the loops.
     pub loops: Vec<String>,
-    /// The innermost loop of steps inside the tile that stays a loop, if one does.
-    pub step: Option<String>,
     /// Which of them goes over tiles of the lanes: each iteration has its own panel.
     pub panels: String,
     /// The loops over steps that stay loops, outermost first.
@@ -323,7 +321,7 @@ impl TiledBlock<'_> {
         if n_rows.is_none() {
             self.block_rows(schedule, &mut loops, &panels)?;
         }
-        Ok(AroundTile { loops, step: step_loops.last().cloned(), panels, steps: step_loops, vectors, store })
+        Ok(AroundTile { loops, panels, steps: step_loops, vectors, store })
     }
 }
 
