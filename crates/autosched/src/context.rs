@@ -158,6 +158,17 @@ impl<'a> Context<'a> {
     /// with other extents; where they are of none, that of the results that are computed from them.
     pub fn spread_layouts(&mut self, schedule: &Schedule) {
         let func = schedule.func();
+        // What is reduced further takes the layout of that.
+        for block in func.blocks().into_iter().rev().filter(|b| b.is_reduction()) {
+            let [store] = &block.body[..] else { continue };
+            let name = &func.buffers[store.buffer].name;
+            if func.params.contains(&store.buffer) || self.layouts.contains_key(name) {
+                continue;
+            }
+            if let Some(pieces) = self.layout_of_reader(schedule, block) {
+                self.set_layout(name, pieces, Padding::Undefined);
+            }
+        }
         for block in func.blocks() {
             let [store] = &block.body[..] else { continue };
             let data = &func.buffers[store.buffer];

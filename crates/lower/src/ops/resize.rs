@@ -211,7 +211,8 @@ fn resample(b: &mut Builder, attrs: &ResizeAttrs, given: &Given) -> Results {
     }
     let dtype = if x.dtype.is_float() { accumulator(x.dtype) } else { DType::F32 };
     let mut value = x.clone();
-    for (axis, place) in axes.iter().zip(&places) {
+    // The last axis first: the others then walk along rows that are in place.
+    for (axis, place) in axes.iter().zip(&places).rev() {
         value = pass(b, attrs, value, axis, place, dtype);
     }
     if axes.is_empty() {
@@ -259,12 +260,16 @@ fn pass(
         let (weight, sum) = (raw.at(i.to_vec()), sum.at(vec![i[0].clone()]));
         Expr::select(sum.clone().equals(double(0.0)), double(0.0), weight / sum).cast(dtype)
     });
+    let indices = b.compute("tap", DType::I64, &raw_shape, |i| {
+        clamp(first(&i[0]) + i[1].clone(), Expr::int(0), axis.input.clone() - 1)
+    });
     let shape = with_index(&x.shape, axis.axis, axis.output.clone(), true);
     b.reduce("resize", dtype, &shape, vec![taps], Expr::zero(dtype), |i, r, acc| {
-        let o = &i[axis.axis];
-        let index = clamp(first(o) + r[0].clone(), Expr::int(0), axis.input.clone() - 1);
+        let tap = vec![i[axis.axis].clone(), r[0].clone()];
+        // As stated, for what checks bounds: an element that is loaded may be any number.
+        let index = clamp(indices.at(tap.clone()), Expr::int(0), axis.input.clone() - 1);
         let value = x.at(with_index(i, axis.axis, index, true)).cast(dtype);
-        Expr::fma(value, weights.at(vec![o.clone(), r[0].clone()]), acc)
+        Expr::fma(value, weights.at(tap), acc)
     })
 }
 
