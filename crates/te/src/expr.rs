@@ -107,6 +107,8 @@ pub enum UnaryOp {
     Tanh,
     /// Intrinsic: error function.
     Erf,
+    /// Intrinsic: distribution function of the standard normal distribution, `(1 + erf(x / sqrt(2))) / 2`.
+    NormCdf,
     /// Intrinsic: logistic function `1 / (1 + exp(-x))`.
     Sigmoid,
     /// Intrinsic: sine.
@@ -196,9 +198,9 @@ pub enum CompareOp {
 impl UnaryOp {
     /// Every operation.
     #[rustfmt::skip]
-    pub const ALL: [UnaryOp; 27] = [
+    pub const ALL: [UnaryOp; 28] = [
         UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Not, UnaryOp::Sqrt, UnaryOp::Floor, UnaryOp::Ceil, UnaryOp::Trunc, UnaryOp::Round,
-        UnaryOp::IsNan, UnaryOp::Exp, UnaryOp::Log, UnaryOp::Tanh, UnaryOp::Erf, UnaryOp::Sigmoid, UnaryOp::Sin, UnaryOp::Cos,
+        UnaryOp::IsNan, UnaryOp::Exp, UnaryOp::Log, UnaryOp::Tanh, UnaryOp::Erf, UnaryOp::NormCdf, UnaryOp::Sigmoid, UnaryOp::Sin, UnaryOp::Cos,
         UnaryOp::Tan, UnaryOp::Asin, UnaryOp::Acos, UnaryOp::Atan, UnaryOp::Sinh, UnaryOp::Cosh, UnaryOp::Asinh,
         UnaryOp::Acosh, UnaryOp::Atanh, UnaryOp::Log1p, UnaryOp::Expm1,
     ];
@@ -220,6 +222,7 @@ impl UnaryOp {
             Log => "log",
             Tanh => "tanh",
             Erf => "erf",
+            NormCdf => "norm_cdf",
             Sigmoid => "sigmoid",
             Sin => "sin",
             Cos => "cos",

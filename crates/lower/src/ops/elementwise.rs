@@ -65,15 +65,20 @@ pub(super) fn thresholded_relu(x: Expr, alpha: f64) -> Expr {
 }
 
 fn gelu(x: Expr) -> Expr {
-    let erf = apply(te::UnaryOp::Erf, x.clone() * like(&x, std::f64::consts::FRAC_1_SQRT_2));
-    x.clone() * like(&x, 0.5) * (erf + like(&x, 1.0))
+    if x.dtype() == DType::F64 {
+        let erf = apply(te::UnaryOp::Erf, x.clone() * like(&x, std::f64::consts::FRAC_1_SQRT_2));
+        return x.clone() * like(&x, 0.5) * (erf + like(&x, 1.0));
+    }
+    // Below -6, where the function is 1e-9, its share of the operand would grow with that.
+    x.clone().max(like(&x, -6.0)) * apply(te::UnaryOp::NormCdf, x)
 }
 
 fn gelu_tanh(x: Expr) -> Expr {
     let cube = x.clone() * x.clone() * x.clone();
+    // Half of one and a hyperbolic tangent is a logistic function, without what is lost in the sum.
     let inner =
-        Expr::fma(cube, like(&x, 0.044715), x.clone()) * like(&x, (2.0 / std::f64::consts::PI).sqrt());
-    x.clone() * like(&x, 0.5) * (apply(te::UnaryOp::Tanh, inner) + like(&x, 1.0))
+        Expr::fma(cube, like(&x, 0.044715), x.clone()) * like(&x, (8.0 / std::f64::consts::PI).sqrt());
+    x * apply(te::UnaryOp::Sigmoid, inner)
 }
 
 fn sign(x: Expr) -> Expr {

@@ -100,6 +100,7 @@ pub(super) fn int_unary(op: UnaryOp, dtype: DType, x: i64) -> i64 {
         | UnaryOp::Log
         | UnaryOp::Tanh
         | UnaryOp::Erf
+        | UnaryOp::NormCdf
         | UnaryOp::Sigmoid
         | UnaryOp::Sin
         | UnaryOp::Cos
@@ -211,6 +212,7 @@ pub fn reference_unary(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Log => libm::log(x),
         UnaryOp::Tanh => libm::tanh(x),
         UnaryOp::Erf => libm::erf(x),
+        UnaryOp::NormCdf => 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
         UnaryOp::Sigmoid if x < 0.0 => {
             // The other form would lose subnormal results to an overflowing exponential.
             let e = libm::exp(x);

@@ -284,6 +284,7 @@ fn unary_is_legal(op: UnaryOp, from: Kind, to: Kind) -> bool {
         | UnaryOp::Log
         | UnaryOp::Tanh
         | UnaryOp::Erf
+        | UnaryOp::NormCdf
         | UnaryOp::Sigmoid
         | UnaryOp::Sin
         | UnaryOp::Cos

@@ -79,3 +79,9 @@ pub(super) fn erf(x: &Expr) -> Expr {
     let value = select(&lt(&a, &c(0.84375)), &small, &beyond_middle);
     select(&is_nan(x), x, &with_sign(&abs(&value), x))
 }
+
+/// The distribution function of the standard normal distribution, to an error that is absolute: it loses what is small to 1.
+pub(super) fn norm_cdf(x: &Expr) -> Expr {
+    let half = num(x, 0.5);
+    fma(&half, &erf(&mul(x, &num(x, std::f64::consts::FRAC_1_SQRT_2))), &half)
+}

@@ -78,6 +78,7 @@ fn single_unary(op: UnaryOp, x: &Expr) -> Option<Expr> {
         UnaryOp::Log => Some(single::log(x)),
         UnaryOp::Tanh => Some(single::tanh(x)),
         UnaryOp::Erf => Some(single::erf(x)),
+        UnaryOp::NormCdf => Some(single::norm_cdf(x)),
         UnaryOp::Sigmoid => Some(single::sigmoid(x)),
         _ => double_unary(op, &x.clone().cast(DType::F64)).map(|value| value.cast(DType::F32)),
     }
@@ -90,6 +91,7 @@ fn double_unary(op: UnaryOp, x: &Expr) -> Option<Expr> {
         UnaryOp::Log => double::log(x),
         UnaryOp::Tanh => double::tanh(x),
         UnaryOp::Erf => erf::erf(x),
+        UnaryOp::NormCdf => erf::norm_cdf(x),
         UnaryOp::Sigmoid => double::sigmoid(x),
         UnaryOp::Sin => trigonometric::sin(x),
         UnaryOp::Cos => trigonometric::cos(x),

@@ -141,6 +141,28 @@ fn single_precision_errors_stay_within_bounds() {
     assert_eq!(failures.into_inner().unwrap(), Vec::<String>::new());
 }
 
+/// Its errors are of what it is part of: a sum with 1, or a product with the operand.
+#[test]
+fn shares_of_the_normal_distribution_stay_within_bounds() {
+    let xs: Vec<f32> = (0..=u32::MAX).step_by(9973).map(f32::from_bits).collect();
+    let func = elementwise(xs.len(), DType::F32, 1, |x| Expr::unary(UnaryOp::NormCdf, x[0].clone()));
+    let bytes: Vec<u8> = xs.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let got = run(&func, &[&bytes]).to_f32().unwrap();
+    let (mut absolute, mut relative) = (0.0f64, 0.0f64);
+    for (&x, &found) in xs.iter().zip(&got) {
+        let expected = reference_unary(UnaryOp::NormCdf, f64::from(x));
+        assert_eq!(x.is_nan(), found.is_nan(), "{x}: {found}");
+        if !x.is_nan() {
+            assert!((0.0..=1.0).contains(&found), "{x}: {found}");
+            let error = (f64::from(found) - expected).abs();
+            absolute = absolute.max(error);
+            relative = relative.max(if x > -6.0 { error / expected } else { 0.0 });
+        }
+    }
+    println!("norm_cdf: {absolute:.2e}, of it {relative:.2e}");
+    assert!(absolute < 1.8e-7 && relative < 2e-5, "{absolute:.2e}, of it {relative:.2e}");
+}
+
 /// Bounds in ulp for `F64` (against a reference that is itself within 1 ulp), with the greatest operand.
 #[rustfmt::skip]
 const DOUBLE: [(UnaryOp, f64, f64); 18] = [
