@@ -263,6 +263,7 @@ fn extents(
         rows_apart,
         panels_bytes: panels_bytes / if is_shared { 1 } else { batches.max(1) },
         rows_bytes: bytes,
+        shares_rows: moved(func, roles, block).is_some_and(|(weights, image)| shares_rows(weights, image)),
     })
 }
 

@@ -86,6 +86,8 @@ pub(crate) struct Extents {
     pub panels_bytes: i64,
     /// Bytes of what all rows of a batch read.
     pub rows_bytes: i64,
+    /// Whether threads share the rows, in tiles or blocks of them, or else the panels.
+    pub shares_rows: bool,
 }
 
 impl Order {
@@ -243,6 +245,7 @@ impl Model<'_> {
             _ => own,
         };
         let shared = match order {
+            _ if !self.extents.shares_rows => self.panels,
             Order::PanelStays => n_tiles,
             _ => n_tiles / own * padded / stays.min(own).max(1) / (stays / own).max(1),
         };
