@@ -159,7 +159,14 @@ fn shares_of_the_normal_distribution_stay_within_bounds() {
             relative = relative.max(if x > -6.0 { error / expected } else { 0.0 });
         }
     }
-    println!("norm_cdf: {absolute:.2e}, of it {relative:.2e}");
+    let xs = doubles(30000);
+    let func = elementwise(xs.len(), DType::F64, 1, |x| Expr::unary(UnaryOp::NormCdf, x[0].clone()));
+    let got = run(&func, &[&bytes_f64(&xs)]).to_f64().unwrap();
+    let pairs = xs.iter().zip(&got).filter(|(x, _)| !x.is_nan());
+    let double =
+        pairs.map(|(&x, found)| (found - reference_unary(UnaryOp::NormCdf, x)).abs()).fold(0.0, f64::max);
+    println!("norm_cdf: {absolute:.2e}, of it {relative:.2e}; {double:.2e}");
+    assert!(double < 3e-16, "{double:.2e}");
     assert!(absolute < 1.8e-7 && relative < 2e-5, "{absolute:.2e}, of it {relative:.2e}");
 }
 
