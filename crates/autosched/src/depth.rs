@@ -7,10 +7,10 @@
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{IterKind, Scope};
 
-use crate::order::{Extents, Order};
+use crate::order::Extents;
 use crate::pattern::iters_of;
 use crate::tasks::extent_of;
-use crate::tile::{AroundTile, Tile, TiledBlock};
+use crate::tile::{AroundTile, SplitLoops, TiledBlock};
 use crate::{Candidate, Context, elementwise};
 
 /// Steps that a block has at least.
@@ -78,50 +78,21 @@ impl TiledBlock<'_> {
         let Some(lane_dim) = spatial.iter().position(|&n| n == self.lane) else {
             return fail("its lanes are no data-parallel variable");
         };
-        let Tile { rows, vectors, lanes } = self.tile;
+        let lanes = self.tile.lanes;
         let n_rows = self.row.and_then(|row| data.iters[row].extent.as_int());
-        let (tiles_stay, iterations_stay) = self.staying(n_rows);
 
         let store = match &self.epilogue {
             Some(epilogue) => epilogue.clone(),
             None => schedule.cache_write(self.block, Scope::Global)?,
         };
         let sums = schedule.block_info(self.block)?.writes.remove(0);
-        let mut factors = vec![1; rank];
-        if let Some(row) = self.row {
-            factors[row] = rows * tiles_stay.unwrap_or(1);
-        }
-        factors[self.lane] = vectors * lanes;
-        schedule.pad_einsum(self.block, &factors)?;
+        schedule.pad_einsum(self.block, &self.factors(rank, n_rows))?;
 
         // Loops, outermost first: batches, rows that stay, blocks of steps, panels, the other rows, the tile.
         let own = schedule.loop_names(self.block)?;
-        let lane_parts = schedule.split(&own[self.lane], &[None, Some(vectors), Some(lanes)])?;
-        let row_parts = match self.row {
-            Some(row) => {
-                let stay = tiles_stay.map(Some);
-                let parts: Vec<_> = [None].into_iter().chain(stay).chain([Some(rows)]).collect();
-                schedule.split(&own[row], &parts)?
-            }
-            None => Vec::new(),
-        };
-        let others = || spatial.iter().copied().filter(|&n| n != self.lane && Some(n) != self.row);
-        let mut tasks: Vec<String> =
-            others().filter(|n| !self.rows.contains(n)).map(|n| own[n].clone()).collect();
-        let mut rows: Vec<String> =
-            others().filter(|n| self.rows.contains(n)).map(|n| own[n].clone()).collect();
-        let several = |name: &String| extent_of(schedule, name) != Some(1);
-        let around = rows.iter().rposition(several).zip(iterations_stay);
-        if let Some((at, n)) = around {
-            let parts = schedule.split(&rows[at], &[None, Some(n)])?;
-            rows.splice(at..=at, parts);
-        }
-        rows.extend(row_parts.iter().take(row_parts.len().saturating_sub(1)).cloned());
-        let n_outside = match (self.order, around) {
-            (Order::BlockStays(_), Some((at, _))) => at + 1,
-            (Order::BlockStays(_), None) => rows.len().saturating_sub(1),
-            (Order::PanelStays | Order::RowsStay, _) => 0,
-        };
+        let around: Vec<String> = spatial.iter().map(|&n| own[n].clone()).collect();
+        let SplitLoops { batches: mut tasks, mut rows, n_outside, lane: lane_parts, tile_rows } =
+            self.split_loops(schedule, &around, &spatial, n_rows)?;
         let inside = rows.split_off(n_outside);
         tasks.extend(rows);
         let mut panels = lane_parts[0].clone();
@@ -145,12 +116,11 @@ impl TiledBlock<'_> {
                 false => steps.push(inner.clone()),
             }
         }
-        let tile_rows = row_parts.last();
         let order =
             tasks.iter().chain([&step_parts[0], &panels]).chain(&inside).chain(&steps).chain(&unrolled);
-        let order: Vec<&str> = order.chain(tile_rows).chain(&lane_parts[1..]).map(String::as_str).collect();
+        let order: Vec<&str> = order.chain(&tile_rows).chain(&lane_parts[1..]).map(String::as_str).collect();
         schedule.reorder(&order)?;
-        for name in unrolled.iter().chain(tile_rows).chain([&lane_parts[1]]) {
+        for name in unrolled.iter().chain(&tile_rows).chain([&lane_parts[1]]) {
             schedule.unroll(name)?;
         }
         schedule.vectorize(&lane_parts[2])?;

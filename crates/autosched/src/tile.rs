@@ -169,6 +169,20 @@ pub struct BlockedSteps {
     pub unroll: bool,
 }
 
+/// Loops over the data-parallel variables of a tiled block, in parts.
+pub(crate) struct SplitLoops {
+    /// Loops over batches, outermost first.
+    pub batches: Vec<String>,
+    /// Loops over rows, those inside of a tile aside, outermost first.
+    pub rows: Vec<String>,
+    /// How many of these are around the loop over panels.
+    pub n_outside: usize,
+    /// The loops over panels, over a tile's vectors, and over their lanes.
+    pub lane: Vec<String>,
+    /// The loop over a tile's rows, if there is one.
+    pub tile_rows: Option<String>,
+}
+
 /// The loops around a tile, outermost first, and the block that stores its results.
 #[derive(Clone, Debug)]
 pub struct AroundTile {
@@ -196,6 +210,61 @@ impl TiledBlock<'_> {
         }
     }
 
+    /// What the extents of a block of so many variables are padded to multiples of, given the rows of the rows' own loop.
+    pub(crate) fn factors(&self, rank: usize, n_rows: Option<i64>) -> Vec<i64> {
+        let mut factors = vec![1; rank];
+        if let Some(row) = self.row {
+            factors[row] = self.tile.rows * self.staying(n_rows).0.unwrap_or(1);
+        }
+        factors[self.lane] = self.tile.vectors * self.tile.lanes;
+        factors
+    }
+
+    /// Splits the loops over the data-parallel variables, which are at the positions `spatial`, given the rows of the rows' own loop.
+    pub(crate) fn split_loops(
+        &self,
+        schedule: &mut Schedule,
+        loops: &[String],
+        spatial: &[usize],
+        n_rows: Option<i64>,
+    ) -> Result<SplitLoops, ScheduleError> {
+        let Tile { rows, vectors, lanes } = self.tile;
+        let (tiles_stay, iterations_stay) = self.staying(n_rows);
+        let of = |n: usize| spatial.iter().position(|&other| other == n).and_then(|dim| loops.get(dim));
+        let Some(lane) = of(self.lane) else {
+            return Err(ScheduleError::new("tile", self.block, "its lanes are no data-parallel variable"));
+        };
+        let lane = schedule.split(lane, &[None, Some(vectors), Some(lanes)])?;
+        let mut own = match self.row.and_then(of) {
+            Some(name) => {
+                let stay = tiles_stay.map(Some);
+                let parts: Vec<_> = [None].into_iter().chain(stay).chain([Some(rows)]).collect();
+                schedule.split(name, &parts)?
+            }
+            None => Vec::new(),
+        };
+        let tile_rows = own.pop();
+        let others = spatial.iter().zip(loops).filter(|(n, _)| **n != self.lane && Some(**n) != self.row);
+        let (rows, batches): (Vec<_>, Vec<_>) = others.partition(|(n, _)| self.rows.contains(n));
+        let names = |found: Vec<(&usize, &String)>| found.into_iter().map(|(_, name)| name.clone()).collect();
+        let (mut rows, batches): (Vec<String>, Vec<String>) = (names(rows), names(batches));
+        // The loop of rows around the tile's own, part of which stays.
+        let several = |name: &String| extent_of(schedule, name) != Some(1);
+        let around = rows.iter().rposition(several).zip(iterations_stay);
+        if let Some((at, n)) = around {
+            let parts = schedule.split(&rows[at], &[None, Some(n)])?;
+            rows.splice(at..=at, parts);
+        }
+        rows.extend(own);
+        let n_outside = match (self.order, around) {
+            (Order::PanelStays, _) => 0,
+            (Order::RowsStay, _) => rows.len(),
+            (Order::BlockStays(_), Some((at, _))) => at + 1,
+            (Order::BlockStays(_), None) => rows.len().saturating_sub(1),
+        };
+        Ok(SplitLoops { batches, rows, n_outside, lane, tile_rows })
+    }
+
     /// Makes the tile: pads the block to whole tiles, splits the loops of its epilogue and computes it inside.
     /// The block's results are stored at its variables, and no loop of it has been touched.
     pub fn apply(
@@ -212,18 +281,9 @@ impl TiledBlock<'_> {
         let Some(lane_dim) = spatial.iter().position(|&n| n == self.lane) else {
             return fail("its lanes are no data-parallel variable");
         };
-        let row_dim = self.row.and_then(|row| spatial.iter().position(|&n| n == row));
-        let Tile { rows, vectors, lanes } = self.tile;
-
+        let lanes = self.tile.lanes;
         let n_rows = self.row.and_then(|row| data.iters[row].extent.as_int());
-        let (tiles_stay, iterations_stay) = self.staying(n_rows);
-
-        // Padding of what the tile does not divide.
-        let mut factors = vec![1; rank];
-        if let Some(row) = self.row {
-            factors[row] = rows * tiles_stay.unwrap_or(1);
-        }
-        factors[self.lane] = vectors * lanes;
+        let factors = self.factors(rank, n_rows);
         let store = match &self.epilogue {
             Some(epilogue) => epilogue.clone(),
             None => schedule.cache_write(self.block, Scope::Register)?,
@@ -236,41 +296,14 @@ impl TiledBlock<'_> {
         if outer.len() != n_spatial {
             return fail("the epilogue has other loops than the reduction");
         }
-        let lane_parts = schedule.split(&outer[lane_dim], &[None, Some(vectors), Some(lanes)])?;
-        let row_parts = match row_dim {
-            Some(dim) => {
-                let stay = tiles_stay.map(Some);
-                let parts: Vec<_> = [None].into_iter().chain(stay).chain([Some(rows)]).collect();
-                Some(schedule.split(&outer[dim], &parts)?)
-            }
-            None => None,
-        };
-        let others = || (0..n_spatial).filter(|&d| d != lane_dim && Some(d) != row_dim);
-        let is_row = |d: &usize| self.rows.contains(&spatial[*d]);
-        let mut loops: Vec<String> = others().filter(|d| !is_row(d)).map(|d| outer[d].clone()).collect();
-        let mut rows: Vec<String> = others().filter(is_row).map(|d| outer[d].clone()).collect();
-        // The loop of rows around the tile's own, part of which stays.
-        let several = |name: &String| extent_of(schedule, name) != Some(1);
-        let around = rows.iter().rposition(several).zip(iterations_stay);
-        if let Some((at, n)) = around {
-            let parts = schedule.split(&rows[at], &[None, Some(n)])?;
-            rows.splice(at..=at, parts);
-        }
-        let tiles = row_parts.iter().flat_map(|parts| parts[..parts.len() - 1].to_vec());
-        rows.extend(tiles);
-        let n_around = match (self.order, around) {
-            (Order::PanelStays, _) => 0,
-            (Order::RowsStay, _) => rows.len(),
-            (Order::BlockStays(_), Some((at, _))) => at + 1,
-            (Order::BlockStays(_), None) => rows.len().saturating_sub(1),
-        };
-        rows.insert(n_around, lane_parts[0].clone());
+        let SplitLoops { batches: mut loops, mut rows, n_outside, lane: lane_parts, tile_rows } =
+            self.split_loops(schedule, &outer, &spatial, n_rows)?;
+        rows.insert(n_outside, lane_parts[0].clone());
         loops.extend(rows);
         let Some(innermost) = loops.last().cloned() else { return fail("no loop is left around the tile") };
-        let tile_rows = row_parts.as_ref().and_then(|parts| parts.last());
-        let tile_loops = tile_rows.into_iter().chain(&lane_parts[1..]);
+        let tile_loops = tile_rows.iter().chain(&lane_parts[1..]);
         schedule.reorder(&loops.iter().chain(tile_loops).map(String::as_str).collect::<Vec<_>>())?;
-        if let Some(rows) = tile_rows {
+        if let Some(rows) = &tile_rows {
             schedule.unroll(rows)?;
         }
         schedule.unroll(&lane_parts[1])?;
