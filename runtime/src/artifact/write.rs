@@ -98,6 +98,10 @@ impl Pieces<'_> {
     }
 }
 
+fn digests(sections: &[Section<'_>]) -> Vec<Digest> {
+    sections.iter().map(Section::digest).collect()
+}
+
 /// Bytes of header and table of so many sections.
 fn head_len(n_sections: usize) -> usize {
     HEADER + n_sections * ENTRY
@@ -158,8 +162,7 @@ impl<'a> Contents<'a> {
     /// When the contents cannot be encoded or there is no memory.
     pub fn to_bytes(&self) -> Result<AlignedBuf, ContentsError> {
         let sections = self.sections()?;
-        let digests: Vec<Digest> = sections.iter().map(Section::digest).collect();
-        let head = head(&sections, &digests);
+        let head = head(&sections, &digests(&sections));
         let end = sections.last().map_or(head.len(), |last| last.start + last.len);
         let mut bytes = AlignedBuf::zeroed(end)?;
         bytes[..head.len()].copy_from_slice(&head);
@@ -182,27 +185,26 @@ impl<'a> Contents<'a> {
     #[cfg(feature = "std")]
     pub fn write_to(&self, out: &mut (impl std::io::Write + std::io::Seek)) -> Result<u64, ContentsError> {
         let sections = self.sections()?;
-        let digests = || sections.iter().map(Section::digest).collect::<Vec<Digest>>();
         let Ok(begin) = out.stream_position() else {
             // A pipe: the checksums come first.
-            out.write_all(&head(&sections, &digests()))?;
+            out.write_all(&head(&sections, &digests(&sections)))?;
             let end = write_sections(&sections, out)?;
             out.flush()?;
             return Ok(end);
         };
         let mut written = Ok(0);
-        let digests = std::thread::scope(|scope| {
-            let digests = std::thread::Builder::new().spawn_scoped(scope, digests);
+        let computed = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, || digests(&sections));
             written = out
                 .write_all(&std::vec![0; head_len(sections.len())])
                 .and_then(|()| write_sections(&sections, out));
-            digests.ok().and_then(|thread| thread.join().ok())
+            thread.ok().and_then(|thread| thread.join().ok())
         });
         let end = written?;
         // Without a second thread, by this one.
-        let digests = digests.unwrap_or_else(|| sections.iter().map(Section::digest).collect());
+        let computed = computed.unwrap_or_else(|| digests(&sections));
         out.seek(std::io::SeekFrom::Start(begin))?;
-        out.write_all(&head(&sections, &digests))?;
+        out.write_all(&head(&sections, &computed))?;
         out.seek(std::io::SeekFrom::Start(begin + end))?;
         out.flush()?;
         Ok(end)
