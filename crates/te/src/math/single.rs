@@ -13,6 +13,8 @@ const LN2_LO: f64 = 1.428606765330187e-6;
 /// 1.5 * 2^23: adding it rounds to an integer, which appears in the low bits.
 const ROUNDER: f64 = 12582912.0;
 const ROUNDER_BITS: i64 = 0x4b400000;
+/// As [`ROUNDER`]: the exponent field of the power of two by that integer appears in the low bits.
+const BIASED_ROUNDER: f64 = ROUNDER + 127.0;
 
 /// `(e^r - 1 - r) / r^2` on `|r| <= ln(2)/2`, relative error 2^-27 in the result.
 const EXP: [f64; 5] = [0.5, 0.1666657627, 0.04166655242, 0.008363232948, 0.001392625156];
@@ -60,6 +62,13 @@ pub(super) fn exp(x: &Expr) -> Expr {
     let tiny = mul(&value, &power(&(n.clone().min(bits(&n, -127)) + 126), x));
     let fraction = sub(&to_bits(&add(&tiny, &num(x, 1.0))), &to_bits(&num(x, 1.0)));
     select(&is_tiny, &from_bits(&fraction, x), &normal)
+}
+
+/// `2^n` of a normal value, given `n` plus [`BIASED_ROUNDER`]: the low bits are shifted to their place, what is above them out of the
+/// word.
+fn biased_power(shifted: &Expr) -> Expr {
+    let n = to_bits(shifted);
+    from_bits(&Expr::binary(BinaryOp::Shl, n.clone(), bits(&n, 23)), shifted)
 }
 
 /// `2^n` for integers `n` from -127 (which gives 0) to 128 (infinity).
@@ -148,16 +157,12 @@ pub(super) fn erf(x: &Expr) -> Expr {
 pub(super) fn norm_cdf(x: &Expr) -> Expr {
     let a = num(x, 6.0).min(abs(x));
     let exponent = by_pairs(&a, &NORM_CDF);
-    // As in `sigmoid`: the power's exponent field appears in the low bits.
-    const BIASED: f64 = ROUNDER + 127.0;
-    let shifted = add(&exponent, &num(x, BIASED));
-    let r = sub(&exponent, &sub(&shifted, &num(x, BIASED)));
-    let n = to_bits(&shifted);
-    let power = from_bits(&Expr::binary(BinaryOp::Shl, n.clone(), bits(&n, 23)), x);
+    let shifted = add(&exponent, &num(x, BIASED_ROUNDER));
+    let r = sub(&exponent, &sub(&shifted, &num(x, BIASED_ROUNDER)));
     let ln2 = std::f64::consts::LN_2;
     let of_e = [1.0, 1.0].into_iter().chain(EXP);
     let of_2: Vec<f64> = of_e.enumerate().map(|(n, c)| c * ln2.powi(n as i32)).collect();
-    let below = mul(&by_pairs(&r, &of_2), &power);
+    let below = mul(&by_pairs(&r, &of_2), &biased_power(&shifted));
     select(&gt(x, &num(x, 0.0)), &sub(&num(x, 1.0), &below), &below)
 }
 
@@ -166,17 +171,13 @@ pub(super) fn sigmoid(x: &Expr) -> Expr {
     const LEAST: f64 = -87.25;
     // From 40 on the result is 1 to the last bit.
     let limited = clamp(x, LEAST, 40.0);
-    // The power's exponent field appears in the low bits: they are shifted to their place, what is above them out of the word.
-    const BIASED: f64 = ROUNDER + 127.0;
-    let shifted = fma(&limited, &num(x, -LOG2_E), &num(x, BIASED));
-    let n = sub(&shifted, &num(x, BIASED));
+    let shifted = fma(&limited, &num(x, -LOG2_E), &num(x, BIASED_ROUNDER));
+    let n = sub(&shifted, &num(x, BIASED_ROUNDER));
     let r = fma(&n, &num(x, LN2_LO), &fma(&n, &num(x, LN2_HI), &limited));
-    let n = to_bits(&shifted);
-    let power = from_bits(&Expr::binary(BinaryOp::Shl, n.clone(), bits(&n, 23)), x);
     // e^-r: the odd coefficients change their signs.
     let signed: Vec<f64> = EXP.iter().enumerate().map(|(n, c)| if n % 2 == 0 { *c } else { -c }).collect();
     let tail = fma(&polynomial(&r, &signed), &r, &num(x, -1.0));
-    let e = mul(&fma(&tail, &r, &num(x, 1.0)), &power);
+    let e = mul(&fma(&tail, &r, &num(x, 1.0)), &biased_power(&shifted));
     let value = reciprocal(&add(&e, &num(x, 1.0)));
     select(&lt(x, &num(x, LEAST)), &num(x, 0.0), &value)
 }
