@@ -156,9 +156,9 @@ impl<'a> Context<'a> {
 
     /// Gives data-parallel temporaries (padded inputs) the layout of the blocked tensor that they are a copy of
     /// with other extents; where they are of none, that of the results that are computed from them.
+    /// Sums that are summed further get the layout of those results, too.
     pub fn spread_layouts(&mut self, schedule: &Schedule) {
         let func = schedule.func();
-        // What is reduced further takes the layout of that.
         for block in func.blocks().into_iter().rev().filter(|b| b.is_reduction()) {
             let [store] = &block.body[..] else { continue };
             let name = &func.buffers[store.buffer].name;

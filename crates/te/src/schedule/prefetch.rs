@@ -11,10 +11,10 @@ use crate::simplify::Simplifier;
 /// Hints for what a block accesses of a buffer in an iteration of a loop, spread over the iterations of the loops inside.
 ///
 /// One iteration of `around` asks, in the course of the loops from there down to `loop_name`, for the elements that the
-/// iteration `distance` ahead accesses, or would if the loop went on as it does: for each value of the loops `along` one element, that at which all other loops
-/// inside are at their first iteration, or one for each cache line of them. They are spread evenly. Memory that is far away arrives while something else is worked on; hardware
-/// alone follows a stream only inside of a page, and only where steps are regular. Values are not
-/// affected. Loops that prefetch can be neither split nor fused, and the buffer keeps its place and layout.
+/// iteration `distance` ahead accesses, or would if the loop went on as it does: for each value of the loops `along` one
+/// element, that at which all other loops inside are at their first iteration, or one for each cache line of them. They
+/// are spread evenly. Memory that is far away arrives while something else is worked on; hardware alone follows a stream
+/// only inside of a page, and only where steps are regular. Values are not affected. Loops that prefetch can be neither split nor fused, and the buffer keeps its place and layout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prefetch {
     /// The loop in whose iterations the hints are given.
@@ -101,12 +101,13 @@ impl Apply for Prefetch {
         let simplifier = tree::simplifier_within(func, &outer, &around.body);
         // What an iteration of the loop itself accesses lies evenly as a rule; then so does what comes after its last, instead of
         // where its variable would have to go on to. That also takes the least arithmetic.
-        let is_own = path == outer;
-        let mut but_for_last = tree::simplifier_within(func, &outer, &around.body);
-        but_for_last.bind_range(around.var, 0, around.extent.clone() - 1);
-        let next = element.substitute_var(around.var, &(Expr::var(around.var) + 1)) - element.clone();
-        let next = but_for_last.simplify(&next);
-        let (element, ahead) = match next.as_int().filter(|_| is_own) {
+        let stride = || {
+            let mut but_for_last = tree::simplifier_within(func, &outer, &around.body);
+            but_for_last.bind_range(around.var, 0, around.extent.clone() - 1);
+            let next = element.substitute_var(around.var, &(Expr::var(around.var) + 1));
+            but_for_last.simplify(&(next - element.clone())).as_int()
+        };
+        let (element, ahead) = match if path == outer { stride() } else { None } {
             Some(stride) => (element + stride * self.distance, Expr::var(around.var)),
             None => (element, Expr::var(around.var) + self.distance),
         };
