@@ -6,11 +6,12 @@
 
 use rustc_hash::FxHashSet;
 use tilewright_te::schedule::Schedule;
-use tilewright_te::{Block, Expr, ExprKind, Func};
+use tilewright_te::{Block, Buffer, Expr, ExprKind, Func};
 
 use crate::Context;
 use crate::contraction;
 use crate::pattern::constant_product;
+use crate::sums::{self, Sums, Way};
 use crate::transform::{self, is_transform};
 
 /// Bytes a cycle that one core gets from beyond its second-level cache.
@@ -26,16 +27,25 @@ const SCATTERED: f64 = 8.0;
 /// are open, or where the rules have no good schedule for it.
 pub(crate) fn cycles(schedule: &Schedule, context: &Context<'_>) -> Option<f64> {
     let func = schedule.func();
-    let temporaries: Vec<f64> = func
-        .workspaces()
-        .filter(|&buffer| func.blocks().iter().any(|b| b.body.iter().any(|s| s.buffer == buffer)))
-        .map(|buffer| bytes(func, buffer))
-        .collect::<Option<_>>()?;
+    let writer = |buffer: Buffer| {
+        let writes = |b: &&Block| b.body.iter().any(|store| store.buffer == buffer);
+        func.blocks().into_iter().find(writes)
+    };
+    // What is summed in blocks stays in the cache, but the sums are stored with nothing to hide it.
+    let mut bare = 0.0;
+    let mut temporaries = 0.0;
+    for buffer in func.workspaces() {
+        let Some(block) = writer(buffer) else { continue };
+        match sums::of(schedule, block).filter(|_| Sums::ways(context, block)[0].value == Way::InBlocks) {
+            Some(sums) => bare += bytes(func, func.block(&sums.reader)?.body[0].buffer)?,
+            None => temporaries += bytes(func, buffer)?,
+        }
+    }
     // Of what does not stay in the second level everything is written and read.
-    let beyond = temporaries.iter().sum::<f64>() - 2.0 * context.target.machine.caches.l2 as f64;
+    let beyond = temporaries - 2.0 * context.target.machine.caches.l2 as f64;
     let blocks: Option<Vec<f64>> =
         func.blocks().into_iter().map(|block| block_cycles(schedule, context, block)).collect();
-    Some(blocks?.iter().sum::<f64>() + 2.0 * beyond.max(0.0) / FAR)
+    Some(blocks?.iter().sum::<f64>() + 2.0 * (beyond.max(0.0) + bare) / FAR)
 }
 
 fn block_cycles(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Option<f64> {
@@ -52,31 +62,54 @@ fn block_cycles(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Op
         return None;
     }
     let mut seen = FxHashSet::default();
-    let (mut operations, mut n_loads) = (0.0, 0.0);
+    let mut count = Count::default();
     for store in &block.body {
-        count(&store.value, &mut seen, &mut operations, &mut n_loads);
+        count.add(&store.value, &mut seen);
     }
+    let Count { operations, loads } = count;
     let stores = block.body.len() as f64;
-    let scattered = if is_transform(block) { SCATTERED * n_loads.max(stores) } else { 0.0 };
-    Some(iterations / lanes * (scattered + (operations / ports).max(n_loads / 2.0).max(stores)))
+    let scattered = match is_transform(block) && !transform::is_row_major(schedule, context, block) {
+        true => SCATTERED * loads.max(stores),
+        false => 0.0,
+    };
+    Some(iterations / lanes * (scattered + (operations / ports).max(loads / 2.0).max(stores)))
 }
 
-fn bytes(func: &Func, buffer: tilewright_te::Buffer) -> Option<f64> {
+fn bytes(func: &Func, buffer: Buffer) -> Option<f64> {
     let data = &func.buffers[buffer];
     Some(constant_product(&data.shape)? as f64 * data.dtype.bytes() as f64)
 }
 
-/// Counts operations on floats and loads, those in common once.
-fn count(e: &Expr, seen: &mut FxHashSet<Expr>, operations: &mut f64, n_loads: &mut f64) {
-    if !seen.insert(e.clone()) {
-        return;
-    }
-    match e.kind() {
-        ExprKind::Load(..) => *n_loads += 1.0,
-        _ => {
-            let computes = e.dtype().is_float() && !matches!(e.kind(), ExprKind::Float(_) | ExprKind::Var(_));
-            *operations += if computes { 1.0 } else { 0.0 };
-            e.for_each_operand(|operand| count(operand, seen, operations, n_loads));
+/// Operations on floats and loads.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    operations: f64,
+    loads: f64,
+}
+
+impl Count {
+    /// Adds those of an expression, which are in common with what was `seen` once. Of alternatives the longer counts.
+    fn add(&mut self, e: &Expr, seen: &mut FxHashSet<Expr>) {
+        if !seen.insert(e.clone()) {
+            return;
+        }
+        match e.kind() {
+            ExprKind::Load(..) => self.loads += 1.0,
+            ExprKind::Select(condition, a, b) => {
+                self.add(condition, seen);
+                let [a, b] = [a, b].map(|arm| {
+                    let mut count = *self;
+                    count.add(arm, &mut seen.clone());
+                    count
+                });
+                *self = if a.operations + a.loads < b.operations + b.loads { b } else { a };
+            }
+            _ => {
+                let computes =
+                    e.dtype().is_float() && !matches!(e.kind(), ExprKind::Float(_) | ExprKind::Var(_));
+                self.operations += if computes { 1.0 } else { 0.0 };
+                e.for_each_operand(|operand| self.add(operand, seen));
+            }
         }
     }
 }

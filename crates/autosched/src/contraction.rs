@@ -18,6 +18,7 @@ use crate::depth::{self, InParts};
 use crate::order::{Extents, Order};
 use crate::panel::{self, Panel};
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, stride};
+use crate::sums::{self, Sums, Way};
 use crate::tasks::{self, bytes_of, shares_rows};
 use crate::tile::{
     BlockedSteps, Tile, TiledBlock, Traffic, epilogue_of, lanes_for, last_of_several, stored_layout,
@@ -59,6 +60,28 @@ pub fn schedule(
     context: &mut Context<'_>,
     block: &str,
 ) -> Result<Vec<String>, ScheduleError> {
+    let Some(data) = schedule.func().block(block) else {
+        return Err(ScheduleError::new("contraction", block, "no such block"));
+    };
+    let Some(sums) = sums::of(schedule, data) else { return schedule_with(schedule, context, block, None) };
+    match context.decide(block, "sums", &Sums::ways(context, data))? {
+        Way::InBlocks => schedule_with(schedule, context, block, Some(&sums)),
+        Way::Afterwards => {
+            let mut taken = schedule_with(schedule, context, block, None)?;
+            sums.afterwards(schedule, i64::from(context.target.lanes(4)))?;
+            taken.push(sums.reader);
+            Ok(taken)
+        }
+    }
+}
+
+/// Schedules a sum of products with its epilogue, or with what sums its results in blocks.
+fn schedule_with(
+    schedule: &mut Schedule,
+    context: &mut Context<'_>,
+    block: &str,
+    sums: Option<&Sums>,
+) -> Result<Vec<String>, ScheduleError> {
     let fail = |reason: &str| Err(ScheduleError::new("contraction", block, reason));
     let func = schedule.func();
     let Some(data) = func.block(block) else { return fail("no such block") };
@@ -85,6 +108,13 @@ pub fn schedule(
     let n_rows = roles.row.map_or(Some(1), |n| data.iters[n].extent.as_int());
     let traffic = traffic(data, &roles);
     let tiles = Tile::candidates(context.target, lanes, n_rows, vectors, traffic);
+    let mut tiles = with_orders(func, context, &roles, data, tiles);
+    if sums.is_some() {
+        // What sums in blocks knows of no tiles that reach past the end.
+        let columns = data.iters[roles.lane].extent.as_int();
+        let whole = |tile: &Tile| columns.is_some_and(|n| n % (tile.vectors * tile.lanes) == 0);
+        tiles.retain(|tile| whole(&tile.value));
+    }
     let tile = context.decide(block, "tile", &tiles)?;
     let steps = context.decide(block, "steps", &step_orders(data))?;
     let depth = constant_product(steps.0.iter().map(|&n| &data.iters[n].extent));
@@ -106,7 +136,10 @@ pub fn schedule(
         }
     };
     let mut parts = 1;
+    let n_products = extents.as_ref().map_or(1, |extents| extents.batches);
+    let all_rows = extents.as_ref().map_or(1, |extents| extents.rows.iter().product());
     let orders = match extents {
+        Some(_) if sums.is_some() => Sums::orders(context, &tile, n_products, all_rows),
         Some(mut extents) => {
             if packs_rows {
                 extents.run = extents.depth * tile.rows;
@@ -122,6 +155,7 @@ pub fn schedule(
         None => Order::candidates(&tile, n_rows, vectors, depth),
     };
     let order = context.decide(block, "order", &orders)?;
+    let block_panels = Sums::panels_of_block(context, &tile, order, (n_products, all_rows, n_panels));
     let is_weight = context.constant_input(func, roles.panel.buffer).is_some();
     let width = tile.vectors * tile.lanes;
     // Where tiles reach past the end, loads would be clamped lane by lane; a copy is padded to whole tiles.
@@ -131,6 +165,10 @@ pub fn schedule(
         let factor = blocked_steps.map(|blocked| blocked.factor);
         let Some(pieces) = packed_layout(data, &roles.panel, roles.lane, &steps, width, factor) else {
             return fail("the panel's indices are not plain");
+        };
+        let pieces = match sums {
+            Some(sums) => sums.together(pieces, block_panels),
+            None => pieces,
         };
         panel = panel::pack(schedule, context, block, &roles.panel, pieces)?;
     }
@@ -147,7 +185,15 @@ pub fn schedule(
         tasks::parallelize_prefix(schedule, &tasks)?;
         return Ok(vec![block.to_string(), around.store]);
     }
-    let around = tiled.apply(schedule, context)?;
+    let mut around = tiled.apply(schedule, context)?;
+    if let Some(sums) = sums {
+        let store = around.store.clone();
+        let products = schedule.block_info(&store)?.writes.remove(0);
+        let shares_rows = moved.is_some_and(|(weights, image)| shares_rows(weights, image));
+        around = sums.apply(schedule, around, &products, &tile, block_panels, shares_rows)?;
+        panel::prefetch(schedule, context, block, &Panel { name: &panel, is_weight, depth }, &around, &tile)?;
+        return Ok(vec![block.to_string(), store, sums.reader.clone()]);
+    }
     panel::prefetch(schedule, context, block, &Panel { name: &panel, is_weight, depth }, &around, &tile)?;
 
     let shares_rows = moved.is_some_and(|(weights, image)| shares_rows(weights, image));
@@ -175,6 +221,27 @@ pub fn schedule(
         None => tasks::parallelize_prefix(schedule, &around.loops[..n_tasks])?,
     }
     Ok(vec![block.to_string(), around.store])
+}
+
+/// Tiles with what the best order of the loops around each adds to its cost, where that can be told; the best first.
+fn with_orders(
+    func: &Func,
+    context: &Context<'_>,
+    roles: &Roles,
+    block: &Block,
+    mut tiles: Vec<Candidate<Tile>>,
+) -> Vec<Candidate<Tile>> {
+    let machine = &context.target.machine;
+    let ports = f64::from(machine.fma.per_cycle.max(1));
+    for Candidate { value: tile, cost, .. } in &mut tiles {
+        let rows = rows_around(block, roles, tile);
+        let Some(extents) = extents(func, context, roles, block, &rows, tile) else { return tiles };
+        let products = (tile.rows * tile.vectors * extents.depth) as f64 / ports;
+        let orders = Order::of_contraction(tile, &extents, &machine.caches, ports);
+        *cost *= orders.first().map_or(1.0, |order| order.cost / products);
+    }
+    tiles.sort_by(|a, b| (a.cost / 1e-9).round().total_cmp(&(b.cost / 1e-9).round()));
+    tiles
 }
 
 /// Cycles of a vector of results and step of a contraction by its best tile, and its constant panel's buffer.

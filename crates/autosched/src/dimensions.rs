@@ -6,11 +6,11 @@
 //! variables that all operands use alike are better one.
 
 use tilewright_te::schedule::Schedule;
-use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, IterKind};
+use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, Iter, IterKind};
 
 use crate::Context;
 use crate::contraction::operands;
-use crate::pattern::{AccessInfo, domain_simplifier, iters_of};
+use crate::pattern::{AccessInfo, domain_simplifier, iters_of, loads};
 use crate::tile::stores_at_its_variables;
 
 /// Makes two variables of each of a contraction's whose quotients or remainders index an operand, and two dimensions of each
@@ -77,9 +77,15 @@ fn group(func: &Func, block: &Block, index: &Expr) -> Option<i64> {
 
 /// Makes one variable of any two data-parallel ones after one another that one operand of a contraction depends on and the
 /// other does not: the rows and columns of an image that is read element by element, the batches and rows of a product with
-/// weights. Tiles then cross the ends of rows.
+/// weights. Tiles then cross the ends of rows. And of any two by which together something reads sums: what counts rows of products.
 pub(crate) fn collapse_rows(schedule: &mut Schedule, context: &mut Context<'_>) {
     for name in schedule.blocks() {
+        while let Some((buffer, dim)) = schedule.func().block(&name).and_then(|b| counted(schedule.func(), b))
+        {
+            if !context.collapse_dims(schedule, buffer, dim) {
+                break;
+            }
+        }
         // From the last dimension on, so that what is left is at the same place.
         let rank = schedule.func().block(&name).map_or(0, |block| iters_of(block, IterKind::Spatial).len());
         for dim in (0..rank.saturating_sub(1)).rev() {
@@ -94,4 +100,23 @@ pub(crate) fn collapse_rows(schedule: &mut Schedule, context: &mut Context<'_>) 
             }
         }
     }
+}
+
+/// The buffer that a data-parallel block writes and the first of two of its dimensions whose variables are together in one index of
+/// sums that the block reads.
+fn counted(func: &Func, block: &Block) -> Option<(Buffer, usize)> {
+    let [store] = &block.body[..] else { return None };
+    if block.is_reduction() || !stores_at_its_variables(block) {
+        return None;
+    }
+    let sums: Vec<Buffer> = func
+        .blocks()
+        .into_iter()
+        .filter(|b| b.is_reduction())
+        .flat_map(|b| b.body.iter().map(|s| s.buffer))
+        .collect();
+    let reads = loads(block).into_iter().filter(|a| sums.contains(&a.buffer));
+    let indices: Vec<Expr> = reads.flat_map(|a| a.indices).collect();
+    let together = |pair: &[Iter]| indices.iter().any(|e| pair.iter().all(|i| e.uses(i.var)));
+    block.iters.windows(2).rposition(together).map(|dim| (store.buffer, dim))
 }

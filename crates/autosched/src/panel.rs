@@ -141,8 +141,9 @@ fn n_tiles(schedule: &Schedule, around: &AroundTile) -> Option<i64> {
 }
 
 /// The loop in whose iterations the tiles of a panel ask for parts of the next one, evenly; nothing where each step had better
-/// ask for what a later one reads, because the tiles are so many that most would ask for nothing new. The first of the tiles
-/// alone would have to wait for all of the stream. Two panels must stay in the second level.
+/// ask for what a later one reads, because the tiles are so many that most would ask for nothing new: a hint in several steps is
+/// cheaper than those even so. The first of the tiles alone would have to wait for all of the stream. Two panels must stay in the
+/// second level.
 fn next_panel_at(
     schedule: &Schedule,
     context: &Context<'_>,
@@ -166,7 +167,8 @@ fn next_panel_at(
         let steps = around.steps[n + 1..].iter().map(extent).try_fold(1, |n, extent| Some(n * extent?))?;
         let lines = (steps * tile.vectors * tile.lanes + line - 1) / line;
         let share = (lines + tiles - 1) / tiles;
-        ((share * tiles) as f64 <= EXCESS * lines as f64).then(|| around.steps[n].clone())
+        let is_rare = n_inner > 0 && share == 1;
+        (is_rare || (share * tiles) as f64 <= EXCESS * lines as f64).then(|| around.steps[n].clone())
     };
     at(0).or_else(|| at(1))
 }

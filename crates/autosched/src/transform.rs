@@ -1,7 +1,7 @@
 //! Transforms: data-parallel blocks that make several results at once from several elements.
 //!
-//! The input and output transforms of Winograd convolution are of this kind. All elements of one iteration stay in
-//! registers, as vectors along the last variable. What pads the input is computed piece by piece in the cache, right
+//! The input and output transforms of Winograd convolution are of this kind, and the sums of quarters that Strassen's algorithm
+//! multiplies. All elements of one iteration stay in registers, as vectors along the last variable. What pads the input is computed piece by piece in the cache, right
 //! before it is read; a block that takes the results apart again (the epilogue of the convolution) runs on the
 //! registers.
 
@@ -9,7 +9,7 @@ use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, IterKind, Scope, Var};
 
 use crate::Context;
-use crate::pattern::{AccessInfo, constant_product, loads};
+use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, loads, stride};
 use crate::tasks::{PARALLEL_GRAIN, extent_of, grains, parallelize};
 use crate::tile::stores_at_its_variables;
 
@@ -34,10 +34,13 @@ pub fn is_transform(block: &Block) -> bool {
 }
 
 /// Gives what transforms write, and what they read of reductions, a layout in vectors of the last dimension, which
-/// is outermost but for the dimensions of constant indices.
+/// is outermost but for the dimensions of constant indices; unless it lies in such vectors as it is.
 pub(crate) fn choose_layouts(schedule: &Schedule, context: &mut Context<'_>) {
     let func = schedule.func();
     for block in func.blocks().into_iter().filter(|b| is_transform(b)) {
+        if is_row_major(schedule, context, block) {
+            continue;
+        }
         let n_constant = block.body[0].indices.len() - block.iters.len();
         let reduced = loads(block).into_iter().map(|a| a.buffer).filter(|&buffer| {
             let writes = |b: &&&Block| b.body.iter().any(|store| store.buffer == buffer);
@@ -62,6 +65,18 @@ pub(crate) fn choose_layouts(schedule: &Schedule, context: &mut Context<'_>) {
     }
 }
 
+/// Whether the vectors of a transform that nothing takes apart at once are consecutive row-major elements of what it reads.
+pub(crate) fn is_row_major(schedule: &Schedule, context: &Context<'_>, block: &Block) -> bool {
+    let func = schedule.func();
+    let Some(last) = block.iters.last() else { return false };
+    let simplifier = domain_simplifier(func, block);
+    let consecutive = |access: &AccessInfo| {
+        context.layout(&func.buffers[access.buffer].name).is_none()
+            && stride(func, &simplifier, access, last.var) == Stride::Constant(1)
+    };
+    epilogue(schedule, &block.name).is_none() && loads(block).iter().all(consecutive)
+}
+
 /// Whether what a transform writes lies in whole vectors, and what takes its results apart in the same.
 pub(crate) fn is_in_vectors(schedule: &Schedule, context: &Context<'_>, block: &Block) -> bool {
     let func = schedule.func();
@@ -76,11 +91,15 @@ pub(crate) fn is_in_vectors(schedule: &Schedule, context: &Context<'_>, block: &
     }
 }
 
-/// The dimension of a buffer that lies in vectors, and their length, where they divide it: registers have no room for
-/// part of a vector.
+/// The dimension of a buffer that lies in vectors, the last of a temporary that is row-major, and their length, where they divide
+/// it: registers have no room for part of a vector.
 fn whole_vectors(func: &Func, context: &Context<'_>, buffer: Buffer) -> Option<(usize, i64)> {
     let data = &func.buffers[buffer];
-    let last = context.layout(&data.name)?.pop()?;
+    let Some(mut pieces) = context.layout(&data.name) else {
+        let dim = data.shape.len().checked_sub(1).filter(|_| !func.params.contains(&buffer))?;
+        return Some((dim, vector(context, data.shape[dim].as_int()?)?));
+    };
+    let last = pieces.pop()?;
     let (dim, lanes) = (last.dim, last.factor?);
     (data.shape.get(dim)?.as_int()? % lanes == 0).then_some((dim, lanes))
 }
@@ -129,16 +148,21 @@ fn by_itself(
     let n_results = data.body.len() as i64;
     let work = constant_product(data.iters.iter().map(|i| &i.extent)).map(|n| n * n_results);
     let padding = padding(schedule, data, var);
+    let row_major = is_row_major(schedule, context, data);
 
     let loops = schedule.loop_names(block)?;
     let mut outer: Vec<String> = Vec::new();
     for (name, divisors) in loops.iter().zip(&divisors) {
         let factors: Vec<Option<i64>> = std::iter::once(None).chain(steps(divisors)).collect();
-        outer.extend(schedule.split(name, &factors)?);
+        match factors.len() {
+            1 => outer.push(name.clone()),
+            _ => outer.extend(schedule.split(name, &factors)?),
+        }
     }
     let parts = schedule.split(&loops[loops.len() - 1], &[None, Some(lanes)])?;
-    // The innermost of the other loops walks along a row: it stays inside the vectors' loop, to share the padded rows.
-    let inner = outer.pop();
+    // The innermost of the other loops walks along a row: it stays inside the vectors' loop, to share the padded rows. Where the
+    // vectors follow one another in memory they are the innermost themselves.
+    let inner = if row_major { None } else { outer.pop() };
     let mut tasks = outer;
     tasks.push(parts[0].clone());
     let order = tasks.iter().chain(&inner).chain([&parts[1]]);

@@ -112,6 +112,78 @@ fn what_does_not_become_one_says_why() {
     );
 }
 
+/// Three products with halves of rows and columns, and `y` as sums and differences of them, whose rows are
+/// counted through both axes.
+fn sums_of_halves(rows: [i64; 2]) -> Func {
+    let mut f = Func::new("sums_of_halves");
+    let n_rows = rows[0] * rows[1];
+    let half = (n_rows + 1) / 2;
+    let x = f.add_input("x", DType::F32, [3, half, 5].map(Expr::int).to_vec());
+    let w = f.add_input("w", DType::F32, [3, 5, 4].map(Expr::int).to_vec());
+    let shape = [3, half, 4].map(Expr::int).to_vec();
+    let p = f.reduce("p", DType::F32, shape, vec![Expr::int(5)], Expr::f32(0.0), |f, i, r, acc| {
+        let left = f.load(x, vec![i[0].clone(), i[1].clone(), r[0].clone()]);
+        Expr::fma(left, f.load(w, vec![i[0].clone(), r[0].clone(), i[2].clone()]), acc)
+    });
+    let shape = [rows[0], rows[1], 8].map(Expr::int).to_vec();
+    let y = f.compute("y", DType::F32, shape, |f, i| {
+        let number = i[0].clone() * rows[1] + i[1].clone();
+        let by = |n: i64| Expr::int(n);
+        let (second, row) = match n_rows % 2 {
+            0 => (number.clone().floor_div(by(half)), number.floor_mod(by(half))),
+            _ => (number.clone().floor_mod(by(2)), number.floor_div(by(2))),
+        };
+        let column = i[2].clone().floor_mod(by(4));
+        let [a, b, c] = [0, 1, 2].map(|n| f.load(p, vec![by(n), row.clone(), column.clone()]));
+        let right = i[2].clone().floor_div(by(4)).equals(by(1));
+        let upper = Expr::select(right.clone(), a.clone() + b.clone(), a.clone() - c.clone());
+        Expr::select(second.equals(by(0)), upper, Expr::select(right, b + c, a))
+    });
+    f.promote_to_output(y);
+    f
+}
+
+#[test]
+fn what_counts_both_becomes_one_with_them() {
+    let func = sums_of_halves([2, 3]);
+    let mut s = Schedule::new(func.clone());
+    s.collapse_dims("y", 0).unwrap();
+    assert_eq!(shape(&s, "y"), [6, 8].map(Some), "{}", s.func());
+    assert!(!s.func().to_string().contains("* 3"), "{}", s.func());
+    assert_same_results(&func, &s.finish().unwrap(), 4);
+}
+
+#[test]
+fn halves_are_variables_of_their_own_and_computed_under_their_products() {
+    for rows in [[2, 3], [1, 7]] {
+        let func = sums_of_halves(rows);
+        let mut s = Schedule::new(func.clone());
+        s.collapse_dims("y", 0).unwrap();
+        assert_eq!(s.split_iter("y", 1, 4).unwrap(), ["y_i2", "y_i2_1"]);
+        if rows[0] * rows[1] % 2 == 0 {
+            assert_eq!(s.split_iter("y", 0, 3).unwrap(), ["y_i0", "y_i0_1"]);
+        }
+        let p = s.split("p_i1", &[None, Some(2)]).unwrap();
+        s.reorder(&[&p[0], "p_i0"]).unwrap();
+        let made = s.reverse_compute_at("y", &p[0]).unwrap();
+        assert_eq!(s.loop_names("y").unwrap()[0], p[0], "{}", s.func());
+        assert_eq!(made.len(), if rows[0] == 2 { 4 } else { 3 });
+        assert_same_results(&func, &s.finish().unwrap(), 5);
+    }
+}
+
+#[test]
+fn what_is_not_split_says_why() {
+    let product = || Schedule::new(batched_product(3, 4));
+    let refused = |result: Result<Vec<String>, ScheduleError>, expect| refuses(result.map(drop), expect);
+    refused(product().split_iter("y", 3, 2), "split_iter of `y`: it has no variable 3");
+    refused(product().split_iter("y", 1, 3), "split_iter of `y`: 3 does not divide variable 1");
+    refused(product().split_iter("z", 1, 2), "split_iter of `z`: there is no block of that name");
+    let mut split = product();
+    split.split("y_i1", &[None, Some(2)]).unwrap();
+    refused(split.split_iter("y", 1, 2), "split_iter of `y`: the loops of block `y` are not as computed");
+}
+
 #[test]
 fn groups_get_a_dimension() {
     let func = grouped();

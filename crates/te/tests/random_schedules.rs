@@ -7,7 +7,8 @@ use tilewright_te::interp::evaluate_index;
 use tilewright_te::schedule::{
     CacheInplace, CacheRead, CacheWrite, CollapseDims, ComputeAt, ComputeInline, DecomposeReduction,
     ExpandDim, Fuse, PadEinsum, Padding, Parallel, Piece, Prefetch, Primitive, Reorder, ReverseComputeAt,
-    ReverseComputeInline, Rfactor, Schedule, SetScope, Split, Tile, TransformLayout, Unroll, Vectorize,
+    ReverseComputeInline, Rfactor, Schedule, SetScope, Split, SplitIter, Tile, TransformLayout, Unroll,
+    Vectorize,
 };
 use tilewright_te::verify::{Stage, verify};
 use tilewright_te::{Func, Scope, Stmt};
@@ -118,6 +119,9 @@ fn random_primitive(schedule: &Schedule, random: &mut Random) -> Primitive {
                 .into()
         }
         24 => CollapseDims { buffer, dim: random.below(3) }.into(),
+        25 if random.below(2) == 0 => {
+            SplitIter { block, iter: random.below(4), inner: factor(random) }.into()
+        }
         25 => ExpandDim { buffer, dim: random.below(3), inner: factor(random) }.into(),
         26 => CacheInplace { block, loop_name: own_loop, scope }.into(),
         _ => Rfactor { block, loop_name: own_loop }.into(),

@@ -1,27 +1,19 @@
 //! Convolutions by Winograd's algorithm: each tile size, wherever it can be chosen, computes the convolution within the
 //! numerics contract, measured against a direct one in double precision.
-//!
-//! An algorithm is forced as a record of tuning forces it, so what is compiled is what a user could get.
+
+#[path = "common/algorithms.rs"]
+mod algorithms;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use tilewright::graph::text;
-use tilewright::onnx::proto::TensorProto;
-use tilewright::onnx::proto::tensor_proto::DataType;
-use tilewright::onnx::{OnnxModel, export};
-use tilewright::runtime::threads::ThreadPool;
-use tilewright::runtime::{Model, SessionOptions, TensorView};
-use tilewright::tune::task::schedule_digest;
-use tilewright::tune::{Database, Entry, Finding, Lookup, TaskKey};
-use tilewright::{CodegenKind, Compiled, Machine, Numerics, Options, Target, compile_model};
-use tilewright_autosched::{Decisions, schedule};
-use tilewright_lower::{LowerOptions, lower};
-
-/// The numerics contract: an error over the largest magnitude of the result.
-const CONTRACT: f64 = 1e-5;
-
-const DIRECT: &str = "direct";
+use algorithms::{
+    ALGORITHM, CONTRACT, DIRECT, algorithm, by_every_algorithm, error, model, noise, records, run, runnable,
+    targets,
+};
+use tilewright::onnx::OnnxModel;
+use tilewright::runtime::TensorView;
+use tilewright::{CodegenKind, Compiled, Numerics, Options, Target, compile_model};
 
 /// Every algorithm.
 const ALL: [&str; 3] = [DIRECT, "winograd-2x2", "winograd-4x4"];
@@ -237,38 +229,6 @@ impl Case {
     }
 }
 
-/// A model of a graph in text form, some of whose inputs become constants: their names, extents and elements.
-fn model(text: &str, constants: &[(&str, &[usize], &[f32])]) -> OnnxModel {
-    let graph = text::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    let mut proto = export(&graph).expect("an ONNX model");
-    let graph = proto.graph.as_mut().expect("a graph");
-    for (name, dims, values) in constants {
-        graph.input.retain(|input| input.name.as_deref() != Some(name));
-        graph.initializer.push(TensorProto {
-            name: Some(name.to_string()),
-            dims: dims.iter().map(|&d| d as i64).collect(),
-            data_type: Some(DataType::Float as i32),
-            raw_data: Some(values.iter().flat_map(|x| x.to_le_bytes()).collect()),
-            ..TensorProto::default()
-        });
-    }
-    OnnxModel::from_proto(proto).expect("a model")
-}
-
-/// Runs a compiled model: its result, which must have the same bits on two threads as on one.
-fn run(compiled: &Compiled, inputs: &[TensorView<'_>]) -> Vec<f32> {
-    let model = Model::from_bytes(compiled.artifact.to_bytes().expect("bytes")).expect("a model");
-    let [one, two] = [1, 2].map(|threads| {
-        let pool = Arc::new(ThreadPool::new(threads));
-        let mut session = model.session_with(SessionOptions { pool, ..SessionOptions::default() });
-        let outputs = session.run(inputs).expect("a run");
-        outputs.get(0).and_then(|view| view.to_vec::<f32>()).expect("an F32 output")
-    });
-    let differs = one.iter().zip(&two).position(|(one, two)| one.to_bits() != two.to_bits());
-    assert_eq!(differs, None, "an element has other bits on two threads");
-    one
-}
-
 /// `[batch, channels, ..]` as `[batch, .., channels]`.
 fn channels_last<T: Copy>(values: &[T], batch: usize, channels: usize) -> Vec<T> {
     let pixels = values.len() / (batch * channels);
@@ -282,122 +242,6 @@ struct Tensors {
     weights: Vec<f32>,
     bias: Vec<f32>,
     residual: Vec<f32>,
-}
-
-/// Numbers between -1 and 1 without a pattern.
-fn noise(n: usize, seed: u64) -> Vec<f32> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    (0..n).map(|_| random.f32() * 2.0 - 1.0).collect()
-}
-
-/// Targets of different vectors: sixteen, eight and four lanes. What does not run here is left out.
-fn targets() -> Vec<Target> {
-    runnable(&[
-        ("x86-64-v4", CodegenKind::Llvm),
-        ("x86-64-v3", CodegenKind::Llvm),
-        ("x86-64-v3", CodegenKind::Cranelift),
-    ])
-}
-
-/// Those of the targets that run here, else this machine.
-fn runnable(named: &[(&str, CodegenKind)]) -> Vec<Target> {
-    let host = Machine::host();
-    let has_llvm = Options::best_codegen() == CodegenKind::Llvm;
-    let runs = |target: &Target| {
-        let Machine { arch, features, .. } = &target.machine;
-        *arch == host.arch && features.iter().all(|feature| host.has(feature))
-    };
-    let mut targets: Vec<Target> = named
-        .iter()
-        .filter(|(_, codegen)| *codegen != CodegenKind::Llvm || has_llvm)
-        .map(|&(machine, codegen)| Target::parse(machine, codegen).expect("a known target"))
-        .filter(runs)
-        .collect();
-    if targets.is_empty() {
-        targets.push(Target::host(Options::best_codegen()));
-    }
-    targets
-}
-
-/// The algorithm that the convolutions of a compiled model are computed by, as its schedules tell: one for all.
-fn algorithm(compiled: &Compiled) -> String {
-    let schedules = compiled.artifact.manifest.images.iter().flat_map(|image| &image.program.schedules);
-    let products = schedules.filter(|schedule| schedule.rules.contains("contraction"));
-    let first =
-        |rules: &str| rules.split(' ').next().filter(|r| r.starts_with("winograd")).map(str::to_string);
-    let mut found: Vec<String> =
-        products.map(|schedule| first(&schedule.rules).unwrap_or_else(|| DIRECT.to_string())).collect();
-    found.dedup();
-    let [only] = &found[..] else { panic!("not one algorithm: {found:?}") };
-    only.clone()
-}
-
-/// Records that make every function with a choice take an algorithm, and what the rules would choose among, the one that
-/// they choose first; that is empty where there is no choice.
-fn records(compiled: &Compiled, target: &Target, algorithm: &str) -> (Lookup, Vec<String>) {
-    let options = LowerOptions {
-        block_lanes: Some(i64::from(target.lanes(4))),
-        variants: true,
-        ..LowerOptions::default()
-    };
-    let program = lower(&compiled.graph, options).expect("a program");
-    let mut database = Database::default();
-    let mut offered = Vec::new();
-    for computation in program.funcs.iter().map(|lowered| &lowered.computation) {
-        let by_rules = schedule(computation, target, &Decisions::default()).expect("a schedule");
-        let Some(choice) = by_rules.decisions.iter().find(|d| d.point == "function/algorithm") else {
-            continue;
-        };
-        offered = choice.candidates.iter().map(|c| c.value.clone()).collect();
-        let mut decisions = Decisions::default();
-        decisions.set("function/algorithm", algorithm);
-        database.insert(Entry {
-            task: TaskKey::new(computation, target),
-            baseline: schedule_digest(&by_rules.trace),
-            finding: Finding::Best,
-            decisions,
-            ratio: 0.5,
-            baseline_ns: 1.0,
-            compiler: "a test".to_string(),
-        });
-    }
-    (Lookup::new([database]), offered)
-}
-
-/// The largest error over the largest magnitude of the result.
-fn error(found: &[f32], expected: &[f64]) -> f64 {
-    assert_eq!(found.len(), expected.len());
-    let largest = expected.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
-    let errors = found.iter().zip(expected).map(|(&found, expected)| (f64::from(found) - expected).abs());
-    // `max` would pass over what is no number.
-    let worst = errors.fold(0.0, |worst: f64, error| if error <= worst { worst } else { error });
-    worst / largest.max(f64::MIN_POSITIVE)
-}
-
-/// Runs what is made of a model by each algorithm that the rules offer for it, the first of which they must take; gives those
-/// with the results.
-fn by_every_algorithm(
-    model: &OnnxModel,
-    target: &Target,
-    run: impl Fn(&Compiled) -> Vec<f32>,
-) -> Vec<(String, Vec<f32>)> {
-    let options = Options { jobs: 1, ..Options::for_target(target.clone()) };
-    let compile = |options: &Options| compile_model(model, options, &mut ()).expect("an artifact");
-    let by_rules = compile(&options);
-    let (_, offered) = records(&by_rules, target, DIRECT);
-    let Some((first, others)) = offered.split_first() else {
-        assert_eq!(algorithm(&by_rules), DIRECT, "{target}");
-        return vec![(DIRECT.to_string(), run(&by_rules))];
-    };
-    assert_eq!(algorithm(&by_rules), *first, "{target}");
-    let mut results = vec![(first.clone(), run(&by_rules))];
-    for name in others {
-        let records = Arc::new(records(&by_rules, target, name).0);
-        let compiled = compile(&Options { records, ..options.clone() });
-        assert_eq!(algorithm(&compiled), *name, "{target}");
-        results.push((name.clone(), run(&compiled)));
-    }
-    results
 }
 
 /// The error of each algorithm that a case can be computed by.
@@ -602,7 +446,7 @@ fn strict_numerics_keep_to_direct_convolution() {
         let by_rules = compile_model(&model, &options, &mut ()).expect("an artifact");
         assert_ne!(algorithm(&by_rules), DIRECT, "{target}");
         // A record, whatever it was made for, does not bring back what is forbidden.
-        for records in [Arc::default(), Arc::new(records(&by_rules, &target, ALL[1]).0)] {
+        for records in [Arc::default(), Arc::new(records(&by_rules, &target, &[(ALGORITHM, ALL[1])]).0)] {
             let strict = Options { numerics: Numerics::Strict, records, ..options.clone() };
             let compiled = compile_model(&model, &strict, &mut ()).expect("an artifact");
             let schedules =

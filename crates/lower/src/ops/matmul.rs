@@ -4,8 +4,8 @@ use tilewright_dtype::DType;
 use tilewright_graph::op::{EinsumAttrs, GemmAttrs, MatMulAttrs};
 use tilewright_te::Expr;
 
-use super::Results;
 use super::builder::{Builder, Operand, accumulator, real};
+use super::{Algorithm, NoKernel, Results, strassen};
 
 /// Indices into an operand of a batched product: its batch axes, broadcast to the result's, then `row` and
 /// `column` of the last two axes (exchanged if `transposed`), of which a vector has one.
@@ -67,12 +67,31 @@ impl Product {
     }
 }
 
-fn accumulate(b: &mut Builder, product: &Product, shape: &[Expr]) -> Operand {
+/// The product, in the type that sums are made in.
+fn accumulate(b: &mut Builder, product: &Product, shape: &[Expr]) -> Result<Operand, NoKernel> {
+    if b.algorithm() == Algorithm::Strassen {
+        return by_strassen(b, product, shape);
+    }
     let dtype = accumulator(product.a.dtype);
-    b.reduce("matmul", dtype, shape, vec![product.depth()], Expr::zero(dtype), |i, k, acc| {
+    Ok(b.reduce("matmul", dtype, shape, vec![product.depth()], Expr::zero(dtype), |i, k, acc| {
         let (x, y) = product.factors(i, shape, &k[0]);
         Expr::fma(x.cast(dtype), y.cast(dtype), acc)
-    })
+    }))
+}
+
+/// The product of rows, of which there may be several axes, with a matrix, by products of quarters.
+fn by_strassen(b: &mut Builder, product: &Product, shape: &[Expr]) -> Result<Operand, NoKernel> {
+    let Some((n, rows)) = shape.split_last() else { return Err(b.no_kernel("a scalar has no quarters")) };
+    let left = |rows: &[Expr], k: Expr| product.a.at([rows, &[k]].concat());
+    let right = |w: &Operand, k: Expr, column: Expr| {
+        w.at(if product.transpose_b { vec![column, k] } else { vec![k, column] })
+    };
+    let factors = strassen::Factors { rows, k: &product.depth(), n, left: &left, right: &right };
+    let products = strassen::product(b, &factors, 1)?;
+    Ok(b.compute("strassen_output", DType::F32, shape, |i| {
+        let (rows, column) = i.split_at(i.len() - 1);
+        products.at(rows, &column[0])
+    }))
 }
 
 /// numpy's matmul.
@@ -80,7 +99,7 @@ pub(super) fn matmul(b: &mut Builder, attrs: &MatMulAttrs) -> Results {
     let (transpose_a, transpose_b) = (attrs.transpose_a, attrs.transpose_b);
     let product = Product { a: b.input(0)?, b: b.input(1)?, transpose_a, transpose_b };
     let shape = b.result_shape(0)?;
-    let sum = accumulate(b, &product, &shape);
+    let sum = accumulate(b, &product, &shape)?;
     Ok(vec![b.cast("cast", sum, product.a.dtype)])
 }
 
@@ -90,7 +109,7 @@ pub(super) fn gemm(b: &mut Builder, attrs: &GemmAttrs) -> Results {
     let product = Product { a: b.input(0)?, b: b.input(1)?, transpose_a, transpose_b };
     let addend = b.optional(2);
     let shape = b.result_shape(0)?;
-    let sum = accumulate(b, &product, &shape);
+    let sum = accumulate(b, &product, &shape)?;
     let dtype = product.a.dtype;
     let (alpha, beta) = (attrs.alpha.to_f64(), attrs.beta.to_f64());
     if alpha == 1.0 && addend.is_none() {

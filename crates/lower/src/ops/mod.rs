@@ -32,6 +32,7 @@ mod resize;
 mod sample;
 mod sequential;
 mod signal;
+mod strassen;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -40,7 +41,7 @@ mod winograd;
 use std::fmt;
 
 use tilewright_dtype::DType;
-use tilewright_graph::op::Op;
+use tilewright_graph::op::{GemmAttrs, MatMulAttrs, Op};
 use tilewright_graph::symbol::SymbolTable;
 use tilewright_graph::types::TensorType;
 use tilewright_te::computation::DIRECT;
@@ -79,17 +80,20 @@ pub enum Algorithm {
         /// Outputs of a tile along an axis.
         tile: usize,
     },
+    /// A product of matrices by seven products of sums of their quarters ([`strassen`]).
+    Strassen,
     /// Transposed convolution with strides as one convolution for each remainder of the result's positions by them, with those
     /// weights that meet an element of the input: the same sums as by definition, without the zeros.
     Phases,
 }
 
-/// `direct`, `winograd-4x4`, `phases`.
+/// `direct`, `winograd-4x4`, `strassen`, `phases`.
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Algorithm::Direct => f.write_str(DIRECT),
             Algorithm::Winograd { tile } => write!(f, "winograd-{tile}x{tile}"),
+            Algorithm::Strassen => f.write_str("strassen"),
             Algorithm::Phases => f.write_str("phases"),
         }
     }
@@ -100,7 +104,7 @@ impl Algorithm {
     pub fn is_exact(self) -> bool {
         match self {
             Algorithm::Direct | Algorithm::Phases => true,
-            Algorithm::Winograd { .. } => false,
+            Algorithm::Winograd { .. } | Algorithm::Strassen => false,
         }
     }
 
@@ -109,6 +113,12 @@ impl Algorithm {
         match (op, operands) {
             (Op::Conv(attrs), [Some(x), Some(w), ..]) if winograd::applies(attrs, x, w) => {
                 &[Algorithm::Winograd { tile: 4 }, Algorithm::Winograd { tile: 2 }]
+            }
+            (Op::MatMul(MatMulAttrs { transpose_a: false, .. }), [Some(a), Some(b)])
+            | (Op::Gemm(GemmAttrs { transpose_a: false, .. }), [Some(a), Some(b), ..])
+                if strassen::applies(a, b) =>
+            {
+                &[Algorithm::Strassen]
             }
             (Op::ConvTranspose(attrs), _) if conv::has_phases(attrs) => &[Algorithm::Phases],
             _ => &[],

@@ -156,7 +156,7 @@ fn both_axes(values: &[Expr], side: usize, f: impl Fn(&[Expr]) -> Vec<Expr>) -> 
 }
 
 /// What a number counts, outermost first, of which all but the first have these extents.
-fn digits_of(number: &Expr, extents: &[Expr]) -> Vec<Expr> {
+pub(super) fn digits_of(number: &Expr, extents: &[Expr]) -> Vec<Expr> {
     let mut rest = number.clone();
     let mut digits = Vec::with_capacity(extents.len() + 1);
     for extent in extents.iter().rev() {
@@ -169,7 +169,7 @@ fn digits_of(number: &Expr, extents: &[Expr]) -> Vec<Expr> {
 }
 
 /// The number that counts a first digit and others of these extents.
-fn number_of(first: Expr, digits: &[Expr], extents: &[Expr]) -> Expr {
+pub(super) fn number_of(first: Expr, digits: &[Expr], extents: &[Expr]) -> Expr {
     digits.iter().zip(extents).fold(first, |number, (digit, extent)| number * extent.clone() + digit.clone())
 }
 

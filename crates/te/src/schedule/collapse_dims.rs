@@ -5,12 +5,13 @@ use serde::{Deserialize, Serialize};
 use crate::expr::{Buffer, Expr, Var};
 use crate::func::{Block, Func, Stmt};
 use crate::schedule::{Apply, ScheduleError, tree};
+use crate::simplify::Simplifier;
 
 /// Makes one dimension of dimensions `dim` and `dim + 1` of a buffer, and one variable of the two by which blocks index
 /// them, and so on through all buffers that are indexed by these variables.
 ///
 /// Everywhere the two must be indexed by two plain variables that follow one another in their block, run through all of
-/// the dimensions' extents, and are used for nothing else. The elements of a buffer stay where they are, as long as its layout is
+/// the dimensions' extents, and are used for nothing else but the number that counts both. The elements of a buffer stay where they are, as long as its layout is
 /// row-major; loops must be as computed. The shape of an input or output becomes part of the function's contract with its caller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CollapseDims {
@@ -46,10 +47,13 @@ impl Apply for CollapseDims {
         let loops = collapse.blocks.iter().map(|(path, _, pair)| loops_of(func, path, *pair));
         let loops: Vec<(tree::Path, Expr)> = loops.collect::<Result<_, _>>().map_err(fail)?;
         for ((path, position, pair), (at, extent)) in collapse.blocks.iter().zip(loops) {
-            if let Some(block) = tree::block_at_mut(func, path) {
-                block.iters[*position].extent = extent.clone();
-                block.iters.remove(position + 1);
-                drop_index(block, &collapse.dims, *pair);
+            if let Some(block) = tree::block_at(func, path) {
+                let mut merged = merged(func, block, &collapse.dims, *pair).map_err(fail)?;
+                merged.iters[*position].extent = extent.clone();
+                merged.iters.remove(position + 1);
+                if let Some(block) = tree::block_at_mut(func, path) {
+                    *block = merged;
+                }
             }
             // The inner loop's statements take its place.
             if let Some(outer) = tree::loop_at_mut(func, &at)
@@ -144,13 +148,7 @@ impl Collapse {
         let accesses = tree::accesses(block).into_iter();
         let found: Vec<(Buffer, usize)> =
             accesses.filter_map(|(buffer, indices)| Some((buffer, paired_dim(&indices, pair)?))).collect();
-        let mut n_uses = 0;
-        block.for_each_expr(|e| {
-            e.walk(&mut |x| n_uses += usize::from(x.as_var().is_some_and(|v| [outer, inner].contains(&v))));
-        });
-        if n_uses != 2 * found.len() {
-            return Err(format!("block `{name}` uses one of the variables by itself"));
-        }
+        merged(func, block, &found, pair)?;
         for (buffer, dim) in found {
             let extents = [position, position + 1].map(|n| &block.iters[n].extent);
             let shape = func.buffers[buffer].shape.get(dim..dim + 2).unwrap_or_default();
@@ -172,17 +170,49 @@ fn paired_dim(indices: &[Expr], pair: Pair) -> Option<usize> {
     indices.windows(2).position(is_pair)
 }
 
-/// Takes the second variable's place out of every access that has both.
-fn drop_index(block: &mut Block, dims: &[(Buffer, usize)], pair: Pair) {
-    let rest = |buffer: Buffer, indices: &[Expr]| {
-        let (_, dim) = dims.iter().find(|(b, _)| *b == buffer)?;
-        (paired_dim(indices, pair) == Some(*dim)).then(|| {
-            let mut indices = indices.to_vec();
-            indices.remove(dim + 1);
-            indices
-        })
+/// The block with the first variable in place of both: in accesses of buffers with the dimensions, and as the number that counts
+/// both where the extent of the second is a constant.
+fn merged(func: &Func, block: &Block, dims: &[(Buffer, usize)], pair: Pair) -> Result<Block, String> {
+    let Pair { outer, inner } = pair;
+    let paired = |buffer: Buffer, indices: &[Expr], index: &Expr| {
+        let at = paired_dim(indices, pair).filter(|dim| dims.contains(&(buffer, *dim)))?;
+        let mut indices = indices.to_vec();
+        indices.splice(at..at + 2, [index.clone()]);
+        Some(indices)
     };
-    tree::map_accesses(block, rest);
+    let uses = |block: &Block, is_use: &dyn Fn(&Expr) -> bool| {
+        let mut found = false;
+        block.for_each_expr(|e| found |= e.any(&mut |x| is_use(x)));
+        found
+    };
+    // Without those accesses it shows what else uses the two.
+    let mut merged = block.clone();
+    tree::map_accesses(&mut merged, |buffer, indices| paired(buffer, indices, &Expr::int(0)));
+    if !uses(&merged, &|e| e.as_var().is_some_and(|v| v == outer || v == inner)) {
+        let mut merged = block.clone();
+        tree::map_accesses(&mut merged, |buffer, indices| paired(buffer, indices, &Expr::var(outer)));
+        return Ok(merged);
+    }
+    let extent = |var: Var| block.iters.iter().find(|i| i.var == var).and_then(|i| i.extent.as_int());
+    let by_itself = || format!("block `{}` uses one of the variables by itself", block.name);
+    let (Some(n_outer), Some(n_inner)) = (extent(outer), extent(inner)) else { return Err(by_itself()) };
+    // With the second variable as the number that counts both the first is in nothing else.
+    let number = Expr::var(outer) * n_inner + Expr::var(inner);
+    let mut merged = block.clone();
+    tree::map_accesses(&mut merged, |buffer, indices| paired(buffer, indices, &number));
+    let second = Expr::var(inner) - Expr::var(outer) * n_inner;
+    merged.map_exprs(|e| e.substitute_var(inner, &second));
+    let mut simplifier = Simplifier::for_sizes(func).keep_fixed_variables();
+    for iter in &block.iters {
+        let extent = if iter.var == inner { Expr::int(n_outer * n_inner) } else { iter.extent.clone() };
+        simplifier.bind_range(iter.var, Expr::int(0), extent);
+    }
+    tree::simplify_indices(&mut merged, &simplifier);
+    if uses(&merged, &|e| e.as_var() == Some(outer)) {
+        return Err(by_itself());
+    }
+    merged.map_exprs(|e| e.substitute_var(inner, &Expr::var(outer)));
+    Ok(merged)
 }
 
 /// Where the loop of the first variable is, right around that of the second, and the extent that it gets.

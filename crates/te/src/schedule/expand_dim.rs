@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::expr::{Buffer, Expr, ExprKind, Var};
-use crate::func::{Block, Func, Iter, Loop, Stmt, VarKind};
+use crate::func::{Block, Func};
+use crate::schedule::split_iter::split_variable;
 use crate::schedule::{Apply, ScheduleError, tree};
 use crate::simplify::Simplifier;
 
@@ -41,7 +42,7 @@ impl Apply for ExpandDim {
         let buffer = tree::find_buffer(func, Self::NAME, &self.buffer)?;
         let expansion = Expansion::from(func, buffer, self.dim, self.inner).map_err(fail)?;
         for (path, var) in &expansion.blocks {
-            expand_variable(func, path, *var, self.inner).map_err(fail)?;
+            split_variable(func, path, *var, self.inner).map_err(fail)?;
         }
         let mut body = std::mem::take(&mut func.body);
         tree::for_each_block_mut(&mut body, &mut |block| expansion.expand_indices(func, block));
@@ -166,31 +167,4 @@ impl Expansion {
             })
         });
     }
-}
-
-/// Makes two variables of one of a block, and two loops of its loop.
-fn expand_variable(func: &mut Func, path: &tree::Path, var: Var, inner: i64) -> Result<(), String> {
-    let at = tree::loop_of(func, path, var)?;
-    let name = func.vars[var].name.clone();
-    let inner_var = func.add_var(&format!("{name}_1"), VarKind::Iter);
-    let Some(outer_loop) = tree::loop_at(func, &at).map(|l| l.var) else { return Ok(()) };
-    let hint = format!("{}_1", func.vars[outer_loop].name);
-    let inner_loop = tree::loop_var(func, &hint);
-    if let Some(block) = tree::block_at_mut(func, path)
-        && let Some(position) = block.iters.iter().position(|i| i.var == var)
-    {
-        let outer = &mut block.iters[position];
-        outer.extent = Expr::int(outer.extent.as_int().unwrap_or(0) / inner);
-        let (extent, kind) = (Expr::int(inner), outer.kind);
-        let iter = Iter { var: inner_var, extent, kind, value: Expr::var(inner_loop) };
-        block.iters.insert(position + 1, iter);
-        let value = Expr::var(var) * inner + Expr::var(inner_var);
-        block.map_exprs(|e| e.substitute_var(var, &value));
-    }
-    if let Some(l) = tree::loop_at_mut(func, &at) {
-        l.extent = Expr::int(l.extent.as_int().unwrap_or(0) / inner);
-        let body = std::mem::take(&mut l.body);
-        l.body = vec![Stmt::Loop(Box::new(Loop::serial(inner_loop, Expr::int(inner), body)))];
-    }
-    Ok(())
 }

@@ -33,6 +33,7 @@ mod reverse_compute_inline;
 mod rfactor;
 mod set_scope;
 mod split;
+mod split_iter;
 mod starts;
 mod tile;
 mod transform_layout;
@@ -61,6 +62,7 @@ pub use reverse_compute_inline::ReverseComputeInline;
 pub use rfactor::Rfactor;
 pub use set_scope::SetScope;
 pub use split::Split;
+pub use split_iter::SplitIter;
 pub use starts::start_apart;
 pub use tile::Tile;
 pub use transform_layout::{Padding, Piece, TransformLayout};
@@ -146,6 +148,8 @@ primitives! {
     CollapseDims,
     /// A dimension of buffers into two.
     ExpandDim,
+    /// A block's variable into two.
+    SplitIter,
     /// A block's domain to multiples of factors.
     PadEinsum,
     /// A reduction into partial results.
@@ -314,6 +318,12 @@ impl Schedule {
     /// Makes two dimensions of one of a buffer, and of all that is indexed by the same variables; see [`ExpandDim`].
     pub fn expand_dim(&mut self, buffer: &str, dim: usize, inner: i64) -> Result<(), ScheduleError> {
         self.apply(ExpandDim { buffer: buffer.into(), dim, inner }).map(drop)
+    }
+
+    /// Makes two variables of one of a block, given by its position, the inner of extent `inner`; returns their loops, outermost
+    /// first.
+    pub fn split_iter(&mut self, block: &str, iter: usize, inner: i64) -> Result<Vec<String>, ScheduleError> {
+        self.apply(SplitIter { block: block.into(), iter, inner })
     }
 
     /// Extends the block's iteration domain to multiples of `factors`, one for each iteration variable; see

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::expr::Expr;
+use crate::expr::{BinaryOp, Expr, ExprKind, Var};
 use crate::func::{Func, IterKind};
 use crate::schedule::compute_at::{check_kinds, check_nest, rebuilt_nest};
 use crate::schedule::region::{Accesses, Span, accessed, exact_writes, region_of};
@@ -11,8 +11,8 @@ use crate::schedule::{Apply, ScheduleError, tree};
 /// Runs a consumer, in each iteration of a loop, on what its producers inside have just computed.
 ///
 /// The consumer leaves its own nest and gets one new loop for each iteration variable, named `BLOCK_ax0` and
-/// so on, right after the last statement that produces what it reads. Variables that index a produced buffer
-/// run over the region produced in the iteration, all others over their domain. What is produced must be a
+/// so on, right after the last statement that produces what it reads. Variables that index a produced buffer, or whose quotients
+/// by a constant do, run over the region produced in the iteration, all others over their domain. What is produced must be a
 /// box without holes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReverseComputeAt {
@@ -77,13 +77,17 @@ impl Apply for ReverseComputeAt {
                 for (dim, (index, span)) in indices.iter().zip(&region).enumerate() {
                     let whole = span.min.as_int() == Some(0)
                         && simplifier.prove_le(&func.buffers[buffer].shape[dim], &span.extent);
-                    let at = index.as_var().and_then(|v| block.iters.iter().position(|i| i.var == v));
-                    let shape = &func.buffers[buffer].shape[dim];
+                    let (var, unit) = quotient(index).unzip();
+                    let at = var.and_then(|v| block.iters.iter().position(|i| i.var == v));
+                    let unit = unit.unwrap_or(1);
+                    let shape = &(func.buffers[buffer].shape[dim].clone() * unit);
                     if let Some(at) = at
                         && !simplifier.prove_le(&block.iters[at].extent, shape)
                     {
                         return Err(fail(format!("its domain exceeds dimension {dim} of `{name}`")));
                     }
+                    let scaled = |e: &Expr| simplifier.simplify(&(e.clone() * unit));
+                    let span = &Span { min: scaled(&span.min), extent: scaled(&span.extent) };
                     match at {
                         Some(at) if block.iters[at].kind == IterKind::Spatial => match &spans[at] {
                             Some(known) if known != span && !whole => {
@@ -118,5 +122,16 @@ impl Apply for ReverseComputeAt {
         tree::normalize(func);
         check_kinds(func, &loop_path).map_err(fail)?;
         Ok(names)
+    }
+}
+
+/// The variable that an index is, or the quotient of, with what it is divided by.
+fn quotient(index: &Expr) -> Option<(Var, i64)> {
+    match index.kind() {
+        ExprKind::Var(var) => Some((*var, 1)),
+        ExprKind::Binary(BinaryOp::FloorDiv, x, unit) => {
+            Some((x.as_var()?, unit.as_int().filter(|&n| n > 0)?))
+        }
+        _ => None,
     }
 }

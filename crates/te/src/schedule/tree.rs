@@ -1,5 +1,7 @@
 //! Finding and editing statements of a function: what all primitives share.
 
+use tilewright_dtype::DType;
+
 use crate::expr::{Buffer, Expr, ExprKind, Var};
 use crate::func::{Block, Func, Loop, LoopKind, Stmt, VarKind};
 use crate::schedule::ScheduleError;
@@ -368,4 +370,10 @@ pub(crate) fn loop_of(func: &Func, path: &[usize], var: Var) -> Result<Path, Str
         is_plain.then(|| path[..depth].to_vec())
     });
     found.ok_or_else(|| format!("the loops of block `{}` are not as computed", block.name))
+}
+
+/// Simplifies the indices and conditions of a block, wherever they are in a value.
+pub(crate) fn simplify_indices(block: &mut Block, simplifier: &Simplifier) {
+    let is_simple = |x: &Expr| matches!(x.dtype(), DType::I64 | DType::Bool);
+    block.map_exprs(|e| e.rewrite(&mut |x| is_simple(x).then(|| simplifier.simplify(x))));
 }
