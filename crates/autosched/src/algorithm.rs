@@ -88,7 +88,8 @@ struct Count {
 }
 
 impl Count {
-    /// Adds those of an expression, which are in common with what was `seen` once. Of alternatives the longer counts.
+    /// Adds those of an expression, but for what was `seen`. Of alternatives the longer counts; what they have in common counts for the
+    /// first.
     fn add(&mut self, e: &Expr, seen: &mut FxHashSet<Expr>) {
         if !seen.insert(e.clone()) {
             return;
@@ -99,7 +100,7 @@ impl Count {
                 self.add(condition, seen);
                 let [a, b] = [a, b].map(|arm| {
                     let mut count = *self;
-                    count.add(arm, &mut seen.clone());
+                    count.add(arm, seen);
                     count
                 });
                 *self = if a.operations + a.loads < b.operations + b.loads { b } else { a };

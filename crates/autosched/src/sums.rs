@@ -11,7 +11,7 @@ use tilewright_te::{BinaryOp, Block, Expr, ExprKind, Scope};
 
 use crate::order::Order;
 use crate::pattern::loads;
-use crate::tasks::{PARALLEL_GRAIN, parallelize, parallelize_prefix};
+use crate::tasks::{PARALLEL_GRAIN, extent_of, parallelize, parallelize_prefix};
 use crate::tile::{AroundTile, Tile, stores_at_its_variables};
 use crate::{Candidate, Context};
 
@@ -88,6 +88,9 @@ pub(crate) fn of(schedule: &Schedule, block: &Block) -> Option<Sums> {
         (0..first.indices.len()).filter(|dim| is_constant(dim) && shape[*dim].as_int() != Some(1));
     // The first, so that its loop is the outermost.
     let (Some(0), None) = (constant.next(), constant.next()) else { return None };
+    if reads.iter().all(|a| a.indices[0] == first.indices[0]) {
+        return None;
+    }
     let part = |dim: usize| {
         let index = &first.indices[dim];
         if reads.iter().any(|a| a.indices[dim] != *index) {
@@ -96,7 +99,10 @@ pub(crate) fn of(schedule: &Schedule, block: &Block) -> Option<Sums> {
         let iter = |e: &Expr| reader.iters.iter().position(|i| e.as_var() == Some(i.var));
         match index.kind() {
             ExprKind::Var(_) => iter(index).map(Part::Whole),
-            ExprKind::Binary(BinaryOp::FloorMod, x, by) => Some(Part::Remainder(iter(x)?, by.as_int()?)),
+            ExprKind::Binary(BinaryOp::FloorMod, x, by) => {
+                let (iter, by) = (iter(x)?, by.as_int()?);
+                (reader.iters[iter].extent.as_int()? % by == 0).then_some(Part::Remainder(iter, by))
+            }
             ExprKind::Binary(BinaryOp::FloorDiv, x, by) => Some(Part::Quotient(iter(x)?, by.as_int()?)),
             _ => None,
         }
@@ -107,7 +113,8 @@ pub(crate) fn of(schedule: &Schedule, block: &Block) -> Option<Sums> {
     for (dim, part) in found? {
         parts[dim] = Some(part);
     }
-    Some(Sums { reader: only.clone(), parts })
+    let is_walked = parts.last().copied().flatten().is_some();
+    is_walked.then(|| Sums { reader: only.clone(), parts })
 }
 
 impl Sums {
@@ -274,7 +281,10 @@ impl Sums {
             inner.extend(own);
             match walked {
                 Some(name) if of_lanes == Some(iter) => {
-                    let parts = schedule.split(&name, &[None, Some(lanes)])?;
+                    let extent = extent_of(schedule, &name);
+                    let divides = |lanes: &i64| extent.is_some_and(|extent| extent % lanes == 0);
+                    let whole = [lanes, lanes / 2, lanes / 4].into_iter().filter(|&n| n > 0).find(divides);
+                    let parts = schedule.split(&name, &[None, Some(whole.unwrap_or(1))])?;
                     outer.push(parts[0].clone());
                     vector = Some(parts[1].clone());
                 }

@@ -1,9 +1,9 @@
 //! Transforms: data-parallel blocks that make several results at once from several elements.
 //!
 //! The input and output transforms of Winograd convolution are of this kind, and the sums of quarters that Strassen's algorithm
-//! multiplies. All elements of one iteration stay in registers, as vectors along the last variable. What pads the input is computed piece by piece in the cache, right
-//! before it is read; a block that takes the results apart again (the epilogue of the convolution) runs on the
-//! registers.
+//! multiplies. All elements of one iteration stay in registers, as vectors along the last variable. What pads the input is computed
+//! piece by piece in the cache, right before it is read; a block that takes the results apart again (the epilogue of the convolution)
+//! runs on the registers.
 
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, IterKind, Scope, Var};
