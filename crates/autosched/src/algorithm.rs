@@ -15,7 +15,7 @@ use crate::sums::{self, Sums, Way};
 use crate::transform::{self, is_transform};
 
 /// Bytes a cycle that one core gets from beyond its second-level cache.
-const FAR: f64 = 6.0;
+pub(crate) const FAR: f64 = 6.0;
 
 /// How much of the shorter of two things that go on at the same time is not hidden by the longer.
 const OVERLAP: f64 = 0.3;
@@ -46,6 +46,12 @@ pub(crate) fn cycles(schedule: &Schedule, context: &Context<'_>) -> Option<f64> 
     let blocks: Option<Vec<f64>> =
         func.blocks().into_iter().map(|block| block_cycles(schedule, context, block)).collect();
     Some(blocks?.iter().sum::<f64>() + 2.0 * (beyond.max(0.0) + bare) / FAR)
+}
+
+/// Bytes of a function's constants; those of open extents count for nothing.
+pub(crate) fn constant_bytes(func: &Func, constant_inputs: &[bool]) -> f64 {
+    let constants = func.params.iter().zip(constant_inputs).filter(|(_, is_constant)| **is_constant);
+    constants.filter_map(|(&buffer, _)| bytes(func, buffer)).sum()
 }
 
 fn block_cycles(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Option<f64> {

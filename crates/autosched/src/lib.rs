@@ -115,9 +115,6 @@ pub fn schedule(
     Ok(Scheduled { func, algorithm, packing, rulings, trace, decisions: context.finish()? })
 }
 
-/// The part of the cycles that an algorithm has to save that wants constants in another form, which takes more memory.
-const LEAST_GAIN: f64 = 0.04;
-
 /// Decides on the algorithm, inlines producers and chooses the layouts that follow from those of the parameters.
 fn choose_algorithm<'a>(
     computation: &'a Computation,
@@ -148,8 +145,10 @@ fn choose_algorithm<'a>(
         for variant in &computation.variants {
             let ready = ready(&variant.func)?;
             if let Some(cost) = algorithm::cycles(&ready.0, &ready.1) {
-                let grows = variant.prepare.iter().any(Option::is_some);
-                let cost = if grows { cost / (1.0 - LEAST_GAIN) } else { cost };
+                // What it adds to constants has to be worth its way from memory, and its place there.
+                let of = |func: &Func| algorithm::constant_bytes(func, &computation.constant_inputs);
+                let added = of(&variant.func) - of(&computation.func);
+                let cost = cost + added.max(0.0) / algorithm::FAR;
                 candidates.push(candidate(&variant.algorithm, cost));
                 variants.push((&variant.algorithm, ready));
             }
