@@ -233,13 +233,16 @@ fn with_orders(
 ) -> Vec<Candidate<Tile>> {
     let machine = &context.target.machine;
     let ports = f64::from(machine.fma.per_cycle.max(1));
-    for Candidate { value: tile, cost, .. } in &mut tiles {
-        let rows = rows_around(block, roles, tile);
-        let Some(extents) = extents(func, context, roles, block, &rows, tile) else { return tiles };
+    let added = |tile: &Candidate<Tile>| {
+        let tile = &tile.value;
+        let extents = extents(func, context, roles, block, &rows_around(block, roles, tile), tile)?;
         let products = (tile.rows * tile.vectors * extents.depth) as f64 / ports;
         let orders = Order::of_contraction(tile, &extents, &machine.caches, ports);
-        *cost *= orders.first().map_or(1.0, |order| order.cost / products);
-    }
+        Some(orders.first()?.cost / products)
+    };
+    // Costs with and without that are not for comparison.
+    let Some(added) = tiles.iter().map(added).collect::<Option<Vec<f64>>>() else { return tiles };
+    tiles.iter_mut().zip(added).for_each(|(tile, added)| tile.cost *= added);
     tiles.sort_by(|a, b| (a.cost / 1e-9).round().total_cmp(&(b.cost / 1e-9).round()));
     tiles
 }

@@ -11,7 +11,7 @@ use tilewright_te::{BinaryOp, Block, Expr, ExprKind, Scope};
 
 use crate::order::Order;
 use crate::pattern::loads;
-use crate::tasks::{PARALLEL_GRAIN, extent_of, parallelize, parallelize_prefix};
+use crate::tasks::{MAX_STACK, PARALLEL_GRAIN, extent_of, parallelize, parallelize_prefix};
 use crate::tile::{AroundTile, Tile, stores_at_its_variables};
 use crate::{Candidate, Context};
 
@@ -162,11 +162,14 @@ impl Sums {
         n_products: i64,
         n_rows: i64,
     ) -> Vec<Candidate<Order>> {
-        let side = (block_elements(context, n_products) as f64).sqrt();
+        let elements = block_elements(context, n_products);
+        let side = (elements as f64).sqrt();
         let tiles = (n_rows + tile.rows - 1) / tile.rows;
-        let most = (side / tile.rows as f64).round().max(1.0) as i64;
+        // Tiles of one panel that a block has room for.
+        let room = (elements / (tile.rows * tile.vectors * tile.lanes)).max(1);
+        let most = ((side / tile.rows as f64).round() as i64).clamp(1, room);
         let candidate = |order: Order| Candidate { value: order, cost: 1.0, features: Vec::new() };
-        if 2 * tiles <= 3 * most {
+        if 2 * tiles <= 3 * most && tiles <= room {
             return vec![candidate(Order::PanelStays)];
         }
         // Blocks as even as can be.
@@ -174,7 +177,7 @@ impl Sums {
             let blocks = (tiles + most - 1) / most;
             candidate(Order::BlockStays((tiles + blocks - 1) / blocks))
         };
-        vec![even(most), even((most / 2).max(1)), even(most * 2)]
+        vec![even(most), even((most / 2).max(1)), even((most * 2).min(room))]
     }
 
     /// How many of so many panels a block has in an order of the loops around a tile.
@@ -308,7 +311,8 @@ impl Sums {
     }
 }
 
-/// Products of each of so many that a block has at most.
+/// Products of each of so many that a block has at most: it lies in the cache of a core, and on the stack of a thread.
 fn block_elements(context: &Context<'_>, n_products: i64) -> i64 {
-    (CACHE_PART * context.target.machine.caches.l2 as f64) as i64 / (4 * n_products)
+    let cached = (CACHE_PART * context.target.machine.caches.l2 as f64) as i64;
+    cached.min(MAX_STACK) / (4 * n_products)
 }

@@ -15,6 +15,9 @@ use crate::pattern::constant_product;
 /// Elements below which a loop is not worth distributing over threads.
 pub(crate) const PARALLEL_GRAIN: i64 = 8192;
 
+/// Bytes of a buffer on the stack of the thread that runs a task, at most: callers' threads have small stacks, too.
+pub(crate) const MAX_STACK: i64 = 128 << 10;
+
 /// How many bytes of weights, which are asked for in advance, arrive in the time that takes a byte from the cache of another
 /// core, which is waited for.
 const REMOTE: f64 = 3.0;

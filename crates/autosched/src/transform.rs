@@ -10,11 +10,8 @@ use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, IterKind, Sco
 
 use crate::Context;
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, loads, stride};
-use crate::tasks::{PARALLEL_GRAIN, extent_of, grains, parallelize};
+use crate::tasks::{MAX_STACK, PARALLEL_GRAIN, extent_of, grains, parallelize};
 use crate::tile::stores_at_its_variables;
-
-/// Bytes of a padded piece of the input: it lies on the stack of a thread, and in a cache of its own core.
-const MAX_PADDED: i64 = 128 << 10;
 
 /// Whether a block is a transform: data-parallel, with several stores to one buffer at its own variables, in order,
 /// after constant indices.
@@ -355,7 +352,7 @@ fn fold_padding(
     trial.set_scope(&buffer, Scope::Stack)?;
     // The buffer shrinks to what these loops write.
     let elements = loops.iter().try_fold(1i64, |n, name| n.checked_mul(extent_of(&trial, name)?));
-    if elements.is_none_or(|n| n > MAX_PADDED / 4) || extent_of(&trial, &loops[lane]) != Some(lanes) {
+    if elements.is_none_or(|n| n > MAX_STACK / 4) || extent_of(&trial, &loops[lane]) != Some(lanes) {
         return Ok(false);
     }
     let mut order: Vec<&str> =

@@ -10,7 +10,7 @@ use tilewright_te::{Block, Expr, Func, IterKind, Scope};
 
 use crate::order::Order;
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, is_cheap, iters_of, loads};
-use crate::tasks::{PARALLEL_GRAIN, extent_of, grains, parallelize_rounds, rounds_of};
+use crate::tasks::{MAX_STACK, PARALLEL_GRAIN, extent_of, grains, parallelize_rounds, rounds_of};
 use crate::tile::{
     Tile, TiledBlock, Traffic, epilogue_of, last_of_several, stored_layout, stores_at_its_variables,
 };
@@ -140,10 +140,6 @@ fn unrolled_loops(block: &Block, reduce: &[usize], tile: &Tile) -> Vec<Candidate
     counts.into_iter().map(candidate).collect()
 }
 
-/// Bytes of a padded piece of the input: they lie on the stack of a thread and, read right after they are written,
-/// stay in a cache of their own core.
-const MAX_PADDED: i64 = 128 << 10;
-
 /// A block that pads what a window reads.
 struct PaddingBlock {
     /// Its name.
@@ -200,7 +196,7 @@ fn fold_padding(
         // The buffer shrinks to what these loops write.
         let piece =
             loops.iter().try_fold(padding.element, |n: i64, name| n.checked_mul(extent_of(&trial, name)?));
-        if piece.is_none_or(|bytes| bytes > MAX_PADDED) {
+        if piece.is_none_or(|bytes| bytes > MAX_STACK) {
             continue;
         }
         let vectors = trial.split(&loops[padding.lane], &[None, Some(lanes)])?;

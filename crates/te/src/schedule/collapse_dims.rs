@@ -11,8 +11,9 @@ use crate::simplify::Simplifier;
 /// them, and so on through all buffers that are indexed by these variables.
 ///
 /// Everywhere the two must be indexed by two plain variables that follow one another in their block, run through all of
-/// the dimensions' extents, and are used for nothing else but the number that counts both. The elements of a buffer stay where they are, as long as its layout is
-/// row-major; loops must be as computed. The shape of an input or output becomes part of the function's contract with its caller.
+/// the dimensions' extents, and are used for nothing else but the number that counts both. The elements of a buffer stay where they
+/// are, as long as its layout is row-major; loops must be as computed. The shape of an input or output becomes part of the
+/// function's contract with its caller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CollapseDims {
     /// The buffer.
