@@ -154,6 +154,9 @@ fn next_panel_at(
 ) -> Option<String> {
     /// How much more may be asked for than there is.
     const EXCESS: f64 = 1.5;
+    /// Unless hints, two of which take a cycle of the ports for loads, take no more than this part of the cycles.
+    const RARE: f64 = 0.03;
+    let ports = f64::from(context.target.machine.fma.per_cycle.max(1));
     let extent = |name: &String| extent_of(schedule, name);
     let tiles = n_tiles(schedule, around).unwrap_or(ASSUMED_TILES);
     let bytes = depth.map(|depth| 4 * depth * tile.vectors * tile.lanes);
@@ -167,7 +170,8 @@ fn next_panel_at(
         let steps = around.steps[n + 1..].iter().map(extent).try_fold(1, |n, extent| Some(n * extent?))?;
         let lines = (steps * tile.vectors * tile.lanes + line - 1) / line;
         let share = (lines + tiles - 1) / tiles;
-        let is_rare = n_inner > 0 && share == 1;
+        let cycles = (steps * tile.rows * tile.vectors) as f64 / ports;
+        let is_rare = share as f64 / 2.0 <= RARE * cycles;
         (is_rare || (share * tiles) as f64 <= EXCESS * lines as f64).then(|| around.steps[n].clone())
     };
     at(0).or_else(|| at(1))

@@ -185,6 +185,65 @@ fn a_condition_of_all_blocks_in_a_loop_is_one_branch_around_them() {
     assert!(text.contains(" fma ") && !outside_branches(&kernel.body, &multiplies), "{text}");
 }
 
+/// Instructions of loops that start loops no more, with how many branches are around each of them.
+fn innermost_loops(insts: &[Inst], n_branches: usize, found: &mut Vec<(usize, Vec<Inst>)>) {
+    for inst in insts {
+        match inst {
+            Inst::Loop { body, .. }
+                if body.iter().any(|i| matches!(i, Inst::Loop { .. } | Inst::If { .. })) =>
+            {
+                innermost_loops(body, n_branches, found);
+            }
+            Inst::Loop { body, .. } => found.push((n_branches, body.clone())),
+            Inst::If { then_body, else_body, .. } => {
+                innermost_loops(then_body, n_branches + 1, found);
+                innermost_loops(else_body, n_branches + 1, found);
+            }
+            Inst::Let { .. } | Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } => {}
+        }
+    }
+}
+
+/// A product in tiles of three rows, of which there are `rows`: the steps of a tile, by how many branches are around them.
+fn steps_of_tiles(rows: i64) -> (String, Vec<(usize, Vec<Inst>)>) {
+    let mut s = Schedule::new(matmul(rows, 16, 8));
+    let store = s.cache_write("out", Scope::Register).expect("caches");
+    s.pad_einsum("out", &[3, 1, 1]).expect("pads");
+    let loops = s.loop_names(&store).expect("has loops");
+    let split = s.split(&loops[0], &[None, Some(3)]).expect("splits");
+    s.unroll(&split[1]).expect("unrolls");
+    s.vectorize(&loops[1]).expect("vectorizes");
+    let inner = s.compute_at("out", &split[0]).expect("moves");
+    s.reorder(&[&inner[2], &inner[0], &inner[1]]).expect("reorders");
+    s.unroll(&inner[0]).expect("unrolls");
+    s.vectorize(&inner[1]).expect("vectorizes");
+    s.decompose_reduction("out", &inner[2]).expect("decomposes");
+    let kernel = flatten(&s.finish().expect("finishes"), &OPTIONS).expect("flattens").remove(0).kernel;
+    assert_eq!(kernel.verify(), Ok(()), "{kernel}");
+    let mut found = Vec::new();
+    innermost_loops(&kernel.body, 0, &mut found);
+    (kernel.to_string(), found)
+}
+
+/// Of seven rows in tiles of three two are past the end; what they load is clamped in the last tile, and nowhere else.
+#[test]
+fn rows_of_whole_tiles_are_a_constant_distance_apart() {
+    let (text, steps) = steps_of_tiles(7);
+    let [(1, whole), (1, edge)] = &steps[..] else { panic!("{} loops over steps:\n{text}", steps.len()) };
+    // One address for all rows, and the one of the step: what is added to it is a constant of the load.
+    let indices = |insts: &[Inst]| {
+        let loads = insts.iter().filter_map(|inst| match inst {
+            Inst::Let { op: Op::Load { index, .. }, .. } => Some(*index),
+            _ => None,
+        });
+        loads.collect::<HashSet<Value>>().len()
+    };
+    assert_eq!((indices(whole), indices(edge)), (2, 4), "{text}");
+    let (text, steps) = steps_of_tiles(9);
+    let [(0, only)] = &steps[..] else { panic!("{} loops over steps:\n{text}", steps.len()) };
+    assert_eq!(indices(only), 2, "{text}");
+}
+
 /// Each step of a long division reads the remainder in its condition and in both of its results.
 #[test]
 fn steps_that_share_a_remainder_are_computed_once_in_masked_vectors() {

@@ -44,6 +44,8 @@ pub(super) struct Emitter<'a> {
     pub(super) guards: Vec<Value>,
     /// Parts of predicates that hold here, behind branches around several blocks.
     pub(super) conditions: Vec<Expr>,
+    /// Whether the tile around does not lie inside as a whole.
+    pub(super) at_edge: bool,
 }
 
 /// What an instruction list is the body of.
@@ -109,6 +111,7 @@ impl<'a> Emitter<'a> {
             simplifier: Simplifier::for_sizes(func),
             guards: Vec::new(),
             conditions: Vec::new(),
+            at_edge: false,
         };
         emitter.open(Nesting::Task);
         for (i, &var) in func.sizes.iter().enumerate() {

@@ -7,12 +7,14 @@
 //!
 //! It leaves alone what a schedule has decided: no loop is reordered, split or vectorized here. Operations that
 //! only compute are shared with equal ones in scope and stand outside the loops that they do not change in;
-//! loads and stores stay where the schedule has them, under their guards.
+//! loads and stores stay where the schedule has them, under their guards. The body of a tile whose loads are clamped is there
+//! twice: once for where all of it lies inside.
 
 mod emit;
 mod expr;
 mod poly;
 mod stmt;
+mod whole;
 
 pub use stmt::masks;
 

@@ -101,7 +101,7 @@ impl Emitter<'_> {
         };
         let n_known = self.conditions.len();
         self.conditions.extend(conditions.iter().cloned());
-        let body = |e: &mut Self| stmts.iter().try_for_each(|s| e.stmt(s));
+        let body = |e: &mut Self| e.tile(stmts);
         let result = match tree::conjunction(conditions).map(|condition| self.resolve(&condition)) {
             None => body(self),
             Some(condition) => match condition.as_int() {
@@ -115,6 +115,27 @@ impl Emitter<'_> {
         };
         self.conditions.truncate(n_known);
         result
+    }
+
+    /// Emits statements one after the other; those of a tile once for where it lies inside as a whole, and once for where it does not.
+    fn tile(&mut self, stmts: &[&Stmt]) -> Result<(), FlattenError> {
+        let body = |e: &mut Self| stmts.iter().try_for_each(|s| e.stmt(s));
+        let Some(whole) = self.whole_tile(stmts) else { return body(self) };
+        let condition = self.expr(&whole)?;
+        let inside = |e: &mut Self| {
+            let known = e.simplifier.n_facts();
+            e.simplifier.assume(&whole);
+            let result = body(e);
+            e.simplifier.forget_facts(known);
+            result
+        };
+        let at_edge = |e: &mut Self| {
+            e.at_edge = true;
+            let result = body(e);
+            e.at_edge = false;
+            result
+        };
+        self.branch(condition, inside, at_edge)
     }
 
     /// Conditions that the predicates of all blocks in some statements have in common, over loops that are open already.

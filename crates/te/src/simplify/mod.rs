@@ -125,6 +125,17 @@ impl Simplifier {
         }
     }
 
+    /// How many facts are known.
+    pub fn n_facts(&self) -> usize {
+        self.facts.len()
+    }
+
+    /// Forgets all facts but the first `n`.
+    pub fn forget_facts(&mut self, n: usize) {
+        self.facts.truncate(n);
+        self.memo.borrow_mut().clear();
+    }
+
     /// An equal expression in normal form; simplifying it again changes nothing.
     pub fn simplify(&self, expr: &Expr) -> Expr {
         if matches!(expr.kind(), ExprKind::Int(_) | ExprKind::Float(_)) {
@@ -160,10 +171,18 @@ impl Simplifier {
         self.is_non_negative(&self.linear(b).sub(&self.linear(a)).add(&Linear::int(-1)))
     }
 
-    /// Whether the form is known to be at least 0, by bounds or with the help of one fact.
+    /// Whether the form is known to be at least 0, by bounds or with the help of one fact: a whole number of times, so that a term
+    /// of both goes away, or once.
     pub fn is_non_negative(&self, linear: &Linear) -> bool {
         let at_least_zero = |l: &Linear| self.lower_bound(l).is_some_and(|b| b >= 0);
-        at_least_zero(linear) || self.facts.iter().any(|fact| at_least_zero(&linear.sub(fact)))
+        let with = |fact: &Linear| {
+            let times = fact.terms.iter().filter_map(|(monomial, k)| {
+                let (_, own) = linear.terms.iter().find(|(other, _)| other == monomial)?;
+                own.checked_rem(*k).filter(|&rest| rest == 0).map(|_| own / k).filter(|&times| times > 1)
+            });
+            std::iter::once(1).chain(times).any(|times| at_least_zero(&linear.sub(&fact.scale(times))))
+        };
+        at_least_zero(linear) || self.facts.iter().any(with)
     }
 
     /// The sum-of-products normal form, atoms simplified, `(x floordiv n)·n + x floormod n` put together.

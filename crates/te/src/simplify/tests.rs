@@ -267,3 +267,20 @@ fn a_clamped_window_has_a_constant_size() {
     let high = (Expr::var(outer) * 6 + 5).min(Expr::int(196));
     assert_eq!(s.upper_bound(&(high - low + 1)), Some(6));
 }
+
+/// Of tiles of three rows those whose number is at most 1 have all of their rows among seven; the fact counts three times.
+#[test]
+fn a_fact_counts_as_often_as_it_must() {
+    let mut s = Simplifier::new();
+    let var = Var::from_u32(0);
+    s.bind_range(var, 0, 3);
+    let row = |n: i64| Expr::var(var) * 3 + n;
+    let clamped = |n: i64| row(n).min(Expr::int(6));
+    assert_ne!(s.simplify(&clamped(2)), s.simplify(&row(2)));
+    s.assume(&Expr::var(var).lt(Expr::int(2)));
+    assert_eq!(s.simplify(&clamped(2)), s.simplify(&row(2)));
+    assert_eq!(s.simplify(&clamped(3)), s.simplify(&row(3)));
+    assert_ne!(s.simplify(&clamped(4)), s.simplify(&row(4)));
+    s.forget_facts(0);
+    assert_ne!(s.simplify(&clamped(2)), s.simplify(&row(2)));
+}
