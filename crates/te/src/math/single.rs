@@ -177,7 +177,8 @@ pub(super) fn sigmoid(x: &Expr) -> Expr {
     // e^-r: the odd coefficients change their signs.
     let signed: Vec<f64> = EXP.iter().enumerate().map(|(n, c)| if n % 2 == 0 { *c } else { -c }).collect();
     let tail = fma(&polynomial(&r, &signed), &r, &num(x, -1.0));
-    let e = mul(&fma(&tail, &r, &num(x, 1.0)), &biased_power(&shifted));
-    let value = div(&num(x, 1.0), &add(&e, &num(x, 1.0)));
+    let one = num(x, 1.0);
+    let divisor = fma(&fma(&tail, &r, &one), &biased_power(&shifted), &one);
+    let value = div(&one, &divisor);
     select(&lt(x, &num(x, LEAST)), &num(x, 0.0), &value)
 }
