@@ -700,6 +700,23 @@ fn weights_are_asked_for_ahead() {
     assert_eq!(hints(&[false, false, true]), 0);
 }
 
+/// Eleven tiles share a panel of which a step reads a line and a half: hints in each step would be as many as loads of what is
+/// asked for, while two in a block of eight steps cost next to nothing.
+#[test]
+fn tiles_ask_for_the_next_panel_once_in_a_block_of_steps() {
+    let target = Target::parse("x86-64-v3", CodegenKind::Llvm).expect("a known target");
+    let mut decisions = Decisions::default();
+    decisions.set("product/tile", "4x3");
+    decisions.set("product/order", "panel-stays");
+    let computation = computation(&matmul(Some(44), 240, 96), &[false, true, true], &[]);
+    let scheduled = schedule(&computation, &target, &decisions).expect("schedules").func.to_string();
+    let lines: Vec<&str> = scheduled.lines().map(str::trim).collect();
+    let hints: Vec<_> = lines.windows(2).filter(|lines| lines[0].contains(" prefetch ")).collect();
+    let [[around, inside]] = hints[..] else { panic!("hints in {} loops:\n{scheduled}", hints.len()) };
+    assert_eq!(around.matches(" prefetch ").count(), 2, "{scheduled}");
+    assert!(inside.starts_with("for ") && inside.ends_with("in 0..8 {"), "{scheduled}");
+}
+
 #[test]
 fn decisions_of_another_function_are_errors() {
     let target = Target::parse("x86-64-v3", CodegenKind::Llvm).expect("a known target");

@@ -25,6 +25,7 @@ const PASSES: &[(&str, PassFn)] = &[
     ("raise_attention", raise::raise_attention),
     ("regions", regions::regions),
     ("sink", sink::sink),
+    ("scale_weights", scale_weights::scale_weights),
     ("constant_folding", |graph| ConstantFolding::new(Arc::new(NoEvaluator)).run(graph)),
     ("simplify", |graph| simplify(Arc::new(NoEvaluator)).run(graph)),
 ];

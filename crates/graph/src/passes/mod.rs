@@ -10,6 +10,7 @@ pub mod fuse;
 pub mod raise;
 pub mod regions;
 pub mod resolve;
+pub mod scale_weights;
 pub mod sink;
 
 use std::sync::Arc;
@@ -37,5 +38,6 @@ pub fn simplify<'a>(evaluate: Arc<dyn Evaluate>) -> PassManager<'a> {
         .then_off(FnPass::new("raise_attention", raise::raise_attention))
         .then(FnPass::new("batch_norm", batch_norm::batch_norm))
         .then(FnPass::new("sink", sink::sink))
+        .then(FnPass::new("scale_weights", scale_weights::scale_weights))
         .until_stable(cleanup(), 8)
 }
