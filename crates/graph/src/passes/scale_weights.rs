@@ -36,7 +36,9 @@ fn into_weights(view: &View<'_>, id: NodeId) -> Option<Patch> {
     let Op::Binary(BinaryOp::Mul) = product.op else { return None };
     view.graph.constant(weights)?;
     let [_, channels, window @ ..] = view.graph.dims(weights)? else { return None };
-    if !window.iter().all(|dim| dim.is(1)) || FEWER * elements(view, weights)? > elements(view, image)? {
+    if !window.iter().all(|dim| dim.is(1))
+        || elements(view, weights)?.saturating_mul(FEWER) > elements(view, image)?
+    {
         return None;
     }
     let operands = [product.input(0)?, product.input(1)?];

@@ -106,6 +106,14 @@ impl Linear {
         Linear { terms: scaled.filter(|t| t.1 != 0).collect(), constant: self.constant.wrapping_mul(factor) }
     }
 
+    /// Product with a constant, `None` where a coefficient is too large.
+    pub fn checked_scale(&self, factor: i64) -> Option<Linear> {
+        let scaled = |(m, c): &(Monomial, i64)| c.checked_mul(factor).map(|c| (m.clone(), c));
+        let terms = self.terms.iter().map(scaled).collect::<Option<Vec<_>>>()?;
+        let constant = self.constant.checked_mul(factor)?;
+        Some(Linear { terms: terms.into_iter().filter(|t| t.1 != 0).collect(), constant })
+    }
+
     /// Product.
     pub fn mul(&self, other: &Linear) -> Linear {
         if let Some(value) = self.as_int() {

@@ -180,7 +180,8 @@ impl Simplifier {
                 let (_, own) = linear.terms.iter().find(|(other, _)| other == monomial)?;
                 own.checked_rem(*k).filter(|&rest| rest == 0).map(|_| own / k).filter(|&times| times > 1)
             });
-            std::iter::once(1).chain(times).any(|times| at_least_zero(&linear.sub(&fact.scale(times))))
+            let scaled = |times: i64| fact.checked_scale(times);
+            std::iter::once(1).chain(times).filter_map(scaled).any(|fact| at_least_zero(&linear.sub(&fact)))
         };
         at_least_zero(linear) || self.facts.iter().any(with)
     }
