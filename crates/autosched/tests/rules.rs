@@ -467,7 +467,9 @@ fn steps_are_unrolled_where_each_would_copy_the_accumulators() {
             let found: Vec<usize> =
                 kernels.iter().flat_map(|k| steps_of_an_iteration(&k.kernel.body)).collect();
             let expected = if target.codegen.carries_in_place { 1 } else { steps };
-            assert_eq!(found, [expected], "{target}\n{}", scheduled.func);
+            // Those of whole tiles, and of the last one where rows or columns are past the end.
+            assert!((1..=2).contains(&found.len()), "{found:?} {target}\n{}", scheduled.func);
+            assert!(found.iter().all(|&n| n == expected), "{found:?} {target}\n{}", scheduled.func);
         }
         check(&func, &[false, true, true], &layouts, &[], "contraction");
     }

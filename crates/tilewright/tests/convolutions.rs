@@ -192,3 +192,33 @@ fn groups_are_contractions() {
         assert!(contractions >= 2, "{rules:?}");
     }
 }
+
+/// A factor of channels that only a run knows goes to the weights of the pointwise convolution behind it (`scale_weights`), which
+/// are packed in each run then; those of a larger window keep theirs.
+#[test]
+fn weights_that_are_scaled_in_each_run() {
+    for window in [1, 3] {
+        let pad = window / 2;
+        let constant = |name: &str, shape: [usize; 4]| {
+            let mut random = fastrand::Rng::with_seed(shape.iter().sum::<usize>() as u64);
+            let n = shape.iter().product::<usize>();
+            let values: Vec<String> = (0..n).map(|_| format!("{:?}", random.f32() - 0.5)).collect();
+            format!("%{name}: f32{shape:?} = Constant[f32{shape:?}{{{}}}]()\n", values.join(", "))
+        };
+        let (p, w) = (constant("p", [24, 24, 1, 1]), constant("w", [20, 24, window, window]));
+        let attrs = |pad: usize| format!("strides=[1, 1], pads={:?}, dilations=[1, 1], group=1", [pad; 4]);
+        let text = format!(
+            "graph scaled {{ region0(%x x: f32[1, 24, 17, 13], %g g: f32[1, 24, 1, 1]) {{\n{p}{w}
+            %a: f32[1, 24, 17, 13] = Conv[{}](%x, %p)
+            %b: f32[1, 24, 17, 13] = Binary[mul](%g, %a)
+            %c: f32[1, 20, 17, 13] = Conv[{}](%b, %w)
+            %d: f32[1, 20, 17, 13] = Unary[relu](%c)
+            return %d as r }} }}",
+            attrs(0),
+            attrs(pad)
+        );
+        for codegen in [CodegenKind::Cranelift, Options::best_codegen()] {
+            compile_and_compare(&text, &Options::host(codegen));
+        }
+    }
+}

@@ -50,7 +50,9 @@ impl Emitter<'_> {
             }
             let inside = match op {
                 BinaryOp::Min => place.clone().le(bound.clone()),
-                _ => bound.clone().le(place.clone()),
+                BinaryOp::Max => bound.clone().le(place.clone()),
+                // It is known to be one of the two.
+                _ => continue,
             };
             for condition in self.at_ends(inside, &ends) {
                 if !self.follows(&condition, &whole) {
@@ -63,8 +65,9 @@ impl Emitter<'_> {
 
     /// A condition at the last and at the first iterations of loops: being linear in their variables, it holds in between too.
     fn at_ends(&self, condition: Expr, ends: &[Ends]) -> Vec<Expr> {
+        let used: Vec<&Ends> = ends.iter().filter(|end| condition.uses(end.var)).collect();
         let mut all = vec![condition];
-        for end in ends {
+        for end in used {
             let at = |n: i64| all.iter().map(move |c| c.substitute_var(end.var, &Expr::int(n)));
             all = at(end.last).chain(at(0).filter(|_| end.last > 0)).collect();
         }
