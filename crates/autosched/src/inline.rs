@@ -1,9 +1,13 @@
 //! Inlining: definitions that only move or combine elements become part of their consumers.
 
 use tilewright_te::schedule::{Schedule, ScheduleError};
-use tilewright_te::{Func, IterKind};
+use tilewright_te::{Block, Expr, ExprKind, Func, Iter, IterKind};
 
-use crate::pattern::is_cheap;
+use crate::pattern::{constant_product, domain_simplifier, is_cheap};
+
+/// Reads of each element of a copy from which on it pays: results in vectors of eight at two a cycle take eight cycles over them, a
+/// copy of whole vectors about one, and one of single elements that lie apart five. With half as many it is even.
+const LEAST_READS: i64 = 128;
 
 /// Inlines every data-parallel temporary whose consumers would not repeat much work for it.
 ///
@@ -42,7 +46,7 @@ fn should_inline(schedule: &Schedule, name: &str) -> bool {
         return false;
     }
     if is_trivial(&store.value) {
-        return true;
+        return !consumers.iter().all(|c| gathers_for_many(func, c, block));
     }
     let repeated = consumers.iter().any(|c| reads_repeatedly(func, c, name));
     let cheap = is_cheap(&store.value);
@@ -54,8 +58,7 @@ fn should_inline(schedule: &Schedule, name: &str) -> bool {
 }
 
 /// A constant, an index, or one element of another buffer: never dearer than reading the temporary.
-fn is_trivial(value: &tilewright_te::Expr) -> bool {
-    use tilewright_te::ExprKind;
+fn is_trivial(value: &Expr) -> bool {
     match value.kind() {
         ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Var(_) | ExprKind::Load(..) => true,
         ExprKind::Cast(a) | ExprKind::Bitcast(a) => is_trivial(a),
@@ -67,9 +70,31 @@ fn is_trivial(value: &tilewright_te::Expr) -> bool {
     }
 }
 
-fn n_loads(value: &tilewright_te::Expr) -> usize {
+/// Whether `producer` is a copy of elements that lie apart, of which `consumer`, a sum of products, reads each so often that having
+/// them side by side pays for the copy: their lines hold nothing else, and loops over them may become one.
+fn gathers_for_many(func: &Func, consumer: &str, producer: &Block) -> bool {
+    let Some(consumer) = func.block(consumer) else { return false };
+    let [store] = &producer.body[..] else { return false };
+    let ExprKind::Load(_, indices) = store.value.kind() else { return false };
+    let simplifier = domain_simplifier(func, producer);
+    let skips = |index: &Expr, iter: &Iter| {
+        let next = index.substitute_var(iter.var, &(Expr::var(iter.var) + 1));
+        simplifier.simplify(&(next - index.clone())).as_int().is_some_and(|step| step.abs() > 1)
+    };
+    let several = |iter: &&Iter| iter.extent.as_int() != Some(1);
+    let lie_apart =
+        indices.iter().any(|index| producer.iters.iter().filter(several).any(|iter| skips(index, iter)));
+    let reads = crate::pattern::loads(consumer);
+    let mut reads = reads.iter().filter(|access| access.buffer == store.buffer);
+    let (Some(read), None) = (reads.next(), reads.next()) else { return false };
+    let sharing = consumer.iters.iter().filter(|i| !read.indices.iter().any(|e| e.uses(i.var)));
+    let n_reads = constant_product(sharing.map(|i| &i.extent));
+    lie_apart && consumer.is_reduction() && n_reads.is_some_and(|n| n >= LEAST_READS)
+}
+
+fn n_loads(value: &Expr) -> usize {
     let mut n = 0;
-    value.walk(&mut |e| n += matches!(e.kind(), tilewright_te::ExprKind::Load(..)) as usize);
+    value.walk(&mut |e| n += matches!(e.kind(), ExprKind::Load(..)) as usize);
     n
 }
 

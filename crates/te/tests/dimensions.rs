@@ -104,12 +104,44 @@ fn what_does_not_become_one_says_why() {
     let mut padded = Schedule::new(conv2d(1, 2, 3, 5, 3, 1, 1));
     refuses(
         padded.collapse_dims("pad", 2),
-        "collapse_dims of `pad`: block `pad` uses one of the variables by itself",
+        "collapse_dims of `pad`: block `conv` indexes by more than plain variables",
     );
     refuses(
         padded.collapse_dims("relu", 2),
         "collapse_dims of `relu`: block `conv` uses one of the variables by itself",
     );
+}
+
+/// `y[k, p, q] = sum of w[k, c] * every[c, p, q]` with every second row and third column of an image.
+fn strided(rows: i64, columns: i64) -> Func {
+    let mut f = Func::new("strided");
+    let x = f.add_input("x", DType::F32, [2, 2 * rows, 3 * columns].map(Expr::int).to_vec());
+    let w = f.add_input("w", DType::F32, [4, 2].map(Expr::int).to_vec());
+    let shape = [2, rows, columns].map(Expr::int).to_vec();
+    let every = f.compute("every", DType::F32, shape, |f, i| {
+        f.load(x, vec![i[0].clone(), i[1].clone() * 2, i[2].clone() * 3 + 1])
+    });
+    let (shape, depth) = ([4, rows, columns].map(Expr::int).to_vec(), vec![Expr::int(2)]);
+    let y = f.reduce("y", DType::F32, shape, depth, Expr::f32(0.0), |f, i, r, acc| {
+        let image = f.load(every, vec![r[0].clone(), i[1].clone(), i[2].clone()]);
+        Expr::fma(image, f.load(w, vec![i[0].clone(), r[0].clone()]), acc)
+    });
+    f.promote_to_output(y);
+    f
+}
+
+#[test]
+fn what_writes_them_counts_by_quotient_and_remainder() {
+    for (rows, columns) in [(3, 4), (1, 5), (4, 1)] {
+        let func = strided(rows, columns);
+        let mut s = Schedule::new(func.clone());
+        s.collapse_dims("y", 1).unwrap();
+        for (buffer, channels) in [("every", 2), ("y", 4)] {
+            assert_eq!(shape(&s, buffer), [channels, rows * columns].map(Some), "{}", s.func());
+        }
+        assert_eq!(s.loop_names("every").unwrap().len(), 2, "{}", s.func());
+        assert_same_results(&func, &s.finish().unwrap(), 3);
+    }
 }
 
 /// Three products with halves of rows and columns, and `y` as sums and differences of them, whose rows are

@@ -193,6 +193,23 @@ fn groups_are_contractions() {
     }
 }
 
+/// Of a pointwise convolution with strides what it reads is copied, where enough results are computed of each element.
+#[test]
+fn strides_between_points() {
+    for (channels, copies) in [([24, 132], true), ([16, 128], true), ([24, 100], false)] {
+        for extents in [&[23][..], &[7, 9], &[14, 14], &[1, 6], &[5, 6, 7]] {
+            for stride in [2, 3] {
+                for compiled in conv(channels, 1, extents, 1, stride, 1).check() {
+                    let rules = rules(&compiled);
+                    let is_copied = rules.iter().any(|rules| rules.contains("contraction elementwise"));
+                    assert_eq!(is_copied, copies, "{extents:?} {stride} {rules:?}");
+                }
+            }
+        }
+    }
+    conv([24, 256], 2, &[7, 9], 1, 2, 1).check();
+}
+
 /// A factor of channels that only a run knows goes to the weights of the pointwise convolution behind it (`scale_weights`), which
 /// are packed in each run then; those of a larger window keep theirs.
 #[test]

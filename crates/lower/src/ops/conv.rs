@@ -43,6 +43,8 @@ pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs) -> Results {
     let shape = b.result_shape(0)?;
     let windows = Windows::new(w.shape[2..].to_vec(), &attrs.strides, &attrs.dilations, &attrs.pads);
     let (padded, windows) = windows.pad(b, &x, &shape[2..], false, Expr::zero(x.dtype));
+    let subsampled = windows.subsample(b, &padded, &shape[2..]);
+    let (padded, windows) = subsampled.unwrap_or((padded, windows));
     let dtype = accumulator(x.dtype);
     let sum = b.reduce("conv", dtype, &shape, w.shape[1..].to_vec(), Expr::zero(dtype), |i, r, acc| {
         let group = group_of(&i[1], &w.shape[0], attrs.group);

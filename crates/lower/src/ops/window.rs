@@ -71,6 +71,32 @@ impl Windows {
         (output.clone() - 1) * self.stride(axis) + (self.kernel[axis].clone() - 1) * self.dilation(axis) + 1
     }
 
+    /// Windows of one element that leave out some: those that they look at as a block of their own, `subsample`, and the windows
+    /// over it, which lie side by side. Loops over these may become one, and every line of the copy is used in full. `None`
+    /// where nothing is left out.
+    pub(super) fn subsample(
+        &self,
+        b: &mut Builder,
+        x: &Operand,
+        output: &[Expr],
+    ) -> Option<(Operand, Windows)> {
+        let n = self.rank();
+        let is_single = self.kernel.iter().all(|extent| extent.as_int() == Some(1));
+        if !is_single || self.strides.iter().all(|&stride| stride == 1) {
+            return None;
+        }
+        let lead = x.rank() - n;
+        let shape = [&x.shape[..lead], output].concat();
+        let elements = b.compute("subsample", x.dtype, &shape, |i| {
+            let mut indices = i.to_vec();
+            for axis in 0..n {
+                indices[lead + axis] = self.start(axis, &i[lead + axis]);
+            }
+            x.at(indices)
+        });
+        Some((elements, Windows::new(self.kernel.clone(), &[], &[], &[])))
+    }
+
     /// The input to read without bounds tests, and the windows over it: `x` itself where nothing is padded, else
     /// a `pad` block of it. `x` has its spatial axes last; `output` are the output's spatial extents.
     pub(super) fn pad(

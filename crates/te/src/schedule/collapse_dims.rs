@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::expr::{Buffer, Expr, Var};
+use crate::expr::{Buffer, Expr, ExprKind, Var};
 use crate::func::{Block, Func, Stmt};
 use crate::schedule::{Apply, ScheduleError, tree};
 use crate::simplify::Simplifier;
@@ -11,7 +11,8 @@ use crate::simplify::Simplifier;
 /// them, and so on through all buffers that are indexed by these variables.
 ///
 /// Everywhere the two must be indexed by two plain variables that follow one another in their block, run through all of
-/// the dimensions' extents, and are used for nothing else but the number that counts both. The elements of a buffer stay where they
+/// the dimensions' extents, and are used for nothing else but the number that counts both. A data-parallel block that only writes
+/// what collapses may use them by themselves: there they become quotient and remainder. The elements of a buffer stay where they
 /// are, as long as its layout is row-major; loops must be as computed. The shape of an input or output becomes part of the
 /// function's contract with its caller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -172,7 +173,8 @@ fn paired_dim(indices: &[Expr], pair: Pair) -> Option<usize> {
 }
 
 /// The block with the first variable in place of both: in accesses of buffers with the dimensions, and as the number that counts
-/// both where the extent of the second is a constant.
+/// both where the extent of the second is a constant. Then, where the block reads none of these buffers, also as quotient and
+/// remainder.
 fn merged(func: &Func, block: &Block, dims: &[(Buffer, usize)], pair: Pair) -> Result<Block, String> {
     let Pair { outer, inner } = pair;
     let paired = |buffer: Buffer, indices: &[Expr], index: &Expr| {
@@ -209,10 +211,30 @@ fn merged(func: &Func, block: &Block, dims: &[(Buffer, usize)], pair: Pair) -> R
         simplifier.bind_range(iter.var, Expr::int(0), extent);
     }
     tree::simplify_indices(&mut merged, &simplifier);
-    if uses(&merged, &|e| e.as_var() == Some(outer)) {
+    if !uses(&merged, &|e| e.as_var() == Some(outer)) {
+        merged.map_exprs(|e| e.substitute_var(inner, &Expr::var(outer)));
+        return Ok(merged);
+    }
+    let reads = uses(block, &|e| match e.kind() {
+        ExprKind::Load(buffer, indices) => paired(*buffer, indices, &number).is_some(),
+        _ => false,
+    });
+    if reads || block.is_reduction() {
         return Err(by_itself());
     }
-    merged.map_exprs(|e| e.substitute_var(inner, &Expr::var(outer)));
+    let count = Expr::int(n_inner);
+    let parts = [Expr::var(outer).floor_div(count.clone()), Expr::var(outer).floor_mod(count)];
+    let mut merged = block.clone();
+    tree::map_accesses(&mut merged, |buffer, indices| paired(buffer, indices, &number));
+    merged.map_exprs(|e| {
+        e.substitute(&|v| [outer, inner].iter().position(|&own| own == v).map(|n| parts[n].clone()))
+    });
+    let mut simplifier = Simplifier::for_sizes(func).keep_fixed_variables();
+    for iter in block.iters.iter().filter(|iter| iter.var != inner) {
+        let extent = if iter.var == outer { Expr::int(n_outer * n_inner) } else { iter.extent.clone() };
+        simplifier.bind_range(iter.var, Expr::int(0), extent);
+    }
+    tree::simplify_indices(&mut merged, &simplifier);
     Ok(merged)
 }
 
