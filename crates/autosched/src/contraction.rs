@@ -135,6 +135,7 @@ fn schedule_with(
             context.decide(block, "pack-rows", &packings(jumps, n_panels))?
         }
     };
+    let known = extents.clone();
     let mut parts = 1;
     let n_products = extents.as_ref().map_or(1, |extents| extents.batches);
     let all_rows = extents.as_ref().map_or(1, |extents| extents.rows.iter().product());
@@ -156,6 +157,7 @@ fn schedule_with(
     };
     let order = context.decide(block, "order", &orders)?;
     let block_panels = Sums::panels_of_block(context, &tile, order, (n_products, all_rows, n_panels));
+    let comes_again = known.is_some_and(|extents| extents.panels_come_again(order, &tile, &machine.caches));
     let is_weight = context.constant_input(func, roles.panel.buffer).is_some();
     let width = tile.vectors * tile.lanes;
     // Where tiles reach past the end, loads would be clamped lane by lane; a copy is padded to whole tiles.
@@ -180,7 +182,7 @@ fn schedule_with(
     let tiled = TiledBlock { block, epilogue, lane, row, tile, order, rows, steps, blocked_steps, unrolled };
     if parts > 1 {
         let InParts { around, tasks } = tiled.apply_in_parts(schedule, context, parts)?;
-        let panel = Panel { name: &panel, is_weight, depth: depth.map(|depth| depth / parts) };
+        let panel = Panel { name: &panel, is_far: is_weight, depth: depth.map(|depth| depth / parts) };
         panel::prefetch(schedule, context, block, &panel, &around, &tile)?;
         tasks::parallelize_prefix(schedule, &tasks)?;
         return Ok(vec![block.to_string(), around.store]);
@@ -191,10 +193,12 @@ fn schedule_with(
         let products = schedule.block_info(&store)?.writes.remove(0);
         let shares_rows = moved.is_some_and(|(weights, image)| shares_rows(weights, image));
         around = sums.apply(schedule, around, &products, &tile, block_panels, shares_rows)?;
-        panel::prefetch(schedule, context, block, &Panel { name: &panel, is_weight, depth }, &around, &tile)?;
+        let panel = Panel { name: &panel, is_far: is_weight, depth };
+        panel::prefetch(schedule, context, block, &panel, &around, &tile)?;
         return Ok(vec![block.to_string(), store, sums.reader.clone()]);
     }
-    panel::prefetch(schedule, context, block, &Panel { name: &panel, is_weight, depth }, &around, &tile)?;
+    let panel = Panel { name: &panel, is_far: is_weight && !comes_again, depth };
+    panel::prefetch(schedule, context, block, &panel, &around, &tile)?;
 
     let shares_rows = moved.is_some_and(|(weights, image)| shares_rows(weights, image));
     let is_single = |name: &String| tasks::extent_of(schedule, name) == Some(1);

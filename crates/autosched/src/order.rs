@@ -90,6 +90,23 @@ pub(crate) struct Extents {
     pub shares_rows: bool,
 }
 
+impl Extents {
+    /// Whether most of the time a tile finds its panel in the second level, because all panels stay there while they come by again and
+    /// again.
+    pub(crate) fn panels_come_again(&self, order: Order, tile: &Tile, caches: &Caches) -> bool {
+        /// Rounds over all panels, each thread's share of which is enough to make little of the first.
+        const ROUNDS: i64 = 16;
+        let stays = match order {
+            Order::PanelStays => return false,
+            Order::RowsStay => 1,
+            Order::BlockStays(tiles) => tiles,
+        };
+        let Some((own, outer)) = self.rows.split_last() else { return false };
+        let tiles = outer.iter().product::<i64>() * ((own + tile.rows - 1) / tile.rows);
+        tiles / stays >= ROUNDS && self.panels_bytes as f64 <= SECOND_LEVEL_PART * caches.l2 as f64
+    }
+}
+
 impl Order {
     /// The orders for a tile over `rows` by `vectors` outputs (`None` where not known) and `steps`, the best first.
     ///

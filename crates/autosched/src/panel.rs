@@ -82,8 +82,8 @@ pub(crate) fn jumps_in_one_set(
 pub(crate) struct Panel<'a> {
     /// The buffer.
     pub name: &'a str,
-    /// Whether it is a constant.
-    pub is_weight: bool,
+    /// Whether it comes from beyond the second level as a rule: weights that a run uses once.
+    pub is_far: bool,
     /// Steps of a tile, if they are known.
     pub depth: Option<i64>,
 }
@@ -99,7 +99,7 @@ pub(crate) fn prefetch(
 ) -> Result<(), ScheduleError> {
     let step = around.steps.iter().rfind(|name| extent_of(schedule, name) != Some(1));
     let (true, Some(step)) = (context.target.codegen.prefetch, step) else { return Ok(()) };
-    if !context.decide(block, "prefetch", &candidates(panel.is_weight))? {
+    if !context.decide(block, "prefetch", &candidates(panel.is_far))? {
         return Ok(());
     }
     let line = line_elements(context, schedule, panel);
@@ -177,12 +177,12 @@ fn next_panel_at(
     at(0).or_else(|| at(1))
 }
 
-/// Whether a tile's steps ask for what later steps read of the panel. Weights come from the third level or from memory, a run
-/// uses them once, and hardware follows a stream only inside of a page, and not before it has begun.
-fn candidates(is_weight: bool) -> Vec<Candidate<bool>> {
+/// Whether a tile's steps ask for what later steps read of the panel. Weights come from the third level or from memory, and hardware
+/// follows a stream only inside of a page, and not before it has begun. Hints for what is near cost more than they save.
+fn candidates(is_far: bool) -> Vec<Candidate<bool>> {
     let candidate = |value: bool| {
         let features = vec![("prefetch.panel", f64::from(u8::from(value)))];
         Candidate { value, cost: 1.0, features }
     };
-    vec![candidate(is_weight), candidate(!is_weight)]
+    vec![candidate(is_far), candidate(!is_far)]
 }
