@@ -326,6 +326,7 @@ fn extents(
         true => return None,
         false => bytes_of(func, roles.broadcast.buffer)? / batches.max(1),
     };
+    let in_blocks = context.largest_block(func, block, first);
     Some(Extents {
         batches,
         parts: 1,
@@ -333,7 +334,8 @@ fn extents(
         open,
         vectors: (extent(roles.lane)? + lanes - 1) / lanes,
         depth,
-        run: context.largest_block(func, block, first).map_or(depth, |factor| tile.rows * factor),
+        run: in_blocks.map_or(depth, |factor| tile.rows * factor),
+        continues: in_blocks.is_some() && rows_apart,
         rows_apart,
         panels_bytes: panels_bytes / if is_shared { 1 } else { batches.max(1) },
         rows_bytes: bytes,

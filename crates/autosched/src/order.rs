@@ -51,6 +51,9 @@ const SECOND_LEVEL: Fill = Fill { streamed: 0.2, at_begin: 1.0 };
 /// From the third level, which cores share.
 const THIRD_LEVEL: Fill = Fill { streamed: 0.7, at_begin: 15.0 };
 
+/// From there in runs each of which goes on where that of the tile before has ended: hardware has seen its lines come.
+const CONTINUED: Fill = Fill { streamed: 0.7, at_begin: 4.0 };
+
 /// Cycles in which a core gets a line from the third level at best, whatever is done meanwhile: 33 GB/s.
 const THIRD_LEVEL_LINE: f64 = 6.0;
 
@@ -82,6 +85,8 @@ pub(crate) struct Extents {
     pub rows_apart: bool,
     /// Elements that the rows of a tile read and that lie one after the other.
     pub run: i64,
+    /// Whether what the next tile's rows read follows each run.
+    pub continues: bool,
     /// Bytes of all panels of a batch.
     pub panels_bytes: i64,
     /// Bytes of what all rows of a batch read.
@@ -97,8 +102,9 @@ impl Extents {
         /// Rounds over all panels, each thread's share of which is enough to make little of the first.
         const ROUNDS: i64 = 16;
         let stays = match order {
-            Order::PanelStays => return false,
-            Order::RowsStay => 1,
+            // A single panel is asked for by each tile, too.
+            Order::PanelStays if self.vectors > tile.vectors => return false,
+            Order::PanelStays | Order::RowsStay => 1,
             Order::BlockStays(tiles) => tiles,
         };
         let Some((own, outer)) = self.rows.split_last() else { return false };
@@ -235,10 +241,12 @@ impl Model<'_> {
     fn cycles(&self, read: &Read) -> f64 {
         let fill = if read.stay <= FIRST_LEVEL_PART * self.caches.l1d as f64 {
             return 0.0;
-        } else if self.is_far(read.stay) {
-            THIRD_LEVEL
-        } else {
+        } else if !self.is_far(read.stay) {
             SECOND_LEVEL
+        } else if self.extents.continues {
+            CONTINUED
+        } else {
+            THIRD_LEVEL
         };
         read.bytes / self.caches.line as f64 * fill.streamed + read.bytes / read.run * fill.at_begin
     }

@@ -702,6 +702,28 @@ fn weights_are_asked_for_ahead() {
     assert_eq!(hints(&[false, false, true]), 0);
 }
 
+/// Where all panels stay in the second level, only the first of many rounds over them finds them elsewhere.
+#[test]
+fn panels_that_come_again_are_not_asked_for() {
+    let target = Target::parse("x86-64-v3;l2=524288", CodegenKind::Llvm).expect("a known target");
+    let hints = |rows: i64, columns: i64, order: &str| {
+        let mut decisions = Decisions::default();
+        decisions.set("product/tile", "4x2");
+        decisions.set("product/order", order);
+        let func = matmul(Some(rows), columns, 96);
+        let computation = computation(&func, &[false, true, true], &[]);
+        let scheduled = schedule(&computation, &target, &decisions).expect("schedules");
+        scheduled.func.to_string().matches(" prefetch ").count()
+    };
+    assert_eq!(hints(64, 240, "rows-stay"), 0);
+    // Too few rounds, panels of more than there is room for, and those of which each comes once.
+    assert!(hints(60, 240, "rows-stay") > 0);
+    assert!(hints(64, 960, "rows-stay") > 0);
+    assert!(hints(64, 240, "panel-stays") > 0);
+    // A single panel comes again and again.
+    assert_eq!(hints(64, 16, "panel-stays"), 0);
+}
+
 /// Eleven tiles share a panel of which a step reads a line and a half: hints in each step would be as many as loads of what is
 /// asked for, while two in a block of eight steps cost next to nothing.
 #[test]
