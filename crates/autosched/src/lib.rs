@@ -22,6 +22,7 @@ mod dimensions;
 pub mod elementwise;
 pub mod inline;
 pub mod order;
+mod padding;
 mod panel;
 pub mod pattern;
 mod recurrence;

@@ -6,11 +6,12 @@
 //! are unrolled, which lets overlapping ones share their loads.
 
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
-use tilewright_te::{Block, Expr, Func, IterKind, Scope};
+use tilewright_te::{Block, Expr, Func, IterKind};
 
 use crate::order::Order;
+use crate::padding::PaddingBlock;
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, is_cheap, iters_of, loads};
-use crate::tasks::{MAX_STACK, PARALLEL_GRAIN, extent_of, grains, parallelize_rounds, rounds_of};
+use crate::tasks::{PARALLEL_GRAIN, extent_of, grains, parallelize_rounds, rounds_of};
 use crate::tile::{
     Tile, TiledBlock, Traffic, epilogue_of, last_of_several, stored_layout, stores_at_its_variables,
 };
@@ -85,7 +86,8 @@ pub fn schedule(
     let unrolled: Vec<usize> = reduce[reduce.len() - n_unrolled..].to_vec();
     let constant_depth = constant_product(reduce.iter().map(|&n| &data.iters[n].extent));
     let order = context.decide(block, "order", &Order::candidates(&tile, n_rows, vectors, constant_depth))?;
-    let padding = layout.as_ref().and_then(|pieces| padding_of(schedule, block, &reads, pieces.last()?.dim));
+    let padding =
+        layout.as_ref().and_then(|pieces| PaddingBlock::of(schedule, block, &reads, pieces.last()?.dim));
     let work = constant_product(data.iters.iter().map(|i| &i.extent));
     let depth = reduce.iter().fold(Expr::int(1), |p, &n| p * data.iters[n].extent.clone());
     let rounds = layout.as_ref().and_then(|pieces| rounds_of(data, pieces.last()?.dim));
@@ -104,7 +106,7 @@ pub fn schedule(
         let inner = if rows_inside { tasks.pop() } else { None };
         // Rows that threads share come in an even number of pieces.
         let pieces = if rounds.is_some() { 2 } else { 1 };
-        if let Some(rows) = fold_padding(schedule, &padding, &mut tasks, pieces, lanes)? {
+        if let Some(rows) = padding.fold(schedule, context, block, &mut tasks, pieces, lanes)? {
             let tiles = inner.and_then(|name| extent_of(schedule, &name)).unwrap_or(1);
             elements = elements * (rows * tiles);
             taken.push(padding.block);
@@ -138,80 +140,6 @@ fn unrolled_loops(block: &Block, reduce: &[usize], tile: &Tile) -> Vec<Candidate
         Candidate { value: count, cost: 1.0 / steps as f64, features }
     };
     counts.into_iter().map(candidate).collect()
-}
-
-/// A block that pads what a window reads.
-struct PaddingBlock {
-    /// Its name.
-    block: String,
-    /// The buffer it writes.
-    buffer: String,
-    /// Bytes of an element of it.
-    element: i64,
-    /// The dimension along which the lanes run.
-    lane: usize,
-}
-
-/// The block that computes an operand for this reduction alone, as yet unscheduled.
-fn padding_of(schedule: &Schedule, block: &str, reads: &[AccessInfo], lane: usize) -> Option<PaddingBlock> {
-    let func = schedule.func();
-    schedule.blocks().into_iter().find_map(|name| {
-        let producer = func.block(&name)?;
-        let [store] = &producer.body[..] else { return None };
-        let is_read = reads.iter().any(|a| a.buffer == store.buffer);
-        let is_free = !producer.is_reduction()
-            && !func.params.contains(&store.buffer)
-            && stores_at_its_variables(producer)
-            && schedule.consumers(&name).ok()? == [block]
-            && schedule.loop_names(&name).ok()?.len() == producer.iters.len();
-        let data = &func.buffers[store.buffer];
-        let (buffer, element) = (data.name.clone(), data.dtype.bytes() as i64);
-        (is_read && is_free && lane < producer.iters.len()).then_some(PaddingBlock {
-            block: name,
-            buffer,
-            element,
-            lane,
-        })
-    })
-}
-
-/// Computes the padded input piece by piece inside the tasks, where it is read: as many iterations of the
-/// innermost of the loops at a time as fit, in a multiple of `pieces` if that divides them. Tells how many, and puts the
-/// loop over pieces in the place of that loop; does nothing where not even one iteration fits.
-fn fold_padding(
-    schedule: &mut Schedule,
-    padding: &PaddingBlock,
-    tasks: &mut Vec<String>,
-    pieces: i64,
-    lanes: i64,
-) -> Result<Option<i64>, ScheduleError> {
-    let Some(innermost) = tasks.last().cloned() else { return Ok(None) };
-    let Some(extent) = extent_of(schedule, &innermost) else { return Ok(None) };
-    let pieces = if extent % pieces == 0 { pieces } else { 1 };
-    for rows in (1..=extent).rev().filter(|n| extent % n == 0 && (extent / n) % pieces == 0) {
-        let mut trial = schedule.clone();
-        let parts = trial.split(&innermost, &[None, Some(rows)])?;
-        let Ok(loops) = trial.compute_at(&padding.block, &parts[0]) else { return Ok(None) };
-        trial.set_scope(&padding.buffer, Scope::Stack)?;
-        // The buffer shrinks to what these loops write.
-        let piece =
-            loops.iter().try_fold(padding.element, |n: i64, name| n.checked_mul(extent_of(&trial, name)?));
-        if piece.is_none_or(|bytes| bytes > MAX_STACK) {
-            continue;
-        }
-        let vectors = trial.split(&loops[padding.lane], &[None, Some(lanes)])?;
-        let mut order: Vec<&str> = Vec::new();
-        order.push(&vectors[0]);
-        order.extend(loops.iter().enumerate().filter(|(n, _)| *n != padding.lane).map(|(_, l)| l.as_str()));
-        order.push(&vectors[1]);
-        trial.reorder(&order)?;
-        trial.vectorize(&vectors[1])?;
-        *schedule = trial;
-        tasks.pop();
-        tasks.push(parts[0].clone());
-        return Ok(Some(rows));
-    }
-    Ok(None)
 }
 
 /// Whether every operand moves by one element with the lanes or not at all, and one of them moves.

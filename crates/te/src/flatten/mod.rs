@@ -8,10 +8,11 @@
 //! It leaves alone what a schedule has decided: no loop is reordered, split or vectorized here. Operations that
 //! only compute are shared with equal ones in scope and stand outside the loops that they do not change in;
 //! loads and stores stay where the schedule has them, under their guards. The body of a tile whose loads are clamped is there
-//! twice: once for where all of it lies inside.
+//! twice: once for where all of it lies inside. Loops that move elements and padding are parted where one ends and the other begins.
 
 mod emit;
 mod expr;
+mod partition;
 mod poly;
 mod stmt;
 mod whole;

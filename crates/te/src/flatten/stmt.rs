@@ -65,11 +65,7 @@ impl Emitter<'_> {
                 result
             }
             LoopKind::Serial => match extent.as_int() {
-                Some(n) if n <= 0 => Ok(()),
-                Some(1) => {
-                    self.bindings.insert(l.var, Binding::Constant(0));
-                    self.iteration(l)
-                }
+                Some(n) if n <= 1 => self.counted_loop(l, &Expr::int(0), &Expr::int(n.max(0))),
                 _ => self.serial_loop(l, &extent),
             },
             LoopKind::Parallel => self.error(format!("parallel loop `{name}` is not outermost")),
@@ -122,13 +118,7 @@ impl Emitter<'_> {
         let body = |e: &mut Self| stmts.iter().try_for_each(|s| e.stmt(s));
         let Some(whole) = self.whole_tile(stmts) else { return body(self) };
         let condition = self.expr(&whole)?;
-        let inside = |e: &mut Self| {
-            let known = e.simplifier.n_facts();
-            e.simplifier.assume(&whole);
-            let result = body(e);
-            e.simplifier.forget_facts(known);
-            result
-        };
+        let inside = |e: &mut Self| e.assuming(&whole, body);
         let at_edge = |e: &mut Self| {
             e.at_edge = true;
             let result = body(e);
@@ -180,10 +170,20 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// A loop of the kernel; registers that its body writes are carried from iteration to iteration.
-    fn serial_loop(&mut self, l: &Loop, extent: &Expr) -> Result<(), FlattenError> {
-        let begin = self.int(0);
-        let end = self.expr(extent)?;
+    /// Emits the iterations of a loop from `first` to `end`, which is not below it, as a loop of the kernel; registers that its body
+    /// writes are carried from iteration to iteration.
+    pub(super) fn counted_loop(&mut self, l: &Loop, first: &Expr, end: &Expr) -> Result<(), FlattenError> {
+        let extent = self.resolve(&(end.clone() - first.clone()));
+        match (extent.as_int(), first.as_int()) {
+            (Some(0), _) => return Ok(()),
+            (Some(1), Some(only)) => {
+                self.bindings.insert(l.var, Binding::Constant(only));
+                return self.iteration(l);
+            }
+            _ => {}
+        }
+        let begin = self.expr(first)?;
+        let end = self.expr(end)?;
         let mut stored = FxHashSet::default();
         l.body.iter().for_each(|s| stored_buffers(s, &mut stored));
         let before = self.registers.clone();
@@ -198,7 +198,8 @@ impl Emitter<'_> {
             }
         }
         self.open(Nesting::Loop);
-        self.bind_scalar(l.var, extent, var);
+        self.simplifier.bind_range(l.var, first.clone(), extent);
+        self.bindings.insert(l.var, Binding::Scalar(var));
         self.iteration(l)?;
         for (key, carried) in &mut carried {
             match self.registers.get(key) {
@@ -321,7 +322,7 @@ impl Emitter<'_> {
     }
 
     /// `if condition { on_true } else { on_false }` with registers joined behind it.
-    fn branch(
+    pub(super) fn branch(
         &mut self,
         condition: Value,
         on_true: impl FnOnce(&mut Self) -> Result<(), FlattenError>,

@@ -13,9 +13,9 @@ use crate::func::{Block, Loop, LoopKind, Stmt};
 use crate::schedule::tree;
 
 /// A loop of a constant number of iterations, the last of which is `last`, that are repeated.
-struct Ends {
-    var: Var,
-    last: i64,
+pub(super) struct Ends {
+    pub(super) var: Var,
+    pub(super) last: i64,
 }
 
 impl Emitter<'_> {
@@ -64,7 +64,7 @@ impl Emitter<'_> {
     }
 
     /// A condition at the last and at the first iterations of loops: being linear in their variables, it holds in between too.
-    fn at_ends(&self, condition: Expr, ends: &[Ends]) -> Vec<Expr> {
+    pub(super) fn at_ends(&self, condition: Expr, ends: &[Ends]) -> Vec<Expr> {
         let used: Vec<&Ends> = ends.iter().filter(|end| condition.uses(end.var)).collect();
         let mut all = vec![condition];
         for end in used {
