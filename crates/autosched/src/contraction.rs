@@ -389,7 +389,7 @@ fn chunks_of(block: &Block, blocked_steps: Option<BlockedSteps>) -> i64 {
 fn traffic(block: &Block, roles: &Roles) -> Traffic {
     let sharing = constant_product(roles.sharing(block).into_iter().map(|n| &block.iters[n].extent));
     let steps = constant_product(iters_of(block, IterKind::Reduce).iter().map(|&n| &block.iters[n].extent));
-    Traffic { per_row: 1, per_vector: 1, per_accumulator: 0, steps, sharing }
+    Traffic { per_row: 1, per_vector: 1, per_accumulator: 0, steps, sharing, windows: None }
 }
 
 /// Reduction variables of a block by their positions, outermost first.

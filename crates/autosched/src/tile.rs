@@ -8,6 +8,7 @@
 //!
 //! Its size and the order of the loops around it are choice points.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use tilewright_machine::Target;
@@ -32,6 +33,31 @@ pub struct Traffic {
     pub steps: Option<i64>,
     /// Number of rows that share a vector, of all tiles, where it is known.
     pub sharing: Option<i64>,
+    /// The windows that rows read, where they lie along the rows.
+    pub windows: Option<Windows>,
+}
+
+/// Windows of neighbouring rows: row `r` reads the elements `stride * r + dilation * t` for each tap `t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Elements from one row's window to the next one's.
+    pub stride: i64,
+    /// Elements from one tap to the next.
+    pub dilation: i64,
+    /// Number of taps.
+    pub taps: i64,
+}
+
+impl Windows {
+    /// How many elements that a tap of so many rows reads are held for another one, at most: those in the windows of several rows are
+    /// loaded once.
+    fn held(&self, rows: i64) -> i64 {
+        let mut read = BTreeMap::new();
+        for (row, tap) in (0..rows).flat_map(|row| (0..self.taps).map(move |tap| (row, tap))) {
+            *read.entry(self.stride * row + self.dilation * tap).or_insert(0) += 1;
+        }
+        rows.min(read.values().filter(|&&n| n > 1).count() as i64)
+    }
 }
 
 /// A register tile.
@@ -61,6 +87,13 @@ const FILL_CYCLES: f64 = 0.3;
 /// How many more accumulators than hide the latency of products keep the ports busy where each step waits for loads.
 const SPARE: f64 = 1.25;
 
+/// Cycles a step takes longer for each element of several windows that no register is left for (measured on a core of the third Zen
+/// generation, windows of 3 x 3 and 5 x 5).
+const SPILL_CYCLES: f64 = 0.15;
+
+/// How many tiles longer one of windows takes that reaches past the end: each of its loads has a place of its own.
+const PARTIAL: f64 = 2.0;
+
 /// Useful part of a tile that is no power of two, of an open extent: those (batches, sequences) are mostly multiples of powers
 /// of two.
 const EVEN_OPEN: f64 = 0.94;
@@ -73,7 +106,8 @@ impl Tile {
     ///
     /// Cost is cycles an output and step: products or loads, whichever port is busier, over the useful part
     /// of the tile. Where what the steps of a tile load does not stay in the first level of cache, each line
-    /// of it takes [`FILL_CYCLES`] more. Registers hold the accumulators, a step's shared vectors, and one operand in flight.
+    /// of it takes [`FILL_CYCLES`] more. Registers hold the accumulators, a step's shared vectors, and one operand in flight; where elements that
+    /// several windows have in common find none, each takes [`SPILL_CYCLES`].
     pub fn candidates(
         target: &Target,
         lanes: i64,
@@ -97,6 +131,9 @@ impl Tile {
                 if r * v > 1 && r * v + traffic.per_vector * v + 1 > registers {
                     break;
                 }
+                let shared = traffic.windows.map_or(0, |windows| windows.held(r));
+                let held = (r + traffic.per_vector + shared) * v;
+                let spilled = SPILL_CYCLES * (held + 1 - registers).max(0) as f64;
                 let (r_, v_) = (r as f64, v as f64);
                 // Products that wait for what they multiply need others besides those that hide their latency.
                 let spare = if traffic.per_row > 0 { SPARE } else { 1.0 };
@@ -108,19 +145,25 @@ impl Tile {
                     if traffic.sharing.is_some_and(|n| n <= r) { 0 } else { 4 * traffic.per_row * r };
                 let fresh = (4 * lanes * traffic.per_vector * v + of_rows) as f64;
                 // What half the first level holds stays there; of twice as much nothing does.
-                let held = caches.l1d as f64 / 2.0;
+                let stays = caches.l1d as f64 / 2.0;
                 let loaded = traffic.steps.map_or(0.0, |steps| steps as f64 * fresh);
-                let fills = (loaded / held - 1.0).clamp(0.0, 1.0) * fresh / caches.line as f64;
-                let cycles = products.max(loads) + 0.1 * loads + FILL_CYCLES * fills;
+                let fills = (loaded / stays - 1.0).clamp(0.0, 1.0) * fresh / caches.line as f64;
+                let cycles = products.max(loads) + 0.1 * loads + FILL_CYCLES * fills + spilled;
+                let at_end = match rows {
+                    Some(n) if traffic.windows.is_some() && n % r != 0 => {
+                        1.0 + PARTIAL / (n as f64 / r_).ceil()
+                    }
+                    _ => 1.0,
+                };
                 // An open number of vectors is taken for one that is divided.
-                let waste = 1.0 / (useful(rows, r) * vectors.map_or(1.0, |_| useful(vectors, v)));
+                let waste = at_end / (useful(rows, r) * vectors.map_or(1.0, |_| useful(vectors, v)));
                 let cost = cycles * waste / (r_ * v_);
                 let features = vec![
                     ("tile.rows", r_.log2()),
                     ("tile.vectors", v_.log2()),
                     ("tile.waste", waste),
                     ("tile.loads", loads / (r_ * v_)),
-                    ("tile.registers", (r * v + traffic.per_vector * v) as f64 / registers as f64),
+                    ("tile.registers", held as f64 / registers as f64),
                     ("tile.cost", cost.log2()),
                 ];
                 tiles.push(Candidate { value: Tile { rows: r, vectors: v, lanes }, cost, features });
@@ -479,5 +522,33 @@ mod tests {
             assert_eq!(rows % r, 0, "{rows} rows in tiles of {r}");
             assert!(r * v >= 7 && r * v + v < 32, "{r} x {v}");
         }
+    }
+
+    /// Seven rows and what they read twice fill 16 registers, fourteen 32; without the latter it is twice as many.
+    #[test]
+    fn windows_hold_what_their_rows_have_in_common() {
+        let three = Windows { stride: 1, dilation: 1, taps: 3 };
+        let five = Windows { stride: 2, dilation: 1, taps: 5 };
+        // Windows of stride 3 have nothing in common.
+        let apart = Windows { stride: 3, ..three };
+        assert_eq!([1, 2, 7].map(|rows| three.held(rows)), [0, 2, 7]);
+        assert_eq!([1, 2, 7].map(|rows| five.held(rows)), [0, 2, 7]);
+        assert_eq!([1, 2, 7].map(|rows| apart.held(rows)), [0, 0, 0]);
+        let depthwise = Traffic { per_vector: 1, per_accumulator: 1, ..Traffic::default() };
+        for (windows, rows, [narrow, wide]) in
+            [(three, 56, [7, 14]), (five, 28, [7, 14]), (apart, 28, [14, 28])]
+        {
+            let traffic = Traffic { windows: Some(windows), ..depthwise };
+            assert_eq!(tile("x86-64-v3", 8, rows, 1, traffic), (narrow, 1), "{windows:?}");
+            assert_eq!(tile("x86-64-v4", 16, rows, 1, traffic), (wide, 1), "{windows:?}");
+        }
+    }
+
+    /// Forty rows are five times eight, or six times seven less two.
+    #[test]
+    fn windows_rather_spill_than_reach_past_the_end() {
+        let windows = Some(Windows { stride: 1, dilation: 1, taps: 3 });
+        let traffic = Traffic { per_vector: 1, per_accumulator: 1, windows, ..Traffic::default() };
+        assert_eq!(tile("x86-64-v3", 8, 40, 1, traffic), (8, 1));
     }
 }

@@ -13,7 +13,7 @@ use crate::padding::PaddingBlock;
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, is_cheap, iters_of, loads};
 use crate::tasks::{PARALLEL_GRAIN, extent_of, grains, parallelize_rounds, rounds_of};
 use crate::tile::{
-    Tile, TiledBlock, Traffic, epilogue_of, last_of_several, stored_layout, stores_at_its_variables,
+    Tile, TiledBlock, Traffic, Windows, epilogue_of, last_of_several, stored_layout, stores_at_its_variables,
 };
 use crate::{Candidate, Context};
 
@@ -76,7 +76,8 @@ pub fn schedule(
     let row = spatial.iter().copied().rfind(is_row);
     let n_rows = row.map_or(Some(1), |n| data.iters[n].extent.as_int());
     let vectors = Some(extent / lanes);
-    let tiles = Tile::candidates(context.target, lanes, n_rows, vectors, traffic(data, &reads, lane, row));
+    let tiles =
+        Tile::candidates(context.target, lanes, n_rows, vectors, traffic(func, data, &reads, lane, row));
     let tile = context.decide(block, "tile", &tiles)?;
     let reduce = iters_of(data, IterKind::Reduce);
     let n_unrolled = match is_short {
@@ -152,7 +153,7 @@ fn walks(func: &Func, context: &Context<'_>, block: &Block, reads: &[AccessInfo]
 }
 
 /// What a step of the tile loads.
-fn traffic(block: &Block, reads: &[AccessInfo], lane: usize, row: Option<usize>) -> Traffic {
+fn traffic(func: &Func, block: &Block, reads: &[AccessInfo], lane: usize, row: Option<usize>) -> Traffic {
     let depends = |a: &AccessInfo, n: usize| a.indices.iter().any(|e| e.uses(block.iters[n].var));
     let mut traffic = Traffic::default();
     for read in reads {
@@ -163,7 +164,22 @@ fn traffic(block: &Block, reads: &[AccessInfo], lane: usize, row: Option<usize>)
             (false, false) => {}
         }
     }
+    let along_row = |row| reads.iter().find_map(|read| windows_along(func, block, read, row));
+    traffic.windows = row.and_then(along_row);
     traffic
+}
+
+/// The windows that rows read of an operand, if they lie along them.
+fn windows_along(func: &Func, block: &Block, read: &AccessInfo, row: usize) -> Option<Windows> {
+    let simplifier = domain_simplifier(func, block);
+    let index = read.indices.iter().find(|index| index.uses(block.iters[row].var))?;
+    let index = simplifier.linear(index);
+    let (stride, rest) = index.affine_in(block.iters[row].var)?;
+    iters_of(block, IterKind::Reduce).into_iter().find_map(|n| {
+        let (dilation, _) = rest.affine_in(block.iters[n].var).filter(|(times, _)| *times != 0)?;
+        let taps = block.iters[n].extent.as_int()?;
+        Some(Windows { stride, dilation, taps })
+    })
 }
 
 /// Lays a constant anew that the lanes would walk with a stride (the weights of a depthwise convolution): the
