@@ -3,6 +3,8 @@
 //! A piece serves the rows of several results; what pieces have in common, the rows at the end of a window, is copied for each of them.
 //! So large pieces copy less, and small ones stay in the first level of cache.
 
+use std::collections::BTreeMap;
+
 use tilewright_te::Scope;
 use tilewright_te::schedule::{Schedule, ScheduleError};
 
@@ -81,22 +83,24 @@ impl PaddingBlock {
         let Some(extent) = extent_of(schedule, &innermost) else { return Ok(None) };
         let pieces = if extent % pieces == 0 { pieces } else { 1 };
         let first_level = context.target.machine.caches.l1d as i64;
-        let mut candidates = Vec::new();
+        let (mut candidates, mut ways) = (Vec::new(), BTreeMap::new());
         for rows in (1..=extent).filter(|n| extent % n == 0 && (extent / n) % pieces == 0) {
-            let Some(bytes) = self.bytes(schedule, &innermost, rows)? else { break };
+            let Some(folded) = self.folded(schedule, &innermost, rows)? else { break };
+            let Some(bytes) = self.bytes(&folded).filter(|&bytes| bytes <= MAX_STACK) else { break };
             let stays = 2 * bytes <= first_level;
             let copied = bytes as f64 / rows as f64;
             let features =
                 vec![("piece.copied", copied.log2()), ("piece.first-level", f64::from(u8::from(stays)))];
             let cost = copied * if stays { 1.0 } else { SECOND_LEVEL };
             candidates.push(Candidate { value: rows, cost, features });
+            ways.insert(rows, folded);
         }
         if candidates.is_empty() {
             return Ok(None);
         }
         candidates.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(b.value.cmp(&a.value)));
         let rows = context.decide(reader, "piece", &candidates)?;
-        let Some(folded) = self.folded(schedule, &innermost, rows)? else { return Ok(None) };
+        let Some(folded) = ways.remove(&rows) else { return Ok(None) };
         let Folded { schedule: mut trial, pieces, loops } = folded;
         let vectors = trial.split(&loops[self.lane], &[None, Some(lanes)])?;
         let mut order: Vec<&str> = Vec::new();
@@ -125,11 +129,9 @@ impl PaddingBlock {
         Ok(Some(Folded { schedule: trial, pieces: parts[0].clone(), loops }))
     }
 
-    /// Bytes of a piece for so many iterations of a loop, to which the buffer shrinks; nothing where it cannot lie on the stack.
-    fn bytes(&self, schedule: &Schedule, innermost: &str, rows: i64) -> Result<Option<i64>, ScheduleError> {
-        let Some(folded) = self.folded(schedule, innermost, rows)? else { return Ok(None) };
+    /// Bytes of a piece, to which the buffer shrinks.
+    fn bytes(&self, folded: &Folded) -> Option<i64> {
         let mut extents = folded.loops.iter().map(|name| extent_of(&folded.schedule, name));
-        let bytes = extents.try_fold(self.element, |n, extent| n.checked_mul(extent?));
-        Ok(bytes.filter(|&bytes| bytes <= MAX_STACK))
+        extents.try_fold(self.element, |n, extent| n.checked_mul(extent?))
     }
 }

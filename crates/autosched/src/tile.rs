@@ -52,11 +52,20 @@ impl Windows {
     /// How many elements that a tap of so many rows reads are held for another one, at most: those in the windows of several rows are
     /// loaded once.
     fn held(&self, rows: i64) -> i64 {
-        let mut read = BTreeMap::new();
-        for (row, tap) in (0..rows).flat_map(|row| (0..self.taps).map(move |tap| (row, tap))) {
-            *read.entry(self.stride * row + self.dilation * tap).or_insert(0) += 1;
+        // So far apart that they have nothing in common, however many taps there are.
+        if self.stride.abs() >= self.dilation.abs().saturating_mul(self.taps) {
+            return 0;
         }
-        rows.min(read.values().filter(|&&n| n > 1).count() as i64)
+        let (mut read, mut shared) = (BTreeMap::new(), 0);
+        for (tap, row) in (0..self.taps).flat_map(|tap| (0..rows).map(move |row| (tap, row))) {
+            let times: &mut i64 = read.entry(self.stride * row + self.dilation * tap).or_default();
+            *times += 1;
+            shared += i64::from(*times == 2);
+            if shared >= rows {
+                break;
+            }
+        }
+        shared
     }
 }
 
@@ -106,8 +115,9 @@ impl Tile {
     ///
     /// Cost is cycles an output and step: products or loads, whichever port is busier, over the useful part
     /// of the tile. Where what the steps of a tile load does not stay in the first level of cache, each line
-    /// of it takes [`FILL_CYCLES`] more. Registers hold the accumulators, a step's shared vectors, and one operand in flight; where elements that
-    /// several windows have in common find none, each takes [`SPILL_CYCLES`].
+    /// of it takes [`FILL_CYCLES`] more. Registers hold the accumulators, a step's shared vectors, and one operand in flight;
+    /// where elements that several windows have in common find none, each takes [`SPILL_CYCLES`]. A tile of windows that
+    /// reaches past the end takes [`PARTIAL`] tiles more.
     pub fn candidates(
         target: &Target,
         lanes: i64,
@@ -534,6 +544,9 @@ mod tests {
         assert_eq!([1, 2, 7].map(|rows| three.held(rows)), [0, 2, 7]);
         assert_eq!([1, 2, 7].map(|rows| five.held(rows)), [0, 2, 7]);
         assert_eq!([1, 2, 7].map(|rows| apart.held(rows)), [0, 0, 0]);
+        // Every other row's windows meet on the elements of a dilated one.
+        let dilated = Windows { dilation: 2, ..three };
+        assert_eq!([1, 2, 3, 7].map(|rows| dilated.held(rows)), [0, 0, 2, 7]);
         let depthwise = Traffic { per_vector: 1, per_accumulator: 1, ..Traffic::default() };
         for (windows, rows, [narrow, wide]) in
             [(three, 56, [7, 14]), (five, 28, [7, 14]), (apart, 28, [14, 28])]
