@@ -1,12 +1,13 @@
 //! Tuning of models: their functions as tasks, and measurements in this process.
 
 mod in_process;
+mod noise;
 mod probe;
 
 use std::path::Path;
 
 use tilewright_lower::Program;
-use tilewright_lower::program::Step;
+use tilewright_lower::program::{LoweredFunc, Step};
 use tilewright_tune::{Task, TaskKey};
 
 use crate::compile::load_programs;
@@ -38,11 +39,16 @@ impl Tasks {
 
     fn add_program(&mut self, program: Program, options: &Options) {
         let calls = calls(&program);
+        let of = |(lowered, calls): (&LoweredFunc, &u32)| {
+            u64::from(*calls) * Task::constant_bytes_of(&lowered.computation)
+        };
+        let constant_bytes = program.funcs.iter().zip(&calls).map(of).sum();
         for (index, lowered) in program.funcs.into_iter().enumerate() {
             let calls = calls.get(index).copied().unwrap_or(0);
             let name = lowered.computation.func.name.clone();
             let is_table = !lowered.tables.is_empty();
-            let task = Task { computation: lowered.computation, target: options.target.clone(), calls };
+            let target = options.target.clone();
+            let task = Task { computation: lowered.computation, target, calls, constant_bytes };
             if let Some(why) = is_table.then_some("tables of its own").or_else(|| task.obstacle()) {
                 self.left_out.push((name, why));
                 continue;
@@ -50,7 +56,10 @@ impl Tasks {
             let key = task.key();
             let same = |known: &&mut Task| TaskKey::clone(&known.key()) == key;
             match self.tasks.iter_mut().find(same) {
-                Some(known) => known.calls += calls,
+                Some(known) => {
+                    known.calls += calls;
+                    known.constant_bytes = known.constant_bytes.max(constant_bytes);
+                }
                 None => self.tasks.push(task),
             }
         }

@@ -18,12 +18,27 @@ pub struct Task {
     pub target: Target,
     /// How often it runs in what is tuned.
     pub calls: u32,
+    /// Bytes of the constants that a run of what is tuned reads: those of the function come from as far away as so many others leave
+    /// them.
+    pub constant_bytes: u64,
 }
 
 /// Most elements of a constant input: larger ones take longer to prepare than their kernels to measure.
 const MAX_CONSTANT: i64 = 1 << 24;
 
 impl Task {
+    /// Bytes of a function's constant inputs, as far as their extents are known.
+    pub fn constant_bytes_of(computation: &Computation) -> u64 {
+        let Computation { func, constant_inputs, .. } = computation;
+        let constants = func.params.iter().zip(constant_inputs).filter(|(_, is_constant)| **is_constant);
+        let bytes = constants.filter_map(|(&param, _)| {
+            let data = &func.buffers[param];
+            let elements = data.shape.iter().try_fold(1i64, |n, e: &Expr| n.checked_mul(e.as_int()?))?;
+            Some(elements.unsigned_abs() * data.dtype.bytes() as u64)
+        });
+        bytes.sum()
+    }
+
     /// The key of its records.
     pub fn key(&self) -> TaskKey {
         TaskKey::new(&self.computation, &self.target)

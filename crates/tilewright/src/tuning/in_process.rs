@@ -1,9 +1,9 @@
 //! Measurements in this process.
 //!
 //! A candidate is compiled as any function is and run on made-up data, its runs alternating with those of the rules'
-//! own schedule, so that what slows the machine slows both. Constants come from outside the second-level cache, as they do
-//! in a model, as far as runs are short. On one thread the time is the processor's for this thread, so
-//! that other processes which take the processor away do not count.
+//! own schedule, so that what slows the machine slows both. Constants come from as far away as in a model: between two runs of a
+//! function as many other bytes are read as the constants of the model have. On one thread the time is the processor's for this
+//! thread, so that other processes which take the processor away do not count.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,17 +20,18 @@ use tilewright_runtime::threads::{ThreadPool, available_threads};
 use tilewright_runtime::{Session, SessionOptions, TensorView};
 use tilewright_tune::{Effort, Measure, MeasureError, Task, TaskKey, Times};
 
-use super::probe::{Data, Probe};
+use super::noise::Ring;
+use super::probe::{Data, Input, Probe};
 use crate::autoschedule::schedule_kernels;
 
 /// Shortest run that the clock and the start of a run do not disturb.
 const SHORTEST: Duration = Duration::from_micros(100);
 
-/// Longest run that is made longer so that copies of the constants take turns.
-const LONGEST: Duration = Duration::from_millis(2);
-
 /// Most repetitions of a function in a run.
 const MAX_REPEAT: usize = 64;
+
+/// Bytes of other constants between two uses of one, at most: more than cores of a shared machine get of the last level of cache.
+const FARTHEST: u64 = 128 << 20;
 
 /// Measures on this machine, in this process.
 pub struct InProcess {
@@ -39,14 +40,30 @@ pub struct InProcess {
     threads: usize,
     jobs: usize,
     baselines: BTreeMap<TaskKey, Baseline>,
+    supply: Supply,
     /// Candidates that are compiled and not measured yet.
     prepared: BTreeMap<(TaskKey, Decisions), Result<Probe, MeasureError>>,
+}
+
+/// What functions that are measured read.
+#[derive(Default)]
+struct Supply {
+    activations: Ring,
+    constants: Ring,
+}
+
+/// A function that can be run.
+struct Subject {
+    session: Session,
+    inputs: Vec<Input>,
+    /// Bytes of constants that come between two uses of one.
+    span: usize,
 }
 
 /// The rules' own schedule, compiled.
 struct Baseline {
     probe: Probe,
-    session: Session,
+    subject: Subject,
     repeat: usize,
     /// Outputs on data in place, as soon as they were needed.
     outputs: Option<Vec<Vec<u8>>>,
@@ -67,6 +84,7 @@ impl InProcess {
             threads: available_threads(),
             jobs: jobs.max(1),
             baselines: BTreeMap::new(),
+            supply: Supply::default(),
             prepared: BTreeMap::new(),
         }
     }
@@ -107,37 +125,47 @@ impl InProcess {
         Ok(model.session_with(SessionOptions { pool: self.pool.clone(), ..SessionOptions::default() }))
     }
 
+    /// A function that runs `repeat` times at once on what it is given.
+    fn subject(&self, task: &Task, probe: &Probe, repeat: usize) -> Result<Subject, MeasureError> {
+        let inputs = probe.inputs(task, repeat).map_err(|e| MeasureError::Failed(e.to_string()))?;
+        let once: usize = inputs.iter().filter(|input| input.is_constant).map(Input::room).sum();
+        let nearest = 2 * task.target.machine.caches.l2;
+        let span = task.constant_bytes.clamp(nearest, FARTHEST.max(nearest)) as usize;
+        let session = self.session(task, probe, Data::Given, repeat)?;
+        Ok(Subject { session, inputs, span: span.max(once / repeat.max(1)) })
+    }
+
     /// Compiles the rules' own schedule, once for each task.
-    fn baseline(&self, task: &Task) -> Result<Baseline, MeasureError> {
+    fn baseline(&self, supply: &mut Supply, task: &Task) -> Result<Baseline, MeasureError> {
         let probe = probe(task, &Decisions::default())?;
-        let mut session = self.session(task, &probe, Data::Anywhere, 1)?;
+        let mut subject = self.subject(task, &probe, 1)?;
         let threads = self.pool.threads();
-        run(&mut session, threads)?;
-        let once = run(&mut session, threads)?.min(run(&mut session, threads)?).max(Duration::from_nanos(1));
-        let copies = probe.copies(task).map_err(|e| MeasureError::Failed(e.to_string()))?;
-        let repeats = |time: Duration| (time.as_nanos() / once.as_nanos()) as usize;
-        let repeat = copies.min(repeats(LONGEST)).max(repeats(SHORTEST) + 1).min(MAX_REPEAT);
+        let mut once = || run(&mut subject, supply, threads);
+        once()?;
+        let once = once()?.min(once()?).max(Duration::from_nanos(1));
+        let repeat = ((SHORTEST.as_nanos() / once.as_nanos()) as usize + 1).min(MAX_REPEAT);
         if repeat > 1 {
-            session = self.session(task, &probe, Data::Anywhere, repeat)?;
+            subject = self.subject(task, &probe, repeat)?;
         }
-        Ok(Baseline { probe, session, repeat, outputs: None })
+        Ok(Baseline { probe, subject, repeat, outputs: None })
     }
 
     fn measure_one(
         &self,
+        supply: &mut Supply,
         task: &Task,
         baseline: &mut Baseline,
         probe: &Probe,
         effort: Effort,
     ) -> Result<Times, MeasureError> {
-        let mut session = self.session(task, probe, Data::Anywhere, baseline.repeat)?;
+        let mut subject = self.subject(task, probe, baseline.repeat)?;
         let slowdown = match self.pool.threads() {
             1 => probe.imbalance(self.threads) / baseline.probe.imbalance(self.threads),
             _ => 1.0,
         };
-        let repeat = baseline.repeat;
-        let mut times =
-            alternate([&mut baseline.session, &mut session], self.pool.threads(), repeat, effort)?;
+        let (threads, repeat) = (self.pool.threads(), baseline.repeat);
+        let run = |subject: &mut Subject| run(subject, supply, threads);
+        let mut times = alternate([&mut baseline.subject, &mut subject], run, repeat, effort)?;
         times.candidate.iter_mut().for_each(|time| *time *= slowdown);
         if effort == Effort::Confirm && times.is_faster() {
             self.check(task, baseline, probe)?;
@@ -178,14 +206,19 @@ impl Measure for InProcess {
 
     fn measure(&mut self, task: &Task, candidate: &Decisions, effort: Effort) -> Result<Times, MeasureError> {
         let key = task.key();
-        let mut baseline = match self.baselines.remove(&key) {
-            Some(baseline) => baseline,
-            None => self.baseline(task)?,
-        };
         let prepared = self.prepared.remove(&(key.clone(), candidate.clone()));
-        let probe = prepared.unwrap_or_else(|| probe(task, candidate));
-        let times = probe.and_then(|probe| self.measure_one(task, &mut baseline, &probe, effort));
-        self.baselines.insert(key, baseline);
+        let probe = prepared.unwrap_or_else(|| probe(task, candidate))?;
+        let mut supply = std::mem::take(&mut self.supply);
+        let baseline = match self.baselines.remove(&key) {
+            Some(baseline) => Ok(baseline),
+            None => self.baseline(&mut supply, task),
+        };
+        let times = baseline.and_then(|mut baseline| {
+            let times = self.measure_one(&mut supply, task, &mut baseline, &probe, effort);
+            self.baselines.insert(key, baseline);
+            times
+        });
+        self.supply = supply;
         times
     }
 }
@@ -225,19 +258,37 @@ impl Clock {
     }
 }
 
-/// The time of a run.
-fn run(session: &mut Session, threads: usize) -> Result<Duration, MeasureError> {
-    let none: [TensorView<'_>; 0] = [];
+/// The time of a run, on activations that are near and constants that are far away.
+fn run(subject: &mut Subject, supply: &mut Supply, threads: usize) -> Result<Duration, MeasureError> {
+    let Subject { session, inputs, span } = subject;
+    let near: usize = inputs.iter().filter(|input| !input.is_constant).map(Input::room).sum();
+    supply.activations.grow(near);
+    supply.activations.rewind();
+    supply.constants.grow(*span);
+    let take = |input: &Input| match input.is_constant {
+        true => supply.constants.take(input.bytes(), *span),
+        false => supply.activations.take(input.bytes(), near),
+    };
+    let places: Vec<_> = inputs.iter().map(take).collect();
+    let bytes = inputs.iter().zip(&places).map(|(input, place)| match input.is_constant {
+        true => supply.constants.piece(place),
+        false => supply.activations.piece(place),
+    });
+    let views: Vec<_> = inputs
+        .iter()
+        .zip(bytes)
+        .map(|(input, bytes)| TensorView::new(DType::F32, &input.dims, bytes))
+        .collect();
     let clock = Clock::start(threads);
-    session.run(&none).map_err(|e| MeasureError::Failed(e.to_string()))?;
+    session.run(&views).map_err(|e| MeasureError::Failed(e.to_string()))?;
     Ok(clock.elapsed())
 }
 
 /// Runs of both in turn, after one of each that is not counted; which of them goes first changes from pair to
 /// pair.
 fn alternate(
-    [baseline, candidate]: [&mut Session; 2],
-    threads: usize,
+    [baseline, candidate]: [&mut Subject; 2],
+    mut run: impl FnMut(&mut Subject) -> Result<Duration, MeasureError>,
     repeat: usize,
     effort: Effort,
 ) -> Result<Times, MeasureError> {
@@ -245,7 +296,6 @@ fn alternate(
         Effort::Trial => (6, 16, Duration::from_millis(25)),
         Effort::Confirm => (15, 60, Duration::from_millis(200)),
     };
-    let run = |session: &mut Session| run(session, threads);
     let both = run(baseline)? + run(candidate)?;
     let pairs = (time.as_nanos() / both.as_nanos().max(1)).clamp(least, most);
     let mut times = Times::default();

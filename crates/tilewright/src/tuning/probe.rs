@@ -1,4 +1,4 @@
-//! A function as a model of its own: an artifact without inputs that runs the function's kernels on made-up data.
+//! A function as a model of its own: an artifact that runs the function's kernels on made-up data.
 
 use std::ops::Range;
 
@@ -21,16 +21,36 @@ use crate::compile::image_def;
 use crate::error::CompileError;
 use crate::units::kernel_def;
 
-/// Bytes of an element of an input: only functions of 32-bit floats are tasks.
-const F32_BYTES: u64 = 4;
+use super::noise::noise;
 
-/// What constant inputs hold.
+/// What inputs hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Data {
-    /// Noise, wherever the schedule wants it: enough to measure.
-    Anywhere,
-    /// Noise that is laid out as the schedule wants it: results of several schedules can be compared.
+    /// What each run is given, wherever the schedule wants it: enough to measure.
+    Given,
+    /// Noise in the artifact that is laid out as the schedule wants it: results of several schedules can be compared.
     InPlace,
+}
+
+/// An input of an artifact whose data are given: 32-bit floats, as only functions of these are tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Input {
+    /// Extents.
+    pub dims: Vec<usize>,
+    /// Whether it is a constant of the function.
+    pub is_constant: bool,
+}
+
+impl Input {
+    /// Bytes of it.
+    pub(super) fn bytes(&self) -> usize {
+        self.dims.iter().product::<usize>() * DType::F32.bytes()
+    }
+
+    /// Bytes that it takes where the next begins at a multiple of [`ALIGN`].
+    pub(super) fn room(&self) -> usize {
+        self.bytes().next_multiple_of(ALIGN)
+    }
 }
 
 /// A function's kernels as machine code.
@@ -63,46 +83,51 @@ impl Probe {
         if even > 0.0 { uneven / even } else { 1.0 }
     }
 
-    /// Copies of the constant inputs that together no second-level cache holds.
-    pub(super) fn copies(&self, task: &Task) -> Result<usize, CompileError> {
+    /// The inputs of an artifact that runs the function `repeat` times on what it is given: each run of the function has constants of
+    /// its own.
+    pub(super) fn inputs(&self, task: &Task, repeat: usize) -> Result<Vec<Input>, CompileError> {
         let func = &self.kernels.func;
-        let mut bytes = 0;
+        let mut inputs = Vec::new();
         for (n, &param) in func.params[..func.n_inputs].iter().enumerate() {
-            if task.computation.constant_inputs.get(n) == Some(&true) {
-                bytes += extents(func, param)?.iter().product::<i64>().unsigned_abs() * F32_BYTES;
-            }
+            let dims = extents(func, param)?.into_iter().map(|extent| extent as usize).collect();
+            let is_constant = task.computation.constant_inputs.get(n) == Some(&true);
+            let input = Input { dims, is_constant };
+            inputs.extend(std::iter::repeat_n(input, if is_constant { repeat } else { 1 }));
         }
-        Ok(if bytes > 0 { (2 * task.target.machine.caches.l2).div_ceil(bytes) as usize } else { 1 })
+        Ok(inputs)
     }
 
-    /// An artifact that runs the function `repeat` times in each of its runs, each time with constants that were not
-    /// used for as long as possible: in a model, too, many others were used since the last run.
+    /// An artifact that runs the function `repeat` times in each of its runs; on data that are given it has the [inputs](Self::inputs) of
+    /// so many.
     pub(super) fn artifact(&self, task: &Task, data: Data, repeat: usize) -> Result<Bytes, CompileError> {
         let func = &self.kernels.func;
-        let copies = self.copies(task)?.clamp(1, repeat.max(1));
-        let places = vec![Vec::new(); copies];
+        let places = vec![Vec::new(); repeat];
         let mut builder = Builder { func, plan: Plan::default(), weights: Vec::new(), places };
         builder.plan.texts.push(String::new());
         for (n, &param) in func.params[..func.n_inputs].iter().enumerate() {
-            let bytes = self.input(task, n, data)?;
             let is_constant = task.computation.constant_inputs.get(n) == Some(&true);
-            for copy in 0..if is_constant { copies } else { 1 } {
-                let place = Place::Weight { offset: builder.weights.len() as u64, len: bytes.len() as u64 };
-                builder.weights.extend(&bytes);
-                builder.weights.resize(builder.weights.len().next_multiple_of(ALIGN), 0);
-                let copies = if is_constant { copy..copy + 1 } else { 0..copies };
-                builder.add(param, place, copies)?;
+            match data {
+                Data::InPlace => {
+                    let bytes = self.input(task, n)?;
+                    let offset = builder.weights.len() as u64;
+                    builder.weights.extend(&bytes);
+                    builder.weights.resize(builder.weights.len().next_multiple_of(ALIGN), 0);
+                    builder.add(param, Place::Weight { offset, len: bytes.len() as u64 }, 0..repeat)?;
+                }
+                Data::Given if is_constant => {
+                    (0..repeat).try_for_each(|run| builder.add_input(param, run..run + 1))?;
+                }
+                Data::Given => builder.add_input(param, 0..repeat)?,
             }
         }
         for (n, &param) in func.params[func.n_inputs..].iter().enumerate() {
-            let buffer = builder.add(param, Place::Output(n as u32), 0..copies)?;
-            let BufferDef { dtype, shape, .. } = builder.plan.buffers[buffer.index()].clone();
-            let dims = shape.into_iter().map(|size| DimSpec { name: None, size }).collect();
-            builder.plan.outputs.push(TensorSpec { name: format!("out{n}"), dtype, dims, buffer });
+            let buffer = builder.add(param, Place::Output(n as u32), 0..repeat)?;
+            let spec = builder.spec(format!("out{n}"), buffer);
+            builder.plan.outputs.push(spec);
         }
         for buffer in func.workspaces() {
             let place = Place::Arena { offset: builder.plan.arena_bytes };
-            let id = builder.add(buffer, place, 0..copies)?;
+            let id = builder.add(buffer, place, 0..repeat)?;
             let bytes = builder.constant(builder.plan.buffers[id.index()].size_bytes);
             builder.plan.arena_bytes += (bytes as u64).next_multiple_of(ALIGN as u64);
         }
@@ -145,24 +170,20 @@ impl Probe {
         })
     }
 
-    /// The bytes of an input.
-    fn input(&self, task: &Task, n: usize, data: Data) -> Result<Vec<u8>, CompileError> {
-        let packing = self.kernels.packing.get(n).filter(|packing| !packing.is_empty());
-        match (data, packing) {
-            (Data::InPlace, Some(packing)) => {
-                let param = task.computation.func.params[n];
-                let dims: Vec<usize> =
-                    extents(&task.computation.func, param)?.iter().map(|&e| e as usize).collect();
-                let bytes = GraphBytes::new(noise(n, dims.iter().product()));
-                let tensor = Tensor::from_bytes(DType::F32, dims, bytes);
-                let tensor = tensor.map_err(|e| CompileError::internal("probe", e))?;
-                pack(packing, &tensor).map_err(|e| CompileError::internal("probe", e))
-            }
-            (Data::InPlace, None) | (Data::Anywhere, _) => {
-                let func = &self.kernels.func;
-                Ok(noise(n, extents(func, func.params[n])?.iter().product::<i64>() as usize))
-            }
-        }
+    /// Noise for an input, laid out as the schedule wants it.
+    fn input(&self, task: &Task, n: usize) -> Result<Vec<u8>, CompileError> {
+        let noise = |func: &Func| -> Result<(Vec<usize>, Vec<u8>), CompileError> {
+            let dims: Vec<usize> = extents(func, func.params[n])?.iter().map(|&e| e as usize).collect();
+            let bytes = noise(n as u64, dims.iter().product());
+            Ok((dims, bytes))
+        };
+        let Some(packing) = self.kernels.packing.get(n).filter(|packing| !packing.is_empty()) else {
+            return Ok(noise(&self.kernels.func)?.1);
+        };
+        let (dims, bytes) = noise(&task.computation.func)?;
+        let tensor = Tensor::from_bytes(DType::F32, dims, GraphBytes::new(bytes));
+        let tensor = tensor.map_err(|e| CompileError::internal("probe", e))?;
+        pack(packing, &tensor).map_err(|e| CompileError::internal("probe", e))
     }
 }
 
@@ -171,7 +192,7 @@ struct Builder<'a> {
     func: &'a Func,
     plan: Plan,
     weights: Vec<u8>,
-    /// Where the function's buffers are, for each copy of the constants.
+    /// Where the function's buffers are, for each of its runs.
     places: Vec<Vec<(Buffer, BufferId)>>,
 }
 
@@ -203,8 +224,24 @@ impl Builder<'_> {
         }
     }
 
-    /// Gives a buffer of the function a place, the same for these copies of the constants.
-    fn add(&mut self, buffer: Buffer, place: Place, copies: Range<usize>) -> Result<BufferId, CompileError> {
+    /// The form of a buffer.
+    fn spec(&self, name: String, buffer: BufferId) -> TensorSpec {
+        let BufferDef { dtype, shape, .. } = &self.plan.buffers[buffer.index()];
+        let dims = shape.iter().map(|&size| DimSpec { name: None, size }).collect();
+        TensorSpec { name, dtype: *dtype, dims, buffer }
+    }
+
+    /// Adds an input of the artifact for a buffer, the same for these runs.
+    fn add_input(&mut self, buffer: Buffer, runs: Range<usize>) -> Result<(), CompileError> {
+        let n = self.plan.inputs.len();
+        let id = self.add(buffer, Place::Input(n as u32), runs)?;
+        let spec = self.spec(format!("in{n}"), id);
+        self.plan.inputs.push(spec);
+        Ok(())
+    }
+
+    /// Gives a buffer of the function a place, the same for these runs.
+    fn add(&mut self, buffer: Buffer, place: Place, runs: Range<usize>) -> Result<BufferId, CompileError> {
         let extents = extents(self.func, buffer)?;
         let dtype = self.func.buffers[buffer].dtype;
         let bytes = extents.iter().product::<i64>() * dtype.bytes().max(1) as i64;
@@ -212,17 +249,16 @@ impl Builder<'_> {
         let shape = extents.into_iter().map(|extent| self.size(extent)).collect();
         let id = BufferId(self.plan.buffers.len() as u32);
         self.plan.buffers.push(BufferDef { dtype, size_bytes, shape, place });
-        self.places[copies].iter_mut().for_each(|places| places.push((buffer, id)));
+        self.places[runs].iter_mut().for_each(|places| places.push((buffer, id)));
         Ok(id)
     }
 
     /// The kernels and their calls.
     fn calls(&mut self, kernels: &Kernels, repeat: usize) -> Result<(), CompileError> {
         self.plan.kernels = kernels.kernels.iter().map(|flat| kernel_def(&flat.kernel)).collect();
-        for n in 0..repeat {
-            let copy = n % self.places.len();
+        for run in 0..repeat {
             for (n, flat) in kernels.kernels.iter().enumerate() {
-                let places = &self.places[copy];
+                let places = &self.places[run];
                 let place = |b: &Buffer| places.iter().find(|(known, _)| known == b).map(|&(_, id)| id);
                 let buffers: Option<Vec<BufferId>> = flat.buffers.iter().map(place).collect();
                 let (Some(buffers), Some((rounds, per_round))) = (buffers, tasks_of(&flat.kernel)) else {
@@ -250,10 +286,4 @@ fn tasks_of(kernel: &Kernel) -> Option<(i64, i64)> {
 fn extents(func: &Func, buffer: Buffer) -> Result<Vec<i64>, CompileError> {
     let extents = func.buffers[buffer].shape.iter().map(|e| e.as_int()).collect::<Option<Vec<i64>>>();
     extents.ok_or_else(|| CompileError::internal("probe", "an open extent"))
-}
-
-/// Elements between -0.5 and 0.5, the same for every schedule of a function.
-fn noise(input: usize, n: usize) -> Vec<u8> {
-    let mut random = fastrand::Rng::with_seed(input as u64);
-    (0..n).flat_map(|_| (random.f32() - 0.5).to_le_bytes()).collect()
 }

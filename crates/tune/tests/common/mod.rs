@@ -19,5 +19,6 @@ pub(crate) fn task(name: &str, rows: i64) -> Task {
     func.promote_to_output(out);
     let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
     let computation = Computation { constant_inputs: vec![false, true], ..Computation::of(func) };
-    Task { computation, target, calls: 1 }
+    let constant_bytes = Task::constant_bytes_of(&computation);
+    Task { computation, target, calls: 1, constant_bytes }
 }
