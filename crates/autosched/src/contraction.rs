@@ -15,7 +15,7 @@ use tilewright_te::simplify::Simplifier;
 use tilewright_te::{Block, Buffer, Expr, ExprKind, Func, IterKind};
 
 use crate::depth::{self, InParts};
-use crate::order::{Extents, Order};
+use crate::order::{Extents, Order, is_behind_network};
 use crate::panel::{self, Panel};
 use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, iters_of, stride};
 use crate::sums::{self, Sums, Way};
@@ -108,7 +108,9 @@ fn schedule_with(
     let n_rows = roles.row.map_or(Some(1), |n| data.iters[n].extent.as_int());
     let traffic = traffic(data, &roles);
     let tiles = Tile::candidates(context.target, lanes, n_rows, vectors, traffic);
-    let mut tiles = with_orders(func, context, &roles, data, tiles);
+    // Where the third level is near, cuts save so little that small errors of the model would decide between tiles.
+    let may_be_cut = sums.is_none() && is_behind_network(&context.target.machine.caches);
+    let mut tiles = with_orders(func, context, &roles, data, tiles, may_be_cut);
     if sums.is_some() {
         // What sums in blocks knows of no tiles that reach past the end.
         let columns = data.iters[roles.lane].extent.as_int();
@@ -146,9 +148,8 @@ fn schedule_with(
                 extents.run = extents.depth * tile.rows;
             }
             let orders = |extents: &Extents| Order::of_contraction(&tile, extents, &machine.caches, ports);
-            let best = |extents: &Extents| orders(extents).first().map_or(f64::INFINITY, |order| order.cost);
-            // Partial sums of all rows would have to lie somewhere.
-            let chunks = if extents.open { 1 } else { chunks_of(data, blocked_steps) };
+            let best = |extents: &Extents| best_cost(&orders(extents));
+            let chunks = chunks_of(data, blocked_steps, &extents);
             parts = context.decide(block, "depth", &depth::candidates(&extents, chunks, best))?;
             extents.parts = parts;
             orders(&extents)
@@ -227,22 +228,27 @@ fn schedule_with(
     Ok(vec![block.to_string(), around.store])
 }
 
-/// Tiles with what the best order of the loops around each adds to its cost, where that can be told; the best first.
+/// Tiles with what the best order of the loops around each adds to its cost, where that can be told, with the steps cut into blocks if
+/// they `may_be_cut`; the best first.
 fn with_orders(
     func: &Func,
     context: &Context<'_>,
     roles: &Roles,
     block: &Block,
     mut tiles: Vec<Candidate<Tile>>,
+    may_be_cut: bool,
 ) -> Vec<Candidate<Tile>> {
     let machine = &context.target.machine;
     let ports = f64::from(machine.fma.per_cycle.max(1));
+    let (blocked_steps, _) = walk(func, context, block, &iters_of(block, IterKind::Reduce));
     let added = |tile: &Candidate<Tile>| {
         let tile = &tile.value;
         let extents = extents(func, context, roles, block, &rows_around(block, roles, tile), tile)?;
         let products = (tile.rows * tile.vectors * extents.depth) as f64 / ports;
-        let orders = Order::of_contraction(tile, &extents, &machine.caches, ports);
-        Some(orders.first()?.cost / products)
+        let best =
+            |extents: &Extents| best_cost(&Order::of_contraction(tile, extents, &machine.caches, ports));
+        let chunks = if may_be_cut { chunks_of(block, blocked_steps, &extents) } else { 1 };
+        Some(depth::candidates(&extents, chunks, best).first()?.cost / products)
     };
     // Costs with and without that are not for comparison.
     let Some(added) = tiles.iter().map(added).collect::<Option<Vec<f64>>>() else { return tiles };
@@ -379,8 +385,17 @@ fn packings(jumps_in_one_set: bool, n_panels: i64) -> Vec<Candidate<bool>> {
     }
 }
 
+/// The least of the costs.
+fn best_cost(orders: &[Candidate<Order>]) -> f64 {
+    orders.first().map_or(f64::INFINITY, |order| order.cost)
+}
+
 /// How many iterations of the first variable of the reduction, or blocks of them, blocks of steps can be made of.
-fn chunks_of(block: &Block, blocked_steps: Option<BlockedSteps>) -> i64 {
+fn chunks_of(block: &Block, blocked_steps: Option<BlockedSteps>, extents: &Extents) -> i64 {
+    // Partial sums of all rows would have to lie somewhere.
+    if extents.open {
+        return 1;
+    }
     let first = iters_of(block, IterKind::Reduce).first().and_then(|&n| block.iters[n].extent.as_int());
     first.unwrap_or(1) / blocked_steps.map_or(1, |blocked| blocked.factor)
 }

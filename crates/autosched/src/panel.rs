@@ -4,6 +4,7 @@
 use tilewright_te::schedule::{Padding, Piece, Prefetch, Schedule, ScheduleError};
 use tilewright_te::{Block, Func, IterKind, Scope};
 
+use crate::order::SECOND_LEVEL_PART;
 use crate::pattern::AccessInfo;
 use crate::tasks::extent_of;
 use crate::tile::{AroundTile, Tile};
@@ -160,7 +161,8 @@ fn next_panel_at(
     let extent = |name: &String| extent_of(schedule, name);
     let tiles = n_tiles(schedule, around).unwrap_or(ASSUMED_TILES);
     let bytes = depth.map(|depth| 4 * depth * tile.vectors * tile.lanes);
-    let fits = bytes.is_some_and(|bytes| 4 * bytes <= context.target.machine.caches.l2 as i64);
+    let room = (SECOND_LEVEL_PART * context.target.machine.caches.l2 as f64) as i64;
+    let fits = bytes.is_some_and(|bytes| 2 * bytes <= room);
     if !fits || tiles < 2 || extent(&around.panels) == Some(1) {
         return None;
     }
