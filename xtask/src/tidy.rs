@@ -2,6 +2,7 @@
 //!
 //! Each family of rules is a pure function from text to complaints, so that its tests need no tree.
 
+mod dependencies;
 mod docs;
 mod layers;
 mod sources;
@@ -10,13 +11,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::{Verdict, project};
+use crate::{Verdict, cargo, project};
 
 /// The task.
 pub(crate) fn run() -> Verdict {
     let files = tracked_files()?;
-    let packages = layers::packages()?;
+    let metadata = metadata()?;
+    let packages = layers::packages(&metadata)?;
     let mut complaints = Vec::new();
+    let mut sources = Vec::new();
     for file in &files {
         let name = file.to_string_lossy();
         let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
@@ -30,7 +33,14 @@ pub(crate) fn run() -> Verdict {
             let is_package = |package: &str| packages.iter().any(|known| known.name == package);
             complaints.extend(docs::check(file, &text, &exists, &is_package));
         }
+        if extension == "rs" {
+            sources.push((name.into_owned(), text));
+        }
     }
+    let declared = dependencies::declared(&metadata, &project::root().to_string_lossy())?;
+    complaints.extend(dependencies::check(&declared, &sources));
+    let workspace = std::fs::read_to_string(project::path("Cargo.toml"))?;
+    complaints.extend(dependencies::check_offered(&workspace, &declared));
     complaints.extend(layers::check(&packages));
     complaints.extend(first_commands()?);
     complaints.extend(stages()?);
@@ -39,6 +49,13 @@ pub(crate) fn run() -> Verdict {
     }
     println!("tidy: {} files, {} complaints", files.len(), complaints.len());
     Ok(complaints.is_empty())
+}
+
+/// The workspace as cargo sees it.
+fn metadata() -> anyhow::Result<String> {
+    let mut metadata = cargo::plain("metadata");
+    metadata.args(["--no-deps", "--format-version", "1", "--offline"]);
+    project::output_of(&mut metadata).context("cargo metadata failed")
 }
 
 /// Files under version control, and new ones that git does not ignore.

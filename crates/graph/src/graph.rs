@@ -14,6 +14,7 @@ use crate::dim::Dim;
 use crate::guard::Guard;
 use crate::ids::{NodeId, RegionId, SymbolId, ValueId};
 use crate::op::Op;
+use crate::order::topological_order;
 use crate::symbol::SymbolTable;
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Type};
@@ -136,12 +137,25 @@ pub struct Graph {
     shape_values: SecondaryMap<ValueId, Option<Arc<[Dim]>>>,
 }
 
-/// Nodes of a region that depend on one another in a circle.
+/// Nodes of a region that depend on one another.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} nodes form a cycle", nodes.len())]
+#[error("{}", cycles.iter().map(|cycle| cycle_text(cycle.iter().map(|(_, name)| name.as_str()))).collect::<Vec<_>>().join("; "))]
 pub struct CycleError {
-    /// Nodes on or behind the cycle.
-    pub nodes: Vec<NodeId>,
+    /// Each cycle's nodes, with the names that errors call them by.
+    pub cycles: Vec<Vec<(NodeId, String)>>,
+}
+
+/// What errors say of a cycle: how many nodes it has, and the names of the first of them.
+pub fn cycle_text<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    /// Names in a message.
+    const MOST_NAMES: usize = 8;
+    let n = names.len();
+    let listed: Vec<String> = names.take(MOST_NAMES).map(|name| format!("`{name}`")).collect();
+    let more = if n > MOST_NAMES { " and others" } else { "" };
+    match n {
+        1 => format!("a node depends on itself: {}", listed.join(", ")),
+        _ => format!("{n} nodes form a cycle: {}{more}", listed.join(", ")),
+    }
 }
 
 impl Default for Graph {
@@ -453,41 +467,37 @@ impl Graph {
         uses
     }
 
-    /// Puts a region's nodes into topological order, keeping the present order where it is one (Kahn's
-    /// algorithm, taking the earliest ready node).
+    /// Puts a region's nodes into topological order, keeping the present order where it is one.
+    ///
+    /// # Errors
+    /// Nodes that depend on one another: then the region stays as it is.
     pub fn sort(&mut self, region: RegionId) -> Result<(), CycleError> {
-        let order = self.regions[region].nodes.clone();
+        let nodes = &self.regions[region].nodes;
         let position: FxHashMap<NodeId, usize> =
-            order.iter().enumerate().map(|(i, &node)| (node, i)).collect();
-        let mut users: Vec<Vec<usize>> = vec![Vec::new(); order.len()];
-        let mut waiting = vec![0usize; order.len()];
-        for (index, &node) in order.iter().enumerate() {
+            nodes.iter().enumerate().map(|(index, &node)| (node, index)).collect();
+        let mut users: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
+        for (index, &node) in nodes.iter().enumerate() {
             for value in self.nodes[node].inputs.iter().flatten() {
                 if let Some(&producer) = self.producer(*value).and_then(|producer| position.get(&producer)) {
                     users[producer].push(index);
-                    waiting[index] += 1;
                 }
             }
         }
-        let mut ready: std::collections::BTreeSet<usize> =
-            (0..order.len()).filter(|&index| waiting[index] == 0).collect();
-        let mut sorted = Vec::with_capacity(order.len());
-        while let Some(index) = ready.pop_first() {
-            sorted.push(order[index]);
-            for &user in &users[index] {
-                waiting[user] -= 1;
-                if waiting[user] == 0 {
-                    ready.insert(user);
-                }
-            }
+        let order = topological_order(&users, |index| index);
+        if !order.cycles.is_empty() {
+            let named = |&index: &usize| (nodes[index], self.node_name(nodes[index]));
+            return Err(CycleError {
+                cycles: order.cycles.iter().map(|cycle| cycle.iter().map(named).collect()).collect(),
+            });
         }
-        if sorted.len() < order.len() {
-            let nodes =
-                (0..order.len()).filter(|&index| waiting[index] > 0).map(|index| order[index]).collect();
-            return Err(CycleError { nodes });
-        }
-        self.regions[region].nodes = sorted;
+        self.regions[region].nodes = order.sorted.into_iter().map(|index| nodes[index]).collect();
         Ok(())
+    }
+
+    /// What errors call a node: the names of the model's nodes that it comes from, or else its operator and id.
+    pub fn node_name(&self, node: NodeId) -> String {
+        let names = self.nodes[node].provenance.names().collect::<Vec<_>>().join("+");
+        if names.is_empty() { format!("{} {node}", self.nodes[node].op.name()) } else { names }
     }
 
     /// For every computed symbol, the value and axis that define it: the first node result, in topological

@@ -10,6 +10,7 @@ pub mod guard;
 pub mod ids;
 pub mod infer;
 pub mod op;
+pub mod order;
 pub mod pass;
 pub mod passes;
 pub mod patch;

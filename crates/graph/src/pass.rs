@@ -1,6 +1,7 @@
 //! Passes and the manager that runs pipelines of them.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::graph::{CycleError, Graph};
@@ -100,6 +101,22 @@ pub struct Timing {
     pub time: Duration,
 }
 
+/// Passes that were still changing the graph when a pipeline that runs them until it is stable gave up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// The passes that changed the graph in the last round.
+    pub passes: Vec<String>,
+    /// Number of rounds.
+    pub rounds: usize,
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let passes: Vec<String> = self.passes.iter().map(|pass| format!("`{pass}`")).collect();
+        write!(f, "{} still changed the graph in round {}, the last", passes.join(", "), self.rounds)
+    }
+}
+
 /// Sees the graph after a pass: its name, whether it changed the graph, and the graph.
 pub type Observer<'a> = Box<dyn FnMut(&str, bool, &Graph) + 'a>;
 
@@ -111,6 +128,7 @@ pub struct PassManager<'a> {
     verify: bool,
     observer: Option<Observer<'a>>,
     timings: Vec<Timing>,
+    unfinished: Vec<Unfinished>,
 }
 
 impl<'a> PassManager<'a> {
@@ -123,6 +141,7 @@ impl<'a> PassManager<'a> {
             verify: cfg!(debug_assertions),
             observer: None,
             timings: Vec::new(),
+            unfinished: Vec::new(),
         }
     }
 
@@ -145,7 +164,7 @@ impl<'a> PassManager<'a> {
         self.then(pass)
     }
 
-    /// Adds passes that run in turn until none changes the graph, at most `rounds` times.
+    /// Adds passes that run in turn until none changes the graph, at most `rounds` times: see [`PassManager::unfinished`].
     #[must_use]
     pub fn until_stable(mut self, passes: Vec<Box<dyn Pass>>, rounds: usize) -> PassManager<'a> {
         self.stages.push(Stage::Fixpoint(passes, rounds));
@@ -190,6 +209,7 @@ impl<'a> PassManager<'a> {
     /// Runs the pipeline; tells whether anything changed.
     pub fn run(&mut self, graph: &mut Graph) -> Result<bool, PassError> {
         let stages = std::mem::take(&mut self.stages);
+        self.unfinished.clear();
         let result = self.run_stages(&stages, graph);
         self.stages = stages;
         result
@@ -198,23 +218,36 @@ impl<'a> PassManager<'a> {
     fn run_stages(&mut self, stages: &[Stage], graph: &mut Graph) -> Result<bool, PassError> {
         let mut changed = false;
         for stage in stages {
-            match stage {
-                Stage::Once(pass) => changed |= self.run_pass(&**pass, graph)?,
-                Stage::Fixpoint(passes, rounds) => {
-                    for _ in 0..*rounds {
-                        let mut round = false;
-                        for pass in passes {
-                            round |= self.run_pass(&**pass, graph)?;
-                        }
-                        changed |= round;
-                        if !round {
-                            break;
-                        }
-                    }
-                }
-            }
+            changed |= match stage {
+                Stage::Once(pass) => self.run_pass(&**pass, graph)?,
+                Stage::Fixpoint(passes, rounds) => self.run_until_stable(passes, *rounds, graph)?,
+            };
         }
         Ok(changed)
+    }
+
+    fn run_until_stable(
+        &mut self,
+        passes: &[Box<dyn Pass>],
+        rounds: usize,
+        graph: &mut Graph,
+    ) -> Result<bool, PassError> {
+        let mut restless = Vec::new();
+        for round in 0..rounds {
+            restless.clear();
+            for pass in passes {
+                if self.run_pass(&**pass, graph)? {
+                    restless.push(pass.name().to_owned());
+                }
+            }
+            if restless.is_empty() {
+                return Ok(round > 0);
+            }
+        }
+        if !restless.is_empty() {
+            self.unfinished.push(Unfinished { passes: restless, rounds });
+        }
+        Ok(rounds > 0)
     }
 
     fn run_pass(&mut self, pass: &dyn Pass, graph: &mut Graph) -> Result<bool, PassError> {
@@ -246,6 +279,11 @@ impl<'a> PassManager<'a> {
             }
         }
         Ok(changed)
+    }
+
+    /// The fixed points that the last run did not reach. The graph is right all the same, but may not be as simple as it could be.
+    pub fn unfinished(&self) -> &[Unfinished] {
+        &self.unfinished
     }
 
     /// Times of the passes run so far, in order of first run.

@@ -1,11 +1,12 @@
 //! Patches: the one way rewrite rules change a graph.
 //!
 //! A [`Rule`] looks at a node and the producers of its operands and returns a [`Patch`]: new nodes, and for each
-//! result of the node the value that replaces it. The [`rewrite`] driver infers the types of the new nodes,
+//! result of the node the value that replaces it. A patch may replace results of other nodes of the region as well: two products
+//! that become one, for instance. The [`rewrite`] driver infers the types of the new nodes,
 //! checks that every replacement has the type of what it replaces, and names the rule in the log and in errors.
 //! It sweeps each region from top to bottom, so new nodes land where their operands are defined, and repeats
-//! until nothing changes. Nodes a patch leaves without users are for `passes::dead_code` to remove; until then
-//! they count as gone.
+//! until nothing changes. Where results of several nodes were replaced, it sorts the region after the sweep. Nodes a patch leaves
+//! without users are for `passes::dead_code` to remove; until then they count as gone.
 
 use std::collections::BTreeSet;
 
@@ -47,6 +48,8 @@ struct NewNode {
 pub struct Patch {
     nodes: Vec<NewNode>,
     replacements: Vec<Source>,
+    /// Results of other nodes, with what replaces them.
+    others: Vec<(ValueId, Source)>,
     absorbed: Vec<NodeId>,
 }
 
@@ -83,6 +86,13 @@ impl Patch {
     #[must_use]
     pub fn replace(mut self, value: impl Into<Source>) -> Patch {
         self.replacements.push(value.into());
+        self
+    }
+
+    /// Puts a value in place of a result of another node of the same region. The value must not depend on what it replaces.
+    #[must_use]
+    pub fn replace_result(mut self, result: ValueId, value: impl Into<Source>) -> Patch {
+        self.others.push((result, value.into()));
         self
     }
 
@@ -172,12 +182,14 @@ fn sweep(
         graph.node(node).inputs.iter().flatten().for_each(|&value| uses[value] += 1);
     }
     graph.region(region).results.iter().for_each(|&value| uses[value] += 1);
-    let mut sweep = Sweep { graph, region, wanted, uses, replaced: FxHashMap::default() };
+    let mut sweep =
+        Sweep { graph, region, wanted, uses, replaced: FxHashMap::default(), reaches_back: false };
     let result = sweep.run(&old, rules);
-    let Sweep { replaced, .. } = sweep;
-    let results =
-        graph.region(region).results.iter().map(|value| *replaced.get(value).unwrap_or(value)).collect();
-    graph.set_results(region, results);
+    let Sweep { replaced, reaches_back, .. } = sweep;
+    graph.replace_uses_in(region, &replaced);
+    if reaches_back && result.is_ok() {
+        graph.sort(region)?;
+    }
     result.map(|()| !replaced.is_empty())
 }
 
@@ -187,6 +199,8 @@ struct Sweep<'a> {
     wanted: &'a dyn Fn(&Op) -> bool,
     uses: SecondaryMap<ValueId, u32>,
     replaced: FxHashMap<ValueId, ValueId>,
+    /// Whether results of other nodes than the matched ones were replaced, which nodes before may use.
+    reaches_back: bool,
 }
 
 impl Sweep<'_> {
@@ -194,9 +208,9 @@ impl Sweep<'_> {
         for &node in old {
             for position in 0..self.graph.node(node).inputs.len() {
                 if let Some(value) = self.graph.node(node).inputs[position]
-                    && let Some(&target) = self.replaced.get(&value)
+                    && self.replaced.contains_key(&value)
                 {
-                    self.graph.set_input(node, position, Some(target));
+                    self.graph.set_input(node, position, Some(self.target(value)));
                 }
             }
             let is_dead = self.graph.node(node).outputs.iter().all(|&value| self.uses[value] == 0)
@@ -217,15 +231,46 @@ impl Sweep<'_> {
     }
 
     fn apply(&mut self, rule: Rule, root: NodeId, patch: Patch) -> Result<(), PassError> {
-        let fail = |graph: &Graph, message: String| {
-            let names = graph.node(root).provenance.names().collect::<Vec<_>>().join("+");
-            PassError::Rule { rule: rule.name, node: names, message }
+        let fail = |graph: &Graph, message: String| PassError::Rule {
+            rule: rule.name,
+            node: graph.node_name(root),
+            message,
         };
+        let made =
+            self.append(root, patch.nodes, &patch.absorbed).map_err(|error| fail(self.graph, error))?;
+        let outputs = self.graph.node(root).outputs.clone();
+        if patch.replacements.len() != outputs.len() {
+            let message = format!("replaces {} of {} results", patch.replacements.len(), outputs.len());
+            return Err(fail(self.graph, message));
+        }
+        let of_root = outputs.iter().copied().zip(patch.replacements);
+        self.reaches_back |= !patch.others.is_empty();
+        let mut gone = BTreeSet::from([root]);
+        for (from, source) in of_root.chain(patch.others) {
+            self.replace(from, source, &made).map_err(|message| fail(self.graph, message))?;
+            gone.extend(self.graph.producer(from));
+        }
+        for node in gone {
+            let is_gone = self.graph.node(node).outputs.iter().all(|value| self.uses[*value] == 0);
+            if node == root || is_gone {
+                self.release(node);
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the new nodes of a patch; gives their ids.
+    fn append(
+        &mut self,
+        root: NodeId,
+        nodes: Vec<NewNode>,
+        absorbed: &[NodeId],
+    ) -> Result<Vec<NodeId>, String> {
         // Ids grow in the order of the model, so names come in that order too.
-        let origins: BTreeSet<NodeId> = patch.absorbed.iter().copied().chain([root]).collect();
+        let origins: BTreeSet<NodeId> = absorbed.iter().copied().chain([root]).collect();
         let provenance = Provenance::merge(origins.iter().map(|&node| &self.graph.node(node).provenance));
-        let mut made: Vec<NodeId> = Vec::with_capacity(patch.nodes.len());
-        for new in patch.nodes {
+        let mut made: Vec<NodeId> = Vec::with_capacity(nodes.len());
+        for new in nodes {
             let inputs: Vec<Option<ValueId>> =
                 new.inputs.iter().map(|source| source.map(|source| self.resolve(source, &made))).collect();
             let (region, provenance) = (self.region, provenance.clone());
@@ -233,42 +278,50 @@ impl Sweep<'_> {
                 Some(n) => infer::append_n(self.graph, region, new.op, inputs, n, provenance),
                 None => infer::append(self.graph, region, new.op, inputs, provenance),
             }
-            .map_err(|error| fail(self.graph, error.to_string()))?;
+            .map_err(|error| error.to_string())?;
             self.graph.node(node).inputs.iter().flatten().for_each(|&value| self.uses[value] += 1);
             made.push(node);
         }
-        let outputs = self.graph.node(root).outputs.clone();
-        if patch.replacements.len() != outputs.len() {
-            return Err(fail(
-                self.graph,
-                format!("replaces {} of {} results", patch.replacements.len(), outputs.len()),
+        Ok(made)
+    }
+
+    /// Puts a value in place of a result.
+    fn replace(&mut self, from: ValueId, source: Source, made: &[NodeId]) -> Result<(), String> {
+        let to = self.resolve(source, made);
+        let show = |graph: &Graph, value| graph.ty(value).display(&graph.symbols).to_string();
+        if !is_compatible(self.graph.ty(from), self.graph.ty(to)) {
+            return Err(format!("replaces {} by {}", show(self.graph, from), show(self.graph, to)));
+        }
+        let home = self.graph.producer(from).map(|producer| self.graph.node(producer).region);
+        if home != Some(self.region) || self.replaced.contains_key(&from) || to == from {
+            return Err(format!(
+                "cannot replace {from} by {to}: it is no result of the region, or replaced already"
             ));
         }
-        for (&from, source) in outputs.iter().zip(patch.replacements) {
-            let to = self.resolve(source, &made);
-            if !is_compatible(self.graph.ty(from), self.graph.ty(to)) {
-                let show = |value| self.graph.ty(value).display(&self.graph.symbols).to_string();
-                return Err(fail(self.graph, format!("replaces {} by {}", show(from), show(to))));
-            }
-            if self.graph.value(to).name.is_none()
-                && let Some(name) = self.graph.value(from).name.clone()
-                && made.iter().any(|&node| self.graph.node(node).outputs.contains(&to))
-            {
-                self.graph.set_name(to, &name);
-            }
-            self.uses[to] += std::mem::take(&mut self.uses[from]);
-            self.replaced.insert(from, to);
+        if self.graph.value(to).name.is_none()
+            && let Some(name) = self.graph.value(from).name.clone()
+            && made.iter().any(|&node| self.graph.node(node).outputs.contains(&to))
+        {
+            self.graph.set_name(to, &name);
         }
-        self.release(root);
+        self.uses[to] += std::mem::take(&mut self.uses[from]);
+        self.replaced.insert(from, to);
         Ok(())
     }
 
     fn resolve(&self, source: Source, made: &[NodeId]) -> ValueId {
-        let value = match source {
+        self.target(match source {
             Source::Old(value) => value,
             Source::New(node, output) => self.graph.node(made[node]).outputs[output],
-        };
-        *self.replaced.get(&value).unwrap_or(&value)
+        })
+    }
+
+    /// What stands in place of a value by now. What replaces a value may be replaced later, never by what it replaced.
+    fn target(&self, mut value: ValueId) -> ValueId {
+        while let Some(&next) = self.replaced.get(&value) {
+            value = next;
+        }
+        value
     }
 
     /// Takes back the uses of a node that is gone, and of what only it needed.

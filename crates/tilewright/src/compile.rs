@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tilewright_graph::pass::Unfinished;
 use tilewright_graph::{Graph, Range, passes};
 use tilewright_lower::evaluate::Interpret;
 use tilewright_lower::host::is_host_value;
@@ -85,7 +86,8 @@ fn front_end(
 ) -> Result<Graph, CompileError> {
     let mut graph = timed("import", observer, |_| import(model, options))?;
     show_graph(observer, "import", &graph);
-    timed("simplify", observer, |_| simplify(&mut graph, options))?;
+    let unfinished = timed("simplify", observer, |_| simplify(&mut graph, options))?;
+    unfinished.iter().for_each(|passes| observer.warning(&format!("simplify: {passes}")));
     show_graph(observer, "simplify", &graph);
     Ok(graph)
 }
@@ -318,12 +320,14 @@ fn check_choice(graph: &Graph, options: &Options) -> Result<(), CompileError> {
     Err(CompileError::Option(format!("{}: {reason}", untold.join(", "))))
 }
 
-fn simplify(graph: &mut Graph, options: &Options) -> Result<(), CompileError> {
+/// Runs the graph passes; gives those that found no end.
+fn simplify(graph: &mut Graph, options: &Options) -> Result<Vec<Unfinished>, CompileError> {
     let mut pipeline = passes::simplify(Arc::new(Interpret));
     if options.verify_passes {
         pipeline.set_verify(true);
     }
-    pipeline.run(graph).map(drop).map_err(|e| CompileError::internal("simplify", e))
+    pipeline.run(graph).map_err(|e| CompileError::internal("simplify", e))?;
+    Ok(pipeline.unfinished().to_vec())
 }
 
 fn show_graph(observer: &mut dyn Observer, stage: &str, graph: &Graph) {

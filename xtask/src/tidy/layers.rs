@@ -3,7 +3,7 @@
 
 use anyhow::Context;
 
-use crate::{cargo, project};
+use crate::cargo;
 
 /// Package by package, those of the workspace that it may depend on (tests included).
 #[rustfmt::skip]
@@ -18,8 +18,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tilewright-onnx",      &["tilewright-dtype", "tilewright-graph"]),
     ("tilewright-autosched", &["tilewright-dtype", "tilewright-machine", "tilewright-te"]),
     ("tilewright-tune",      &["tilewright-autosched", "tilewright-dtype", "tilewright-machine", "tilewright-te"]),
-    ("tilewright-lower",     &["tilewright-dtype", "tilewright-graph", "tilewright-host", "tilewright-machine",
-                               "tilewright-runtime", "tilewright-te"]),
+    ("tilewright-lower",     &["tilewright-dtype", "tilewright-graph", "tilewright-host", "tilewright-runtime",
+                               "tilewright-te"]),
     ("tilewright-cranelift", &["tilewright-dtype", "tilewright-image", "tilewright-machine", "tilewright-runtime",
                                "tilewright-te"]),
     ("tilewright-llvm",      &["tilewright-dtype", "tilewright-image", "tilewright-machine", "tilewright-runtime",
@@ -45,15 +45,8 @@ pub(super) struct Package {
     has_llvm: bool,
 }
 
-/// The packages as cargo sees them.
-pub(super) fn packages() -> anyhow::Result<Vec<Package>> {
-    let mut metadata = cargo::plain("metadata");
-    metadata.args(["--no-deps", "--format-version", "1", "--offline"]);
-    let text = project::output_of(&mut metadata).context("cargo metadata failed")?;
-    parse(&text)
-}
-
-fn parse(metadata: &str) -> anyhow::Result<Vec<Package>> {
+/// The packages as `cargo metadata` lists them.
+pub(super) fn packages(metadata: &str) -> anyhow::Result<Vec<Package>> {
     let json: serde_json::Value = serde_json::from_str(metadata)?;
     let name_of = |value: &serde_json::Value| Some(value.get("name")?.as_str()?.to_string());
     let listed = json.get("packages").and_then(|packages| packages.as_array());
@@ -141,7 +134,7 @@ mod tests {
     fn metadata_gives_names_and_inner_edges() {
         let json = r#"{"packages": [{"name": "a", "dependencies": [{"name": "serde", "path": null}, {"name": "b",
             "path": "/x/b"}], "features": {"llvm": []}}, {"name": "b", "dependencies": [], "features": {}}]}"#;
-        let packages = parse(json).unwrap();
+        let packages = packages(json).unwrap();
         assert_eq!((packages[0].name.as_str(), &packages[0].uses[..]), ("a", &["b".to_string()][..]));
         assert_eq!(packages.iter().map(|package| package.has_llvm).collect::<Vec<_>>(), [true, false]);
     }

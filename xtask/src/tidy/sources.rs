@@ -41,7 +41,7 @@ pub(super) fn check(name: &str, extension: &str, text: &str) -> Vec<String> {
 }
 
 /// Whether the word occurs and is not the middle or end of a longer one.
-fn contains_word(line: &str, word: &str) -> bool {
+pub(super) fn contains_word(line: &str, word: &str) -> bool {
     let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -37,6 +37,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
+use tilewright_graph::graph::cycle_text;
 use tilewright_graph::op::Op;
 use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{Graph, Provenance, Range, RegionId, ValueId, infer};
@@ -313,15 +314,12 @@ impl<'m> Importer<'m> {
             self.fault(FaultKind::DanglingInput, &user, format!("input `{name}` is never defined"));
             scope.names.insert(name, Binding::Faulty);
         }
-        if let Some(&first) = sorted.cyclic.first() {
-            let names: Vec<String> =
-                sorted.cyclic.iter().take(8).map(|&i| format!("`{}`", names::label(&nodes[i], i))).collect();
-            let more = if sorted.cyclic.len() > 8 { " and others" } else { "" };
-            let reason = format!("{} nodes form a cycle: {}{more}", sorted.cyclic.len(), names.join(", "));
-            self.fault(FaultKind::Cycle, &names::label(&nodes[first], first), reason);
-            for name in sorted.cyclic.iter().flat_map(|&i| &nodes[i].output) {
-                scope.names.insert(name.clone(), Binding::Faulty);
-            }
+        for cycle in &sorted.cycles {
+            let labels: Vec<String> = cycle.iter().map(|&i| names::label(&nodes[i], i)).collect();
+            self.fault(FaultKind::Cycle, &labels[0], cycle_text(labels.iter().map(String::as_str)));
+        }
+        for name in sorted.blocked.iter().flat_map(|&i| &nodes[i].output) {
+            scope.names.insert(name.clone(), Binding::Faulty);
         }
         sorted.order
     }

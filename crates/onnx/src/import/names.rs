@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use tilewright_graph::order::topological_order;
 
 use crate::proto::{GraphProto, NodeProto, TypeProto, ValueInfoProto};
 
@@ -77,8 +78,10 @@ pub(crate) struct Sorted {
     pub(crate) duplicates: Vec<String>,
     /// Names that nothing defines, with the first node that uses each.
     pub(crate) dangling: Vec<(String, usize)>,
+    /// Nodes that depend on one another.
+    pub(crate) cycles: Vec<Vec<usize>>,
     /// Nodes on or behind a cycle.
-    pub(crate) cyclic: Vec<usize>,
+    pub(crate) blocked: Vec<usize>,
 }
 
 /// Sorts nodes by the names they define and use; `known` answers for names from outside.
@@ -93,29 +96,18 @@ pub(crate) fn sort(nodes: &[NodeProto], known: impl Fn(&str) -> bool) -> Sorted 
         }
     }
     let mut users: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
-    let mut waiting = vec![0usize; nodes.len()];
     let mut undefined: FxHashSet<String> = FxHashSet::default();
     for (index, node) in nodes.iter().enumerate() {
         for_each_use(node, &mut |name| {
             if known(name) {
             } else if let Some(&producer) = producers.get(name) {
                 users[producer].push(index);
-                waiting[index] += 1;
             } else if undefined.insert(name.to_owned()) {
                 sorted.dangling.push((name.to_owned(), index));
             }
         });
     }
-    let mut ready: BTreeSet<usize> = (0..nodes.len()).filter(|&index| waiting[index] == 0).collect();
-    while let Some(index) = ready.pop_first() {
-        sorted.order.push(index);
-        for &user in &users[index] {
-            waiting[user] -= 1;
-            if waiting[user] == 0 {
-                ready.insert(user);
-            }
-        }
-    }
-    sorted.cyclic = (0..nodes.len()).filter(|&index| waiting[index] > 0).collect();
+    let order = topological_order(&users, |index| index);
+    (sorted.order, sorted.cycles, sorted.blocked) = (order.sorted, order.cycles, order.blocked);
     sorted
 }
