@@ -40,8 +40,15 @@ pub fn flops(graph: &Graph, node: &Node) -> Option<Dim> {
         }
         op => match op.fusion_class() {
             FusionClass::Elementwise | FusionClass::ComplexOut => output()?,
-            FusionClass::Reduction | FusionClass::Composite => operand(0)?,
-            FusionClass::Injective | FusionClass::Opaque => Dim::ZERO,
+            FusionClass::Reduction
+            | FusionClass::Window
+            | FusionClass::Normalisation
+            | FusionClass::Composite => operand(0)?,
+            FusionClass::View
+            | FusionClass::Movement
+            | FusionClass::Injective
+            | FusionClass::Parts
+            | FusionClass::Opaque => Dim::ZERO,
         },
     })
 }
@@ -50,13 +57,9 @@ pub fn flops(graph: &Graph, node: &Node) -> Option<Dim> {
 /// moved (a gather reads what it gathers, not the table), else all.
 pub fn elements_read(graph: &Graph, node: &Node, position: usize) -> Option<Dim> {
     let all = elements(graph, node.input(position)?)?;
-    match node.op.fusion_class() {
-        FusionClass::Injective => Some(all.minimum(&results(graph, node)?)),
-        FusionClass::Elementwise
-        | FusionClass::ComplexOut
-        | FusionClass::Reduction
-        | FusionClass::Composite
-        | FusionClass::Opaque => Some(all),
+    match node.op.fusion_class().moves_elements() {
+        true => Some(all.minimum(&results(graph, node)?)),
+        false => Some(all),
     }
 }
 

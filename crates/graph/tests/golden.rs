@@ -1,6 +1,6 @@
 //! Golden tests: each file under `tests/golden` holds a pass to run, a graph, and the expected result.
 //!
-//! The first line is `test: PASS` (a pass of the table below, `print`, `verify`, `fuse` or `parse-error`), then the
+//! The first line is `test: PASS` (a pass of the table below, `print`, `verify`, `fuse`, `layouts` or `parse-error`), then the
 //! input, a line `----`, and the expectation. `BLESS=1` rewrites expectations.
 
 use std::fmt::Write;
@@ -47,6 +47,20 @@ fn run(test: &str, input: &str) -> String {
     assert_eq!(text::print(&text::parse(&printed).unwrap()), printed, "the text form does not round-trip");
     match test {
         "print" => text::print(&graph),
+        "layouts" => {
+            let plan = fuse::fuse(&graph, graph.main());
+            let layouts = layouts::layouts(&graph, graph.main(), &plan, 8);
+            let mut lines = String::new();
+            for node in graph.live_nodes() {
+                for &value in &graph.node(node).outputs {
+                    let name = graph.value(value).name.as_deref().unwrap_or("?");
+                    let blocks = layouts.get(&value).and_then(tilewright_graph::Layout::innermost_block);
+                    let layout = blocks.map_or("row-major".to_string(), |n| format!("blocks of {n} channels"));
+                    writeln!(lines, "{name} ({}): {layout}", graph.node(node).op.name()).unwrap();
+                }
+            }
+            lines
+        }
         "fuse" => {
             let plan = fuse::fuse(&graph, graph.main());
             let names = |nodes: &[tilewright_graph::NodeId]| {

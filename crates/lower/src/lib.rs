@@ -1,7 +1,7 @@
 //! Graph operators to tensor expressions, fused groups to functions, memory and execution plan.
 //!
 //! Reading order: [`dims`] (extents), [`ops`] (the meaning of operators), [`program`] (fused groups to
-//! functions), [`tables`], [`layout`], [`parts`] (values that lie in others), [`sizes`], [`dynamic`] (extents that are data), [`host`] (what runs on the
+//! functions), [`tables`], [`parts`] (values that lie in others), [`sizes`], [`dynamic`] (extents that are data), [`host`] (what runs on the
 //! host), [`memory`], [`plan`] (the execution plan), [`work`] (what profiles say of steps).
 
 pub mod dims;
@@ -9,7 +9,6 @@ pub mod dynamic;
 pub mod error;
 pub mod evaluate;
 pub mod host;
-pub mod layout;
 pub mod memory;
 pub mod ops;
 pub mod parts;

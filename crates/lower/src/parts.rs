@@ -8,10 +8,9 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use tilewright_graph::dim::Dim;
 use tilewright_graph::passes::fuse::Group;
-use tilewright_graph::{Graph, NodeId, Op, RegionId, ValueId};
+use tilewright_graph::{Graph, Layouts, NodeId, Op, RegionId, ValueId};
 
 use crate::host::{is_host_value, runs_on_host};
-use crate::layout::Layouts;
 
 /// Where a value lies that is part of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +118,7 @@ impl<'a> Chooser<'a> {
     /// Bytes of a value whose extents are known, and which no block of its layout exceeds.
     fn bytes(&self, value: ValueId) -> Option<u64> {
         let extents = self.extents(value)?;
-        let blocks = self.layouts.get(&value).into_iter().flatten();
+        let blocks = self.layouts.get(&value).into_iter().flat_map(|layout| &layout.pieces);
         for (dim, factor) in blocks.filter_map(|piece| Some((piece.dim, piece.factor?))) {
             if extents.get(dim)? % factor.unsigned_abs() != 0 {
                 return None;
@@ -135,7 +134,8 @@ impl<'a> Chooser<'a> {
         let Some(extents) = self.extents(value) else { return false };
         match self.layouts.get(&value) {
             None => extents.iter().take(axis).all(|&extent| extent == 1),
-            Some(pieces) => pieces
+            Some(layout) => layout
+                .pieces
                 .iter()
                 .take_while(|piece| piece.dim != axis)
                 .all(|piece| extents.get(piece.dim) == Some(&1)),

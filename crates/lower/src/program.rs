@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 use tilewright_graph::passes::fuse::{Group, fuse};
-use tilewright_graph::{Graph, NodeId, Op, Provenance, RegionId, SymbolId, Tensor, TensorType, ValueId};
+use tilewright_graph::passes::layouts::layouts;
+use tilewright_graph::{Graph, Layout, Layouts, NodeId, Op, Provenance, RegionId, SymbolId, Tensor, TensorType, ValueId};
 use tilewright_host::HostOp;
 use tilewright_te::schedule::Piece;
 use tilewright_te::{Buffer, Computation, Expr, Func, Variant};
@@ -14,7 +15,6 @@ use tilewright_te::{Buffer, Computation, Expr, Func, Variant};
 use crate::dims::DimMap;
 use crate::error::{Gap, LowerError};
 use crate::host::{host_op, is_host_value};
-use crate::layout::{Layouts, choose};
 use crate::ops::{self, Algorithm, Prepared};
 use crate::parts::{self, Part, Parts};
 use crate::tables::take_tables;
@@ -158,7 +158,7 @@ impl Lowering<'_> {
     fn region(&mut self, region: RegionId) -> Vec<Step> {
         let plan = fuse(self.graph, region);
         if let Some(lanes) = self.options.block_lanes {
-            self.program.layouts.extend(choose(self.graph, region, &plan.groups, lanes));
+            self.program.layouts.extend(layouts(self.graph, region, &plan, lanes));
         }
         // What loops and branches hold moves between runs of their regions.
         if self.options.parts && region == self.graph.main() {
@@ -221,7 +221,7 @@ impl Lowering<'_> {
             return Err(gap(format!("the group of `{}` has no outputs", node.op.name())));
         }
         let constant_inputs: Vec<bool> = inputs.iter().map(|&v| self.graph.constant(v).is_some()).collect();
-        let layout = |v: &ValueId| self.program.layouts.get(v).cloned();
+        let layout = |v: &ValueId| self.program.layouts.get(v).map(pieces_of);
         let row_major = tables.iter().map(|_| None);
         let layouts: Vec<Option<Vec<Piece>>> =
             inputs.iter().map(layout).chain(row_major).chain(group.outputs.iter().map(layout)).collect();
@@ -376,6 +376,11 @@ impl Lowering<'_> {
 }
 
 /// `LayerNorm` as `layer_norm`.
+/// A layout as schedules take it.
+fn pieces_of(layout: &Layout) -> Vec<Piece> {
+    layout.pieces.iter().map(|piece| Piece { dim: piece.dim, factor: piece.factor }).collect()
+}
+
 fn snake_case(name: &str) -> String {
     let mut out = String::new();
     for (i, c) in name.chars().enumerate() {

@@ -259,7 +259,78 @@ impl UnaryOp {
     }
 }
 
+impl UnaryOp {
+    /// Whether it takes a few instructions, so that it may be computed again for every pass over its result.
+    pub fn is_cheap(self) -> bool {
+        match self {
+            UnaryOp::Abs
+            | UnaryOp::Neg
+            | UnaryOp::Floor
+            | UnaryOp::Ceil
+            | UnaryOp::Round
+            | UnaryOp::Sign
+            | UnaryOp::Not
+            | UnaryOp::BitwiseNot
+            | UnaryOp::Relu
+            | UnaryOp::IsNan
+            | UnaryOp::IsInf
+            | UnaryOp::IsPosInf
+            | UnaryOp::IsNegInf => true,
+            UnaryOp::Exp
+            | UnaryOp::Log
+            | UnaryOp::Sqrt
+            | UnaryOp::Reciprocal
+            | UnaryOp::Sin
+            | UnaryOp::Cos
+            | UnaryOp::Tan
+            | UnaryOp::Asin
+            | UnaryOp::Acos
+            | UnaryOp::Atan
+            | UnaryOp::Sinh
+            | UnaryOp::Cosh
+            | UnaryOp::Tanh
+            | UnaryOp::Asinh
+            | UnaryOp::Acosh
+            | UnaryOp::Atanh
+            | UnaryOp::Erf
+            | UnaryOp::Sigmoid
+            | UnaryOp::Softplus
+            | UnaryOp::Softsign
+            | UnaryOp::Gelu
+            | UnaryOp::GeluTanh
+            | UnaryOp::HardSwish
+            | UnaryOp::Mish => false,
+        }
+    }
+}
+
 impl BinaryOp {
+    /// Whether it takes a few instructions, so that it may be computed again for every pass over its result.
+    pub fn is_cheap(self) -> bool {
+        match self {
+            BinaryOp::Add
+            | BinaryOp::Sub
+            | BinaryOp::Mul
+            | BinaryOp::Div
+            | BinaryOp::Min
+            | BinaryOp::Max
+            | BinaryOp::And
+            | BinaryOp::Or
+            | BinaryOp::Xor
+            | BinaryOp::BitwiseAnd
+            | BinaryOp::BitwiseOr
+            | BinaryOp::BitwiseXor
+            | BinaryOp::ShiftLeft
+            | BinaryOp::ShiftRight
+            | BinaryOp::Equal
+            | BinaryOp::Less
+            | BinaryOp::LessEqual
+            | BinaryOp::Greater
+            | BinaryOp::GreaterEqual => true,
+            BinaryOp::Pow | BinaryOp::Mod | BinaryOp::Fmod => false,
+        }
+    }
+
     /// Whether the result is a truth value about two operands of any type.
     pub fn is_comparison(self) -> bool {
         use BinaryOp::*;

@@ -1,8 +1,8 @@
 //! The operator table: a closed enum with one row an operator.
 //!
-//! A row gives the operator's attributes, how many operands and results it has, its fusion class and, where it
-//! is not pure, its effect. Everything that is generic over operators (text form, hashing, arity checks, fusion)
-//! reads the table; what is specific (type inference, the meaning in `lower`) matches the enum exhaustively.
+//! A row gives the operator's attributes, how many operands and results it has, its fusion class, what computing it again
+//! costs, its role in the choice of layouts and, where it is not pure, its effect. Everything that is generic over operators
+//! (text form, hashing, arity checks, fusion, layouts) reads the table; what is specific (type inference, the meaning in `lower`) matches the enum exhaustively.
 //!
 //! Semantics common to all: tensors are dense and logical (no layouts); binary and ternary elementwise operators
 //! broadcast as numpy does; integer arithmetic wraps; floating-point follows IEEE 754 in the element type;
@@ -32,16 +32,66 @@ use crate::types::Type;
 pub enum FusionClass {
     /// Result element `i` depends on element `i` of each operand, up to broadcasting.
     Elementwise,
+    /// The operand's elements in the same order under other extents: no code is needed unless it is fused.
+    View,
+    /// Each result element is a copy of one operand element at an index computed from the result's, and none is copied twice.
+    Movement,
     /// Each result element is a copy of one operand element at an index computed from the result's.
     Injective,
+    /// Several tensors become parts of one, or one is taken apart: often no copy is needed, so nothing is fused behind it.
+    Parts,
     /// Reduces axes of its operand.
     Reduction,
+    /// Reduces windows of its operand, which may overlap.
+    Window,
     /// Heavy, but its result is written element by element, so an elementwise epilogue can be fused.
     ComplexOut,
+    /// A composite whose passes may read their operand through a prologue, and whose last pass writes element by element.
+    Normalisation,
     /// A composite of several passes over its operand, scheduled whole.
     Composite,
     /// Never fused: control flow, data-dependent shapes, host operators.
     Opaque,
+}
+
+impl FusionClass {
+    /// Whether elements are only moved, each result element from one operand element.
+    pub fn moves_elements(self) -> bool {
+        match self {
+            FusionClass::View | FusionClass::Movement | FusionClass::Injective | FusionClass::Parts => true,
+            FusionClass::Elementwise
+            | FusionClass::Reduction
+            | FusionClass::Window
+            | FusionClass::ComplexOut
+            | FusionClass::Normalisation
+            | FusionClass::Composite
+            | FusionClass::Opaque => false,
+        }
+    }
+}
+
+/// What an operator wants and makes of layouts that hold channels (dimension 1) in blocks. Every other operator reads any
+/// layout by index arithmetic, whatever its role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LayoutRole {
+    /// Accumulates vectors of channels, and so writes its result in blocks of channels.
+    Blocks,
+    /// Computes each channel of its result from the same channel of its operands.
+    Keeps,
+    /// As `Keeps`; where it is alone in its group, its result is its operand's memory.
+    KeepsView,
+    /// Moves whole blocks of channels where it joins its operands along them.
+    Joins,
+    /// Reduces axes; keeps channels unless they are among them.
+    Reduces,
+    /// Moves every element anyway, so it may as well write the layout that its readers want.
+    Moves,
+    /// Writes its result row-major; where it is alone in its group, that is its operand's memory.
+    View,
+    /// Writes its result row-major.
+    Any,
+    /// Addresses its operands' memory without index arithmetic, so they are row-major: control flow, host operators.
+    Dense,
 }
 
 /// What running an operator does besides producing results.
@@ -70,8 +120,23 @@ macro_rules! effect {
     };
 }
 
+macro_rules! cheap {
+    (Cheap $($rest:tt)*) => {
+        true
+    };
+    (Costly $($rest:tt)*) => {
+        false
+    };
+    (ByKind, $attributes:ident as $attrs:ty) => {
+        $attributes.is_cheap()
+    };
+}
+
 macro_rules! operators {
-    ($( $(#[doc = $doc:literal])* $name:ident $(($attrs:ty))? : $inputs:expr => $outputs:expr, $class:ident $($effect:ident)?; )*) => {
+    ($(
+        $(#[doc = $doc:literal])*
+        $name:ident $(($attrs:ty))? : $inputs:expr => $outputs:expr, $class:ident, $again:ident, $role:ident $($effect:ident)?;
+    )*) => {
         /// An operator with its attributes. See the module for the conventions all of them share.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Op { $( $(#[doc = $doc])* $name $(($attrs))?, )* }
@@ -98,6 +163,17 @@ macro_rules! operators {
             /// How the operator takes part in fusion.
             pub fn fusion_class(&self) -> FusionClass {
                 match self { $( Op::$name { .. } => FusionClass::$class, )* }
+            }
+
+            /// Whether it costs little enough to be computed again for every pass over its result.
+            #[expect(unused_variables, reason = "the attributes matter for families of operators alone")]
+            pub fn is_cheap(&self) -> bool {
+                match self { $( Op::$name $((bind!(attributes, $attrs)))? => cheap!($again $(, attributes as $attrs)?), )* }
+            }
+
+            /// What it wants and makes of layouts.
+            pub fn layout_role(&self) -> LayoutRole {
+                match self { $( Op::$name { .. } => LayoutRole::$role, )* }
             }
 
             /// What running it does besides producing results.
@@ -143,258 +219,258 @@ const MANY: usize = usize::MAX;
 operators! {
     // Elementwise.
     /// The operand itself.
-    Identity: 1..=1 => 1..=1, Elementwise;
+    Identity: 1..=1 => 1..=1, Elementwise, Cheap, KeepsView;
     /// A function of one element.
-    Unary(UnaryOp): 1..=1 => 1..=1, Elementwise;
+    Unary(UnaryOp): 1..=1 => 1..=1, Elementwise, ByKind, Keeps;
     /// An activation with parameters.
-    Activation(ActivationAttrs): 1..=1 => 1..=1, Elementwise;
+    Activation(ActivationAttrs): 1..=1 => 1..=1, Elementwise, Costly, Keeps;
     /// `(x, min?, max?)`: `min(max(x, min), max)` with scalar bounds.
-    Clip: 1..=3 => 1..=1, Elementwise;
+    Clip: 1..=3 => 1..=1, Elementwise, Cheap, Keeps;
     /// A function of two elements.
-    Binary(BinaryOp): 2..=2 => 1..=1, Elementwise;
+    Binary(BinaryOp): 2..=2 => 1..=1, Elementwise, ByKind, Keeps;
     /// `(condition, x, y)`: x where the condition holds, else y.
-    Where: 3..=3 => 1..=1, Elementwise;
+    Where: 3..=3 => 1..=1, Elementwise, Cheap, Any;
     /// Conversion of values. Floats to integers truncate; anything to bool tests for non-zero.
-    Cast(CastAttrs): 1..=1 => 1..=1, Elementwise;
+    Cast(CastAttrs): 1..=1 => 1..=1, Elementwise, Cheap, Any;
     /// Reinterpretation of bits as another element type of the same width.
-    BitCast(DType): 1..=1 => 1..=1, Elementwise;
+    BitCast(DType): 1..=1 => 1..=1, Elementwise, Cheap, Any;
     /// `(x, scale, zero_point?)`: `saturate(round(x / scale) + zero_point)`, ties to even.
-    QuantizeLinear(QuantizeAttrs): 2..=3 => 1..=1, Elementwise;
+    QuantizeLinear(QuantizeAttrs): 2..=3 => 1..=1, Elementwise, Costly, Any;
     /// `(x, scale, zero_point?)`: `(x - zero_point) * scale`.
-    DequantizeLinear(DequantizeAttrs): 2..=3 => 1..=1, Elementwise;
+    DequantizeLinear(DequantizeAttrs): 2..=3 => 1..=1, Elementwise, Cheap, Any;
 
     // Products.
     /// numpy's matmul, each operand optionally with its last two axes exchanged.
-    MatMul(MatMulAttrs): 2..=2 => 1..=1, ComplexOut;
+    MatMul(MatMulAttrs): 2..=2 => 1..=1, ComplexOut, Costly, Any;
     /// `(A, B, C?)`: `alpha op(A) op(B) + beta C` on matrices, C broadcast.
-    Gemm(GemmAttrs): 2..=3 => 1..=1, ComplexOut;
+    Gemm(GemmAttrs): 2..=3 => 1..=1, ComplexOut, Costly, Any;
     /// `(A, B, a_zero?, b_zero?)`: matmul of 8-bit integers less their zero points, in 32 bits. A vector zero
     /// point is a row of A or a column of B each.
-    MatMulInteger: 2..=4 => 1..=1, ComplexOut;
+    MatMulInteger: 2..=4 => 1..=1, ComplexOut, Costly, Any;
     /// `(x, w, bias?)`: convolution; x is `[batch, channels, spatial..]`, w `[out, channels / group, kernel..]`.
-    Conv(ConvAttrs): 2..=3 => 1..=1, ComplexOut;
+    Conv(ConvAttrs): 2..=3 => 1..=1, ComplexOut, Costly, Blocks;
     /// `(x, w, x_zero?, w_zero?)`: convolution of 8-bit integers less their zero points, in 32 bits.
-    ConvInteger(ConvAttrs): 2..=4 => 1..=1, ComplexOut;
+    ConvInteger(ConvAttrs): 2..=4 => 1..=1, ComplexOut, Costly, Any;
     /// `(x, w, bias?)`: transposed convolution; w is `[channels, out / group, kernel..]`.
-    ConvTranspose(ConvTransposeAttrs): 2..=3 => 1..=1, ComplexOut;
+    ConvTranspose(ConvTransposeAttrs): 2..=3 => 1..=1, ComplexOut, Costly, Blocks;
     /// `(x, w, offset, bias?, mask?)`: deformable convolution.
-    DeformConv(DeformConvAttrs): 3..=5 => 1..=1, ComplexOut;
+    DeformConv(DeformConvAttrs): 3..=5 => 1..=1, ComplexOut, Costly, Any;
     /// `(x, w, bias?, past?) -> (y, present)`: depthwise 1-d convolution over past and present, causal.
-    CausalConv(CausalConvAttrs): 2..=4 => 1..=2, Composite;
+    CausalConv(CausalConvAttrs): 2..=4 => 1..=2, Composite, Costly, Any;
     /// Sum of products by subscripts.
-    Einsum(EinsumAttrs): 1..=MANY => 1..=1, ComplexOut;
+    Einsum(EinsumAttrs): 1..=MANY => 1..=1, ComplexOut, Costly, Any;
     /// Determinants of the last two axes.
-    Det: 1..=1 => 1..=1, Composite;
+    Det: 1..=1 => 1..=1, Composite, Costly, Any;
 
     // Windows.
     /// Pooling over spatial windows.
-    Pool(PoolAttrs): 1..=1 => 1..=1, Reduction;
+    Pool(PoolAttrs): 1..=1 => 1..=1, Window, Costly, Keeps;
     /// `x -> (y, indices)`: max pooling with the flat index of each maximum in x.
-    MaxPoolIndices(MaxPoolIndicesAttrs): 1..=1 => 2..=2, Composite;
+    MaxPoolIndices(MaxPoolIndicesAttrs): 1..=1 => 2..=2, Composite, Costly, Any;
     /// `(x, indices)`: writes x at flat indices of a zero tensor whose extents are the attribute.
-    MaxUnpool(MaxUnpoolAttrs): 2..=2 => 1..=1, Composite;
+    MaxUnpool(MaxUnpoolAttrs): 2..=2 => 1..=1, Composite, Costly, Any;
     /// `(x, indices, shape)`: `MaxUnpool` into a result of the extents given; indices are flat in the tensor
     /// the window attributes imply.
-    MaxUnpoolDynamic(MaxUnpoolDynamicAttrs): 3..=3 => 1..=1, Opaque;
+    MaxUnpoolDynamic(MaxUnpoolDynamicAttrs): 3..=3 => 1..=1, Opaque, Costly, Any;
     /// `(x, rois)`: max pooling of regions; rois are `[batch index, x1, y1, x2, y2]` each.
-    MaxRoiPool(MaxRoiPoolAttrs): 2..=2 => 1..=1, Composite;
+    MaxRoiPool(MaxRoiPoolAttrs): 2..=2 => 1..=1, Composite, Costly, Any;
     /// `(x, rois, batch_indices)`: pooling of bilinear samples of regions.
-    RoiAlign(RoiAlignAttrs): 3..=3 => 1..=1, Composite;
+    RoiAlign(RoiAlignAttrs): 3..=3 => 1..=1, Composite, Costly, Any;
     /// `(x, image?, block?)`: sums columns back into an image.
-    Col2Im(Col2ImAttrs): 1..=3 => 1..=1, Composite;
+    Col2Im(Col2ImAttrs): 1..=3 => 1..=1, Composite, Costly, Any;
 
     // Reductions.
     /// Reduction over fixed axes.
-    Reduce(ReduceAttrs): 1..=1 => 1..=1, Reduction;
+    Reduce(ReduceAttrs): 1..=1 => 1..=1, Reduction, Costly, Reduces;
     /// `(x, axes)`: reduction over axes known at run time.
-    ReduceDynamic(ReduceDynamicAttrs): 2..=2 => 1..=1, Opaque;
+    ReduceDynamic(ReduceDynamicAttrs): 2..=2 => 1..=1, Opaque, Costly, Any;
     /// Index of the largest or smallest element, `i64`.
-    ArgReduce(ArgReduceAttrs): 1..=1 => 1..=1, Reduction;
+    ArgReduce(ArgReduceAttrs): 1..=1 => 1..=1, Reduction, Costly, Any;
     /// `(x, axis?)`: running sums or products.
-    Cumulative(CumulativeAttrs): 1..=2 => 1..=1, Composite;
+    Cumulative(CumulativeAttrs): 1..=2 => 1..=1, Composite, Costly, Any;
 
     // Normalisation and attention.
     /// `exp(x) / sum exp(x)` along an axis, without overflow, or its logarithm.
-    Softmax(SoftmaxAttrs): 1..=1 => 1..=1, Composite;
+    Softmax(SoftmaxAttrs): 1..=1 => 1..=1, Normalisation, Costly, Any;
     /// `(x, scale?, bias?) -> (y, mean?, inverse deviation?)`.
-    LayerNorm(LayerNormAttrs): 1..=3 => 1..=3, Composite;
+    LayerNorm(LayerNormAttrs): 1..=3 => 1..=3, Normalisation, Costly, Any;
     /// `(x, scale?)`: `x / sqrt(mean(x^2) + epsilon) * scale`.
-    RmsNorm(LayerNormAttrs): 1..=2 => 1..=1, Composite;
+    RmsNorm(LayerNormAttrs): 1..=2 => 1..=1, Normalisation, Costly, Any;
     /// `(x, scale, bias)`: statistics over the spatial axes of each channel of each instance.
-    InstanceNorm(NormAttrs): 3..=3 => 1..=1, Composite;
+    InstanceNorm(NormAttrs): 3..=3 => 1..=1, Normalisation, Costly, Any;
     /// `(x, scale, bias)`: statistics over groups of channels; scale and bias a channel.
-    GroupNorm(GroupNormAttrs): 3..=3 => 1..=1, Composite;
+    GroupNorm(GroupNormAttrs): 3..=3 => 1..=1, Normalisation, Costly, Any;
     /// `(x, scale, bias, mean, variance)`: normalisation of channels (axis 1) by given statistics.
-    BatchNorm(NormAttrs): 5..=5 => 1..=1, Elementwise;
+    BatchNorm(NormAttrs): 5..=5 => 1..=1, Elementwise, Costly, Keeps;
     /// `x / norm(x)` along an axis; 0 where the norm is.
-    LpNorm(LpNormAttrs): 1..=1 => 1..=1, Composite;
+    LpNorm(LpNormAttrs): 1..=1 => 1..=1, Normalisation, Costly, Any;
     /// Local response normalisation across channels.
-    Lrn(LrnAttrs): 1..=1 => 1..=1, Composite;
+    Lrn(LrnAttrs): 1..=1 => 1..=1, Composite, Costly, Any;
     /// `(Q, K, V, mask?, past_key?, past_value?, nonpad_lengths?) -> (Y, present_key?, present_value?, qk?)`.
-    Attention(AttentionAttrs): 3..=7 => 1..=4, Composite;
+    Attention(AttentionAttrs): 3..=7 => 1..=4, Composite, Costly, Any;
     /// `(query, key, value, past_state?, decay?, beta?) -> (output, present_state)`.
-    LinearAttention(LinearAttentionAttrs): 3..=6 => 1..=2, Composite;
+    LinearAttention(LinearAttentionAttrs): 3..=6 => 1..=2, Composite, Costly, Any;
     /// `(x, cos, sin, positions?)`: rotation of pairs of elements by position.
-    RotaryEmbedding(RotaryAttrs): 3..=4 => 1..=1, Composite;
+    RotaryEmbedding(RotaryAttrs): 3..=4 => 1..=1, Composite, Costly, Any;
 
     // Recurrent layers, with ONNX's operands and gate orders.
     /// `(x, w, r, bias?, lengths?, h0?, c0?, peepholes?) -> (y?, h?, c?)`.
-    Lstm(RecurrentAttrs): 3..=8 => 3..=3, Composite;
+    Lstm(RecurrentAttrs): 3..=8 => 3..=3, Composite, Costly, Any;
     /// `(x, w, r, bias?, lengths?, h0?) -> (y, h)`.
-    Gru(RecurrentAttrs): 3..=6 => 2..=2, Composite;
+    Gru(RecurrentAttrs): 3..=6 => 2..=2, Composite, Costly, Any;
     /// `(x, w, r, bias?, lengths?, h0?) -> (y, h)`.
-    Rnn(RecurrentAttrs): 3..=6 => 2..=2, Composite;
+    Rnn(RecurrentAttrs): 3..=6 => 2..=2, Composite, Costly, Any;
 
     // Movement.
     /// The same elements in row-major order under other extents.
-    Reshape(DimsAttrs): 1..=1 => 1..=1, Injective;
+    Reshape(DimsAttrs): 1..=1 => 1..=1, View, Cheap, View;
     /// `(x, shape)`: reshape to extents known at run time; -1 infers one.
-    ReshapeDynamic(ReshapeDynamicAttrs): 2..=2 => 1..=1, Opaque;
+    ReshapeDynamic(ReshapeDynamicAttrs): 2..=2 => 1..=1, Opaque, Costly, Any;
     /// Permutation of axes.
-    Transpose(TransposeAttrs): 1..=1 => 1..=1, Injective;
+    Transpose(TransposeAttrs): 1..=1 => 1..=1, Movement, Cheap, Moves;
     /// Broadcast to the given extents (which are the result's, the operand's already merged in).
-    Expand(DimsAttrs): 1..=1 => 1..=1, Injective;
+    Expand(DimsAttrs): 1..=1 => 1..=1, Injective, Costly, Any;
     /// `(x, shape)`: broadcast of x and a tensor of that shape.
-    ExpandDynamic: 2..=2 => 1..=1, Opaque;
+    ExpandDynamic: 2..=2 => 1..=1, Opaque, Costly, Any;
     /// Every `step`-th element of a range.
-    Slice(SliceAttrs): 1..=1 => 1..=1, Injective;
+    Slice(SliceAttrs): 1..=1 => 1..=1, Movement, Cheap, Any;
     /// `(x, starts, ends, axes?, steps?)`: ONNX slice with bounds known at run time.
-    SliceDynamic: 3..=5 => 1..=1, Opaque;
+    SliceDynamic: 3..=5 => 1..=1, Opaque, Costly, Any;
     /// Operands one after another along an axis.
-    Concat(AxisAttrs): 1..=MANY => 1..=1, Injective;
+    Concat(AxisAttrs): 1..=MANY => 1..=1, Parts, Costly, Joins;
     /// Consecutive parts along an axis.
-    Split(SplitAttrs): 1..=1 => 1..=MANY, Injective;
+    Split(SplitAttrs): 1..=1 => 1..=MANY, Parts, Costly, Any;
     /// `(x, sizes)`: split into parts of sizes known at run time.
-    SplitDynamic(AxisAttrs): 2..=2 => 1..=MANY, Opaque;
+    SplitDynamic(AxisAttrs): 2..=2 => 1..=MANY, Opaque, Costly, Any;
     /// `(x, value?)`: padding by fixed or symbolic amounts.
-    Pad(PadAttrs): 1..=2 => 1..=1, Injective;
+    Pad(PadAttrs): 1..=2 => 1..=1, Injective, Costly, Keeps;
     /// `(x, pads, value?, axes?)`: padding by amounts known at run time.
-    PadDynamic(PadDynamicAttrs): 2..=4 => 1..=1, Opaque;
+    PadDynamic(PadDynamicAttrs): 2..=4 => 1..=1, Opaque, Costly, Any;
     /// `(x, indices)`: numpy's take along an axis.
-    Gather(AxisAttrs): 2..=2 => 1..=1, Injective;
+    Gather(AxisAttrs): 2..=2 => 1..=1, Injective, Costly, Any;
     /// `(x, indices)`: element by element along an axis.
-    GatherElements(AxisAttrs): 2..=2 => 1..=1, Injective;
+    GatherElements(AxisAttrs): 2..=2 => 1..=1, Injective, Costly, Any;
     /// `(x, indices)`: slices addressed by index tuples.
-    GatherNd(GatherNdAttrs): 2..=2 => 1..=1, Injective;
+    GatherNd(GatherNdAttrs): 2..=2 => 1..=1, Injective, Costly, Any;
     /// `(x, indices, updates)`: element by element along an axis.
-    ScatterElements(ScatterElementsAttrs): 3..=3 => 1..=1, Composite;
+    ScatterElements(ScatterElementsAttrs): 3..=3 => 1..=1, Composite, Costly, Any;
     /// `(x, indices, updates)`: slices addressed by index tuples.
-    ScatterNd(ScatterNdAttrs): 3..=3 => 1..=1, Composite;
+    ScatterNd(ScatterNdAttrs): 3..=3 => 1..=1, Composite, Costly, Any;
     /// `(past, update, write_indices?)`: writes a piece of a sequence at a position of each batch entry.
-    TensorScatter(TensorScatterAttrs): 2..=3 => 1..=1, Composite;
+    TensorScatter(TensorScatterAttrs): 2..=3 => 1..=1, Composite, Costly, Any;
     /// Copies side by side.
-    Tile(TileAttrs): 1..=1 => 1..=1, Injective;
+    Tile(TileAttrs): 1..=1 => 1..=1, Injective, Costly, Any;
     /// `(x, repeats)`: tile by counts known at run time.
-    TileDynamic: 2..=2 => 1..=1, Opaque;
+    TileDynamic: 2..=2 => 1..=1, Opaque, Costly, Any;
     /// Resampling to fixed or symbolic extents.
-    Resize(ResizeAttrs): 1..=1 => 1..=1, ComplexOut;
+    Resize(ResizeAttrs): 1..=1 => 1..=1, ComplexOut, Costly, Keeps;
     /// `(x, roi?, scales?, sizes?)`: resampling to extents known at run time.
-    ResizeDynamic(ResizeAttrs): 1..=4 => 1..=1, Opaque;
+    ResizeDynamic(ResizeAttrs): 1..=4 => 1..=1, Opaque, Costly, Any;
     /// `(x, grid)`: sampling at given places.
-    GridSample(GridSampleAttrs): 2..=2 => 1..=1, ComplexOut;
+    GridSample(GridSampleAttrs): 2..=2 => 1..=1, ComplexOut, Costly, Any;
     /// `(theta, size)`: places for `GridSample` from affine maps.
-    AffineGrid(AffineGridAttrs): 2..=2 => 1..=1, Composite;
+    AffineGrid(AffineGridAttrs): 2..=2 => 1..=1, Composite, Costly, Any;
     /// `(x, shape)`: crops or pads around the centre.
-    CenterCropPad(CenterCropPadAttrs): 2..=2 => 1..=1, Opaque;
+    CenterCropPad(CenterCropPadAttrs): 2..=2 => 1..=1, Opaque, Costly, Any;
     /// `(x, k?)`: upper or lower triangles of the last two axes, else 0.
-    Trilu(TriluAttrs): 1..=2 => 1..=1, Injective;
+    Trilu(TriluAttrs): 1..=2 => 1..=1, Injective, Costly, Any;
     /// `(x, lengths)`: reverses the beginning of each sequence.
-    ReverseSequence(ReverseSequenceAttrs): 2..=2 => 1..=1, Injective;
+    ReverseSequence(ReverseSequenceAttrs): 2..=2 => 1..=1, Injective, Costly, Any;
     /// `(x, condition)`: elements or slices where a boolean vector holds.
-    Compress(OptionalAxisAttrs): 2..=2 => 1..=1, Opaque;
+    Compress(OptionalAxisAttrs): 2..=2 => 1..=1, Opaque, Costly, Dense;
 
     // Generators.
     /// A constant.
-    Constant(Tensor): 0..=0 => 1..=1, Injective;
+    Constant(Tensor): 0..=0 => 1..=1, Injective, Costly, Any;
     /// A small integer tensor of extents.
-    FromDims(FromDimsAttrs): 0..=0 => 1..=1, Injective;
+    FromDims(FromDimsAttrs): 0..=0 => 1..=1, Injective, Costly, Any;
     /// Extents of the operand, `i64`.
-    Shape(ShapeAttrs): 1..=1 => 1..=1, Opaque;
+    Shape(ShapeAttrs): 1..=1 => 1..=1, Opaque, Costly, Any;
     /// Number of elements of the operand, `i64` scalar.
-    Size: 1..=1 => 1..=1, Opaque;
+    Size: 1..=1 => 1..=1, Opaque, Costly, Any;
     /// `value`: a tensor full of a scalar.
-    Full(DimsAttrs): 1..=1 => 1..=1, Injective;
+    Full(DimsAttrs): 1..=1 => 1..=1, Injective, Costly, Any;
     /// `(shape, value)`: a tensor full of a scalar, of extents known at run time.
-    FullDynamic: 2..=2 => 1..=1, Opaque;
+    FullDynamic: 2..=2 => 1..=1, Opaque, Costly, Any;
     /// `(start, step)`: `start + i * step`.
-    Iota(IotaAttrs): 2..=2 => 1..=1, Injective;
+    Iota(IotaAttrs): 2..=2 => 1..=1, Injective, Costly, Any;
     /// `(start, limit, step)`: `Iota` up to and without the limit.
-    RangeDynamic: 3..=3 => 1..=1, Opaque;
+    RangeDynamic: 3..=3 => 1..=1, Opaque, Costly, Any;
     /// Ones on a diagonal, else 0.
-    Eye(EyeAttrs): 0..=0 => 1..=1, Injective;
+    Eye(EyeAttrs): 0..=0 => 1..=1, Injective, Costly, Any;
     /// `(indices, values, depth?)`: `values[1]` at each index of the new axis, else `values[0]`.
-    OneHot(OneHotAttrs): 2..=3 => 1..=1, Injective;
+    OneHot(OneHotAttrs): 2..=3 => 1..=1, Injective, Costly, Any;
     /// Random numbers.
-    Random(RandomAttrs): 0..=0 => 1..=1, Opaque Random;
+    Random(RandomAttrs): 0..=0 => 1..=1, Opaque, Costly, Any Random;
     /// Samples of categories from unnormalised log probabilities.
-    Multinomial(MultinomialAttrs): 1..=1 => 1..=1, Opaque Random;
+    Multinomial(MultinomialAttrs): 1..=1 => 1..=1, Opaque, Costly, Any Random;
     /// `(bins, dft_length, sample_rate, lower, upper)`: weights from a spectrum to mel bins.
-    MelWeightMatrix(DType): 5..=5 => 1..=1, Opaque;
+    MelWeightMatrix(DType): 5..=5 => 1..=1, Opaque, Costly, Any;
 
     // Selection by data.
     /// `(x, k?) -> (values, indices)`.
-    TopK(TopKAttrs): 1..=2 => 2..=2, Opaque;
+    TopK(TopKAttrs): 1..=2 => 2..=2, Opaque, Costly, Any;
     /// Indices of non-zero elements, `[rank, count]`.
-    NonZero: 1..=1 => 1..=1, Opaque;
+    NonZero: 1..=1 => 1..=1, Opaque, Costly, Dense;
     /// `x -> (values, first indices, inverse indices, counts)`.
-    Unique(UniqueAttrs): 1..=1 => 4..=4, Opaque;
+    Unique(UniqueAttrs): 1..=1 => 4..=4, Opaque, Costly, Dense;
     /// `(boxes, scores, most?, iou?, score?)`: indices `[batch, class, box]` of selected boxes.
-    NonMaxSuppression(NonMaxSuppressionAttrs): 2..=5 => 1..=1, Opaque;
+    NonMaxSuppression(NonMaxSuppressionAttrs): 2..=5 => 1..=1, Opaque, Costly, Dense;
 
     // Signals.
     /// `(x, length?, axis?)`: discrete Fourier transform; the last axis holds real and imaginary parts.
-    Dft(DftAttrs): 1..=3 => 1..=1, Composite;
+    Dft(DftAttrs): 1..=3 => 1..=1, Composite, Costly, Any;
     /// `(signal, frame_step?, window?, frame_length?)`: short-time Fourier transform.
-    Stft(StftAttrs): 1..=4 => 1..=1, Composite;
+    Stft(StftAttrs): 1..=4 => 1..=1, Composite, Costly, Any;
 
     // Control flow. Regions see nothing from outside: captured values are operands and parameters.
     /// `(condition, captures..)`: both regions have the captures as parameters.
-    If(IfAttrs): 1..=MANY => 1..=MANY, Opaque;
+    If(IfAttrs): 1..=MANY => 1..=MANY, Opaque, Costly, Dense;
     /// `(trips?, condition?, carried.., captures..)`: the body has parameters `(iteration, condition, carried..,
     /// captures..)` and results `(condition, carried.., scanned..)`; results are final carried, then stacked scanned values.
-    Loop(LoopAttrs): 2..=MANY => 0..=MANY, Opaque;
+    Loop(LoopAttrs): 2..=MANY => 0..=MANY, Opaque, Costly, Dense;
     /// `(states.., scanned.., captures..)`: the body has those parameters, scanned ones without their axis, and
     /// results `(states.., scanned..)`.
-    Scan(ScanAttrs): 1..=MANY => 1..=MANY, Opaque;
+    Scan(ScanAttrs): 1..=MANY => 1..=MANY, Opaque, Costly, Dense;
 
     // Sequences and optionals.
     /// A sequence of the operands.
-    SequenceConstruct: 1..=MANY => 1..=1, Opaque;
+    SequenceConstruct: 1..=MANY => 1..=1, Opaque, Costly, Dense;
     /// A sequence without elements, of the given element type.
-    SequenceEmpty(Type): 0..=0 => 1..=1, Opaque;
+    SequenceEmpty(Type): 0..=0 => 1..=1, Opaque, Costly, Dense;
     /// `(sequence, position)`.
-    SequenceAt: 2..=2 => 1..=1, Opaque;
+    SequenceAt: 2..=2 => 1..=1, Opaque, Costly, Dense;
     /// `(sequence, element, position?)`.
-    SequenceInsert: 2..=3 => 1..=1, Opaque;
+    SequenceInsert: 2..=3 => 1..=1, Opaque, Costly, Dense;
     /// `(sequence, position?)`.
-    SequenceErase: 1..=2 => 1..=1, Opaque;
+    SequenceErase: 1..=2 => 1..=1, Opaque, Costly, Dense;
     /// Number of elements, `i64` scalar.
-    SequenceLength: 1..=1 => 1..=1, Opaque;
+    SequenceLength: 1..=1 => 1..=1, Opaque, Costly, Dense;
     /// `(x, sizes?)`: parts along an axis, each of extent 1 by default.
-    SplitToSequence(SplitToSequenceAttrs): 1..=2 => 1..=1, Opaque;
+    SplitToSequence(SplitToSequenceAttrs): 1..=2 => 1..=1, Opaque, Costly, Dense;
     /// The elements of a sequence joined along an axis.
-    ConcatFromSequence(ConcatFromSequenceAttrs): 1..=1 => 1..=1, Opaque;
+    ConcatFromSequence(ConcatFromSequenceAttrs): 1..=1 => 1..=1, Opaque, Costly, Dense;
     /// An optional that holds the operand, or nothing of the given type.
-    Optional(Option<Type>): 0..=1 => 1..=1, Opaque;
+    Optional(Option<Type>): 0..=1 => 1..=1, Opaque, Costly, Dense;
     /// What an optional holds.
-    OptionalGet: 1..=1 => 1..=1, Opaque;
+    OptionalGet: 1..=1 => 1..=1, Opaque, Costly, Dense;
     /// Whether an optional (absent: no) holds something, boolean scalar.
-    OptionalHas: 0..=1 => 1..=1, Opaque;
+    OptionalHas: 0..=1 => 1..=1, Opaque, Costly, Dense;
 
     // Strings.
     /// Concatenation, with broadcasting.
-    StringConcat: 2..=2 => 1..=1, Opaque;
+    StringConcat: 2..=2 => 1..=1, Opaque, Costly, Dense;
     /// `x -> (parts, counts)`: parts are padded with empty strings along a new last axis.
-    StringSplit(StringSplitAttrs): 1..=1 => 2..=2, Opaque;
+    StringSplit(StringSplitAttrs): 1..=1 => 2..=2, Opaque, Costly, Dense;
     /// Stop words removed, case folded.
-    StringNormalizer(StringNormalizerAttrs): 1..=1 => 1..=1, Opaque;
+    StringNormalizer(StringNormalizerAttrs): 1..=1 => 1..=1, Opaque, Costly, Dense;
     /// Whether a pattern matches whole strings.
-    RegexFullMatch(RegexAttrs): 1..=1 => 1..=1, Opaque;
+    RegexFullMatch(RegexAttrs): 1..=1 => 1..=1, Opaque, Costly, Dense;
     /// Weighted n-gram counts.
-    TfIdf(TfIdfAttrs): 1..=1 => 1..=1, Opaque;
+    TfIdf(TfIdfAttrs): 1..=1 => 1..=1, Opaque, Costly, Dense;
 
     /// An operator that someone else defines.
-    Extern(ExternAttrs): 0..=MANY => 0..=MANY, Opaque Unknown;
+    Extern(ExternAttrs): 0..=MANY => 0..=MANY, Opaque, Costly, Dense Unknown;
 }
 
 impl Op {

@@ -16,7 +16,7 @@ use tilewright_dtype::DType;
 use crate::dim::Dim;
 use crate::graph::{Graph, Use};
 use crate::ids::{NodeId, RegionId, ValueId};
-use crate::op::{BinaryOp, FusionClass, Op, UnaryOp};
+use crate::op::{FusionClass, Op};
 
 /// A kernel to be: nodes that are computed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,52 +68,9 @@ struct Builder<'a> {
     groups: Vec<Option<Draft>>,
 }
 
-/// Whether an operator costs little enough to be computed again for every pass over its result.
-fn is_cheap(op: &Op) -> bool {
-    match op {
-        Op::Unary(op) => matches!(
-            op,
-            UnaryOp::Abs
-                | UnaryOp::Neg
-                | UnaryOp::Floor
-                | UnaryOp::Ceil
-                | UnaryOp::Round
-                | UnaryOp::Sign
-                | UnaryOp::Not
-                | UnaryOp::BitwiseNot
-                | UnaryOp::Relu
-                | UnaryOp::IsNan
-                | UnaryOp::IsInf
-                | UnaryOp::IsPosInf
-                | UnaryOp::IsNegInf
-        ),
-        Op::Binary(op) => !matches!(op, BinaryOp::Pow | BinaryOp::Mod | BinaryOp::Fmod),
-        Op::Identity | Op::Clip | Op::Where | Op::Cast(_) | Op::BitCast(_) | Op::DequantizeLinear(_) => true,
-        op => moves_only(op),
-    }
-}
-
-/// Injective operators that are pure index arithmetic and never read an operand element more than once.
+/// Whether an operator is pure index arithmetic and never reads an operand element more than once.
 fn moves_only(op: &Op) -> bool {
-    matches!(op, Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_))
-}
-
-/// Operators whose result is their operand's memory under other extents.
-fn is_view(op: &Op) -> bool {
-    matches!(op, Op::Reshape(_))
-}
-
-/// Composites whose passes may read their operand through a prologue and whose last pass writes element by element.
-fn is_normalisation(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Softmax(_)
-            | Op::LayerNorm(_)
-            | Op::RmsNorm(_)
-            | Op::InstanceNorm(_)
-            | Op::GroupNorm(_)
-            | Op::LpNorm(_)
-    )
+    matches!(op.fusion_class(), FusionClass::View | FusionClass::Movement)
 }
 
 impl Builder<'_> {
@@ -142,7 +99,6 @@ impl Builder<'_> {
     }
 
     fn visit(&mut self, node: NodeId) {
-        let op = &self.graph.node(node).op;
         let class = self.class(node);
         let alone = self.groups.len();
         self.groups.push(Some(Draft { nodes: vec![node], anchor: node, class }));
@@ -155,14 +111,18 @@ impl Builder<'_> {
                 self.join_epilogue(node);
                 self.absorb_prologue(node, |_| true);
             }
-            // A reshape alone is only another view of its operand: it costs nothing unless it is fused.
-            FusionClass::Injective if moves_only(op) && !is_view(op) => self.absorb_prologue(node, |_| true),
+            FusionClass::Movement => self.absorb_prologue(node, |_| true),
             // Several passes, or strided ones, over a transposed operand cost more than transposing it once.
-            FusionClass::Reduction => self.absorb_prologue(node, |op| !matches!(op, Op::Transpose(_))),
-            FusionClass::Composite if is_normalisation(op) => {
-                self.absorb_prologue(node, |op| is_cheap(op) && !matches!(op, Op::Transpose(_)));
+            FusionClass::Reduction | FusionClass::Window => {
+                self.absorb_prologue(node, |op| !matches!(op, Op::Transpose(_)));
             }
-            FusionClass::Injective
+            FusionClass::Normalisation => {
+                self.absorb_prologue(node, |op| op.is_cheap() && !matches!(op, Op::Transpose(_)));
+            }
+            // A view alone is only another name for its operand: it costs nothing unless it is fused.
+            FusionClass::View
+            | FusionClass::Injective
+            | FusionClass::Parts
             | FusionClass::ComplexOut
             | FusionClass::Composite
             | FusionClass::Opaque => {}
@@ -189,14 +149,17 @@ impl Builder<'_> {
         for producer in self.producers(node) {
             let Some(group) = self.group_of[producer] else { continue };
             let Some(draft) = &self.groups[group] else { continue };
-            let anchor_op = &self.graph.node(draft.anchor).op;
             let takes_epilogue = match draft.class {
-                FusionClass::Elementwise | FusionClass::Reduction | FusionClass::ComplexOut => true,
-                FusionClass::Injective => {
-                    !matches!(anchor_op, Op::Concat(_) | Op::Split(_)) && !is_view(anchor_op)
+                FusionClass::Elementwise
+                | FusionClass::Movement
+                | FusionClass::Injective
+                | FusionClass::Reduction
+                | FusionClass::Window
+                | FusionClass::ComplexOut
+                | FusionClass::Normalisation => true,
+                FusionClass::View | FusionClass::Parts | FusionClass::Composite | FusionClass::Opaque => {
+                    false
                 }
-                FusionClass::Composite => is_normalisation(anchor_op),
-                FusionClass::Opaque => false,
             };
             let same_nest = self.result(draft.anchor).and_then(|value| self.dims(value)) == Some(&dims)
                 && self.result(producer).and_then(|value| self.dims(value)) == Some(&dims);
@@ -216,12 +179,11 @@ impl Builder<'_> {
                 continue;
             }
             let Some(draft) = &self.groups[group] else { continue };
-            let inlinable = matches!(draft.class, FusionClass::Elementwise | FusionClass::Injective)
+            let inlinable = (draft.class == FusionClass::Elementwise || draft.class.moves_elements())
                 && draft.nodes.iter().all(|&inner| {
                     let op = &self.graph.node(inner).op;
                     accept(op)
-                        && !is_view(op)
-                        && (op.fusion_class() == FusionClass::Elementwise || moves_only(op))
+                        && matches!(op.fusion_class(), FusionClass::Elementwise | FusionClass::Movement)
                 });
             if !inlinable || !self.is_private(group, own) || self.is_repeated(draft, node) {
                 continue;
@@ -250,13 +212,22 @@ impl Builder<'_> {
     fn is_repeated(&self, draft: &Draft, node: NodeId) -> bool {
         let elements = |node: NodeId| self.result(node).and_then(|value| self.dims(value)).map(Dim::product);
         let class = self.graph.node(node).op.fusion_class();
-        if matches!(class, FusionClass::Reduction | FusionClass::Composite) {
-            // These visit each operand element once a pass; overlapping windows visit it again and again.
-            return matches!(self.graph.node(node).op, Op::Pool(_));
+        match class {
+            // Windows that overlap visit an operand's element again and again.
+            FusionClass::Window => return true,
+            // These visit each operand element once a pass.
+            FusionClass::Reduction | FusionClass::Normalisation | FusionClass::Composite => return false,
+            FusionClass::Elementwise
+            | FusionClass::View
+            | FusionClass::Movement
+            | FusionClass::Injective
+            | FusionClass::Parts
+            | FusionClass::ComplexOut
+            | FusionClass::Opaque => {}
         }
         let last = draft.nodes.last().copied();
         let broadcast = last.and_then(elements) != elements(node) && !moves_only(&self.graph.node(node).op);
-        broadcast && !draft.nodes.iter().all(|&inner| is_cheap(&self.graph.node(inner).op))
+        broadcast && !draft.nodes.iter().all(|&inner| self.graph.node(inner).op.is_cheap())
     }
 
     /// Whether some operand of `node` from outside `groups` depends on one of `groups` through another group.
@@ -301,7 +272,7 @@ impl Builder<'_> {
         }
         if let Some(draft) = &mut self.groups[group] {
             draft.nodes.push(node);
-            if draft.class == FusionClass::Elementwise || draft.class == FusionClass::Injective {
+            if draft.class == FusionClass::Elementwise || draft.class.moves_elements() {
                 draft.anchor = node;
             }
         }

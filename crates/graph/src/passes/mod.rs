@@ -7,6 +7,7 @@ pub mod constant_folding;
 pub mod dead_code;
 pub mod decompose;
 pub mod fuse;
+pub mod layouts;
 pub mod raise;
 pub mod regions;
 pub mod resolve;

@@ -1,0 +1,189 @@
+//! Chooses which activations are blocked by channels.
+//!
+//! Convolutions accumulate vectors of output channels; in blocks of channels every access of theirs is consecutive, and pooling
+//! and elementwise operators keep what they are given. Values stay row-major where somebody addresses their memory without
+//! index arithmetic. What each operator wants and makes of layouts is its [`LayoutRole`].
+
+use cranelift_entity::SecondaryMap;
+use tilewright_dtype::DType;
+
+use crate::graph::{Graph, Use};
+use crate::ids::{NodeId, RegionId, ValueId};
+use crate::layout::{Layout, Layouts};
+use crate::op::{ConvAttrs, LayoutRole, Op};
+use crate::passes::fuse::{FusionPlan, Group};
+
+/// Chooses the layouts of a region's values; `lanes` is the number of f32 elements in a vector of the target.
+pub fn layouts(graph: &Graph, region: RegionId, plan: &FusionPlan, lanes: i64) -> Layouts {
+    let mut layouts = Layouts::default();
+    if lanes < 4 {
+        return layouts;
+    }
+    let mut chooser = Chooser { graph, lanes, uses: graph.uses(), is_alone: SecondaryMap::new() };
+    for group in &plan.groups {
+        if let [only] = group.nodes[..] {
+            chooser.is_alone[only] = true;
+        }
+    }
+    for group in &plan.groups {
+        let given = group.inputs.iter().find_map(|value| layouts.get(value)?.innermost_block());
+        for &value in &group.outputs {
+            let Some((rank, channels)) = chooser.channels_of(value) else { continue };
+            let is_result = graph.region(region).results.contains(&value);
+            if is_result || chooser.uses[value].iter().any(|u| chooser.needs_row_major(u)) {
+                continue;
+            }
+            if let Some(factor) = chooser.block(group, value, channels, given) {
+                layouts.insert(value, Layout::channel_blocks(rank, factor));
+            }
+        }
+    }
+    layouts
+}
+
+struct Chooser<'a> {
+    graph: &'a Graph,
+    lanes: i64,
+    uses: SecondaryMap<ValueId, Vec<Use>>,
+    /// Nodes that are groups by themselves.
+    is_alone: SecondaryMap<NodeId, bool>,
+}
+
+impl Chooser<'_> {
+    fn op(&self, node: NodeId) -> &Op {
+        &self.graph.node(node).op
+    }
+
+    /// Channels of a block of a group's result; `given` are those of its operands.
+    fn block(&self, group: &Group, value: ValueId, channels: i64, given: Option<i64>) -> Option<i64> {
+        let uses = &self.uses[value];
+        let writes_blocks = group.nodes.iter().any(|&n| self.op(n).layout_role() == LayoutRole::Blocks);
+        // Blocks hold channels of one group alone, of those who write and who read.
+        let group_channels = self.channels_of_group(group, channels, uses);
+        if writes_blocks && group_channels == channels && self.pads_blocks(channels, self.lanes, uses) {
+            Some(self.lanes)
+        } else if writes_blocks || self.moves_for_convolutions(group, uses) {
+            block_factor(group_channels, self.lanes)
+        } else if group.nodes.iter().all(|&n| self.keeps_channels(n)) {
+            given.filter(|&factor| channels % factor == 0 || self.pads_blocks(channels, factor, uses))
+        } else {
+            None
+        }
+    }
+
+    /// The rank and channels of an f32 signal, image or volume with more than one position.
+    fn channels_of(&self, value: ValueId) -> Option<(usize, i64)> {
+        let ty = self.graph.tensor_type(value)?;
+        let dims = ty.shape.dims()?;
+        let [_, channels, positions @ ..] = dims else { return None };
+        let many = !positions.iter().all(|extent| extent.is(1));
+        (ty.dtype == DType::F32 && many)
+            .then(|| channels.as_const())
+            .flatten()
+            .map(|channels| (dims.len(), channels))
+    }
+
+    /// The most channels that whole groups are made of, of the convolutions that write and that read a value of so many: all of
+    /// them where there are no groups, or of one channel each.
+    fn channels_of_group(&self, group: &Group, channels: i64, uses: &[Use]) -> i64 {
+        let n_groups = |node: NodeId| match self.op(node) {
+            Op::Conv(attrs) if attrs.group as i64 != channels => attrs.group as i64,
+            _ => 1,
+        };
+        let written = group.nodes.iter().map(|&node| n_groups(node));
+        let read = uses.iter().filter_map(|u| match u {
+            Use::Input(node, 0) => Some(n_groups(*node)),
+            Use::Input(..) | Use::Result(..) => None,
+        });
+        written
+            .chain(read)
+            .filter(|&n| n > 0 && channels % n == 0)
+            .fold(channels, |most, n| gcd(most, channels / n))
+    }
+
+    /// Whether channels that no whole vectors divide are better cut into vectors with a padded last one than into shorter ones
+    /// or none: where that adds little, and every reader knows the channels from the padding. What the padding holds, nobody reads.
+    fn pads_blocks(&self, channels: i64, lanes: i64, uses: &[Use]) -> bool {
+        /// One padded channel in so many at most.
+        const LEAST_SHARE: i64 = 3;
+        let padded = (channels + lanes - 1) / lanes * lanes;
+        // Vectors of fewer lanes take as long.
+        let is_less = block_factor(channels, lanes).is_none_or(|f| 4 * padded * f <= 3 * channels * lanes);
+        padded > channels
+            && (padded - channels) * LEAST_SHARE <= channels
+            && is_less
+            && uses.iter().all(|u| self.reads_padded(u, channels))
+    }
+
+    /// Whether a reader of so many channels takes no notice of padded ones.
+    fn reads_padded(&self, u: &Use, channels: i64) -> bool {
+        let Use::Input(node, place) = u else { return false };
+        // All channels, or each by itself.
+        let is_plain = |attrs: &ConvAttrs| *place == 0 && (attrs.group == 1 || attrs.group as i64 == channels);
+        match (self.op(*node).layout_role(), self.op(*node)) {
+            (LayoutRole::Blocks, Op::Conv(attrs)) => is_plain(attrs),
+            (LayoutRole::Reduces, Op::Reduce(attrs)) => !attrs.axes.contains(&1),
+            (LayoutRole::Keeps | LayoutRole::KeepsView, _) => true,
+            (
+                LayoutRole::Blocks
+                | LayoutRole::Reduces
+                | LayoutRole::Joins
+                | LayoutRole::Moves
+                | LayoutRole::View
+                | LayoutRole::Any
+                | LayoutRole::Dense,
+                _,
+            ) => false,
+        }
+    }
+
+    /// Whether a group moves every element anyway, and does so for convolutions: it may as well move them to where
+    /// those want them.
+    fn moves_for_convolutions(&self, group: &Group, uses: &[Use]) -> bool {
+        let is_convolution = |u: &Use| match u {
+            Use::Input(node, 0) => matches!(self.op(*node), Op::Conv(_)),
+            Use::Input(..) | Use::Result(..) => false,
+        };
+        let moves = group.nodes.iter().all(|&n| self.op(n).layout_role() == LayoutRole::Moves);
+        moves && !uses.is_empty() && uses.iter().all(is_convolution)
+    }
+
+    /// Whether a node computes each channel of its result from the same channel of its operands, or moves whole
+    /// blocks of channels.
+    fn keeps_channels(&self, node: NodeId) -> bool {
+        match self.op(node).layout_role() {
+            LayoutRole::Keeps | LayoutRole::KeepsView => true,
+            LayoutRole::Joins => matches!(self.op(node), Op::Concat(attrs) if attrs.axis == 1),
+            LayoutRole::Blocks
+            | LayoutRole::Reduces
+            | LayoutRole::Moves
+            | LayoutRole::View
+            | LayoutRole::Any
+            | LayoutRole::Dense => false,
+        }
+    }
+
+    /// Whether a use addresses the value's memory without index arithmetic: results, views, control flow and host operators.
+    fn needs_row_major(&self, u: &Use) -> bool {
+        let Use::Input(node, _) = u else { return true };
+        match self.op(*node).layout_role() {
+            LayoutRole::Dense => true,
+            LayoutRole::View | LayoutRole::KeepsView => self.is_alone[*node],
+            LayoutRole::Blocks
+            | LayoutRole::Keeps
+            | LayoutRole::Joins
+            | LayoutRole::Reduces
+            | LayoutRole::Moves
+            | LayoutRole::Any => false,
+        }
+    }
+}
+
+/// The widest block that divides the channels.
+fn block_factor(channels: i64, lanes: i64) -> Option<i64> {
+    [lanes, lanes / 2, lanes / 4].into_iter().find(|&f| f >= 4 && channels % f == 0)
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
