@@ -8,6 +8,10 @@ use crate::infer::InferError;
 use crate::text;
 use crate::verify::{Violation, verify};
 
+/// Whether pipelines verify the graph after every pass where no option asks for it: in the tests of all packages, by the
+/// feature `verify`.
+pub const VERIFIES_BY_DEFAULT: bool = cfg!(any(test, feature = "verify"));
+
 /// Why a pass could not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
@@ -27,11 +31,11 @@ pub enum PassError {
     /// Nodes depend on one another in a circle.
     #[error(transparent)]
     Cycle(#[from] CycleError),
-    /// The graph is not valid after a pass.
-    #[error("after pass `{pass}`: {}", violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    /// The graph is not valid after a pass, or before the first one.
+    #[error("the graph is not valid {when}{}", listed(violations))]
     Invalid {
-        /// The pass.
-        pass: String,
+        /// ``after pass `NAME` `` or `before the first pass`.
+        when: String,
         /// Everything wrong.
         violations: Vec<Violation>,
     },
@@ -46,6 +50,18 @@ pub enum PassError {
         /// What went wrong.
         message: String,
     },
+}
+
+fn listed(violations: &[Violation]) -> String {
+    violations.iter().map(|violation| format!("\n  {violation}")).collect()
+}
+
+fn check(graph: &Graph, when: impl FnOnce() -> String) -> Result<(), PassError> {
+    let violations = verify(graph);
+    match violations.is_empty() {
+        true => Ok(()),
+        false => Err(PassError::Invalid { when: when(), violations }),
+    }
 }
 
 /// A transformation of graphs.
@@ -120,7 +136,7 @@ impl<'a> PassManager<'a> {
             name,
             stages: Vec::new(),
             disabled: BTreeSet::new(),
-            verify: cfg!(debug_assertions),
+            verify: VERIFIES_BY_DEFAULT,
             observer: None,
             timings: Vec::new(),
         }
@@ -152,7 +168,7 @@ impl<'a> PassManager<'a> {
         self
     }
 
-    /// Whether the graph is verified after each pass; by default in builds with debug assertions.
+    /// Whether the graph is verified after each pass; see [`VERIFIES_BY_DEFAULT`].
     pub fn set_verify(&mut self, verify: bool) {
         self.verify = verify;
     }
@@ -189,6 +205,9 @@ impl<'a> PassManager<'a> {
 
     /// Runs the pipeline; tells whether anything changed.
     pub fn run(&mut self, graph: &mut Graph) -> Result<bool, PassError> {
+        if self.verify {
+            check(graph, || "before the first pass".to_owned())?;
+        }
         let stages = std::mem::take(&mut self.stages);
         let result = self.run_stages(&stages, graph);
         self.stages = stages;
@@ -240,10 +259,7 @@ impl<'a> PassManager<'a> {
             observer(pass.name(), changed, graph);
         }
         if self.verify {
-            let violations = verify(graph);
-            if !violations.is_empty() {
-                return Err(PassError::Invalid { pass: pass.name().to_owned(), violations });
-            }
+            check(graph, || format!("after pass `{}`", pass.name()))?;
         }
         Ok(changed)
     }
