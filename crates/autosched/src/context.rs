@@ -19,7 +19,7 @@ pub struct Context<'a> {
     /// Which inputs are constants whose layout may be chosen.
     pub constant_inputs: &'a [bool],
     /// Chosen layouts of constant inputs.
-    pub packing: Vec<Option<Func>>,
+    pub packing: Vec<Option<Schedule>>,
     layouts: BTreeMap<String, LayoutChoice>,
     decider: Decider<'a>,
 }
@@ -281,7 +281,7 @@ impl<'a> Context<'a> {
         pack.promote_to_output(packed);
         let mut packing = Schedule::new(pack);
         packing.transform_layout("packed", &pieces, Padding::Zero)?;
-        self.packing[input] = Some(packing.finish()?);
+        self.packing[input] = Some(packing);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use std::fmt::{self, Display};
 
 use serde::{Deserialize, Serialize};
 
-use tilewright_te::schedule::ScheduleError;
+use tilewright_te::schedule::{FinishError, ScheduleError};
 
 /// What a choice point offers: a value, and what the rule knows of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,6 +108,9 @@ pub enum AutoscheduleError {
     /// A primitive failed where it must not: a defect.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
+    /// The schedule has no result, or an illegal one: a defect.
+    #[error(transparent)]
+    Finish(#[from] FinishError),
     /// A choice point does not offer the value decided: the decision is of another function, target or version.
     #[error("`{point}` does not offer `{value}`, but {offered}")]
     NotOffered {

@@ -111,8 +111,11 @@ pub fn schedule(
     let variant = computation.variants.iter().find(|variant| variant.algorithm == algorithm);
     let prepared = |input: usize| variant.and_then(|variant| variant.prepare.get(input)?.clone());
     let layouts = std::mem::take(&mut context.packing).into_iter().enumerate();
-    let packing = layouts.map(|(input, layout)| prepared(input).into_iter().chain(layout).collect());
-    let packing = packing.collect();
+    let packing = layouts.map(|(input, layout)| {
+        let layout = layout.map(Schedule::finish).transpose()?;
+        Ok(prepared(input).into_iter().chain(layout).collect())
+    });
+    let packing = packing.collect::<Result<_, AutoscheduleError>>()?;
     Ok(Scheduled { func, algorithm, packing, rulings, trace, decisions: context.finish()? })
 }
 

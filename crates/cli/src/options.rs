@@ -48,7 +48,7 @@ pub(crate) struct CompileArgs {
     /// Print a stage to standard error; `all` prints every one
     #[arg(long, value_name = "STAGE", value_delimiter = ',')]
     pub(crate) dump_after: Vec<String>,
-    /// Verify the graph after every pass
+    /// Verify the graph after every pass, and every function after every step; none is taken from the cache
     #[arg(long)]
     verify_passes: bool,
 }
@@ -90,10 +90,10 @@ impl CompileArgs {
         let mut options = Options::for_target(targets.remove(0));
         options.more_targets = targets;
         options.numerics = self.numerics.unwrap_or_default();
-        options.verify_passes = self.verify_passes;
+        options.verify_passes |= self.verify_passes;
         options.dims = self.dims()?;
         options.keep_awake = self.mode == Some(Mode::ReduceOverhead);
-        if !self.no_cache {
+        if !self.no_cache && !self.verify_passes {
             options.cache = Cache::of_user().map_err(Failure::usage)?;
         }
         if !self.no_database {

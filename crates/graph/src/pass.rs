@@ -9,6 +9,10 @@ use crate::infer::InferError;
 use crate::text;
 use crate::verify::{Violation, verify};
 
+/// Whether pipelines verify the graph after every pass where no option asks for it: in the tests of all packages, by the
+/// feature `verify`.
+pub const VERIFIES_BY_DEFAULT: bool = cfg!(any(test, feature = "verify"));
+
 /// Why a pass could not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
@@ -28,11 +32,11 @@ pub enum PassError {
     /// Nodes depend on one another in a circle.
     #[error(transparent)]
     Cycle(#[from] CycleError),
-    /// The graph is not valid after a pass.
-    #[error("after pass `{pass}`: {}", violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    /// The graph is not valid after a pass, or before the first one.
+    #[error("the graph is not valid {when}{}", listed(violations))]
     Invalid {
-        /// The pass.
-        pass: String,
+        /// ``after pass `NAME` `` or `before the first pass`.
+        when: String,
         /// Everything wrong.
         violations: Vec<Violation>,
     },
@@ -47,6 +51,18 @@ pub enum PassError {
         /// What went wrong.
         message: String,
     },
+}
+
+fn listed(violations: &[Violation]) -> String {
+    violations.iter().map(|violation| format!("\n  {violation}")).collect()
+}
+
+fn check(graph: &Graph, when: impl FnOnce() -> String) -> Result<(), PassError> {
+    let violations = verify(graph);
+    match violations.is_empty() {
+        true => Ok(()),
+        false => Err(PassError::Invalid { when: when(), violations }),
+    }
 }
 
 /// A transformation of graphs.
@@ -138,7 +154,7 @@ impl<'a> PassManager<'a> {
             name,
             stages: Vec::new(),
             disabled: BTreeSet::new(),
-            verify: cfg!(debug_assertions),
+            verify: VERIFIES_BY_DEFAULT,
             observer: None,
             timings: Vec::new(),
             unfinished: Vec::new(),
@@ -171,7 +187,7 @@ impl<'a> PassManager<'a> {
         self
     }
 
-    /// Whether the graph is verified after each pass; by default in builds with debug assertions.
+    /// Whether the graph is verified after each pass; see [`VERIFIES_BY_DEFAULT`].
     pub fn set_verify(&mut self, verify: bool) {
         self.verify = verify;
     }
@@ -208,6 +224,9 @@ impl<'a> PassManager<'a> {
 
     /// Runs the pipeline; tells whether anything changed.
     pub fn run(&mut self, graph: &mut Graph) -> Result<bool, PassError> {
+        if self.verify {
+            check(graph, || "before the first pass".to_owned())?;
+        }
         let stages = std::mem::take(&mut self.stages);
         self.unfinished.clear();
         let result = self.run_stages(&stages, graph);
@@ -273,10 +292,7 @@ impl<'a> PassManager<'a> {
             observer(pass.name(), changed, graph);
         }
         if self.verify {
-            let violations = verify(graph);
-            if !violations.is_empty() {
-                return Err(PassError::Invalid { pass: pass.name().to_owned(), violations });
-            }
+            check(graph, || format!("after pass `{}`", pass.name()))?;
         }
         Ok(changed)
     }

@@ -53,9 +53,10 @@ fn run(test: &str, input: &str) -> String {
             let mut lines = String::new();
             for node in graph.live_nodes() {
                 for &value in &graph.node(node).outputs {
-                    let name = graph.value(value).name.as_deref().unwrap_or("?");
+                    let name = value;
                     let blocks = layouts.get(&value).and_then(tilewright_graph::Layout::innermost_block);
-                    let layout = blocks.map_or("row-major".to_string(), |n| format!("blocks of {n} channels"));
+                    let layout =
+                        blocks.map_or("row-major".to_string(), |n| format!("blocks of {n} channels"));
                     writeln!(lines, "{name} ({}): {layout}", graph.node(node).op.name()).unwrap();
                 }
             }

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 use tilewright_graph::passes::fuse::{Group, fuse};
 use tilewright_graph::passes::layouts::layouts;
-use tilewright_graph::{Graph, Layout, Layouts, NodeId, Op, Provenance, RegionId, SymbolId, Tensor, TensorType, ValueId};
+use tilewright_graph::{
+    Graph, Layout, Layouts, NodeId, Op, Provenance, RegionId, SymbolId, Tensor, TensorType, ValueId,
+};
 use tilewright_host::HostOp;
 use tilewright_te::schedule::Piece;
 use tilewright_te::{Buffer, Computation, Expr, Func, Variant};

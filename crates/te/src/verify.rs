@@ -5,7 +5,7 @@
 //! [`Stage::Flattenable`] what the translation to kernels needs: constant shapes of local buffers, register
 //! buffers indexed by constants once loops are unrolled, tasks that share nothing.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use tilewright_dtype::DType;
@@ -39,6 +39,40 @@ pub struct Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.reason)
+    }
+}
+
+/// A function that violates its stage's demands: a defect of what made it so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("function `{func}` is illegal after {after}{}", listed(violations))]
+pub struct Illegal {
+    /// The function.
+    pub func: String,
+    /// What made it illegal: ``primitive 3, `split` ``, or a step of the compiler.
+    pub after: String,
+    /// Everything that is wrong.
+    pub violations: Vec<Violation>,
+}
+
+fn listed(violations: &[Violation]) -> String {
+    violations.iter().fold(String::new(), |mut text, violation| {
+        let _ = write!(text, "\n  {violation}");
+        text
+    })
+}
+
+/// Whether functions are verified where no option asks for it: in the tests of all packages, by the feature `verify`.
+pub const BY_DEFAULT: bool = cfg!(any(test, feature = "verify"));
+
+/// Demands what the stage demands of a function; `after` is what made it.
+///
+/// # Errors
+/// Every violation.
+pub fn check(func: &Func, stage: Stage, after: &str) -> Result<(), Illegal> {
+    let violations = verify(func, stage);
+    match violations.is_empty() {
+        true => Ok(()),
+        false => Err(Illegal { func: func.name.clone(), after: after.to_string(), violations }),
     }
 }
 

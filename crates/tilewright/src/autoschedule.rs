@@ -6,11 +6,14 @@ use tilewright_autosched::{Decisions, Ruling, Scheduled, schedule};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::Target;
 use tilewright_te::flatten::{FlatKernel, FlattenOptions, flatten};
+use tilewright_te::schedule::check_finished;
+use tilewright_te::verify::{self, Illegal, Stage};
 use tilewright_te::{Computation, Func, math};
 use tilewright_tune::task::schedule_digest;
 use tilewright_tune::{Lookup, TaskKey};
 
 use crate::error::CompileError;
+use crate::options::Options;
 
 /// A function ready for code generation.
 pub struct Kernels {
@@ -34,31 +37,50 @@ pub fn to_kernels(
     lowered: &LoweredFunc,
     settled: &Decisions,
     target: &Target,
-    records: &Lookup,
+    options: &Options,
 ) -> Result<Kernels, CompileError> {
     if !settled.is_empty() {
-        let kernels = schedule_kernels(&lowered.computation, target, settled.clone())?;
+        let kernels = schedule_kernels(&lowered.computation, target, settled.clone(), options.verify_passes)?;
         return Ok(Kernels { decisions: Decisions::default(), ..kernels });
     }
-    let decisions = recorded(&lowered.computation, target, records);
-    schedule_kernels(&lowered.computation, target, decisions)
+    let decisions = recorded(&lowered.computation, target, &options.records);
+    schedule_kernels(&lowered.computation, target, decisions, options.verify_passes)
 }
 
-/// Schedules as decided, and flattens.
+/// Schedules as decided, and flattens; verifies what each step makes of the function where that is asked for.
 pub fn schedule_kernels(
     computation: &Computation,
     target: &Target,
     decisions: Decisions,
+    verifies: bool,
 ) -> Result<Kernels, CompileError> {
     let name = &computation.func.name;
-    let Scheduled { func: mut scheduled, algorithm, packing, rulings, .. } =
-        schedule(computation, target, &decisions)
-            .map_err(|e| CompileError::internal("schedule", format!("{name}: {e}")))?;
+    let scheduled = schedule(computation, target, &decisions)
+        .map_err(|e| CompileError::internal("schedule", format!("{name}: {e}")))?;
+    if verifies {
+        CompileError::illegal("schedule", illegal_schedules(computation, &scheduled))?;
+    }
+    let Scheduled { func: mut scheduled, algorithm, packing, rulings, .. } = scheduled;
     math::expand_func(&mut scheduled);
     math::narrow_floats(&mut scheduled);
+    if verifies {
+        let found = verify::check(&scheduled, Stage::Flattenable, "the expansion of intrinsics");
+        CompileError::illegal("schedule", found.err().into_iter().collect())?;
+    }
     let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
     let kernels = flatten(&scheduled, &options).map_err(|e| CompileError::internal("flatten", e))?;
     Ok(Kernels { func: scheduled, kernels, packing, algorithm, rulings, decisions })
+}
+
+/// What is illegal of a schedule and of the functions that pack constants for it.
+fn illegal_schedules(computation: &Computation, scheduled: &Scheduled) -> Vec<Illegal> {
+    let Scheduled { func, algorithm, packing, trace, .. } = scheduled;
+    let variant = computation.variants.iter().find(|variant| variant.algorithm == *algorithm);
+    let original = variant.map_or(&computation.func, |variant| &variant.func);
+    let packing =
+        packing.iter().flatten().map(|func| verify::check(func, Stage::Flattenable, "its relayout"));
+    let found = packing.chain([check_finished(original, trace, func)]);
+    found.filter_map(Result::err).collect()
 }
 
 /// The decisions of the first record that holds for the function: one made beside the schedule that the rules still

@@ -15,8 +15,9 @@ use tilewright_onnx::import::{self, DimOption, ImportOptions};
 use tilewright_onnx::{ImportErrors, OnnxModel};
 use tilewright_runtime::artifact::{ImageDef, Manifest, ProgramDef};
 use tilewright_runtime::plan::{KernelDef, KernelId, Plan};
-use tilewright_te::Func;
 use tilewright_te::kernel::Kernel;
+use tilewright_te::verify::{self, Stage};
+use tilewright_te::{Computation, Func};
 use tilewright_tune::database::decisions_digest;
 
 use crate::artifact::{Artifact, Level};
@@ -98,8 +99,11 @@ fn lower(
     options: &Options,
     observer: &mut dyn Observer,
 ) -> Result<Program, CompileError> {
-    let options = lower_options(target, options);
-    let program = timed("lower", observer, |_| Ok(tilewright_lower::lower(graph, options)?))?;
+    let lowering = lower_options(target, options);
+    let program = timed("lower", observer, |_| Ok(tilewright_lower::lower(graph, lowering)?))?;
+    if options.verify_passes {
+        check_lowered(&program)?;
+    }
     observer.stage("lower", &|| {
         let computations = program.funcs.iter().map(|lowered| &lowered.computation);
         funcs_text(
@@ -107,6 +111,17 @@ fn lower(
         )
     });
     Ok(program)
+}
+
+/// Demands that all functions of a program, as computed, are legal.
+fn check_lowered(program: &Program) -> Result<(), CompileError> {
+    let mut illegal = Vec::new();
+    for Computation { func, variants, .. } in program.funcs.iter().map(|lowered| &lowered.computation) {
+        let of_variants = variants.iter().flat_map(|v| v.prepare.iter().flatten().chain([&v.func]));
+        let checks = of_variants.chain([func]).map(|func| verify::check(func, Stage::Computed, "lowering"));
+        illegal.extend(checks.filter_map(Result::err));
+    }
+    CompileError::illegal("lower", illegal)
 }
 
 /// Schedules the functions of programs that are not among the `known` ones.
@@ -323,9 +338,7 @@ fn check_choice(graph: &Graph, options: &Options) -> Result<(), CompileError> {
 /// Runs the graph passes; gives those that found no end.
 fn simplify(graph: &mut Graph, options: &Options) -> Result<Vec<Unfinished>, CompileError> {
     let mut pipeline = passes::simplify(Arc::new(Interpret));
-    if options.verify_passes {
-        pipeline.set_verify(true);
-    }
+    pipeline.set_verify(options.verify_passes);
     pipeline.run(graph).map_err(|e| CompileError::internal("simplify", e))?;
     Ok(pipeline.unfinished().to_vec())
 }

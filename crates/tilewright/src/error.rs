@@ -3,6 +3,7 @@
 use tilewright_lower::LowerError;
 use tilewright_machine::{CodegenError, TargetError};
 use tilewright_onnx::OnnxError;
+use tilewright_te::verify::Illegal;
 
 /// Why a model could not be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +37,14 @@ pub enum CompileError {
         /// What went wrong.
         message: String,
     },
+    /// Functions that break the rules of their stage: defects of the compiler, all of a step at once.
+    #[error("internal error in {step}: {}", functions.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Illegal {
+        /// The step of the road.
+        step: &'static str,
+        /// What is wrong.
+        functions: Vec<Illegal>,
+    },
     /// The artifact cannot be written.
     #[error("cannot write {path}: {source}")]
     Output {
@@ -52,6 +61,11 @@ impl CompileError {
         CompileError::Internal { step, message: message.to_string() }
     }
 
+    /// Nothing where no function is illegal.
+    pub(crate) fn illegal(step: &'static str, functions: Vec<Illegal>) -> Result<(), CompileError> {
+        if functions.is_empty() { Ok(()) } else { Err(CompileError::Illegal { step, functions }) }
+    }
+
     /// The exit code of the command line for this error.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -63,7 +77,10 @@ impl CompileError {
             CompileError::Import(errors) if errors.is_limit() => 4,
             CompileError::Model(OnnxError::Io { .. }) | CompileError::Output { .. } => 6,
             CompileError::Import(_) | CompileError::Model(_) => 5,
-            CompileError::Lower(_) | CompileError::Codegen(_) | CompileError::Internal { .. } => 70,
+            CompileError::Lower(_)
+            | CompileError::Codegen(_)
+            | CompileError::Internal { .. }
+            | CompileError::Illegal { .. } => 70,
         }
     }
 }

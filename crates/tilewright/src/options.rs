@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tilewright_graph::pass::VERIFIES_BY_DEFAULT;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_tune::Lookup;
 
@@ -25,7 +26,7 @@ pub struct Options {
     /// Whether threads stay awake during runs and between those that follow one another soon: less latency, at the cost of
     /// processors that wait at full speed.
     pub keep_awake: bool,
-    /// Whether to verify the graph after every pass.
+    /// Whether to verify the graph after every pass and functions after every step; by default in test builds.
     pub verify_passes: bool,
     /// Threads that the compiler uses; the result does not depend on it.
     pub jobs: usize,
@@ -95,7 +96,7 @@ impl Options {
             numerics: Numerics::Default,
             dims: Vec::new(),
             keep_awake: false,
-            verify_passes: false,
+            verify_passes: VERIFIES_BY_DEFAULT,
             jobs,
             cache: None,
             records: Arc::default(),

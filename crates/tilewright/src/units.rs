@@ -182,11 +182,26 @@ pub fn schedule(
                 Err(_) => cache.remove(key),
             }
         }
-        let kernels = to_kernels(lowered, settled, target, &options.records)?;
+        let kernels = to_kernels(lowered, settled, target, options)?;
         Ok(Pending::Scheduled(key, schedule_def(lowered, &kernels), Box::new(kernels)))
     };
     let pending = parallel::map("schedule", &funcs, options.jobs, &mut |_| {}, one)?;
-    Ok(Schedules { pending: pending.into_iter().collect::<Result<_, CompileError>>()?, of })
+    Ok(Schedules { pending: all_or_illegal(pending)?, of })
+}
+
+/// All results, or the first error; what is illegal is one error for all functions.
+fn all_or_illegal(results: Vec<Result<Pending, CompileError>>) -> Result<Vec<Pending>, CompileError> {
+    let mut all_illegal = Vec::new();
+    let mut pending = Vec::with_capacity(results.len());
+    for result in results {
+        match result {
+            Ok(one) => pending.push(one),
+            Err(CompileError::Illegal { functions, .. }) => all_illegal.extend(functions),
+            Err(error) => return Err(error),
+        }
+    }
+    CompileError::illegal("schedule", all_illegal)?;
+    Ok(pending)
 }
 
 /// Generates the code of the functions that the cache did not have; gives the units of all, and which are new.

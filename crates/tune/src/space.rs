@@ -38,7 +38,7 @@ impl Point {
                 Err(AutoscheduleError::NotAsked { point } | AutoscheduleError::NotOffered { point, .. }) => {
                     decisions.unset(&point)
                 }
-                Err(AutoscheduleError::Schedule(_)) => return None,
+                Err(AutoscheduleError::Schedule(_) | AutoscheduleError::Finish(_)) => return None,
             }
         }
     }

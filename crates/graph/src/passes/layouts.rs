@@ -119,7 +119,8 @@ impl Chooser<'_> {
     fn reads_padded(&self, u: &Use, channels: i64) -> bool {
         let Use::Input(node, place) = u else { return false };
         // All channels, or each by itself.
-        let is_plain = |attrs: &ConvAttrs| *place == 0 && (attrs.group == 1 || attrs.group as i64 == channels);
+        let is_plain =
+            |attrs: &ConvAttrs| *place == 0 && (attrs.group == 1 || attrs.group as i64 == channels);
         match (self.op(*node).layout_role(), self.op(*node)) {
             (LayoutRole::Blocks, Op::Conv(attrs)) => is_plain(attrs),
             (LayoutRole::Reduces, Op::Reduce(attrs)) => !attrs.axes.contains(&1),

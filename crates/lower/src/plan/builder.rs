@@ -16,6 +16,7 @@ use tilewright_runtime::plan::{
 };
 use tilewright_te::{Buffer, Func, Var};
 
+use super::stored::stored_elements;
 use super::{CompiledFunc, LowerError, Planned, Texts, Weight, Weights, element_bytes};
 use crate::error::Gap;
 use crate::host::is_host_value;
@@ -40,6 +41,8 @@ pub(super) struct Builder<'a> {
     pub(super) graph: &'a Graph,
     pub(super) program: &'a Program,
     pub(super) compiled: &'a [CompiledFunc],
+    /// Elements of values in memory.
+    stored: FxHashMap<ValueId, Dim>,
     weights: &'a mut Weights,
     pub(super) sizes: SizeTable,
     pub(super) texts: Texts,
@@ -80,6 +83,7 @@ impl<'a> Builder<'a> {
             graph,
             program,
             compiled,
+            stored: stored_elements(graph, program, compiled)?,
             weights,
             sizes: SizeTable::default(),
             texts: Texts::default(),
@@ -330,6 +334,16 @@ impl<'a> Builder<'a> {
 
     pub(super) fn add_buffer(&mut self, dtype: DType, shape: Vec<SizeId>, home: Home) -> BufferId {
         let size_bytes = self.sizes.bytes(&shape, element_bytes(dtype));
+        self.add_buffer_of(dtype, shape, size_bytes, home)
+    }
+
+    fn add_buffer_of(
+        &mut self,
+        dtype: DType,
+        shape: Vec<SizeId>,
+        size_bytes: SizeId,
+        home: Home,
+    ) -> BufferId {
         let place = match home {
             Home::Fixed(place) => place,
             Home::Planned => Place::Dynamic,
@@ -395,14 +409,19 @@ impl<'a> Builder<'a> {
         Ok(self.weight(weight, data.dtype, &shape, bytes))
     }
 
-    /// The extents of a value's elements in memory: those that its layout cuts are rounded up to whole blocks.
-    fn stored_shape(&mut self, value: ValueId, dims: &[Dim], mut shape: Vec<SizeId>) -> Vec<SizeId> {
-        let pieces = self.program.layouts.get(&value).into_iter().flatten();
-        for (dim, factor) in pieces.filter_map(|piece| Some((piece.dim, piece.factor?))) {
-            let Some(extent) = dims.get(dim).and_then(Dim::as_const) else { continue };
-            shape[dim] = self.sizes.constant((extent + factor - 1) / factor * factor);
+    /// A new buffer for a value as it lies in memory.
+    fn stored_buffer(&mut self, value: ValueId, home: Home) -> Result<BufferId, LowerError> {
+        let dims = self.value_dims(value)?;
+        let shape = self.shape(value, &dims)?;
+        let dtype = self.dtype(value)?;
+        match self.stored.get(&value).cloned() {
+            Some(elements) if elements != Dim::product(&dims) => {
+                let elements = self.dim_slot(&elements, Some(value))?;
+                let size_bytes = self.sizes.bytes(&[elements], element_bytes(dtype));
+                Ok(self.add_buffer_of(dtype, shape, size_bytes, home))
+            }
+            Some(_) | None => Ok(self.add_buffer(dtype, shape, home)),
         }
-        shape
     }
 
     /// A new buffer for a value that a step is about to compute.
@@ -428,8 +447,7 @@ impl<'a> Builder<'a> {
                 if output_value == value { output } else { self.alias(output, dtype, shape) }
             }
             None => {
-                let stored = self.stored_shape(value, &dims, shape);
-                let buffer = self.add_buffer(dtype, stored, Home::Planned);
+                let buffer = self.stored_buffer(value, Home::Planned)?;
                 if self.is_late(buffer) {
                     self.push(Op::Alloc { buffer }, provenance);
                 }
@@ -452,14 +470,10 @@ impl<'a> Builder<'a> {
     /// A value's place in another one.
     fn part(&mut self, value: ValueId, part: Part, provenance: &Provenance) -> Result<BufferId, LowerError> {
         let buffer = self.placed(part.whole, provenance)?;
-        let dims = self.value_dims(value)?;
-        let shape = self.shape(value, &dims)?;
-        let shape = self.stored_shape(value, &dims, shape);
         let offset = i64::try_from(part.offset)
             .map_err(|_| LowerError::Internal(format!("{value} lies too far inside of another value")))?;
         let byte_offset = self.sizes.constant(offset);
-        let dtype = self.dtype(value)?;
-        Ok(self.add_buffer(dtype, shape, Home::Fixed(Place::Alias { buffer, byte_offset })))
+        self.stored_buffer(value, Home::Fixed(Place::Alias { buffer, byte_offset }))
     }
 
     pub(super) fn alias(&mut self, buffer: BufferId, dtype: DType, shape: Vec<SizeId>) -> BufferId {

@@ -11,6 +11,7 @@ mod dynamic;
 mod host;
 mod loops;
 mod memory_plan;
+mod stored;
 
 use rustc_hash::FxHashMap;
 use tilewright_dtype::DType;

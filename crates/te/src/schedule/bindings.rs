@@ -44,6 +44,8 @@ pub(crate) fn is_commutative(block: &Block) -> bool {
 pub(crate) fn conflict(func: &Func, path: &[usize], kind: LoopKind) -> Option<String> {
     let l = tree::loop_at(func, path)?;
     let mut reason = None;
+    let mut simplifier = tree::simplifier_within(func, &[path, &[0]].concat(), &l.body);
+    let n_facts = simplifier.n_facts();
     tree::for_each_block(&l.body, &mut |block| {
         let uses = |kind: IterKind| block.iters.iter().any(|i| i.kind == kind && i.value.uses(l.var));
         let name = &block.name;
@@ -55,10 +57,14 @@ pub(crate) fn conflict(func: &Func, path: &[usize], kind: LoopKind) -> Option<St
             Scope::Global | Scope::Shared => true,
             Scope::Stack | Scope::Register => kind == LoopKind::Vectorized,
         });
-        let simplifier = simplifier_of(func, path, block);
-        if is_shared && !distinguishes(&simplifier, block, l.var) {
+        if !is_shared {
+            return;
+        }
+        block.predicate.iter().for_each(|p| simplifier.assume(p));
+        if !distinguishes(&simplifier, block, l.var) {
             reason.get_or_insert(format!("iterations write the same elements in block `{name}`"));
         }
+        simplifier.forget_facts(n_facts);
     });
     reason
 }

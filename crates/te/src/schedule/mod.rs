@@ -39,16 +39,19 @@ mod tile;
 mod transform_layout;
 pub(crate) mod tree;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::func::{Func, Scope};
+use crate::verify::{self, Illegal, Stage};
 
 pub use cache::{CacheRead, CacheWrite};
 pub use cache_inplace::CacheInplace;
 pub use collapse_dims::CollapseDims;
 pub use compute_at::ComputeAt;
 pub use decompose_reduction::DecomposeReduction;
-pub use error::ScheduleError;
+pub use error::{FinishError, ScheduleError};
 pub use expand_dim::ExpandDim;
 pub use fuse::Fuse;
 pub use inline::ComputeInline;
@@ -163,12 +166,15 @@ primitives! {
 pub struct Schedule {
     func: Func,
     trace: Vec<Primitive>,
+    /// What the schedule began with, where it is verified in the end.
+    original: Option<Arc<Func>>,
 }
 
 impl Schedule {
     /// A schedule that has done nothing yet.
     pub fn new(func: Func) -> Schedule {
-        Schedule { func, trace: Vec::new() }
+        let original = verify::BY_DEFAULT.then(|| Arc::new(func.clone()));
+        Schedule { func, trace: Vec::new(), original }
     }
 
     /// Applies the primitives of a trace to a fresh function, in order.
@@ -191,9 +197,12 @@ impl Schedule {
     }
 
     /// Ends scheduling: buffers that are not global shrink to what is live at a time, with indices relative to
-    /// it ([`compact`]). The result is ready for flattening.
-    pub fn finish(mut self) -> Result<Func, ScheduleError> {
+    /// it ([`compact`]). The result is ready for flattening; in test builds ([`verify::BY_DEFAULT`]) it is verified.
+    pub fn finish(mut self) -> Result<Func, FinishError> {
         compact::compact(&mut self.func)?;
+        if let Some(original) = &self.original {
+            check_finished(original, &self.trace, &self.func)?;
+        }
         Ok(self.func)
     }
 
@@ -343,6 +352,35 @@ impl Schedule {
     pub fn rfactor(&mut self, block: &str, loop_name: &str) -> Result<String, ScheduleError> {
         Ok(self.apply(Rfactor { block: block.into(), loop_name: loop_name.into() })?.remove(0))
     }
+}
+
+/// Demands that what a trace made of a function is ready for flattening.
+///
+/// # Errors
+/// Every violation, and the first primitive that left one behind.
+pub fn check_finished(original: &Func, trace: &[Primitive], finished: &Func) -> Result<(), Illegal> {
+    let violations = verify::verify(finished, Stage::Flattenable);
+    match violations.is_empty() {
+        true => Ok(()),
+        false => {
+            Err(Illegal { func: finished.name.clone(), after: first_illegal(original, trace), violations })
+        }
+    }
+}
+
+/// The first primitive of a trace that leaves an illegal function behind, else the end of the schedule.
+fn first_illegal(original: &Func, trace: &[Primitive]) -> String {
+    let is_illegal = |func: &Func| !verify::verify(func, Stage::Scheduled).is_empty();
+    let mut schedule = Schedule::new(original.clone());
+    if is_illegal(&schedule.func) {
+        return "its definition".to_string();
+    }
+    for (n, primitive) in trace.iter().enumerate() {
+        if schedule.apply(primitive.clone()).is_err() || is_illegal(&schedule.func) {
+            return format!("primitive {n}, {primitive:?}");
+        }
+    }
+    "the end of its schedule".to_string()
 }
 
 fn owned(names: &[&str]) -> Vec<String> {

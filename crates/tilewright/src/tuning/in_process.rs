@@ -18,6 +18,7 @@ use tilewright_dtype::DType;
 use tilewright_runtime::pool::{Pool, Serial};
 use tilewright_runtime::threads::{ThreadPool, available_threads};
 use tilewright_runtime::{Session, SessionOptions, TensorView};
+use tilewright_te::verify;
 use tilewright_tune::{Effort, Measure, MeasureError, Task, TaskKey, Times};
 
 use super::noise::Ring;
@@ -224,7 +225,7 @@ impl Measure for InProcess {
 }
 
 fn probe(task: &Task, decisions: &Decisions) -> Result<Probe, MeasureError> {
-    schedule_kernels(&task.computation, &task.target, decisions.clone())
+    schedule_kernels(&task.computation, &task.target, decisions.clone(), verify::BY_DEFAULT)
         .and_then(|kernels| Probe::new(task, kernels))
         .map_err(|e| MeasureError::Failed(e.to_string()))
 }
