@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
+use tilewright_digest::Digest;
 use tilewright_graph::passes::fuse::{Group, fuse};
 use tilewright_graph::passes::layouts::layouts;
 use tilewright_graph::{
@@ -150,7 +151,7 @@ struct Lowering<'a> {
     options: LowerOptions,
     program: Program,
     /// Functions by structure and tables.
-    known: FxHashMap<(String, Vec<Tensor>), usize>,
+    known: FxHashMap<(Digest, Vec<Tensor>), usize>,
     /// Nodes that need no function, with what they copy.
     apart: FxHashMap<NodeId, Vec<(ValueId, Part)>>,
     gaps: Vec<Gap>,
@@ -227,15 +228,18 @@ impl Lowering<'_> {
         let row_major = tables.iter().map(|_| None);
         let layouts: Vec<Option<Vec<Piece>>> =
             inputs.iter().map(layout).chain(row_major).chain(group.outputs.iter().map(layout)).collect();
-        let key = (format!("{func:?} {constant_inputs:?} {layouts:?}"), tables.clone());
+        let computation = Computation { func, variants: Vec::new(), constant_inputs, layouts };
+        let definition = Digest::of("definition", |writer| computation.write_definition(writer));
+        let key = (definition, tables.clone());
         let index = match self.known.get(&key) {
             Some(&index) => index,
             None => {
                 let index = self.program.funcs.len();
-                func.name = format!("f{index}_{}", snake_case(node.op.name()));
-                let mut variants = self.variants(group, &func, &tables);
-                variants.iter_mut().for_each(|variant| variant.func.name.clone_from(&func.name));
-                let computation = Computation { func, variants, constant_inputs, layouts };
+                let mut computation = computation;
+                computation.func.name = format!("f{index}_{}", snake_case(node.op.name()));
+                let mut variants = self.variants(group, &computation.func, &tables);
+                variants.iter_mut().for_each(|variant| variant.func.name.clone_from(&computation.func.name));
+                computation.variants = variants;
                 self.program.funcs.push(LoweredFunc { computation, tables });
                 self.known.insert(key, index);
                 index

@@ -7,12 +7,14 @@
 //! blocks), [`define`] (building functions from `compute` definitions), [`simplify`], [`schedule`],
 //! [`math`] (expansion of intrinsics), [`flatten`] (functions to kernels), [`kernel`], [`interp`] (the
 //! oracle), [`relayout`] (copies, run fast), [`text`], [`computation`] (what schedulers are given).
+//! When two functions are the same is said by their digests ([`tilewright_digest::Canonical`]).
 
 pub mod computation;
 pub mod define;
 pub mod expr;
 pub mod flatten;
 pub mod func;
+mod identity;
 pub mod interp;
 pub mod kernel;
 pub mod math;

@@ -6,9 +6,11 @@
 
 use rustc_hash::FxHashMap;
 use tilewright_autosched::{Decisions, Scheduled, schedule};
+use tilewright_digest::{Canonical, Digest};
 use tilewright_graph::{Graph, Tensor};
 use tilewright_lower::{LoweredFunc, Program, Step};
 use tilewright_machine::Target;
+use tilewright_te::Func;
 use tilewright_tune::TaskKey;
 
 use crate::error::CompileError;
@@ -28,8 +30,8 @@ struct Choice {
     form: Form,
 }
 
-/// The functions that make of a function's constants what it reads, by input, as text; empty where it packs none.
-type Form = Vec<(usize, String)>;
+/// The functions that make of a function's constants what it reads, by input; empty where it packs none.
+type Form = Vec<(usize, Digest)>;
 
 /// What is to be decided otherwise than by default in each function of the programs, so that they share weights.
 ///
@@ -88,7 +90,10 @@ fn default_choice(lowered: &LoweredFunc, target: &Target, options: &Options) -> 
 
 fn form(scheduled: &Scheduled) -> Form {
     let packed = scheduled.packing.iter().enumerate().filter(|(_, packing)| !packing.is_empty());
-    packed.map(|(input, packing)| (input, format!("{packing:?}"))).collect()
+    let digest = |packing: &Vec<Func>| {
+        Digest::of("packing", |writer| packing.iter().for_each(|func| func.write(writer)))
+    };
+    packed.map(|(input, packing)| (input, digest(packing))).collect()
 }
 
 /// Functions that read the same constants packed, by their numbers among the different ones.

@@ -7,6 +7,7 @@
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use tilewright_autosched::Decisions;
+use tilewright_digest::{Canonical, Digest};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_runtime::artifact::ScheduleDef;
@@ -18,7 +19,7 @@ use tilewright_te::{Buffer, Computation, Func};
 use tilewright_tune::TaskKey;
 
 use crate::autoschedule::{Kernels, to_kernels};
-use crate::cache::{Cache, Key};
+use crate::cache::Cache;
 use crate::codegen;
 use crate::error::CompileError;
 use crate::options::{Observer, Options};
@@ -59,7 +60,7 @@ pub enum Pending {
     /// The cache had it.
     Found(Box<Unit>),
     /// Scheduled, to be generated and kept under the key.
-    Scheduled(Key, ScheduleDef, Box<Kernels>),
+    Scheduled(Digest, ScheduleDef, Box<Kernels>),
 }
 
 /// A unit that the cache did not have.
@@ -68,10 +69,10 @@ pub struct Fresh {
     /// Its position among the units.
     pub unit: usize,
     /// Its key.
-    pub key: Key,
+    pub key: Digest,
 }
 
-/// Everything that a unit depends on.
+/// What a unit depends on beside the computation.
 #[derive(Serialize)]
 struct Question<'a> {
     compiler: &'a str,
@@ -82,24 +83,11 @@ struct Question<'a> {
     records: Vec<(&'a str, &'a Decisions)>,
     /// What is decided whatever records say.
     settled: &'a Decisions,
-    computation: Computation,
 }
 
-/// The computation but for names of functions.
-fn anonymous(computation: &Computation) -> Computation {
-    let mut computation = computation.clone();
-    computation.func.name.clear();
-    computation.variants.iter_mut().for_each(|variant| variant.func.name.clear());
-    computation
-}
-
-/// The key of a function's unit.
-fn key(
-    lowered: &LoweredFunc,
-    settled: &Decisions,
-    target: &Target,
-    options: &Options,
-) -> Result<Key, CompileError> {
+/// The key of a function's unit. Units hold names of variables and buffers, so keys depend on them, but not on that of the
+/// function.
+fn key(lowered: &LoweredFunc, settled: &Decisions, target: &Target, options: &Options) -> Digest {
     let generator = match target.codegen.kind {
         CodegenKind::Llvm => tilewright_llvm::version(),
         // Part of the compiler.
@@ -115,16 +103,18 @@ fn key(
         numerics: options.numerics.to_string(),
         records,
         settled,
-        computation: anonymous(&lowered.computation),
     };
-    let bytes = postcard::to_allocvec(&question).map_err(|e| CompileError::internal("schedule", e))?;
-    Ok(Key::of(&bytes))
+    Digest::of("unit", |writer| {
+        writer.data(&question);
+        lowered.computation.write(writer);
+        lowered.computation.write_representation(writer);
+    })
 }
 
 /// The different functions among some.
 pub(crate) struct Different<'a> {
     /// Each once, with the key of its unit and what is decided for it.
-    pub(crate) funcs: Vec<(Key, &'a LoweredFunc, &'a Decisions)>,
+    pub(crate) funcs: Vec<(Digest, &'a LoweredFunc, &'a Decisions)>,
     /// Which of these each function is.
     pub(crate) of: Vec<usize>,
 }
@@ -132,7 +122,7 @@ pub(crate) struct Different<'a> {
 /// Finds the different ones among functions; `settled` has what is decided for each of them already.
 ///
 /// # Errors
-/// Functions that have no serial form: defects.
+/// When a thread cannot be started.
 pub(crate) fn different<'a>(
     funcs: &[&'a LoweredFunc],
     settled: &'a [Decisions],
@@ -145,7 +135,6 @@ pub(crate) fn different<'a>(
     let mut known = FxHashMap::default();
     let mut different = Different { funcs: Vec::new(), of: Vec::with_capacity(funcs.len()) };
     for ((func, settled), key) in funcs.into_iter().zip(keys) {
-        let key = key?;
         different.of.push(*known.entry(key).or_insert_with(|| {
             different.funcs.push((key, func, settled));
             different.funcs.len() - 1
@@ -175,7 +164,7 @@ pub fn schedule(
     cache: Option<&Cache>,
 ) -> Result<Schedules, CompileError> {
     let Different { funcs, of } = different(funcs, settled, target, options)?;
-    let one = |&(key, lowered, settled): &(Key, &LoweredFunc, &Decisions)| {
+    let one = |&(key, lowered, settled): &(Digest, &LoweredFunc, &Decisions)| {
         if let Some((cache, bytes)) = cache.and_then(|cache| Some((cache, cache.read(key)?))) {
             match postcard::from_bytes(&bytes) {
                 Ok(unit) => return Ok(Pending::Found(Box::new(unit))),
@@ -241,7 +230,7 @@ pub fn generate(
 }
 
 /// A unit whose objects are to come, and the kernels to make them of, under the names that they have there.
-fn without_code(scheduled: Kernels, schedule: ScheduleDef, key: Key) -> (Unit, Vec<Kernel>) {
+fn without_code(scheduled: Kernels, schedule: ScheduleDef, key: Digest) -> (Unit, Vec<Kernel>) {
     let Kernels { func, kernels: flat, packing, decisions, .. } = scheduled;
     let mut kernels = Vec::new();
     let mut generated = Vec::new();
@@ -351,7 +340,7 @@ mod tests {
         let target: Target = "x86-64-v3@cranelift".parse().unwrap();
         let options = Options::for_target(target.clone());
         let none = Decisions::default();
-        let key = |lowered: &LoweredFunc, target: &Target| key(lowered, &none, target, &options).unwrap();
+        let key = |lowered: &LoweredFunc, target: &Target| key(lowered, &none, target, &options);
         let plain = key(&lowered("f0_add", 8), &target);
         assert_eq!(key(&lowered("f7_add", 8), &target), plain);
         assert_ne!(key(&lowered("f0_add", 9), &target), plain);
@@ -371,10 +360,10 @@ mod tests {
             assert_ne!(key(&lowered("f", 8), &other.parse().unwrap()), plain, "{other}");
         }
         let strict = Options { numerics: Numerics::Strict, ..options.clone() };
-        assert_ne!(super::key(&lowered("f", 8), &none, &target, &strict).unwrap(), plain);
+        assert_ne!(super::key(&lowered("f", 8), &none, &target, &strict), plain);
         let mut settled = none.clone();
         settled.set("y/tile", "4x3");
-        assert_ne!(super::key(&lowered("f", 8), &settled, &target, &options).unwrap(), plain);
+        assert_ne!(super::key(&lowered("f", 8), &settled, &target, &options), plain);
     }
 
     #[test]

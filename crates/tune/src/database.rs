@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map;
 
 use tilewright_autosched::Decisions;
+use tilewright_digest::Digest;
 
 use crate::entry::{Entry, Finding};
-use crate::task::{TaskKey, digest};
+use crate::task::TaskKey;
 
 /// What an entry is about. Of several about the same the fastest is kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -189,10 +190,6 @@ impl Lookup {
 
 /// Digest of the decisions that a compilation took from databases, by function; empty where it took none.
 pub fn decisions_digest<'a>(taken: impl IntoIterator<Item = (&'a str, &'a Decisions)>) -> String {
-    let lines: Vec<String> = taken
-        .into_iter()
-        .filter(|(_, decisions)| !decisions.is_empty())
-        .map(|(function, decisions)| format!("{function} {decisions}\n"))
-        .collect();
-    if lines.is_empty() { String::new() } else { digest(lines.concat().as_bytes(), 16) }
+    let taken: Vec<_> = taken.into_iter().filter(|(_, decisions)| !decisions.is_empty()).collect();
+    if taken.is_empty() { String::new() } else { Digest::of_data("decisions", &taken).short(16) }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use tilewright_digest::Digest;
 use tilewright_dtype::DType;
 use tilewright_machine::Target;
 use tilewright_te::schedule::Primitive;
@@ -67,7 +67,8 @@ impl Task {
 
 /// Names a function and a family of machines.
 ///
-/// The function is known by its definition, layouts and constants; names of the user's model are not part of it.
+/// The function is known by its definition, layouts and constants; names are not part of it, but for those of blocks, which
+/// decisions speak of.
 /// The family is what schedules are made for: instruction set level, vectors, registers, the caches of one core and
 /// the code generator.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -81,11 +82,8 @@ pub struct TaskKey {
 impl TaskKey {
     /// The key of a function for a target.
     pub fn new(computation: &Computation, target: &Target) -> TaskKey {
-        let Computation { func, constant_inputs, layouts, .. } = computation;
-        let mut anonymous = func.clone();
-        anonymous.name = "f".to_string();
-        let text = format!("{anonymous}\n{constant_inputs:?}\n{layouts:?}");
-        TaskKey { function: digest(text.as_bytes(), 16), family: family(target) }
+        let function = Digest::of("task", |writer| computation.write_definition(writer));
+        TaskKey { function: function.short(16), family: family(target) }
     }
 }
 
@@ -111,10 +109,5 @@ pub fn family(target: &Target) -> String {
 
 /// Digest of a schedule: of all that was done to the function.
 pub fn schedule_digest(trace: &[Primitive]) -> String {
-    digest(format!("{trace:?}").as_bytes(), 8)
-}
-
-/// The first `n` bytes of SHA-256 in hexadecimal.
-pub(crate) fn digest(bytes: &[u8], n: usize) -> String {
-    Sha256::digest(bytes).iter().take(n).map(|byte| format!("{byte:02x}")).collect()
+    Digest::of_data("schedule", trace).short(8)
 }

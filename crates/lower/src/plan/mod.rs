@@ -14,6 +14,7 @@ mod memory_plan;
 mod stored;
 
 use rustc_hash::FxHashMap;
+use tilewright_digest::{Canonical, Digest, Writer};
 use tilewright_dtype::DType;
 use tilewright_graph::{Graph, Tensor};
 use tilewright_runtime::artifact::StepDef;
@@ -62,7 +63,7 @@ pub struct Weights {
     list: Vec<Weight>,
     bytes: u64,
     /// Places by content and packing function.
-    known: FxHashMap<(Tensor, String), Place>,
+    known: FxHashMap<(Tensor, Digest), Place>,
 }
 
 /// Offset and length in the weights section, in bytes.
@@ -81,8 +82,8 @@ impl Weights {
 
     /// The place of a weight of `len` bytes.
     fn place(&mut self, weight: Weight, len: u64) -> Place {
-        let packing = format!("{:?}", weight.packing);
-        let key = (weight.tensor.clone(), packing);
+        let write = |writer: &mut Writer| weight.packing.iter().for_each(|func| func.write(writer));
+        let key = (weight.tensor.clone(), Digest::of("packing", write));
         if let Some(&place) = self.known.get(&key) {
             return place;
         }

@@ -150,10 +150,12 @@ fn is_hexadecimal(name: &str, len: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{DEFAULT_LIMIT, Key};
+    use crate::cache::DEFAULT_LIMIT;
+    use crate::cache::tests::entry_key;
+    use tilewright_digest::Digest;
 
-    fn key(n: u64) -> Key {
-        Key::of(&n.to_le_bytes())
+    fn key(n: u64) -> Digest {
+        entry_key(&n.to_le_bytes())
     }
 
     /// Ten entries of 132 bytes, the first unused for longest.

@@ -1,6 +1,6 @@
 //! A folder of things that took time to make, found again by what they were made from.
 //!
-//! An entry is a file named by a [`Key`], the digest of everything that decided its contents, so that an entry is never
+//! An entry is a file named by a [`Digest`], the digest of everything that decided its contents, so that an entry is never
 //! out of date: it is there or not. Any number of processes may use one folder at the same time, and may be killed:
 //! files are written aside and renamed, and each begins with a digest of itself, so that a file that is cut short,
 //! damaged or somebody else's is no entry. Nothing is ever waited for, and no lock is taken.
@@ -13,13 +13,13 @@
 
 mod folder;
 
-use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
+use tilewright_digest::Digest;
 
 pub use folder::{Pruned, Stats};
 
@@ -35,31 +35,8 @@ pub const DEFAULT_LIMIT: u64 = 1 << 30;
 /// Entries read within this time before are not marked as read again: reading should not write.
 const MARK: Duration = Duration::from_secs(60 * 60);
 
-/// Length of the digest before the contents.
-const DIGEST: usize = 32;
-
-/// The name of an entry: a digest of all that its contents depend on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key([u8; 32]);
-
-impl Key {
-    /// The key of these bytes.
-    pub fn of(bytes: &[u8]) -> Key {
-        Key(Sha256::digest(bytes).into())
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+/// Length of the checksum before the contents.
+const CHECKSUM: usize = 32;
 
 /// A variable of the environment that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -113,35 +90,35 @@ impl Cache {
     }
 
     /// The contents of an entry, if it is there and sound. A damaged one is removed.
-    pub fn read(&self, key: Key) -> Option<Vec<u8>> {
+    pub fn read(&self, key: Digest) -> Option<Vec<u8>> {
         let path = self.path(key);
         let mut file = fs::read(&path).ok()?;
-        let is_sound = |(stored, contents): (&[u8], &[u8])| *stored == digest(key, contents);
-        if !file.split_at_checked(DIGEST).is_some_and(is_sound) {
+        let is_sound = |(stored, contents): (&[u8], &[u8])| *stored == checksum(key, contents);
+        if !file.split_at_checked(CHECKSUM).is_some_and(is_sound) {
             self.remove(key);
             return None;
         }
         self.mark(&path);
-        Some(file.split_off(DIGEST))
+        Some(file.split_off(CHECKSUM))
     }
 
     /// Writes an entry, whole or not at all.
     ///
     /// # Errors
     /// What the system says: no permission, no space.
-    pub fn write(&self, key: Key, contents: &[u8]) -> io::Result<()> {
+    pub fn write(&self, key: Digest, contents: &[u8]) -> io::Result<()> {
         let path = self.path(key);
         let folder = path.parent().unwrap_or(&self.folder);
         fs::create_dir_all(folder)?;
         let mut file = tempfile::Builder::new().prefix(folder::TEMPORARY).tempfile_in(folder)?;
-        file.write_all(&digest(key, contents))?;
+        file.write_all(&checksum(key, contents))?;
         file.write_all(contents)?;
         file.persist(&path).map_err(|error| error.error)?;
         Ok(())
     }
 
     /// Removes an entry that is of no use.
-    pub fn remove(&self, key: Key) {
+    pub fn remove(&self, key: Digest) {
         // One that stays will be met again, and no more.
         _ = fs::remove_file(self.path(key));
     }
@@ -158,7 +135,7 @@ impl Cache {
         }
     }
 
-    fn path(&self, key: Key) -> PathBuf {
+    fn path(&self, key: Digest) -> PathBuf {
         let name = key.to_string();
         self.entries().join(&name[..2]).join(name)
     }
@@ -169,13 +146,18 @@ impl Cache {
     }
 }
 
-fn digest(key: Key, contents: &[u8]) -> [u8; DIGEST] {
-    Sha256::new().chain_update(key.0).chain_update(contents).finalize().into()
+fn checksum(key: Digest, contents: &[u8]) -> [u8; CHECKSUM] {
+    Sha256::new().chain_update(key.bytes()).chain_update(contents).finalize().into()
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A key for tests.
+    pub(super) fn entry_key(name: &[u8]) -> Digest {
+        Digest::of("test", |writer| writer.bytes(name))
+    }
 
     fn cache() -> (tempfile::TempDir, Cache) {
         let dir = tempfile::tempdir().unwrap();
@@ -186,7 +168,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let (_dir, cache) = cache();
-        let [a, b] = [Key::of(b"a"), Key::of(b"b")];
+        let [a, b] = [entry_key(b"a"), entry_key(b"b")];
         assert_eq!(cache.read(a), None);
         cache.write(a, b"one").unwrap();
         cache.write(b, b"").unwrap();
@@ -200,7 +182,7 @@ mod tests {
     #[test]
     fn every_damage_is_a_miss_and_goes_away() {
         let (_dir, cache) = cache();
-        let key = Key::of(b"key");
+        let key = entry_key(b"key");
         let path = cache.path(key);
         let check = |damage: &dyn Fn(&mut Vec<u8>)| {
             cache.write(key, b"contents of some length").unwrap();
@@ -210,12 +192,12 @@ mod tests {
             assert_eq!(cache.read(key), None);
             assert!(!path.exists());
         };
-        let len = DIGEST + b"contents of some length".len();
+        let len = CHECKSUM + b"contents of some length".len();
         (0..len).for_each(|at| check(&|bytes| bytes[at] ^= 1 << (at % 8)));
         (0..len).for_each(|at| check(&|bytes| bytes.truncate(at)));
         check(&|bytes| bytes.push(0));
         // An entry under another's name.
-        let other = Key::of(b"other");
+        let other = entry_key(b"other");
         cache.write(other, b"other contents").unwrap();
         check(&|bytes| *bytes = fs::read(cache.path(other)).unwrap());
     }
@@ -223,7 +205,7 @@ mod tests {
     #[test]
     fn reading_marks_what_was_not_used_for_long() {
         let (_dir, cache) = cache();
-        let key = Key::of(b"key");
+        let key = entry_key(b"key");
         cache.write(key, b"x").unwrap();
         let file = fs::File::options().write(true).open(cache.path(key)).unwrap();
         let age = || fs::metadata(cache.path(key)).unwrap().modified().unwrap().elapsed().unwrap();
