@@ -1,21 +1,34 @@
 //! Loops over elements of which some are padding: one loop for where there is none, and what is before and behind it.
 //!
-//! What pads selects between an element and a constant. Asked for each element, that costs several times what moving it does. Where the
-//! selection changes is known before the loop: in between, all elements are there, or a condition that does not change in the loop is
-//! asked once. Known as loop partitioning and loop unswitching; as in Halide it is done where only elements are moved or combined.
+//! What pads selects between an element and a constant. Asked for each element, that costs several times what moving it
+//! does. Where the selection changes is known before the loop: in between, all elements are there, or a condition that
+//! does not change in the loop is asked once. Known as loop partitioning and loop unswitching; as in Halide it is done
+//! where only elements are moved or combined.
 
 use tilewright_dtype::DType;
 
-use super::FlattenError;
-use super::emit::{Binding, Emitter};
-use super::whole::Ends;
+use super::known::Known;
+use super::nest::{self, Block, Body, If, Loop, LoopKind, Nest, Stmt};
+use super::whole_tiles::{Ends, at_ends};
 use crate::expr::{BinaryOp, CompareOp, Expr, ExprKind, Var};
-use crate::func::{Block, Loop, LoopKind, Scope, Stmt};
+use crate::func::{Func, Scope};
 use crate::schedule::tree;
 use crate::simplify::Linear;
 
 /// Copies of a block in one iteration up to which a loop is partitioned: code that is there several times should be short.
 const MAX_COPIES: i64 = 8;
+
+/// Parts innermost loops whose blocks move or combine elements where what their values select is decided.
+pub fn partition(nest: &mut Nest<'_>) {
+    let mut selects = false;
+    nest::for_each_block(&nest.body, &mut |block| selects = selects || !selections(block).is_empty());
+    if selects {
+        let open = nest.counters().map(|counter| counter.var).collect();
+        let mut pass = Partition { func: nest.func, known: Known::in_task(nest), open };
+        let body = std::mem::take(&mut nest.body);
+        nest.body = pass.list(body);
+    }
+}
 
 /// How the conditions in a loop's body depend on its iterations.
 #[derive(Default)]
@@ -28,101 +41,121 @@ struct Parts {
     until: Vec<(Expr, Expr)>,
 }
 
-impl Emitter<'_> {
-    /// Emits a loop of several iterations, in parts where that decides what its body selects.
-    pub(super) fn serial_loop(&mut self, l: &Loop, extent: &Expr) -> Result<(), FlattenError> {
-        let Some(parts) = self.parts_of(l, extent) else {
-            return self.counted_loop(l, &Expr::int(0), extent);
-        };
-        self.unswitched(l, extent, &parts, &parts.fixed)
+struct Partition<'a> {
+    func: &'a Func,
+    known: Known,
+    /// Tasks and loops around.
+    open: Vec<Var>,
+}
+
+impl<'a> Partition<'a> {
+    fn list(&mut self, stmts: Vec<Stmt<'a>>) -> Vec<Stmt<'a>> {
+        let mut all = Vec::with_capacity(stmts.len());
+        for stmt in stmts {
+            match stmt {
+                Stmt::Loop(l) => self.for_loop(l, &mut all),
+                Stmt::If(mut branch) => {
+                    for body in [&mut branch.then, &mut branch.otherwise] {
+                        let before = self.known.enter(body.fact.as_ref());
+                        body.stmts = self.list(std::mem::take(&mut body.stmts));
+                        self.known.leave(before);
+                    }
+                    all.push(Stmt::If(branch));
+                }
+                Stmt::Block(_) | Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) => all.push(stmt),
+            }
+        }
+        all
+    }
+
+    fn for_loop(&mut self, mut l: Loop<'a>, all: &mut Vec<Stmt<'a>>) {
+        if l.kind == LoopKind::Vectorized {
+            return all.push(Stmt::Loop(l));
+        }
+        let extent = self.known.simplify(&l.extent());
+        let several = l.kind == LoopKind::Serial && extent.as_int().is_none_or(|n| n > 1);
+        if several && let Some(parts) = self.parts_of(&l, &extent) {
+            return self.unswitched(&l, &extent, &parts, &parts.fixed, all);
+        }
+        let before = self.known.enter_loop(&l);
+        self.open.push(l.var);
+        l.body.stmts = self.list(std::mem::take(&mut l.body.stmts));
+        self.open.pop();
+        self.known.leave(before);
+        all.push(Stmt::Loop(l));
     }
 
     /// Asks for conditions that do not change before the loop.
     fn unswitched(
         &mut self,
-        l: &Loop,
+        l: &Loop<'a>,
         extent: &Expr,
         parts: &Parts,
         fixed: &[Expr],
-    ) -> Result<(), FlattenError> {
-        let Some((condition, rest)) = fixed.split_first() else { return self.in_parts(l, extent, parts) };
-        let value = self.expr(condition)?;
-        self.branch(
-            value,
-            |e| e.assuming(condition, |e| e.unswitched(l, extent, parts, rest)),
-            |e| e.assuming(&negated(condition), |e| e.counted_loop(l, &Expr::int(0), extent)),
-        )
+        all: &mut Vec<Stmt<'a>>,
+    ) {
+        let Some((condition, rest)) = fixed.split_first() else { return self.in_parts(l, extent, parts, all) };
+        let mut inside = Vec::new();
+        let before = self.known.enter(Some(condition));
+        self.unswitched(l, extent, parts, rest, &mut inside);
+        self.known.leave(before);
+        let whole = Stmt::Loop(Loop { end: extent.clone(), ..l.clone() });
+        all.push(Stmt::If(If {
+            condition: condition.clone(),
+            then: Body::under(condition.clone(), inside),
+            otherwise: Body::under(negated(condition), vec![whole]),
+        }));
     }
 
-    /// Emits the iterations before those for which all conditions hold, those, and what is left.
-    fn in_parts(&mut self, l: &Loop, extent: &Expr, parts: &Parts) -> Result<(), FlattenError> {
+    /// The iterations before those for which all conditions hold, those, and what is left.
+    fn in_parts(&mut self, l: &Loop<'a>, extent: &Expr, parts: &Parts, all: &mut Vec<Stmt<'a>>) {
         let bounds = |conditions: &[(Expr, Expr)], op: BinaryOp, from: Expr| {
             conditions.iter().fold(from, |all, (_, at)| Expr::binary(op, all, at.clone()))
         };
         let begin = bounds(&parts.from, BinaryOp::Max, Expr::int(0));
-        let begin = self.resolve(&Expr::binary(BinaryOp::Min, begin, extent.clone()));
+        let begin = self.known.simplify(&Expr::binary(BinaryOp::Min, begin, extent.clone()));
         let end = bounds(&parts.until, BinaryOp::Min, extent.clone());
-        let end = self.resolve(&Expr::binary(BinaryOp::Max, end, begin.clone()));
+        let end = self.known.simplify(&Expr::binary(BinaryOp::Max, end, begin.clone()));
         // Of several conditions it is not known which one fails.
         let fails = |conditions: &[(Expr, Expr)]| match conditions {
-            [(condition, _)] => negated(condition),
-            _ => Expr::bool(true),
+            [(condition, _)] => Some(negated(condition)),
+            _ => None,
         };
-        let all = tree::conjunction(parts.from.iter().chain(&parts.until).map(|(c, _)| c.clone()));
-        self.part(l, &Expr::int(0), &begin, &fails(&parts.from))?;
-        self.part(l, &begin, &end, &all.unwrap_or(Expr::bool(true)))?;
-        self.part(l, &end, extent, &fails(&parts.until))
+        let inside = tree::conjunction(parts.from.iter().chain(&parts.until).map(|(c, _)| c.clone()));
+        let mut part = |begin: Expr, end: Expr, fact: Option<Expr>| {
+            if begin != end {
+                let body = Body { fact, stmts: l.body.stmts.clone() };
+                all.push(Stmt::Loop(Loop { begin, end, body, ..*l }));
+            }
+        };
+        part(Expr::int(0), begin.clone(), fails(&parts.from));
+        part(begin, end.clone(), inside);
+        part(end, extent.clone(), fails(&parts.until));
     }
 
-    /// Emits some iterations of a loop, for which a condition holds.
-    fn part(&mut self, l: &Loop, first: &Expr, end: &Expr, condition: &Expr) -> Result<(), FlattenError> {
-        // What is known of the variable has to agree with the condition: anything follows from what cannot be.
-        self.simplifier.bind_range(l.var, first.clone(), end.clone() - first.clone());
-        self.assuming(condition, |e| e.counted_loop(l, first, end))
-    }
-
-    /// Emits what a condition holds for.
-    pub(super) fn assuming(
-        &mut self,
-        condition: &Expr,
-        body: impl FnOnce(&mut Self) -> Result<(), FlattenError>,
-    ) -> Result<(), FlattenError> {
-        let known = self.simplifier.n_facts();
-        self.simplifier.assume(condition);
-        let result = body(self);
-        self.simplifier.forget_facts(known);
-        result
-    }
-
-    /// What decides the selections in the body of a loop, if they can be decided: it must be an innermost one, whose blocks only move
-    /// or combine elements.
-    fn parts_of(&mut self, l: &Loop, extent: &Expr) -> Option<Parts> {
-        if self.lane.is_some() || !l.prefetches.is_empty() {
+    /// What decides the selections in the body of a loop, if they can be decided: it must be an innermost one, whose
+    /// blocks only move or combine elements.
+    fn parts_of(&mut self, l: &Loop<'a>, extent: &Expr) -> Option<Parts> {
+        if matches!(l.body.stmts.first(), Some(Stmt::Prefetch(_))) {
             return None;
         }
         let mut conditions = Vec::new();
-        let mut copies = 0;
+        nest::for_each_block(&l.body.stmts, &mut |block| conditions.extend(selections(block)));
         let mut inner = Vec::new();
-        for stmt in &l.body {
-            copies += self.copies(stmt, &mut inner)?;
-            tree::for_each_block(std::slice::from_ref(stmt), &mut |block| {
-                conditions.extend(selections(block));
-            });
-        }
+        let copies = self.copies(&l.body.stmts, &mut inner)?;
         if conditions.is_empty() || copies > MAX_COPIES {
             return None;
         }
-        self.simplifier.bind_range(l.var, 0, extent.clone());
-        self.bindings.remove(&l.var);
+        self.known.simplifier.bind_range(l.var, 0, extent.clone());
         let mut parts = Parts::default();
         for condition in conditions.iter().flat_map(tree::conjuncts) {
-            let condition = self.resolve(&condition);
+            let condition = self.known.simplify(&condition);
             let is_linear = |e: &Self, end: &Ends| {
                 let difference = e.difference(&condition);
                 difference.is_some_and(|difference| difference.affine_in(end.var).is_some())
             };
             if inner.iter().filter(|end| condition.uses(end.var)).all(|end| is_linear(self, end)) {
-                for condition in self.at_ends(condition, &inner) {
+                for condition in at_ends(&self.known, condition, &inner) {
                     self.add_part(l.var, condition, &mut parts);
                 }
             }
@@ -131,28 +164,36 @@ impl Emitter<'_> {
         (!fixed.is_empty() || !from.is_empty() || !until.is_empty()).then_some(parts)
     }
 
-    /// How often the blocks of a statement are there in the code, and the loops inside, which are bound; nothing where it is more than
-    /// moving and combining elements.
-    fn copies(&mut self, stmt: &Stmt, inner: &mut Vec<Ends>) -> Option<i64> {
-        match stmt {
-            Stmt::Block(block) => {
-                let keeps = |b| self.func.buffers[b].scope == Scope::Register;
-                let moves = !block.is_reduction() && !block.body.iter().any(|store| keeps(store.buffer));
-                moves.then_some(1)
-            }
-            Stmt::Loop(l) => {
-                let extent = self.resolve(&l.extent).as_int()?;
-                self.simplifier.bind_range(l.var, 0, extent);
-                self.bindings.remove(&l.var);
-                inner.push(Ends { var: l.var, last: extent - 1 });
-                let copies: i64 = l.body.iter().map(|stmt| self.copies(stmt, inner)).sum::<Option<i64>>()?;
-                match l.kind {
-                    LoopKind::Unrolled => copies.checked_mul(extent),
-                    LoopKind::Vectorized => Some(copies),
-                    _ => (extent == 1).then_some(copies),
+    /// How often the blocks of statements are there in the code, and the loops inside, which are bound; nothing where
+    /// there is more than moving and combining elements.
+    fn copies(&mut self, stmts: &[Stmt<'a>], inner: &mut Vec<Ends>) -> Option<i64> {
+        let mut sum = 0i64;
+        for stmt in stmts {
+            sum += match stmt {
+                Stmt::Block(Block { source, .. }) => {
+                    let keeps = |b| self.func.buffers[b].scope == Scope::Register;
+                    let moves = !source.is_reduction() && !source.body.iter().any(|store| keeps(store.buffer));
+                    moves.then_some(1)?
                 }
-            }
+                Stmt::Loop(l) => {
+                    let extent = self.known.simplify(&l.extent()).as_int()?;
+                    self.known.bind(l);
+                    inner.push(Ends { var: l.var, last: extent - 1 });
+                    let copies = self.copies(&l.body.stmts, inner)?;
+                    match l.kind {
+                        LoopKind::Unrolled => copies.checked_mul(extent)?,
+                        LoopKind::Vectorized => copies,
+                        LoopKind::Serial => (extent == 1).then_some(copies)?,
+                    }
+                }
+                Stmt::If(branch) => {
+                    self.copies(&branch.then.stmts, inner)? + self.copies(&branch.otherwise.stmts, inner)?
+                }
+                Stmt::Prefetch(_) => 0,
+                Stmt::Masked(_) | Stmt::Stores(_) => return None,
+            };
         }
+        Some(sum)
     }
 
     /// The form that is at least 0 where a comparison of indices holds.
@@ -168,19 +209,19 @@ impl Emitter<'_> {
             CompareOp::Ge => a.clone() - b.clone(),
             CompareOp::Eq | CompareOp::Ne => return None,
         };
-        Some(self.simplifier.linear(&difference))
+        Some(self.known.simplifier.linear(&difference))
     }
 
     /// Finds out from or until which iteration a condition holds, if that is all it depends on.
     fn add_part(&self, var: Var, condition: Expr, parts: &mut Parts) {
         let Some((times, rest)) = self.difference(&condition).and_then(|d| d.affine_in(var)) else { return };
         let rest = rest.to_expr();
-        let is_open = |e: &Expr| match e.kind() {
-            ExprKind::Var(var) => !matches!(self.bindings.get(var), Some(Binding::Scalar(_))),
+        let is_unknown = |e: &Expr| match e.kind() {
+            ExprKind::Var(var) => !self.open.contains(var) && !self.func.sizes.contains(var),
             ExprKind::Load(..) => true,
             _ => false,
         };
-        if rest.any(&mut |e| is_open(e)) {
+        if rest.any(&mut |e| is_unknown(e)) {
             return;
         }
         let quotient = rest.floor_div(Expr::int(times.abs().max(1)));
@@ -194,7 +235,7 @@ impl Emitter<'_> {
             1.. => (&mut parts.from, Expr::int(0) - quotient),
             _ => (&mut parts.until, quotient + 1),
         };
-        let at = self.resolve(&at);
+        let at = self.known.simplify(&at);
         if !list.iter().any(|(_, other)| *other == at) {
             list.push((condition, at));
         }
@@ -202,15 +243,14 @@ impl Emitter<'_> {
 }
 
 /// The conditions by which a block selects, over variables of loops.
-fn selections(block: &Block) -> Vec<Expr> {
+fn selections(block: &Block<'_>) -> Vec<Expr> {
     let mut found = Vec::new();
-    let value = |var| block.iters.iter().find(|iter| iter.var == var).map(|iter| iter.value.clone());
     let mut visit = |e: &Expr| {
         if let ExprKind::Select(condition, ..) = e.kind() {
-            found.push(condition.substitute(&value));
+            found.push(condition.substitute(&|var| block.value_of(var)));
         }
     };
-    block.body.iter().for_each(|store| store.value.walk(&mut visit));
+    block.source.body.iter().for_each(|store| store.value.walk(&mut visit));
     found
 }
 

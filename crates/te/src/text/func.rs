@@ -50,7 +50,7 @@ fn write_name(f: &mut dyn Write, name: &str) -> fmt::Result {
 }
 
 /// An expression with the names of a function.
-struct Named<'a>(&'a Func, &'a Expr);
+pub(crate) struct Named<'a>(pub(crate) &'a Func, pub(crate) &'a Expr);
 
 impl Display for Named<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -59,7 +59,7 @@ impl Display for Named<'_> {
 }
 
 /// A name, quoted if needed.
-struct Name<'a>(&'a str);
+pub(crate) struct Name<'a>(pub(crate) &'a str);
 
 impl Display for Name<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -68,7 +68,7 @@ impl Display for Name<'_> {
 }
 
 /// Expressions with commas between.
-struct List<'a>(&'a Func, &'a [Expr]);
+pub(crate) struct List<'a>(pub(crate) &'a Func, pub(crate) &'a [Expr]);
 
 impl Display for List<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

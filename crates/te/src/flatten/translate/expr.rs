@@ -1,11 +1,11 @@
-//! Flattening of expressions: values, addresses, loads.
+//! Translation of expressions: values, addresses, loads and stores.
 
 use tilewright_dtype::DType;
 
-use super::FlattenError;
 use super::emit::{Binding, Emitter};
-use super::poly::Poly;
 use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, UnaryOp};
+use crate::flatten::FlattenError;
+use crate::flatten::poly::Poly;
 use crate::func::Scope;
 use crate::kernel::{Inst, Op, Place, Type, Value};
 
@@ -47,17 +47,7 @@ impl Emitter<'_> {
     /// As [`Emitter::expr`], where nothing has been stored since the expression before that this one reads: what they
     /// have in common is computed once.
     pub(super) fn expr_in_common(&mut self, expr: &Expr) -> Result<Value, FlattenError> {
-        let substituted = self.resolve(expr);
-        Ok(self.computed(&substituted)?.value)
-    }
-
-    /// Replaces the variables of unrolled loops by their current values and simplifies.
-    pub(super) fn resolve(&self, expr: &Expr) -> Expr {
-        let substituted = expr.substitute(&|var| match self.bindings.get(&var) {
-            Some(Binding::Constant(value)) => Some(Expr::int(*value)),
-            Some(Binding::Scalar(_) | Binding::Lane) | None => None,
-        });
-        self.simplifier.simplify(&substituted)
+        Ok(self.computed(expr)?.value)
     }
 
     fn computed(&mut self, expr: &Expr) -> Result<Computed, FlattenError> {
@@ -91,7 +81,6 @@ impl Emitter<'_> {
             ExprKind::Int(value) => Ok(stable(self.op(Type::scalar(dtype), Op::Int(*value)))),
             ExprKind::Float(bits) => Ok(stable(self.op(Type::scalar(dtype), Op::Float(*bits)))),
             ExprKind::Var(var) => match self.bindings.get(var).copied() {
-                Some(Binding::Constant(value)) => Ok(stable(self.int(value))),
                 Some(Binding::Scalar(value)) => Ok(stable(value)),
                 Some(Binding::Lane) => {
                     let lanes = self.lane.map_or(1, |l| l.lanes);
@@ -298,20 +287,11 @@ impl Emitter<'_> {
         }
     }
 
-    /// The row-major element index of `indices`.
-    fn flat_index(&mut self, buffer: Buffer, indices: &[Expr]) -> Poly {
+    /// The row-major element index of `indices`, or of the one that has been joined of them.
+    pub(super) fn flat_index(&mut self, buffer: Buffer, indices: &[Expr]) -> Poly {
         let shape = &self.func.buffers[buffer].shape;
-        // Of dimensions walked as one only the whole is plain.
-        let divides =
-            |e: &Expr| matches!(e.kind(), ExprKind::Binary(BinaryOp::FloorDiv | BinaryOp::FloorMod, ..));
-        if indices.iter().filter(|index| index.any(&mut |e| divides(e))).count() > 1 {
-            let mut stride = Expr::int(1);
-            let mut sum = Expr::int(0);
-            for (index, extent) in indices.iter().zip(shape).rev() {
-                sum = sum + index.clone() * stride.clone();
-                stride = stride * extent.clone();
-            }
-            return self.atoms.poly(&self.simplifier.simplify(&sum));
+        if indices.len() < shape.len() {
+            return indices.iter().fold(Poly::default(), |sum, index| sum.plus(&self.atoms.poly(index), 1));
         }
         let mut stride = Poly { constant: 1, terms: Default::default() };
         let mut sum = Poly::default();
@@ -322,7 +302,7 @@ impl Emitter<'_> {
         sum
     }
 
-    /// The flat address of an access; `indices` are resolved already.
+    /// The flat address of an access.
     pub(super) fn address(&mut self, buffer: Buffer, indices: &[Expr]) -> Result<Address, FlattenError> {
         let mut poly = self.flat_index(buffer, indices);
         let offset = std::mem::take(&mut poly.constant);
@@ -406,132 +386,6 @@ impl Emitter<'_> {
         let lanes = self.type_of(a).lanes.max(self.type_of(b).lanes);
         let (a, b) = (self.widen(a, lanes), self.widen(b, lanes));
         self.op(Type::vector(DType::I64, lanes), Op::Binary(op, a, b))
-    }
-
-    /// First element and lanes of a register access.
-    fn register_slot(&mut self, buffer: Buffer, indices: &[Expr]) -> Result<(i64, u32), FlattenError> {
-        let poly = self.flat_index(buffer, indices);
-        let lane_var = self.lane.map(|l| l.var);
-        let name = &self.func.buffers[buffer].name;
-        match poly.terms.len() {
-            0 => Ok((poly.constant, 1)),
-            1 => {
-                let (product, &coefficient) = poly.terms.iter().next().expect("one term");
-                let is_lane = product.len() == 1
-                    && lane_var.is_some()
-                    && self.atoms.expr(product[0]).as_var() == lane_var
-                    && coefficient == 1;
-                if is_lane {
-                    Ok((poly.constant, self.lane.map_or(1, |l| l.lanes)))
-                } else {
-                    self.error(format!("register buffer `{name}` is indexed by a variable: {indices:?}"))
-                }
-            }
-            _ => self.error(format!("register buffer `{name}` is indexed by variables: {indices:?}")),
-        }
-    }
-
-    fn load_register(&mut self, buffer: Buffer, indices: &[Expr]) -> Result<Value, FlattenError> {
-        let (start, lanes) = self.register_slot(buffer, indices)?;
-        let below = self.registers.range((buffer, i64::MIN)..=(buffer, start)).next_back();
-        if let Some((&(_, first), &value)) = below {
-            if self.partial.contains(&(buffer, first)) {
-                self.partial_reads.insert((buffer, first));
-            }
-            let ty = self.type_of(value);
-            let inside = start - first;
-            if inside == 0 && ty.lanes == lanes {
-                return Ok(value);
-            }
-            if inside + lanes as i64 <= ty.lanes as i64 {
-                let op = if lanes == 1 {
-                    Op::Extract(value, inside as u32)
-                } else {
-                    Op::Slice(value, inside as u32)
-                };
-                return Ok(self.op(Type::vector(ty.dtype, lanes), op));
-            }
-        }
-        // The lanes lie in several registers: join them element by element.
-        let dtype = self.func.buffers[buffer].dtype;
-        if lanes > 1 {
-            let mut parts = Vec::new();
-            for lane in 0..lanes as i64 {
-                match self.register_element(buffer, start + lane) {
-                    Some(value) => parts.push(value),
-                    None => return self.unwritten(buffer, start + lane),
-                }
-            }
-            return Ok(self.op(Type::vector(dtype, lanes), Op::Concat(parts)));
-        }
-        self.unwritten(buffer, start)
-    }
-
-    fn register_element(&mut self, buffer: Buffer, element: i64) -> Option<Value> {
-        let (&(_, first), &value) =
-            self.registers.range((buffer, i64::MIN)..=(buffer, element)).next_back()?;
-        let ty = self.type_of(value);
-        let inside = element - first;
-        if inside >= ty.lanes as i64 {
-            return None;
-        }
-        Some(if ty.lanes == 1 {
-            value
-        } else {
-            self.op(Type::scalar(ty.dtype), Op::Extract(value, inside as u32))
-        })
-    }
-
-    fn unwritten<T>(&self, buffer: Buffer, element: i64) -> Result<T, FlattenError> {
-        let name = &self.func.buffers[buffer].name;
-        self.error(format!("element {element} of register buffer `{name}` is read before it is written"))
-    }
-
-    /// Writes a register; the previous contents of the same elements are gone.
-    pub(super) fn store_register(
-        &mut self,
-        buffer: Buffer,
-        indices: &[Expr],
-        value: Value,
-        mask: Option<Value>,
-    ) -> Result<(), FlattenError> {
-        let (start, lanes) = self.register_slot(buffer, indices)?;
-        if self.type_of(value).lanes > lanes {
-            let name = &self.func.buffers[buffer].name;
-            return self
-                .error(format!("lanes of a vector are written to one element of register buffer `{name}`"));
-        }
-        let mut value = self.widen(value, lanes);
-        if let Some(mask) = mask {
-            // Lanes that are masked off keep what they had; where they had nothing, nobody may read them.
-            if let Some(&old) = self.registers.get(&(buffer, start))
-                && self.type_of(old) == self.type_of(value)
-            {
-                let ty = self.type_of(value);
-                value = self.op(ty, Op::Select(mask, value, old));
-            }
-        }
-        let end = start + lanes as i64;
-        let overlapping: Vec<(i64, Value)> = self
-            .registers
-            .range((buffer, i64::MIN)..(buffer, end))
-            .filter(|&(&(_, first), &v)| first + self.type_of(v).lanes as i64 > start)
-            .map(|(&(_, first), &v)| (first, v))
-            .collect();
-        for (first, old) in overlapping {
-            self.registers.remove(&(buffer, first));
-            let ty = self.type_of(old);
-            for lane in 0..ty.lanes {
-                let element = first + lane as i64;
-                if !(start..end).contains(&element) {
-                    let kept = self.op(Type::scalar(ty.dtype), Op::Extract(old, lane));
-                    self.registers.insert((buffer, element), kept);
-                }
-            }
-        }
-        self.partial.remove(&(buffer, start));
-        self.registers.insert((buffer, start), value);
-        Ok(())
     }
 
     /// Writes memory.

@@ -1,15 +1,14 @@
-//! The state of flattening: instruction lists, scopes of known values, registers.
+//! The state of translation: instruction lists, scopes of known values, registers.
 
 use cranelift_entity::SecondaryMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tilewright_dtype::DType;
 
-use super::poly::Atoms;
-use super::{FlattenError, FlattenOptions};
 use crate::expr::{BinaryOp, Buffer, Expr, Var};
+use crate::flatten::poly::Atoms;
+use crate::flatten::{FlattenError, FlattenOptions};
 use crate::func::Func;
 use crate::kernel::{Inst, Kernel, Op, Place, Type, Value};
-use crate::simplify::Simplifier;
 
 /// Builds the body of one kernel.
 pub(super) struct Emitter<'a> {
@@ -38,14 +37,8 @@ pub(super) struct Emitter<'a> {
     pub(super) atoms: Atoms,
     /// The block being lowered, for errors.
     pub(super) block: String,
-    /// Knows the sizes and the open loops.
-    pub(super) simplifier: Simplifier,
     /// Conditions under which loads may be performed, innermost last; scalars or vectors of `Bool`.
     pub(super) guards: Vec<Value>,
-    /// Parts of predicates that hold here, behind branches around several blocks.
-    pub(super) conditions: Vec<Expr>,
-    /// Whether the tile around does not lie inside as a whole.
-    pub(super) at_edge: bool,
 }
 
 /// What an instruction list is the body of.
@@ -69,8 +62,6 @@ struct ScopeState {
 /// What a loop variable stands for.
 #[derive(Clone, Copy)]
 pub(super) enum Binding {
-    /// An iteration of an unrolled loop.
-    Constant(i64),
     /// The counter of a loop or the task.
     Scalar(Value),
     /// The lane of a vector.
@@ -108,10 +99,7 @@ impl<'a> Emitter<'a> {
             partial_reads: Default::default(),
             atoms: Atoms::default(),
             block: String::new(),
-            simplifier: Simplifier::for_sizes(func),
             guards: Vec::new(),
-            conditions: Vec::new(),
-            at_edge: false,
         };
         emitter.open(Nesting::Task);
         for (i, &var) in func.sizes.iter().enumerate() {
@@ -125,12 +113,6 @@ impl<'a> Emitter<'a> {
     pub(super) fn finish(mut self) -> Vec<Inst> {
         debug_assert_eq!(self.scopes.len(), 1);
         self.close()
-    }
-
-    /// Binds the counter of a loop of the given extent.
-    pub(super) fn bind_scalar(&mut self, var: Var, extent: &Expr, value: Value) {
-        self.simplifier.bind_range(var, Expr::int(0), extent.clone());
-        self.bindings.insert(var, Binding::Scalar(value));
     }
 
     /// Opens an instruction list nested in the current one.
@@ -239,7 +221,7 @@ impl<'a> Emitter<'a> {
     }
 
     pub(super) fn error<T>(&self, reason: impl Into<String>) -> Result<T, FlattenError> {
-        Err(FlattenError { func: self.func.name.clone(), block: self.block.clone(), reason: reason.into() })
+        Err(FlattenError::of(self.func, &self.block, reason))
     }
 }
 

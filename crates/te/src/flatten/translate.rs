@@ -1,0 +1,107 @@
+//! From a nest to a kernel: the last step. Nothing is decided or proven here.
+//!
+//! Indices become flat element offsets, vectorized loops vector values, and register buffers SSA values that loops carry
+//! and branches join. Operations that only compute are shared with equal ones in scope.
+
+mod emit;
+mod expr;
+mod registers;
+mod stmt;
+
+use rustc_hash::FxHashMap;
+use tilewright_dtype::DType;
+
+use self::emit::{Binding, Emitter};
+use super::nest::{Nest, Tasks};
+use super::{FlatKernel, FlattenError, FlattenOptions};
+use crate::expr::{Buffer, Expr};
+use crate::func::Scope;
+use crate::kernel::{Access, Kernel, KernelBuffer, KernelLocal, KernelSize, Place, TaskGrid, Type, Value};
+
+/// The kernel of a nest whose blocks are bound.
+///
+/// # Errors
+/// Where a register is indexed by a variable or read before it is written, or a local buffer has no constant size.
+pub fn translate(nest: &Nest<'_>, options: &FlattenOptions) -> Result<FlatKernel, FlattenError> {
+    let func = nest.func;
+    let Signature { buffers, params, locals, places } = signature(nest, options)?;
+    let sizes = func.sizes.iter().map(|&var| KernelSize { var, name: func.vars[var].name.clone() });
+    let mut kernel = Kernel {
+        name: nest.name.clone(),
+        buffers: params,
+        locals,
+        sizes: sizes.collect(),
+        grid: match &nest.tasks {
+            Tasks::Single => TaskGrid::single(),
+            Tasks::Shared(shared) => TaskGrid { rounds: Expr::int(1), per_round: shared.extent.clone() },
+            Tasks::Rounds(rounds, shared) => {
+                TaskGrid { rounds: rounds.extent.clone(), per_round: shared.extent.clone() }
+            }
+        },
+        values: cranelift_entity::PrimaryMap::new(),
+        task: Value::from_u32(0),
+        body: Vec::new(),
+    };
+    kernel.task = kernel.values.push(Type::scalar(DType::I64));
+    let task = kernel.task;
+    let mut emitter = Emitter::new(func, &mut kernel, places, nest.written.clone(), *options);
+    match &nest.tasks {
+        Tasks::Single => {}
+        Tasks::Shared(shared) => {
+            emitter.bindings.insert(shared.var, Binding::Scalar(task));
+        }
+        Tasks::Rounds(rounds, shared) => emitter.bind_task(task, rounds, shared)?,
+    }
+    emitter.stmts(&nest.body)?;
+    let body = emitter.finish();
+    kernel.body = body;
+    Ok(FlatKernel { kernel, buffers })
+}
+
+/// What a kernel takes and what it has of its own.
+#[derive(Default)]
+struct Signature {
+    /// Buffers of the function, in the order of `params`.
+    buffers: Vec<Buffer>,
+    params: Vec<KernelBuffer>,
+    locals: Vec<KernelLocal>,
+    places: FxHashMap<Buffer, Place>,
+}
+
+fn signature(nest: &Nest<'_>, options: &FlattenOptions) -> Result<Signature, FlattenError> {
+    let func = nest.func;
+    let mut signature = Signature::default();
+    for (buffer, data) in &func.buffers {
+        let access = match (nest.read.contains(&buffer), nest.written.contains(&buffer)) {
+            (false, false) => continue,
+            (true, false) => Access::Read,
+            (false, true) => Access::Write,
+            (true, true) => Access::ReadWrite,
+        };
+        let Signature { buffers, params, locals, places } = &mut signature;
+        match data.scope {
+            Scope::Global => {
+                places.insert(buffer, Place::Param(buffers.len() as u32));
+                buffers.push(buffer);
+                let align = options.buffer_align.max(data.dtype.bytes() as u32);
+                params.push(KernelBuffer { name: data.name.clone(), dtype: data.dtype, access, align });
+            }
+            Scope::Stack => {
+                let len = data.shape.iter().try_fold(1u64, |n, e| {
+                    let extent = u64::try_from(e.as_int()?).ok()?;
+                    n.checked_mul(extent)
+                });
+                let reason = || format!("stack buffer `{}` has no constant size", data.name);
+                let len = len.ok_or_else(|| FlattenError::of(func, "", reason()))?;
+                places.insert(buffer, Place::Local(locals.len() as u32));
+                locals.push(KernelLocal { name: data.name.clone(), dtype: data.dtype, len: len.max(1) });
+            }
+            Scope::Register => {}
+            Scope::Shared => {
+                let reason = format!("buffer `{}` is in shared memory, which this target has not", data.name);
+                return Err(FlattenError::of(func, "", reason));
+            }
+        }
+    }
+    Ok(signature)
+}

@@ -1,0 +1,160 @@
+//! Whole tiles: a copy of a tile's body for where all of it lies inside.
+//!
+//! Rows past the end of a padded tile load what the last row does (`pad_einsum`): each row's place is then the lesser of
+//! two, and needs an address register of its own. Where the whole tile lies inside, rows have a fixed stride, so that
+//! one address serves all. Which of the two it is is asked once a tile, outside of the loop over its steps. Known as
+//! loop partitioning, as in Halide and TVM. Loops that move elements are left to [`partition`](super::partition).
+
+use tilewright_dtype::DType;
+
+use super::known::Known;
+use super::nest::{self, Block, Body, If, Loop, LoopKind, Nest, Stmt};
+use crate::expr::{BinaryOp, Expr, ExprKind, Var};
+use crate::schedule::tree;
+
+/// Repeats the statements of each tile whose loads are clamped: once for where none is, once for where some may be.
+pub fn whole_tiles(nest: &mut Nest<'_>) {
+    if has_clamped_steps(&nest.body) {
+        let mut pass = WholeTiles { known: Known::in_task(nest) };
+        nest.body = pass.list(std::mem::take(&mut nest.body));
+    }
+}
+
+/// A loop of a constant number of iterations, the last of which is `last`, that are repeated.
+pub(super) struct Ends {
+    pub(super) var: Var,
+    pub(super) last: i64,
+}
+
+struct WholeTiles {
+    known: Known,
+}
+
+impl WholeTiles {
+    fn list<'a>(&mut self, stmts: Vec<Stmt<'a>>) -> Vec<Stmt<'a>> {
+        let (mut all, stmts) = nest::split_hints(stmts);
+        // Where a branch is all there is, the tile is inside of it.
+        let is_branch = matches!(&stmts[..], [Stmt::If(_)]);
+        match if is_branch { None } else { self.whole_tile(&stmts) } {
+            None => all.extend(stmts.into_iter().map(|stmt| self.stmt(stmt))),
+            Some(condition) => {
+                let before = self.known.enter(Some(&condition));
+                let whole = stmts.iter().map(|stmt| self.stmt(stmt.clone())).collect();
+                self.known.leave(before);
+                let then = Body::under(condition.clone(), whole);
+                all.push(Stmt::If(If { condition, then, otherwise: Body::new(stmts) }));
+            }
+        }
+        all
+    }
+
+    fn stmt<'a>(&mut self, mut stmt: Stmt<'a>) -> Stmt<'a> {
+        match &mut stmt {
+            // Its lanes are no tile of their own.
+            Stmt::Loop(l) if l.kind == LoopKind::Vectorized => {}
+            Stmt::Loop(l) => {
+                let before = self.known.enter_loop(l);
+                l.body.stmts = self.list(std::mem::take(&mut l.body.stmts));
+                self.known.leave(before);
+            }
+            Stmt::If(branch) => {
+                for body in [&mut branch.then, &mut branch.otherwise] {
+                    let before = self.known.enter(body.fact.as_ref());
+                    body.stmts = self.list(std::mem::take(&mut body.stmts));
+                    self.known.leave(before);
+                }
+            }
+            Stmt::Block(_) | Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) => {}
+        }
+        stmt
+    }
+
+    /// The condition under which no load in the steps of a tile is clamped, if these statements are a tile: loops over
+    /// steps, with rows or vectors unrolled inside whose loads are clamped by what is known before the first step.
+    fn whole_tile(&mut self, stmts: &[Stmt<'_>]) -> Option<Expr> {
+        if !has_clamped_steps(stmts) {
+            return None;
+        }
+        let (mut ends, mut steps) = (Vec::new(), Vec::new());
+        nest::for_each_loop(stmts, &mut |l| {
+            let extent = self.known.simplify(&l.extent());
+            self.known.bind(l);
+            match (l.kind, extent.as_int()) {
+                (LoopKind::Unrolled | LoopKind::Vectorized, Some(n)) => {
+                    ends.push(Ends { var: l.var, last: n - 1 });
+                }
+                (_, Some(1)) => ends.push(Ends { var: l.var, last: 0 }),
+                _ => steps.push(l.var),
+            }
+        });
+        let mut whole: Vec<Expr> = Vec::new();
+        for clamp in clamps_of(stmts) {
+            let clamp = self.known.simplify(&clamp);
+            let ExprKind::Binary(op, a, b) = clamp.kind() else { continue };
+            let varies = |e: &Expr| ends.iter().any(|end| e.uses(end.var));
+            // The side that differs within the tile must keep to the other.
+            let (place, bound) = if varies(a) { (a, b) } else { (b, a) };
+            if !varies(place) || varies(bound) || steps.iter().any(|&var| clamp.uses(var)) {
+                continue;
+            }
+            let inside = match op {
+                BinaryOp::Min => place.clone().le(bound.clone()),
+                BinaryOp::Max => bound.clone().le(place.clone()),
+                // It is known to be one of the two.
+                _ => continue,
+            };
+            for condition in at_ends(&self.known, inside, &ends) {
+                if !self.follows(&condition, &whole) {
+                    whole.push(condition);
+                }
+            }
+        }
+        tree::conjunction(whole).filter(|condition| condition.as_int().is_none())
+    }
+
+    /// Whether a condition holds wherever others do.
+    fn follows(&mut self, condition: &Expr, others: &[Expr]) -> bool {
+        let before = self.known.enter(None);
+        others.iter().for_each(|other| self.known.simplifier.assume(other));
+        let follows = self.known.simplifier.prove(condition);
+        self.known.leave(before);
+        follows
+    }
+}
+
+/// A condition at the last and at the first iterations of loops: being linear in their variables, it holds in between too.
+pub(super) fn at_ends(known: &Known, condition: Expr, ends: &[Ends]) -> Vec<Expr> {
+    let used: Vec<&Ends> = ends.iter().filter(|end| condition.uses(end.var)).collect();
+    let mut all = vec![condition];
+    for end in used {
+        let at = |n: i64| all.iter().map(move |c| c.substitute_var(end.var, &Expr::int(n)));
+        all = at(end.last).chain(at(0).filter(|_| end.last > 0)).collect();
+    }
+    all.iter().map(|condition| known.simplify(condition)).collect()
+}
+
+/// Whether some loop over steps in the statements has clamped loads inside.
+fn has_clamped_steps(stmts: &[Stmt<'_>]) -> bool {
+    let mut found = false;
+    nest::for_each_loop(stmts, &mut |l: &Loop<'_>| {
+        let is_steps = l.kind == LoopKind::Serial && l.end.as_int() != Some(1);
+        found = found || is_steps && !clamps_of(&l.body.stmts).is_empty();
+    });
+    found
+}
+
+/// Indices that are the lesser or the greater of two in all blocks of some statements, over variables of loops.
+fn clamps_of(stmts: &[Stmt<'_>]) -> Vec<Expr> {
+    let mut clamps = Vec::new();
+    nest::for_each_block(stmts, &mut |block: &Block<'_>| {
+        let mut visit = |e: &Expr| {
+            let is_clamp = matches!(e.kind(), ExprKind::Binary(BinaryOp::Min | BinaryOp::Max, ..));
+            if is_clamp && e.dtype() == DType::I64 && !e.any(&mut |x| matches!(x.kind(), ExprKind::Load(..)))
+            {
+                clamps.push(e.substitute(&|var| block.value_of(var)));
+            }
+        };
+        block.source.for_each_expr(|e| e.walk(&mut visit));
+    });
+    clamps
+}
