@@ -1,7 +1,9 @@
 //! Constants, ranges and random numbers.
 
 use bytes::Bytes;
-use tilewright_graph::op::{BinaryOp, Distribution, EyeAttrs, MultinomialAttrs, Op, RandomAttrs, Real};
+use tilewright_graph::op::{
+    BinaryOp, Distribution, EyeAttrs, IotaAttrs, MultinomialAttrs, Op, RandomAttrs, Real, UnaryOp,
+};
 use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{DType, Dim, ValueId};
 
@@ -58,7 +60,51 @@ pub(super) fn range(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
         let operand = cx.input(position)?;
         operands.push(cx.reshape(operand, Vec::new())?);
     }
+    if cx.dtype(operands[0])?.is_float() {
+        return float_range(cx, &operands);
+    }
     Ok(vec![cx.emit(Op::RangeDynamic, &operands)?])
+}
+
+/// `start + i * delta` for `ceil((limit - start) / delta)` elements: the difference in the operands' type, as ONNX
+/// Runtime has it, or F32 if they are narrower; the quotient in F64.
+fn float_range(cx: &mut Cx<'_>, operands: &[ValueId]) -> Result<Vec<ValueId>> {
+    let dtype = cx.dtype(operands[0])?;
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let known = operands.iter().map(|&operand| cx.known_scalar(operand)).collect::<Option<Vec<_>>>();
+    let operands = operands.iter().map(|&operand| cx.cast(operand, wide)).collect::<Result<Vec<_>>>()?;
+    let &[start, limit, delta] = operands.as_slice() else { return Err(Reason::arity("takes 3 operands")) };
+    let indices = match known.as_deref() {
+        Some(&[start, limit, delta]) => {
+            let distance =
+                if dtype == DType::F64 { limit - start } else { f64::from(limit as f32 - start as f32) };
+            let count = (distance / delta).ceil();
+            if !count.is_finite() {
+                return Err(Reason::malformed(format!("the number of elements would be {count}")));
+            }
+            let (zero, one) = (cx.scalar(DType::I64, 0.0)?, cx.scalar(DType::I64, 1.0)?);
+            let len = Dim::new(count.max(0.0) as i64);
+            cx.emit(Op::Iota(IotaAttrs { len }), &[zero, one])?
+        }
+        _ => {
+            let distance = cx.binary(BinaryOp::Sub, limit, start)?;
+            let (distance, divisor) = (cx.cast(distance, DType::F64)?, cx.cast(delta, DType::F64)?);
+            let count = cx.binary(BinaryOp::Div, distance, divisor)?;
+            let count = cx.unary(UnaryOp::Ceil, count)?;
+            let count = cx.binary_scalar(BinaryOp::Max, count, 0.0)?;
+            // A negative extent ends the run with an error.
+            let stands = cx.binary_scalar(BinaryOp::Equal, divisor, 0.0)?;
+            let none = cx.scalar(DType::F64, -1.0)?;
+            let count = cx.select(stands, none, count)?;
+            let count = cx.cast(count, DType::I64)?;
+            let (zero, one) = (cx.scalar(DType::I64, 0.0)?, cx.scalar(DType::I64, 1.0)?);
+            cx.emit(Op::RangeDynamic, &[zero, count, one])?
+        }
+    };
+    let indices = cx.cast(indices, wide)?;
+    let offsets = cx.binary(BinaryOp::Mul, indices, delta)?;
+    let values = cx.binary(BinaryOp::Add, start, offsets)?;
+    Ok(vec![cx.cast(values, dtype)?])
 }
 
 pub(super) fn eye_like(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
