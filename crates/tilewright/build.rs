@@ -39,7 +39,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// The sources and manifests below a folder; not its tests, which no compiler contains.
+/// The sources, manifests and timings of machines below a folder; not its tests, which no compiler contains.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -48,7 +48,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
             {
                 collect(&path, files)?;
             }
-        } else if path.extension() == Some("rs".as_ref()) || path.file_name() == Some("Cargo.toml".as_ref()) {
+        } else if path.extension() == Some("rs".as_ref()) || path.extension() == Some("toml".as_ref()) {
             files.push(path);
         }
     }

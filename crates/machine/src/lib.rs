@@ -5,6 +5,8 @@
 //! code generators look at. A target is a value that prints in full and parses back: compiled code is a
 //! function of that text, never of the machine the compiler happens to run on or of its thread count.
 //!
+//! A [`Timing`] says how fast the machine is: every number of it that the cost model knows, from a data file a machine.
+//!
 //! [`ceilings`] measures what this machine can do at most.
 //! [`code`] holds what every code generator returns: an object, or a [`CodegenError`].
 
@@ -14,11 +16,17 @@ mod codegen;
 mod feature;
 mod host;
 mod machine;
+mod processor;
 mod target;
+mod timing;
 
 pub use ceilings::Ceilings;
 pub use code::{CodegenError, Listing, ObjectCode};
 pub use codegen::{Codegen, CodegenKind};
 pub use feature::{Arch, Feature, FeatureSet};
 pub use machine::{Caches, Fma, Machine, NAMES};
+pub use processor::Processor;
 pub use target::{Target, TargetError};
+pub use timing::{
+    Core, Level, Method, Numbers, Provenance, TIMINGS, Threads, Timing, TimingError, TimingFile,
+};

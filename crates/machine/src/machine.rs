@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::feature::{Arch, Feature, FeatureSet};
 use crate::host;
+use crate::processor::Processor;
 use crate::target::TargetError;
+use crate::timing::{Numbers, Timing};
 
 /// What compiled code may assume of the machine it runs on, and what schedules tune for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -22,6 +24,8 @@ pub struct Machine {
     pub n_vector_registers: u32,
     /// Data caches.
     pub caches: Caches,
+    /// How fast it is.
+    pub timing: Timing,
     /// The units that multiply and add.
     pub fma: Fma,
     /// Cores that schedules provide parallel tasks for. A constant of the description: neither the number of
@@ -60,6 +64,8 @@ pub const NAMES: &[(&str, &str)] = &[
     ("x86-64-v3", "x86 with AVX2 and FMA (2013 on)"),
     ("x86-64-v4", "x86 with AVX-512 F, BW, CD, DQ, VL"),
     ("aarch64", "any 64-bit ARM (NEON)"),
+    ("cortex-a72", "Arm Cortex-A72 (Raspberry Pi 4)"),
+    ("cortex-a76", "Arm Cortex-A76 (Raspberry Pi 5)"),
 ];
 
 #[rustfmt::skip]
@@ -75,8 +81,11 @@ const X86_64_V4: &[Feature] =
 impl Machine {
     /// The machine the compiler runs on.
     pub fn host() -> Machine {
-        let features = host::features();
-        let machine = Machine::with_features(host::arch(), features);
+        let machine = Machine::with_features(host::arch(), host::features());
+        let machine = match Processor::host().and_then(|processor| Timing::of_processor(&processor)) {
+            Some(timing) => machine.with_timing(timing),
+            None => machine,
+        };
         Machine { caches: host::caches(machine.caches), ..machine }
     }
 
@@ -94,12 +103,17 @@ impl Machine {
             Arch::X86_64 => (128, 16),
             Arch::Aarch64 => (128, 32),
         };
-        let fma = match arch {
-            Arch::X86_64 => Fma { latency: 4, per_cycle: 2 },
-            Arch::Aarch64 => Fma { latency: 4, per_cycle: 2 },
-        };
-        let caches = Caches { l1d: 32 << 10, l2: 1 << 20, l3: 16 << 20, line: 64 };
-        Machine { arch, features, vector_bits, n_vector_registers, caches, fma, n_cores: 16 }
+        let timing = Timing::of_level(arch, features);
+        let Numbers { caches, core, cores: n_cores, .. } = timing.numbers;
+        let fma = Fma { latency: core.fma_latency, per_cycle: core.fma_per_cycle };
+        Machine { arch, features, vector_bits, n_vector_registers, caches, timing, fma, n_cores }
+    }
+
+    /// The machine with that speed, and the caches of the machine that it is of.
+    pub fn with_timing(self, timing: Timing) -> Machine {
+        let Numbers { caches, core, cores: n_cores, .. } = timing.numbers;
+        let fma = Fma { latency: core.fma_latency, per_cycle: core.fma_per_cycle };
+        Machine { caches, timing, fma, n_cores, ..self }
     }
 
     /// The machine of one of [`NAMES`].
@@ -107,13 +121,19 @@ impl Machine {
         let x86 = |levels: &[&[Feature]]| {
             Machine::with_features(Arch::X86_64, levels.iter().copied().flatten().copied().collect())
         };
+        let arm =
+            |features: &[Feature]| Machine::with_features(Arch::Aarch64, features.iter().copied().collect());
         Some(match name {
             "cpu" => Machine::host(),
             "x86-64" => x86(&[]),
             "x86-64-v2" => x86(&[X86_64_V2]),
             "x86-64-v3" => x86(&[X86_64_V2, X86_64_V3]),
             "x86-64-v4" => x86(&[X86_64_V2, X86_64_V3, X86_64_V4]),
-            "aarch64" => Machine::with_features(Arch::Aarch64, FeatureSet::EMPTY),
+            "aarch64" => arm(&[]),
+            "cortex-a72" => arm(&[]).with_timing(Timing::committed(name)?),
+            "cortex-a76" => {
+                arm(&[Feature::Fp16, Feature::Dotprod, Feature::Lse]).with_timing(Timing::committed(name)?)
+            }
             _ => return None,
         })
     }
@@ -148,13 +168,13 @@ impl Machine {
 }
 
 /// The full description in one line, which parses back to an equal machine:
-/// `x86-64+sse3+...;vector=512;registers=32;l1d=49152;l2=2097152;l3=16777216;line=64;fma=4/2;cores=16`.
+/// `x86-64+sse3+...;timing=zen5;vector=512;registers=32;l1d=49152;l2=2097152;l3=16777216;line=64`. A timing that is no part of the
+/// compiler is there in full.
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Caches { l1d, l2, l3, line } = self.caches;
-        write!(f, "{}{};vector={}", self.arch, self.features, self.vector_bits)?;
-        write!(f, ";registers={};l1d={l1d};l2={l2};l3={l3};line={line}", self.n_vector_registers)?;
-        write!(f, ";fma={}/{};cores={}", self.fma.latency, self.fma.per_cycle, self.n_cores)
+        write!(f, "{}{};timing={};vector={}", self.arch, self.features, self.timing, self.vector_bits)?;
+        write!(f, ";registers={};l1d={l1d};l2={l2};l3={l3};line={line}", self.n_vector_registers)
     }
 }
 
@@ -162,7 +182,8 @@ impl FromStr for Machine {
     type Err = TargetError;
 
     /// `NAME[+FEATURE|~FEATURE]...[;KEY=VALUE]...`: one of [`NAMES`], with features added (`+`) or removed (`~`)
-    /// and properties set.
+    /// and properties set, in order. `timing=` takes one of [`TIMINGS`](crate::TIMINGS), a file, or a timing in full
+    /// ([`Timing::inline`]), and sets the caches too.
     fn from_str(text: &str) -> Result<Machine, TargetError> {
         let mut parts = text.split(';');
         let isa = parts.next().unwrap_or_default();
@@ -184,10 +205,19 @@ impl FromStr for Machine {
                 features = if sign == '+' { features.with(feature) } else { features.without(feature) };
                 changes = &rest[len..];
             }
-            let caches = machine.caches;
-            machine = Machine { caches, ..Machine::with_features(machine.arch, features) };
+            let Machine { arch, features: before, caches, timing, .. } = machine;
+            machine = Machine::with_features(arch, features);
+            // The speed of a level follows from its features; a processor has its own whatever of it is used.
+            if timing != Timing::of_level(arch, before) {
+                machine = machine.with_timing(timing);
+            }
+            machine.caches = caches;
         }
         for part in parts {
+            if let Some(timing) = part.strip_prefix("timing=") {
+                machine = machine.with_timing(Timing::named(timing)?);
+                continue;
+            }
             machine.set(part).ok_or_else(|| TargetError::BadProperty { property: part.to_owned() })?;
         }
         Ok(machine)
@@ -214,12 +244,6 @@ impl Machine {
             "l3" if value == "0" => self.caches.l3 = 0,
             "l3" => self.caches.l3 = number(value, 1 << 40)?,
             "line" => self.caches.line = number(value, 1 << 12)?,
-            "fma" => {
-                let (latency, per_cycle) = value.split_once('/')?;
-                self.fma =
-                    Fma { latency: number(latency, 100)? as u32, per_cycle: number(per_cycle, 100)? as u32 };
-            }
-            "cores" => self.n_cores = number(value, 1 << 16)? as u32,
             _ => return None,
         }
         Some(())
@@ -229,6 +253,7 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::TimingFile;
 
     #[test]
     fn names_and_descriptions_round_trip() {
@@ -236,6 +261,34 @@ mod tests {
             let machine: Machine = name.parse().unwrap();
             assert_eq!(machine.to_string().parse::<Machine>().as_ref(), Ok(&machine), "{name}");
         }
+    }
+
+    #[test]
+    fn a_timing_is_part_of_the_description() {
+        let machine: Machine = "x86-64-v3;timing=zen3".parse().unwrap();
+        assert_eq!((machine.timing.name.as_str(), machine.caches.l2), ("zen3", 512 << 10));
+        assert!(machine.to_string().contains(";timing=zen3;vector=256"), "{machine}");
+        let smaller: Machine = "x86-64-v3;timing=zen3;l2=262144".parse().unwrap();
+        assert_eq!((&smaller.timing, smaller.caches.l2), (&machine.timing, 256 << 10));
+        assert_eq!(smaller.to_string().parse(), Ok(smaller));
+        // That of a level follows its features, that of a processor stays.
+        let name = |text: &str| text.parse::<Machine>().unwrap().timing.name;
+        assert_eq!(["x86-64-v4~avx512f", "cortex-a76+bf16"].map(name), ["x86-64-v3", "cortex-a76"]);
+    }
+
+    #[test]
+    fn a_timing_of_ones_own_is_there_in_full() {
+        let folder = std::env::temp_dir().join(format!("tilewright-timing-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("mine.toml");
+        let mut file = TimingFile::committed("zen3").unwrap().clone();
+        file.timing.core.fma_latency = 5;
+        std::fs::write(&path, file.text().unwrap()).unwrap();
+        let machine: Machine = format!("x86-64-v3;timing={}", path.display()).parse().unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((machine.timing.name.as_str(), machine.fma.latency), ("mine", 5));
+        assert_ne!(machine, "x86-64-v3;timing=zen3".parse().unwrap());
+        assert_eq!(machine.to_string().parse(), Ok(machine));
     }
 
     #[test]
@@ -274,10 +327,13 @@ mod tests {
     fn bad_texts_are_explained() {
         check_error(
             "z80",
-            "unknown target `z80`; known are cpu, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64",
+            "unknown target `z80`; known are cpu, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-a72, cortex-a76",
         );
         check_error("x86-64+neon", "x86-64 has no feature `neon`");
         check_error("x86-64+dotprod", "x86-64 has no feature `dotprod`");
+        let error = "x86-64;timing=/nowhere/x.toml".parse::<Machine>().unwrap_err().to_string();
+        assert!(error.starts_with("timing /nowhere/x.toml: No such file or directory"), "{error}");
+        assert!(error.contains("timings that come with the compiler are sapphire-rapids, zen3"), "{error}");
         check_error("x86-64;l1d=many", "`l1d=many` is not a property of a target");
     }
 }

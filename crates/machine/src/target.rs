@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::codegen::{Codegen, CodegenKind};
 use crate::feature::{Arch, Feature};
 use crate::machine::{Machine, NAMES};
+use crate::timing::TimingError;
 
 /// What code is generated for, by what. Prints as `MACHINE@CODEGEN` in full and parses back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -41,6 +42,9 @@ pub enum TargetError {
         /// The text given.
         property: String,
     },
+    /// No timing of that name, or a file that is none.
+    #[error(transparent)]
+    BadTiming(#[from] TimingError),
     /// No code generator of that name.
     #[error("unknown code generator `{name}`; known are llvm, cranelift")]
     UnknownCodegen {
