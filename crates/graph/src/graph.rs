@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cranelift_entity::{PrimaryMap, SecondaryMap};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::dim::Dim;
 use crate::guard::Guard;
@@ -31,9 +31,15 @@ impl Provenance {
 
     /// The union of several provenances, in order, without repetition.
     pub fn merge<'a>(parts: impl IntoIterator<Item = &'a Provenance>) -> Provenance {
-        let mut names: Vec<Arc<str>> = Vec::new();
-        for name in parts.into_iter().flat_map(|part| part.0.iter()) {
-            if !names.contains(name) {
+        let mut parts = parts.into_iter().peekable();
+        let Some(first) = parts.next() else { return Provenance::default() };
+        if parts.peek().is_none() {
+            return first.clone();
+        }
+        let mut names: Vec<Arc<str>> = first.0.to_vec();
+        let mut known: FxHashSet<Arc<str>> = names.iter().cloned().collect();
+        for name in parts.flat_map(|part| part.0.iter()) {
+            if known.insert(Arc::clone(name)) {
                 names.push(Arc::clone(name));
             }
         }
@@ -225,12 +231,13 @@ impl Graph {
     /// Every live region: the main one and those held by live nodes, outer before inner.
     pub fn live_regions(&self) -> Vec<RegionId> {
         let mut regions = vec![self.main];
+        let mut known = FxHashSet::from_iter([self.main]);
         let mut next = 0;
         while let Some(&region) = regions.get(next) {
             next += 1;
             for &node in &self.regions[region].nodes {
                 for inner in self.nodes[node].op.regions() {
-                    if self.regions.is_valid(inner) && !regions.contains(&inner) {
+                    if self.regions.is_valid(inner) && known.insert(inner) {
                         regions.push(inner);
                     }
                 }

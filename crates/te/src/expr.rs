@@ -47,6 +47,8 @@ pub struct Expr(Arc<ExprNode>);
 
 struct ExprNode {
     dtype: DType,
+    /// Nodes as a tree, saturating.
+    n_nodes: u32,
     hash: u64,
     kind: ExprKind,
 }
@@ -78,13 +80,40 @@ pub enum ExprKind {
     Load(Buffer, Vec<Expr>),
 }
 
+impl ExprKind {
+    /// Calls `visit` on the operands.
+    fn for_each_operand(&self, mut visit: impl FnMut(&Expr)) {
+        match self {
+            ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Var(_) => {}
+            ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Bitcast(a) => visit(a),
+            ExprKind::Binary(_, a, b) | ExprKind::Compare(_, a, b) => {
+                visit(a);
+                visit(b);
+            }
+            ExprKind::Select(a, b, c) | ExprKind::Fma(a, b, c) => {
+                visit(a);
+                visit(b);
+                visit(c);
+            }
+            ExprKind::Load(_, indices) => indices.iter().for_each(visit),
+        }
+    }
+}
+
 impl Expr {
     /// A node of the given type. Prefer the named constructors, which check operand types.
     pub fn new(dtype: DType, kind: ExprKind) -> Expr {
         let mut hasher = rustc_hash::FxHasher::default();
         dtype.hash(&mut hasher);
         kind.hash(&mut hasher);
-        Expr(Arc::new(ExprNode { dtype, hash: hasher.finish(), kind }))
+        let mut n_nodes = 1u32;
+        kind.for_each_operand(|operand| n_nodes = n_nodes.saturating_add(operand.n_nodes()));
+        Expr(Arc::new(ExprNode { dtype, n_nodes, hash: hasher.finish(), kind }))
+    }
+
+    /// How many nodes the expression has when shared ones count once for each use: its size as text. At most `u32::MAX`.
+    pub fn n_nodes(&self) -> u32 {
+        self.0.n_nodes
     }
 
     /// The element type.
@@ -272,21 +301,8 @@ impl Expr {
     }
 
     /// Calls `visit` on the direct operands.
-    pub fn for_each_operand(&self, mut visit: impl FnMut(&Expr)) {
-        match self.kind() {
-            ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Var(_) => {}
-            ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Bitcast(a) => visit(a),
-            ExprKind::Binary(_, a, b) | ExprKind::Compare(_, a, b) => {
-                visit(a);
-                visit(b);
-            }
-            ExprKind::Select(a, b, c) | ExprKind::Fma(a, b, c) => {
-                visit(a);
-                visit(b);
-                visit(c);
-            }
-            ExprKind::Load(_, indices) => indices.iter().for_each(visit),
-        }
+    pub fn for_each_operand(&self, visit: impl FnMut(&Expr)) {
+        self.kind().for_each_operand(visit);
     }
 
     /// Whether the outermost operation is an elementary function, which code generators do not have.
@@ -406,6 +422,17 @@ impl Expr {
             result
         }
         visit(self, &mut FxHashMap::default(), rewrite)
+    }
+
+    /// The same expression with equal sub-expressions as one shared node, also with those that were shared before among `known`.
+    pub fn share(&self, known: &mut FxHashSet<Expr>) -> Expr {
+        self.rewrite(&mut |e| match known.get(e) {
+            Some(shared) => Some(shared.clone()),
+            None => {
+                known.insert(e.clone());
+                None
+            }
+        })
     }
 
     /// Replaces variables by what `value` returns for them.

@@ -11,6 +11,8 @@
 //! runs `init` first; then its stores in order, each value evaluated before it is written.
 //! Reading an element of a non-input buffer that nothing has written is an error the interpreter reports.
 
+use std::collections::BTreeSet;
+
 use cranelift_entity::PrimaryMap;
 use serde::{Deserialize, Serialize};
 use tilewright_dtype::DType;
@@ -214,7 +216,7 @@ impl Func {
 
     /// A new variable; `hint` gets a numeric suffix where the name is taken.
     pub fn add_var(&mut self, hint: &str, kind: VarKind) -> Var {
-        let name = unique(hint, |name| self.vars.values().any(|v| v.name == name));
+        let name = unique(hint, self.vars.values().map(|v| v.name.as_str()));
         self.vars.push(VarData { name, kind })
     }
 
@@ -227,7 +229,7 @@ impl Func {
 
     /// A new temporary buffer; `hint` gets a numeric suffix where the name is taken.
     pub fn add_buffer(&mut self, hint: &str, dtype: DType, shape: Vec<Expr>, scope: Scope) -> Buffer {
-        let name = unique(hint, |name| self.buffers.values().any(|b| b.name == name));
+        let name = unique(hint, self.buffers.values().map(|b| b.name.as_str()));
         self.buffers.push(BufferData { name, dtype, shape, scope })
     }
 
@@ -303,7 +305,7 @@ impl Func {
 
     /// A block name that is not taken.
     pub fn unique_block_name(&self, hint: &str) -> String {
-        unique(hint, |name| self.block(name).is_some())
+        unique(hint, self.blocks().into_iter().map(|b| b.name.as_str()))
     }
 }
 
@@ -340,16 +342,18 @@ impl Block {
 }
 
 /// `hint`, or `hint_1`, `hint_2`, ... : the first that is not taken.
-fn unique(hint: &str, taken: impl Fn(&str) -> bool) -> String {
-    if !taken(hint) {
+fn unique<'a>(hint: &str, taken: impl Iterator<Item = &'a str>) -> String {
+    let mut is_taken = false;
+    let mut numbers: BTreeSet<u64> = BTreeSet::new();
+    for name in taken {
+        let Some(suffix) = name.strip_prefix(hint) else { continue };
+        is_taken |= suffix.is_empty();
+        let number = suffix.strip_prefix('_').filter(|digits| !digits.starts_with(['0', '+']));
+        numbers.extend(number.and_then(|digits| digits.parse::<u64>().ok()));
+    }
+    if !is_taken {
         return hint.to_string();
     }
-    let mut n = 1;
-    loop {
-        let name = format!("{hint}_{n}");
-        if !taken(&name) {
-            return name;
-        }
-        n += 1;
-    }
+    let free = (1..).find(|n| !numbers.contains(n)).unwrap_or_default();
+    format!("{hint}_{free}")
 }

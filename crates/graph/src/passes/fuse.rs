@@ -5,8 +5,9 @@
 //! additions included), chains of elementwise and injective operators, and cheap elementwise operators in front
 //! of reductions and norms (prologues). Heavy work is never duplicated: whatever a group computes and someone else
 //! needs is an output of the group, and may be one only if it has the extents of the group's loop nest. Groups never form
-//! a cycle. A reshape is a group of its own: a view, for which no code is needed. Data-dependent operators, control flow and constants stay alone (constants are in no group).
+//! a cycle. A group ends where going on saves less than it costs ([`MAX_OPERATIONS`]). A reshape is a group of its own: a view, for which no code is needed. Data-dependent operators, control flow and constants stay alone (constants are in no group).
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use cranelift_entity::SecondaryMap;
@@ -40,16 +41,43 @@ pub struct FusionPlan {
     pub groups: Vec<Group>,
 }
 
+/// Vector operations for each element beyond which a group takes no more nodes.
+///
+/// A cut costs one round trip of a value: 8 bytes an element of F32, which from memory at 6 bytes a cycle take as long as some 20
+/// vector operations at two a cycle with 8 lanes, and a fraction of that from a cache. Two groups of this size are slower than one by at
+/// most a tenth, and by about 1 % where the value stays in a cache. In return the code of a group stays within the first-level
+/// instruction cache when its loop is unrolled, and what scheduling and code generation take for one function is bounded, so that
+/// compile time is linear in nodes.
+pub const MAX_OPERATIONS: u32 = 256;
+
+/// About how many operations an elementary function is expanded to.
+const ELEMENTARY: u32 = 24;
+
+/// Uses that the search for a cycle follows before it takes for granted that there is one.
+const MAX_FOLLOWED: usize = 1 << 12;
+
 /// Partitions a region. Regions held by its nodes have plans of their own.
 pub fn fuse(graph: &Graph, region: RegionId) -> FusionPlan {
-    let mut builder =
-        Builder { graph, uses: graph.uses(), region, group_of: SecondaryMap::new(), groups: Vec::new() };
+    fuse_counting(graph, region).0
+}
+
+/// As [`fuse`], with the number of uses that searches for cycles have followed: what takes most of the time.
+pub fn fuse_counting(graph: &Graph, region: RegionId) -> (FusionPlan, usize) {
+    let mut builder = Builder {
+        graph,
+        uses: graph.uses(),
+        region,
+        group_of: SecondaryMap::new(),
+        groups: Vec::new(),
+        followed: Cell::new(0),
+    };
     for &node in &graph.region(region).nodes {
         if !matches!(graph.node(node).op, Op::Constant(_)) {
             builder.visit(node);
         }
     }
-    builder.finish()
+    let followed = builder.followed.get();
+    (builder.finish(), followed)
 }
 
 /// A group under construction.
@@ -57,6 +85,8 @@ struct Draft {
     nodes: Vec<NodeId>,
     anchor: NodeId,
     class: FusionClass,
+    /// Of all nodes, for each element of the results.
+    operations: u32,
 }
 
 struct Builder<'a> {
@@ -66,6 +96,13 @@ struct Builder<'a> {
     group_of: SecondaryMap<NodeId, Option<usize>>,
     /// `None` for groups that were merged into others.
     groups: Vec<Option<Draft>>,
+    /// Uses that searches for cycles have followed.
+    followed: Cell<usize>,
+}
+
+/// Operations for each element of a node's results.
+fn operations(op: &Op) -> u32 {
+    if op.is_cheap() { 1 } else { ELEMENTARY }
 }
 
 /// Whether an operator is pure index arithmetic and never reads an operand element more than once.
@@ -101,7 +138,8 @@ impl Builder<'_> {
     fn visit(&mut self, node: NodeId) {
         let class = self.class(node);
         let alone = self.groups.len();
-        self.groups.push(Some(Draft { nodes: vec![node], anchor: node, class }));
+        let operations = operations(&self.graph.node(node).op);
+        self.groups.push(Some(Draft { nodes: vec![node], anchor: node, class, operations }));
         self.group_of[node] = Some(alone);
         if self.result(node).is_none_or(|value| self.dims(value).is_none()) {
             return;
@@ -163,7 +201,8 @@ impl Builder<'_> {
             };
             let same_nest = self.result(draft.anchor).and_then(|value| self.dims(value)) == Some(&dims)
                 && self.result(producer).and_then(|value| self.dims(value)) == Some(&dims);
-            if takes_epilogue && same_nest && !self.would_cycle(&[group], node) {
+            let fits = draft.operations + operations(&self.graph.node(node).op) <= MAX_OPERATIONS;
+            if takes_epilogue && same_nest && fits && !self.would_cycle(&[group], node) {
                 self.merge(group, node);
                 return;
             }
@@ -178,7 +217,10 @@ impl Builder<'_> {
             if group == own {
                 continue;
             }
-            let Some(draft) = &self.groups[group] else { continue };
+            let (Some(draft), Some(target)) = (&self.groups[group], &self.groups[own]) else { continue };
+            if draft.operations + target.operations > MAX_OPERATIONS {
+                continue;
+            }
             let inlinable = (draft.class == FusionClass::Elementwise || draft.class.moves_elements())
                 && draft.nodes.iter().all(|&inner| {
                     let op = &self.graph.node(inner).op;
@@ -230,7 +272,8 @@ impl Builder<'_> {
         broadcast && !draft.nodes.iter().all(|&inner| self.graph.node(inner).op.is_cheap())
     }
 
-    /// Whether some operand of `node` from outside `groups` depends on one of `groups` through another group.
+    /// Whether some operand of `node` from outside `groups` depends on one of `groups` through another group, or that would take
+    /// following more than [`MAX_FOLLOWED`] uses to find out.
     fn would_cycle(&self, groups: &[usize], node: NodeId) -> bool {
         let mut outside: FxHashSet<usize> = FxHashSet::default();
         let members =
@@ -241,13 +284,20 @@ impl Builder<'_> {
                 outside.extend(home.filter(|home| !groups.contains(home)));
             }
         }
+        if outside.is_empty() {
+            return false;
+        }
         let own = self.group_of[node];
+        let mut left = MAX_FOLLOWED;
         let mut seen: FxHashSet<usize> = groups.iter().copied().collect();
         let mut stack: Vec<usize> = groups.to_vec();
         while let Some(group) = stack.pop() {
             let Some(draft) = &self.groups[group] else { continue };
             for &value in draft.nodes.iter().flat_map(|&member| &self.graph.node(member).outputs) {
                 for place in &self.uses[value] {
+                    let Some(fewer) = left.checked_sub(1) else { return true };
+                    left = fewer;
+                    self.followed.set(self.followed.get() + 1);
                     let Use::Input(user, _) = place else { continue };
                     // Nodes that were not visited yet have no group; they come after all that have.
                     let Some(next) = self.group_of[*user] else { continue };
@@ -272,6 +322,7 @@ impl Builder<'_> {
         }
         if let Some(draft) = &mut self.groups[group] {
             draft.nodes.push(node);
+            draft.operations += operations(&self.graph.node(node).op);
             if draft.class == FusionClass::Elementwise || draft.class.moves_elements() {
                 draft.anchor = node;
             }
@@ -286,6 +337,7 @@ impl Builder<'_> {
         }
         if let Some(target) = &mut self.groups[into] {
             target.nodes.splice(0..0, draft.nodes);
+            target.operations += draft.operations;
         }
     }
 
@@ -311,10 +363,11 @@ impl Builder<'_> {
     fn close(&self, nodes: Vec<NodeId>, draft: &Draft) -> Group {
         let members: FxHashSet<NodeId> = nodes.iter().copied().collect();
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+        let mut read: FxHashSet<ValueId> = FxHashSet::default();
         for &node in &nodes {
             for &value in self.graph.node(node).inputs.iter().flatten() {
                 let inner = self.graph.producer(value).is_some_and(|producer| members.contains(&producer));
-                if !inner && !inputs.contains(&value) {
+                if !inner && read.insert(value) {
                     inputs.push(value);
                 }
             }

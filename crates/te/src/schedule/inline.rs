@@ -1,12 +1,22 @@
 //! `compute_inline`: a producer's expression in place of loads of its result.
 
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
 use crate::expr::{Expr, ExprKind, Var};
 use crate::func::{Block, Func, Store};
 use crate::schedule::{Apply, ScheduleError, tree};
 
-/// Replaces every load of what a data-parallel block computes by the computation; the block disappears.
+/// Nodes of an expression, as a tree, from which on equal sub-expressions are looked for and shared: every use of a value would
+/// else bring a copy of all that it is computed from.
+const SHARED_FROM: u32 = 1 << 10;
+
+/// Nodes that an expression may have as a tree: its text would be longer than anyone reads, and what takes shared nodes for
+/// several would not end.
+const MAX_NODES: u32 = 1 << 16;
+
+/// Replaces every load of what a data-parallel block computes by the computation; the block disappears. Where an expression
+/// would get more than 65,536 nodes it fails.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComputeInline {
     /// The producer.
@@ -87,7 +97,21 @@ impl Apply for ComputeInline {
                 _ => None,
             })
         };
-        tree::for_each_block_mut(&mut func.body, &mut |b| b.map_exprs(inline));
+        let mut known = FxHashSet::default();
+        let mut largest = 0;
+        let mut inline_shared = |e: &Expr| {
+            let inlined = inline(e);
+            largest = largest.max(inlined.n_nodes());
+            if inlined.n_nodes() < SHARED_FROM || inlined.same(e) {
+                inlined
+            } else {
+                inlined.share(&mut known)
+            }
+        };
+        tree::for_each_block_mut(&mut func.body, &mut |b| b.map_exprs(&mut inline_shared));
+        if largest > MAX_NODES {
+            return Err(fail(format!("an expression would have more than {MAX_NODES} nodes")));
+        }
         Ok(Vec::new())
     }
 }

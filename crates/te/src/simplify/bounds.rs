@@ -7,8 +7,8 @@
 //! buffers are inferred.
 
 use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp, Var};
-use crate::simplify::Simplifier;
 use crate::simplify::linear::Linear;
+use crate::simplify::{Budget, Simplifier};
 
 /// An inclusive range of values; the extreme `i64`s stand for "unbounded".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,10 @@ pub struct Interval {
 
 /// How deep the elimination of variables goes before it gives up.
 const MAX_DEPTH: u32 = 14;
+
+/// Steps that one question about bounds may take: one for each term that elimination looks at, or atom that an extreme is made
+/// of. Minima, maxima and selections make two questions of one, so a form with many of them would take exponentially many.
+pub const MAX_STEPS: u32 = 1 << 12;
 
 /// Forms with larger coefficients are not scaled: the products could wrap.
 const MAX_COEFFICIENT: u64 = 1 << 40;
@@ -84,6 +88,18 @@ fn div_end(value: i64, divisor: i64) -> i64 {
 impl Simplifier {
     /// A range that holds every value of an `I64` expression.
     pub fn interval(&self, expr: &Expr) -> Interval {
+        if let ExprKind::Int(_) | ExprKind::Var(_) | ExprKind::Load(..) = expr.kind() {
+            return self.interval_node(expr);
+        }
+        if let Some(&known) = self.intervals.borrow().get(expr) {
+            return known;
+        }
+        let interval = self.interval_node(expr);
+        self.intervals.borrow_mut().insert(expr.clone(), interval);
+        interval
+    }
+
+    fn interval_node(&self, expr: &Expr) -> Interval {
         match expr.kind() {
             ExprKind::Int(value) => Interval::point(*value),
             ExprKind::Var(var) => self.ranges.get(var).map_or(Interval::ALL, |r| r.interval),
@@ -155,7 +171,12 @@ impl Simplifier {
 
     /// A constant that the form is never less than, the best that is found.
     pub fn lower_bound(&self, linear: &Linear) -> Option<i64> {
-        self.bound_below(linear, 0)
+        self.lower_bound_within(linear, &Budget::of(MAX_STEPS))
+    }
+
+    /// As [`Simplifier::lower_bound`], the best that is found within a budget.
+    pub fn lower_bound_within(&self, linear: &Linear, budget: &Budget) -> Option<i64> {
+        self.bound_below(linear, 0, budget)
     }
 
     /// A constant that the expression never exceeds, the best that is found.
@@ -163,18 +184,20 @@ impl Simplifier {
         self.lower_bound(&self.linear(expr).scale(-1)).and_then(i64::checked_neg)
     }
 
-    fn bound_below(&self, linear: &Linear, depth: u32) -> Option<i64> {
+    fn bound_below(&self, linear: &Linear, depth: u32, budget: &Budget) -> Option<i64> {
         let direct = Some(self.interval_linear(linear).lo).filter(|lo| *lo != i64::MIN);
         let large = |c: i64| c.unsigned_abs() > MAX_COEFFICIENT;
         let too_large = large(linear.constant) || linear.terms.iter().any(|t| large(t.1));
         if linear.terms.is_empty() || depth >= MAX_DEPTH || too_large {
             return direct;
         }
-        direct.max(self.bound_by_elimination(linear, depth))
+        let affordable = budget.spend(linear.terms.len() as u32);
+        direct.max(if affordable { self.bound_by_elimination(linear, depth, budget) } else { None })
     }
 
     /// One step of elimination: the atom that constrains most is replaced by what bounds it.
-    fn bound_by_elimination(&self, linear: &Linear, depth: u32) -> Option<i64> {
+    fn bound_by_elimination(&self, linear: &Linear, depth: u32, budget: &Budget) -> Option<i64> {
+        let bound = |linear: &Linear| self.bound_below(linear, depth + 1, budget);
         let with = |index: usize, replacement: &Expr| {
             let mut rest = linear.clone();
             let (_, coefficient) = rest.terms.remove(index);
@@ -190,8 +213,8 @@ impl Simplifier {
                 ExprKind::Select(_, a, b) => (a, b),
                 _ => continue,
             };
-            let a = self.bound_below(&with(index, sides.0), depth + 1)?;
-            return Some(a.min(self.bound_below(&with(index, sides.1), depth + 1)?));
+            let a = bound(&with(index, sides.0))?;
+            return Some(a.min(bound(&with(index, sides.1))?));
         }
         for (index, (m, c)) in linear.terms.iter().enumerate() {
             let Some(atom) = single(m) else { continue };
@@ -200,11 +223,11 @@ impl Simplifier {
                 ExprKind::Binary(BinaryOp::Max, a, b) if *c > 0 => (a, b),
                 _ => continue,
             };
-            let a = self.bound_below(&with(index, sides.0), depth + 1);
-            return a.max(self.bound_below(&with(index, sides.1), depth + 1));
+            let a = bound(&with(index, sides.0));
+            return a.max(bound(&with(index, sides.1)));
         }
         if let Some((index, position)) = self.innermost(linear, true) {
-            return self.bound_below(&self.eliminate(linear, index, position)?, depth + 1);
+            return bound(&self.eliminate(linear, index, position)?);
         }
         for (index, (m, c)) in linear.terms.iter().enumerate() {
             let Some(atom) = single(m) else { continue };
@@ -216,7 +239,7 @@ impl Simplifier {
             }
             if *op == BinaryOp::FloorMod {
                 let end = if *c > 0 { Expr::int(0) } else { d.clone() - 1 };
-                return self.bound_below(&with(index, &end), depth + 1);
+                return bound(&with(index, &end));
             }
             if let Some(divisor) = d.as_int() {
                 // x - (d - 1) <= d * (x floordiv d) <= x, so the whole form is bounded d-fold.
@@ -224,16 +247,16 @@ impl Simplifier {
                 let mut rest = linear.clone();
                 rest.terms.remove(index);
                 let scaled = rest.scale(divisor).add(&Linear::of(&(x.clone() - slack)).scale(*c));
-                return self.bound_below(&scaled, depth + 1).map(|b| ceil_div(b, divisor));
+                return bound(&scaled).map(|b| ceil_div(b, divisor));
             }
-            if let Some(end) = self.extreme_atom(&atom, *c < 0, &|v| self.is_loop(v))
+            if let Some(end) = self.extreme_atom(&atom, *c < 0, &|v| self.is_loop(v), budget)
                 && end != atom
             {
-                return self.bound_below(&with(index, &end), depth + 1);
+                return bound(&with(index, &end));
             }
         }
         let (index, position) = self.innermost(linear, false)?;
-        self.bound_below(&self.eliminate(linear, index, position)?, depth + 1)
+        bound(&self.eliminate(linear, index, position)?)
     }
 
     /// The form with one variable replaced by the end of its range that makes the term least.
@@ -275,6 +298,17 @@ impl Simplifier {
     /// variables that `eliminate` names, as a simplified expression without them. It is attained or beyond
     /// what is attained (never inside the true range); `None` where nothing is known.
     pub fn extreme(&self, expr: &Expr, upper: bool, eliminate: &dyn Fn(Var) -> bool) -> Option<Expr> {
+        self.extreme_within(expr, upper, eliminate, &Budget::of(MAX_STEPS))
+    }
+
+    /// As [`Simplifier::extreme`]; nothing where that takes more than a budget.
+    pub fn extreme_within(
+        &self,
+        expr: &Expr,
+        upper: bool,
+        eliminate: &dyn Fn(Var) -> bool,
+        budget: &Budget,
+    ) -> Option<Expr> {
         let mut sum = Linear::int(0);
         let linear = self.linear(expr);
         sum.constant = linear.constant;
@@ -288,14 +322,24 @@ impl Simplifier {
                         return None;
                     }
                 }
-                product = product.mul(&Linear::of(&self.extreme_atom(atom, toward, eliminate)?));
+                product = product.mul(&Linear::of(&self.extreme_atom(atom, toward, eliminate, budget)?));
             }
             sum = sum.add(&product);
         }
         Some(self.simplify(&sum.to_expr()))
     }
 
-    fn extreme_atom(&self, atom: &Expr, upper: bool, eliminate: &dyn Fn(Var) -> bool) -> Option<Expr> {
+    fn extreme_atom(
+        &self,
+        atom: &Expr,
+        upper: bool,
+        eliminate: &dyn Fn(Var) -> bool,
+        budget: &Budget,
+    ) -> Option<Expr> {
+        if !budget.spend(1) {
+            return None;
+        }
+        let extreme = |e: &Expr, upper: bool| self.extreme_within(e, upper, eliminate, budget);
         if !atom.any(&mut |e| e.as_var().is_some_and(eliminate)) {
             return Some(atom.clone());
         }
@@ -303,10 +347,10 @@ impl Simplifier {
         match atom.kind() {
             ExprKind::Var(var) => {
                 let range = self.ranges.get(var)?;
-                self.extreme(if upper { &range.max } else { &range.min }, upper, eliminate)
+                extreme(if upper { &range.max } else { &range.min }, upper)
             }
             ExprKind::Binary(op @ (BinaryOp::Min | BinaryOp::Max), a, b) => {
-                let (a, b) = (self.extreme(a, upper, eliminate), self.extreme(b, upper, eliminate));
+                let (a, b) = (extreme(a, upper), extreme(b, upper));
                 match (a, b) {
                     (Some(a), Some(b)) => Some(self.simplify(&Expr::binary(*op, a, b))),
                     // An upper bound of one side bounds a minimum, a lower bound of one side a maximum.
@@ -315,10 +359,10 @@ impl Simplifier {
                 }
             }
             ExprKind::Binary(BinaryOp::FloorDiv, x, d) if free(d) && self.interval(d).lo > 0 => {
-                Some(self.simplify(&self.extreme(x, upper, eliminate)?.floor_div(d.clone())))
+                Some(self.simplify(&extreme(x, upper)?.floor_div(d.clone())))
             }
             ExprKind::Binary(BinaryOp::FloorMod, x, d) if free(d) && self.interval(d).lo > 0 => {
-                let ends = self.extreme(x, false, eliminate).zip(self.extreme(x, true, eliminate));
+                let ends = extreme(x, false).zip(extreme(x, true));
                 if let Some((lo, hi)) = &ends {
                     let row = |e: &Expr| self.simplify(&e.clone().floor_div(d.clone()));
                     if row(lo) == row(hi) {
@@ -335,7 +379,7 @@ impl Simplifier {
                 }
             }
             ExprKind::Select(_, a, b) => {
-                let (a, b) = (self.extreme(a, upper, eliminate)?, self.extreme(b, upper, eliminate)?);
+                let (a, b) = (extreme(a, upper)?, extreme(b, upper)?);
                 Some(self.simplify(&if upper { a.max(b) } else { a.min(b) }))
             }
             ExprKind::Int(_)

@@ -7,9 +7,17 @@
 use std::cmp::Ordering;
 
 use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp, Var};
+use crate::simplify::budget::Budget;
 
 /// A product of atoms in the order of [`order`]; never empty in a [`Linear`].
 pub type Monomial = Vec<Expr>;
+
+/// Nodes of sums and products, shared ones counted for each use, that one normal form takes apart. Beyond, it would take time
+/// exponential in the depth of sums that share their terms.
+pub const MAX_NODES: u32 = 1 << 12;
+
+/// Terms that a product may have: each factor of two terms would double them.
+pub const MAX_TERMS: usize = 1 << 8;
 
 /// `constant + Σ coefficient · monomial`, monomials distinct and in order, coefficients not 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,18 +45,31 @@ impl Linear {
     }
 
     /// The normal form of an expression in which each atom is replaced by what `atom` gives for it.
+    ///
+    /// Sums and products beyond [`MAX_NODES`] are atoms, and so are products of more than [`MAX_TERMS`] terms.
     pub fn of_atoms(expr: &Expr, atom: &mut impl FnMut(&Expr) -> Linear) -> Linear {
+        Linear::within(expr, atom, &Budget::of(MAX_NODES))
+    }
+
+    fn within(expr: &Expr, atom: &mut impl FnMut(&Expr) -> Linear, budget: &Budget) -> Linear {
+        if !budget.spend(1) {
+            return expr.as_int().map_or_else(|| Linear::atom(expr.clone()), Linear::int);
+        }
         match expr.kind() {
             ExprKind::Int(value) => Linear::int(*value),
-            ExprKind::Unary(UnaryOp::Neg, a) => Linear::of_atoms(a, atom).scale(-1),
+            ExprKind::Unary(UnaryOp::Neg, a) => Linear::within(a, atom, budget).scale(-1),
             ExprKind::Binary(BinaryOp::Add, a, b) => {
-                Linear::of_atoms(a, atom).add(&Linear::of_atoms(b, atom))
+                Linear::within(a, atom, budget).add(&Linear::within(b, atom, budget))
             }
             ExprKind::Binary(BinaryOp::Sub, a, b) => {
-                Linear::of_atoms(a, atom).sub(&Linear::of_atoms(b, atom))
+                Linear::within(a, atom, budget).sub(&Linear::within(b, atom, budget))
             }
             ExprKind::Binary(BinaryOp::Mul, a, b) => {
-                Linear::of_atoms(a, atom).mul(&Linear::of_atoms(b, atom))
+                let (x, y) = (Linear::within(a, atom, budget), Linear::within(b, atom, budget));
+                match x.terms.len() * y.terms.len() <= MAX_TERMS {
+                    true => x.mul(&y),
+                    false => Linear::atom(expr.clone()),
+                }
             }
             ExprKind::Float(_)
             | ExprKind::Var(_)
@@ -237,8 +258,9 @@ pub fn order(a: &Expr, b: &Expr) -> Ordering {
         let (mut xs, mut ys) = (Vec::new(), Vec::new());
         a.for_each_operand(|x| xs.push(x.clone()));
         b.for_each_operand(|y| ys.push(y.clone()));
-        let by_operands = xs.iter().zip(&ys).map(|(x, y)| order(x, y)).find(|o| o.is_ne());
-        by_operands.unwrap_or(Ordering::Equal).then(xs.len().cmp(&ys.len()))
+        // Equality looks at shared nodes once; only the first operands that differ are gone into.
+        let differing = xs.iter().zip(&ys).find(|(x, y)| x != y);
+        differing.map_or(Ordering::Equal, |(x, y)| order(x, y)).then(xs.len().cmp(&ys.len()))
     })
 }
 

@@ -8,6 +8,7 @@
 //! Indices never overflow in a legal function, so range arguments are exact.
 
 pub mod bounds;
+pub mod budget;
 pub mod linear;
 pub mod rules;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use tilewright_dtype::DType;
 use crate::expr::{BinaryOp, CompareOp, Expr, ExprKind, UnaryOp, Var};
 use crate::func::{Func, VarKind};
 pub use bounds::Interval;
+pub use budget::Budget;
 pub use linear::Linear;
 
 /// Ranges and facts, and what follows from them.
@@ -30,6 +32,8 @@ pub struct Simplifier {
     /// Forms known to be at least 0.
     facts: Vec<Linear>,
     memo: RefCell<FxHashMap<Expr, Expr>>,
+    /// Ranges of expressions, by the ranges of variables.
+    intervals: RefCell<FxHashMap<Expr, Interval>>,
     depth: Cell<u32>,
     keeps_fixed: bool,
 }
@@ -77,7 +81,7 @@ impl Simplifier {
     pub fn bind_size(&mut self, var: Var, min: i64, max: i64) {
         let interval = Interval { lo: min, hi: max };
         self.ranges.insert(var, Range { min: Expr::int(min), max: Expr::int(max), interval, rank: None });
-        self.memo.borrow_mut().clear();
+        self.forget();
     }
 
     /// Whether the variable was bound by [`Simplifier::bind_range`].
@@ -95,7 +99,13 @@ impl Simplifier {
         let interval = Interval { lo: low.lo, hi: high.hi.max(low.lo) };
         let rank = Some(self.ranges.len() as u32);
         self.ranges.insert(var, Range { min, max, interval, rank });
-        self.memo.borrow_mut().clear();
+        self.forget();
+    }
+
+    /// Forgets what followed from the ranges so far.
+    fn forget(&mut self) {
+        self.memo.get_mut().clear();
+        self.intervals.get_mut().clear();
     }
 
     /// Adds a condition known to hold; conjunctions are taken apart, other than index comparisons ignored.
@@ -174,7 +184,8 @@ impl Simplifier {
     /// Whether the form is known to be at least 0, by bounds or with the help of one fact: a whole number of times, so that a term
     /// of both goes away, or once.
     pub fn is_non_negative(&self, linear: &Linear) -> bool {
-        let at_least_zero = |l: &Linear| self.lower_bound(l).is_some_and(|b| b >= 0);
+        let budget = Budget::of(bounds::MAX_STEPS);
+        let at_least_zero = |l: &Linear| self.lower_bound_within(l, &budget).is_some_and(|b| b >= 0);
         let with = |fact: &Linear| {
             let times = fact.terms.iter().filter_map(|(monomial, k)| {
                 let (_, own) = linear.terms.iter().find(|(other, _)| other == monomial)?;
