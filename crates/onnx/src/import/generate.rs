@@ -130,7 +130,8 @@ pub(super) fn random(cx: &mut Cx<'_>, distribution: Distribution) -> Result<Vec<
     };
     let dtype = cx.dtype_attr("dtype")?.unwrap_or(default);
     let seed = cx.attrs.opt_float("seed")?.map(Real);
-    let attrs = RandomAttrs { distribution, a: Real(a), b: Real(b), seed, dtype, dims };
+    let stream = stream(cx);
+    let attrs = RandomAttrs { distribution, a: Real(a), b: Real(b), seed, stream, dtype, dims };
     Ok(vec![cx.emit(Op::Random(attrs), &[])?])
 }
 
@@ -140,12 +141,31 @@ pub(super) fn bernoulli(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
     let dtype = cx.dtype(x)?;
     let to = cx.dtype_attr("dtype")?.unwrap_or(dtype);
     let seed = cx.attrs.opt_float("seed")?.map(Real);
-    let dims = cx.ranked(x)?;
-    let attrs =
-        RandomAttrs { distribution: Distribution::Uniform, a: Real(0.0), b: Real(1.0), seed, dtype, dims };
-    let noise = cx.emit(Op::Random(attrs), &[])?;
+    // Numbers of few digits would be below many a probability too often.
+    let dtype = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let (x, dims) = (cx.cast(x, dtype)?, cx.ranked(x)?);
+    let noise = unit_noise(cx, seed, dtype, dims)?;
     let hit = cx.binary(BinaryOp::Less, noise, x)?;
     Ok(vec![cx.cast(hit, to)?])
+}
+
+/// Numbers of the uniform distribution on [0, 1).
+pub(super) fn unit_noise(
+    cx: &mut Cx<'_>,
+    seed: Option<Real>,
+    dtype: DType,
+    dims: Vec<Dim>,
+) -> Result<ValueId> {
+    let (distribution, stream) = (Distribution::Uniform, stream(cx));
+    let attrs = RandomAttrs { distribution, a: Real(0.0), b: Real(1.0), seed, stream, dtype, dims };
+    cx.emit(Op::Random(attrs), &[])
+}
+
+/// The stream of a node: the FNV-1a hash of its name, so that it is the same whatever else is in the model.
+fn stream(cx: &Cx<'_>) -> i64 {
+    let bytes = cx.provenance.names().flat_map(str::bytes);
+    let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.fold(0xcbf2_9ce4_8422_2325, fold).cast_signed()
 }
 
 pub(super) fn multinomial(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
@@ -153,6 +173,7 @@ pub(super) fn multinomial(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
     let attrs = MultinomialAttrs {
         sample_size: cx.size_attr("sample_size", 1)?,
         seed: cx.attrs.opt_float("seed")?.map(Real),
+        stream: stream(cx),
         dtype: dtype_from_int(cx.attrs.int("dtype", 6)?)?,
     };
     Ok(vec![cx.emit(Op::Multinomial(attrs), &[x])?])

@@ -51,6 +51,7 @@ use crate::proto::{
 };
 use attrs::Attrs;
 use cx::Cx;
+use declared::Contradiction;
 pub use error::{Fault, FaultKind, ImportErrors};
 use error::{Reason, Result};
 
@@ -80,13 +81,29 @@ pub struct ImportOptions {
 
 /// Imports a model. Node names become provenances, names of values are kept, and the metadata gets the
 /// producer and the operator sets.
+///
+/// # Errors
+/// Everything that keeps the model from being imported.
 pub fn import(model: &OnnxModel, options: &ImportOptions) -> std::result::Result<Graph, ImportErrors> {
+    import_noting(model, options, &mut Vec::new())
+}
+
+/// As [`import`]; what is odd about the model and does not keep it from being imported goes to `warnings`.
+///
+/// # Errors
+/// As [`import`].
+pub fn import_noting(
+    model: &OnnxModel,
+    options: &ImportOptions,
+    warnings: &mut Vec<Fault>,
+) -> std::result::Result<Graph, ImportErrors> {
     let proto = model.graph();
     let mut importer = Importer {
         model,
         options,
         graph: Graph::new(proto.name()),
         faults: Vec::new(),
+        warnings: Vec::new(),
         functions: FxHashMap::default(),
         n_nodes: 0,
         call_depth: 0,
@@ -95,6 +112,7 @@ pub fn import(model: &OnnxModel, options: &ImportOptions) -> std::result::Result
     importer.check_opsets();
     importer.collect_functions();
     importer.import_main(proto);
+    warnings.append(&mut importer.warnings);
     if importer.faults.is_empty() {
         Ok(importer.graph)
     } else {
@@ -133,6 +151,8 @@ struct Importer<'m> {
     options: &'m ImportOptions,
     graph: Graph,
     faults: Vec<Fault>,
+    /// Each once, though bodies of loops are imported several times.
+    warnings: Vec<Fault>,
     functions: FxHashMap<(String, String, String), &'m FunctionProto>,
     n_nodes: usize,
     call_depth: usize,
@@ -140,15 +160,14 @@ struct Importer<'m> {
 
 impl<'m> Importer<'m> {
     fn fault(&mut self, kind: FaultKind, node: &str, reason: impl Into<String>) {
-        let (operator, advice) = (String::new(), String::new());
-        self.faults.push(Fault {
-            kind,
-            operator,
-            opset: 0,
-            node: node.to_owned(),
-            reason: reason.into(),
-            advice,
-        });
+        self.faults.push(Fault::of_value(kind, node, reason.into()));
+    }
+
+    fn warn(&mut self, kind: FaultKind, value: &str, reason: String) {
+        let warning = Fault::of_value(kind, value, reason);
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
     }
 
     fn note_metadata(&mut self) {
@@ -297,9 +316,12 @@ impl<'m> Importer<'m> {
             for output in nodes[index].output.iter().filter(|name| !name.is_empty()) {
                 if let (Some(ty), Some(Binding::Value(value))) =
                     (declared.get(output.as_str()), scope.names.get(output))
-                    && let Err(reason) = declared::check(&mut self.graph, *value, ty)
+                    && let Err(contradiction) = declared::check(&mut self.graph, *value, ty)
                 {
-                    self.fault(FaultKind::Type, output, reason);
+                    match contradiction {
+                        Contradiction::Type(reason) => self.fault(FaultKind::Type, output, reason),
+                        Contradiction::Shape(reason) => self.warn(FaultKind::Type, output, reason),
+                    }
                 }
             }
         }
