@@ -10,7 +10,7 @@ use crate::artifact::ImageDef;
 pub struct Isa {
     /// Architecture: the first part of a target triple.
     pub arch: String,
-    /// Instruction set extensions that are present, of those that code generators may ask for.
+    /// Instruction set extensions that are present, of [`DETECTABLE`].
     pub features: Vec<String>,
 }
 
@@ -87,39 +87,49 @@ fn arch_of(triple: &str) -> &str {
     triple.split('-').next().unwrap_or("")
 }
 
-#[cfg(feature = "std")]
-macro_rules! detected {
-    ($detect:ident: $($name:tt)*) => {{
-        let mut features: Vec<String> = Vec::new();
-        $(if std::arch::$detect!($name) { features.push($name.to_string()); })*
-        features
-    }};
+/// Declares what a loader can find out: for each architecture the features' names in artifacts, which are LLVM's, each with
+/// the name by which `std` detects it.
+macro_rules! detectable {
+    ($($arch:literal, $detect:ident: [$($feature:literal $std:tt),* $(,)?];)*) => {
+        /// Architectures and the features that [`Isa::native`] can find there. Code that needs any other runs nowhere.
+        pub const DETECTABLE: &[(&str, &[&str])] = &[$(($arch, &[$($feature),*])),*];
+
+        /// The features of [`DETECTABLE`] that this machine has.
+        #[cfg(feature = "std")]
+        fn detected() -> Vec<String> {
+            let mut features: Vec<String> = Vec::new();
+            $(
+                #[cfg(target_arch = $arch)]
+                {
+                    $(if std::arch::$detect!($std) { features.push($feature.to_string()); })*
+                }
+            )*
+            features.sort_unstable();
+            features
+        }
+    };
+}
+
+detectable! {
+    // std does not tell of `lahf`: every processor with SSE4.2 has it.
+    "x86_64", is_x86_feature_detected: [
+        "sse3" "sse3", "ssse3" "ssse3", "sse4.1" "sse4.1", "sse4.2" "sse4.2", "popcnt" "popcnt", "cx16" "cmpxchg16b",
+        "sahf" "sse4.2", "lzcnt" "lzcnt", "movbe" "movbe", "bmi" "bmi1", "bmi2" "bmi2", "avx" "avx", "avx2" "avx2",
+        "fma" "fma", "f16c" "f16c", "avx512f" "avx512f", "avx512cd" "avx512cd", "avx512bw" "avx512bw",
+        "avx512dq" "avx512dq", "avx512vl" "avx512vl", "avx512ifma" "avx512ifma", "avx512vbmi" "avx512vbmi",
+        "avx512vbmi2" "avx512vbmi2", "avx512vnni" "avx512vnni", "avx512bitalg" "avx512bitalg",
+        "avx512vpopcntdq" "avx512vpopcntdq", "avx512bf16" "avx512bf16",
+    ];
+    "aarch64", is_aarch64_feature_detected: [
+        "fullfp16" "fp16", "dotprod" "dotprod", "bf16" "bf16", "i8mm" "i8mm", "lse" "lse",
+    ];
 }
 
 #[cfg(feature = "std")]
 impl Isa {
     /// The machine this program runs on.
     pub fn native() -> Isa {
-        #[cfg(target_arch = "x86_64")]
-        let mut features = detected! { is_x86_feature_detected:
-            "sse3" "ssse3" "sse4.1" "sse4.2" "popcnt" "cmpxchg16b" "avx" "avx2" "bmi1" "bmi2" "f16c" "fma" "lzcnt" "movbe" "xsave"
-            "avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl" "avx512ifma" "avx512vbmi" "avx512vbmi2" "avx512vnni"
-            "avx512bitalg" "avx512vpopcntdq" "avx512bf16" "gfni" "vaes" "vpclmulqdq"
-        };
-        // Code generators know some of them by LLVM's names; `lahf` comes with every SSE4.2 processor.
-        #[cfg(target_arch = "x86_64")]
-        for (name, llvm) in [("cmpxchg16b", "cx16"), ("bmi1", "bmi"), ("sse4.2", "sahf")] {
-            if features.iter().any(|feature| feature == name) {
-                features.push(llvm.to_string());
-            }
-        }
-        #[cfg(target_arch = "aarch64")]
-        let features = detected! { is_aarch64_feature_detected:
-            "neon" "fp16" "dotprod" "i8mm" "bf16" "sve" "sve2" "lse" "rdm" "fhm" "fcma"
-        };
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let features = Vec::new();
-        Isa { arch: std::env::consts::ARCH.to_string(), features }
+        Isa { arch: std::env::consts::ARCH.to_string(), features: detected() }
     }
 }
 

@@ -152,6 +152,20 @@ features! {
 }
 
 impl Feature {
+    /// Whether a loader can find out that a processor has the feature. One built by Rust 1.85 cannot ask for the others, so they are
+    /// used only where a target names them, and code for such a target is refused.
+    pub const fn is_detectable(self) -> bool {
+        !matches!(
+            self,
+            Feature::AvxVnni
+                | Feature::Avx512fp16
+                | Feature::AmxTile
+                | Feature::AmxInt8
+                | Feature::AmxBf16
+                | Feature::AmxFp16
+        )
+    }
+
     /// The feature of that name.
     pub fn from_name(name: &str) -> Option<Feature> {
         Feature::ALL.iter().copied().find(|feature| feature.name() == name)

@@ -148,6 +148,9 @@ mod tests {
         let cpuinfo = "processor\t: 0\nflags\t\t: fpu avx512_fp16 amx_tile amx_int8x\nbugs\t\t: amx_bf16\n";
         assert_eq!(described(cpuinfo), [Feature::Avx512fp16, Feature::AmxTile]);
         assert_eq!(described(""), []);
+        let all = "flags : avx_vnni avx512_fp16 amx_tile amx_int8 amx_bf16 amx_fp16";
+        let undetectable = |feature: &Feature| feature.arch() == Arch::X86_64 && !feature.is_detectable();
+        assert_eq!(described(all), Feature::ALL.iter().copied().filter(undetectable).collect::<Vec<_>>());
     }
 
     #[test]

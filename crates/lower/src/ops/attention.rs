@@ -10,7 +10,7 @@ use tilewright_te::{Expr, UnaryOp};
 
 use super::builder::{Builder, Operand, accumulator, all, broadcast_index, sum_accumulator, wrap_index};
 use super::elementwise::apply;
-use super::norm::exp_of_centred;
+use super::norm::{exp_of_centred, share};
 use super::{NoKernel, Results};
 
 /// A tensor of heads: `[batch, heads, positions, elements]`, or packed as `[batch, positions, heads * elements]`.
@@ -169,7 +169,7 @@ fn guarded_softmax(b: &mut Builder, scores: &Operand, to: DType, guard: bool) ->
     });
     b.compute("softmax", to, &scores.shape, |i| {
         let sum = sum.at(i[..3].to_vec()).cast(dtype);
-        let value = exp.at(i.to_vec()) / sum.clone();
+        let value = share(exp.at(i.to_vec()), sum.clone());
         let zero = Expr::zero(dtype);
         let value = if guard { Expr::select(sum.equals(zero.clone()), zero, value) } else { value };
         value.cast(to)

@@ -11,12 +11,6 @@ use super::builder::{Builder, Operand, accumulator, in_range, product, sum_accum
 use super::elementwise::apply;
 use super::reduce::Axes;
 
-/// How far below the largest element of a row others are taken for minus infinity by a softmax in `F32` and narrower types: what
-/// would become of them is below 2^-93, and next to nothing beside a sum of at least 1. Smaller ones would in the end be
-/// subnormal, and every operation on subnormal values takes processors a hundred cycles and more, also in what uses the
-/// results.
-const NEGLIGIBLE: f64 = 65.0;
-
 /// `exp(x - max) / sum` along `axis`; blocks `max`, `exp`, `sum`, then the result.
 fn softmax_of(b: &mut Builder, x: &Operand, axis: usize) -> Operand {
     let dtype = x.dtype;
@@ -28,17 +22,25 @@ fn softmax_of(b: &mut Builder, x: &Operand, axis: usize) -> Operand {
     let sum = b.reduce("sum", wide, &axes.result(&x.shape), extents, Expr::zero(wide), |i, r, acc| {
         acc + exp.at(axes.operand(i, r)).cast(wide)
     });
-    b.compute("softmax", dtype, &x.shape, |i| exp.at(i.to_vec()) / sum.at(axes.project(i)).cast(dtype))
+    b.compute("softmax", dtype, &x.shape, |i| share(exp.at(i.to_vec()), sum.at(axes.project(i)).cast(dtype)))
 }
 
-/// The exponential of an element less the greatest of its row, as a softmax takes it.
+/// The exponential of an element less the greatest of its row. But for `F64`, subnormal ones are 0: every operation on subnormal
+/// values takes processors a hundred cycles and more, also in what uses the results.
 pub(super) fn exp_of_centred(centred: Expr) -> Expr {
-    let dtype = centred.dtype();
-    let exp = apply(UnaryOp::Exp, centred.clone());
-    if dtype == DType::F64 {
-        return exp;
+    let op = if centred.dtype() == DType::F64 { UnaryOp::Exp } else { UnaryOp::ExpFtz };
+    apply(op, centred)
+}
+
+/// `exp / sum` with `sum` of at least 1. Subnormal quotients are 0 too, but for `F64` and the types whose least normal number is
+/// far above that of `F32`, in which processors compute.
+pub(super) fn share(exp: Expr, sum: Expr) -> Expr {
+    let dtype = exp.dtype();
+    if !matches!(dtype, DType::F32 | DType::BF16) {
+        return exp / sum;
     }
-    Expr::select(centred.lt(Expr::float_of(dtype, -NEGLIGIBLE)), Expr::zero(dtype), exp)
+    let least = sum.clone() * Expr::float_of(dtype, f64::from(f32::MIN_POSITIVE));
+    Expr::select(exp.clone().lt(least), Expr::zero(dtype), exp) / sum
 }
 
 fn row_max(b: &mut Builder, x: &Operand, axis: usize) -> (Axes, Operand) {
@@ -60,7 +62,7 @@ pub(super) fn softmax(b: &mut Builder, attrs: &SoftmaxAttrs) -> Results {
     let (axes, max) = row_max(b, &x, attrs.axis);
     let (shape, extents) = (axes.result(&x.shape), axes.extents(&x.shape));
     let sum = b.reduce("sum", dtype, &shape, extents, Expr::zero(dtype), |i, r, acc| {
-        acc + apply(UnaryOp::Exp, x.at(axes.operand(i, r)).cast(dtype) - max.at(i.to_vec()).cast(dtype))
+        acc + exp_of_centred(x.at(axes.operand(i, r)).cast(dtype) - max.at(i.to_vec()).cast(dtype))
     });
     Ok(vec![b.compute("log_softmax", x.dtype, &x.shape, |i| {
         let row = axes.project(i);

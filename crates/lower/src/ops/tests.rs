@@ -12,6 +12,7 @@ use tilewright_te::interp::{Mode, Program};
 use super::{Context, NoKernel, define};
 use crate::dims::DimMap;
 
+mod softmax;
 mod transforms;
 
 fn tensor<T: Element>(dims: &[usize], elements: &[T]) -> Tensor {

@@ -28,6 +28,8 @@ pub enum UnaryOp {
     IsNan,
     /// Intrinsic: e to the operand.
     Exp,
+    /// Intrinsic: e to an operand of at most 0, with subnormal results flushed to 0. A positive operand may give anything.
+    ExpFtz,
     /// Intrinsic: natural logarithm.
     Log,
     /// Intrinsic: hyperbolic tangent.
@@ -125,10 +127,10 @@ pub enum CompareOp {
 impl UnaryOp {
     /// Every operation.
     #[rustfmt::skip]
-    pub const ALL: [UnaryOp; 28] = [
+    pub const ALL: [UnaryOp; 29] = [
         UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Not, UnaryOp::Sqrt, UnaryOp::Floor, UnaryOp::Ceil, UnaryOp::Trunc, UnaryOp::Round,
-        UnaryOp::IsNan, UnaryOp::Exp, UnaryOp::Log, UnaryOp::Tanh, UnaryOp::Erf, UnaryOp::NormCdf, UnaryOp::Sigmoid, UnaryOp::Sin, UnaryOp::Cos,
-        UnaryOp::Tan, UnaryOp::Asin, UnaryOp::Acos, UnaryOp::Atan, UnaryOp::Sinh, UnaryOp::Cosh, UnaryOp::Asinh,
+        UnaryOp::IsNan, UnaryOp::Exp, UnaryOp::ExpFtz, UnaryOp::Log, UnaryOp::Tanh, UnaryOp::Erf, UnaryOp::NormCdf, UnaryOp::Sigmoid, UnaryOp::Sin,
+        UnaryOp::Cos, UnaryOp::Tan, UnaryOp::Asin, UnaryOp::Acos, UnaryOp::Atan, UnaryOp::Sinh, UnaryOp::Cosh, UnaryOp::Asinh,
         UnaryOp::Acosh, UnaryOp::Atanh, UnaryOp::Log1p, UnaryOp::Expm1,
     ];
 
@@ -146,6 +148,7 @@ impl UnaryOp {
             Round => "round",
             IsNan => "is_nan",
             Exp => "exp",
+            ExpFtz => "exp_ftz",
             Log => "log",
             Tanh => "tanh",
             Erf => "erf",

@@ -97,6 +97,7 @@ pub(super) fn int_unary(op: UnaryOp, dtype: DType, x: i64) -> i64 {
         | UnaryOp::Round
         | UnaryOp::IsNan
         | UnaryOp::Exp
+        | UnaryOp::ExpFtz
         | UnaryOp::Log
         | UnaryOp::Tanh
         | UnaryOp::Erf
@@ -208,7 +209,7 @@ float_operations!(f64, f64_binary, f64_unary, f64_compare);
 /// what the interpreter's double mode computes. NaN for operations that are not intrinsics.
 pub fn reference_unary(op: UnaryOp, x: f64) -> f64 {
     match op {
-        UnaryOp::Exp => libm::exp(x),
+        UnaryOp::Exp | UnaryOp::ExpFtz => libm::exp(x),
         UnaryOp::Log => libm::log(x),
         UnaryOp::Tanh => libm::tanh(x),
         UnaryOp::Erf => libm::erf(x),

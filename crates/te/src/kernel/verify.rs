@@ -281,6 +281,7 @@ fn unary_is_legal(op: UnaryOp, from: Kind, to: Kind) -> bool {
         }
         UnaryOp::IsNan => from == Kind::Float && to == Kind::Bool,
         UnaryOp::Exp
+        | UnaryOp::ExpFtz
         | UnaryOp::Log
         | UnaryOp::Tanh
         | UnaryOp::Erf

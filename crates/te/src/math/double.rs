@@ -53,6 +53,12 @@ pub(super) fn exp(x: &Expr) -> Expr {
     exp_of_sum(x, &num(x, 0.0))
 }
 
+/// `e^x`; 0 where that is subnormal.
+pub(super) fn exp_ftz(x: &Expr) -> Expr {
+    let value = exp(x);
+    select(&lt(&value, &num(x, f64::MIN_POSITIVE)), &num(x, 0.0), &value)
+}
+
 /// `e^(x + tail)` for a tail far smaller than `x`.
 pub(super) fn exp_of_sum(x: &Expr, tail: &Expr) -> Expr {
     let x = clamp(x, -746.0, 710.0);

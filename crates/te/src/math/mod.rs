@@ -75,6 +75,7 @@ pub fn expand_binary(op: BinaryOp, x: Expr, y: Expr) -> Expr {
 fn single_unary(op: UnaryOp, x: &Expr) -> Option<Expr> {
     match op {
         UnaryOp::Exp => Some(single::exp(x)),
+        UnaryOp::ExpFtz => Some(single::exp_ftz(x)),
         UnaryOp::Log => Some(single::log(x)),
         UnaryOp::Tanh => Some(single::tanh(x)),
         UnaryOp::Erf => Some(single::erf(x)),
@@ -88,6 +89,7 @@ fn single_unary(op: UnaryOp, x: &Expr) -> Option<Expr> {
 fn double_unary(op: UnaryOp, x: &Expr) -> Option<Expr> {
     Some(match op {
         UnaryOp::Exp => double::exp(x),
+        UnaryOp::ExpFtz => double::exp_ftz(x),
         UnaryOp::Log => double::log(x),
         UnaryOp::Tanh => double::tanh(x),
         UnaryOp::Erf => erf::erf(x),

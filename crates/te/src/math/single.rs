@@ -15,6 +15,8 @@ const ROUNDER: f64 = 12582912.0;
 const ROUNDER_BITS: i64 = 0x4b400000;
 /// As [`ROUNDER`]: the exponent field of the power of two by that integer appears in the low bits.
 const BIASED_ROUNDER: f64 = ROUNDER + 127.0;
+/// The least `F32` whose exponential is a normal number: the one above ln 2^-126.
+const LN_MIN_POSITIVE: f64 = -87.33654022216797;
 
 /// `(e^r - 1 - r) / r^2` on `|r| <= ln(2)/2`, relative error 2^-27 in the result.
 const EXP: [f64; 5] = [0.5, 0.1666657627, 0.04166655242, 0.008363232948, 0.001392625156];
@@ -64,6 +66,15 @@ pub(super) fn exp(x: &Expr) -> Expr {
     select(&is_tiny, &from_bits(&fraction, x), &normal)
 }
 
+/// `e^x` for `x <= 0`; 0 where that is subnormal. No operation meets a subnormal value, and there are half as many as in [`exp`].
+pub(super) fn exp_ftz(x: &Expr) -> Expr {
+    let limited = num(x, LN_MIN_POSITIVE).max(x.clone());
+    let shifted = fma(&limited, &num(x, LOG2_E), &num(x, BIASED_ROUNDER));
+    let n = sub(&shifted, &num(x, BIASED_ROUNDER));
+    let value = mul(&exp_of_rest(&limited, &n), &biased_power(&shifted));
+    select(&lt(x, &num(x, LN_MIN_POSITIVE)), &num(x, 0.0), &value)
+}
+
 /// `2^n` of a normal value, given `n` plus [`BIASED_ROUNDER`]: the low bits are shifted to their place, what is above them out of the
 /// word.
 fn biased_power(shifted: &Expr) -> Expr {
@@ -95,9 +106,15 @@ fn exp_moderate(x: &Expr) -> Expr {
 fn exp_parts(x: &Expr) -> (Expr, Expr) {
     let shifted = fma(x, &num(x, LOG2_E), &num(x, ROUNDER));
     let n = sub(&shifted, &num(x, ROUNDER));
-    let r = fma(&n, &num(x, -LN2_LO), &fma(&n, &num(x, -LN2_HI), x));
+    let value = exp_of_rest(x, &n);
+    (shifted, value)
+}
+
+/// `e^r` where `x = n ln 2 + r`.
+fn exp_of_rest(x: &Expr, n: &Expr) -> Expr {
+    let r = fma(n, &num(x, -LN2_LO), &fma(n, &num(x, -LN2_HI), x));
     let tail = fma(&mul(&r, &r), &polynomial(&r, &EXP), &r);
-    (shifted, add(&tail, &num(x, 1.0)))
+    add(&tail, &num(x, 1.0))
 }
 
 /// `log(x)` by `k ln 2 + log(m)`, `m` in `[sqrt(1/2), sqrt(2))`.
@@ -166,9 +183,8 @@ pub(super) fn norm_cdf(x: &Expr) -> Expr {
     select(&gt(x, &num(x, 0.0)), &sub(&num(x, 1.0), &below), &below)
 }
 
-/// `1 / (1 + e^-x)`. Below -87.25, where the result is about to be subnormal, it is 0.
+/// `1 / (1 + e^-x)`; 0 where that is subnormal.
 pub(super) fn sigmoid(x: &Expr) -> Expr {
-    const LEAST: f64 = -87.25;
     // From 40 on the result is 1 to the last bit. Whatever comes out below the least operand is not taken.
     let limited = num(x, 40.0).min(x.clone());
     let shifted = fma(&limited, &num(x, -LOG2_E), &num(x, BIASED_ROUNDER));
@@ -180,5 +196,5 @@ pub(super) fn sigmoid(x: &Expr) -> Expr {
     let one = num(x, 1.0);
     let divisor = fma(&fma(&tail, &r, &one), &biased_power(&shifted), &one);
     let value = div(&one, &divisor);
-    select(&lt(x, &num(x, LEAST)), &num(x, 0.0), &value)
+    select(&lt(x, &num(x, LN_MIN_POSITIVE)), &num(x, 0.0), &value)
 }

@@ -93,12 +93,18 @@ fn worst<T: Copy>(inputs: &[T], errors: impl Iterator<Item = f64>) -> (f64, T) {
     worst
 }
 
+/// The least `F32` whose exponential is a normal number.
+const LN_MIN_POSITIVE: f32 = -87.336_54;
+
 /// The worst error in ulp over every `stride`-th `F32`, and special values.
 fn worst_f32(op: UnaryOp, stride: usize, limit: f64) -> (f64, f32) {
     let bits = (0..=u32::MAX).step_by(stride).map(f32::from_bits);
     let mut xs: Vec<f32> = bits.chain(SPECIAL.iter().map(|&x| x as f32)).collect();
     // Zeros of the logarithms and of the inverses' complements deserve a closer look.
     xs.extend((0..20000).map(|i| f32::from_bits(0x3f800000 - 10000 + i)));
+    // So does the place where exponentials become subnormal.
+    xs.extend((0..20000).map(|i| f32::from_bits(LN_MIN_POSITIVE.to_bits() - 10000 + i)));
+    xs.retain(|&x| op != UnaryOp::ExpFtz || !(x > 0.0));
     xs.retain(|x| x.is_nan() || x.abs() as f64 <= limit || x.is_infinite() && limit == f64::INFINITY);
     let func = elementwise(xs.len(), DType::F32, 1, |x| Expr::unary(op, x[0].clone()));
     let got = run(&func, &[&bytes_f32(&xs)]).to_f32().unwrap();
@@ -108,8 +114,8 @@ fn worst_f32(op: UnaryOp, stride: usize, limit: f64) -> (f64, f32) {
         assert!(!zero || y.is_sign_negative() == exact.is_sign_negative(), "{}({x:?}) = {y:?}", op.name());
     }
     let expected = |x: f32| match op {
-        // Documented: no result is subnormal, or nearly so.
-        UnaryOp::Sigmoid if x < -87.25 => 0.0,
+        // Documented: subnormal results are 0.
+        UnaryOp::Sigmoid | UnaryOp::ExpFtz if x < LN_MIN_POSITIVE => 0.0,
         _ => reference_unary(op, x as f64),
     };
     worst(&xs, xs.iter().zip(&got).map(|(&x, &y)| ulps_f32(y, expected(x))))
@@ -117,8 +123,8 @@ fn worst_f32(op: UnaryOp, stride: usize, limit: f64) -> (f64, f32) {
 
 /// Bounds in ulp for `F32`, and the greatest operand up to which they hold.
 #[rustfmt::skip]
-const SINGLE: [(UnaryOp, f64, f64); 18] = [
-    (UnaryOp::Exp, 1.5, f64::INFINITY), (UnaryOp::Log, 1.5, f64::INFINITY), (UnaryOp::Tanh, 2.0, f64::INFINITY),
+const SINGLE: [(UnaryOp, f64, f64); 19] = [
+    (UnaryOp::Exp, 1.5, f64::INFINITY), (UnaryOp::ExpFtz, 1.5, f64::INFINITY), (UnaryOp::Log, 1.5, f64::INFINITY), (UnaryOp::Tanh, 2.0, f64::INFINITY),
     (UnaryOp::Erf, 2.0, f64::INFINITY), (UnaryOp::Sigmoid, 3.0, f64::INFINITY), (UnaryOp::Sin, 0.51, 1e15),
     (UnaryOp::Cos, 0.51, 1e15), (UnaryOp::Tan, 0.51, 1e15), (UnaryOp::Asin, 0.51, f64::INFINITY),
     (UnaryOp::Acos, 0.51, f64::INFINITY), (UnaryOp::Atan, 0.51, f64::INFINITY),
@@ -199,6 +205,43 @@ fn doubles(n: usize) -> Vec<f64> {
         xs.push(1.0 + unit * 0.5);
     }
     xs
+}
+
+/// What a softmax computes for every element.
+#[test]
+fn flushed_exponentials_take_half_the_operations_and_meet_no_subnormal_value() {
+    let x = Expr::load(DType::F32, Func::new("f").add_input("x", DType::F32, vec![]), vec![]);
+    let operations = |op: UnaryOp| {
+        let mut seen = rustc_hash::FxHashSet::default();
+        let mut pending = vec![expand_unary(op, x.clone())];
+        while let Some(e) = pending.pop() {
+            e.for_each_operand(|operand| {
+                if seen.insert(operand.clone()) {
+                    pending.push(operand.clone());
+                }
+            });
+        }
+        let is_operation = |e: &&Expr| {
+            !matches!(
+                e.kind(),
+                ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Load(..) | ExprKind::Bitcast(_)
+            )
+        };
+        // The root itself has not been an operand.
+        1 + seen.iter().filter(is_operation).count()
+    };
+    assert_eq!((operations(UnaryOp::Exp), operations(UnaryOp::ExpFtz)), (32, 16));
+    let xs: Vec<f32> = (0..=u32::MAX).step_by(9973).map(f32::from_bits).filter(|x| *x <= 0.0).collect();
+    let func = elementwise(xs.len(), DType::F32, 1, |x| Expr::unary(UnaryOp::ExpFtz, x[0].clone()));
+    let got = run(&func, &[&bytes_f32(&xs)]).to_f32().unwrap();
+    assert!(got.iter().all(|y| !y.is_subnormal()));
+    let xs: Vec<f64> = doubles(30000).into_iter().filter(|x| *x <= 0.0).collect();
+    let func = elementwise(xs.len(), DType::F64, 1, |x| Expr::unary(UnaryOp::ExpFtz, x[0].clone()));
+    for (&x, &y) in xs.iter().zip(&run(&func, &[&bytes_f64(&xs)]).to_f64().unwrap()) {
+        let exact = libm::exp(x);
+        let exact = if exact.is_subnormal() { 0.0 } else { exact };
+        assert!(ulps_f64(y, exact) <= 2.0, "{x:?}: {y:?}");
+    }
 }
 
 #[test]
