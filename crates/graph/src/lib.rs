@@ -7,6 +7,7 @@ pub mod cost;
 pub mod dim;
 pub mod graph;
 pub mod guard;
+pub mod identity;
 pub mod ids;
 pub mod infer;
 pub mod layout;

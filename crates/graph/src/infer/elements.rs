@@ -23,9 +23,12 @@ struct Elements {
 }
 
 impl Elements {
+    /// Those of an operand, if they are known. A graph that is parsed may declare another shape than its elements have; the
+    /// verifier says so.
     fn of(cx: &Context<'_>, position: usize) -> Option<Elements> {
         let dims = cx.tensor(position).ok()?.shape.as_fixed()?;
-        Some(Elements { dims, values: cx.elements(position)?.to_vec() })
+        let values = cx.elements(position)?.to_vec();
+        (dims.iter().product::<usize>() == values.len()).then_some(Elements { dims, values })
     }
 
     /// The element that a result element at `index` of shape `dims` sees under broadcasting.

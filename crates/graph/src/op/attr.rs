@@ -9,6 +9,7 @@ use std::hash::{Hash, Hasher};
 use tilewright_dtype::DType;
 
 use crate::dim::Dim;
+use crate::identity::Identity;
 use crate::ids::RegionId;
 use crate::tensor::{Bytes, Tensor};
 use crate::text::{ParseError, Reader, Writer};
@@ -30,6 +31,8 @@ pub trait Attr: Clone + Eq + Hash + fmt::Debug + Sized {
     fn write(&self, writer: &mut Writer<'_>);
     /// Reads what `write` prints.
     fn read(reader: &mut Reader<'_>) -> Result<Self, ParseError>;
+    /// Writes the value for the digest of a graph.
+    fn identify(&self, identity: &mut Identity<'_>);
     /// Shows the visitor every extent and region inside.
     fn visit(&mut self, _visitor: &mut dyn AttrVisitor) {}
 }
@@ -77,6 +80,10 @@ impl Attr for Real {
     fn read(reader: &mut Reader<'_>) -> Result<Real, ParseError> {
         reader.number().map(Real)
     }
+
+    fn identify(&self, identity: &mut Identity<'_>) {
+        identity.writer.data(&self.0);
+    }
 }
 
 macro_rules! integer_attributes {
@@ -85,6 +92,7 @@ macro_rules! integer_attributes {
             fn default_value() -> Option<$ty> { Some(0) }
             fn write(&self, writer: &mut Writer<'_>) { writer.put(self) }
             fn read(reader: &mut Reader<'_>) -> Result<$ty, ParseError> { reader.number() }
+            fn identify(&self, identity: &mut Identity<'_>) { identity.writer.data(self) }
         }
     )* };
 }
@@ -102,6 +110,10 @@ impl Attr for bool {
     fn read(reader: &mut Reader<'_>) -> Result<bool, ParseError> {
         reader.number()
     }
+
+    fn identify(&self, identity: &mut Identity<'_>) {
+        identity.writer.data(self);
+    }
 }
 
 impl Attr for String {
@@ -115,6 +127,10 @@ impl Attr for String {
 
     fn read(reader: &mut Reader<'_>) -> Result<String, ParseError> {
         reader.string()
+    }
+
+    fn identify(&self, identity: &mut Identity<'_>) {
+        identity.writer.data(self);
     }
 }
 
@@ -130,6 +146,10 @@ impl Attr for DType {
     fn read(reader: &mut Reader<'_>) -> Result<DType, ParseError> {
         reader.dtype()
     }
+
+    fn identify(&self, identity: &mut Identity<'_>) {
+        identity.writer.data(self);
+    }
 }
 
 impl Attr for Dim {
@@ -143,6 +163,10 @@ impl Attr for Dim {
 
     fn read(reader: &mut Reader<'_>) -> Result<Dim, ParseError> {
         reader.dim()
+    }
+
+    fn identify(&self, identity: &mut Identity<'_>) {
+        identity.dim(self);
     }
 
     fn visit(&mut self, visitor: &mut dyn AttrVisitor) {
@@ -162,6 +186,10 @@ impl Attr for Type {
     fn read(reader: &mut Reader<'_>) -> Result<Type, ParseError> {
         reader.ty()
     }
+
+    fn identify(&self, identity: &mut Identity<'_>) {
+        identity.ty(self);
+    }
 }
 
 impl Attr for RegionId {
@@ -177,6 +205,10 @@ impl Attr for RegionId {
         let word = reader.word()?;
         let number = word.strip_prefix("region").and_then(|digits| digits.parse().ok());
         number.map(RegionId::from_u32).ok_or_else(|| reader.error("expected a region, as `region1`"))
+    }
+
+    fn identify(&self, identity: &mut Identity<'_>) {
+        identity.region(*self);
     }
 
     fn visit(&mut self, visitor: &mut dyn AttrVisitor) {
@@ -203,6 +235,10 @@ impl<T: Attr> Attr for Vec<T> {
         reader.list("]", T::read)
     }
 
+    fn identify(&self, identity: &mut Identity<'_>) {
+        identity.group(|identity| self.iter().for_each(|item| item.identify(identity)));
+    }
+
     fn visit(&mut self, visitor: &mut dyn AttrVisitor) {
         self.iter_mut().for_each(|item| item.visit(visitor));
     }
@@ -222,6 +258,13 @@ impl<T: Attr> Attr for Option<T> {
 
     fn read(reader: &mut Reader<'_>) -> Result<Option<T>, ParseError> {
         if reader.eat("none") { Ok(None) } else { T::read(reader).map(Some) }
+    }
+
+    fn identify(&self, identity: &mut Identity<'_>) {
+        match self {
+            Some(value) => identity.group(|identity| value.identify(identity)),
+            None => identity.writer.nothing(),
+        }
     }
 
     fn visit(&mut self, visitor: &mut dyn AttrVisitor) {
@@ -294,6 +337,10 @@ impl Attr for Tensor {
         };
         result.map_err(|error| reader.error(error.to_string()))
     }
+
+    fn identify(&self, identity: &mut Identity<'_>) {
+        identity.tensor(self);
+    }
 }
 
 fn read_element(dtype: DType, reader: &mut Reader<'_>) -> Result<Vec<u8>, ParseError> {
@@ -362,6 +409,13 @@ macro_rules! attributes {
                 }, )* })
             }
 
+            fn identify(&self, identity: &mut $crate::identity::Identity<'_>) {
+                identity.group(|identity| {
+                    $( identity.writer.text(stringify!($field)); self.$field.identify(identity); )*
+                    let _ = identity;
+                });
+            }
+
             fn visit(&mut self, visitor: &mut dyn AttrVisitor) {
                 $( self.$field.visit(visitor); )*
                 let _ = visitor;
@@ -399,6 +453,7 @@ macro_rules! keywords {
         impl Attr for $name {
             fn default_value() -> Option<Self> { None }
             fn write(&self, writer: &mut Writer<'_>) { writer.put(self) }
+            fn identify(&self, identity: &mut $crate::identity::Identity<'_>) { identity.writer.text(self.name()) }
             fn read(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
                 let word = reader.word()?;
                 $name::from_name(word)

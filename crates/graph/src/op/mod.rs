@@ -22,6 +22,7 @@ pub use kinds::*;
 use tilewright_dtype::DType;
 
 use crate::dim::Dim;
+use crate::identity::Identity;
 use crate::ids::RegionId;
 use crate::tensor::Tensor;
 use crate::text::{ParseError, Reader, Writer};
@@ -201,6 +202,14 @@ macro_rules! operators {
                     }))?), )*
                     _ => Err(reader.error(format!("unknown operator `{name}`"))),
                 }
+            }
+
+            /// Writes name and attributes for the digest of a graph.
+            pub(crate) fn identify(&self, identity: &mut Identity<'_>) {
+                identity.writer.text(self.name());
+                match self { $( Op::$name $((bind!(attributes, $attrs)))? => {
+                    $( <$attrs as Attr>::identify(attributes, identity); )?
+                } )* }
             }
 
             /// Shows the visitor every symbolic extent and region among the attributes.
