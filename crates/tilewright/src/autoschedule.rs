@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use tilewright_autosched::{Decisions, Ruling, Scheduled, schedule};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::Target;
-use tilewright_te::flatten::{FlatKernel, FlattenOptions, flatten};
+use tilewright_te::flatten::{FlatKernel, FlattenOptions, Made, flatten, flatten_watched};
 use tilewright_te::{Computation, Func, math};
 use tilewright_tune::task::schedule_digest;
 use tilewright_tune::{Lookup, TaskKey};
@@ -56,9 +56,27 @@ pub fn schedule_kernels(
             .map_err(|e| CompileError::internal("schedule", format!("{name}: {e}")))?;
     math::expand_func(&mut scheduled);
     math::narrow_floats(&mut scheduled);
-    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
-    let kernels = flatten(&scheduled, &options).map_err(|e| CompileError::internal("flatten", e))?;
+    let kernels =
+        flatten(&scheduled, &flatten_options(target)).map_err(|e| CompileError::internal("flatten", e))?;
     Ok(Kernels { func: scheduled, kernels, packing, algorithm, rulings, decisions })
+}
+
+fn flatten_options(target: &Target) -> FlattenOptions {
+    FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 }
+}
+
+/// What one of the passes between functions and kernels makes of a scheduled function, as text.
+pub fn after_pass(func: &Func, pass: &str, target: &Target) -> String {
+    let mut text = String::new();
+    let mut watch = |name: &str, made: Made<'_>| {
+        if name == pass {
+            text += &made.to_string();
+        }
+    };
+    match flatten_watched(func, &flatten_options(target), &mut watch) {
+        Ok(_) => text,
+        Err(e) => format!("{text}{e}\n"),
+    }
 }
 
 /// The decisions of the first record that holds for the function: one made beside the schedule that the rules still
