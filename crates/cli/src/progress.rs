@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tilewright::Observer;
+use tilewright::options::is_schedule_stage;
 
 use crate::failure::Failure;
 use crate::output;
@@ -132,7 +133,7 @@ impl Observer for Progress {
     }
 
     fn shows_schedules(&self) -> bool {
-        let is_schedule = |stage: &str| matches!(stage, "rules" | "schedule" | "kernels" | "all");
+        let is_schedule = |stage: &str| stage == "all" || is_schedule_stage(stage);
         self.keep.is_some_and(is_schedule) || self.dump.iter().any(|stage| is_schedule(stage))
     }
 

@@ -330,7 +330,60 @@ impl std::fmt::Display for Type {
     }
 }
 
+impl Inst {
+    /// Calls `visit` on the operands: those that a loop or a branch takes from outside, not those inside of it.
+    pub fn for_each_operand_mut(&mut self, mut visit: impl FnMut(&mut Value)) {
+        match self {
+            Inst::Let { result: _, op } => op.for_each_operand_mut(visit),
+            Inst::Store { place: _, index, offset: _, value, mask } => {
+                visit(index);
+                visit(value);
+                mask.iter_mut().for_each(visit);
+            }
+            Inst::Scatter { place: _, indices, offset: _, value, mask } => {
+                visit(indices);
+                visit(value);
+                mask.iter_mut().for_each(visit);
+            }
+            Inst::Prefetch { place: _, index, offset: _ } => visit(index),
+            Inst::Loop { var: _, begin, end, carried, body: _ } => {
+                visit(begin);
+                visit(end);
+                carried.iter_mut().for_each(|c| visit(&mut c.init));
+            }
+            Inst::If { condition, then_body: _, else_body: _, joins: _ } => visit(condition),
+        }
+    }
+}
+
 impl Op {
+    /// Calls `visit` on the operands, to rename them.
+    pub fn for_each_operand_mut(&mut self, mut visit: impl FnMut(&mut Value)) {
+        match self {
+            Op::Int(_) | Op::Float(_) | Op::Size(_) | Op::Iota => {}
+            Op::Splat(a) | Op::Extract(a, _) | Op::Slice(a, _) => visit(a),
+            Op::Unary(_, a) | Op::Cast(a) | Op::Bitcast(a) => visit(a),
+            Op::Binary(_, a, b) | Op::Compare(_, a, b) => {
+                visit(a);
+                visit(b);
+            }
+            Op::Select(a, b, c) | Op::Fma(a, b, c) => {
+                visit(a);
+                visit(b);
+                visit(c);
+            }
+            Op::Concat(parts) => parts.iter_mut().for_each(visit),
+            Op::Load { place: _, index, offset: _, mask } => {
+                visit(index);
+                mask.iter_mut().for_each(visit);
+            }
+            Op::Gather { place: _, indices, offset: _, mask } => {
+                visit(indices);
+                mask.iter_mut().for_each(visit);
+            }
+        }
+    }
+
     /// Calls `visit` on the operands.
     pub fn for_each_operand(&self, mut visit: impl FnMut(Value)) {
         match self {

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use tilewright_autosched::{Decisions, Ruling, Scheduled, schedule};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::Target;
-use tilewright_te::flatten::{FlatKernel, FlattenOptions, flatten};
+use tilewright_te::flatten::{FlatKernel, FlattenOptions, Made, flatten, flatten_watched};
 use tilewright_te::schedule::check_finished;
 use tilewright_te::verify::{self, Illegal, Stage};
 use tilewright_te::{Computation, Func, math};
@@ -67,8 +67,8 @@ pub fn schedule_kernels(
         let found = verify::check(&scheduled, Stage::Flattenable, "the expansion of intrinsics");
         CompileError::illegal("schedule", found.err().into_iter().collect())?;
     }
-    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
-    let kernels = flatten(&scheduled, &options).map_err(|e| CompileError::internal("flatten", e))?;
+    let kernels =
+        flatten(&scheduled, &flatten_options(target)).map_err(|e| CompileError::internal("flatten", e))?;
     Ok(Kernels { func: scheduled, kernels, packing, algorithm, rulings, decisions })
 }
 
@@ -81,6 +81,24 @@ fn illegal_schedules(computation: &Computation, scheduled: &Scheduled) -> Vec<Il
         packing.iter().flatten().map(|func| verify::check(func, Stage::Flattenable, "its relayout"));
     let found = packing.chain([check_finished(original, trace, func)]);
     found.filter_map(Result::err).collect()
+}
+
+fn flatten_options(target: &Target) -> FlattenOptions {
+    FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 }
+}
+
+/// What one of the passes between functions and kernels makes of a scheduled function, as text.
+pub fn after_pass(func: &Func, pass: &str, target: &Target) -> String {
+    let mut text = String::new();
+    let mut watch = |name: &str, made: Made<'_>| {
+        if name == pass {
+            text += &made.to_string();
+        }
+    };
+    match flatten_watched(func, &flatten_options(target), &mut watch) {
+        Ok(_) => text,
+        Err(e) => format!("{text}{e}\n"),
+    }
 }
 
 /// The decisions of the first record that holds for the function: one made beside the schedule that the rules still

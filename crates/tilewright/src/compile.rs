@@ -17,11 +17,11 @@ use tilewright_runtime::artifact::{ImageDef, Manifest, ProgramDef};
 use tilewright_runtime::plan::{KernelDef, KernelId, Plan};
 use tilewright_te::kernel::Kernel;
 use tilewright_te::verify::{self, Stage};
-use tilewright_te::{Computation, Func};
+use tilewright_te::{Computation, Func, flatten};
 use tilewright_tune::database::decisions_digest;
 
 use crate::artifact::{Artifact, Level};
-use crate::autoschedule::Kernels;
+use crate::autoschedule::{Kernels, after_pass};
 use crate::cache::Cache;
 use crate::error::CompileError;
 use crate::forms;
@@ -140,7 +140,7 @@ fn schedule(
         let settled = forms::settle(graphs, programs, target, options)?;
         units::schedule(&funcs, &settled, target, options, known)
     })?;
-    show_schedules(observer, &schedules.pending);
+    show_schedules(observer, &schedules.pending, target);
     Ok(schedules)
 }
 
@@ -308,11 +308,7 @@ fn warn(observer: &mut dyn Observer, warnings: &[Fault]) {
     }
 }
 
-fn import(
-    model: &OnnxModel,
-    options: &Options,
-    warnings: &mut Vec<Fault>,
-) -> Result<Graph, CompileError> {
+fn import(model: &OnnxModel, options: &Options, warnings: &mut Vec<Fault>) -> Result<Graph, CompileError> {
     let dims = options.dims.iter().map(|d| {
         let option = match d.lo == d.hi {
             true => DimOption::Fixed(d.lo),
@@ -375,9 +371,12 @@ fn scheduled(pending: &[Pending]) -> impl Iterator<Item = &Kernels> {
     })
 }
 
-fn show_schedules(observer: &mut dyn Observer, pending: &[Pending]) {
+fn show_schedules(observer: &mut dyn Observer, pending: &[Pending], target: &Target) {
     observer.stage("rules", &|| scheduled(pending).map(rules_text).collect());
     observer.stage("schedule", &|| funcs_text(scheduled(pending).map(|k| &k.func)));
+    for pass in flatten::PASSES {
+        observer.stage(pass, &|| scheduled(pending).map(|k| after_pass(&k.func, pass, target)).collect());
+    }
     let text = |k: &Kernels| k.kernels.iter().map(|flat| flat.kernel.to_string()).collect::<String>();
     observer.stage("kernels", &|| scheduled(pending).map(text).collect());
 }

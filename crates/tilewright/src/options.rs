@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tilewright_graph::pass::VERIFIES_BY_DEFAULT;
 use tilewright_machine::{CodegenKind, Target};
+use tilewright_te::flatten;
 use tilewright_tune::Lookup;
 
 use crate::cache::Cache;
@@ -68,8 +69,8 @@ pub trait Observer {
     fn step_done(&mut self, _name: &'static str, _elapsed: Duration) {}
     /// A stage can be shown: `text` makes its text form.
     fn stage(&mut self, _name: &str, _text: &dyn Fn() -> String) {}
-    /// Whether one of the stages `rules`, `schedule` and `kernels` will be shown: then every function is scheduled, and
-    /// none taken from the cache.
+    /// Whether a stage of scheduling will be shown ([`is_schedule_stage`]): then every function is scheduled, and none
+    /// taken from the cache.
     fn shows_schedules(&self) -> bool {
         false
     }
@@ -80,6 +81,11 @@ pub trait Observer {
 }
 
 impl Observer for () {}
+
+/// Whether a stage shows functions that are scheduled now: `rules`, `schedule`, `kernels`, or a pass between the last two.
+pub fn is_schedule_stage(name: &str) -> bool {
+    matches!(name, "rules" | "schedule" | "kernels") || flatten::PASSES.contains(&name)
+}
 
 impl Options {
     /// The defaults for a code generator on this machine.

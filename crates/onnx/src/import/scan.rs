@@ -194,7 +194,7 @@ pub(super) fn batched_scan(
         output_axes: vec![0; results.len()],
         output_reversed: vec![false; results.len()],
     };
-    let all = inputs.into_iter().chain(lengths).map(Some)    .chain(operands(&outside)).collect();
+    let all = inputs.into_iter().chain(lengths).map(Some).chain(operands(&outside)).collect();
     finish(importer, scope, Op::Scan(attrs), all, label)
 }
 
@@ -232,7 +232,8 @@ fn bound(
         } else {
             let dtype = importer.graph.tensor_type(*result).map(|tensor| tensor.dtype);
             let zero = dtype.and_then(|dtype| Tensor::scalar_of(dtype, 0.0));
-            let zero = zero.ok_or_else(|| Reason::unsupported("scan outputs with lengths must be numbers"))?;
+            let zero =
+                zero.ok_or_else(|| Reason::unsupported("scan outputs with lengths must be numbers"))?;
             emit(importer, region, Op::Constant(zero), &[], label)?
         };
         *result = emit(importer, region, Op::Where, &[params[active], *result, idle], label)?;

@@ -4,9 +4,9 @@
 //! their own, or none, as is known of its first step. Branches that are decided and loops of one iteration or none go.
 //! From here on all expressions are in normal form, and nothing later proves anything again.
 
+use super::FlattenError;
 use super::known::Known;
 use super::nest::{Block, Body, If, Loop, LoopKind, Masked, Nest, Stmt, Stores};
-use super::FlattenError;
 use crate::expr::{Expr, Var};
 use crate::func::{Func, IterKind, Store};
 
@@ -107,8 +107,8 @@ impl<'a> BindBlocks<'a> {
         let iters = &block.source.iters;
         if !block.source.init.is_empty() {
             let reduce = iters.iter().zip(&values).filter(|(iter, _)| iter.kind == IterKind::Reduce);
-            let first = reduce
-                .fold(Expr::bool(true), |all, (_, value)| all.and(value.clone().equals(Expr::int(0))));
+            let first =
+                reduce.fold(Expr::bool(true), |all, (_, value)| all.and(value.clone().equals(Expr::int(0))));
             let first = self.known.simplify(&first);
             match first.as_int() {
                 Some(0) => {}

@@ -88,7 +88,8 @@ impl JoinIndices<'_> {
 
 /// Whether more than one index takes a quotient or a remainder.
 fn several_divide(indices: &[Expr]) -> bool {
-    let divides = |e: &Expr| matches!(e.kind(), ExprKind::Binary(BinaryOp::FloorDiv | BinaryOp::FloorMod, ..));
+    let divides =
+        |e: &Expr| matches!(e.kind(), ExprKind::Binary(BinaryOp::FloorDiv | BinaryOp::FloorMod, ..));
     indices.len() > 1 && indices.iter().filter(|index| index.any(&mut |e| divides(e))).count() > 1
 }
 
@@ -98,19 +99,17 @@ fn loads_divide(expr: &Expr) -> bool {
 
 fn any_divides(stmts: &[Stmt<'_>]) -> bool {
     let mut found = false;
-    nest::for_each(stmts, &mut |stmt| {
-        match stmt {
-            Stmt::Loop(l) => found = found || loads_divide(&l.begin) || loads_divide(&l.end),
-            Stmt::If(branch) => found = found || loads_divide(&branch.condition),
-            Stmt::Masked(masked) => found = found || loads_divide(&masked.mask),
-            Stmt::Stores(stores) => {
-                for store in &stores.stores {
-                    let of_store = || store.indices.iter().chain([&store.value]);
-                    found = found || several_divide(&store.indices) || of_store().any(loads_divide);
-                }
+    nest::for_each(stmts, &mut |stmt| match stmt {
+        Stmt::Loop(l) => found = found || loads_divide(&l.begin) || loads_divide(&l.end),
+        Stmt::If(branch) => found = found || loads_divide(&branch.condition),
+        Stmt::Masked(masked) => found = found || loads_divide(&masked.mask),
+        Stmt::Stores(stores) => {
+            for store in &stores.stores {
+                let of_store = || store.indices.iter().chain([&store.value]);
+                found = found || several_divide(&store.indices) || of_store().any(loads_divide);
             }
-            Stmt::Block(_) | Stmt::Prefetch(_) => {}
         }
+        Stmt::Block(_) | Stmt::Prefetch(_) => {}
     });
     found
 }

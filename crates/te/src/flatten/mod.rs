@@ -4,6 +4,7 @@
 //! loop is reordered, split or vectorized here. Loads and stores stay where the schedule has them, under their guards.
 
 mod bind_blocks;
+mod hoist;
 mod join_indices;
 mod known;
 mod mask_vectors;
@@ -20,6 +21,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 
 pub use self::bind_blocks::bind_blocks;
+pub use self::hoist::hoist;
 pub use self::join_indices::join_indices;
 pub use self::mask_vectors::{mask_vectors, masks};
 use self::nest::{Form, Nest};
@@ -33,6 +35,7 @@ use crate::expr::Buffer;
 use crate::func::Func;
 use crate::kernel::Kernel;
 use crate::schedule::start_apart;
+use crate::verify::{Stage, verify};
 
 /// What the code generator can take.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +75,7 @@ impl FlattenError {
 }
 
 /// The passes, in their order.
-pub const PASSES: [&str; 9] = [
+pub const PASSES: [&str; 11] = [
     "start_apart",
     "split_kernels",
     "unswitch",
@@ -82,15 +85,37 @@ pub const PASSES: [&str; 9] = [
     "mask_vectors",
     "bind_blocks",
     "join_indices",
+    "translate",
+    "hoist",
 ];
 
-/// What a pass has made, to be printed or verified.
+/// What a pass has made: a thing with a text form, and with rules that can be checked ([`Made::verify`]).
 #[derive(Clone, Copy, Debug)]
 pub enum Made<'a> {
     /// A function.
     Func(&'a Func),
     /// A loop nest, and what passes so far have made sure of.
     Nest(&'a Nest<'a>, Form),
+    /// A kernel.
+    Kernel(&'a Kernel),
+}
+
+impl Made<'_> {
+    /// Checks what this must fulfil before the next pass.
+    ///
+    /// # Errors
+    /// All violations.
+    pub fn verify(&self) -> Result<(), Vec<String>> {
+        match self {
+            Made::Func(func) => {
+                let violations = verify(func, Stage::Flattenable);
+                let texts: Vec<String> = violations.iter().map(ToString::to_string).collect();
+                if texts.is_empty() { Ok(()) } else { Err(texts) }
+            }
+            Made::Nest(nest, form) => nest.verify(*form),
+            Made::Kernel(kernel) => kernel.verify(),
+        }
+    }
 }
 
 impl Display for Made<'_> {
@@ -98,6 +123,7 @@ impl Display for Made<'_> {
         match self {
             Made::Func(func) => func.fmt(f),
             Made::Nest(nest, _) => nest.fmt(f),
+            Made::Kernel(kernel) => kernel.fmt(f),
         }
     }
 }
@@ -113,7 +139,7 @@ pub fn flatten(func: &Func, options: &FlattenOptions) -> Result<Vec<FlatKernel>,
     flatten_watched(func, options, &mut |_, _| {})
 }
 
-/// [`flatten`], with what each of [`PASSES`] makes shown to `watch`; those over nests run once for each kernel.
+/// [`flatten`], with what each of [`PASSES`] makes shown to `watch`; all but the first run once for each kernel.
 ///
 /// # Errors
 /// As [`flatten`].
@@ -129,7 +155,6 @@ pub fn flatten_watched(
     let mut kernels = Vec::new();
     for mut nest in split_kernels(&func)? {
         watch("split_kernels", Made::Nest(&nest, Form::Split));
-
         // These look for tiles and innermost loops as they were scheduled, so loops are unrolled afterwards. Branches
         // come from the outside in: what a tile or a part of a loop is decided by is not asked inside again.
         unswitch(&mut nest);
@@ -150,7 +175,11 @@ pub fn flatten_watched(
         join_indices(&mut nest);
         watch("join_indices", Made::Nest(&nest, Form::Bound));
 
-        kernels.push(translate(&nest, options)?);
+        let mut flat = translate(&nest, options)?;
+        watch("translate", Made::Kernel(&flat.kernel));
+        hoist(&mut flat.kernel);
+        watch("hoist", Made::Kernel(&flat.kernel));
+        kernels.push(flat);
     }
     Ok(kernels)
 }

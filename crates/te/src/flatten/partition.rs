@@ -94,7 +94,9 @@ impl<'a> Partition<'a> {
         fixed: &[Expr],
         all: &mut Vec<Stmt<'a>>,
     ) {
-        let Some((condition, rest)) = fixed.split_first() else { return self.in_parts(l, extent, parts, all) };
+        let Some((condition, rest)) = fixed.split_first() else {
+            return self.in_parts(l, extent, parts, all);
+        };
         let mut inside = Vec::new();
         let before = self.known.enter(Some(condition));
         self.unswitched(l, extent, parts, rest, &mut inside);
@@ -172,7 +174,8 @@ impl<'a> Partition<'a> {
             sum += match stmt {
                 Stmt::Block(Block { source, .. }) => {
                     let keeps = |b| self.func.buffers[b].scope == Scope::Register;
-                    let moves = !source.is_reduction() && !source.body.iter().any(|store| keeps(store.buffer));
+                    let moves =
+                        !source.is_reduction() && !source.body.iter().any(|store| keeps(store.buffer));
                     moves.then_some(1)?
                 }
                 Stmt::Loop(l) => {

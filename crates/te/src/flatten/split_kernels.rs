@@ -6,8 +6,8 @@
 
 use rustc_hash::FxHashSet;
 
-use super::nest::{Block, Body, Counter, Loop, LoopKind, Nest, Stmt, Tasks};
 use super::FlattenError;
+use super::nest::{Block, Body, Counter, Loop, LoopKind, Nest, Stmt, Tasks};
 use crate::expr::{Buffer, Expr, ExprKind};
 use crate::func::{self, Func, Scope};
 use crate::simplify::Simplifier;
@@ -82,7 +82,11 @@ impl<'a> Converter<'_, 'a> {
             func::LoopKind::Vectorized => LoopKind::Vectorized,
             func::LoopKind::Unrolled => LoopKind::Unrolled,
             func::LoopKind::Parallel => {
-                return Err(FlattenError::of(self.func, "", format!("parallel loop `{name}` is not outermost")));
+                return Err(FlattenError::of(
+                    self.func,
+                    "",
+                    format!("parallel loop `{name}` is not outermost"),
+                ));
             }
             func::LoopKind::Thread(_) => {
                 let reason = format!("loop `{name}` is bound to threads this target has not");

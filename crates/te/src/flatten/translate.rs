@@ -1,7 +1,8 @@
-//! From a nest to a kernel: the last step. Nothing is decided or proven here.
+//! From a nest to a kernel. Nothing is decided or proven here.
 //!
 //! Indices become flat element offsets, vectorized loops vector values, and register buffers SSA values that loops carry
-//! and branches join. Operations that only compute are shared with equal ones in scope.
+//! and branches join (scalar replacement). Expressions that are equal and in scope are computed once; operations stand
+//! where they are first needed.
 
 mod emit;
 mod expr;

@@ -1,10 +1,10 @@
 //! The state of translation: instruction lists, scopes of known values, registers.
 
-use cranelift_entity::SecondaryMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tilewright_dtype::DType;
 
-use crate::expr::{BinaryOp, Buffer, Expr, Var};
+use crate::expr::{Buffer, Expr, UnaryOp, Var};
+use crate::flatten::hoist::{Lists, Nesting};
 use crate::flatten::poly::Atoms;
 use crate::flatten::{FlattenError, FlattenOptions};
 use crate::func::Func;
@@ -19,8 +19,8 @@ pub(super) struct Emitter<'a> {
     pub(super) options: FlattenOptions,
     /// Open instruction lists with the values known in each, innermost last.
     scopes: Vec<ScopeState>,
-    /// Number of lists around the one that defines a value.
-    depths: SecondaryMap<Value, usize>,
+    /// Where operations will be hoisted to.
+    lists: Lists,
     /// Values that hold until something is stored, each with the guards it was computed under: parts that an
     /// expression has in common are computed once, of which expanded functions have exponentially many.
     pub(super) transient: FxHashMap<(Expr, Vec<Value>), Value>,
@@ -41,22 +41,12 @@ pub(super) struct Emitter<'a> {
     pub(super) guards: Vec<Value>,
 }
 
-/// What an instruction list is the body of.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Nesting {
-    /// A task.
-    Task,
-    /// A loop.
-    Loop,
-    /// One side of a branch.
-    Branch,
-}
-
+#[derive(Default)]
 struct ScopeState {
-    nesting: Nesting,
     insts: Vec<Inst>,
     known: FxHashMap<Expr, Value>,
-    ops: FxHashMap<(Type, Op), Value>,
+    /// The opposites of conditions.
+    inverses: FxHashMap<Value, Value>,
 }
 
 /// What a loop variable stands for.
@@ -90,7 +80,7 @@ impl<'a> Emitter<'a> {
             written,
             options,
             scopes: Vec::new(),
-            depths: SecondaryMap::new(),
+            lists: Lists::default(),
             transient: FxHashMap::default(),
             bindings: FxHashMap::default(),
             lane: None,
@@ -117,16 +107,13 @@ impl<'a> Emitter<'a> {
 
     /// Opens an instruction list nested in the current one.
     pub(super) fn open(&mut self, nesting: Nesting) {
-        self.scopes.push(ScopeState {
-            nesting,
-            insts: Vec::new(),
-            known: FxHashMap::default(),
-            ops: FxHashMap::default(),
-        });
+        self.lists.nestings.push(nesting);
+        self.scopes.push(ScopeState::default());
     }
 
     /// Closes the innermost instruction list; values known only there are forgotten.
     pub(super) fn close(&mut self) -> Vec<Inst> {
+        self.lists.nestings.pop();
         self.scopes.pop().map(|s| s.insts).unwrap_or_default()
     }
 
@@ -138,7 +125,7 @@ impl<'a> Emitter<'a> {
 
     /// A value that the innermost open list defines.
     pub(super) fn new_value(&mut self, ty: Type) -> Value {
-        self.value_at(self.scopes.len() - 1, ty)
+        self.value_at(self.lists.innermost(), ty)
     }
 
     /// A value that the list about to be opened has from its beginning.
@@ -148,54 +135,41 @@ impl<'a> Emitter<'a> {
 
     fn value_at(&mut self, depth: usize, ty: Type) -> Value {
         let value = self.kernel.values.push(ty);
-        self.depths[value] = depth;
+        self.lists.depths[value] = depth;
         value
     }
 
-    /// Number of lists around the one that defines a value: the less, the longer it stays the same.
+    /// Number of lists around the one where a value will be computed: the less, the longer it stays the same.
     pub(super) fn depth_of(&self, value: Value) -> usize {
-        self.depths[value]
+        self.lists.depths[value]
     }
 
     pub(super) fn type_of(&self, value: Value) -> Type {
         self.kernel.values[value]
     }
 
-    /// Emits an operation, or returns the value of an equal one that is in scope. It goes where its operands
-    /// allow, out of the loops that it does not change in. Loads are never shared or moved here: whether their
-    /// value is stable is known one level up, and a guard may be what makes them safe.
+    /// Emits an operation.
     pub(super) fn op(&mut self, ty: Type, op: Op) -> Value {
-        if matches!(op, Op::Load { .. } | Op::Gather { .. }) {
-            let result = self.new_value(ty);
-            self.push(Inst::Let { result, op });
-            return result;
-        }
-        if let Some(&value) = self.scopes.iter().rev().find_map(|s| s.ops.get(&(ty, op.clone()))) {
-            return value;
-        }
-        let depth = self.home(ty, &op);
+        let depth = match op {
+            Op::Load { .. } | Op::Gather { .. } => self.lists.innermost(),
+            _ => self.lists.home(ty, &op),
+        };
         let result = self.value_at(depth, ty);
-        let scope = &mut self.scopes[depth];
-        scope.ops.insert((ty, op.clone()), result);
-        scope.insts.push(Inst::Let { result, op });
+        self.push(Inst::Let { result, op });
         result
     }
 
-    /// Depth of the outermost list where an operation that only computes can be, its operands being there: out of
-    /// loops, and out of branches where that leaves a loop too and costs next to nothing when they are not taken.
-    fn home(&self, ty: Type, op: &Op) -> usize {
-        let mut least = 0;
-        op.for_each_operand(|operand| least = least.max(self.depths[operand]));
-        let leaves_branches = is_cheap(ty, op);
-        let mut home = self.scopes.len() - 1;
-        for depth in (least..home).rev() {
-            match self.scopes[depth + 1].nesting {
-                Nesting::Loop => home = depth,
-                Nesting::Branch if leaves_branches => {}
-                Nesting::Task | Nesting::Branch => break,
-            }
+    /// The opposite of a condition, one value for each: guards are compared by value.
+    pub(super) fn inverse(&mut self, condition: Value) -> Value {
+        if let Some(&known) = self.scopes.iter().rev().find_map(|s| s.inverses.get(&condition)) {
+            return known;
         }
-        home
+        let ty = self.type_of(condition);
+        let inverse = self.op(ty, Op::Unary(UnaryOp::Not, condition));
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.inverses.insert(condition, inverse);
+        }
+        inverse
     }
 
     /// The value of an expression already computed in scope.
@@ -222,27 +196,5 @@ impl<'a> Emitter<'a> {
 
     pub(super) fn error<T>(&self, reason: impl Into<String>) -> Result<T, FlattenError> {
         Err(FlattenError::of(self.func, &self.block, reason))
-    }
-}
-
-/// Whether an operation is one instruction on a scalar or none.
-fn is_cheap(ty: Type, op: &Op) -> bool {
-    match op {
-        Op::Int(_) | Op::Float(_) | Op::Size(_) | Op::Iota => true,
-        Op::Unary(..) | Op::Compare(..) | Op::Select(..) => ty.lanes == 1 && !ty.dtype.is_float(),
-        Op::Binary(op, ..) => {
-            let divides =
-                matches!(op, BinaryOp::Div | BinaryOp::Rem | BinaryOp::FloorDiv | BinaryOp::FloorMod);
-            ty.lanes == 1 && !ty.dtype.is_float() && !divides
-        }
-        Op::Splat(_)
-        | Op::Extract(..)
-        | Op::Concat(_)
-        | Op::Slice(..)
-        | Op::Cast(_)
-        | Op::Bitcast(_)
-        | Op::Fma(..)
-        | Op::Load { .. }
-        | Op::Gather { .. } => false,
     }
 }

@@ -3,7 +3,7 @@
 use tilewright_dtype::DType;
 
 use super::emit::{Binding, Emitter};
-use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, UnaryOp};
+use crate::expr::{BinaryOp, Buffer, Expr, ExprKind};
 use crate::flatten::FlattenError;
 use crate::flatten::poly::Poly;
 use crate::func::Scope;
@@ -138,7 +138,7 @@ impl Emitter<'_> {
         let loads = |e: &Expr| e.any(&mut |x| matches!(x.kind(), ExprKind::Load(..)));
         let on_true = if loads(a) { self.guarded(c.value, a)? } else { self.computed(a)? };
         let on_false = if loads(b) {
-            let inverse = self.op(Type::vector(DType::Bool, lanes), Op::Unary(UnaryOp::Not, c.value));
+            let inverse = self.inverse(c.value);
             self.guarded(inverse, b)?
         } else {
             self.computed(b)?

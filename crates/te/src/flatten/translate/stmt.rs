@@ -3,9 +3,10 @@
 use rustc_hash::FxHashSet;
 use tilewright_dtype::DType;
 
-use super::emit::{Binding, Emitter, Lane, Nesting};
+use super::emit::{Binding, Emitter, Lane};
 use crate::expr::{BinaryOp, Buffer, Expr, ExprKind};
 use crate::flatten::FlattenError;
+use crate::flatten::hoist::Nesting;
 use crate::flatten::mask_vectors::is_maskable;
 use crate::flatten::nest::{self, Body, Counter, If, Loop, LoopKind, Masked, Stmt, Stores};
 use crate::func::{Prefetch, Scope, Store};
@@ -206,7 +207,8 @@ impl Emitter<'_> {
 /// Whether some of these stores read a buffer that one of them writes.
 fn read_each_other(stores: &[Store]) -> bool {
     let is_stored = |buffer: Buffer| stores.iter().any(|store| store.buffer == buffer);
-    let reads = |e: &Expr| e.any(&mut |e| matches!(e.kind(), ExprKind::Load(buffer, _) if is_stored(*buffer)));
+    let reads =
+        |e: &Expr| e.any(&mut |e| matches!(e.kind(), ExprKind::Load(buffer, _) if is_stored(*buffer)));
     stores.iter().any(|store| reads(&store.value) || store.indices.iter().any(reads))
 }
 
