@@ -79,7 +79,7 @@ fn illegal_schedules(computation: &Computation, scheduled: &Scheduled) -> Vec<Il
     let original = variant.map_or(&computation.func, |variant| &variant.func);
     let packing =
         packing.iter().flatten().map(|func| verify::check(func, Stage::Flattenable, "its relayout"));
-    let found = packing.chain([check_finished(original, trace, func)]);
+    let found = packing.chain([check_finished(original, trace, func, Stage::Flattenable)]);
     found.filter_map(Result::err).collect()
 }
 
