@@ -75,7 +75,9 @@ impl Model {
         let artifact = project::target_dir().join(format!("digits-{codegen}.twm"));
         let mut compile = project::command(&program);
         compile.arg("compile").arg(project::path("examples/digits/digits.onnx"));
-        project::run(compile.args(["--codegen", codegen, "--no-cache", "-o"]).arg(&artifact))?;
+        project::run(
+            compile.args(["--codegen", codegen, "--no-cache", "--verify-passes", "-o"]).arg(&artifact),
+        )?;
         Ok(Model { program, artifact })
     }
 

@@ -38,7 +38,8 @@ use std::fmt;
 
 use tilewright_machine::Target;
 use tilewright_te::computation::DIRECT;
-use tilewright_te::schedule::{Primitive, Schedule, ScheduleError};
+use tilewright_te::schedule::{FinishError, Primitive, Schedule, ScheduleError};
+use tilewright_te::verify::{self, Stage};
 use tilewright_te::{Block, Computation, Func};
 
 pub use context::Context;
@@ -108,6 +109,9 @@ pub fn schedule(
     context.apply_layouts(&mut schedule)?;
     let trace = schedule.trace().to_vec();
     let func = schedule.finish()?;
+    if verify::BY_DEFAULT {
+        verify::check(&func, Stage::Flattenable, "the rules").map_err(FinishError::from)?;
+    }
     let variant = computation.variants.iter().find(|variant| variant.algorithm == algorithm);
     let prepared = |input: usize| variant.and_then(|variant| variant.prepare.get(input)?.clone());
     let layouts = std::mem::take(&mut context.packing).into_iter().enumerate();

@@ -12,7 +12,7 @@ use tilewright_dtype::DType;
 
 use crate::expr::{Buffer, Expr, ExprKind, Var};
 use crate::func::{Block, Func, IterKind, Loop, LoopKind, Scope, Stmt, Store, VarKind};
-use crate::schedule::bindings;
+use crate::schedule::bindings::{self, Conflict};
 use crate::schedule::tree;
 use crate::simplify::Simplifier;
 
@@ -34,6 +34,8 @@ pub struct Violation {
     pub place: String,
     /// What is wrong with it.
     pub reason: String,
+    /// Whether it may be right, but no proof was found: that tasks or lanes write different elements.
+    pub is_unproven: bool,
 }
 
 impl fmt::Display for Violation {
@@ -110,7 +112,7 @@ struct Verifier<'a> {
 
 impl Verifier<'_> {
     fn report(&mut self, place: impl Into<String>, reason: impl Into<String>) {
-        self.out.push(Violation { place: place.into(), reason: reason.into() });
+        self.out.push(Violation { place: place.into(), reason: reason.into(), is_unproven: false });
     }
 
     fn var_name(&self, var: Var) -> String {
@@ -182,7 +184,7 @@ impl Verifier<'_> {
             path.push(index);
             match stmt {
                 Stmt::Loop(l) => self.loop_(l, path),
-                Stmt::Block(b) => self.block(b),
+                Stmt::Block(b) => self.block(b, path),
             }
             path.pop();
         }
@@ -228,9 +230,11 @@ impl Verifier<'_> {
             LoopKind::Parallel | LoopKind::Vectorized | LoopKind::Unrolled | LoopKind::Thread(_) => {}
         }
         if matches!(l.kind, LoopKind::Parallel | LoopKind::Vectorized | LoopKind::Thread(_))
-            && let Some(reason) = bindings::conflict(self.func, path, l.kind)
+            && let Some(conflict) = bindings::conflict(self.func, path, l.kind)
         {
-            self.report(&place, format!("is {:?} but {reason}", l.kind));
+            let is_unproven = matches!(conflict, Conflict::Writes { .. });
+            let reason = format!("is {:?} but {conflict}", l.kind);
+            self.out.push(Violation { place: place.clone(), reason, is_unproven });
         }
         let repeated = matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized);
         if repeated {
@@ -244,7 +248,7 @@ impl Verifier<'_> {
         }
     }
 
-    fn block(&mut self, block: &Block) {
+    fn block(&mut self, block: &Block, path: &tree::Path) {
         let place = format!("block {}", block.name);
         if !self.seen.insert(format!("block {}", block.name)) {
             self.report(&place, "another block has the same name");
@@ -279,12 +283,15 @@ impl Verifier<'_> {
         let outer = std::mem::replace(&mut self.bound, self.func.sizes.iter().copied().collect());
         self.bound.extend(block.iters.iter().map(|i| i.var));
         for store in block.init.iter().chain(&block.body) {
-            self.store(&place, block, store);
+            self.store(&place, store);
         }
         self.bound = outer;
+        if self.stage == Stage::Flattenable {
+            self.registers(&place, block, path);
+        }
     }
 
-    fn store(&mut self, place: &str, block: &Block, store: &Store) {
+    fn store(&mut self, place: &str, store: &Store) {
         let Some(data) = self.func.buffers.get(store.buffer) else {
             return self.report(place, format!("stores to {}, which is no buffer", store.buffer));
         };
@@ -295,7 +302,7 @@ impl Verifier<'_> {
             let found = store.value.dtype();
             self.report(place, format!("stores a {found} to `{}`, which holds {}", data.name, data.dtype));
         }
-        self.access(place, block, store.buffer, &store.indices);
+        self.access(place, store.buffer, &store.indices);
         for e in store.indices.iter().chain([&store.value]) {
             self.variables(place, e);
             let mut loads: Vec<(Buffer, Vec<Expr>, DType)> = Vec::new();
@@ -315,14 +322,14 @@ impl Verifier<'_> {
                                 format!("loads a {dtype} from `{name}`, which holds {}", data.dtype),
                             );
                         }
-                        self.access(place, block, buffer, &indices);
+                        self.access(place, buffer, &indices);
                     }
                 }
             }
         }
     }
 
-    fn access(&mut self, place: &str, block: &Block, buffer: Buffer, indices: &[Expr]) {
+    fn access(&mut self, place: &str, buffer: Buffer, indices: &[Expr]) {
         let data = &self.func.buffers[buffer];
         if indices.len() != data.shape.len() {
             let (given, rank) = (indices.len(), data.shape.len());
@@ -331,21 +338,34 @@ impl Verifier<'_> {
         if let Some(index) = indices.iter().find(|i| i.dtype() != DType::I64) {
             self.report(place, format!("an index of `{}` has type {}", data.name, index.dtype()));
         }
-        if self.stage < Stage::Flattenable || data.scope != Scope::Register {
+    }
+
+    /// Registers are indexed by constants once loops are unrolled.
+    fn registers(&mut self, place: &str, block: &Block, path: &tree::Path) {
+        let func = self.func;
+        let accesses = tree::accesses(block).into_iter();
+        let is_register = |buffer| func.buffers.get(buffer).is_some_and(|data| data.scope == Scope::Register);
+        let registers: Vec<_> = accesses.filter(|(buffer, _)| is_register(*buffer)).collect();
+        if registers.is_empty() {
             return;
         }
-        for index in indices {
-            let value = crate::schedule::region::bind(block, index);
-            let mut other = None;
+        let simplifier = tree::simplifier_at(func, path);
+        let mut found: Vec<(Buffer, Var)> = Vec::new();
+        for (buffer, index) in registers.iter().flat_map(|(b, indices)| indices.iter().map(move |i| (*b, i)))
+        {
+            let value = simplifier.simplify(&crate::schedule::region::bind(block, index));
             value.walk(&mut |x| {
-                let is_loop =
-                    |v: &Var| self.func.vars[*v].kind == VarKind::Loop && !self.unrolled.contains(v);
-                other = other.or(x.as_var().filter(is_loop));
+                let is_loop = |v: &Var| func.vars[*v].kind == VarKind::Loop && !self.unrolled.contains(v);
+                if let Some(var) = x.as_var().filter(is_loop)
+                    && !found.contains(&(buffer, var))
+                {
+                    found.push((buffer, var));
+                }
             });
-            if let Some(var) = other {
-                let name = self.var_name(var);
-                self.report(place, format!("register `{}` is indexed by the loop `{name}`", data.name));
-            }
+        }
+        for (buffer, var) in found {
+            let (buffer, name) = (&func.buffers[buffer].name, self.var_name(var));
+            self.report(place, format!("register `{buffer}` is indexed by the loop `{name}`"));
         }
     }
 

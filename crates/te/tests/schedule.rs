@@ -435,6 +435,33 @@ fn hints_cover_the_next_panel_once() {
     }
 }
 
+/// What a lane computes for itself must not lie where another lane has its own.
+#[test]
+fn local_buffers_have_elements_for_every_lane() {
+    let func = matmul_bias_relu(Dim::Fixed(5), Dim::Fixed(8), Dim::Fixed(6));
+    for scope in [Scope::Stack, Scope::Register] {
+        let mut s = Schedule::new(func.clone());
+        s.compute_at("E", "D_i1").unwrap();
+        s.set_scope("E", scope).unwrap();
+        s.vectorize("D_i1").unwrap();
+        let finished = s.clone().finish().unwrap();
+        let e = finished.buffers.values().find(|b| b.name == "E").unwrap();
+        assert_eq!(e.shape.iter().map(|extent| extent.as_int()).collect::<Vec<_>>(), [Some(1), Some(8)]);
+        check(func.clone(), s);
+    }
+}
+
+/// Where a consumer's iterations are guarded, what they would read is not asked for outside of the guard.
+#[test]
+fn nothing_is_computed_at_a_place_that_depends_on_data() {
+    let mut s = Schedule::new(gather(10, 12, 7));
+    let read = s.cache_read("picked", "table", Scope::Stack).unwrap();
+    let parts = s.split("picked_i0", &[None, Some(4)]).unwrap();
+    let refused = s.compute_at(&read, &parts[1]).unwrap_err().to_string();
+    assert!(refused.contains("what its consumer `picked` reads of it depends on data"), "{refused}");
+    check(gather(10, 12, 7), s);
+}
+
 fn find_loop<'a>(func: &'a Func, name: &str) -> &'a tilewright_te::Loop {
     fn find<'a>(func: &Func, stmts: &'a [Stmt], name: &str) -> Option<&'a tilewright_te::Loop> {
         stmts.iter().find_map(|s| match s {

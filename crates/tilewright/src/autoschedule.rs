@@ -79,7 +79,7 @@ fn illegal_schedules(computation: &Computation, scheduled: &Scheduled) -> Vec<Il
     let original = variant.map_or(&computation.func, |variant| &variant.func);
     let packing =
         packing.iter().flatten().map(|func| verify::check(func, Stage::Flattenable, "its relayout"));
-    let found = packing.chain([check_finished(original, trace, func)]);
+    let found = packing.chain([check_finished(original, trace, func, Stage::Flattenable)]);
     found.filter_map(Result::err).collect()
 }
 
@@ -119,4 +119,59 @@ fn recorded(computation: &Computation, target: &Target, records: &Lookup) -> Dec
     let mut candidates = records.candidates(&key);
     let found = candidates.find(|entry| holds(&entry.baseline) && by(&entry.decisions).is_some());
     found.map(|entry| entry.decisions.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_autosched::Decisions;
+    use tilewright_dtype::DType;
+    use tilewright_te::{Expr, Stmt};
+
+    /// A product with a constant, whose schedule and relayout are then broken on purpose.
+    #[test]
+    fn broken_schedules_and_relayouts_are_defects_that_are_all_named() {
+        let mut func = Func::new("product");
+        let extents = |n: i64, m: i64| vec![Expr::int(n), Expr::int(m)];
+        let a = func.add_input("a", DType::F32, extents(32, 64));
+        let b = func.add_input("b", DType::F32, extents(64, 48));
+        let c = func.reduce(
+            "c",
+            DType::F32,
+            extents(32, 48),
+            vec![Expr::int(64)],
+            Expr::f32(0.0),
+            |f, i, r, c| {
+                let left = f.load(a, vec![i[0].clone(), r[0].clone()]);
+                Expr::fma(left, f.load(b, vec![r[0].clone(), i[1].clone()]), c)
+            },
+        );
+        func.promote_to_output(c);
+        let computation = Computation { constant_inputs: vec![false, true], ..Computation::of(func) };
+        let target: Target = "x86-64-v3@cranelift".parse().unwrap();
+        let mut scheduled = schedule(&computation, &target, &Decisions::default()).unwrap();
+        assert_eq!(illegal_schedules(&computation, &scheduled), []);
+        fn store_to_input(stmts: &mut [Stmt], input: tilewright_te::Buffer) {
+            for stmt in stmts {
+                match stmt {
+                    Stmt::Loop(l) => store_to_input(&mut l.body, input),
+                    Stmt::Block(block) => block.body.iter_mut().for_each(|store| store.buffer = input),
+                }
+            }
+        }
+        let packing = &mut scheduled.packing[1][0];
+        for func in [&mut scheduled.func, packing] {
+            let input = func.params[0];
+            store_to_input(&mut func.body, input);
+        }
+        let error =
+            CompileError::illegal("schedule", illegal_schedules(&computation, &scheduled)).unwrap_err();
+        assert_eq!(error.exit_code(), 70);
+        let text = error.to_string();
+        for part in
+            ["`pack` is illegal after its relayout", "`product` is illegal after", "stores to the input"]
+        {
+            assert!(text.contains(part), "{text}");
+        }
+    }
 }

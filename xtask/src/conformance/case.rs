@@ -176,7 +176,7 @@ impl Runner {
             .arg(data)
             .arg("--outputs")
             .arg(&outputs);
-        command.args(["--codegen", &self.codegen, "--threads", "1", "--no-cache"]);
+        command.args(["--codegen", &self.codegen, "--threads", "1", "--no-cache", "--verify-passes"]);
         command.stdout(Stdio::null()).stderr(File::create(&messages)?);
         let status = wait(command.spawn()?, TIME_LIMIT)?;
         let messages = String::from_utf8_lossy(&std::fs::read(&messages)?).into_owned();

@@ -4,6 +4,8 @@ use tilewright_dtype::DType;
 
 use crate::expr::{BinaryOp, CompareOp, UnaryOp};
 
+use super::watch::WatchedLoop;
+
 /// Lanes of a register: iterations of a lane loop that run together.
 pub(super) const LANES: usize = 128;
 
@@ -107,7 +109,15 @@ pub(super) enum Index {
 #[derive(Clone, Debug)]
 pub(super) enum Node {
     /// Iterations one after the other.
-    Loop { var: Reg, extent: Reg, fresh: Vec<usize>, prologue: Vec<Inst>, body: Vec<Node> },
+    Loop {
+        var: Reg,
+        extent: Reg,
+        fresh: Vec<usize>,
+        /// Where iterations may run at the same time, for a run that is watched.
+        watched: Option<WatchedLoop>,
+        prologue: Vec<Inst>,
+        body: Vec<Node>,
+    },
     /// Iterations in chunks of up to [`LANES`]; `var` has a value a lane.
     Lanes { var: Reg, extent: Reg, prologue: Vec<Inst>, body: Vec<Node> },
     /// One block.

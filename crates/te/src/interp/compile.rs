@@ -13,6 +13,7 @@ use crate::math;
 
 use super::code::{Access, BlockCode, Class, Fold, Index, Inst, Node, Op, Reg, Unit};
 use super::lanes::{Chosen, FoldParts, affine_in, choose_lanes, fold_parts, substitute_iters};
+use super::watch::{Together, WatchedLoop};
 use super::{InterpError, Mode};
 
 /// A register with what is known of it.
@@ -49,8 +50,13 @@ struct Compiler<'f> {
     uses: FxHashMap<Buffer, usize>,
 }
 
-/// Compiles every top-level statement.
-pub(super) fn compile(func: &Func, mode: Mode, names: &mut Vec<String>) -> Result<Vec<Unit>, InterpError> {
+/// Compiles every top-level statement. What is to be `watched` has no lanes.
+pub(super) fn compile(
+    func: &Func,
+    mode: Mode,
+    watched: bool,
+    names: &mut Vec<String>,
+) -> Result<Vec<Unit>, InterpError> {
     let uses = count_uses(&func.body);
     let mut units = Vec::new();
     for stmt in &func.body {
@@ -61,7 +67,7 @@ pub(super) fn compile(func: &Func, mode: Mode, names: &mut Vec<String>) -> Resul
             frames: vec![Frame::default()],
             vars: FxHashMap::default(),
             lane: None,
-            chosen: choose_lanes(stmt),
+            chosen: if watched { Chosen::default() } else { choose_lanes(stmt) },
             folding: false,
             mask: None,
             registers: Default::default(),
@@ -168,7 +174,16 @@ impl Compiler<'_> {
             self.folding = false;
             Node::Lanes { var, extent: extent.reg, prologue, body }
         } else {
-            Node::Loop { var, extent: extent.reg, fresh: self.private_buffers(l), prologue, body }
+            let fresh = self.private_buffers(l);
+            let together = match l.kind {
+                LoopKind::Serial | LoopKind::Unrolled => None,
+                LoopKind::Vectorized => Some(Together::Lanes),
+                LoopKind::Parallel | LoopKind::Thread(_) => Some(Together::Tasks),
+            };
+            let private = fresh.clone();
+            let watched =
+                together.map(|together| WatchedLoop { together, var: l.var.as_u32() as usize, private });
+            Node::Loop { var, extent: extent.reg, fresh, watched, prologue, body }
         })
     }
 

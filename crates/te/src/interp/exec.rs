@@ -9,6 +9,8 @@ use super::code::{Access, BlockCode, Class, Fold, Index, Inst, LANES, Node, Op, 
 use super::float_format::round_to;
 use super::memory::{Memory, SKIP, Span};
 use super::scalar;
+use super::watch::{Party, Race, Watch};
+use crate::func::Func;
 
 /// State of a run: registers, memory, and where it is.
 pub(super) struct Machine<'a> {
@@ -17,6 +19,8 @@ pub(super) struct Machine<'a> {
     double: Vec<Vec<f64>>,
     /// By buffer number.
     pub(super) memories: Vec<Memory<'a>>,
+    /// Who accesses what, where that is watched.
+    watch: Option<Watch>,
     /// Scratch: positions of the elements of an access.
     positions: Vec<usize>,
     /// Active lanes, and the lane variable in lane 0.
@@ -29,6 +33,7 @@ pub(super) struct Machine<'a> {
 pub(super) enum Fault {
     OutOfBounds { buffer: usize, block: usize, indices: Vec<i64> },
     Unwritten { buffer: usize, block: usize, position: usize },
+    Race { buffer: usize, race: Race },
 }
 
 /// `out[l] = value` for the first `n` lanes, the operands being lane `l` of their registers.
@@ -79,12 +84,15 @@ macro_rules! each_compare {
 }
 
 impl<'a> Machine<'a> {
-    pub(super) fn new(memories: Vec<Memory<'a>>) -> Machine<'a> {
+    pub(super) fn new(memories: Vec<Memory<'a>>, watched: bool) -> Machine<'a> {
+        let elements = || memories.iter().map(Memory::elements).collect::<Vec<_>>();
+        let watch = watched.then(|| Watch::new(&elements()));
         Machine {
             int: Vec::new(),
             single: Vec::new(),
             double: Vec::new(),
             memories,
+            watch,
             positions: Vec::new(),
             active: 1,
             base: 0,
@@ -110,14 +118,23 @@ impl<'a> Machine<'a> {
     fn nodes(&mut self, nodes: &[Node]) -> Result<(), Fault> {
         for node in nodes {
             match node {
-                Node::Loop { var, extent, fresh, prologue, body } => {
+                Node::Loop { var, extent, fresh, watched, prologue, body } => {
+                    if let (Some(watch), Some(watched)) = (&mut self.watch, watched) {
+                        watch.enter(watched);
+                    }
                     for i in 0..self.int[*extent as usize][0] {
+                        if let (Some(watch), Some(watched)) = (&mut self.watch, watched) {
+                            watch.iterate(watched, i);
+                        }
                         self.int[*var as usize][0] = i;
                         for &buffer in fresh {
                             self.memories[buffer].forget();
                         }
                         self.code(prologue)?;
                         self.nodes(body)?;
+                    }
+                    if let (Some(watch), Some(watched)) = (&mut self.watch, watched) {
+                        watch.leave(watched);
                     }
                 }
                 Node::Lanes { var, extent, prologue, body } => {
@@ -291,6 +308,7 @@ impl<'a> Machine<'a> {
         if let Some(position) = memory.find_unwritten(&span) {
             return Err(Fault::Unwritten { buffer: access.buffer, block: self.block, position });
         }
+        watch(&mut self.watch, access.buffer, &span, false, self.block)?;
         match class {
             Class::Int => memory.load_int(&span, &mut self.int[dst][..n]),
             Class::Single => memory.load_single(&span, &mut self.single[dst][..n]),
@@ -303,6 +321,7 @@ impl<'a> Machine<'a> {
     fn store(&mut self, class: Class, access: &Access, value: usize, n: usize) -> Result<(), Fault> {
         let mut positions = std::mem::take(&mut self.positions);
         let span = self.resolve(access, n, &mut positions)?;
+        watch(&mut self.watch, access.buffer, &span, true, self.block)?;
         let memory = &mut self.memories[access.buffer];
         match class {
             Class::Int => memory.store_int(&span, &self.int[value][..n]),
@@ -480,10 +499,36 @@ impl<'a> Machine<'a> {
     }
 }
 
+/// Notes an access where that is watched. What runs in lanes is not watched, so nothing is folded there.
+fn watch(
+    watch: &mut Option<Watch>,
+    buffer: usize,
+    span: &Span<'_>,
+    writes: bool,
+    block: usize,
+) -> Result<(), Fault> {
+    match watch {
+        Some(watch) => watch.access(buffer, span, writes, block).map_err(|race| Fault::Race { buffer, race }),
+        None => Ok(()),
+    }
+}
+
 impl Fault {
     /// The error with names.
-    pub(super) fn describe(self, memories: &[Memory], names: &[String], blocks: &[String]) -> InterpError {
+    pub(super) fn describe(self, memories: &[Memory], func: &Func, blocks: &[String]) -> InterpError {
+        let names: Vec<&String> = func.buffers.values().map(|data| &data.name).collect();
+        let party = |party: &Party, writes: bool| {
+            let name = func.vars.values().nth(party.var).map_or("?", |var| var.name.as_str());
+            let does = if writes { "writes" } else { "reads" };
+            format!("block {} {does} it at {name} = {}", blocks[party.block], party.value)
+        };
         match self {
+            Fault::Race { buffer, race } => InterpError::Race {
+                buffer: names[buffer].clone(),
+                indices: memories[buffer].indices_of(race.position),
+                first: party(&race.first, race.writes[0]),
+                second: party(&race.second, race.writes[1]),
+            },
             Fault::OutOfBounds { buffer, block, indices } => InterpError::OutOfBounds {
                 block: blocks[block].clone(),
                 buffer: names[buffer].clone(),

@@ -47,6 +47,11 @@ impl<'a> Memory<'a> {
         Memory { dtype, shape, strides, bytes, written: Some(vec![0; len]) }
     }
 
+    /// How many elements there are.
+    pub(super) fn elements(&self) -> usize {
+        self.shape.iter().product::<i64>().max(0) as usize
+    }
+
     /// Forgets what was written.
     pub(super) fn forget(&mut self) {
         if let Some(written) = &mut self.written {

@@ -23,6 +23,7 @@ mod memory;
 mod scalar;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::sync::OnceLock;
 
@@ -128,6 +129,18 @@ pub enum InterpError {
         /// The element.
         indices: Vec<i64>,
     },
+    /// Iterations that may run at the same time access the same element, and one of them writes it.
+    #[error("{buffer}{indices:?} is raced for: {first}, and {second}")]
+    Race {
+        /// The buffer.
+        buffer: String,
+        /// The element.
+        indices: Vec<i64>,
+        /// The block that came first, what it does, and the iteration of the loop of tasks or lanes.
+        first: String,
+        /// The other.
+        second: String,
+    },
     /// An output of which an element was never written.
     #[error("output {buffer}{indices:?} is never written")]
     OutputNotWritten {
@@ -171,7 +184,7 @@ impl Program {
         };
         let compiled = cell.get_or_init(|| {
             let mut blocks = Vec::new();
-            let units = compile::compile(&self.func, mode, &mut blocks)?;
+            let units = compile::compile(&self.func, mode, false, &mut blocks)?;
             Ok(Code { units, blocks })
         });
         compiled.as_ref().map_err(Clone::clone)
@@ -182,8 +195,28 @@ impl Program {
     ///
     /// In [`Mode::Double`] float outputs have type `F64`.
     pub fn run(&self, sizes: &[i64], inputs: &[&[u8]], mode: Mode) -> Result<Vec<TensorData>, InterpError> {
+        self.execute(self.code(mode)?, sizes, inputs, mode, false)
+    }
+
+    /// As [`Program::run`] in exact mode; what is more, watches which task and which lane accesses which element. Slower.
+    ///
+    /// # Errors
+    /// Also [`InterpError::Race`]: whatever the order of tasks and lanes, one is found where there is one for these inputs.
+    pub fn watch(&self, sizes: &[i64], inputs: &[&[u8]]) -> Result<Vec<TensorData>, InterpError> {
+        let mut blocks = Vec::new();
+        let units = compile::compile(&self.func, Mode::Exact, true, &mut blocks)?;
+        self.execute(&Code { units, blocks }, sizes, inputs, Mode::Exact, true)
+    }
+
+    fn execute(
+        &self,
+        code: &Code,
+        sizes: &[i64],
+        inputs: &[&[u8]],
+        mode: Mode,
+        watched: bool,
+    ) -> Result<Vec<TensorData>, InterpError> {
         let func = &self.func;
-        let code = self.code(mode)?;
         if sizes.len() != func.sizes.len() {
             return Err(InterpError::SizeCount { expected: func.sizes.len(), given: sizes.len() });
         }
@@ -212,11 +245,10 @@ impl Program {
                 None => Memory::fresh(data.dtype, shape),
             });
         }
-        let mut machine = Machine::new(memories);
+        let mut machine = Machine::new(memories, watched);
         for unit in &code.units {
             if let Err(fault) = machine.run(unit, sizes) {
-                let names: Vec<String> = func.buffers.values().map(|data| data.name.clone()).collect();
-                return Err(fault.describe(&machine.memories, &names, &code.blocks));
+                return Err(fault.describe(&machine.memories, func, &code.blocks));
             }
         }
         let mut memories: Vec<Option<Memory>> = machine.memories.into_iter().map(Some).collect();

@@ -478,3 +478,82 @@ fn masks_with_holes_load_only_what_they_cover() {
         assert_eq!(value, if covered { data[i - 30] } else { 9.0 }, "element {i}");
     }
 }
+
+/// `y[(i * step) mod n] = x[i]` with the loop over `i` of a kind; then `z = y`.
+fn scattered(kind: LoopKind, n: i64, step: i64) -> Func {
+    let mut f = Func::new("scattered");
+    let x = f.add_input("x", DType::F32, constants(&[n]));
+    let y = f.add_buffer("y", DType::F32, constants(&[n]), Scope::Global);
+    f.define(y, vec![(Expr::int(n), IterKind::Spatial)], |f, i| {
+        let at = (i[0].clone() * step).floor_mod(Expr::int(n));
+        (Vec::new(), vec![Store { buffer: y, indices: vec![at], value: f.load(x, i.to_vec()) }])
+    });
+    let Some(Stmt::Loop(l)) = f.body.last_mut() else { panic!("no loop") };
+    l.kind = kind;
+    f.promote_to_output(y);
+    f
+}
+
+fn watch(f: &Func, inputs: &[TensorData]) -> Result<Vec<TensorData>, InterpError> {
+    let bytes: Vec<&[u8]> = inputs.iter().map(|t| t.bytes.as_slice()).collect();
+    Program::compile(f)?.watch(&[], &bytes)
+}
+
+#[test]
+fn tasks_and_lanes_that_write_one_element_are_caught() {
+    let x = TensorData::from_f32(&[6], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    for kind in [LoopKind::Parallel, LoopKind::Vectorized] {
+        // A permutation, which nothing proves from the index.
+        let found = watch(&scattered(kind, 6, 5), std::slice::from_ref(&x)).unwrap();
+        assert_eq!(found[0].to_f32().unwrap(), [1.0, 6.0, 5.0, 4.0, 3.0, 2.0]);
+        let error = watch(&scattered(kind, 6, 4), std::slice::from_ref(&x)).unwrap_err();
+        let block = "block y writes it at y_i0";
+        assert_eq!(error.to_string(), format!("y[0] is raced for: {block} = 0, and {block} = 3"));
+    }
+    let error = watch(&scattered(LoopKind::Serial, 6, 4), &[x]).unwrap_err();
+    assert_eq!(error, InterpError::OutputNotWritten { buffer: "y".into(), indices: vec![1] });
+}
+
+/// Tasks that read what another one writes, before or after it: `t[i] = y[i + shift]`, then `y[i] = t[i]`.
+#[test]
+fn tasks_that_read_what_another_writes_are_caught() {
+    let x = TensorData::from_f32(&[4], &[1.0, 2.0, 3.0, 4.0]);
+    let neighbours = |shift: i64, kind: LoopKind| {
+        let mut f = Func::new("neighbours");
+        let input = f.add_input("x", DType::F32, constants(&[4]));
+        let y = f.compute("y", DType::F32, constants(&[4]), |f, i| f.load(input, i.to_vec()));
+        let t = f.compute("t", DType::F32, constants(&[4]), |f, i| {
+            f.load(y, vec![(i[0].clone() + shift).floor_mod(Expr::int(4))])
+        });
+        f.define(y, vec![(Expr::int(4), IterKind::Spatial)], |f, i| {
+            (Vec::new(), vec![Store { buffer: y, indices: i.to_vec(), value: f.load(t, i.to_vec()) }])
+        });
+        // Both blocks in one loop.
+        let (Some(Stmt::Loop(last)), Some(Stmt::Loop(first))) = (f.body.pop(), f.body.last_mut()) else {
+            panic!("no loops")
+        };
+        let mut body = last.body;
+        for stmt in &mut body {
+            let Stmt::Block(block) = stmt else { panic!("no block") };
+            block
+                .iters
+                .iter_mut()
+                .for_each(|i| i.value = i.value.substitute_var(last.var, &Expr::var(first.var)));
+        }
+        first.body.extend(body);
+        first.kind = kind;
+        f.promote_to_output(y);
+        f
+    };
+    let run = |shift, kind| watch(&neighbours(shift, kind), std::slice::from_ref(&x));
+    assert!(run(1, LoopKind::Serial).is_ok());
+    assert!(run(0, LoopKind::Parallel).is_ok());
+    for (shift, expect) in [
+        (1, "y[1] is raced for: block t reads it at t_i0 = 0, and block y_1 writes it at t_i0 = 1"),
+        (3, "y[0] is raced for: block y_1 writes it at t_i0 = 0, and block t reads it at t_i0 = 1"),
+    ] {
+        for kind in [LoopKind::Parallel, LoopKind::Vectorized] {
+            assert_eq!(run(shift, kind).unwrap_err().to_string(), expect);
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! Facts about how blocks use the loops around them.
 
+use std::fmt;
+
 use crate::expr::{BinaryOp, Expr, ExprKind, Var};
 use crate::func::{Block, Func, IterKind, LoopKind, Scope};
 use crate::schedule::tree;
@@ -40,8 +42,26 @@ pub(crate) fn is_commutative(block: &Block) -> bool {
     })
 }
 
+/// Why iterations of a loop cannot run at the same time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Conflict {
+    /// A block accumulates over the loop.
+    Accumulates { block: String },
+    /// Nothing proves that a block writes different elements in different iterations.
+    Writes { block: String },
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Conflict::Accumulates { block } => write!(f, "block `{block}` accumulates over it"),
+            Conflict::Writes { block } => write!(f, "iterations write the same elements in block `{block}`"),
+        }
+    }
+}
+
 /// Why iterations of the loop cannot run at the same time as `kind` says, if they cannot.
-pub(crate) fn conflict(func: &Func, path: &[usize], kind: LoopKind) -> Option<String> {
+pub(crate) fn conflict(func: &Func, path: &[usize], kind: LoopKind) -> Option<Conflict> {
     let l = tree::loop_at(func, path)?;
     let mut reason = None;
     let mut simplifier = tree::simplifier_within(func, &[path, &[0]].concat(), &l.body);
@@ -50,7 +70,7 @@ pub(crate) fn conflict(func: &Func, path: &[usize], kind: LoopKind) -> Option<St
         let uses = |kind: IterKind| block.iters.iter().any(|i| i.kind == kind && i.value.uses(l.var));
         let name = &block.name;
         if uses(IterKind::Reduce) {
-            reason.get_or_insert(format!("block `{name}` accumulates over it"));
+            reason.get_or_insert(Conflict::Accumulates { block: name.clone() });
         }
         // Every task has its own local buffers; lanes have not.
         let is_shared = block.body.iter().any(|s| match func.buffers[s.buffer].scope {
@@ -62,7 +82,7 @@ pub(crate) fn conflict(func: &Func, path: &[usize], kind: LoopKind) -> Option<St
         }
         block.predicate.iter().for_each(|p| simplifier.assume(p));
         if !distinguishes(&simplifier, block, l.var) {
-            reason.get_or_insert(format!("iterations write the same elements in block `{name}`"));
+            reason.get_or_insert(Conflict::Writes { block: name.clone() });
         }
         simplifier.forget_facts(n_facts);
     });

@@ -5,7 +5,7 @@
 //! its accesses. Accesses become relative to that box through iteration variables added to the blocks.
 
 use crate::expr::{Buffer, CompareOp, Expr, ExprKind, Var};
-use crate::func::{Block, Func, Iter, IterKind, Scope, VarKind};
+use crate::func::{Block, Func, Iter, IterKind, LoopKind, Scope, Stmt, VarKind};
 use crate::schedule::region::{Accesses, Span, accessed, bind, region_of};
 use crate::schedule::{ScheduleError, tree};
 use crate::simplify::Simplifier;
@@ -23,8 +23,8 @@ pub fn compact(func: &mut Func) -> Result<(), ScheduleError> {
     Ok(())
 }
 
-/// The path of the innermost loop in one iteration of which everything about the buffer happens; the empty
-/// path where it is the whole function. `None` for a buffer without accesses.
+/// The path of the innermost loop in one iteration of which everything about the buffer happens, outside of vectorized
+/// ones; the empty path where it is the whole function. `None` for a buffer without accesses.
 fn home_of(func: &Func, buffer: Buffer) -> Result<Option<tree::Path>, ScheduleError> {
     let mut home: Option<tree::Path> = None;
     for (path, block) in tree::blocks_with_paths(func) {
@@ -52,12 +52,16 @@ fn home_of(func: &Func, buffer: Buffer) -> Result<Option<tree::Path>, ScheduleEr
     let home = home.map(|mut home| {
         let depth = skipped_writes(func, buffer, &home);
         home.truncate(depth);
+        // Lanes have no elements of their own but those that a buffer has for each.
+        let is_vectorized = |depth: &usize| {
+            tree::loop_at(func, &home[..*depth]).is_some_and(|l| l.kind == LoopKind::Vectorized)
+        };
+        if let Some(vectorized) = (1..=home.len()).find(is_vectorized) {
+            home.truncate(vectorized - 1);
+        }
         home
     });
-    let parallel = func
-        .body
-        .iter()
-        .any(|s| matches!(s, crate::func::Stmt::Loop(l) if l.kind == crate::func::LoopKind::Parallel));
+    let parallel = func.body.iter().any(|s| matches!(s, Stmt::Loop(l) if l.kind == LoopKind::Parallel));
     if parallel && home.as_ref().is_some_and(|h| h.is_empty()) && func.body.len() > 1 {
         let name = &func.buffers[buffer].name;
         return Err(ScheduleError::new("compact", name, "a local buffer is used by several tasks"));

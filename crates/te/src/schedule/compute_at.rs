@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::expr::{Expr, Var};
 use crate::func::{Block, Func, IterKind, LoopKind, Stmt, Store, VarKind};
 use crate::schedule::inline::plain_indices;
-use crate::schedule::region::{Accesses, Span, bind, domain_conditions, guarded, region_of};
+use crate::schedule::region::{
+    Accesses, Span, accessed, bind, depends_on_data, domain_conditions, guarded, region_of,
+};
 use crate::schedule::{Apply, ScheduleError, bindings, tree};
 
 /// Computes, in each iteration of a loop, what the blocks inside need of a producer's result.
@@ -65,6 +67,10 @@ impl Apply for ComputeAt {
                 )));
             }
             inside += consumes(other) as usize;
+            let mut read = buffers.iter().flat_map(|&b| accessed(other, b, Accesses::Reads)).flatten();
+            if read.any(|index| depends_on_data(&index)) {
+                return Err(fail(format!("what its consumer `{}` reads of it depends on data", other.name)));
+            }
         }
         let Some(target) = tree::loop_at(func, &loop_path).filter(|_| inside > 0) else {
             return Err(fail(format!("nothing inside `{}` reads its result", self.loop_name)));

@@ -74,9 +74,9 @@ fn set_kind(
         }
     }
     if matches!(kind, LoopKind::Vectorized | LoopKind::Parallel)
-        && let Some(reason) = bindings::conflict(func, &path, kind)
+        && let Some(conflict) = bindings::conflict(func, &path, kind)
     {
-        return fail(reason);
+        return fail(conflict.to_string());
     }
     if let Some(l) = tree::loop_at_mut(func, &path) {
         l.kind = kind;

@@ -89,6 +89,17 @@ macro_rules! primitives {
             $($(#[$doc])* $name($name),)*
         }
 
+        /// Which primitive it is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum PrimitiveKind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl PrimitiveKind {
+            /// Every kind.
+            pub const ALL: &[PrimitiveKind] = &[$(PrimitiveKind::$name,)*];
+        }
+
         $(impl From<$name> for Primitive {
             fn from(primitive: $name) -> Primitive {
                 Primitive::$name(primitive)
@@ -96,6 +107,13 @@ macro_rules! primitives {
         })*
 
         impl Primitive {
+            /// Which primitive it is.
+            pub fn kind(&self) -> PrimitiveKind {
+                match self {
+                    $(Primitive::$name(_) => PrimitiveKind::$name,)*
+                }
+            }
+
             /// The primitive's name.
             pub fn name(&self) -> &'static str {
                 match self {
@@ -201,7 +219,7 @@ impl Schedule {
     pub fn finish(mut self) -> Result<Func, FinishError> {
         compact::compact(&mut self.func)?;
         if let Some(original) = &self.original {
-            check_finished(original, &self.trace, &self.func)?;
+            check_finished(original, &self.trace, &self.func, Stage::Scheduled)?;
         }
         Ok(self.func)
     }
@@ -354,12 +372,17 @@ impl Schedule {
     }
 }
 
-/// Demands that what a trace made of a function is ready for flattening.
+/// Demands what the stage demands of what a trace made of a function.
 ///
 /// # Errors
 /// Every violation, and the first primitive that left one behind.
-pub fn check_finished(original: &Func, trace: &[Primitive], finished: &Func) -> Result<(), Illegal> {
-    let violations = verify::verify(finished, Stage::Flattenable);
+pub fn check_finished(
+    original: &Func,
+    trace: &[Primitive],
+    finished: &Func,
+    stage: Stage,
+) -> Result<(), Illegal> {
+    let violations = verify::verify(finished, stage);
     match violations.is_empty() {
         true => Ok(()),
         false => {

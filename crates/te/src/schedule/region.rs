@@ -27,7 +27,7 @@ pub(crate) enum Accesses {
 
 /// The least box that holds all elements of `buffer` accessed in `stmts`; `None` where there are no accesses.
 ///
-/// `simplifier` knows the loops around `stmts` and inside. Where an index is not understood the whole
+/// `simplifier` knows the loops around `stmts` and inside. Where an index is not understood, or depends on data, the whole
 /// dimension is taken. Extents are over sizes alone: one that varies with a loop is replaced by its maximum.
 pub(crate) fn region_of(
     func: &Func,
@@ -43,6 +43,9 @@ pub(crate) fn region_of(
         for indices in accessed(block, buffer, accesses) {
             let here = indices.iter().map(|index| {
                 let value = bind(block, index);
+                if depends_on_data(&value) {
+                    return None;
+                }
                 let inside = |v| inner.contains(&v);
                 Some((
                     simplifier.extreme(&value, false, &inside)?,
@@ -57,6 +60,11 @@ pub(crate) fn region_of(
     });
     let shape = &func.buffers[buffer].shape;
     Some(ends?.into_iter().zip(shape).map(|(ends, whole)| span(simplifier, ends, whole)).collect())
+}
+
+/// Whether an expression loads.
+pub(crate) fn depends_on_data(e: &Expr) -> bool {
+    e.any(&mut |x| matches!(x.kind(), ExprKind::Load(..)))
 }
 
 fn hull(simplifier: &Simplifier, a: (Expr, Expr), b: (Expr, Expr)) -> Option<(Expr, Expr)> {
