@@ -5,6 +5,7 @@
 
 mod bench;
 mod build;
+mod calibrate;
 mod cargo;
 mod compile;
 mod conformance;
@@ -55,6 +56,8 @@ enum Task {
     Models(models::Args),
     /// Measure the records of tuning that come with the compiler, on networks of tools/corpus.py
     Corpus(corpus::Args),
+    /// Measure how fast this machine is, for the cost model of schedules
+    Calibrate(calibrate::Args),
     /// Check the rules of the source tree that rustc and clippy do not know
     Tidy,
 }
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Task::Conformance(args) => conformance::run(&args),
         Task::Models(args) => models::run(&args),
         Task::Corpus(args) => corpus::run(&args),
+        Task::Calibrate(args) => calibrate::run(&args),
         Task::Tidy => tidy::run(),
     };
     match verdict {

@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::json;
-use tilewright::machine::{Ceilings, Feature};
+use tilewright::machine::measure::timing::{Measured, measure};
+use tilewright::machine::{Ceilings, Feature, TimingFile};
 use tilewright::runtime::threads::{NUM_THREADS, available_threads};
 use tilewright::{CodegenKind, Machine};
 
+use crate::calibrate;
 use crate::failure::Failure;
 use crate::output;
 use crate::profile;
@@ -16,7 +18,7 @@ use crate::targets::is_built;
 /// Arguments of the verb.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Also measure what the machine can do at most, on one thread and on all
+    /// Also measure what the machine can do at most, on one thread and on all, and the numbers that the cost model goes by
     #[arg(long)]
     measure: bool,
     /// Print one JSON object
@@ -41,6 +43,8 @@ struct Findings {
     llvm: Llvm,
     /// Measured, if asked for.
     ceilings: Vec<Ceilings>,
+    /// The numbers of the cost model, if asked for.
+    timing: Option<Measured>,
     advice: Vec<String>,
 }
 
@@ -60,6 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut findings = Findings::gather();
     if args.measure {
         findings.ceilings = [1, findings.threads].map(Ceilings::measure).into();
+        findings.timing = Some(measure(&findings.machine.timing.numbers));
     }
     if args.json { output::print_json(&findings.json()) } else { output::print(&findings.text()) }
 }
@@ -81,6 +86,7 @@ impl Findings {
             threads: available_threads(),
             llvm: find_llvm(),
             ceilings: Vec::new(),
+            timing: None,
             advice: Vec::new(),
         };
         findings.advise();
@@ -153,6 +159,7 @@ impl Findings {
                     caches.line
                 ),
             ),
+            row("timing", self.timing_text()),
             row("memory", self.memory_bytes.map_or("unknown".to_string(), output::bytes)),
             row(
                 "processors",
@@ -177,11 +184,24 @@ impl Findings {
             ));
         }
         let mut text = output::table(&rows);
+        if let Some(timing) = &self.timing {
+            text += "Numbers of the cost model (cycles but where the name says otherwise; `tilewright calibrate` writes them down):\n";
+            text += &calibrate::table(timing, &self.machine.timing);
+        }
         text += if self.advice.is_empty() { "Nothing is lacking.\n" } else { "Advice:\n" };
         for advice in &self.advice {
             text += &format!("  - {advice}\n");
         }
         text
+    }
+
+    /// What schedules for this machine go by.
+    fn timing_text(&self) -> String {
+        let timing = &self.machine.timing;
+        let file = TimingFile::committed(&timing.name);
+        let of = file
+            .map_or(String::new(), |file| format!(": {}, {}", file.provenance.machine, file.provenance.date));
+        format!("{}{of}", timing.name)
     }
 
     fn json(&self) -> serde_json::Value {
@@ -199,6 +219,7 @@ impl Findings {
             "allowed": self.allowed,
             "quota": self.quota,
             "threads": self.threads,
+            "timing": self.timing.as_ref().map(|timing| calibrate::json(timing, &self.machine.timing)),
             "ceilings": self.ceilings.iter().map(profile::ceilings_json).collect::<Vec<_>>(),
             "advice": self.advice,
         })
@@ -211,7 +232,7 @@ fn names(features: &[Feature]) -> String {
 }
 
 /// The value of the first line `KEY : VALUE`.
-fn value_of(text: &str, key: &str) -> Option<String> {
+pub(crate) fn value_of(text: &str, key: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         (name.trim() == key).then(|| value.trim().to_string())

@@ -2,6 +2,7 @@
 
 mod bench;
 mod cache;
+mod calibrate;
 mod compare;
 mod compile;
 mod cost;
@@ -64,6 +65,8 @@ enum Verb {
     Targets(targets::Args),
     /// Look at the machine and this build, and give advice
     Doctor(doctor::Args),
+    /// Measure how fast this machine is, for the cost model of schedules
+    Calibrate(calibrate::Args),
     /// Look at or clean up the compiled functions kept on disk
     Cache(cache::Args),
 }
@@ -117,6 +120,7 @@ fn dispatch(verb: &Verb) -> Result<(), Failure> {
         Verb::Database(args) => database::run(args),
         Verb::Targets(args) => targets::run(args),
         Verb::Doctor(args) => doctor::run(args),
+        Verb::Calibrate(args) => calibrate::run(args),
         Verb::Cache(args) => cache::run(args),
     }
 }

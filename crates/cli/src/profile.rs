@@ -12,7 +12,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use tilewright::machine::Ceilings;
-use tilewright::machine::ceilings::Level;
+use tilewright::machine::measure::ceilings::Level;
 use tilewright::runtime::threads::{ThreadPool, available_threads};
 use tilewright::runtime::{Model, SessionOptions};
 

@@ -7,24 +7,24 @@
 //!
 //! A [`Timing`] says how fast the machine is: every number of it that the cost model knows, from a data file a machine.
 //!
-//! [`ceilings`] measures what this machine can do at most.
+//! [`measure`] measures this machine.
 //! [`code`] holds what every code generator returns: an object, or a [`CodegenError`].
 
-pub mod ceilings;
 pub mod code;
 mod codegen;
 mod feature;
 mod host;
 mod machine;
+pub mod measure;
 mod processor;
 mod target;
 mod timing;
 
-pub use ceilings::Ceilings;
 pub use code::{CodegenError, Listing, ObjectCode};
 pub use codegen::{Codegen, CodegenKind};
 pub use feature::{Arch, Feature, FeatureSet};
 pub use machine::{Caches, Fma, Machine, NAMES};
+pub use measure::ceilings::Ceilings;
 pub use processor::Processor;
 pub use target::{Target, TargetError};
 pub use timing::{

@@ -320,7 +320,8 @@ impl TimingFile {
 }
 
 impl Numbers {
-    fn parse(of: &str, text: &str) -> Result<Numbers, TimingError> {
+    /// Reads lines `KEY=VALUE`.
+    pub(crate) fn parse(of: &str, text: &str) -> Result<Numbers, TimingError> {
         let fail = |problems: Vec<String>| TimingError { of: of.to_owned(), problems };
         let numbers: Numbers =
             toml::from_str(text).map_err(|error| fail(vec![error.to_string().trim().to_owned()]))?;

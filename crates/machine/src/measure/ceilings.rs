@@ -4,12 +4,12 @@
 //! shared machine what disturbs only slows.
 #![allow(unsafe_code, reason = "calls functions for instructions that were found to be there")]
 
-use std::array;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::vectors::{self, Loop};
 use crate::machine::Machine;
 
 /// Measured limits of some threads together.
@@ -54,7 +54,8 @@ impl Ceilings {
         let threads = threads.max(1);
         let caches = Machine::host().caches;
         let per_thread = threads as u64;
-        let flops = best_rate(threads, || (), |()| multiply_add());
+        let flops =
+            best_rate(threads, || (), |()| 2.0 * vectors::lanes() as f64 * vectors::run(&Loop::Chains));
         let level = |name, capacity: u64, set: u64| {
             let make = || WorkingSet::new(set as usize);
             Level { name, capacity, bytes_per_s: best_rate(threads, make, WorkingSet::read_piece) }
@@ -120,71 +121,11 @@ fn best_rate<S>(threads: usize, make: impl Fn() -> S + Sync, work: impl Fn(&mut 
     (0..ROUNDS).map(|round| rates.iter().map(|r| r[round]).sum()).fold(0.0, f64::max)
 }
 
-/// Steps of one call of [`multiply_add`].
-const STEPS: usize = 1 << 14;
-
-/// Runs independent chains of multiply-adds on the widest vectors; the number of operations.
-fn multiply_add() -> f64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the instructions are there.
-            return unsafe { x86::multiply_add_512() };
-        }
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            // SAFETY: the instructions are there.
-            return unsafe { x86::multiply_add_256() };
-        }
-    }
-    // Where it is one instruction; elsewhere a fused operation would be a call of a library.
-    let step = |sum: f32, x: f32, y: f32| {
-        if cfg!(target_arch = "aarch64") { sum.mul_add(x, y) } else { sum * x + y }
-    };
-    let step = |sum: [f32; 4], x: [f32; 4], y: [f32; 4]| array::from_fn(|i| step(sum[i], x[i], y[i]));
-    chains(4, [0.0; 4], [0.5; 4], step)
-}
-
-/// More chains than multiply-adds in flight on any processor, few enough for the registers of all.
-const CHAINS: usize = 12;
-
-/// Runs [`CHAINS`] chains of `step` on vectors of so many lanes; the number of operations.
-#[inline(always)]
-fn chains<V: Copy>(lanes: usize, zero: V, half: V, step: impl Fn(V, V, V) -> V) -> f64 {
-    let (x, y) = (black_box(half), black_box(half));
-    let mut sums = [zero; CHAINS];
-    for _ in 0..STEPS {
-        for sum in &mut sums {
-            *sum = step(*sum, x, y);
-        }
-    }
-    black_box(sums);
-    (STEPS * CHAINS * lanes * 2) as f64
-}
-
-#[cfg(target_arch = "x86_64")]
-mod x86 {
-    use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_set1_ps, _mm512_fmadd_ps, _mm512_set1_ps};
-
-    use super::chains;
-
-    #[target_feature(enable = "avx512f")]
-    pub(super) fn multiply_add_512() -> f64 {
-        let step = |sum, x, y| _mm512_fmadd_ps(sum, x, y);
-        chains(16, _mm512_set1_ps(0.0), _mm512_set1_ps(0.5), step)
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    pub(super) fn multiply_add_256() -> f64 {
-        let step = |sum, x, y| _mm256_fmadd_ps(sum, x, y);
-        chains(8, _mm256_set1_ps(0.0), _mm256_set1_ps(0.5), step)
-    }
-}
-
 /// Words of one step of [`sums`]: eight lines of a cache.
 const STRIDE: usize = 64;
 
 /// Memory that is read again and again, in order.
-struct WorkingSet {
+pub(super) struct WorkingSet {
     words: Vec<u64>,
     /// The first word that begins a line: the widest loads read whole ones.
     start: usize,
@@ -194,7 +135,7 @@ struct WorkingSet {
 
 impl WorkingSet {
     /// So many bytes, rounded down to whole steps.
-    fn new(bytes: usize) -> WorkingSet {
+    pub(super) fn new(bytes: usize) -> WorkingSet {
         let len = (bytes / 8 / STRIDE).max(1) * STRIDE;
         let words = vec![1; len + STRIDE];
         let start = words.as_ptr().align_offset(64).min(STRIDE);
@@ -202,7 +143,7 @@ impl WorkingSet {
     }
 
     /// Reads [`PIECE`] bytes; how many.
-    fn read_piece(&mut self) -> f64 {
+    pub(super) fn read_piece(&mut self) -> f64 {
         let len = self.words.len() - STRIDE;
         let mut left = PIECE / 8;
         while left > 0 {
