@@ -21,6 +21,8 @@
 //! What no buffer can hold (sequences, optionals, strings, tensors whose rank is data) is a *host value*, which only host
 //! operators look into. Values are shared and never changed; a run begins with none but those of the inputs.
 
+#[cfg(feature = "text")]
+mod parse;
 mod print;
 mod validate;
 mod value;
@@ -32,6 +34,8 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use tilewright_dtype::DType;
 
+#[cfg(feature = "text")]
+pub use parse::ParseError;
 pub use validate::{Fault, PlanError, Site};
 pub use value::{MAX_NESTING, Nesting, Operand, ValueSpec, ValueType};
 

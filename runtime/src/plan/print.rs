@@ -1,8 +1,28 @@
-//! The text form of plans, for people: `--dump-after plan`, golden tests, error reports. Not parsed back.
+//! The text form of plans, for people, file tests and error reports. By the feature `text` it is parsed back.
+//!
+//! A line is an entry of a table:
+//!
+//! ```text
+//! arena 0 bytes, weights 12 bytes
+//! threads stay awake
+//! input "x": f32[batch = s0, s1] in b0
+//! output "list" at 1 in h0
+//! s0 = dim 0 of input 0
+//! s0 "batch" in 1..=8 step 1
+//! block 0: s7 bytes
+//! b1: f32[s0, s1], s7 bytes, block 0
+//! h0: seq(f32[*])
+//! k0: double(read align 4, write align 4; 0 sizes)
+//! 0: call k0 double(b0, b1) tasks s3 x s4 @ "node"
+//! 1: guard s0 <= s1 "too many" @ "node"
+//! 2: h0; s5 = host 3(b0, _) attrs 0a0b
+//! ```
+//!
+//! Texts have no table of their own. What has no entry is shown by its number (`t9`).
 
 use core::fmt::{self, Display, Formatter, Write};
 
-use super::{Access, Op, Place, Plan, SizeDef, SizeId, TensorSpec, ValueSpec};
+use super::{Access, Op, Place, Plan, SizeDef, SizeId, TensorSpec, TextId, ValueSpec};
 
 impl Display for Plan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -12,11 +32,11 @@ impl Display for Plan {
         }
         specs(f, "input", &self.inputs)?;
         specs(f, "output", &self.outputs)?;
-        value_specs(f, self, "input", &self.value_inputs)?;
-        value_specs(f, self, "output", &self.value_outputs)?;
+        value_specs(f, "input", &self.value_inputs)?;
+        value_specs(f, "output", &self.value_outputs)?;
         for (i, def) in self.sizes.iter().enumerate() {
             write!(f, "s{i} = ")?;
-            size(f, self, *def)?;
+            size(f, *def)?;
             f.write_char('\n')?;
         }
         for bounds in &self.bounds {
@@ -38,7 +58,7 @@ impl Display for Plan {
             writeln!(f, "h{i}: {ty}")?;
         }
         for (i, kernel) in self.kernels.iter().enumerate() {
-            write!(f, "k{i}: {}(", kernel.name)?;
+            write!(f, "k{i}: {}(", Name(&kernel.name))?;
             for (i, param) in kernel.params.iter().enumerate() {
                 let access = match param.access {
                     Access::Read => "read",
@@ -51,10 +71,34 @@ impl Display for Plan {
         for (i, instr) in self.instrs.iter().enumerate() {
             write!(f, "{i}: ")?;
             operation(f, self, &instr.op)?;
-            let nodes = self.text(instr.provenance);
-            writeln!(f, "{}{nodes}", if nodes.is_empty() { "" } else { "  // " })?;
+            if self.texts.get(instr.provenance.index()).is_none_or(|nodes| !nodes.is_empty()) {
+                write!(f, " @ ")?;
+                text(f, self, instr.provenance)?;
+            }
+            f.write_char('\n')?;
         }
         Ok(())
+    }
+}
+
+/// A name, quoted where it is no word.
+struct Name<'a>(&'a str);
+
+impl Display for Name<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if !self.0.is_empty() && self.0.chars().all(is_word) {
+            f.write_str(self.0)
+        } else {
+            write!(f, "{:?}", self.0)
+        }
+    }
+}
+
+fn text(f: &mut Formatter<'_>, plan: &Plan, id: TextId) -> fmt::Result {
+    match plan.texts.get(id.index()) {
+        Some(text) => write!(f, "{text:?}"),
+        None => write!(f, "{id}"),
     }
 }
 
@@ -70,7 +114,7 @@ fn specs(f: &mut Formatter<'_>, what: &str, specs: &[TensorSpec]) -> fmt::Result
         write!(f, "{what} {:?}: {}[", spec.name, spec.dtype)?;
         for (i, dim) in spec.dims.iter().enumerate() {
             f.write_str(if i == 0 { "" } else { ", " })?;
-            dim.name.as_ref().map_or(Ok(()), |name| write!(f, "{name} = "))?;
+            dim.name.as_ref().map_or(Ok(()), |name| write!(f, "{} = ", Name(name)))?;
             write!(f, "{}", dim.size)?;
         }
         writeln!(f, "] in {}", spec.buffer)?;
@@ -78,22 +122,17 @@ fn specs(f: &mut Formatter<'_>, what: &str, specs: &[TensorSpec]) -> fmt::Result
     Ok(())
 }
 
-fn value_specs(f: &mut Formatter<'_>, plan: &Plan, what: &str, specs: &[ValueSpec]) -> fmt::Result {
-    for spec in specs {
-        write!(f, "{what} {:?}", spec.name)?;
-        plan.values.get(spec.value.index()).map_or(Ok(()), |ty| write!(f, ": {ty}"))?;
-        writeln!(f, " in {}", spec.value)?;
+fn value_specs(f: &mut Formatter<'_>, what: &str, specs: &[ValueSpec]) -> fmt::Result {
+    for ValueSpec { name, position, value } in specs {
+        writeln!(f, "{what} {name:?} at {position} in {value}")?;
     }
     Ok(())
 }
 
-fn size(f: &mut Formatter<'_>, plan: &Plan, def: SizeDef) -> fmt::Result {
+fn size(f: &mut Formatter<'_>, def: SizeDef) -> fmt::Result {
     match def {
         SizeDef::Const(value) => write!(f, "{value}"),
-        SizeDef::InputDim { input, axis } => {
-            let name = plan.inputs.get(input as usize).map_or("", |spec| spec.name.as_str());
-            write!(f, "dim {axis} of {name:?}")
-        }
+        SizeDef::InputDim { input, axis } => write!(f, "dim {axis} of input {input}"),
         SizeDef::Add(a, b) => write!(f, "{a} + {b}"),
         SizeDef::Sub(a, b) => write!(f, "{a} - {b}"),
         SizeDef::Mul(a, b) => write!(f, "{a} * {b}"),
@@ -121,16 +160,19 @@ fn place(f: &mut Formatter<'_>, place: Place) -> fmt::Result {
 fn operation(f: &mut Formatter<'_>, plan: &Plan, op: &Op) -> fmt::Result {
     match op {
         Op::Call { kernel, buffers, sizes, rounds, per_round } => {
-            let name = plan.kernels.get(kernel.index()).map_or("", |kernel| kernel.name.as_str());
-            write!(f, "call {name}(")?;
+            write!(f, "call {kernel}")?;
+            plan.kernels.get(kernel.index()).map_or(Ok(()), |kernel| write!(f, " {}", Name(&kernel.name)))?;
+            f.write_str("(")?;
             arguments(f, buffers, sizes)?;
             write!(f, ") tasks {rounds} x {per_round}")
         }
         Op::Host { op, attrs, inputs, outputs, sizes_out } => {
             arguments(f, outputs, sizes_out)?;
-            write!(f, " = host {op}(")?;
+            let is_bare = outputs.is_empty() && sizes_out.is_empty();
+            write!(f, "{}= host {op}(", if is_bare { "" } else { " " })?;
             list(f, inputs)?;
-            write!(f, ") attrs {} bytes", attrs.len())
+            f.write_str(if attrs.is_empty() { ")" } else { ") attrs " })?;
+            attrs.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
         }
         Op::Alloc { buffer } => write!(f, "alloc {buffer}"),
         Op::Grow { buffer } => write!(f, "grow {buffer}"),
@@ -145,7 +187,8 @@ fn operation(f: &mut Formatter<'_>, plan: &Plan, op: &Op) -> fmt::Result {
         Op::CopyValue { from, to } => write!(f, "{to} = {from}"),
         Op::Copy { from, to } => write!(f, "copy {from} to {to}"),
         Op::Guard { lhs, cmp, rhs, message } => {
-            write!(f, "guard {lhs} {} {rhs} {:?}", cmp.symbol(), plan.text(*message))
+            write!(f, "guard {lhs} {} {rhs} ", cmp.symbol())?;
+            text(f, plan, *message)
         }
         Op::BranchIfZero { slot, target } => write!(f, "branch if {slot} == 0 to {target}"),
         Op::Jump { target } => write!(f, "jump to {target}"),
