@@ -121,7 +121,8 @@ fn golden_files() {
 #[test]
 fn every_pass_has_a_golden_file_of_its_own() {
     let contents: Vec<String> = files().iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
-    let tested: BTreeSet<&str> = contents.iter().filter_map(|content| parts(content).0.last().copied()).collect();
+    let tested: BTreeSet<&str> =
+        contents.iter().filter_map(|content| parts(content).0.last().copied()).collect();
     assert_eq!(tested, PASSES.into_iter().collect());
 }
 

@@ -139,7 +139,8 @@ impl Hoist {
                     self.end()
                 });
                 joins.retain_mut(|join| {
-                    (join.then_value, join.else_value) = (self.new[join.then_value], self.new[join.else_value]);
+                    (join.then_value, join.else_value) =
+                        (self.new[join.then_value], self.new[join.else_value]);
                     let differ = join.then_value != join.else_value;
                     if differ {
                         join.result = self.define(join.result, self.lists.innermost());

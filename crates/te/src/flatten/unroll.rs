@@ -3,7 +3,7 @@
 //! Vectorized loops are checked here, since their number of lanes has to be known from here on; one of a single lane is
 //! its body. Nothing is decided: which loops are unrolled the schedule says.
 
-use super::FlattenError;
+use super::error::FlattenError;
 use super::known::Known;
 use super::nest::{Loop, LoopKind, Nest, Stmt};
 use crate::expr::{Expr, Var};
