@@ -4,7 +4,7 @@
 //! their own, or none, as is known of its first step. Branches that are decided and loops of one iteration or none go.
 //! From here on all expressions are in normal form, and nothing later proves anything again.
 
-use super::FlattenError;
+use super::error::FlattenError;
 use super::known::Known;
 use super::nest::{Block, Body, If, Loop, LoopKind, Masked, Nest, Stmt, Stores};
 use crate::expr::{Expr, Var};

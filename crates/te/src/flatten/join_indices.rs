@@ -82,7 +82,7 @@ impl JoinIndices<'_> {
             sum = sum + index.clone() * stride.clone();
             stride = stride * extent.clone();
         }
-        Some(self.known.simplify(&sum))
+        Some(self.known.simplifier.join(&sum))
     }
 }
 

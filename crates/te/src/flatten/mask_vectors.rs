@@ -5,9 +5,9 @@
 
 use tilewright_dtype::DType;
 
-use super::FlattenOptions;
 use super::known::Known;
 use super::nest::{self, Block, Body, If, Loop, LoopKind, Masked, Nest, Stmt};
+use super::options::FlattenOptions;
 use super::poly::Atoms;
 use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind, Var};
 use crate::func::{self, Func, Scope};

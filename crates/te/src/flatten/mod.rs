@@ -4,11 +4,13 @@
 //! loop is reordered, split or vectorized here. Loads and stores stay where the schedule has them, under their guards.
 
 mod bind_blocks;
+mod error;
 mod hoist;
 mod join_indices;
 mod known;
 mod mask_vectors;
 pub mod nest;
+mod options;
 mod partition;
 mod poly;
 mod split_kernels;
@@ -21,58 +23,22 @@ use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 
 pub use self::bind_blocks::bind_blocks;
+pub use self::error::FlattenError;
 pub use self::hoist::hoist;
 pub use self::join_indices::join_indices;
 pub use self::mask_vectors::{mask_vectors, masks};
 use self::nest::{Form, Nest};
+pub use self::options::FlattenOptions;
 pub use self::partition::partition;
 pub use self::split_kernels::split_kernels;
-pub use self::translate::translate;
+pub use self::translate::{FlatKernel, translate};
 pub use self::unroll::unroll;
 pub use self::unswitch::unswitch;
 pub use self::whole_tiles::whole_tiles;
-use crate::expr::Buffer;
 use crate::func::Func;
 use crate::kernel::Kernel;
 use crate::schedule::start_apart;
 use crate::verify::{Stage, verify};
-
-/// What the code generator can take.
-#[derive(Clone, Copy, Debug)]
-pub struct FlattenOptions {
-    /// Bytes from which on an element may be of masked loads and stores, which are to be used where only some lanes of
-    /// a vector are in bounds; without them such vectors are computed lane by lane.
-    pub masked_access: Option<u32>,
-    /// Alignment in bytes that the caller guarantees for the first element of every buffer.
-    pub buffer_align: u32,
-}
-
-/// A kernel with the buffers of the function that it takes, in the order of its parameters.
-#[derive(Clone, Debug)]
-pub struct FlatKernel {
-    /// The kernel.
-    pub kernel: Kernel,
-    /// What the caller passes.
-    pub buffers: Vec<Buffer>,
-}
-
-/// Why a function cannot be turned into kernels: the schedule broke a rule of the flattened stage.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("function `{func}`, block `{block}`: {reason}")]
-pub struct FlattenError {
-    /// The function.
-    pub func: String,
-    /// The block being lowered, empty outside blocks.
-    pub block: String,
-    /// What is wrong.
-    pub reason: String,
-}
-
-impl FlattenError {
-    fn of(func: &Func, block: &str, reason: impl Into<String>) -> FlattenError {
-        FlattenError { func: func.name.clone(), block: block.to_string(), reason: reason.into() }
-    }
-}
 
 /// The passes, in their order.
 pub const PASSES: [&str; 11] = [

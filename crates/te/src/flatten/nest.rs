@@ -18,8 +18,6 @@
 mod text;
 mod verify;
 
-pub use verify::Form;
-
 use rustc_hash::FxHashSet;
 
 use crate::expr::{Buffer, Expr, Var};
@@ -40,6 +38,19 @@ pub struct Nest<'a> {
     pub tasks: Tasks,
     /// The statements of a task.
     pub body: Vec<Stmt<'a>>,
+}
+
+/// How far a nest has come; each form demands what those before demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Form {
+    /// Taken from the function.
+    Split,
+    /// No loop is unrolled, and vectorized loops have several lanes and are in no other.
+    Unrolled,
+    /// No block has a predicate.
+    Masked,
+    /// There are stores in place of blocks.
+    Bound,
 }
 
 /// The loops whose iterations are tasks.

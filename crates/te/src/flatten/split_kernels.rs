@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::FlattenError;
+use super::error::FlattenError;
 use super::nest::{Block, Body, Counter, Loop, LoopKind, Nest, Stmt, Tasks};
 use crate::expr::{Buffer, Expr, ExprKind};
 use crate::func::{self, Func, Scope};

@@ -13,11 +13,21 @@ use rustc_hash::FxHashMap;
 use tilewright_dtype::DType;
 
 use self::emit::{Binding, Emitter};
+use super::error::FlattenError;
 use super::nest::{Nest, Tasks};
-use super::{FlatKernel, FlattenError, FlattenOptions};
+use super::options::FlattenOptions;
 use crate::expr::{Buffer, Expr};
 use crate::func::Scope;
 use crate::kernel::{Access, Kernel, KernelBuffer, KernelLocal, KernelSize, Place, TaskGrid, Type, Value};
+
+/// A kernel with the buffers of the function that it takes, in the order of its parameters.
+#[derive(Clone, Debug)]
+pub struct FlatKernel {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// What the caller passes.
+    pub buffers: Vec<Buffer>,
+}
 
 /// The kernel of a nest whose blocks are bound.
 ///

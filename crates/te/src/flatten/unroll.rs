@@ -3,7 +3,7 @@
 //! Vectorized loops are checked here, since their number of lanes has to be known from here on; one of a single lane is
 //! its body. Nothing is decided: which loops are unrolled the schedule says.
 
-use super::FlattenError;
+use super::error::FlattenError;
 use super::known::Known;
 use super::nest::{Loop, LoopKind, Nest, Stmt};
 use crate::expr::{Expr, Var};
@@ -106,7 +106,11 @@ impl<'a> Unroll<'_, 'a> {
 
 /// Replaces a loop variable in statements.
 pub(super) fn substitute(stmts: &mut [Stmt<'_>], var: Var, value: &Expr) {
-    let replace = |e: &mut Expr| *e = e.substitute_var(var, value);
+    let replace = |e: &mut Expr| match e.as_var() {
+        Some(own) if own == var => *e = value.clone(),
+        Some(_) => {}
+        None => *e = e.substitute_var(var, value),
+    };
     for stmt in stmts {
         match stmt {
             Stmt::Loop(l) => {

@@ -206,6 +206,18 @@ impl Simplifier {
         linear
     }
 
+    /// [`Simplifier::simplify`] for sums and products of expressions in normal form: nothing is proven of these again, and only
+    /// quotients and remainders are put together.
+    pub fn join(&self, sum: &Expr) -> Expr {
+        let mut linear = Linear::of(sum);
+        let mut is_joined = false;
+        while let Some(joined) = join_division(&linear) {
+            linear = Linear::of(&joined.to_expr());
+            is_joined = true;
+        }
+        if is_joined { self.simplify(&linear.to_expr()) } else { linear.to_expr() }
+    }
+
     /// Simplifies a node that is no sum: operands first, then the rules until none applies.
     fn simplify_atom(&self, expr: &Expr) -> Expr {
         if let Some(known) = self.memo.borrow().get(expr) {

@@ -3,22 +3,9 @@
 use rustc_hash::FxHashSet;
 use tilewright_dtype::DType;
 
-use super::{Body, LoopKind, Nest, Stmt};
+use super::{Body, Form, LoopKind, Nest, Stmt};
 use crate::expr::{Buffer, Expr, ExprKind, Var};
 use crate::func::Store;
-
-/// How far a nest has come; each form demands what those before demand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Form {
-    /// Taken from the function.
-    Split,
-    /// No loop is unrolled, and vectorized loops have several lanes and are in no other.
-    Unrolled,
-    /// No block has a predicate.
-    Masked,
-    /// There are stores in place of blocks.
-    Bound,
-}
 
 impl Nest<'_> {
     /// Checks the demands of a form: that variables are in scope, that types and ranks are right, and what the form says.

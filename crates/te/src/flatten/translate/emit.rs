@@ -4,9 +4,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tilewright_dtype::DType;
 
 use crate::expr::{Buffer, Expr, UnaryOp, Var};
+use crate::flatten::error::FlattenError;
 use crate::flatten::hoist::{Lists, Nesting};
+use crate::flatten::options::FlattenOptions;
 use crate::flatten::poly::Atoms;
-use crate::flatten::{FlattenError, FlattenOptions};
 use crate::func::Func;
 use crate::kernel::{Inst, Kernel, Op, Place, Type, Value};
 

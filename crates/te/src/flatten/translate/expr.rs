@@ -4,7 +4,7 @@ use tilewright_dtype::DType;
 
 use super::emit::{Binding, Emitter};
 use crate::expr::{BinaryOp, Buffer, Expr, ExprKind};
-use crate::flatten::FlattenError;
+use crate::flatten::error::FlattenError;
 use crate::flatten::poly::Poly;
 use crate::func::Scope;
 use crate::kernel::{Inst, Op, Place, Type, Value};

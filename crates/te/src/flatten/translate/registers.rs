@@ -6,7 +6,7 @@
 
 use super::emit::Emitter;
 use crate::expr::{Buffer, Expr};
-use crate::flatten::FlattenError;
+use crate::flatten::error::FlattenError;
 use crate::kernel::{Op, Type, Value};
 
 impl Emitter<'_> {

@@ -5,7 +5,7 @@ use tilewright_dtype::DType;
 
 use super::emit::{Binding, Emitter, Lane};
 use crate::expr::{BinaryOp, Buffer, Expr, ExprKind};
-use crate::flatten::FlattenError;
+use crate::flatten::error::FlattenError;
 use crate::flatten::hoist::Nesting;
 use crate::flatten::mask_vectors::is_maskable;
 use crate::flatten::nest::{self, Body, Counter, If, Loop, LoopKind, Masked, Stmt, Stores};

@@ -1,0 +1,11 @@
+//! What passes and translation are told of the target.
+
+/// What the code generator can take.
+#[derive(Clone, Copy, Debug)]
+pub struct FlattenOptions {
+    /// Bytes from which on an element may be of masked loads and stores, which are to be used where only some lanes of
+    /// a vector are in bounds; without them such vectors are computed lane by lane.
+    pub masked_access: Option<u32>,
+    /// Alignment in bytes that the caller guarantees for the first element of every buffer.
+    pub buffer_align: u32,
+}

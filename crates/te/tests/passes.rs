@@ -1,0 +1,142 @@
+//! Golden tests of the passes between functions and kernels: each file under `tests/passes` holds passes to run, a
+//! function, and what they make of it.
+//!
+//! The first line is `test: PASS, PASS, ...`, then the input, a line `----`, and the expectation. What the last of the
+//! passes makes is printed, and what each makes is verified. `BLESS=1` rewrites expectations.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use tilewright_te::Func;
+use tilewright_te::flatten::nest::{Form, Nest};
+use tilewright_te::flatten::*;
+use tilewright_te::schedule::start_apart;
+
+const OPTIONS: FlattenOptions = FlattenOptions { masked_access: Some(4), buffer_align: 64 };
+
+fn verified(made: Made<'_>) -> String {
+    assert_eq!(made.verify(), Ok(()), "{made}");
+    made.to_string()
+}
+
+/// A pass over nests: what its result fulfils, and its text.
+fn over_nest(pass: &str, nest: &mut Nest<'_>) -> String {
+    let form = match pass {
+        "split_kernels" => Form::Split,
+        "unswitch" => {
+            unswitch(nest);
+            Form::Split
+        }
+        "whole_tiles" => {
+            whole_tiles(nest);
+            Form::Split
+        }
+        "partition" => {
+            partition(nest);
+            Form::Split
+        }
+        "unroll" => {
+            unroll(nest).expect("unrolls");
+            Form::Unrolled
+        }
+        "mask_vectors" => {
+            mask_vectors(nest, &OPTIONS);
+            Form::Masked
+        }
+        "bind_blocks" => {
+            bind_blocks(nest).expect("binds");
+            Form::Bound
+        }
+        "join_indices" => {
+            join_indices(nest);
+            Form::Bound
+        }
+        other => panic!("no pass `{other}` over nests"),
+    };
+    verified(Made::Nest(nest, form))
+}
+
+fn run(passes: &[&str], input: &str) -> String {
+    let func: Func = input.parse().expect("the input parses");
+    if passes == ["start_apart"] {
+        return verified(Made::Func(&start_apart(&func).expect("takes starts apart")));
+    }
+    let mut text = String::new();
+    for mut nest in split_kernels(&func).expect("splits") {
+        let mut flat: Option<FlatKernel> = None;
+        let mut made = String::new();
+        for &pass in passes {
+            made = match (pass, &mut flat) {
+                ("translate", None) => {
+                    let flat = flat.insert(translate(&nest, &OPTIONS).expect("translates"));
+                    verified(Made::Kernel(&flat.kernel))
+                }
+                ("hoist", Some(flat)) => {
+                    hoist(&mut flat.kernel);
+                    verified(Made::Kernel(&flat.kernel))
+                }
+                _ => over_nest(pass, &mut nest),
+            };
+        }
+        text += &made;
+    }
+    text
+}
+
+fn files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/passes");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// The passes, the input and the expectation of a file.
+fn parts(content: &str) -> (Vec<&str>, &str, &str) {
+    let (header, rest) = content.split_once('\n').expect("a header line");
+    let passes = header.strip_prefix("test: ").expect("`test: PASS` in the first line");
+    let (input, expected) = rest.split_once("----\n").expect("a line `----`");
+    (passes.split(", ").collect(), input, expected)
+}
+
+#[test]
+fn golden_files() {
+    let mut failures = String::new();
+    for path in files() {
+        let content = std::fs::read_to_string(&path).unwrap();
+        let (passes, input, expected) = parts(&content);
+        let got = run(&passes, input);
+        if got != expected {
+            if std::env::var_os("BLESS").is_some() {
+                let header = passes.join(", ");
+                std::fs::write(&path, format!("test: {header}\n{input}----\n{got}")).unwrap();
+            } else {
+                write!(failures, "{}:\n--- expected\n{expected}--- got\n{got}", path.display()).unwrap();
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+#[test]
+fn every_pass_has_a_golden_file_of_its_own() {
+    let contents: Vec<String> = files().iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let tested: BTreeSet<&str> =
+        contents.iter().filter_map(|content| parts(content).0.last().copied()).collect();
+    assert_eq!(tested, PASSES.into_iter().collect());
+}
+
+/// What is shown is what runs, in the order of the list, and each result is legal.
+#[test]
+fn the_pipeline_shows_each_pass_once_for_each_kernel() {
+    let text = std::fs::read_to_string(files().remove(0)).unwrap();
+    let func: Func = parts(&text).1.parse().expect("the input parses");
+    let mut names = Vec::new();
+    let kernels = flatten_watched(&func, &OPTIONS, &mut |name, made| {
+        verified(made);
+        names.push(name);
+    });
+    let n = kernels.expect("flattens").len();
+    let over_kernels = || PASSES[1..].iter().copied();
+    assert_eq!(names, [PASSES[0]].into_iter().chain((0..n).flat_map(|_| over_kernels())).collect::<Vec<_>>());
+}
