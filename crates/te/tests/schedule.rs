@@ -462,6 +462,33 @@ fn nothing_is_computed_at_a_place_that_depends_on_data() {
     check(gather(10, 12, 7), s);
 }
 
+/// A loop of tasks inside another one stays alone there.
+#[test]
+fn nothing_is_put_beside_an_inner_loop_of_tasks() {
+    let func = matmul_bias_relu(Dim::Fixed(5), Dim::Fixed(8), Dim::Fixed(6));
+    let mut s = Schedule::new(func.clone());
+    s.parallel("D_i0").unwrap();
+    s.parallel("D_i1").unwrap();
+    let refused = s.compute_at("E", "D_i0").unwrap_err().to_string();
+    assert!(refused.contains("`D_i1`: it would be neither outermost nor alone"), "{refused}");
+    s.compute_at("E", "D_i1").unwrap();
+    check(func, s);
+}
+
+/// A variable that is a part of an index ends before the elements do: what is beyond its end is computed elsewhere.
+#[test]
+fn what_a_guard_leaves_out_of_a_part_of_an_index_is_not_computed() {
+    let func = matmul_bias_relu(Dim::Fixed(9), Dim::Fixed(8), Dim::Fixed(6));
+    for (factor, fits) in [(3, true), (4, false)] {
+        let mut s = Schedule::new(func.clone());
+        let parts = s.split_iter("E", 0, 3).unwrap();
+        let inner = s.split(&parts[1], &[None, Some(factor)]).unwrap();
+        let result = s.reverse_compute_at("D", &inner[0]);
+        assert_eq!(result.is_ok(), fits, "{result:?}");
+        check(func.clone(), s);
+    }
+}
+
 fn find_loop<'a>(func: &'a Func, name: &str) -> &'a tilewright_te::Loop {
     fn find<'a>(func: &Func, stmts: &'a [Stmt], name: &str) -> Option<&'a tilewright_te::Loop> {
         stmts.iter().find_map(|s| match s {

@@ -229,6 +229,10 @@ impl Schedule {
         let primitive = primitive.into();
         let mut func = self.func.clone();
         let made = primitive.apply(&mut func)?;
+        if let Some(name) = tree::misplaced_tasks(&func) {
+            let reason = "it would be neither outermost nor alone inside an outermost loop of tasks";
+            return Err(ScheduleError::new(primitive.name(), name, reason));
+        }
         self.func = func;
         self.trace.push(primitive);
         Ok(made)

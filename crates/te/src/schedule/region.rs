@@ -1,7 +1,7 @@
 //! Regions of buffers: which elements the blocks of a subtree access in one iteration of the loops around.
 
 use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
-use crate::func::{Block, Func, IterKind, Stmt, VarKind};
+use crate::func::{Block, Func, Iter, IterKind, Stmt, VarKind};
 use crate::schedule::tree;
 use crate::simplify::Simplifier;
 
@@ -197,9 +197,13 @@ fn factors(extent: &Expr) -> Vec<Var> {
 
 /// The conditions, simplified, that the block's iteration variables are in their domains.
 pub(crate) fn domain_conditions(simplifier: &Simplifier, block: &Block) -> Vec<Expr> {
-    let both =
-        |i: &crate::func::Iter| [i.value.clone().lt(i.extent.clone()), i.value.clone().ge(Expr::int(0))];
-    block.iters.iter().flat_map(both).map(|c| simplifier.simplify(&c)).collect()
+    block.iters.iter().flat_map(|iter| domain_of(simplifier, iter)).collect()
+}
+
+/// [`domain_conditions`] of one variable.
+fn domain_of(simplifier: &Simplifier, iter: &Iter) -> [Expr; 2] {
+    let value = || iter.value.clone();
+    [value().lt(iter.extent.clone()), value().ge(Expr::int(0))].map(|c| simplifier.simplify(&c))
 }
 
 /// Whether the loops of a subtree, for fixed loops around, store exactly the elements of a box that are inside
@@ -218,7 +222,18 @@ pub(crate) fn exact_writes(
             return;
         }
         let name = &block.name;
-        let domain = domain_conditions(simplifier, block);
+        let stores = accessed(block, buffer, Accesses::Writes);
+        // Outside of the domain of a variable that is an index there are no elements; where it is a part of one, there are others'.
+        let ends_the_buffer = |iter: &Iter| {
+            let is_index = |indices: &Vec<Expr>| indices.iter().any(|index| index.as_var() == Some(iter.var));
+            iter.kind == IterKind::Reduce || stores.iter().all(is_index)
+        };
+        let domain: Vec<Expr> = block
+            .iters
+            .iter()
+            .filter(|iter| ends_the_buffer(iter))
+            .flat_map(|iter| domain_of(simplifier, iter))
+            .collect();
         let of_reduction = |v: Var| {
             let drives = |kind| block.iters.iter().any(|i| i.kind == kind && i.value.uses(v));
             (drives(IterKind::Reduce) && !drives(IterKind::Spatial)).then(|| Expr::int(0))
@@ -237,7 +252,7 @@ pub(crate) fn exact_writes(
                 Ok(_) | Err(_) => {}
             }
         }
-        for indices in accessed(block, buffer, Accesses::Writes) {
+        for indices in stores {
             let mut used: Vec<Var> = Vec::new();
             for index in &indices {
                 if !is_contiguous(simplifier, &bind(block, index), &inner, &mut used) {

@@ -114,6 +114,21 @@ pub(crate) fn may_be_parallel(func: &Func, path: &[usize]) -> bool {
     }
 }
 
+/// The name of a loop of tasks that is where none may be.
+pub(crate) fn misplaced_tasks(func: &Func) -> Option<&str> {
+    fn search(func: &Func, stmts: &[Stmt], path: &mut Path) -> Option<Var> {
+        stmts.iter().enumerate().find_map(|(index, s)| {
+            let Stmt::Loop(l) = s else { return None };
+            path.push(index);
+            let misplaced = l.kind == LoopKind::Parallel && !may_be_parallel(func, path);
+            let found = if misplaced { Some(l.var) } else { search(func, &l.body, path) };
+            path.pop();
+            found
+        })
+    }
+    search(func, &func.body, &mut Path::new()).map(|var| func.vars[var].name.as_str())
+}
+
 /// Every block with its path, in execution order.
 pub(crate) fn blocks_with_paths(func: &Func) -> Vec<(Path, &Block)> {
     fn collect<'a>(stmts: &'a [Stmt], path: &mut Path, out: &mut Vec<(Path, &'a Block)>) {
