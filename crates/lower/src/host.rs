@@ -6,8 +6,8 @@ use tilewright_graph::op::{
 };
 use tilewright_graph::{Graph, Node, NodeId, Op, Tensor, Type, ValueId};
 use tilewright_host::{
-    Case, CompressAttrs, ConcatAttrs, HostOp, MultinomialAttrs, NgramAttrs, NgramMode, NmsAttrs, NormalizeAttrs, Pool,
-    SplitAttrs, StringSplitAttrs, StringsAttrs, UniqueAttrs,
+    Case, CompressAttrs, ConcatAttrs, HostOp, MultinomialAttrs, NgramAttrs, NgramMode, NmsAttrs,
+    NormalizeAttrs, Pool, SplitAttrs, StringSplitAttrs, StringsAttrs, UniqueAttrs,
 };
 
 /// Whether a value is a host value: no tensor, a tensor of strings, or one whose rank is not known.

@@ -291,11 +291,7 @@ fn warn(observer: &mut dyn Observer, warnings: &[Fault]) {
     }
 }
 
-fn import(
-    model: &OnnxModel,
-    options: &Options,
-    warnings: &mut Vec<Fault>,
-) -> Result<Graph, CompileError> {
+fn import(model: &OnnxModel, options: &Options, warnings: &mut Vec<Fault>) -> Result<Graph, CompileError> {
     let dims = options.dims.iter().map(|d| {
         let option = match d.lo == d.hi {
             true => DimOption::Fixed(d.lo),

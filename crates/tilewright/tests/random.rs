@@ -52,11 +52,18 @@ fn a_session_goes_on_and_a_new_one_repeats() {
     assert_eq!(a, c, "nodes of one seed draw the same");
     assert_ne!(a, b);
     assert_eq!(s, &a.iter().zip(b).map(|(a, b)| a + b).collect::<Vec<_>>());
-    assert!(first.iter().zip(&second).all(|(first, second)| first != second), "each run draws the next numbers");
+    assert!(
+        first.iter().zip(&second).all(|(first, second)| first != second),
+        "each run draws the next numbers"
+    );
     assert!(l[..8] != l[8..16] && l[8..16] != l[16..], "each iteration draws the next numbers");
 
     let mut four = session(&model, 4);
-    assert_eq!([run(&mut four), run(&mut four)], [first.clone(), second.clone()], "a new session, four threads");
+    assert_eq!(
+        [run(&mut four), run(&mut four)],
+        [first.clone(), second.clone()],
+        "a new session, four threads"
+    );
     one.set_seed(0);
     assert_eq!(run(&mut one), first, "streams begin anew");
     one.set_seed(1);

@@ -118,9 +118,17 @@ fn fill(dtype: DType, bytes: &mut [u8], element: impl Fn(u64) -> f64, limit: f64
         }
     }
     match dtype {
-        DType::F64 => each(bytes, |i| below(element(i), limit, |x| x, f64::to_bits, f64::from_bits).to_le_bytes()),
+        DType::F64 => {
+            each(bytes, |i| below(element(i), limit, |x| x, f64::to_bits, f64::from_bits).to_le_bytes())
+        }
         DType::F32 => each(bytes, |i| {
-            let x = below(element(i) as f32, limit, f64::from, |x| u64::from(x.to_bits()), |x| f32::from_bits(x as u32));
+            let x = below(
+                element(i) as f32,
+                limit,
+                f64::from,
+                |x| u64::from(x.to_bits()),
+                |x| f32::from_bits(x as u32),
+            );
             x.to_le_bytes()
         }),
         DType::F16 => each(bytes, |i| {
@@ -162,7 +170,12 @@ fn sign_of<T>() -> u64 {
 }
 
 /// Samples of categories, `[rows, samples]`, from unnormalised log probabilities `[rows, categories]`.
-pub(crate) fn categories(args: Args<'_>, attrs: &MultinomialAttrs, draw: Draw, bytes: &mut [u8]) -> Result<()> {
+pub(crate) fn categories(
+    args: Args<'_>,
+    attrs: &MultinomialAttrs,
+    draw: Draw,
+    bytes: &mut [u8],
+) -> Result<()> {
     let x = args.tensor(0)?;
     let &[rows, count] = x.dims else { return Err("log probabilities must be a matrix".to_string()) };
     let logits = reals(x.dtype, x.data)?;
@@ -317,7 +330,8 @@ mod tests {
             let samples = drawn(&attrs(Distribution::Normal, 3.0, 2.0, dtype), Draw::default(), 100_000);
             assert!(kolmogorov(samples.clone(), distribution) < KOLMOGOROV, "{dtype}");
             // Both halves of a pair, and squares, for a radius shared by neighbours.
-            let (even, odd): (Vec<_>, Vec<_>) = samples.chunks_exact(2).map(|pair| (pair[0], pair[1])).unzip();
+            let (even, odd): (Vec<_>, Vec<_>) =
+                samples.chunks_exact(2).map(|pair| (pair[0], pair[1])).unzip();
             assert!(correlation(&even, &odd).abs() < 0.0147, "{dtype}");
             let square = |x: &[f64]| x.iter().map(|x| (x - 3.0) * (x - 3.0)).collect::<Vec<_>>();
             assert!(correlation(&square(&even), &square(&odd)).abs() < 0.0147, "{dtype}");
@@ -381,7 +395,8 @@ mod tests {
             assert!(chi_square(&counts, &[0.1, 0.2, 0.4, 0.3]) < 16.3, "{counts:?}");
         }
         assert_ne!(first, second);
-        let none = TensorValue::from_bytes(DType::F32, vec![1, 2], [f32::NEG_INFINITY.to_le_bytes(); 2].concat());
+        let none =
+            TensorValue::from_bytes(DType::F32, vec![1, 2], [f32::NEG_INFINITY.to_le_bytes(); 2].concat());
         let inputs = [HostArg::Value(none.unwrap().into())];
         let error = categories(Args(&inputs), &attrs, Draw::default(), &mut out[..4]).unwrap_err();
         assert_eq!(error, "row 0 of the log probabilities gives no distribution");

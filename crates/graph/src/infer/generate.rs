@@ -36,7 +36,10 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
                 (Some(dims), _) => ranked(dtype, dims.to_vec()),
                 (None, Some(len)) => {
                     let shape = cx.partial_elements(0).unwrap_or_else(|| vec![None; len]);
-                    ranked(dtype, shape.into_iter().map(|dim| dim.unwrap_or_else(|| cx.fresh("full"))).collect())
+                    ranked(
+                        dtype,
+                        shape.into_iter().map(|dim| dim.unwrap_or_else(|| cx.fresh("full"))).collect(),
+                    )
                 }
                 (None, None) => unranked(dtype),
             }

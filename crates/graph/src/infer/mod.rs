@@ -23,8 +23,8 @@ pub(crate) use context::Context;
 pub use context::InferError;
 pub use control::merge_types;
 pub(crate) use movement::slice_bounds;
-pub use refine::refine;
 pub(crate) use refine::Refinement;
+pub use refine::refine;
 
 use crate::dim::Dim;
 use crate::graph::{Graph, Provenance};

@@ -59,7 +59,11 @@ impl Substitution<'_> {
         if dim.as_const().is_some() || !dim.symbols().iter().any(|symbol| self.0.contains_key(symbol)) {
             return None;
         }
-        Some(dim.substitute(&|symbol| self.0.get(&symbol).map(|dim| self.of(dim).unwrap_or_else(|| dim.clone()))))
+        Some(
+            dim.substitute(&|symbol| {
+                self.0.get(&symbol).map(|dim| self.of(dim).unwrap_or_else(|| dim.clone()))
+            }),
+        )
     }
 
     fn ty(&self, ty: &Type) -> Option<Type> {
@@ -77,7 +81,8 @@ impl Substitution<'_> {
     fn list(&self, dims: &[Dim]) -> Option<Vec<Dim>> {
         let new: Vec<Option<Dim>> = dims.iter().map(|dim| self.of(dim)).collect();
         let changed = new.iter().any(Option::is_some);
-        changed.then(|| new.into_iter().zip(dims).map(|(new, old)| new.unwrap_or_else(|| old.clone())).collect())
+        changed
+            .then(|| new.into_iter().zip(dims).map(|(new, old)| new.unwrap_or_else(|| old.clone())).collect())
     }
 }
 
@@ -150,7 +155,8 @@ impl Refinement {
         let (region, n_outputs) = (node.region, node.outputs.len());
         let symbols = &mut self.symbols;
         let (inputs, provenance) = (&node.inputs, &node.provenance);
-        let mut cx = Context::new(graph, symbols, &mut guards, region, &node.op, inputs, n_outputs, provenance);
+        let mut cx =
+            Context::new(graph, symbols, &mut guards, region, &node.op, inputs, n_outputs, provenance);
         let facts = infer(&mut cx).ok()?;
         Some((facts, guards))
     }
@@ -171,7 +177,9 @@ impl Refinement {
                 Some(symbol) if new.symbols().contains(&symbol) => continue,
                 // The node defines the symbol, so its users may all take what it is. One that an operand
                 // brings is equal under guard only, and is the operand's node's to say.
-                Some(symbol) if !is_of_operands(graph, node, symbol) => _ = self.known.insert(symbol, new.clone()),
+                Some(symbol) if !is_of_operands(graph, node, symbol) => {
+                    _ = self.known.insert(symbol, new.clone())
+                }
                 Some(_) | None if is_computed(new, &self.symbols) => continue,
                 Some(_) | None => {}
             }
@@ -242,9 +250,14 @@ impl Refinement {
 
 /// Whether a symbol is part of what is known about the node's operands, or of its attributes.
 fn is_of_operands(graph: &Graph, node: NodeId, symbol: SymbolId) -> bool {
-    let mentions = |dims: Option<&[Dim]>| dims.is_some_and(|dims| dims.iter().any(|dim| dim.symbols().contains(&symbol)));
+    let mentions = |dims: Option<&[Dim]>| {
+        dims.is_some_and(|dims| dims.iter().any(|dim| dim.symbols().contains(&symbol)))
+    };
     let node = graph.node(node);
-    node.inputs.iter().flatten().any(|&value| mentions(graph.dims(value)) || mentions(graph.shape_value(value)))
+    node.inputs
+        .iter()
+        .flatten()
+        .any(|&value| mentions(graph.dims(value)) || mentions(graph.shape_value(value)))
 }
 
 fn holds(guard: &Guard) -> bool {

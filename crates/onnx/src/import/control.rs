@@ -21,7 +21,11 @@ pub(super) enum Capture {
 }
 
 /// Splits the names that subgraphs use from outside. Names of faulty values give `None`.
-pub(super) fn captures(importer: &mut Importer<'_>, scope: &mut Scope, graphs: &[&GraphProto]) -> Option<Vec<Capture>> {
+pub(super) fn captures(
+    importer: &mut Importer<'_>,
+    scope: &mut Scope,
+    graphs: &[&GraphProto],
+) -> Option<Vec<Capture>> {
     let mut names: Vec<String> = graphs.iter().flat_map(|graph| names::captures(graph)).collect();
     names.sort();
     names.dedup();

@@ -6,8 +6,8 @@ use tilewright_graph::op::{
 use tilewright_graph::{DType, Dim, ValueId};
 
 use super::cx::{Cx, dtype_from_int};
-use super::generate::unit_noise;
 use super::error::{Reason, Result};
+use super::generate::unit_noise;
 use crate::proto::tensor_proto::DataType;
 
 pub(super) fn unary(cx: &mut Cx<'_>, op: UnaryOp) -> Result<Vec<ValueId>> {

@@ -20,8 +20,7 @@ pub(super) fn flex_attention(
     inputs: Vec<Option<ValueId>>,
 ) -> Result<Option<Vec<ValueId>>> {
     let attrs = Attrs::new(node);
-    let [score_mod, prob_mod] =
-        [attrs.opt_graph("score_mod")?, attrs.opt_graph("prob_mod")?];
+    let [score_mod, prob_mod] = [attrs.opt_graph("score_mod")?, attrs.opt_graph("prob_mod")?];
     let scale = attrs.opt_float("scale")?;
     let precision = attrs.opt_int("softmax_precision")?.map(dtype_from_int).transpose()?;
     attrs.check_all_known()?;

@@ -12,7 +12,8 @@ use super::cx::Cx;
 use super::error::{FaultKind, Reason, Result};
 use super::{Importer, Scope};
 use super::{
-    attention, control, conv, elementwise, flex_attention, generate, index, linear, loss, norm, pool, quantize,
+    attention, control, conv, elementwise, flex_attention, generate, index, linear, loss, norm, pool,
+    quantize,
 };
 use super::{recurrent, reduce, resize, scan, sequence, sequence_map, shape, signal, training};
 use crate::proto::{MAX_OPSET, NodeProto};

@@ -81,7 +81,8 @@ fn is_open_input(cx: &Cx<'_>, dim: &Dim) -> bool {
 /// Takes an extent that is data to be no 1, under guard: the rank of the result must be known.
 fn assume_several(cx: &mut Cx<'_>, dim: &Dim) {
     let names = cx.provenance.names().collect::<Vec<_>>().join("+");
-    let message = format!("Squeeze `{names}`: without axes, an extent that follows from data must be above 1");
+    let message =
+        format!("Squeeze `{names}`: without axes, an extent that follows from data must be above 1");
     let (left, comparison, region) = (Dim::new(2), Comparison::AtMost, cx.region);
     cx.graph.guards.push(Guard { left, comparison, right: dim.clone(), region, message });
 }

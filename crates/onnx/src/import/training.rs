@@ -35,7 +35,13 @@ fn tensors(cx: &mut Cx<'_>, states: usize, norm_coefficient: f32) -> Result<Vec<
 }
 
 /// `factor * accumulated + weight * news`.
-fn decayed(cx: &mut Cx<'_>, factor: f32, accumulated: ValueId, weight: f32, news: ValueId) -> Result<ValueId> {
+fn decayed(
+    cx: &mut Cx<'_>,
+    factor: f32,
+    accumulated: ValueId,
+    weight: f32,
+    news: ValueId,
+) -> Result<ValueId> {
     let kept = cx.binary_scalar(BinaryOp::Mul, accumulated, f64::from(factor))?;
     let news = cx.binary_scalar(BinaryOp::Mul, news, f64::from(weight))?;
     cx.binary(BinaryOp::Add, kept, news)

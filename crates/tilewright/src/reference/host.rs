@@ -90,7 +90,8 @@ impl Reference<'_> {
         let draw = Draw { seed: self.seed, count: *count };
         *count += 1;
         let ty = self.graph.tensor_type(output);
-        let dtype = ty.map(|ty| ty.dtype).ok_or_else(|| CompileError::internal("interpreter", "no tensor"))?;
+        let dtype =
+            ty.map(|ty| ty.dtype).ok_or_else(|| CompileError::internal("interpreter", "no tensor"))?;
         let elements = shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(usize::try_from(dim).ok()?));
         let bytes = elements.and_then(|n| n.checked_mul(dtype.bytes()));
         let too_large = || CompileError::internal("interpreter", format!("{output} is too large"));
