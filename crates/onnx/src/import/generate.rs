@@ -92,13 +92,12 @@ fn float_range(cx: &mut Cx<'_>, operands: &[ValueId]) -> Result<Vec<ValueId>> {
             let count = cx.binary(BinaryOp::Div, distance, divisor)?;
             let count = cx.unary(UnaryOp::Ceil, count)?;
             let count = cx.binary_scalar(BinaryOp::Max, count, 0.0)?;
-            // A negative extent ends the run with an error.
-            let stands = cx.binary_scalar(BinaryOp::Equal, divisor, 0.0)?;
-            let none = cx.scalar(DType::F64, -1.0)?;
-            let count = cx.select(stands, none, count)?;
-            let count = cx.cast(count, DType::I64)?;
             let (zero, one) = (cx.scalar(DType::I64, 0.0)?, cx.scalar(DType::I64, 1.0)?);
-            cx.emit(Op::RangeDynamic, &[zero, count, one])?
+            // A delta of 0 is a step of 0, which ends the run with an error.
+            let stands = cx.binary_scalar(BinaryOp::Equal, divisor, 0.0)?;
+            let count = cx.cast(count, DType::I64)?;
+            let step = cx.select(stands, zero, one)?;
+            cx.emit(Op::RangeDynamic, &[zero, count, step])?
         }
     };
     let indices = cx.cast(indices, wide)?;

@@ -1,6 +1,6 @@
 //! `Scan`, of opset 8 with a batch and of later ones without.
 
-use tilewright_graph::op::{BinaryOp, IotaAttrs, Op, ScanAttrs};
+use tilewright_graph::op::{BinaryOp, IotaAttrs, Op, ReverseSequenceAttrs, ScanAttrs};
 use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{DType, Provenance, RegionId, TensorType, Type, ValueId, infer};
 
@@ -137,7 +137,7 @@ fn axis_in(axis: i64, rank: usize) -> Result<usize> {
 const ACTIVE: &str = "\0active";
 
 /// `Scan` of opset 8: a scan over the batch, in the body of which a scan over time runs. Where lengths are given,
-/// steps past a sequence's end keep the states and give zeros.
+/// steps past a sequence's end keep the states and give zeros, and backwards is from that end, as in ONNX Runtime.
 pub(super) fn batched_scan(
     importer: &mut Importer<'_>,
     scope: &mut Scope,
@@ -147,12 +147,22 @@ pub(super) fn batched_scan(
 ) -> Result<Option<Vec<ValueId>>> {
     let attrs = Attrs::new(node);
     let lengths = inputs.remove(0);
-    let inputs = present(inputs)?;
+    let mut inputs = present(inputs)?;
     let (body, scanned, states, outputs) = counts(&attrs, inputs.len())?;
-    let ways = list(&attrs, "directions", scanned)?;
+    let mut reversed: Vec<bool> =
+        list(&attrs, "directions", scanned)?.into_iter().map(|way| way != 0).collect();
     attrs.check_all_known()?;
     if scanned == 0 {
         return Err(Reason::arity("a batch needs a scanned input"));
+    }
+    if let Some(lengths) = lengths {
+        let lengths = emit(importer, scope.region, Op::cast(DType::I64), &[lengths], label)?;
+        for (input, reversed) in inputs[states..].iter_mut().zip(&mut reversed) {
+            if std::mem::take(reversed) {
+                let op = Op::ReverseSequence(ReverseSequenceAttrs { batch_axis: 0, time_axis: 1 });
+                *input = emit(importer, scope.region, op, &[*input, lengths], label)?;
+            }
+        }
     }
     let Some(outside) = captures(importer, scope, &[body]) else { return Ok(None) };
     // The body of the outer scan: one sequence.
@@ -168,7 +178,7 @@ pub(super) fn batched_scan(
         body,
         states,
         input_axes: vec![0; scanned],
-        input_reversed: ways.into_iter().map(|way| way != 0).collect(),
+        input_reversed: reversed,
         output_axes: vec![0; outputs],
         output_reversed: vec![false; outputs],
         bounded: lengths.is_some(),
