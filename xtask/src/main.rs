@@ -12,6 +12,7 @@ mod corpus;
 mod digits;
 mod llvm;
 mod models;
+mod mutants;
 mod project;
 mod run;
 mod setup;
@@ -53,6 +54,8 @@ enum Task {
     Conformance(conformance::Args),
     /// Put the models of tests and benchmarks into target/models
     Models(models::Args),
+    /// Compile and run models of the ONNX suites with one field changed: nothing may panic, abort or hang
+    Mutants(mutants::Args),
     /// Measure the records of tuning that come with the compiler, on networks of tools/corpus.py
     Corpus(corpus::Args),
     /// Check the rules of the source tree that rustc and clippy do not know
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Conformance(args) => conformance::run(&args),
         Task::Models(args) => models::run(&args),
+        Task::Mutants(args) => mutants::run(&args),
         Task::Corpus(args) => corpus::run(&args),
         Task::Tidy => tidy::run(),
     };

@@ -1,7 +1,7 @@
 //! The operator table: a closed enum with one row an operator.
 //!
-//! A row gives the operator's attributes, how many operands and results it has, its fusion class and, where it
-//! is not pure, its effect. Everything that is generic over operators (text form, hashing, arity checks, fusion)
+//! A row gives the operator's attributes, how many operands it has and of which element types, how many results, its fusion
+//! class and, where it is not pure, its effect. Everything that is generic over operators (text form, hashing, arity checks, fusion)
 //! reads the table; what is specific (type inference, the meaning in `lower`) matches the enum exhaustively.
 //!
 //! Semantics common to all: tensors are dense and logical (no layouts); binary and ternary elementwise operators
@@ -12,12 +12,15 @@
 
 pub(crate) mod attr;
 mod attrs;
+mod dtypes;
 mod kinds;
 
 use std::ops::RangeInclusive;
 
 pub use attr::{Attr, AttrVisitor, Real};
 pub use attrs::*;
+pub use dtypes::DTypeSet;
+use dtypes::*;
 pub use kinds::*;
 use tilewright_dtype::DType;
 
@@ -71,7 +74,7 @@ macro_rules! effect {
 }
 
 macro_rules! operators {
-    ($( $(#[doc = $doc:literal])* $name:ident $(($attrs:ty))? : $inputs:expr => $outputs:expr, $class:ident $($effect:ident)?; )*) => {
+    ($( $(#[doc = $doc:literal])* $name:ident $(($attrs:ty))? : $inputs:expr, [$($dtypes:expr),*] => $outputs:expr, $class:ident $($effect:ident)?; )*) => {
         /// An operator with its attributes. See the module for the conventions all of them share.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Op { $( $(#[doc = $doc])* $name $(($attrs))?, )* }
@@ -88,6 +91,11 @@ macro_rules! operators {
             /// How many operands a node may have, absent ones in the middle included.
             pub fn input_arity(&self) -> RangeInclusive<usize> {
                 match self { $( Op::$name { .. } => $inputs, )* }
+            }
+
+            /// The element types of each operand, the last of them also of those behind it.
+            fn row_dtypes(&self) -> &'static [DTypeSet] {
+                match self { $( Op::$name { .. } => const { &[$($dtypes),*] }, )* }
             }
 
             /// How many results a node may have.
@@ -143,261 +151,281 @@ const MANY: usize = usize::MAX;
 operators! {
     // Elementwise.
     /// The operand itself.
-    Identity: 1..=1 => 1..=1, Elementwise;
+    Identity: 1..=1, [ANY] => 1..=1, Elementwise;
     /// A function of one element.
-    Unary(UnaryOp): 1..=1 => 1..=1, Elementwise;
+    Unary(UnaryOp): 1..=1, [ANY] => 1..=1, Elementwise;
     /// An activation with parameters.
-    Activation(ActivationAttrs): 1..=1 => 1..=1, Elementwise;
+    Activation(ActivationAttrs): 1..=1, [NUMBER] => 1..=1, Elementwise;
     /// `(x, min?, max?)`: `min(max(x, min), max)` with scalar bounds.
-    Clip: 1..=3 => 1..=1, Elementwise;
+    Clip: 1..=3, [NUMBER] => 1..=1, Elementwise;
     /// A function of two elements.
-    Binary(BinaryOp): 2..=2 => 1..=1, Elementwise;
+    Binary(BinaryOp): 2..=2, [ANY] => 1..=1, Elementwise;
     /// `(condition, x, y)`: x where the condition holds, else y.
-    Where: 3..=3 => 1..=1, Elementwise;
+    Where: 3..=3, [BOOL, ANY] => 1..=1, Elementwise;
     /// Conversion of values. Floats to integers truncate; anything to bool tests for non-zero.
-    Cast(CastAttrs): 1..=1 => 1..=1, Elementwise;
+    Cast(CastAttrs): 1..=1, [ANY] => 1..=1, Elementwise;
     /// Reinterpretation of bits as another element type of the same width.
-    BitCast(DType): 1..=1 => 1..=1, Elementwise;
+    BitCast(DType): 1..=1, [ANY] => 1..=1, Elementwise;
     /// `(x, scale, zero_point?)`: `saturate(round(x / scale) + zero_point)`, ties to even.
-    QuantizeLinear(QuantizeAttrs): 2..=3 => 1..=1, Elementwise;
+    QuantizeLinear(QuantizeAttrs): 2..=3, [REAL, SCALE, QUANTISED] => 1..=1, Elementwise;
     /// `(x, scale, zero_point?)`: `(x - zero_point) * scale`.
-    DequantizeLinear(DequantizeAttrs): 2..=3 => 1..=1, Elementwise;
+    DequantizeLinear(DequantizeAttrs): 2..=3, [QUANTISED, SCALE, QUANTISED] => 1..=1, Elementwise;
 
     // Products.
     /// numpy's matmul, each operand optionally with its last two axes exchanged.
-    MatMul(MatMulAttrs): 2..=2 => 1..=1, ComplexOut;
+    MatMul(MatMulAttrs): 2..=2, [WIDE] => 1..=1, ComplexOut;
     /// `(A, B, C?)`: `alpha op(A) op(B) + beta C` on matrices, C broadcast.
-    Gemm(GemmAttrs): 2..=3 => 1..=1, ComplexOut;
+    Gemm(GemmAttrs): 2..=3, [WIDE] => 1..=1, ComplexOut;
     /// `(A, B, a_zero?, b_zero?)`: matmul of 8-bit integers less their zero points, in 32 bits. A vector zero
     /// point is a row of A or a column of B each.
-    MatMulInteger: 2..=4 => 1..=1, ComplexOut;
+    MatMulInteger: 2..=4, [BYTE] => 1..=1, ComplexOut;
     /// `(x, w, bias?)`: convolution; x is `[batch, channels, spatial..]`, w `[out, channels / group, kernel..]`.
-    Conv(ConvAttrs): 2..=3 => 1..=1, ComplexOut;
+    Conv(ConvAttrs): 2..=3, [FLOAT] => 1..=1, ComplexOut;
     /// `(x, w, x_zero?, w_zero?)`: convolution of 8-bit integers less their zero points, in 32 bits.
-    ConvInteger(ConvAttrs): 2..=4 => 1..=1, ComplexOut;
+    ConvInteger(ConvAttrs): 2..=4, [BYTE] => 1..=1, ComplexOut;
     /// `(x, w, bias?)`: transposed convolution; w is `[channels, out / group, kernel..]`.
-    ConvTranspose(ConvTransposeAttrs): 2..=3 => 1..=1, ComplexOut;
+    ConvTranspose(ConvTransposeAttrs): 2..=3, [FLOAT] => 1..=1, ComplexOut;
     /// `(x, w, offset, bias?, mask?)`: deformable convolution.
-    DeformConv(DeformConvAttrs): 3..=5 => 1..=1, ComplexOut;
+    DeformConv(DeformConvAttrs): 3..=5, [FLOAT] => 1..=1, ComplexOut;
     /// `(x, w, bias?, past?) -> (y, present)`: depthwise 1-d convolution over past and present, causal.
-    CausalConv(CausalConvAttrs): 2..=4 => 1..=2, Composite;
+    CausalConv(CausalConvAttrs): 2..=4, [FLOAT] => 1..=2, Composite;
     /// Sum of products by subscripts.
-    Einsum(EinsumAttrs): 1..=MANY => 1..=1, ComplexOut;
+    Einsum(EinsumAttrs): 1..=MANY, [NUMBER] => 1..=1, ComplexOut;
     /// Determinants of the last two axes.
-    Det: 1..=1 => 1..=1, Composite;
+    Det: 1..=1, [FLOAT] => 1..=1, Composite;
 
     // Windows.
     /// Pooling over spatial windows.
-    Pool(PoolAttrs): 1..=1 => 1..=1, Reduction;
+    Pool(PoolAttrs): 1..=1, [ANY] => 1..=1, Reduction;
     /// `x -> (y, indices)`: max pooling with the flat index of each maximum in x.
-    MaxPoolIndices(MaxPoolIndicesAttrs): 1..=1 => 2..=2, Composite;
+    MaxPoolIndices(MaxPoolIndicesAttrs): 1..=1, [FLOAT_OR_BYTE] => 2..=2, Composite;
     /// `(x, indices)`: writes x at flat indices of a zero tensor whose extents are the attribute.
-    MaxUnpool(MaxUnpoolAttrs): 2..=2 => 1..=1, Composite;
+    MaxUnpool(MaxUnpoolAttrs): 2..=2, [FLOAT, INDEX] => 1..=1, Composite;
     /// `(x, indices, shape)`: `MaxUnpool` into a result of the extents given; indices are flat in the tensor
     /// the window attributes imply.
-    MaxUnpoolDynamic(MaxUnpoolDynamicAttrs): 3..=3 => 1..=1, Opaque;
+    MaxUnpoolDynamic(MaxUnpoolDynamicAttrs): 3..=3, [FLOAT, INDEX] => 1..=1, Opaque;
     /// `(x, rois)`: max pooling of regions; rois are `[batch index, x1, y1, x2, y2]` each.
-    MaxRoiPool(MaxRoiPoolAttrs): 2..=2 => 1..=1, Composite;
+    MaxRoiPool(MaxRoiPoolAttrs): 2..=2, [FLOAT] => 1..=1, Composite;
     /// `(x, rois, batch_indices)`: pooling of bilinear samples of regions.
-    RoiAlign(RoiAlignAttrs): 3..=3 => 1..=1, Composite;
+    RoiAlign(RoiAlignAttrs): 3..=3, [FLOAT, FLOAT, INDEX] => 1..=1, Composite;
     /// `(x, image?, block?)`: sums columns back into an image.
-    Col2Im(Col2ImAttrs): 1..=3 => 1..=1, Composite;
+    Col2Im(Col2ImAttrs): 1..=3, [NUMBER_OR_BOOL, INDEX] => 1..=1, Composite;
 
     // Reductions.
     /// Reduction over fixed axes.
-    Reduce(ReduceAttrs): 1..=1 => 1..=1, Reduction;
+    Reduce(ReduceAttrs): 1..=1, [ANY] => 1..=1, Reduction;
     /// `(x, axes)`: reduction over axes known at run time.
-    ReduceDynamic(ReduceDynamicAttrs): 2..=2 => 1..=1, Opaque;
+    ReduceDynamic(ReduceDynamicAttrs): 2..=2, [ANY, INDEX] => 1..=1, Opaque;
     /// Index of the largest or smallest element, `i64`.
-    ArgReduce(ArgReduceAttrs): 1..=1 => 1..=1, Reduction;
+    ArgReduce(ArgReduceAttrs): 1..=1, [NUMBER] => 1..=1, Reduction;
     /// `(x, axis?)`: running sums or products.
-    Cumulative(CumulativeAttrs): 1..=2 => 1..=1, Composite;
+    Cumulative(CumulativeAttrs): 1..=2, [WIDE, INDEX] => 1..=1, Composite;
 
     // Normalisation and attention.
     /// `exp(x) / sum exp(x)` along an axis, without overflow, or its logarithm.
-    Softmax(SoftmaxAttrs): 1..=1 => 1..=1, Composite;
+    Softmax(SoftmaxAttrs): 1..=1, [FLOAT] => 1..=1, Composite;
     /// `(x, scale?, bias?) -> (y, mean?, inverse deviation?)`.
-    LayerNorm(LayerNormAttrs): 1..=3 => 1..=3, Composite;
+    LayerNorm(LayerNormAttrs): 1..=3, [FLOAT] => 1..=3, Composite;
     /// `(x, scale?)`: `x / sqrt(mean(x^2) + epsilon) * scale`.
-    RmsNorm(LayerNormAttrs): 1..=2 => 1..=1, Composite;
+    RmsNorm(LayerNormAttrs): 1..=2, [FLOAT] => 1..=1, Composite;
     /// `(x, scale, bias)`: statistics over the spatial axes of each channel of each instance.
-    InstanceNorm(NormAttrs): 3..=3 => 1..=1, Composite;
+    InstanceNorm(NormAttrs): 3..=3, [FLOAT] => 1..=1, Composite;
     /// `(x, scale, bias)`: statistics over groups of channels; scale and bias a channel.
-    GroupNorm(GroupNormAttrs): 3..=3 => 1..=1, Composite;
+    GroupNorm(GroupNormAttrs): 3..=3, [FLOAT] => 1..=1, Composite;
     /// `(x, scale, bias, mean, variance)`: normalisation of channels (axis 1) by given statistics.
-    BatchNorm(NormAttrs): 5..=5 => 1..=1, Elementwise;
+    BatchNorm(NormAttrs): 5..=5, [FLOAT] => 1..=1, Elementwise;
     /// `x / norm(x)` along an axis; 0 where the norm is.
-    LpNorm(LpNormAttrs): 1..=1 => 1..=1, Composite;
+    LpNorm(LpNormAttrs): 1..=1, [FLOAT] => 1..=1, Composite;
     /// Local response normalisation across channels.
-    Lrn(LrnAttrs): 1..=1 => 1..=1, Composite;
+    Lrn(LrnAttrs): 1..=1, [FLOAT] => 1..=1, Composite;
     /// `(Q, K, V, mask?, past_key?, past_value?, nonpad_lengths?) -> (Y, present_key?, present_value?, qk?)`.
-    Attention(AttentionAttrs): 3..=7 => 1..=4, Composite;
+    Attention(AttentionAttrs): 3..=7, [FLOAT, FLOAT, FLOAT, NUMBER_OR_BOOL, FLOAT, FLOAT, INDEX] => 1..=4, Composite;
     /// `(query, key, value, past_state?, decay?, beta?) -> (output, present_state)`.
-    LinearAttention(LinearAttentionAttrs): 3..=6 => 1..=2, Composite;
+    LinearAttention(LinearAttentionAttrs): 3..=6, [FLOAT] => 1..=2, Composite;
     /// `(x, cos, sin, positions?)`: rotation of pairs of elements by position.
-    RotaryEmbedding(RotaryAttrs): 3..=4 => 1..=1, Composite;
+    RotaryEmbedding(RotaryAttrs): 3..=4, [FLOAT, FLOAT, FLOAT, INDEX] => 1..=1, Composite;
 
     // Recurrent layers, with ONNX's operands and gate orders.
     /// `(x, w, r, bias?, lengths?, h0?, c0?, peepholes?) -> (y?, h?, c?)`.
-    Lstm(RecurrentAttrs): 3..=8 => 3..=3, Composite;
+    Lstm(RecurrentAttrs): 3..=8, [FLOAT, FLOAT, FLOAT, FLOAT, I32, FLOAT] => 3..=3, Composite;
     /// `(x, w, r, bias?, lengths?, h0?) -> (y, h)`.
-    Gru(RecurrentAttrs): 3..=6 => 2..=2, Composite;
+    Gru(RecurrentAttrs): 3..=6, [FLOAT, FLOAT, FLOAT, FLOAT, I32, FLOAT] => 2..=2, Composite;
     /// `(x, w, r, bias?, lengths?, h0?) -> (y, h)`.
-    Rnn(RecurrentAttrs): 3..=6 => 2..=2, Composite;
+    Rnn(RecurrentAttrs): 3..=6, [FLOAT, FLOAT, FLOAT, FLOAT, I32, FLOAT] => 2..=2, Composite;
 
     // Movement.
     /// The same elements in row-major order under other extents.
-    Reshape(DimsAttrs): 1..=1 => 1..=1, Injective;
+    Reshape(DimsAttrs): 1..=1, [ANY] => 1..=1, Injective;
     /// `(x, shape)`: reshape to extents known at run time; -1 infers one.
-    ReshapeDynamic(ReshapeDynamicAttrs): 2..=2 => 1..=1, Opaque;
+    ReshapeDynamic(ReshapeDynamicAttrs): 2..=2, [ANY, INDEX] => 1..=1, Opaque;
     /// Permutation of axes.
-    Transpose(TransposeAttrs): 1..=1 => 1..=1, Injective;
+    Transpose(TransposeAttrs): 1..=1, [ANY] => 1..=1, Injective;
     /// Broadcast to the given extents (which are the result's, the operand's already merged in).
-    Expand(DimsAttrs): 1..=1 => 1..=1, Injective;
+    Expand(DimsAttrs): 1..=1, [ANY] => 1..=1, Injective;
     /// `(x, shape)`: broadcast of x and a tensor of that shape.
-    ExpandDynamic: 2..=2 => 1..=1, Opaque;
+    ExpandDynamic: 2..=2, [ANY, INDEX] => 1..=1, Opaque;
     /// Every `step`-th element of a range.
-    Slice(SliceAttrs): 1..=1 => 1..=1, Injective;
+    Slice(SliceAttrs): 1..=1, [ANY] => 1..=1, Injective;
     /// `(x, starts, ends, axes?, steps?)`: ONNX slice with bounds known at run time.
-    SliceDynamic: 3..=5 => 1..=1, Opaque;
+    SliceDynamic: 3..=5, [ANY, INDEX] => 1..=1, Opaque;
     /// Operands one after another along an axis.
-    Concat(AxisAttrs): 1..=MANY => 1..=1, Injective;
+    Concat(AxisAttrs): 1..=MANY, [ANY] => 1..=1, Injective;
     /// Consecutive parts along an axis.
-    Split(SplitAttrs): 1..=1 => 1..=MANY, Injective;
+    Split(SplitAttrs): 1..=1, [ANY] => 1..=MANY, Injective;
     /// `(x, sizes)`: split into parts of sizes known at run time.
-    SplitDynamic(AxisAttrs): 2..=2 => 1..=MANY, Opaque;
+    SplitDynamic(AxisAttrs): 2..=2, [ANY, INDEX] => 1..=MANY, Opaque;
     /// `(x, value?)`: padding by fixed or symbolic amounts.
-    Pad(PadAttrs): 1..=2 => 1..=1, Injective;
+    Pad(PadAttrs): 1..=2, [ANY] => 1..=1, Injective;
     /// `(x, pads, value?, axes?)`: padding by amounts known at run time.
-    PadDynamic(PadDynamicAttrs): 2..=4 => 1..=1, Opaque;
+    PadDynamic(PadDynamicAttrs): 2..=4, [ANY, INDEX, ANY, INDEX] => 1..=1, Opaque;
     /// `(x, indices)`: numpy's take along an axis.
-    Gather(AxisAttrs): 2..=2 => 1..=1, Injective;
+    Gather(AxisAttrs): 2..=2, [ANY, INDEX] => 1..=1, Injective;
     /// `(x, indices)`: element by element along an axis.
-    GatherElements(AxisAttrs): 2..=2 => 1..=1, Injective;
+    GatherElements(AxisAttrs): 2..=2, [ANY, INDEX] => 1..=1, Injective;
     /// `(x, indices)`: slices addressed by index tuples.
-    GatherNd(GatherNdAttrs): 2..=2 => 1..=1, Injective;
+    GatherNd(GatherNdAttrs): 2..=2, [ANY, INDEX] => 1..=1, Injective;
     /// `(x, indices, updates)`: element by element along an axis.
-    ScatterElements(ScatterElementsAttrs): 3..=3 => 1..=1, Composite;
+    ScatterElements(ScatterElementsAttrs): 3..=3, [ANY, INDEX, ANY] => 1..=1, Composite;
     /// `(x, indices, updates)`: slices addressed by index tuples.
-    ScatterNd(ScatterNdAttrs): 3..=3 => 1..=1, Composite;
+    ScatterNd(ScatterNdAttrs): 3..=3, [ANY, INDEX, ANY] => 1..=1, Composite;
     /// `(past, update, write_indices?)`: writes a piece of a sequence at a position of each batch entry.
-    TensorScatter(TensorScatterAttrs): 2..=3 => 1..=1, Composite;
+    TensorScatter(TensorScatterAttrs): 2..=3, [ANY, ANY, INDEX] => 1..=1, Composite;
     /// Copies side by side.
-    Tile(TileAttrs): 1..=1 => 1..=1, Injective;
+    Tile(TileAttrs): 1..=1, [ANY] => 1..=1, Injective;
     /// `(x, repeats)`: tile by counts known at run time.
-    TileDynamic: 2..=2 => 1..=1, Opaque;
+    TileDynamic: 2..=2, [ANY, INDEX] => 1..=1, Opaque;
     /// Resampling to fixed or symbolic extents.
-    Resize(ResizeAttrs): 1..=1 => 1..=1, ComplexOut;
+    Resize(ResizeAttrs): 1..=1, [NUMBER_OR_BOOL] => 1..=1, ComplexOut;
     /// `(x, roi?, scales?, sizes?)`: resampling to extents known at run time.
-    ResizeDynamic(ResizeAttrs): 1..=4 => 1..=1, Opaque;
+    ResizeDynamic(ResizeAttrs): 1..=4, [NUMBER_OR_BOOL, FLOAT, FLOAT, INDEX] => 1..=1, Opaque;
     /// `(x, grid)`: sampling at given places.
-    GridSample(GridSampleAttrs): 2..=2 => 1..=1, ComplexOut;
+    GridSample(GridSampleAttrs): 2..=2, [NUMBER_OR_BOOL, FLOAT] => 1..=1, ComplexOut;
     /// `(theta, size)`: places for `GridSample` from affine maps.
-    AffineGrid(AffineGridAttrs): 2..=2 => 1..=1, Composite;
+    AffineGrid(AffineGridAttrs): 2..=2, [FLOAT, INDEX] => 1..=1, Composite;
     /// `(x, shape)`: crops or pads around the centre.
-    CenterCropPad(CenterCropPadAttrs): 2..=2 => 1..=1, Opaque;
+    CenterCropPad(CenterCropPadAttrs): 2..=2, [ANY, INDEX] => 1..=1, Opaque;
     /// `(x, k?)`: upper or lower triangles of the last two axes, else 0.
-    Trilu(TriluAttrs): 1..=2 => 1..=1, Injective;
+    Trilu(TriluAttrs): 1..=2, [ANY, INDEX] => 1..=1, Injective;
     /// `(x, lengths)`: reverses the beginning of each sequence.
-    ReverseSequence(ReverseSequenceAttrs): 2..=2 => 1..=1, Injective;
+    ReverseSequence(ReverseSequenceAttrs): 2..=2, [ANY, INDEX] => 1..=1, Injective;
     /// `(x, condition)`: elements or slices where a boolean vector holds.
-    Compress(OptionalAxisAttrs): 2..=2 => 1..=1, Opaque;
+    Compress(OptionalAxisAttrs): 2..=2, [ANY, BOOL] => 1..=1, Opaque;
 
     // Generators.
     /// A constant.
-    Constant(Tensor): 0..=0 => 1..=1, Injective;
+    Constant(Tensor): 0..=0, [] => 1..=1, Injective;
     /// A small integer tensor of extents.
-    FromDims(FromDimsAttrs): 0..=0 => 1..=1, Injective;
+    FromDims(FromDimsAttrs): 0..=0, [] => 1..=1, Injective;
     /// Extents of the operand, `i64`.
-    Shape(ShapeAttrs): 1..=1 => 1..=1, Opaque;
+    Shape(ShapeAttrs): 1..=1, [ANY] => 1..=1, Opaque;
     /// Number of elements of the operand, `i64` scalar.
-    Size: 1..=1 => 1..=1, Opaque;
+    Size: 1..=1, [ANY] => 1..=1, Opaque;
     /// `value`: a tensor full of a scalar.
-    Full(DimsAttrs): 1..=1 => 1..=1, Injective;
+    Full(DimsAttrs): 1..=1, [ANY] => 1..=1, Injective;
     /// `(shape, value)`: a tensor full of a scalar, of extents known at run time.
-    FullDynamic: 2..=2 => 1..=1, Opaque;
+    FullDynamic: 2..=2, [INDEX, ANY] => 1..=1, Opaque;
     /// `(start, step)`: `start + i * step`.
-    Iota(IotaAttrs): 2..=2 => 1..=1, Injective;
+    Iota(IotaAttrs): 2..=2, [NUMBER] => 1..=1, Injective;
     /// `(start, limit, step)`: `Iota` up to and without the limit.
-    RangeDynamic: 3..=3 => 1..=1, Opaque;
+    RangeDynamic: 3..=3, [NUMBER] => 1..=1, Opaque;
     /// Ones on a diagonal, else 0.
-    Eye(EyeAttrs): 0..=0 => 1..=1, Injective;
+    Eye(EyeAttrs): 0..=0, [] => 1..=1, Injective;
     /// `(indices, values, depth?)`: `values[1]` at each index of the new axis, else `values[0]`.
-    OneHot(OneHotAttrs): 2..=3 => 1..=1, Injective;
+    OneHot(OneHotAttrs): 2..=3, [NUMBER, ANY, NUMBER] => 1..=1, Injective;
     /// Random numbers.
-    Random(RandomAttrs): 0..=0 => 1..=1, Opaque Random;
+    Random(RandomAttrs): 0..=0, [] => 1..=1, Opaque Random;
     /// Samples of categories from unnormalised log probabilities.
-    Multinomial(MultinomialAttrs): 1..=1 => 1..=1, Opaque Random;
+    Multinomial(MultinomialAttrs): 1..=1, [FLOAT] => 1..=1, Opaque Random;
     /// `(bins, dft_length, sample_rate, lower, upper)`: weights from a spectrum to mel bins.
-    MelWeightMatrix(DType): 5..=5 => 1..=1, Opaque;
+    MelWeightMatrix(DType): 5..=5, [INDEX, INDEX, INDEX, FLOAT] => 1..=1, Opaque;
 
     // Selection by data.
     /// `(x, k?) -> (values, indices)`.
-    TopK(TopKAttrs): 1..=2 => 2..=2, Opaque;
+    TopK(TopKAttrs): 1..=2, [NUMBER, INDEX] => 2..=2, Opaque;
     /// Indices of non-zero elements, `[rank, count]`.
-    NonZero: 1..=1 => 1..=1, Opaque;
+    NonZero: 1..=1, [ANY] => 1..=1, Opaque;
     /// `x -> (values, first indices, inverse indices, counts)`.
-    Unique(UniqueAttrs): 1..=1 => 4..=4, Opaque;
+    Unique(UniqueAttrs): 1..=1, [ANY] => 4..=4, Opaque;
     /// `(boxes, scores, most?, iou?, score?)`: indices `[batch, class, box]` of selected boxes.
-    NonMaxSuppression(NonMaxSuppressionAttrs): 2..=5 => 1..=1, Opaque;
+    NonMaxSuppression(NonMaxSuppressionAttrs): 2..=5, [F32, F32, INDEX, F32] => 1..=1, Opaque;
 
     // Signals.
     /// `(x, length?, axis?)`: discrete Fourier transform; the last axis holds real and imaginary parts.
-    Dft(DftAttrs): 1..=3 => 1..=1, Composite;
+    Dft(DftAttrs): 1..=3, [FLOAT, INDEX] => 1..=1, Composite;
     /// `(signal, frame_step?, window?, frame_length?)`: short-time Fourier transform.
-    Stft(StftAttrs): 1..=4 => 1..=1, Composite;
+    Stft(StftAttrs): 1..=4, [FLOAT, INDEX, FLOAT, INDEX] => 1..=1, Composite;
 
     // Control flow. Regions see nothing from outside: captured values are operands and parameters.
     /// `(condition, captures..)`: both regions have the captures as parameters.
-    If(IfAttrs): 1..=MANY => 1..=MANY, Opaque;
+    If(IfAttrs): 1..=MANY, [BOOL, ANY] => 1..=MANY, Opaque;
     /// `(trips?, condition?, carried.., captures..)`: the body has parameters `(iteration, condition, carried..,
     /// captures..)` and results `(condition, carried.., scanned..)`; results are final carried, then stacked scanned values.
-    Loop(LoopAttrs): 2..=MANY => 0..=MANY, Opaque;
+    Loop(LoopAttrs): 2..=MANY, [INDEX, BOOL, ANY] => 0..=MANY, Opaque;
     /// `(states.., scanned.., captures..)`: the body has those parameters, scanned ones without their axis, and
     /// results `(states.., scanned..)`.
-    Scan(ScanAttrs): 1..=MANY => 1..=MANY, Opaque;
+    Scan(ScanAttrs): 1..=MANY, [ANY] => 1..=MANY, Opaque;
 
     // Sequences and optionals.
     /// A sequence of the operands.
-    SequenceConstruct: 1..=MANY => 1..=1, Opaque;
+    SequenceConstruct: 1..=MANY, [ANY] => 1..=1, Opaque;
     /// A sequence without elements, of the given element type.
-    SequenceEmpty(Type): 0..=0 => 1..=1, Opaque;
+    SequenceEmpty(Type): 0..=0, [] => 1..=1, Opaque;
     /// `(sequence, position)`.
-    SequenceAt: 2..=2 => 1..=1, Opaque;
+    SequenceAt: 2..=2, [ANY, INDEX] => 1..=1, Opaque;
     /// `(sequence, element, position?)`.
-    SequenceInsert: 2..=3 => 1..=1, Opaque;
+    SequenceInsert: 2..=3, [ANY, ANY, INDEX] => 1..=1, Opaque;
     /// `(sequence, position?)`.
-    SequenceErase: 1..=2 => 1..=1, Opaque;
+    SequenceErase: 1..=2, [ANY, INDEX] => 1..=1, Opaque;
     /// Number of elements, `i64` scalar.
-    SequenceLength: 1..=1 => 1..=1, Opaque;
+    SequenceLength: 1..=1, [ANY] => 1..=1, Opaque;
     /// `(x, sizes?)`: parts along an axis, each of extent 1 by default.
-    SplitToSequence(SplitToSequenceAttrs): 1..=2 => 1..=1, Opaque;
+    SplitToSequence(SplitToSequenceAttrs): 1..=2, [ANY, INDEX] => 1..=1, Opaque;
     /// The elements of a sequence joined along an axis.
-    ConcatFromSequence(ConcatFromSequenceAttrs): 1..=1 => 1..=1, Opaque;
+    ConcatFromSequence(ConcatFromSequenceAttrs): 1..=1, [ANY] => 1..=1, Opaque;
     /// An optional that holds the operand, or nothing of the given type.
-    Optional(Option<Type>): 0..=1 => 1..=1, Opaque;
+    Optional(Option<Type>): 0..=1, [ANY] => 1..=1, Opaque;
     /// What an optional holds.
-    OptionalGet: 1..=1 => 1..=1, Opaque;
+    OptionalGet: 1..=1, [ANY] => 1..=1, Opaque;
     /// Whether an optional (absent: no) holds something, boolean scalar.
-    OptionalHas: 0..=1 => 1..=1, Opaque;
+    OptionalHas: 0..=1, [ANY] => 1..=1, Opaque;
 
     // Strings.
     /// Concatenation, with broadcasting.
-    StringConcat: 2..=2 => 1..=1, Opaque;
+    StringConcat: 2..=2, [STRING] => 1..=1, Opaque;
     /// `x -> (parts, counts)`: parts are padded with empty strings along a new last axis.
-    StringSplit(StringSplitAttrs): 1..=1 => 2..=2, Opaque;
+    StringSplit(StringSplitAttrs): 1..=1, [STRING] => 2..=2, Opaque;
     /// Stop words removed, case folded.
-    StringNormalizer(StringNormalizerAttrs): 1..=1 => 1..=1, Opaque;
+    StringNormalizer(StringNormalizerAttrs): 1..=1, [STRING] => 1..=1, Opaque;
     /// Whether a pattern matches whole strings.
-    RegexFullMatch(RegexAttrs): 1..=1 => 1..=1, Opaque;
+    RegexFullMatch(RegexAttrs): 1..=1, [STRING] => 1..=1, Opaque;
     /// Weighted n-gram counts.
-    TfIdf(TfIdfAttrs): 1..=1 => 1..=1, Opaque;
+    TfIdf(TfIdfAttrs): 1..=1, [STRING_OR_INDEX] => 1..=1, Opaque;
 
     /// An operator that someone else defines.
-    Extern(ExternAttrs): 0..=MANY => 0..=MANY, Opaque Unknown;
+    Extern(ExternAttrs): 0..=MANY, [ANY] => 0..=MANY, Opaque Unknown;
 }
 
 impl Op {
+    /// The element types that operand `position` may have, where it is a tensor.
+    pub fn operand_dtypes(&self, position: usize) -> DTypeSet {
+        let row = self.row_dtypes();
+        let set = row.get(position).or(row.last()).copied().unwrap_or(ANY);
+        // Families differ by their kind.
+        set & match (self, position) {
+            (Op::Unary(kind), _) => kind.dtypes(),
+            (Op::Binary(kind), _) => kind.dtypes(),
+            (Op::Activation(ActivationAttrs { kind, .. }), _) => kind.dtypes(),
+            (Op::Pool(PoolAttrs { kind, .. }), _) => kind.dtypes(),
+            (
+                Op::Reduce(ReduceAttrs { kind, .. }) | Op::ReduceDynamic(ReduceDynamicAttrs { kind, .. }),
+                0,
+            ) => kind.dtypes(),
+            (Op::ScatterElements(ScatterElementsAttrs { reduction, .. }), 0 | 2) => reduction.dtypes(),
+            (Op::ScatterNd(ScatterNdAttrs { reduction, .. }), 0 | 2) => reduction.dtypes(),
+            _ => ANY,
+        }
+    }
+
     /// The regions the operator holds.
     pub fn regions(&self) -> Vec<RegionId> {
         match self {
