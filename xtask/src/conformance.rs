@@ -116,7 +116,7 @@ fn check(program: PathBuf, codegen: &str, chosen: impl Fn(&str) -> bool) -> anyh
 }
 
 /// The folder of the suites, made anew where the script or the onnx version has changed.
-fn ensure_suites() -> anyhow::Result<PathBuf> {
+pub(crate) fn ensure_suites() -> anyhow::Result<PathBuf> {
     let dir = project::target_dir().join("conformance");
     let script = project::path("tools/conformance.py");
     let made_by = std::fs::read_to_string(&script)?

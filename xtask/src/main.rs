@@ -13,6 +13,7 @@ mod corpus;
 mod digits;
 mod llvm;
 mod models;
+mod mutants;
 mod project;
 mod run;
 mod setup;
@@ -54,6 +55,8 @@ enum Task {
     Conformance(conformance::Args),
     /// Put the models of tests and benchmarks into target/models
     Models(models::Args),
+    /// Compile and run models of the ONNX suites with one field changed: nothing may panic, abort or hang
+    Mutants(mutants::Args),
     /// Measure the records of tuning that come with the compiler, on networks of tools/corpus.py
     Corpus(corpus::Args),
     /// Measure how fast this machine is, for the cost model of schedules
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Conformance(args) => conformance::run(&args),
         Task::Models(args) => models::run(&args),
+        Task::Mutants(args) => mutants::run(&args),
         Task::Corpus(args) => corpus::run(&args),
         Task::Calibrate(args) => calibrate::run(&args),
         Task::Tidy => tidy::run(),

@@ -77,7 +77,11 @@ pub(crate) fn run() -> Verdict {
         cargo_test(cargo.command("test", Packages::AllBut(&KERNEL_PACKAGES)).arg("--no-fail-fast"))
     });
     step("models", &mut || match complete {
-        true => models::copy_packaged().map(|()| Tally::of_check(true)),
+        true => {
+            // Mutants are made of the suites' models.
+            conformance::ensure_suites()?;
+            models::copy_packaged().map(|()| Tally::of_check(true))
+        }
         false => Ok(Tally::of_missing()),
     });
     step("tests that run kernels", &mut || {

@@ -212,6 +212,10 @@ impl Lowering<'_> {
                 _ => {}
             }
             if let Some(op) = host_op(self.graph, only).map_err(|reason| self.gap(only, reason))? {
+                let is_blocked = |value: &ValueId| self.program.layouts.contains_key(value);
+                if node.inputs.iter().flatten().any(is_blocked) {
+                    return Err(self.gap(only, "its operands are not row-major".to_string()));
+                }
                 let work = Work::of(self.graph, only, &group.nodes, &group.inputs, &group.outputs);
                 return Ok(Some(Step::Host { node: only, op, work }));
             }

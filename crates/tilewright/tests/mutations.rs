@@ -1,27 +1,33 @@
 //! Damaged models: whatever bytes or fields of a real model are changed, it compiles to an artifact that loads, or is
-//! refused by an error of the model. Nothing panics, nobody waits ten seconds, and nothing takes memory without measure.
+//! refused by an error of the model. Nothing panics, nobody waits, and nothing takes memory without measure.
 //!
-//! Each model is mutated a thousand times, most of it outside of its weights. The work is done by a child process,
-//! this program again, so that a crash or an endless loop is the outcome of one mutation. To look at one: the arguments
-//! `--write MODEL.onnx ROUND OUT.onnx` write it.
+//! Real models are mutated a thousand times each, most of it outside of their weights. Of the ONNX suites' models one field is
+//! changed at a time, and what compiles runs. The work is done by child processes, this program again, so that a crash or an
+//! endless loop is the outcome of one mutation.
+//!
+//! By hand: `--suites DIR COUNT SEED` tries so many mutants of the suites and prints counts (`cargo xtask mutants` does that);
+//! `--write SOURCE SEED ROUND OUT.onnx` writes one, of a model or of a folder of suites.
 
 mod common;
 mod mutations {
+    pub(crate) mod children;
+    pub(crate) mod fields;
     pub(crate) mod mutate;
+    pub(crate) mod random;
+    pub(crate) mod run;
+    pub(crate) mod suites;
 }
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::io::{BufRead, BufReader, Read};
-use std::num::NonZero;
-use std::ops::Range;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::process::ExitCode;
 
-use common::{Outcome, failed, model_path};
+use common::{Outcome, failed, model_path, target_dir};
+use mutations::children::{FAULT, Tally, supervise, work};
 use mutations::mutate::Mutator;
+use mutations::random::Random;
+use mutations::run::run;
+use mutations::suites::Suites;
 use tilewright::onnx::OnnxModel;
 use tilewright::runtime::{Bytes, Model};
 use tilewright::{CodegenKind, CompileError, Options, compile_model};
@@ -29,176 +35,153 @@ use tilewright::{CodegenKind, CompileError, Options, compile_model};
 /// Mutations of each model.
 const ROUNDS: usize = 1000;
 
-/// Longer than this is a hang. The models compile in tenths of a second.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Mutants of the suites in a test run, which takes a minute on two cores.
+const SUITE_ROUNDS: usize = 2000;
 
-/// The most memory a child may hold at once: what asks for more gets none.
-const MEMORY: usize = 4 << 30;
+/// Their seed.
+const SUITE_SEED: u64 = 1;
 
-/// Failures after which a model is given up.
+/// Failures after which a child's share is given up.
 const ENOUGH: usize = 20;
 
-/// The first argument of a child; the model, the first round and the one after the last follow.
+/// The first argument of a child; the source, the seed, the first round and the one after the last follow.
 const CHILD: &str = "--child";
 
-/// The first argument to write a mutated model; the model, the round and the file follow.
-const WRITE: &str = "--write";
+/// The subject that stands for the suites.
+const SUITES: &str = "suites";
 
-const SUBJECTS: [&str; 3] = ["digits", "silero_vad", "squeezenet1_1"];
+const SUBJECTS: [&str; 4] = ["digits", "silero_vad", "squeezenet1_1", SUITES];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [flag, model, first, end] = &args[..]
-        && flag == CHILD
-    {
-        let number = |text: &String| text.parse().expect("the parent gives a number");
-        return child(Path::new(model), number(first)..number(end));
-    }
-    if let [flag, model, round, out] = &args[..]
-        && flag == WRITE
-    {
-        let mutator = Mutator::new(std::fs::read(model).expect("a model"));
-        std::fs::write(out, mutator.mutate(round.parse().expect("a round"))).expect("a file to write");
-        return ExitCode::SUCCESS;
-    }
-    common::check_all(&SUBJECTS, |name| name, |name| supervise(&path(name)?).map_err(failed("mutations")))
-}
-
-fn path(name: &str) -> Result<PathBuf, Outcome> {
-    match name {
-        "digits" => Ok(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.onnx")),
-        name => model_path(name),
-    }
-}
-
-/// Runs all rounds, as many at a time as the machine has cores, and collects what goes wrong.
-fn supervise(model: &Path) -> Result<(), String> {
-    let workers = std::thread::available_parallelism().map_or(1, NonZero::get).min(8);
-    let parts = (0..workers).map(|n| n * ROUNDS / workers..(n + 1) * ROUNDS / workers);
-    let results: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = parts.map(|rounds| scope.spawn(|| watch(model, rounds))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a watcher does not panic")).collect()
-    });
-    let (mut failures, mut compiled) = (Vec::new(), 0);
-    for result in results {
-        let part = result?;
-        failures.extend(part.failures);
-        compiled += part.compiled;
-    }
-    // What is always refused tests little, and what never is was not damaged.
-    if failures.is_empty() && !(ROUNDS / 20..ROUNDS).contains(&compiled) {
-        failures.push(format!("{compiled} of {ROUNDS} mutations compiled"));
-    }
-    if failures.is_empty() { Ok(()) } else { Err(format!("\n{}", failures.join("\n"))) }
-}
-
-/// What came of some rounds.
-#[derive(Default)]
-struct Part {
-    failures: Vec<String>,
-    compiled: usize,
-}
-
-/// Runs rounds in children, one after the other: the next begins after the round that ended the last.
-fn watch(model: &Path, rounds: Range<usize>) -> Result<Part, String> {
-    let mut part = Part::default();
-    let mut first = rounds.start;
-    while first < rounds.end && part.failures.len() < ENOUGH {
-        let mut child = Command::new(std::env::current_exe().map_err(|error| error.to_string())?)
-            .arg(CHILD)
-            .args([model.as_os_str(), first.to_string().as_ref(), rounds.end.to_string().as_ref()])
-            .env("RUST_BACKTRACE", "0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("cannot start a child: {error}"))?;
-        let (send, lines) = mpsc::channel();
-        let stdout = BufReader::new(child.stdout.take().expect("piped above"));
-        let reader = std::thread::spawn(move || {
-            stdout.lines().map_while(Result::ok).try_for_each(|line| send.send(line))
-        });
-        let hung = loop {
-            match lines.recv_timeout(PATIENCE) {
-                Ok(line) => {
-                    let (round, outcome) = line.split_once(' ').unwrap_or((&line, ""));
-                    first = round.parse().map_err(|_| format!("not a line of a child: {line}"))?;
-                    match outcome {
-                        "" => continue,
-                        "compiled" => part.compiled += 1,
-                        "refused" => {}
-                        wrong => part.failures.push(format!("round {first}: {wrong}")),
-                    }
-                    first += 1;
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    match args[..] {
+        [CHILD, source, seed, first, end] => {
+            child(Path::new(source), number(seed), number(first) as usize..number(end) as usize);
+            ExitCode::SUCCESS
+        }
+        ["--suites", dir, count, seed] => {
+            let count = number(count) as usize;
+            match supervise(&arguments(Path::new(dir), number(seed)), count, usize::MAX) {
+                Ok(tally) => report(&tally),
+                Err(error) => {
+                    println!("{error}");
+                    ExitCode::FAILURE
                 }
-                Err(RecvTimeoutError::Timeout) => break true,
-                Err(RecvTimeoutError::Disconnected) => break false,
             }
-        };
-        if hung {
-            child.kill().map_err(|error| format!("cannot end a child: {error}"))?;
         }
-        let mut said = String::new();
-        child.stderr.take().expect("piped above").read_to_string(&mut said).ok();
-        let status = child.wait().map_err(|error| error.to_string())?;
-        reader.join().ok();
-        if hung {
-            part.failures.push(format!("round {first}: took more than {} s", PATIENCE.as_secs()));
-        } else if !status.success() {
-            part.failures.push(format!("round {first}: {status}: {}", said.trim()));
+        ["--write", source, seed, round, out] => {
+            let source = Source::open(Path::new(source), number(seed));
+            let (what, bytes) = source.mutate(number(round));
+            println!("{what}");
+            std::fs::write(out, bytes).expect("a file to write");
+            ExitCode::SUCCESS
         }
-        first += usize::from(hung || !status.success());
+        _ => common::check_all(&SUBJECTS, |name| name, |name| check(name)),
     }
-    Ok(part)
 }
 
-/// Mutates and compiles, and says before and after each round which one it is.
-fn child(path: &Path, rounds: Range<usize>) -> ExitCode {
-    let bytes = std::fs::read(path).expect("the parent gives a model");
-    let mutator = Mutator::new(bytes);
-    for round in rounds {
-        println!("{round}");
-        let outcome = match compile(mutator.mutate(round as u64)) {
-            Ok(()) => "compiled".to_string(),
-            Err(error) if error.exit_code() == 70 => error.to_string(),
-            Err(error) if error.to_string().is_empty() => "an error without words".to_string(),
-            Err(_) => "refused".to_string(),
-        };
-        println!("{round} {}", outcome.replace('\n', " "));
+/// Prints what came of the mutants of the suites.
+fn report(tally: &Tally) -> ExitCode {
+    tally.failures.iter().for_each(|failure| println!("{failure}"));
+    tally.counts.iter().for_each(|(outcome, count)| println!("{count:7} {outcome}"));
+    println!("{:7} faults", tally.failures.len());
+    if tally.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn check(name: &str) -> Result<(), Outcome> {
+    let (source, seed, rounds) = match name {
+        "digits" => {
+            (Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.onnx"), 0, ROUNDS)
+        }
+        SUITES => (suites()?, SUITE_SEED, SUITE_ROUNDS),
+        name => (model_path(name)?, 0, ROUNDS),
+    };
+    let tally = supervise(&arguments(&source, seed), rounds, ENOUGH).map_err(failed("mutations"))?;
+    let mut failures = tally.failures;
+    // What is always refused tests little, and what never is was not damaged.
+    let is_compiled = |outcome: &str| !outcome.starts_with("refused");
+    let compiled: usize =
+        tally.counts.iter().filter(|(outcome, _)| is_compiled(outcome)).map(|(_, count)| count).sum();
+    if failures.is_empty() && !(rounds / 20..rounds).contains(&compiled) {
+        failures.push(format!("{compiled} of {rounds} mutations compiled"));
     }
-    ExitCode::SUCCESS
+    if failures.is_empty() { Ok(()) } else { Err(Outcome::Failed(format!("\n{}", failures.join("\n")))) }
+}
+
+/// Where the suites lie, if they are there.
+fn suites() -> Result<PathBuf, Outcome> {
+    if cfg!(debug_assertions) {
+        return Err(Outcome::Skipped("the build is not optimised".to_string()));
+    }
+    let dir = target_dir().join("conformance");
+    if !dir.join("made-by").exists() {
+        return Err(Outcome::Skipped(format!("no {}; `cargo xtask conformance` makes it", dir.display())));
+    }
+    Ok(dir)
+}
+
+fn arguments(source: &Path, seed: u64) -> [OsString; 3] {
+    [CHILD.into(), source.into(), seed.to_string().into()]
+}
+
+/// What mutants are made of.
+enum Source {
+    Model(Box<Mutator>),
+    Suites(Suites, u64),
+}
+
+impl Source {
+    fn open(path: &Path, seed: u64) -> Source {
+        if path.is_dir() {
+            return Source::Suites(Suites::open(path).expect("the suites"), seed);
+        }
+        Source::Model(Box::new(Mutator::new(std::fs::read(path).expect("a model"))))
+    }
+
+    /// What is mutated in a round, and the file.
+    fn mutate(&self, round: u64) -> (String, Vec<u8>) {
+        match self {
+            Source::Model(mutator) => (String::new(), mutator.mutate(round)),
+            Source::Suites(suites, seed) => {
+                let mutant = suites.mutate(*seed, round).expect("a case");
+                (mutant.what, mutant.bytes)
+            }
+        }
+    }
+}
+
+/// Mutates, compiles and, of the suites, runs.
+fn child(path: &Path, seed: u64, rounds: std::ops::Range<usize>) {
+    let source = Source::open(path, seed);
+    work(rounds, |round, doing| {
+        let (what, bytes) = source.mutate(round);
+        doing(&what);
+        match compile(bytes) {
+            Ok(model) => match &source {
+                Source::Model(_) => "compiled".to_string(),
+                Source::Suites(..) => {
+                    doing(&format!("{what}: run"));
+                    run(&model, &mut Random(seed ^ round))
+                }
+            },
+            Err(error) if error.exit_code() == 70 => format!("{FAULT}{error}"),
+            Err(error) if error.to_string().is_empty() => format!("{FAULT}an error without words"),
+            Err(error) => match error.exit_code() {
+                3 => "refused: unsupported".to_string(),
+                4 => "refused: a limit".to_string(),
+                5 => "refused: invalid".to_string(),
+                code => format!("refused: exit code {code}"),
+            },
+        }
+    });
 }
 
 /// Compiles to an artifact and loads it.
-fn compile(bytes: Vec<u8>) -> Result<(), CompileError> {
+fn compile(bytes: Vec<u8>) -> Result<Model, CompileError> {
     let model = OnnxModel::from_bytes(bytes.into())?;
     let options = Options { jobs: 1, ..Options::host(CodegenKind::Cranelift) };
     let artifact: Bytes = compile_model(&model, &options, &mut ())?.artifact.to_bytes()?;
-    Model::from_bytes(artifact).map(drop).map_err(|error| CompileError::internal("load", error))
+    tilewright::loader().from_bytes(artifact).map_err(|error| CompileError::internal("load", error))
 }
-
-/// The system's allocator with a limit on what is held at once.
-struct Limited;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-
-#[allow(unsafe_code, reason = "an allocator")]
-// SAFETY: hands everything to the system's allocator, or gives none.
-unsafe impl GlobalAlloc for Limited {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if HELD.fetch_add(layout.size(), Ordering::Relaxed).saturating_add(layout.size()) > MEMORY {
-            HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-            return std::ptr::null_mut();
-        }
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Limited = Limited;

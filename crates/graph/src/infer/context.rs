@@ -26,6 +26,9 @@ pub struct InferError {
 /// The most axes a tensor can have: a damaged model must not make us allocate by its word.
 const MAX_RANK: usize = 1024;
 
+/// The most bytes of a tensor, 64 TiB: offsets inside are far from overflowing, and no machine has as much.
+const MAX_BYTES: i64 = 1 << 46;
+
 /// A node under inference.
 pub(crate) struct Context<'a> {
     pub(crate) graph: &'a Graph,
@@ -226,6 +229,90 @@ impl<'a> Context<'a> {
         Ok(merged)
     }
 
+    /// Checks that operand `position`, if it is there, has one element.
+    pub(crate) fn check_scalar(&mut self, position: usize) -> Result<()> {
+        let is_tensor = self.input(position).is_some_and(|value| self.graph.ty(value).as_tensor().is_some());
+        let Some(dims) = (if is_tensor { self.dims(position)? } else { None }) else { return Ok(()) };
+        if dims.iter().any(|dim| dim.as_const().is_some_and(|extent| extent != 1)) {
+            let shown = self.show(dims);
+            return Err(self.fail(format!("operand {position} must have one element, not {shown}")));
+        }
+        dims.iter().try_for_each(|dim| self.unify(dim, &Dim::ONE, "extents of a scalar").map(drop))
+    }
+
+    /// Checks that operand `position`, if it is there, is a vector, of the extent given.
+    pub(crate) fn check_vector(&mut self, position: usize, len: Option<&Dim>) -> Result<()> {
+        let Some(dims) = self.optional_dims(position)? else { return Ok(()) };
+        self.check_rank(position, dims, 1)?;
+        match len {
+            Some(len) => {
+                self.unify(&dims[0], len, &format!("the extent of operand {position} and what it is for"))
+            }
+            None => Ok(dims[0].clone()),
+        }
+        .map(drop)
+    }
+
+    /// Checks that operand `position`, if it is there, has the extents given.
+    pub(crate) fn check_extents(&mut self, position: usize, expected: &[Dim], what: &str) -> Result<()> {
+        let Some(dims) = self.optional_dims(position)? else { return Ok(()) };
+        self.check_rank(position, dims, expected.len())?;
+        dims.iter().zip(expected).try_for_each(|(dim, expected)| self.unify(dim, expected, what).map(drop))
+    }
+
+    /// Checks that operand `position`, if it is there, broadcasts to the extents given, which stay as they are.
+    pub(crate) fn check_broadcasts_to(&mut self, position: usize, onto: &[Dim]) -> Result<()> {
+        let Some(dims) = self.optional_dims(position)? else { return Ok(()) };
+        let fits = |dims: &[Dim]| {
+            let grows = |(dim, onto): (&Dim, &Dim)| {
+                !dim.is(1) && matches!((dim.as_const(), onto.as_const()), (Some(a), Some(b)) if a != b)
+            };
+            dims.len() <= onto.len() && !dims.iter().rev().zip(onto.iter().rev()).any(grows)
+        };
+        if !fits(dims) {
+            let (dims, onto) = (self.show(dims), self.show(onto));
+            return Err(self.fail(format!("operand {position} of {dims} does not broadcast to {onto}")));
+        }
+        for (dim, onto) in dims.iter().rev().zip(onto.iter().rev()) {
+            if !dim.is(1) {
+                self.unify(dim, onto, &format!("extents of operand {position} and what it is broadcast to"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that an extent is not above another: an error where it is, a guard where that is not decided.
+    pub(crate) fn check_at_most(&mut self, dim: &Dim, limit: &Dim, what: &str) -> Result<()> {
+        let (least, most) = (dim - limit).bounds(self.symbols);
+        if least.is_some_and(|least| least > 0) {
+            let (dim, limit) =
+                (dim.display(self.symbols).to_string(), limit.display(self.symbols).to_string());
+            return Err(self.fail(format!("{what}: {dim} is more than {limit}")));
+        }
+        if most.is_none_or(|most| most > 0) {
+            self.guard(dim, Comparison::AtMost, limit, &format!("{what} must not be more"));
+        }
+        Ok(())
+    }
+
+    /// Checks that a tensor is one that there may be: no negative extent, and less than fills any memory.
+    pub(super) fn check_size(&self, ty: &Type, what: &str) -> Result<()> {
+        let Some(tensor) = ty.as_tensor() else { return Ok(()) };
+        let Some(dims) = tensor.shape.dims() else { return Ok(()) };
+        let known = || dims.iter().filter_map(Dim::as_const);
+        if known().any(|extent| extent < 0) {
+            return Err(self.fail(format!("{what} would be {}", self.show(dims))));
+        }
+        // An extent of 0 does not make up for others: strides are products of them.
+        let bytes = known()
+            .try_fold(tensor.dtype.bytes().max(1) as i64, |bytes, extent| bytes.checked_mul(extent.max(1)));
+        if bytes.is_none_or(|bytes| bytes > MAX_BYTES) {
+            let shown = self.show(dims);
+            return Err(self.fail(format!("{what} would be {shown}, more than {MAX_BYTES} bytes")));
+        }
+        Ok(())
+    }
+
     /// Checks that an axis attribute is below the rank.
     pub(crate) fn check_axis(&self, axis: usize, rank: usize) -> Result<()> {
         if axis < rank {
@@ -268,6 +355,26 @@ impl<'a> Context<'a> {
             return Ok(left);
         }
         Err(self.fail(format!("element types of operands {a} and {b} differ: {left} and {right}")))
+    }
+
+    /// Checks the element types of all operands that are tensors.
+    pub(super) fn check_dtypes(&self) -> Result<()> {
+        let tensor = |value: ValueId| self.graph.ty(value).as_tensor();
+        let dtypes =
+            self.inputs.iter().enumerate().filter_map(|(n, value)| Some((n, tensor((*value)?)?.dtype)));
+        for (position, dtype) in dtypes {
+            let accepted = self.op.operand_dtypes(position);
+            if !accepted.contains(dtype) {
+                let kind = match self.op {
+                    Op::Unary(kind) => format!("{kind} "),
+                    Op::Binary(kind) => format!("{kind} "),
+                    _ => String::new(),
+                };
+                return Err(self
+                    .fail(format!("{kind}takes {accepted} as operand {position}, not {dtype}: convert it")));
+            }
+        }
+        Ok(())
     }
 
     /// Checks the length of a list attribute.

@@ -1,10 +1,10 @@
 //! Type rules of elementwise operators.
 
-use tilewright_dtype::{DType, Kind};
+use tilewright_dtype::DType;
 
 use super::context::{Context, InferError, ranked, unranked};
 use crate::dim::Dim;
-use crate::op::{BinaryOp, Op, UnaryOp};
+use crate::op::{BinaryOp, Op};
 use crate::types::Type;
 
 pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>, InferError> {
@@ -12,7 +12,6 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>, InferError> {
         Op::Identity => return Ok(vec![cx.ty(0)?.clone()]),
         Op::Unary(op) => {
             let dtype = cx.dtype(0)?;
-            check_unary(cx, *op, dtype)?;
             return same_shape(cx, op.result(dtype));
         }
         Op::Activation(_) | Op::Clip => {
@@ -40,13 +39,7 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>, InferError> {
     let (dtype, operands) = match cx.op {
         Op::Binary(op) => (binary_dtype(cx, *op)?, 0..2),
         Op::StringConcat => (cx.check_same_dtype(0, 1)?, 0..2),
-        _ => {
-            let condition = cx.dtype(0)?;
-            if condition != DType::Bool {
-                return Err(cx.fail(format!("the condition must be bool, not {condition}")));
-            }
-            (cx.check_same_dtype(1, 2)?, 0..3)
-        }
+        _ => (cx.check_same_dtype(1, 2)?, 0..3),
     };
     let mut merged: Vec<Dim> = Vec::new();
     for operand in operands {
@@ -62,40 +55,12 @@ fn same_shape(cx: &Context<'_>, dtype: DType) -> Result<Vec<Type>, InferError> {
     Ok(vec![Type::Tensor(ty)])
 }
 
-fn check_unary(cx: &Context<'_>, op: UnaryOp, dtype: DType) -> Result<(), InferError> {
-    use UnaryOp::*;
-    let fits = match op {
-        Not => dtype == DType::Bool,
-        BitwiseNot => dtype.is_integer(),
-        Abs | Neg | Sign | Relu => !matches!(dtype.kind(), Kind::Bool | Kind::String),
-        Exp | Log | Sqrt | Reciprocal | Floor | Ceil | Round | Sin | Cos | Tan | Asin | Acos | Atan
-        | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Sigmoid | Softplus | Softsign | Gelu
-        | GeluTanh | HardSwish | Mish | IsNan | IsInf | IsPosInf | IsNegInf => {
-            // Old opsets allow erf of integers; everything else is about floats.
-            dtype.is_float() || (op == Erf && dtype.is_integer())
-        }
-    };
-    if fits { Ok(()) } else { Err(cx.fail(format!("{op} is not defined on {dtype}"))) }
-}
-
 fn binary_dtype(cx: &Context<'_>, op: BinaryOp) -> Result<DType, InferError> {
     if op == BinaryOp::Pow {
         cx.dtype(1)?;
         return cx.dtype(0);
     }
     let dtype = cx.check_same_dtype(0, 1)?;
-    use BinaryOp::*;
-    let fits = match op {
-        And | Or | Xor => dtype == DType::Bool,
-        BitwiseAnd | BitwiseOr | BitwiseXor | ShiftLeft | ShiftRight => dtype.is_integer(),
-        Add | Sub | Mul | Div | Pow | Mod | Fmod | Min | Max | Less | LessEqual | Greater | GreaterEqual => {
-            !matches!(dtype.kind(), Kind::Bool | Kind::String)
-        }
-        Equal => true,
-    };
-    if !fits {
-        return Err(cx.fail(format!("{op} is not defined on {dtype}")));
-    }
     Ok(if op.is_comparison() { DType::Bool } else { dtype })
 }
 

@@ -11,6 +11,7 @@ mod elementwise;
 mod generate;
 mod movement;
 mod nn;
+mod operands;
 mod products;
 mod reduce;
 mod refine;
@@ -125,7 +126,8 @@ pub fn follow_elements(graph: &mut Graph) {
     }
 }
 
-/// The facts about the results of the operator in `cx`: checks arity, applies the type rule, follows elements.
+/// The facts about the results of the operator in `cx`: checks arity, element types and operands, applies the type rule, follows
+/// elements.
 pub(crate) fn infer(cx: &mut Context<'_>) -> Result<Vec<Facts>, InferError> {
     let (inputs, outputs) = (cx.op.input_arity(), cx.op.output_arity());
     if !inputs.contains(&cx.inputs.len()) {
@@ -134,11 +136,21 @@ pub(crate) fn infer(cx: &mut Context<'_>) -> Result<Vec<Facts>, InferError> {
     if !outputs.contains(&cx.n_outputs) {
         return Err(cx.fail(format!("has {} results, but gives {}", cx.n_outputs, show_arity(&outputs))));
     }
+    cx.check_dtypes()?;
+    for (position, value) in cx.inputs.iter().enumerate() {
+        if let Some(value) = value {
+            cx.check_size(cx.graph.ty(*value), &format!("operand {position}"))?;
+        }
+    }
+    operands::check(cx)?;
     let mut types = types(cx)?;
     if types.len() < cx.n_outputs {
         return Err(cx.fail(format!("has {} results, but gives {}", cx.n_outputs, types.len())));
     }
     types.truncate(cx.n_outputs);
+    for (position, ty) in types.iter().enumerate() {
+        cx.check_size(ty, &format!("result {position}"))?;
+    }
     let elements = elements::follow(cx, &types);
     let mut elements = elements.into_iter();
     Ok(types.into_iter().map(|ty| Facts { ty, elements: elements.next().flatten() }).collect())

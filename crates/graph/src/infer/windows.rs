@@ -4,7 +4,7 @@ use tilewright_dtype::DType;
 
 use super::context::{Context, InferError, ranked, unranked};
 use crate::dim::Dim;
-use crate::op::{ConvAttrs, ConvTransposeAttrs, Op};
+use crate::op::{Col2ImAttrs, ConvAttrs, ConvTransposeAttrs, DeformConvAttrs, Op};
 use crate::types::Type;
 
 type Result<T> = std::result::Result<T, InferError>;
@@ -60,6 +60,9 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
     }
 }
 
+/// The greatest number about a window: products of two of them do not overflow.
+const MAX_WINDOW: u64 = 1 << 31;
+
 /// A sliding window with one entry a spatial axis.
 struct Window {
     kernel: Vec<Dim>,
@@ -85,6 +88,12 @@ impl Window {
         cx.check_len("pads", self.pads.len(), 2 * spatial)?;
         if self.strides.contains(&0) || self.dilations.contains(&0) {
             return Err(cx.fail("strides and dilations must be positive"));
+        }
+        let kernel = self.kernel.iter().filter_map(Dim::as_const);
+        let others =
+            self.strides.iter().chain(&self.dilations).map(|&n| i64::try_from(n).unwrap_or(i64::MAX));
+        if kernel.chain(others).chain(self.pads.iter().copied()).any(|n| n.unsigned_abs() > MAX_WINDOW) {
+            return Err(cx.fail(format!("kernel, strides, dilations and pads must be below {MAX_WINDOW}")));
         }
         Ok(())
     }
@@ -145,6 +154,33 @@ fn conv(
     dims.extend((0..spatial).map(|axis| window.positions(axis, &x[axis + 2], false)));
     check_positive(cx, &dims)?;
     Ok(vec![ranked(dtype, dims)])
+}
+
+/// How many positions a block has on each axis of the image.
+pub(super) fn col2im_positions(cx: &Context<'_>, attrs: &Col2ImAttrs) -> Result<Vec<Dim>> {
+    let window = Window::of(&attrs.block, &attrs.strides, &attrs.pads, &attrs.dilations);
+    window.check(cx, attrs.image.len())?;
+    let dims: Vec<Dim> =
+        attrs.image.iter().enumerate().map(|(axis, extent)| window.positions(axis, extent, false)).collect();
+    check_positive(cx, &dims)?;
+    Ok(dims)
+}
+
+/// The spatial extents of a deformable convolution's result.
+pub(super) fn conv_positions(
+    cx: &Context<'_>,
+    attrs: &DeformConvAttrs,
+    x: &[Dim],
+    w: &[Dim],
+) -> Result<Vec<Dim>> {
+    let window = Window {
+        kernel: w[2..].to_vec(),
+        strides: attrs.strides.clone(),
+        pads: attrs.pads.clone(),
+        dilations: attrs.dilations.clone(),
+    };
+    window.check(cx, x.len() - 2)?;
+    Ok((0..x.len() - 2).map(|axis| window.positions(axis, &x[axis + 2], false)).collect())
 }
 
 fn check_groups(cx: &Context<'_>, group: usize, channels: &Dim) -> Result<()> {

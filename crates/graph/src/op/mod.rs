@@ -1,8 +1,9 @@
 //! The operator table: a closed enum with one row an operator.
 //!
-//! A row gives the operator's attributes, how many operands and results it has, its fusion class, what computing it again
-//! costs, its role in the choice of layouts and, where it is not pure, its effect. Everything that is generic over operators
-//! (text form, hashing, arity checks, fusion, layouts) reads the table; what is specific (type inference, the meaning in `lower`) matches the enum exhaustively.
+//! A row gives the operator's attributes, how many operands it has and of which element types, how many results, its fusion
+//! class, what computing it again costs, its role in the choice of layouts and, where it is not pure, its effect. Everything that
+//! is generic over operators (text form, hashing, arity checks, fusion, layouts) reads the table; what is specific (type
+//! inference, the meaning in `lower`) matches the enum exhaustively.
 //!
 //! Semantics common to all: tensors are dense and logical (no layouts); binary and ternary elementwise operators
 //! broadcast as numpy does; integer arithmetic wraps; floating-point follows IEEE 754 in the element type;
@@ -12,12 +13,15 @@
 
 pub(crate) mod attr;
 mod attrs;
+mod dtypes;
 mod kinds;
 
 use std::ops::RangeInclusive;
 
 pub use attr::{Attr, AttrVisitor, Real};
 pub use attrs::*;
+pub use dtypes::DTypeSet;
+use dtypes::*;
 pub use kinds::*;
 use tilewright_dtype::DType;
 
@@ -136,7 +140,7 @@ macro_rules! cheap {
 macro_rules! operators {
     ($(
         $(#[doc = $doc:literal])*
-        $name:ident $(($attrs:ty))? : $inputs:expr => $outputs:expr, $class:ident, $again:ident, $role:ident $($effect:ident)?;
+        $name:ident $(($attrs:ty))? : $inputs:expr, [$($dtypes:expr),*] => $outputs:expr, $class:ident, $again:ident, $role:ident $($effect:ident)?;
     )*) => {
         /// An operator with its attributes. See the module for the conventions all of them share.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -154,6 +158,11 @@ macro_rules! operators {
             /// How many operands a node may have, absent ones in the middle included.
             pub fn input_arity(&self) -> RangeInclusive<usize> {
                 match self { $( Op::$name { .. } => $inputs, )* }
+            }
+
+            /// The element types of each operand, the last of them also of those behind it.
+            fn row_dtypes(&self) -> &'static [DTypeSet] {
+                match self { $( Op::$name { .. } => const { &[$($dtypes),*] }, )* }
             }
 
             /// How many results a node may have.
@@ -228,261 +237,281 @@ const MANY: usize = usize::MAX;
 operators! {
     // Elementwise.
     /// The operand itself.
-    Identity: 1..=1 => 1..=1, Elementwise, Cheap, KeepsView;
+    Identity: 1..=1, [ANY] => 1..=1, Elementwise, Cheap, KeepsView;
     /// A function of one element.
-    Unary(UnaryOp): 1..=1 => 1..=1, Elementwise, ByKind, Keeps;
+    Unary(UnaryOp): 1..=1, [ANY] => 1..=1, Elementwise, ByKind, Keeps;
     /// An activation with parameters.
-    Activation(ActivationAttrs): 1..=1 => 1..=1, Elementwise, Costly, Keeps;
+    Activation(ActivationAttrs): 1..=1, [NUMBER] => 1..=1, Elementwise, Costly, Keeps;
     /// `(x, min?, max?)`: `min(max(x, min), max)` with scalar bounds.
-    Clip: 1..=3 => 1..=1, Elementwise, Cheap, Keeps;
+    Clip: 1..=3, [NUMBER] => 1..=1, Elementwise, Cheap, Keeps;
     /// A function of two elements.
-    Binary(BinaryOp): 2..=2 => 1..=1, Elementwise, ByKind, Keeps;
+    Binary(BinaryOp): 2..=2, [ANY] => 1..=1, Elementwise, ByKind, Keeps;
     /// `(condition, x, y)`: x where the condition holds, else y.
-    Where: 3..=3 => 1..=1, Elementwise, Cheap, Any;
+    Where: 3..=3, [BOOL, ANY] => 1..=1, Elementwise, Cheap, Any;
     /// Conversion of values. Floats to integers truncate; anything to bool tests for non-zero.
-    Cast(CastAttrs): 1..=1 => 1..=1, Elementwise, Cheap, Any;
+    Cast(CastAttrs): 1..=1, [ANY] => 1..=1, Elementwise, Cheap, Any;
     /// Reinterpretation of bits as another element type of the same width.
-    BitCast(DType): 1..=1 => 1..=1, Elementwise, Cheap, Any;
+    BitCast(DType): 1..=1, [ANY] => 1..=1, Elementwise, Cheap, Any;
     /// `(x, scale, zero_point?)`: `saturate(round(x / scale) + zero_point)`, ties to even.
-    QuantizeLinear(QuantizeAttrs): 2..=3 => 1..=1, Elementwise, Costly, Any;
+    QuantizeLinear(QuantizeAttrs): 2..=3, [REAL, SCALE, QUANTISED] => 1..=1, Elementwise, Costly, Any;
     /// `(x, scale, zero_point?)`: `(x - zero_point) * scale`.
-    DequantizeLinear(DequantizeAttrs): 2..=3 => 1..=1, Elementwise, Cheap, Any;
+    DequantizeLinear(DequantizeAttrs): 2..=3, [QUANTISED, SCALE, QUANTISED] => 1..=1, Elementwise, Cheap, Any;
 
     // Products.
     /// numpy's matmul, each operand optionally with its last two axes exchanged.
-    MatMul(MatMulAttrs): 2..=2 => 1..=1, ComplexOut, Costly, Any;
+    MatMul(MatMulAttrs): 2..=2, [WIDE] => 1..=1, ComplexOut, Costly, Any;
     /// `(A, B, C?)`: `alpha op(A) op(B) + beta C` on matrices, C broadcast.
-    Gemm(GemmAttrs): 2..=3 => 1..=1, ComplexOut, Costly, Any;
+    Gemm(GemmAttrs): 2..=3, [WIDE] => 1..=1, ComplexOut, Costly, Any;
     /// `(A, B, a_zero?, b_zero?)`: matmul of 8-bit integers less their zero points, in 32 bits. A vector zero
     /// point is a row of A or a column of B each.
-    MatMulInteger: 2..=4 => 1..=1, ComplexOut, Costly, Any;
+    MatMulInteger: 2..=4, [BYTE] => 1..=1, ComplexOut, Costly, Any;
     /// `(x, w, bias?)`: convolution; x is `[batch, channels, spatial..]`, w `[out, channels / group, kernel..]`.
-    Conv(ConvAttrs): 2..=3 => 1..=1, ComplexOut, Costly, Blocks;
+    Conv(ConvAttrs): 2..=3, [FLOAT] => 1..=1, ComplexOut, Costly, Blocks;
     /// `(x, w, x_zero?, w_zero?)`: convolution of 8-bit integers less their zero points, in 32 bits.
-    ConvInteger(ConvAttrs): 2..=4 => 1..=1, ComplexOut, Costly, Any;
+    ConvInteger(ConvAttrs): 2..=4, [BYTE] => 1..=1, ComplexOut, Costly, Any;
     /// `(x, w, bias?)`: transposed convolution; w is `[channels, out / group, kernel..]`.
-    ConvTranspose(ConvTransposeAttrs): 2..=3 => 1..=1, ComplexOut, Costly, Blocks;
+    ConvTranspose(ConvTransposeAttrs): 2..=3, [FLOAT] => 1..=1, ComplexOut, Costly, Blocks;
     /// `(x, w, offset, bias?, mask?)`: deformable convolution.
-    DeformConv(DeformConvAttrs): 3..=5 => 1..=1, ComplexOut, Costly, Any;
+    DeformConv(DeformConvAttrs): 3..=5, [FLOAT] => 1..=1, ComplexOut, Costly, Any;
     /// `(x, w, bias?, past?) -> (y, present)`: depthwise 1-d convolution over past and present, causal.
-    CausalConv(CausalConvAttrs): 2..=4 => 1..=2, Composite, Costly, Any;
+    CausalConv(CausalConvAttrs): 2..=4, [FLOAT] => 1..=2, Composite, Costly, Any;
     /// Sum of products by subscripts.
-    Einsum(EinsumAttrs): 1..=MANY => 1..=1, ComplexOut, Costly, Any;
+    Einsum(EinsumAttrs): 1..=MANY, [NUMBER] => 1..=1, ComplexOut, Costly, Any;
     /// Determinants of the last two axes.
-    Det: 1..=1 => 1..=1, Composite, Costly, Any;
+    Det: 1..=1, [FLOAT] => 1..=1, Composite, Costly, Any;
 
     // Windows.
     /// Pooling over spatial windows.
-    Pool(PoolAttrs): 1..=1 => 1..=1, Window, Costly, Keeps;
+    Pool(PoolAttrs): 1..=1, [ANY] => 1..=1, Window, Costly, Keeps;
     /// `x -> (y, indices)`: max pooling with the flat index of each maximum in x.
-    MaxPoolIndices(MaxPoolIndicesAttrs): 1..=1 => 2..=2, Composite, Costly, Any;
+    MaxPoolIndices(MaxPoolIndicesAttrs): 1..=1, [FLOAT_OR_BYTE] => 2..=2, Composite, Costly, Any;
     /// `(x, indices)`: writes x at flat indices of a zero tensor whose extents are the attribute.
-    MaxUnpool(MaxUnpoolAttrs): 2..=2 => 1..=1, Composite, Costly, Any;
+    MaxUnpool(MaxUnpoolAttrs): 2..=2, [FLOAT, INDEX] => 1..=1, Composite, Costly, Any;
     /// `(x, indices, shape)`: `MaxUnpool` into a result of the extents given; indices are flat in the tensor
     /// the window attributes imply.
-    MaxUnpoolDynamic(MaxUnpoolDynamicAttrs): 3..=3 => 1..=1, Opaque, Costly, Any;
+    MaxUnpoolDynamic(MaxUnpoolDynamicAttrs): 3..=3, [FLOAT, INDEX] => 1..=1, Opaque, Costly, Any;
     /// `(x, rois)`: max pooling of regions; rois are `[batch index, x1, y1, x2, y2]` each.
-    MaxRoiPool(MaxRoiPoolAttrs): 2..=2 => 1..=1, Composite, Costly, Any;
+    MaxRoiPool(MaxRoiPoolAttrs): 2..=2, [FLOAT] => 1..=1, Composite, Costly, Any;
     /// `(x, rois, batch_indices)`: pooling of bilinear samples of regions.
-    RoiAlign(RoiAlignAttrs): 3..=3 => 1..=1, Composite, Costly, Any;
+    RoiAlign(RoiAlignAttrs): 3..=3, [FLOAT, FLOAT, INDEX] => 1..=1, Composite, Costly, Any;
     /// `(x, image?, block?)`: sums columns back into an image.
-    Col2Im(Col2ImAttrs): 1..=3 => 1..=1, Composite, Costly, Any;
+    Col2Im(Col2ImAttrs): 1..=3, [NUMBER_OR_BOOL, INDEX] => 1..=1, Composite, Costly, Any;
 
     // Reductions.
     /// Reduction over fixed axes.
-    Reduce(ReduceAttrs): 1..=1 => 1..=1, Reduction, Costly, Reduces;
+    Reduce(ReduceAttrs): 1..=1, [ANY] => 1..=1, Reduction, Costly, Reduces;
     /// `(x, axes)`: reduction over axes known at run time.
-    ReduceDynamic(ReduceDynamicAttrs): 2..=2 => 1..=1, Opaque, Costly, Any;
+    ReduceDynamic(ReduceDynamicAttrs): 2..=2, [ANY, INDEX] => 1..=1, Opaque, Costly, Any;
     /// Index of the largest or smallest element, `i64`.
-    ArgReduce(ArgReduceAttrs): 1..=1 => 1..=1, Reduction, Costly, Any;
+    ArgReduce(ArgReduceAttrs): 1..=1, [NUMBER] => 1..=1, Reduction, Costly, Any;
     /// `(x, axis?)`: running sums or products.
-    Cumulative(CumulativeAttrs): 1..=2 => 1..=1, Composite, Costly, Any;
+    Cumulative(CumulativeAttrs): 1..=2, [WIDE, INDEX] => 1..=1, Composite, Costly, Any;
 
     // Normalisation and attention.
     /// `exp(x) / sum exp(x)` along an axis, without overflow, or its logarithm.
-    Softmax(SoftmaxAttrs): 1..=1 => 1..=1, Normalisation, Costly, Any;
+    Softmax(SoftmaxAttrs): 1..=1, [FLOAT] => 1..=1, Normalisation, Costly, Any;
     /// `(x, scale?, bias?) -> (y, mean?, inverse deviation?)`.
-    LayerNorm(LayerNormAttrs): 1..=3 => 1..=3, Normalisation, Costly, Any;
+    LayerNorm(LayerNormAttrs): 1..=3, [FLOAT] => 1..=3, Normalisation, Costly, Any;
     /// `(x, scale?)`: `x / sqrt(mean(x^2) + epsilon) * scale`.
-    RmsNorm(LayerNormAttrs): 1..=2 => 1..=1, Normalisation, Costly, Any;
+    RmsNorm(LayerNormAttrs): 1..=2, [FLOAT] => 1..=1, Normalisation, Costly, Any;
     /// `(x, scale, bias)`: statistics over the spatial axes of each channel of each instance.
-    InstanceNorm(NormAttrs): 3..=3 => 1..=1, Normalisation, Costly, Any;
+    InstanceNorm(NormAttrs): 3..=3, [FLOAT] => 1..=1, Normalisation, Costly, Any;
     /// `(x, scale, bias)`: statistics over groups of channels; scale and bias a channel.
-    GroupNorm(GroupNormAttrs): 3..=3 => 1..=1, Normalisation, Costly, Any;
+    GroupNorm(GroupNormAttrs): 3..=3, [FLOAT] => 1..=1, Normalisation, Costly, Any;
     /// `(x, scale, bias, mean, variance)`: normalisation of channels (axis 1) by given statistics.
-    BatchNorm(NormAttrs): 5..=5 => 1..=1, Elementwise, Costly, Keeps;
+    BatchNorm(NormAttrs): 5..=5, [FLOAT] => 1..=1, Elementwise, Costly, Keeps;
     /// `x / norm(x)` along an axis; 0 where the norm is.
-    LpNorm(LpNormAttrs): 1..=1 => 1..=1, Normalisation, Costly, Any;
+    LpNorm(LpNormAttrs): 1..=1, [FLOAT] => 1..=1, Normalisation, Costly, Any;
     /// Local response normalisation across channels.
-    Lrn(LrnAttrs): 1..=1 => 1..=1, Composite, Costly, Any;
+    Lrn(LrnAttrs): 1..=1, [FLOAT] => 1..=1, Composite, Costly, Any;
     /// `(Q, K, V, mask?, past_key?, past_value?, nonpad_lengths?) -> (Y, present_key?, present_value?, qk?)`.
-    Attention(AttentionAttrs): 3..=7 => 1..=4, Composite, Costly, Any;
+    Attention(AttentionAttrs): 3..=7, [FLOAT, FLOAT, FLOAT, NUMBER_OR_BOOL, FLOAT, FLOAT, INDEX] => 1..=4, Composite, Costly, Any;
     /// `(query, key, value, past_state?, decay?, beta?) -> (output, present_state)`.
-    LinearAttention(LinearAttentionAttrs): 3..=6 => 1..=2, Composite, Costly, Any;
+    LinearAttention(LinearAttentionAttrs): 3..=6, [FLOAT] => 1..=2, Composite, Costly, Any;
     /// `(x, cos, sin, positions?)`: rotation of pairs of elements by position.
-    RotaryEmbedding(RotaryAttrs): 3..=4 => 1..=1, Composite, Costly, Any;
+    RotaryEmbedding(RotaryAttrs): 3..=4, [FLOAT, FLOAT, FLOAT, INDEX] => 1..=1, Composite, Costly, Any;
 
     // Recurrent layers, with ONNX's operands and gate orders.
     /// `(x, w, r, bias?, lengths?, h0?, c0?, peepholes?) -> (y?, h?, c?)`.
-    Lstm(RecurrentAttrs): 3..=8 => 3..=3, Composite, Costly, Any;
+    Lstm(RecurrentAttrs): 3..=8, [FLOAT, FLOAT, FLOAT, FLOAT, I32, FLOAT] => 3..=3, Composite, Costly, Any;
     /// `(x, w, r, bias?, lengths?, h0?) -> (y, h)`.
-    Gru(RecurrentAttrs): 3..=6 => 2..=2, Composite, Costly, Any;
+    Gru(RecurrentAttrs): 3..=6, [FLOAT, FLOAT, FLOAT, FLOAT, I32, FLOAT] => 2..=2, Composite, Costly, Any;
     /// `(x, w, r, bias?, lengths?, h0?) -> (y, h)`.
-    Rnn(RecurrentAttrs): 3..=6 => 2..=2, Composite, Costly, Any;
+    Rnn(RecurrentAttrs): 3..=6, [FLOAT, FLOAT, FLOAT, FLOAT, I32, FLOAT] => 2..=2, Composite, Costly, Any;
 
     // Movement.
     /// The same elements in row-major order under other extents.
-    Reshape(DimsAttrs): 1..=1 => 1..=1, View, Cheap, View;
+    Reshape(DimsAttrs): 1..=1, [ANY] => 1..=1, View, Cheap, View;
     /// `(x, shape)`: reshape to extents known at run time; -1 infers one.
-    ReshapeDynamic(ReshapeDynamicAttrs): 2..=2 => 1..=1, Opaque, Costly, Any;
+    ReshapeDynamic(ReshapeDynamicAttrs): 2..=2, [ANY, INDEX] => 1..=1, Opaque, Costly, Any;
     /// Permutation of axes.
-    Transpose(TransposeAttrs): 1..=1 => 1..=1, Movement, Cheap, Moves;
+    Transpose(TransposeAttrs): 1..=1, [ANY] => 1..=1, Movement, Cheap, Moves;
     /// Broadcast to the given extents (which are the result's, the operand's already merged in).
-    Expand(DimsAttrs): 1..=1 => 1..=1, Injective, Costly, Any;
+    Expand(DimsAttrs): 1..=1, [ANY] => 1..=1, Injective, Costly, Any;
     /// `(x, shape)`: broadcast of x and a tensor of that shape.
-    ExpandDynamic: 2..=2 => 1..=1, Opaque, Costly, Any;
+    ExpandDynamic: 2..=2, [ANY, INDEX] => 1..=1, Opaque, Costly, Any;
     /// Every `step`-th element of a range.
-    Slice(SliceAttrs): 1..=1 => 1..=1, Movement, Cheap, Any;
+    Slice(SliceAttrs): 1..=1, [ANY] => 1..=1, Movement, Cheap, Any;
     /// `(x, starts, ends, axes?, steps?)`: ONNX slice with bounds known at run time.
-    SliceDynamic: 3..=5 => 1..=1, Opaque, Costly, Any;
+    SliceDynamic: 3..=5, [ANY, INDEX] => 1..=1, Opaque, Costly, Any;
     /// Operands one after another along an axis.
-    Concat(AxisAttrs): 1..=MANY => 1..=1, Parts, Costly, Joins;
+    Concat(AxisAttrs): 1..=MANY, [ANY] => 1..=1, Parts, Costly, Joins;
     /// Consecutive parts along an axis.
-    Split(SplitAttrs): 1..=1 => 1..=MANY, Parts, Costly, Any;
+    Split(SplitAttrs): 1..=1, [ANY] => 1..=MANY, Parts, Costly, Any;
     /// `(x, sizes)`: split into parts of sizes known at run time.
-    SplitDynamic(AxisAttrs): 2..=2 => 1..=MANY, Opaque, Costly, Any;
+    SplitDynamic(AxisAttrs): 2..=2, [ANY, INDEX] => 1..=MANY, Opaque, Costly, Any;
     /// `(x, value?)`: padding by fixed or symbolic amounts.
-    Pad(PadAttrs): 1..=2 => 1..=1, Injective, Costly, Keeps;
+    Pad(PadAttrs): 1..=2, [ANY] => 1..=1, Injective, Costly, Keeps;
     /// `(x, pads, value?, axes?)`: padding by amounts known at run time.
-    PadDynamic(PadDynamicAttrs): 2..=4 => 1..=1, Opaque, Costly, Any;
+    PadDynamic(PadDynamicAttrs): 2..=4, [ANY, INDEX, ANY, INDEX] => 1..=1, Opaque, Costly, Any;
     /// `(x, indices)`: numpy's take along an axis.
-    Gather(AxisAttrs): 2..=2 => 1..=1, Injective, Costly, Any;
+    Gather(AxisAttrs): 2..=2, [ANY, INDEX] => 1..=1, Injective, Costly, Any;
     /// `(x, indices)`: element by element along an axis.
-    GatherElements(AxisAttrs): 2..=2 => 1..=1, Injective, Costly, Any;
+    GatherElements(AxisAttrs): 2..=2, [ANY, INDEX] => 1..=1, Injective, Costly, Any;
     /// `(x, indices)`: slices addressed by index tuples.
-    GatherNd(GatherNdAttrs): 2..=2 => 1..=1, Injective, Costly, Any;
+    GatherNd(GatherNdAttrs): 2..=2, [ANY, INDEX] => 1..=1, Injective, Costly, Any;
     /// `(x, indices, updates)`: element by element along an axis.
-    ScatterElements(ScatterElementsAttrs): 3..=3 => 1..=1, Composite, Costly, Any;
+    ScatterElements(ScatterElementsAttrs): 3..=3, [ANY, INDEX, ANY] => 1..=1, Composite, Costly, Any;
     /// `(x, indices, updates)`: slices addressed by index tuples.
-    ScatterNd(ScatterNdAttrs): 3..=3 => 1..=1, Composite, Costly, Any;
+    ScatterNd(ScatterNdAttrs): 3..=3, [ANY, INDEX, ANY] => 1..=1, Composite, Costly, Any;
     /// `(past, update, write_indices?)`: writes a piece of a sequence at a position of each batch entry.
-    TensorScatter(TensorScatterAttrs): 2..=3 => 1..=1, Composite, Costly, Any;
+    TensorScatter(TensorScatterAttrs): 2..=3, [ANY, ANY, INDEX] => 1..=1, Composite, Costly, Any;
     /// Copies side by side.
-    Tile(TileAttrs): 1..=1 => 1..=1, Injective, Costly, Any;
+    Tile(TileAttrs): 1..=1, [ANY] => 1..=1, Injective, Costly, Any;
     /// `(x, repeats)`: tile by counts known at run time.
-    TileDynamic: 2..=2 => 1..=1, Opaque, Costly, Any;
+    TileDynamic: 2..=2, [ANY, INDEX] => 1..=1, Opaque, Costly, Any;
     /// Resampling to fixed or symbolic extents.
-    Resize(ResizeAttrs): 1..=1 => 1..=1, ComplexOut, Costly, Keeps;
+    Resize(ResizeAttrs): 1..=1, [NUMBER_OR_BOOL] => 1..=1, ComplexOut, Costly, Keeps;
     /// `(x, roi?, scales?, sizes?)`: resampling to extents known at run time.
-    ResizeDynamic(ResizeAttrs): 1..=4 => 1..=1, Opaque, Costly, Any;
+    ResizeDynamic(ResizeAttrs): 1..=4, [NUMBER_OR_BOOL, FLOAT, FLOAT, INDEX] => 1..=1, Opaque, Costly, Any;
     /// `(x, grid)`: sampling at given places.
-    GridSample(GridSampleAttrs): 2..=2 => 1..=1, ComplexOut, Costly, Any;
+    GridSample(GridSampleAttrs): 2..=2, [NUMBER_OR_BOOL, FLOAT] => 1..=1, ComplexOut, Costly, Any;
     /// `(theta, size)`: places for `GridSample` from affine maps.
-    AffineGrid(AffineGridAttrs): 2..=2 => 1..=1, Composite, Costly, Any;
+    AffineGrid(AffineGridAttrs): 2..=2, [FLOAT, INDEX] => 1..=1, Composite, Costly, Any;
     /// `(x, shape)`: crops or pads around the centre.
-    CenterCropPad(CenterCropPadAttrs): 2..=2 => 1..=1, Opaque, Costly, Any;
+    CenterCropPad(CenterCropPadAttrs): 2..=2, [ANY, INDEX] => 1..=1, Opaque, Costly, Any;
     /// `(x, k?)`: upper or lower triangles of the last two axes, else 0.
-    Trilu(TriluAttrs): 1..=2 => 1..=1, Injective, Costly, Any;
+    Trilu(TriluAttrs): 1..=2, [ANY, INDEX] => 1..=1, Injective, Costly, Any;
     /// `(x, lengths)`: reverses the beginning of each sequence.
-    ReverseSequence(ReverseSequenceAttrs): 2..=2 => 1..=1, Injective, Costly, Any;
+    ReverseSequence(ReverseSequenceAttrs): 2..=2, [ANY, INDEX] => 1..=1, Injective, Costly, Any;
     /// `(x, condition)`: elements or slices where a boolean vector holds.
-    Compress(OptionalAxisAttrs): 2..=2 => 1..=1, Opaque, Costly, Dense;
+    Compress(OptionalAxisAttrs): 2..=2, [ANY, BOOL] => 1..=1, Opaque, Costly, Dense;
 
     // Generators.
     /// A constant.
-    Constant(Tensor): 0..=0 => 1..=1, Injective, Costly, Any;
+    Constant(Tensor): 0..=0, [] => 1..=1, Injective, Costly, Any;
     /// A small integer tensor of extents.
-    FromDims(FromDimsAttrs): 0..=0 => 1..=1, Injective, Costly, Any;
+    FromDims(FromDimsAttrs): 0..=0, [] => 1..=1, Injective, Costly, Any;
     /// Extents of the operand, `i64`.
-    Shape(ShapeAttrs): 1..=1 => 1..=1, Opaque, Costly, Any;
+    Shape(ShapeAttrs): 1..=1, [ANY] => 1..=1, Opaque, Costly, Any;
     /// Number of elements of the operand, `i64` scalar.
-    Size: 1..=1 => 1..=1, Opaque, Costly, Any;
+    Size: 1..=1, [ANY] => 1..=1, Opaque, Costly, Any;
     /// `value`: a tensor full of a scalar.
-    Full(DimsAttrs): 1..=1 => 1..=1, Injective, Costly, Any;
+    Full(DimsAttrs): 1..=1, [ANY] => 1..=1, Injective, Costly, Any;
     /// `(shape, value)`: a tensor full of a scalar, of extents known at run time.
-    FullDynamic: 2..=2 => 1..=1, Opaque, Costly, Any;
+    FullDynamic: 2..=2, [INDEX, ANY] => 1..=1, Opaque, Costly, Any;
     /// `(start, step)`: `start + i * step`.
-    Iota(IotaAttrs): 2..=2 => 1..=1, Injective, Costly, Any;
+    Iota(IotaAttrs): 2..=2, [NUMBER] => 1..=1, Injective, Costly, Any;
     /// `(start, limit, step)`: `Iota` up to and without the limit.
-    RangeDynamic: 3..=3 => 1..=1, Opaque, Costly, Any;
+    RangeDynamic: 3..=3, [NUMBER] => 1..=1, Opaque, Costly, Any;
     /// Ones on a diagonal, else 0.
-    Eye(EyeAttrs): 0..=0 => 1..=1, Injective, Costly, Any;
+    Eye(EyeAttrs): 0..=0, [] => 1..=1, Injective, Costly, Any;
     /// `(indices, values, depth?)`: `values[1]` at each index of the new axis, else `values[0]`.
-    OneHot(OneHotAttrs): 2..=3 => 1..=1, Injective, Costly, Any;
+    OneHot(OneHotAttrs): 2..=3, [NUMBER, ANY, NUMBER] => 1..=1, Injective, Costly, Any;
     /// Random numbers.
-    Random(RandomAttrs): 0..=0 => 1..=1, Opaque, Costly, Any Random;
+    Random(RandomAttrs): 0..=0, [] => 1..=1, Opaque, Costly, Dense Random;
     /// Samples of categories from unnormalised log probabilities.
-    Multinomial(MultinomialAttrs): 1..=1 => 1..=1, Opaque, Costly, Any Random;
+    Multinomial(MultinomialAttrs): 1..=1, [FLOAT] => 1..=1, Opaque, Costly, Dense Random;
     /// `(bins, dft_length, sample_rate, lower, upper)`: weights from a spectrum to mel bins.
-    MelWeightMatrix(DType): 5..=5 => 1..=1, Opaque, Costly, Any;
+    MelWeightMatrix(DType): 5..=5, [INDEX, INDEX, INDEX, FLOAT] => 1..=1, Opaque, Costly, Any;
 
     // Selection by data.
     /// `(x, k?) -> (values, indices)`.
-    TopK(TopKAttrs): 1..=2 => 2..=2, Opaque, Costly, Any;
+    TopK(TopKAttrs): 1..=2, [NUMBER, INDEX] => 2..=2, Opaque, Costly, Any;
     /// Indices of non-zero elements, `[rank, count]`.
-    NonZero: 1..=1 => 1..=1, Opaque, Costly, Dense;
+    NonZero: 1..=1, [ANY] => 1..=1, Opaque, Costly, Dense;
     /// `x -> (values, first indices, inverse indices, counts)`.
-    Unique(UniqueAttrs): 1..=1 => 4..=4, Opaque, Costly, Dense;
+    Unique(UniqueAttrs): 1..=1, [ANY] => 4..=4, Opaque, Costly, Dense;
     /// `(boxes, scores, most?, iou?, score?)`: indices `[batch, class, box]` of selected boxes.
-    NonMaxSuppression(NonMaxSuppressionAttrs): 2..=5 => 1..=1, Opaque, Costly, Dense;
+    NonMaxSuppression(NonMaxSuppressionAttrs): 2..=5, [F32, F32, INDEX, F32] => 1..=1, Opaque, Costly, Dense;
 
     // Signals.
     /// `(x, length?, axis?)`: discrete Fourier transform; the last axis holds real and imaginary parts.
-    Dft(DftAttrs): 1..=3 => 1..=1, Composite, Costly, Any;
+    Dft(DftAttrs): 1..=3, [FLOAT, INDEX] => 1..=1, Composite, Costly, Any;
     /// `(signal, frame_step?, window?, frame_length?)`: short-time Fourier transform.
-    Stft(StftAttrs): 1..=4 => 1..=1, Composite, Costly, Any;
+    Stft(StftAttrs): 1..=4, [FLOAT, INDEX, FLOAT, INDEX] => 1..=1, Composite, Costly, Any;
 
     // Control flow. Regions see nothing from outside: captured values are operands and parameters.
     /// `(condition, captures..)`: both regions have the captures as parameters.
-    If(IfAttrs): 1..=MANY => 1..=MANY, Opaque, Costly, Dense;
+    If(IfAttrs): 1..=MANY, [BOOL, ANY] => 1..=MANY, Opaque, Costly, Dense;
     /// `(trips?, condition?, carried.., captures..)`: the body has parameters `(iteration, condition, carried..,
     /// captures..)` and results `(condition, carried.., scanned..)`; results are final carried, then stacked scanned values.
-    Loop(LoopAttrs): 2..=MANY => 0..=MANY, Opaque, Costly, Dense;
+    Loop(LoopAttrs): 2..=MANY, [INDEX, BOOL, ANY] => 0..=MANY, Opaque, Costly, Dense;
     /// `(states.., scanned.., captures..)`: the body has those parameters, scanned ones without their axis, and
     /// results `(states.., scanned..)`.
-    Scan(ScanAttrs): 1..=MANY => 1..=MANY, Opaque, Costly, Dense;
+    Scan(ScanAttrs): 1..=MANY, [ANY] => 1..=MANY, Opaque, Costly, Dense;
 
     // Sequences and optionals.
     /// A sequence of the operands.
-    SequenceConstruct: 1..=MANY => 1..=1, Opaque, Costly, Dense;
+    SequenceConstruct: 1..=MANY, [ANY] => 1..=1, Opaque, Costly, Dense;
     /// A sequence without elements, of the given element type.
-    SequenceEmpty(Type): 0..=0 => 1..=1, Opaque, Costly, Dense;
+    SequenceEmpty(Type): 0..=0, [] => 1..=1, Opaque, Costly, Dense;
     /// `(sequence, position)`.
-    SequenceAt: 2..=2 => 1..=1, Opaque, Costly, Dense;
+    SequenceAt: 2..=2, [ANY, INDEX] => 1..=1, Opaque, Costly, Dense;
     /// `(sequence, element, position?)`.
-    SequenceInsert: 2..=3 => 1..=1, Opaque, Costly, Dense;
+    SequenceInsert: 2..=3, [ANY, ANY, INDEX] => 1..=1, Opaque, Costly, Dense;
     /// `(sequence, position?)`.
-    SequenceErase: 1..=2 => 1..=1, Opaque, Costly, Dense;
+    SequenceErase: 1..=2, [ANY, INDEX] => 1..=1, Opaque, Costly, Dense;
     /// Number of elements, `i64` scalar.
-    SequenceLength: 1..=1 => 1..=1, Opaque, Costly, Dense;
+    SequenceLength: 1..=1, [ANY] => 1..=1, Opaque, Costly, Dense;
     /// `(x, sizes?)`: parts along an axis, each of extent 1 by default.
-    SplitToSequence(SplitToSequenceAttrs): 1..=2 => 1..=1, Opaque, Costly, Dense;
+    SplitToSequence(SplitToSequenceAttrs): 1..=2, [ANY, INDEX] => 1..=1, Opaque, Costly, Dense;
     /// The elements of a sequence joined along an axis.
-    ConcatFromSequence(ConcatFromSequenceAttrs): 1..=1 => 1..=1, Opaque, Costly, Dense;
+    ConcatFromSequence(ConcatFromSequenceAttrs): 1..=1, [ANY] => 1..=1, Opaque, Costly, Dense;
     /// An optional that holds the operand, or nothing of the given type.
-    Optional(Option<Type>): 0..=1 => 1..=1, Opaque, Costly, Dense;
+    Optional(Option<Type>): 0..=1, [ANY] => 1..=1, Opaque, Costly, Dense;
     /// What an optional holds.
-    OptionalGet: 1..=1 => 1..=1, Opaque, Costly, Dense;
+    OptionalGet: 1..=1, [ANY] => 1..=1, Opaque, Costly, Dense;
     /// Whether an optional (absent: no) holds something, boolean scalar.
-    OptionalHas: 0..=1 => 1..=1, Opaque, Costly, Dense;
+    OptionalHas: 0..=1, [ANY] => 1..=1, Opaque, Costly, Dense;
 
     // Strings.
     /// Concatenation, with broadcasting.
-    StringConcat: 2..=2 => 1..=1, Opaque, Costly, Dense;
+    StringConcat: 2..=2, [STRING] => 1..=1, Opaque, Costly, Dense;
     /// `x -> (parts, counts)`: parts are padded with empty strings along a new last axis.
-    StringSplit(StringSplitAttrs): 1..=1 => 2..=2, Opaque, Costly, Dense;
+    StringSplit(StringSplitAttrs): 1..=1, [STRING] => 2..=2, Opaque, Costly, Dense;
     /// Stop words removed, case folded.
-    StringNormalizer(StringNormalizerAttrs): 1..=1 => 1..=1, Opaque, Costly, Dense;
+    StringNormalizer(StringNormalizerAttrs): 1..=1, [STRING] => 1..=1, Opaque, Costly, Dense;
     /// Whether a pattern matches whole strings.
-    RegexFullMatch(RegexAttrs): 1..=1 => 1..=1, Opaque, Costly, Dense;
+    RegexFullMatch(RegexAttrs): 1..=1, [STRING] => 1..=1, Opaque, Costly, Dense;
     /// Weighted n-gram counts.
-    TfIdf(TfIdfAttrs): 1..=1 => 1..=1, Opaque, Costly, Dense;
+    TfIdf(TfIdfAttrs): 1..=1, [STRING_OR_INDEX] => 1..=1, Opaque, Costly, Dense;
 
     /// An operator that someone else defines.
-    Extern(ExternAttrs): 0..=MANY => 0..=MANY, Opaque, Costly, Dense Unknown;
+    Extern(ExternAttrs): 0..=MANY, [ANY] => 0..=MANY, Opaque, Costly, Dense Unknown;
 }
 
 impl Op {
+    /// The element types that operand `position` may have, where it is a tensor.
+    pub fn operand_dtypes(&self, position: usize) -> DTypeSet {
+        let row = self.row_dtypes();
+        let set = row.get(position).or(row.last()).copied().unwrap_or(ANY);
+        // Families differ by their kind.
+        set & match (self, position) {
+            (Op::Unary(kind), _) => kind.dtypes(),
+            (Op::Binary(kind), _) => kind.dtypes(),
+            (Op::Activation(ActivationAttrs { kind, .. }), _) => kind.dtypes(),
+            (Op::Pool(PoolAttrs { kind, .. }), _) => kind.dtypes(),
+            (
+                Op::Reduce(ReduceAttrs { kind, .. }) | Op::ReduceDynamic(ReduceDynamicAttrs { kind, .. }),
+                0,
+            ) => kind.dtypes(),
+            (Op::ScatterElements(ScatterElementsAttrs { reduction, .. }), 0 | 2) => reduction.dtypes(),
+            (Op::ScatterNd(ScatterNdAttrs { reduction, .. }), 0 | 2) => reduction.dtypes(),
+            _ => ANY,
+        }
+    }
+
     /// The regions the operator holds.
     pub fn regions(&self) -> Vec<RegionId> {
         match self {

@@ -21,6 +21,9 @@ pub(super) enum AutoPad {
     SameLower,
 }
 
+/// The most spatial axes of an image.
+const MAX_SPATIAL: usize = 64;
+
 /// The attributes of a window over spatial axes.
 pub(super) struct Window {
     pub(super) kernel: Vec<usize>,
@@ -54,7 +57,7 @@ impl Window {
             None | Some("") => AutoPad::Given,
             Some(_) => cx.keyword("auto_pad", "NOTSET", &modes)?,
         };
-        let pads = cx.attrs.ints("pads")?.filter(|pads| !pads.is_empty()).map(<[i64]>::to_vec);
+        let pads = cx.pads_attr("pads")?.filter(|pads| !pads.is_empty()).map(<[i64]>::to_vec);
         let pads = match auto_pad {
             AutoPad::Given => pads.unwrap_or(vec![0; 2 * spatial]),
             // Then `pads` is to be ignored.
@@ -69,6 +72,7 @@ impl Window {
         if kernel.contains(&0) {
             return Err(Reason::malformed("the kernel is empty"));
         }
+        kernel.iter().try_for_each(|&extent| size("kernel_shape", extent as i64).map(drop))?;
         Ok(Window { kernel, strides, dilations, pads, auto_pad })
     }
 
@@ -201,9 +205,12 @@ pub(super) fn conv_transpose(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
     let mut window = Window::read(cx, kernel_of_weight(cx, w)?, true)?;
     let group = group_attr(cx, "group")?;
     let spatial = window.kernel.len();
-    let mut output_padding = cx.attrs.ints("output_padding")?.unwrap_or_default().to_vec();
+    let mut output_padding = cx.pads_attr("output_padding")?.unwrap_or_default().to_vec();
     output_padding.resize(spatial, 0);
     let output_shape = cx.attrs.ints("output_shape")?.filter(|shape| !shape.is_empty());
+    if output_shape.is_some_and(|shape| shape.len() < spatial) {
+        return Err(Reason::malformed(format!("`output_shape` has fewer than {spatial} entries")));
+    }
     // Some exporters give all axes, not only the spatial ones.
     let output_shape = output_shape.map(|shape| shape[shape.len().saturating_sub(spatial)..].to_vec());
     let same = matches!(window.auto_pad, AutoPad::SameUpper | AutoPad::SameLower);
@@ -215,16 +222,16 @@ pub(super) fn conv_transpose(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
             let reach = ((window.kernel[axis] - 1) * window.dilations[axis] + 1) as i64;
             // Without a given shape the result has `extent * stride` elements, whatever the extent.
             let total = match (&output_shape, extent) {
-                (Some(shape), Some(extent)) => {
-                    stride * (extent - 1) + output_padding[axis] + reach - shape[axis]
-                }
+                (Some(shape), Some(extent)) => (output_padding[axis] + reach)
+                    .saturating_add(stride.saturating_mul(extent - 1))
+                    .saturating_sub(shape[axis]),
                 (Some(_), None) => {
                     return Err(Reason::unsupported("`output_shape` with an open extent"));
                 }
                 (None, _) => reach + output_padding[axis] - stride,
             };
             if total < 0 {
-                output_padding[axis] -= total;
+                output_padding[axis] = output_padding[axis].saturating_sub(total);
             }
             let total = total.max(0);
             let small = total / 2;
@@ -262,13 +269,13 @@ pub(super) fn col2im(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
         None => Vec::new(),
     };
     let spatial = match cx.ranked(block)?.as_slice() {
-        [len] => len.as_const().and_then(|len| usize::try_from(len).ok()),
+        [len] => len.as_const().and_then(|len| usize::try_from(len).ok()).filter(|len| *len <= MAX_SPATIAL),
         _ => None,
     };
     let spatial = spatial.ok_or_else(|| Reason::unsupported("the number of spatial axes is not known"))?;
     let list = |name: &str| cx.sizes_attr(name).map(|values| values.unwrap_or(vec![1; spatial]));
     let (strides, dilations) = (list("strides")?, list("dilations")?);
-    let pads = cx.attrs.ints("pads")?.map_or(vec![0; 2 * spatial], <[i64]>::to_vec);
+    let pads = cx.pads_attr("pads")?.map_or(vec![0; 2 * spatial], <[i64]>::to_vec);
     let image_dims = known(cx, image).unwrap_or_default();
     let image = image_dims.is_empty().then_some(image);
     let block = block_sizes.is_empty().then_some(block);

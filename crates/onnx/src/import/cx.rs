@@ -6,7 +6,7 @@ use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{DType, Dim, Graph, Provenance, RegionId, ValueId};
 
 use super::attrs::{Attrs, missing};
-use super::error::{Reason, Result};
+use super::error::{FaultKind, Reason, Result};
 use crate::model::OnnxModel;
 use crate::proto::NodeProto;
 use crate::tensor;
@@ -115,6 +115,15 @@ impl<'a> Cx<'a> {
     pub(crate) fn sizes_attr(&self, name: &str) -> Result<Option<Vec<usize>>> {
         let Some(values) = self.attrs.ints(name)? else { return Ok(None) };
         values.iter().map(|&value| size(name, value)).collect::<Result<_>>().map(Some)
+    }
+
+    /// An attribute that lists paddings, which may be negative.
+    pub(crate) fn pads_attr(&self, name: &str) -> Result<Option<&'a [i64]>> {
+        let Some(values) = self.attrs.ints(name)? else { return Ok(None) };
+        match values.iter().find(|value| value.unsigned_abs() > i32::MAX as u64) {
+            Some(value) => Err(beyond_measure(name, *value)),
+            None => Ok(Some(values)),
+        }
     }
 
     /// An attribute that names an element type.
@@ -270,9 +279,16 @@ pub(crate) fn dtype_from_int(code: i64) -> Result<DType> {
     tensor::dtype_from_onnx(code).map_err(|fault| Reason::unsupported(fault.to_string()))
 }
 
-/// A number that must not be negative.
+/// A number that must not be negative, nor beyond all measure: extents are computed from it before anything is checked.
 pub(crate) fn size(name: &str, value: i64) -> Result<usize> {
+    if value > i64::from(i32::MAX) {
+        return Err(beyond_measure(name, value));
+    }
     usize::try_from(value).map_err(|_| Reason::malformed(format!("`{name}` is {value}")))
+}
+
+fn beyond_measure(name: &str, value: i64) -> Reason {
+    Reason::new(FaultKind::Limit, format!("`{name}` is {value}, more than {}", i32::MAX))
 }
 
 fn misfit(error: infer::InferError) -> Reason {

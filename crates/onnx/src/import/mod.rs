@@ -219,7 +219,12 @@ impl<'m> Importer<'m> {
         self.bind_inputs(&mut scope, proto);
         let declared = names::declared_types(proto.value_info.iter().chain(&proto.output));
         self.import_nodes(&mut scope, &proto.node, declared);
+        let mut seen = BTreeSet::new();
         for output in &proto.output {
+            if !seen.insert(output.name()) {
+                self.fault(FaultKind::DuplicateName, output.name(), "the graph output is there twice");
+                continue;
+            }
             match self.value_of(&mut scope, output.name()) {
                 Some(Ok(value)) => {
                     let value = self.declared_output(value, output.r#type.as_ref());

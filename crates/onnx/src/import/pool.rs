@@ -9,7 +9,7 @@ use tilewright_graph::{Dim, ValueId};
 use super::attrs::missing;
 use super::conv::{Window, lowest};
 use super::cx::{Cx, size};
-use super::error::{Reason, Result};
+use super::error::{FaultKind, Reason, Result};
 
 fn window(cx: &Cx<'_>, dilated: bool) -> Result<Window> {
     let kernel = cx.sizes_attr("kernel_shape")?.ok_or_else(|| missing("kernel_shape"))?;
@@ -129,6 +129,9 @@ pub(super) fn max_roi_pool(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.emit(Op::MaxRoiPool(MaxRoiPoolAttrs { pooled, spatial_scale }), &[x, rois])?])
 }
 
+/// The most samples on an axis of a bin: each bin takes the square of it.
+const MAX_SAMPLES: usize = 1024;
+
 /// Before opset 16 coordinates were not shifted by half a pixel.
 pub(super) fn roi_align(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
     let (x, rois, batch) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
@@ -139,12 +142,17 @@ pub(super) fn roi_align(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
     } else {
         RoiCoordinates::OutputHalfPixel
     };
+    let sampling_ratio = size("sampling_ratio", cx.attrs.int("sampling_ratio", 0)?)?;
+    if sampling_ratio > MAX_SAMPLES {
+        let message = format!("`sampling_ratio` is {sampling_ratio}, more than {MAX_SAMPLES}");
+        return Err(Reason::new(FaultKind::Limit, message));
+    }
     let attrs = RoiAlignAttrs {
         mode: cx.keyword("mode", "avg", &[("avg", RoiMode::Average), ("max", RoiMode::Max)])?,
         coordinates,
         output_height: size("output_height", cx.attrs.int("output_height", 1)?)?,
         output_width: size("output_width", cx.attrs.int("output_width", 1)?)?,
-        sampling_ratio: size("sampling_ratio", cx.attrs.int("sampling_ratio", 0)?)?,
+        sampling_ratio,
         spatial_scale: Real(cx.attrs.float("spatial_scale", 1.0)?),
     };
     Ok(vec![cx.emit(Op::RoiAlign(attrs), &[x, rois, batch])?])
