@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tilewright_graph::{Graph, Range, passes};
-use tilewright_lower::evaluate::Interpret;
 use tilewright_lower::host::is_host_value;
 use tilewright_lower::plan::{self, CompiledFunc, CompiledKernel, Weights};
 use tilewright_lower::{LowerOptions, LoweredFunc, Program};
@@ -22,6 +21,7 @@ use crate::artifact::{Artifact, Level};
 use crate::autoschedule::Kernels;
 use crate::cache::Cache;
 use crate::error::CompileError;
+use crate::fold::Fold;
 use crate::forms;
 use crate::options::{Numerics, Observer, Options};
 use crate::specialise;
@@ -319,7 +319,7 @@ fn check_choice(graph: &Graph, options: &Options) -> Result<(), CompileError> {
 }
 
 fn simplify(graph: &mut Graph, options: &Options) -> Result<(), CompileError> {
-    let mut pipeline = passes::simplify(Arc::new(Interpret));
+    let mut pipeline = passes::simplify(Arc::new(Fold::default()));
     if options.verify_passes {
         pipeline.set_verify(true);
     }

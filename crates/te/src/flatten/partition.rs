@@ -17,6 +17,10 @@ use crate::simplify::Linear;
 /// Copies of a block in one iteration up to which a loop is partitioned: code that is there several times should be short.
 const MAX_COPIES: i64 = 8;
 
+/// Conditions that parts of a loop are made for. Each that does not change in the loop doubles its code, and all that are left are asked
+/// in each copy; what selects among more (a concatenation of many operands) is asked element by element.
+const MAX_CONDITIONS: usize = 16;
+
 /// How the conditions in a loop's body depend on its iterations.
 #[derive(Default)]
 struct Parts {
@@ -109,7 +113,7 @@ impl Emitter<'_> {
                 conditions.extend(selections(block));
             });
         }
-        if conditions.is_empty() || copies > MAX_COPIES {
+        if conditions.is_empty() || conditions.len() > MAX_CONDITIONS || copies > MAX_COPIES {
             return None;
         }
         self.simplifier.bind_range(l.var, 0, extent.clone());
