@@ -16,6 +16,18 @@ use std::ops::{Add, Mul, Neg, Sub};
 use crate::ids::SymbolId;
 use crate::symbol::SymbolTable;
 
+/// Comparisons that one question about minima and maxima may take: each of the two asks two more.
+const MAX_COMPARISONS: u32 = 1 << 8;
+
+/// Symbols and constants of the longest extent that inference derives where it could leave one open instead.
+pub const MAX_LEAVES: usize = 64;
+
+/// Terms of the longest sum that inference derives where it could leave the extent open instead.
+pub const MAX_TERMS: usize = 1 << 9;
+
+/// Terms that the quotient of an exact division may have.
+const MAX_QUOTIENT: usize = 1 << 8;
+
 /// An integer expression over symbols, in normal form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dim {
@@ -198,7 +210,7 @@ impl Dim {
             let step = Dim::from_map(map);
             let next = &rest - &(&step * divisor);
             // A saturated coefficient would keep the leading term in place for ever.
-            if next.leading() == rest.leading() {
+            if next.leading() == rest.leading() || quotient.terms.len() >= MAX_QUOTIENT {
                 return None;
             }
             quotient = &quotient + &step;
@@ -295,14 +307,50 @@ impl Dim {
 
     /// Whether `self <= other` for every assignment; `false` means unknown.
     pub fn is_at_most(&self, other: &Dim) -> bool {
+        self.is_at_most_within(other, &mut { MAX_COMPARISONS })
+    }
+
+    /// As [`Dim::is_at_most`], with so many comparisons at most.
+    fn is_at_most_within(&self, other: &Dim, left: &mut u32) -> bool {
+        let Some(fewer) = left.checked_sub(1) else { return false };
+        *left = fewer;
         if (other - self).is_non_negative() {
             return true;
         }
-        match (self.as_atom(), other.as_atom()) {
-            (_, Some(Atom::Max(pair))) if self.is_at_most(&pair.0) || self.is_at_most(&pair.1) => true,
-            (Some(Atom::Min(pair)), _) => pair.0.is_at_most(other) || pair.1.is_at_most(other),
+        if let Some(Atom::Max(pair)) = other.as_atom()
+            && (self.is_at_most_within(&pair.0, left) || self.is_at_most_within(&pair.1, left))
+        {
+            return true;
+        }
+        match self.as_atom() {
+            Some(Atom::Min(pair)) => {
+                pair.0.is_at_most_within(other, left) || pair.1.is_at_most_within(other, left)
+            }
             _ => false,
         }
+    }
+
+    /// Symbols and constants that the extent is written with: its size as text.
+    pub fn n_leaves(&self) -> usize {
+        let of_atom = |atom: &Atom| match atom {
+            Atom::Symbol(_) => 1,
+            Atom::FloorDiv(pair) | Atom::Mod(pair) | Atom::Min(pair) | Atom::Max(pair) => {
+                pair.0.n_leaves() + pair.1.n_leaves()
+            }
+        };
+        let atoms = self.terms.iter().flat_map(|term| &term.monomial.0);
+        usize::from(self.constant != 0 || self.terms.is_empty()) + atoms.map(of_atom).sum::<usize>()
+    }
+
+    /// Whether the extent is short enough to be worked with. Slices of slices and sums of many would double and add up without end;
+    /// what is longer is better called by a name of its own.
+    pub fn is_short(&self) -> bool {
+        self.n_leaves() <= MAX_LEAVES
+    }
+
+    /// Whether the extent, a sum of as many, is short enough to be worked with; sums grow by one operand at a time.
+    pub fn is_short_sum(&self) -> bool {
+        self.terms.len() <= MAX_TERMS
     }
 
     /// The smaller of two extents.

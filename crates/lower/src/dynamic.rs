@@ -120,6 +120,14 @@ struct Rules<'a, E: Extents> {
 impl<E: Extents> Rules<'_, E> {
     fn extent(&mut self, position: usize, axis: usize) -> Result<E::Size, E::Error> {
         match &self.node.op {
+            Op::Concat(_) => {
+                let mut sum = self.number(0);
+                for operand in 0..self.node.inputs.len() {
+                    let extent = self.extent_of(operand, axis)?;
+                    sum = self.add(sum, extent);
+                }
+                Ok(sum)
+            }
             Op::ReduceDynamic(attrs) => self.reduce(attrs, axis),
             Op::ReshapeDynamic(attrs) => self.reshape(axis, attrs.allow_zero),
             Op::ExpandDynamic => self.expand(axis),
@@ -488,7 +496,12 @@ impl<E: Extents> Rules<'_, E> {
 
     /// Extent of an axis of the first operand.
     fn x(&mut self, axis: usize) -> Result<E::Size, E::Error> {
-        let value = self.operand(0)?;
+        self.extent_of(0, axis)
+    }
+
+    /// Extent of an axis of an operand.
+    fn extent_of(&mut self, position: usize, axis: usize) -> Result<E::Size, E::Error> {
+        let value = self.operand(position)?;
         match self.graph.dims(value).and_then(|dims| dims.get(axis)) {
             Some(dim) => self.e.dim(dim),
             None => Err(self.e.gap("the rank of an operand is not known at compile time")),

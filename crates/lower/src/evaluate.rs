@@ -2,9 +2,9 @@
 
 use tilewright_graph::passes::Evaluate;
 use tilewright_graph::{Bytes, Op, SymbolTable, Tensor, TensorType};
-use tilewright_te::Func;
-use tilewright_te::interp::{Mode, Program};
+use tilewright_te::interp::{Mode, Program, TensorData};
 use tilewright_te::relayout::Relayout;
+use tilewright_te::{Block, Func};
 
 use crate::dims::DimMap;
 use crate::ops;
@@ -20,6 +20,28 @@ impl Evaluate for Interpret {
         inputs: &[Option<&Tensor>],
         outputs: &[TensorType],
     ) -> Result<Vec<Tensor>, String> {
+        Application::of(op, inputs, outputs)?.interpret()
+    }
+}
+
+/// An operator applied to constants.
+pub struct Application<'a> {
+    /// The operator's definition, unscheduled; extents are constants.
+    pub func: Func,
+    /// The elements of the function's inputs.
+    pub inputs: Vec<&'a [u8]>,
+}
+
+impl<'a> Application<'a> {
+    /// Defines the results of `op` on `inputs`, whose types are `outputs`.
+    ///
+    /// # Errors
+    /// The operator has no definition, or an operand has no bytes.
+    pub fn of(
+        op: &Op,
+        inputs: &[Option<&'a Tensor>],
+        outputs: &[TensorType],
+    ) -> Result<Application<'a>, String> {
         let mut func = Func::new("fold");
         let symbols = SymbolTable::default();
         let mut dims = DimMap::new();
@@ -44,15 +66,32 @@ impl Evaluate for Interpret {
         for result in results {
             func.promote_to_output(result);
         }
-        let program = Program::compile(&func).map_err(|e| e.to_string())?;
-        let results = program.run(&[], &bytes, Mode::Exact).map_err(|e| e.to_string())?;
-        results
-            .into_iter()
-            .map(|data| {
-                let dims = data.shape.iter().map(|&d| d as usize).collect();
-                Tensor::from_bytes(data.dtype, dims, Bytes::new(data.bytes)).map_err(|e| e.to_string())
-            })
-            .collect()
+        Ok(Application { func, inputs: bytes })
+    }
+
+    /// Nodes of expressions that a run evaluates, saturating; an intrinsic counts as one.
+    pub fn operations(&self) -> u64 {
+        let of_block = |block: &Block| {
+            let mut nodes = 0u64;
+            block.for_each_expr(|e| e.walk(&mut |_| nodes += 1));
+            let extents = block.iters.iter().map(|iter| iter.extent.as_int().unwrap_or(1).max(0) as u64);
+            extents.fold(nodes, u64::saturating_mul)
+        };
+        self.func.blocks().into_iter().map(of_block).fold(0, u64::saturating_add)
+    }
+
+    /// The results, by the interpreter.
+    ///
+    /// # Errors
+    /// The interpreter's message.
+    pub fn interpret(&self) -> Result<Vec<Tensor>, String> {
+        let program = Program::compile(&self.func).map_err(|e| e.to_string())?;
+        let results = program.run(&[], &self.inputs, Mode::Exact).map_err(|e| e.to_string())?;
+        let tensor = |data: TensorData| {
+            let dims = data.shape.iter().map(|&d| d as usize).collect();
+            Tensor::from_bytes(data.dtype, dims, Bytes::new(data.bytes)).map_err(|e| e.to_string())
+        };
+        results.into_iter().map(tensor).collect()
     }
 }
 

@@ -20,12 +20,6 @@ pub struct Placement {
     pub total: u64,
 }
 
-impl Lifetime {
-    fn overlaps(&self, other: &Lifetime) -> bool {
-        self.first <= other.last && other.first <= self.last
-    }
-}
-
 /// Buffers up to which orders are mended: each takes time in the square of their number.
 const MAX_TRIED: usize = 2000;
 
@@ -65,28 +59,45 @@ pub fn place(buffers: &[Lifetime], align: u64) -> Placement {
 
 /// Buffers by how much is alive together with them at most, those of equal breadth in the order given.
 fn by_breadth(buffers: &[Lifetime], order: &[usize]) -> Vec<usize> {
-    let alive = alive_bytes(buffers, 1);
-    let breadth = |i: usize| {
-        let span = buffers[i].first as usize..=buffers[i].last as usize;
-        alive.get(span).and_then(|alive| alive.iter().max()).copied().unwrap_or(0)
-    };
+    let alive = RangeMaximum::new(alive_bytes(buffers, 1));
+    let breadth = |i: usize| alive.of(buffers[i].first as usize, buffers[i].last as usize);
     let mut sorted = order.to_vec();
-    sorted.sort_by_key(|&i| std::cmp::Reverse(breadth(i)));
+    sorted.sort_by_cached_key(|&i| std::cmp::Reverse(breadth(i)));
     sorted
+}
+
+/// The greatest of consecutive numbers: row `k` of the table has that of each `2^k` of them.
+struct RangeMaximum {
+    rows: Vec<Vec<u64>>,
+}
+
+impl RangeMaximum {
+    fn new(numbers: Vec<u64>) -> RangeMaximum {
+        let mut rows = vec![numbers];
+        let mut step = 1;
+        while let Some(last) = rows.last().filter(|row| row.len() > step) {
+            rows.push((0..last.len() - step).map(|i| last[i].max(last[i + step])).collect());
+            step *= 2;
+        }
+        RangeMaximum { rows }
+    }
+
+    /// The greatest of numbers `first..=last`.
+    fn of(&self, first: usize, last: usize) -> u64 {
+        let k = (last + 1 - first).ilog2() as usize;
+        self.rows[k][first].max(self.rows[k][last + 1 - (1 << k)])
+    }
 }
 
 fn place_in_order(buffers: &[Lifetime], order: &[usize], align: u64) -> Placement {
     let round = |n: u64| n.div_ceil(align) * align;
     let mut offsets = vec![0; buffers.len()];
-    let mut placed: Vec<usize> = Vec::new();
+    let mut placed = PlacedBuffers::new(buffers.iter().map(|b| b.last + 1).max().unwrap_or(0));
     let mut total = 0;
     for &i in order {
         let size = round(buffers[i].size);
-        let mut alive: Vec<(u64, u64)> = placed
-            .iter()
-            .filter(|&&j| buffers[i].overlaps(&buffers[j]))
-            .map(|&j| (offsets[j], offsets[j] + round(buffers[j].size)))
-            .collect();
+        let mut alive: Vec<(u64, u64)> = Vec::new();
+        placed.for_each_alive(&buffers[i], |j| alive.push((offsets[j], offsets[j] + round(buffers[j].size))));
         alive.sort_unstable();
         let mut end = 0;
         let mut best: Option<(u64, u64)> = None;
@@ -101,9 +112,81 @@ fn place_in_order(buffers: &[Lifetime], order: &[usize], align: u64) -> Placemen
         }
         offsets[i] = best.map_or(end, |(_, offset)| offset);
         total = total.max(offsets[i] + size);
-        placed.push(i);
+        placed.insert(i, &buffers[i]);
     }
     Placement { offsets, total }
+}
+
+/// Placed buffers by when they are alive: a segment tree over instructions. Each buffer is kept at the largest ranges of
+/// instructions that together are its lifetime.
+struct PlacedBuffers {
+    /// Instructions, rounded up to a power of two.
+    width: usize,
+    /// What is alive in the whole of each range; range `n` is made of ranges `2n` and `2n + 1`.
+    whole: Vec<Vec<usize>>,
+    /// Whether anything is alive in a part of each range.
+    any: Vec<bool>,
+}
+
+impl PlacedBuffers {
+    fn new(n_instructions: u32) -> PlacedBuffers {
+        let width = (n_instructions as usize).next_power_of_two();
+        PlacedBuffers { width, whole: vec![Vec::new(); 2 * width], any: vec![false; 2 * width] }
+    }
+
+    fn insert(&mut self, index: usize, lifetime: &Lifetime) {
+        let (mut low, mut high) =
+            (lifetime.first as usize + self.width, lifetime.last as usize + 1 + self.width);
+        while low < high {
+            if low % 2 == 1 {
+                self.keep(low, index);
+                low += 1;
+            }
+            if high % 2 == 1 {
+                high -= 1;
+                self.keep(high, index);
+            }
+            (low, high) = (low / 2, high / 2);
+        }
+    }
+
+    fn keep(&mut self, range: usize, index: usize) {
+        self.whole[range].push(index);
+        let mut above = range;
+        while above > 0 && !self.any[above] {
+            self.any[above] = true;
+            above /= 2;
+        }
+    }
+
+    /// Calls `visit` with every buffer that is alive together with one, perhaps more than once.
+    fn for_each_alive(&self, lifetime: &Lifetime, mut visit: impl FnMut(usize)) {
+        let (first, last) = (lifetime.first as usize + self.width, lifetime.last as usize + self.width);
+        // Ranges around the first or the last instruction, each once.
+        let mut inside: Vec<usize> = Vec::new();
+        let (mut low, mut high) = (first, last);
+        while low > 0 {
+            self.whole[low].iter().for_each(|&index| visit(index));
+            if high != low {
+                self.whole[high].iter().for_each(|&index| visit(index));
+                if low % 2 == 0 && low + 1 < high {
+                    inside.push(low + 1);
+                }
+                if high % 2 == 1 && high - 1 > low {
+                    inside.push(high - 1);
+                }
+            }
+            (low, high) = (low / 2, high / 2);
+        }
+        while let Some(range) = inside.pop() {
+            if self.any[range] {
+                self.whole[range].iter().for_each(|&index| visit(index));
+                if range < self.width {
+                    inside.extend([2 * range, 2 * range + 1]);
+                }
+            }
+        }
+    }
 }
 
 /// The least arena any placement needs: the largest sum of sizes alive at one instruction.
@@ -176,10 +259,52 @@ mod tests {
                     let (x, y) = (placement.offsets[i], placement.offsets[j]);
                     assert_eq!(x % 64, 0);
                     assert!(
-                        !a.overlaps(b) || x + a.size <= y || y + b.size <= x || a.size == 0 || b.size == 0
+                        a.last < b.first
+                            || b.last < a.first
+                            || x + a.size <= y
+                            || y + b.size <= x
+                            || a.size == 0
+                            || b.size == 0
                     );
                 }
             }
+        }
+    }
+
+    /// What is alive together is found as by looking at all, and what is not is not looked at.
+    #[test]
+    fn only_what_is_alive_is_looked_at() {
+        let mut state = 7u64;
+        let mut random = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % n
+        };
+        let buffers: Vec<Lifetime> = (0..500)
+            .map(|_| {
+                let first = random(300) as u32;
+                Lifetime { size: 64, first, last: first + random(20) as u32 }
+            })
+            .collect();
+        let mut placed = PlacedBuffers::new(320);
+        let mut visits = 0;
+        for (i, buffer) in buffers.iter().enumerate() {
+            let mut found = std::collections::BTreeSet::new();
+            placed.for_each_alive(buffer, |j| {
+                visits += 1;
+                found.insert(j);
+            });
+            let expected =
+                (0..i).filter(|&j| buffer.first <= buffers[j].last && buffers[j].first <= buffer.last);
+            assert!(found.into_iter().eq(expected), "{buffer:?}");
+            placed.insert(i, buffer);
+        }
+        assert!(visits < 500 * 500 / 4, "{visits} visits");
+        let numbers: Vec<u64> = (0..100).map(|_| random(1000)).collect();
+        let maximum = RangeMaximum::new(numbers.clone());
+        for _ in 0..1000 {
+            let (a, b) = (random(100) as usize, random(100) as usize);
+            let (first, last) = (a.min(b), a.max(b));
+            assert_eq!(Some(&maximum.of(first, last)), numbers[first..=last].iter().max());
         }
     }
 }

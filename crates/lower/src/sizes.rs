@@ -13,8 +13,12 @@ pub type Binary = fn(SizeId, SizeId) -> SizeDef;
 #[derive(Default)]
 pub struct SizeTable {
     defs: Vec<SizeDef>,
+    /// Whether the value of each slot is known only once instructions have run.
+    late: Vec<bool>,
     slots: FxHashMap<SizeDef, SizeId>,
     symbols: FxHashMap<SymbolId, SizeId>,
+    /// Symbols in the order in which they got values.
+    bound: Vec<SymbolId>,
 }
 
 impl SizeTable {
@@ -40,13 +44,24 @@ impl SizeTable {
 
     fn fresh(&mut self, def: SizeDef) -> SizeId {
         let slot = SizeId(self.defs.len() as u32);
+        let late = match def {
+            SizeDef::Computed => true,
+            def => def.operands().is_some_and(|(a, b)| self.is_late(a) || self.is_late(b)),
+        };
         self.defs.push(def);
+        self.late.push(late);
         slot
     }
 
     /// Says which slot holds a symbol's value.
     pub fn bind(&mut self, symbol: SymbolId, slot: SizeId) {
         self.symbols.insert(symbol, slot);
+        self.bound.push(symbol);
+    }
+
+    /// The symbols bound so far, in order.
+    pub fn bound(&self) -> &[SymbolId] {
+        &self.bound
     }
 
     /// The slot that holds a symbol's value, once bound.
@@ -64,11 +79,7 @@ impl SizeTable {
 
     /// Whether a slot's value is known only once instructions have run.
     pub fn is_late(&self, slot: SizeId) -> bool {
-        match self.defs.get(slot.index()) {
-            Some(SizeDef::Computed) => true,
-            Some(def) => def.operands().is_some_and(|(a, b)| self.is_late(a) || self.is_late(b)),
-            None => false,
-        }
+        self.late.get(slot.index()).copied().unwrap_or(false)
     }
 
     /// The slot of an extent.
@@ -189,5 +200,23 @@ impl SizeTable {
     /// The finished definitions.
     pub fn into_defs(self) -> Vec<SizeDef> {
         self.defs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of 100 sizes has the one before twice: as many paths as 2^100 lead to the first.
+    #[test]
+    fn whether_a_size_is_late_is_known_when_it_is_defined() {
+        let mut sizes = SizeTable::default();
+        let known = sizes.define(SizeDef::InputDim { input: 0, axis: 0 });
+        let late = sizes.computed();
+        let mut double = |from: SizeId| (0..100).fold(from, |n, _| sizes.binary(SizeDef::Add, n, n));
+        let (of_known, of_late) = (double(known), double(late));
+        assert!(!sizes.is_late(of_known) && sizes.is_late(of_late));
+        let both = sizes.binary(SizeDef::Max, of_known, of_late);
+        assert!(sizes.is_late(both));
     }
 }

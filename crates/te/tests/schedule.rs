@@ -499,3 +499,44 @@ fn find_loop<'a>(func: &'a Func, name: &str) -> &'a tilewright_te::Loop {
     }
     find(func, &func.body, name).expect("a loop of that name")
 }
+
+/// `x[k + 1] = max(x[k], 0) + -x[k]`, `depth` times: as a tree, the last has 2^depth loads.
+fn diamonds(depth: usize) -> Func {
+    let mut func = Func::new("f");
+    let mut x = func.add_input("x", DType::F32, vec![Expr::int(64)]);
+    for _ in 0..depth {
+        let relu = func.compute("relu", DType::F32, vec![Expr::int(64)], |f, i| {
+            f.load(x, i.to_vec()).max(Expr::f32(0.0))
+        });
+        let neg = func.compute("neg", DType::F32, vec![Expr::int(64)], |f, i| -f.load(x, i.to_vec()));
+        x = func.compute("sum", DType::F32, vec![Expr::int(64)], |f, i| {
+            f.load(relu, i.to_vec()) + f.load(neg, i.to_vec())
+        });
+    }
+    func.promote_to_output(x);
+    func
+}
+
+/// What is inlined twice is one node; where its text would be too long all the same, it keeps its memory.
+#[test]
+fn what_is_inlined_several_times_is_shared() {
+    let func = diamonds(40);
+    let mut s = Schedule::new(func.clone());
+    let mut refused = 0;
+    for block in s.blocks() {
+        refused += usize::from(s.compute_inline(&block).is_err());
+    }
+    let (mut nodes, mut largest) = (0, 0);
+    for block in s.func().blocks() {
+        block.body[0].value.walk(&mut |_| nodes += 1);
+        largest = largest.max(block.body[0].value.n_nodes());
+    }
+    assert!(largest <= 1 << 16, "{largest} nodes as a tree");
+    assert!(nodes < 2000, "{nodes} nodes");
+    assert!((2..8).contains(&refused), "{refused} blocks keep their memory");
+    let mut shallow = Schedule::new(diamonds(6));
+    for block in shallow.blocks().iter().filter(|block| *block != "sum_5") {
+        shallow.compute_inline(block).unwrap();
+    }
+    check(diamonds(6), shallow);
+}

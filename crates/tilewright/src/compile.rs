@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use tilewright_graph::pass::Unfinished;
 use tilewright_graph::{Graph, Range, passes};
-use tilewright_lower::evaluate::Interpret;
 use tilewright_lower::host::is_host_value;
 use tilewright_lower::plan::{self, CompiledFunc, CompiledKernel, Weights};
 use tilewright_lower::{LowerOptions, LoweredFunc, Program};
@@ -24,6 +23,7 @@ use crate::artifact::{Artifact, Level};
 use crate::autoschedule::{Kernels, after_pass};
 use crate::cache::Cache;
 use crate::error::CompileError;
+use crate::fold::Fold;
 use crate::forms;
 use crate::options::{Numerics, Observer, Options};
 use crate::specialise;
@@ -349,7 +349,7 @@ fn check_choice(graph: &Graph, options: &Options) -> Result<(), CompileError> {
 
 /// Runs the graph passes; gives those that found no end.
 fn simplify(graph: &mut Graph, options: &Options) -> Result<Vec<Unfinished>, CompileError> {
-    let mut pipeline = passes::simplify(Arc::new(Interpret));
+    let mut pipeline = passes::simplify(Arc::new(Fold::default()));
     pipeline.set_verify(options.verify_passes);
     pipeline.run(graph).map_err(|e| CompileError::internal("simplify", e))?;
     Ok(pipeline.unfinished().to_vec())

@@ -12,6 +12,7 @@ pub mod codegen;
 pub mod compile;
 pub mod error;
 pub mod files;
+mod fold;
 mod forms;
 pub mod options;
 mod parallel;

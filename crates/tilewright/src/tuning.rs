@@ -2,7 +2,7 @@
 
 mod in_process;
 mod noise;
-mod probe;
+pub(crate) mod probe;
 
 use std::path::Path;
 

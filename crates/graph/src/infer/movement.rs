@@ -244,6 +244,9 @@ fn concat(cx: &mut Context<'_>, dtype: DType, axis: usize) -> Result<Vec<Type>> 
             merged[at] = if at == axis { &merged[at] + dim } else { cx.unify(&merged[at], dim, "extents")? };
         }
     }
+    if !merged[axis].is_short_sum() {
+        merged[axis] = cx.fresh("joined");
+    }
     Ok(vec![ranked(dtype, merged)])
 }
 
@@ -281,7 +284,7 @@ pub(crate) struct SliceBounds {
 }
 
 /// Normalises ONNX slice bounds of an axis of extent `dim` by the clamping rules of the operator, and by what values
-/// `symbols` take. `None` where that depends on values not known.
+/// `symbols` take. `None` where that depends on values not known, or takes more than [`Dim::is_short`] allows to say.
 pub(crate) fn slice_bounds(
     dim: &Dim,
     start: &Dim,
@@ -305,18 +308,19 @@ pub(crate) fn slice_bounds(
         }
     };
     let (start, end) = (absolute(start)?, absolute(end)?);
+    let short = |bounds: SliceBounds| (bounds.start.is_short() && bounds.size.is_short()).then_some(bounds);
     if step > 0 {
         // A start past the end makes an empty result, so it need not be clamped to the extent.
         let low = |bound: &Dim| if guard { bound.clone() } else { bound.maximum(&zero) };
         let (start, end) = (low(&start), low(&end).minimum_within(dim, symbols));
         let size = (&end - &start).ceil_div(&Dim::new(step)).maximum(&zero);
-        return Some(SliceBounds { start, size, guard });
+        return short(SliceBounds { start, size, guard });
     }
     let last = dim - 1;
     let start = if start == *dim { last.clone() } else { start.maximum(&zero).minimum(&last) };
     let end = if end == minus_one { end } else { end.maximum(&minus_one).minimum(&last) };
     let size = (&start - &end).ceil_div(&Dim::new(step.checked_neg()?)).maximum(&zero);
-    Some(SliceBounds { start, size, guard })
+    short(SliceBounds { start, size, guard })
 }
 
 fn slice_dynamic(cx: &mut Context<'_>, x: &[Dim]) -> Result<Vec<Dim>> {

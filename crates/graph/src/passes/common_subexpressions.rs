@@ -18,6 +18,8 @@ pub fn common_subexpressions(graph: &mut Graph) -> Result<bool, PassError> {
     for region in graph.live_regions() {
         let mut first: FxHashMap<(Op, Vec<Option<ValueId>>, usize), NodeId> = FxHashMap::default();
         let mut replaced: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+        // Nodes that stand for several, with all of those.
+        let mut origins: FxHashMap<NodeId, Vec<NodeId>> = FxHashMap::default();
         for node in graph.region(region).nodes.clone() {
             let data = graph.node(node);
             if data.op.effect() != Effect::Pure || !data.op.regions().is_empty() {
@@ -37,12 +39,15 @@ pub fn common_subexpressions(graph: &mut Graph) -> Result<bool, PassError> {
                 Some(&earlier) => {
                     let pairs = graph.node(node).outputs.iter().zip(&graph.node(earlier).outputs);
                     replaced.extend(pairs.map(|(&from, &to)| (from, to)));
-                    let parts = [graph.node(earlier).provenance.clone(), graph.node(node).provenance.clone()];
                     if !matches!(graph.node(earlier).op, Op::Constant(_)) {
-                        graph.set_provenance(earlier, Provenance::merge(&parts));
+                        origins.entry(earlier).or_insert_with(|| vec![earlier]).push(node);
                     }
                 }
             }
+        }
+        for (earlier, nodes) in origins {
+            let provenance = Provenance::merge(nodes.iter().map(|&node| &graph.node(node).provenance));
+            graph.set_provenance(earlier, provenance);
         }
         if !replaced.is_empty() {
             graph.replace_uses(&replaced);

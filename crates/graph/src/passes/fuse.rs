@@ -5,7 +5,7 @@
 //! additions included), chains of elementwise and injective operators, and cheap elementwise operators in front
 //! of reductions and norms (prologues). Heavy work is never duplicated: whatever a group computes and someone else
 //! needs is an output of the group, and may be one only if it has the extents of the group's loop nest. Groups never form
-//! a cycle. A group ends where going on saves less than it costs ([`MAX_OPERATIONS`]). A reshape is a group of its own: a view, for which no code is needed. Data-dependent operators, control flow and constants stay alone (constants are in no group).
+//! a cycle, nor does a group compute what gives its own extents: a node comes after those that define the extents it has. A group ends where going on saves less than it costs ([`MAX_OPERATIONS`]). A reshape is a group of its own: a view, for which no code is needed. Data-dependent operators, control flow and constants stay alone (constants are in no group).
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use tilewright_dtype::DType;
 
 use crate::dim::Dim;
 use crate::graph::{Graph, Use};
-use crate::ids::{NodeId, RegionId, ValueId};
+use crate::ids::{NodeId, RegionId, SymbolId, ValueId};
 use crate::op::{FusionClass, Op};
 
 /// A kernel to be: nodes that are computed together.
@@ -69,6 +69,7 @@ pub fn fuse_counting(graph: &Graph, region: RegionId) -> (FusionPlan, usize) {
         region,
         group_of: SecondaryMap::new(),
         groups: Vec::new(),
+        extents: ExtentEdges::of(graph, region),
         followed: Cell::new(0),
     };
     for &node in &graph.region(region).nodes {
@@ -96,8 +97,77 @@ struct Builder<'a> {
     group_of: SecondaryMap<NodeId, Option<usize>>,
     /// `None` for groups that were merged into others.
     groups: Vec<Option<Draft>>,
+    extents: ExtentEdges,
     /// Uses that searches for cycles have followed.
     followed: Cell<usize>,
+}
+
+/// Dependences that no operand shows: a node whose attributes or results have an extent that another node's data define comes
+/// after that node. Only where no operand has the extent, since what computes such an operand comes after it already.
+#[derive(Default)]
+struct ExtentEdges {
+    /// The nodes that define extents of a node.
+    definers: FxHashMap<NodeId, Vec<NodeId>>,
+    /// The nodes with extents that a node defines.
+    dependents: FxHashMap<NodeId, Vec<NodeId>>,
+    /// The nodes whose data define extents.
+    defining: FxHashSet<NodeId>,
+}
+
+impl ExtentEdges {
+    fn of(graph: &Graph, region: RegionId) -> ExtentEdges {
+        let mut edges = ExtentEdges::default();
+        let definitions = graph.symbol_definitions();
+        if definitions.is_empty() {
+            return edges;
+        }
+        edges.defining = definitions.values().filter_map(|&(value, _)| graph.producer(value)).collect();
+        for &node in &graph.region(region).nodes {
+            let mut symbols = BTreeSet::new();
+            mentioned(graph, node, &mut symbols);
+            for value in graph.node(node).inputs.iter().flatten() {
+                for symbol in graph.dims(*value).unwrap_or_default().iter().flat_map(Dim::symbols) {
+                    symbols.remove(&symbol);
+                }
+            }
+            let definers: BTreeSet<NodeId> = symbols
+                .iter()
+                .filter_map(|symbol| graph.producer(definitions.get(symbol)?.0))
+                .filter(|&definer| definer != node && graph.node(definer).region == region)
+                .collect();
+            for &definer in &definers {
+                edges.dependents.entry(definer).or_default().push(node);
+            }
+            if !definers.is_empty() {
+                edges.definers.insert(node, definers.into_iter().collect());
+            }
+        }
+        edges
+    }
+
+    fn definers(&self, node: NodeId) -> &[NodeId] {
+        self.definers.get(&node).map_or(&[], Vec::as_slice)
+    }
+
+    fn dependents(&self, node: NodeId) -> &[NodeId] {
+        self.dependents.get(&node).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The symbols in a node's attributes and the extents of its results, and those of all that it holds.
+fn mentioned(graph: &Graph, node: NodeId, symbols: &mut BTreeSet<SymbolId>) {
+    let data = graph.node(node);
+    if !matches!(data.op, Op::Constant(_)) {
+        data.op.clone().map_dims(&mut |dim| {
+            symbols.extend(dim.symbols());
+            dim.clone()
+        });
+    }
+    let results = data.outputs.iter().filter_map(|&value| graph.dims(value)).flatten();
+    symbols.extend(results.flat_map(Dim::symbols));
+    for region in data.op.regions() {
+        graph.region(region).nodes.iter().for_each(|&inner| mentioned(graph, inner, symbols));
+    }
 }
 
 /// Operations for each element of a node's results.
@@ -237,13 +307,15 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether every use of what a group computes is in that group or in `other`.
+    /// Whether every use of what a group computes is in that group or in `other`, and none gives extents: those are known before a
+    /// kernel runs.
     fn is_private(&self, group: usize, other: usize) -> bool {
         let Some(draft) = &self.groups[group] else { return false };
         draft.nodes.iter().flat_map(|&node| &self.graph.node(node).outputs).all(|&value| {
             self.uses[value].iter().all(|place| match place {
-                Use::Input(user, _) => {
-                    self.group_of[*user].is_some_and(|home| home == group || home == other)
+                Use::Input(user, position) => {
+                    let gives_extents = *position > 0 && self.extents.defining.contains(user);
+                    !gives_extents && self.group_of[*user].is_some_and(|home| home == group || home == other)
                 }
                 Use::Result(..) => false,
             })
@@ -283,6 +355,8 @@ impl Builder<'_> {
                 let home = self.graph.producer(value).and_then(|producer| self.group_of[producer]);
                 outside.extend(home.filter(|home| !groups.contains(home)));
             }
+            let homes = self.extents.definers(*member).iter().filter_map(|&definer| self.group_of[definer]);
+            outside.extend(homes.filter(|home| !groups.contains(home)));
         }
         if outside.is_empty() {
             return false;
@@ -293,25 +367,32 @@ impl Builder<'_> {
         let mut stack: Vec<usize> = groups.to_vec();
         while let Some(group) = stack.pop() {
             let Some(draft) = &self.groups[group] else { continue };
-            for &value in draft.nodes.iter().flat_map(|&member| &self.graph.node(member).outputs) {
-                for place in &self.uses[value] {
-                    let Some(fewer) = left.checked_sub(1) else { return true };
-                    left = fewer;
-                    self.followed.set(self.followed.get() + 1);
-                    let Use::Input(user, _) = place else { continue };
-                    // Nodes that were not visited yet have no group; they come after all that have.
-                    let Some(next) = self.group_of[*user] else { continue };
-                    if Some(next) == own || !seen.insert(next) {
-                        continue;
-                    }
-                    if outside.contains(&next) {
-                        return true;
-                    }
-                    stack.push(next);
+            for user in draft.nodes.iter().flat_map(|&member| self.users(member)) {
+                let Some(fewer) = left.checked_sub(1) else { return true };
+                left = fewer;
+                self.followed.set(self.followed.get() + 1);
+                // Nodes that were not visited yet have no group; they come after all that have.
+                let Some(next) = self.group_of[user] else { continue };
+                if Some(next) == own || !seen.insert(next) {
+                    continue;
                 }
+                if outside.contains(&next) {
+                    return true;
+                }
+                stack.push(next);
             }
         }
         false
+    }
+
+    /// The nodes that come after a node because of its results, or of extents that it defines.
+    fn users(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let uses = self.graph.node(node).outputs.iter().flat_map(|&value| &self.uses[value]);
+        let users = uses.filter_map(|place| match place {
+            Use::Input(user, _) => Some(*user),
+            Use::Result(..) => None,
+        });
+        users.chain(self.extents.dependents(node).iter().copied())
     }
 
     /// Moves a node that is alone in its group to another group.
@@ -392,9 +473,11 @@ impl Builder<'_> {
         let mut users: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); groups.len()];
         let mut waiting = vec![0usize; groups.len()];
         for (at, (_, group)) in groups.iter().enumerate() {
-            for &value in &group.inputs {
-                let home = self.graph.producer(value).and_then(|producer| self.group_of[producer]);
-                if let Some(from) = home.and_then(|home| position.get(&home))
+            let operands = group.inputs.iter().filter_map(|&value| self.graph.producer(value));
+            let definers = group.nodes.iter().flat_map(|&node| self.extents.definers(node));
+            for before in operands.chain(definers.copied()) {
+                if let Some(from) = self.group_of[before].and_then(|home| position.get(&home))
+                    && *from != at
                     && users[*from].insert(at)
                 {
                     waiting[at] += 1;

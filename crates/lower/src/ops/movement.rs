@@ -131,6 +131,9 @@ pub(super) fn slice_dynamic(b: &mut Builder) -> Results {
 }
 
 /// Operands one after another along an axis.
+///
+/// Each element selects its operand, so that what reads the result can compute it. With more than [`MAX_SELECTED`] operands that would be
+/// as many comparisons for each element: then each operand is copied to its place.
 pub(super) fn concat(b: &mut Builder, attrs: &AxisAttrs) -> Results {
     let inputs = b.inputs();
     let shape = b.result_shape(0)?;
@@ -139,6 +142,9 @@ pub(super) fn concat(b: &mut Builder, attrs: &AxisAttrs) -> Results {
     let parts: Vec<Operand> =
         inputs.iter().filter(|part| part.shape[axis].as_int() != Some(0)).cloned().collect();
     let dtype = b.result_dtype(0);
+    if parts.len() > MAX_SELECTED {
+        return Ok(vec![concat_by_parts(b, &parts, axis, dtype, &shape)]);
+    }
     Ok(vec![b.compute("concat", dtype, &shape, |i| {
         let mut start = Expr::int(0);
         let mut choices = Vec::new();
@@ -154,6 +160,22 @@ pub(super) fn concat(b: &mut Builder, attrs: &AxisAttrs) -> Results {
             .rev()
             .fold(last, |rest, (before_end, value)| Expr::select(before_end, value, rest))
     })])
+}
+
+/// Operands of a concatenation among which each element selects.
+const MAX_SELECTED: usize = 16;
+
+fn concat_by_parts(b: &mut Builder, parts: &[Operand], axis: usize, dtype: DType, shape: &[Expr]) -> Operand {
+    let result = b.temporary("concat", dtype, shape);
+    let mut start = Expr::int(0);
+    for part in parts {
+        b.update(&result, &part.shape, &[], |i, _| {
+            let place = with_index(i, axis, i[axis].clone() + start.clone(), true);
+            vec![result.store(place, part.at(i.to_vec()))]
+        });
+        start = start + part.shape[axis].clone();
+    }
+    result
 }
 
 /// Consecutive parts along `axis`, one a result; their sizes are the results' extents.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tilewright_dtype::DType;
 use tilewright_graph::dim::Dim;
 use tilewright_graph::{
@@ -16,6 +16,7 @@ use tilewright_runtime::plan::{
 };
 use tilewright_te::{Buffer, Func, Var};
 
+use super::guards::PendingGuards;
 use super::stored::stored_elements;
 use super::{CompiledFunc, LowerError, Planned, Texts, Weight, Weights, element_bytes};
 use crate::error::Gap;
@@ -65,8 +66,7 @@ pub(super) struct Builder<'a> {
     pub(super) definitions: BTreeMap<SymbolId, (ValueId, usize)>,
     /// The regions whose steps are being planned, outermost first.
     active: Vec<RegionId>,
-    /// Which of the graph's guards are in the plan.
-    guarded: Vec<bool>,
+    guards: PendingGuards,
     /// The instructions of steps, with what they compute.
     works: Vec<(Range<u32>, &'a Work)>,
 }
@@ -102,7 +102,7 @@ impl<'a> Builder<'a> {
             loops: Vec::new(),
             definitions: graph.symbol_definitions(),
             active: Vec::new(),
-            guarded: vec![false; graph.guards.len()],
+            guards: PendingGuards::of(graph),
             works: Vec::new(),
         })
     }
@@ -197,12 +197,8 @@ impl<'a> Builder<'a> {
     pub(super) fn pending_guards(&mut self) -> Result<(), LowerError> {
         let graph = self.graph;
         let Some(&region) = self.active.last() else { return Ok(()) };
-        for (i, guard) in graph.guards.iter().enumerate() {
-            let known = |d: &Dim| d.symbols().into_iter().all(|s| self.sizes.symbol(s).is_some());
-            if guard.region == region && !self.guarded[i] && known(&guard.left) && known(&guard.right) {
-                self.guarded[i] = true;
-                self.guard(guard)?;
-            }
+        while let Some(index) = self.guards.next(graph, region, &self.sizes) {
+            self.guard(&graph.guards[index])?;
         }
         Ok(())
     }
@@ -256,6 +252,8 @@ impl<'a> Builder<'a> {
 
     fn finish_outputs(&mut self) -> Result<(), LowerError> {
         let names = self.graph.region(self.graph.main()).result_names.clone();
+        let claimed: FxHashSet<usize> = self.claims.values().copied().collect();
+        let written: FxHashMap<u32, BufferId> = self.output_buffers();
         for (i, &value) in self.graph.outputs().to_vec().iter().enumerate() {
             let name = names.get(i).cloned().unwrap_or_default();
             if is_host_value(self.graph, value) {
@@ -266,12 +264,10 @@ impl<'a> Builder<'a> {
             let dims = self.value_dims(value)?;
             let shape = self.shape(value, &dims)?;
             let dtype = self.dtype(value)?;
-            let place = Place::Output(self.output_index(i));
-            let claimed =
-                self.claims.values().any(|&c| c == i) && self.buffers.iter().any(|b| b.place == place);
-            let buffer = if claimed {
-                let found = self.buffers.iter().position(|b| b.place == place);
-                BufferId(found.unwrap_or_default() as u32)
+            let index = self.output_index(i);
+            let place = Place::Output(index);
+            let buffer = if let Some(&buffer) = written.get(&index).filter(|_| claimed.contains(&i)) {
+                buffer
             } else {
                 let from = self.operand(value)?;
                 let to = self.add_buffer(dtype, shape.clone(), Home::Fixed(place));
@@ -285,6 +281,17 @@ impl<'a> Builder<'a> {
             self.outputs.push(TensorSpec { name, dtype, dims, buffer });
         }
         Ok(())
+    }
+
+    /// The first buffer that lies in each output.
+    fn output_buffers(&self) -> FxHashMap<u32, BufferId> {
+        let mut buffers = FxHashMap::default();
+        for (i, buffer) in self.buffers.iter().enumerate() {
+            if let Place::Output(index) = buffer.place {
+                buffers.entry(index).or_insert(BufferId(i as u32));
+            }
+        }
+        buffers
     }
 
     // ---- values and buffers

@@ -8,6 +8,7 @@
 mod builder;
 mod control;
 mod dynamic;
+mod guards;
 mod host;
 mod loops;
 mod memory_plan;

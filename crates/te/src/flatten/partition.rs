@@ -18,6 +18,10 @@ use crate::simplify::Linear;
 /// Copies of a block in one iteration up to which a loop is partitioned: code that is there several times should be short.
 const MAX_COPIES: i64 = 8;
 
+/// Conditions that parts of a loop are made for. Each that does not change in the loop doubles its code, and all that are left are asked
+/// in each copy; what selects among more (a concatenation of many operands) is asked element by element.
+const MAX_CONDITIONS: usize = 16;
+
 /// Parts innermost loops whose blocks move or combine elements where what their values select is decided.
 pub fn partition(nest: &mut Nest<'_>) {
     let mut selects = false;
@@ -145,7 +149,7 @@ impl<'a> Partition<'a> {
         nest::for_each_block(&l.body.stmts, &mut |block| conditions.extend(selections(block)));
         let mut inner = Vec::new();
         let copies = self.copies(&l.body.stmts, &mut inner)?;
-        if conditions.is_empty() || copies > MAX_COPIES {
+        if conditions.is_empty() || conditions.len() > MAX_CONDITIONS || copies > MAX_COPIES {
             return None;
         }
         self.known.simplifier.bind_range(l.var, 0, extent.clone());

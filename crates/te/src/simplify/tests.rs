@@ -284,3 +284,70 @@ fn a_fact_counts_as_often_as_it_must() {
     s.forget_facts(0);
     assert_ne!(s.simplify(&clamped(2)), s.simplify(&row(2)));
 }
+
+/// Each selection makes two questions of one: 40 of them would make 2^40.
+#[test]
+fn a_question_about_bounds_ends_with_its_budget() {
+    let mut s = Simplifier::new();
+    let terms: Vec<Expr> = (0..40)
+        .map(|n| {
+            let (a, b) = (Var::from_u32(2 * n), Var::from_u32(2 * n + 1));
+            s.bind_range(a, 0, 10);
+            s.bind_range(b, 0, Expr::var(a) + 10);
+            Expr::var(b).min(Expr::var(a)).max(Expr::var(b) - 3)
+        })
+        .collect();
+    let sum = terms.iter().cloned().reduce(|a, b| a + b).unwrap();
+    let budget = Budget::of(bounds::MAX_STEPS);
+    let bound = s.lower_bound_within(&Linear::of(&sum), &budget);
+    assert_eq!(budget.left(), 0);
+    assert!(bound.is_none_or(|bound| bound <= 0), "no element is above 0 everywhere: {bound:?}");
+    let few = Linear::of(&(terms[0].clone() + terms[1].clone()));
+    let budget = Budget::of(bounds::MAX_STEPS);
+    assert_eq!(s.lower_bound_within(&few, &budget), Some(0));
+    assert!(budget.left() > bounds::MAX_STEPS / 2, "two are no work: {budget:?}");
+}
+
+/// Each remainder asks for both ends of what is under it.
+#[test]
+fn an_extreme_that_takes_more_than_its_budget_is_not_known() {
+    let mut s = Simplifier::new();
+    let var = Var::from_u32(0);
+    s.bind_range(var, 0, 1000);
+    let nested = |depth: i64| {
+        (0..depth).fold(Expr::var(var), |e, n| (e * 3 + Expr::var(var)).floor_mod(Expr::int(1001 + n)))
+    };
+    let budget = Budget::of(bounds::MAX_STEPS);
+    assert_eq!(s.extreme_within(&nested(40), true, &|v| v == var, &budget), None);
+    assert_eq!(budget.left(), 0);
+    assert!(s.extreme(&nested(4), true, &|v| v == var).is_some());
+}
+
+/// A product of sums has a term for each choice of one term of each.
+#[test]
+fn a_product_of_many_sums_stays_a_product() {
+    let sum = |n: u32| Expr::var(Var::from_u32(2 * n)) + Expr::var(Var::from_u32(2 * n + 1));
+    let product = |n: u32| (0..n).map(sum).reduce(|a, b| a * b).unwrap();
+    assert_eq!(Linear::of(&product(8)).terms.len(), linear::MAX_TERMS);
+    let linear = Linear::of(&product(40));
+    assert!(linear.terms.len() <= linear::MAX_TERMS, "{} terms", linear.terms.len());
+    let s = Simplifier::new();
+    let simple = s.simplify(&product(12));
+    let value = |v: Var| v.as_u32() as i64 % 3 - 1;
+    assert_eq!(evaluate(&simple, &value), evaluate(&product(12), &value));
+}
+
+/// As a tree, what follows has as many nodes as the hundredth Fibonacci number.
+#[test]
+fn sums_that_share_their_terms_take_time_in_their_nodes() {
+    let (mut a, mut b) = (Expr::var(Var::from_u32(0)), Expr::var(Var::from_u32(1)));
+    for _ in 0..100 {
+        (a, b) = (b.clone(), a + b);
+    }
+    assert_eq!(b.n_nodes(), u32::MAX);
+    let simple = Simplifier::new().simplify(&b);
+    let mut n = 0;
+    simple.walk(&mut |_| n += 1);
+    assert!(n <= 100 * linear::MAX_NODES, "{n} nodes");
+    assert_eq!(linear::order(&b, &b.share(&mut Default::default())), std::cmp::Ordering::Equal);
+}

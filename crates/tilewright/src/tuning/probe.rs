@@ -25,7 +25,7 @@ use super::noise::noise;
 
 /// What inputs hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Data {
+pub(crate) enum Data {
     /// What each run is given, wherever the schedule wants it: enough to measure.
     Given,
     /// Noise in the artifact that is laid out as the schedule wants it: results of several schedules can be compared.
@@ -54,14 +54,14 @@ impl Input {
 }
 
 /// A function's kernels as machine code.
-pub(super) struct Probe {
+pub(crate) struct Probe {
     kernels: Kernels,
     image: tilewright_image::Image,
 }
 
 impl Probe {
     /// Generates the code.
-    pub(super) fn new(task: &Task, kernels: Kernels) -> Result<Probe, CompileError> {
+    pub(crate) fn new(task: &Task, kernels: Kernels) -> Result<Probe, CompileError> {
         let flat: Vec<_> = kernels.kernels.iter().map(|k| k.kernel.clone()).collect();
         let image = codegen::generate(&flat, &task.target)?;
         Ok(Probe { kernels, image })
@@ -99,7 +99,7 @@ impl Probe {
 
     /// An artifact that runs the function `repeat` times in each of its runs; on data that are given it has the [inputs](Self::inputs) of
     /// so many.
-    pub(super) fn artifact(&self, task: &Task, data: Data, repeat: usize) -> Result<Bytes, CompileError> {
+    pub(crate) fn artifact(&self, task: &Task, data: Data, repeat: usize) -> Result<Bytes, CompileError> {
         let func = &self.kernels.func;
         let places = vec![Vec::new(); repeat];
         let mut builder = Builder { func, plan: Plan::default(), weights: Vec::new(), places };

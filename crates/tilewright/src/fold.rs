@@ -1,0 +1,186 @@
+//! Operators on constants, for constant folding: small ones are interpreted, large ones compiled and run in this process.
+//!
+//! Both give the same bits. Generated code computes what the interpreter does, intrinsics included, and the schedule here only
+//! distributes results over threads and lanes, so that every sum has its terms in the order of its definition. So what is folded, and
+//! with it the bytes of an artifact, does not depend on the machine that compiles.
+
+use std::sync::Arc;
+
+use tilewright_autosched::Decisions;
+use tilewright_graph::passes::Evaluate;
+use tilewright_graph::{Bytes, Op, Tensor, TensorType};
+use tilewright_lower::evaluate::Application;
+use tilewright_machine::{CodegenKind, Target};
+use tilewright_runtime::threads::{ThreadPool, available_threads};
+use tilewright_runtime::{SessionOptions, TensorView};
+use tilewright_te::computation::DIRECT;
+use tilewright_te::flatten::{FlattenOptions, flatten};
+use tilewright_te::schedule::{Schedule, ScheduleError};
+use tilewright_te::{Computation, IterKind, math};
+use tilewright_tune::Task;
+
+use crate::autoschedule::Kernels;
+use crate::error::CompileError;
+use crate::tuning::probe::{Data, Probe};
+
+/// Operations from which on an operator is compiled: the interpreter takes about as long for them as code generation for a function.
+pub const COMPILED_FROM: u64 = 1 << 24;
+
+/// Operations from which on an operator is left to be computed when the model runs: about half a minute of compiled code.
+pub const NOT_FOLDED_FROM: u64 = 1 << 36;
+
+/// Lanes of vectors.
+const LANES: i64 = 8;
+
+/// Evaluates operators on constants for constant folding.
+#[derive(Clone, Copy, Debug)]
+pub struct Fold {
+    /// Operations from which on an operator is compiled.
+    pub compiled_from: u64,
+    /// Operations from which on an operator is not folded.
+    pub not_folded_from: u64,
+}
+
+impl Default for Fold {
+    fn default() -> Fold {
+        Fold { compiled_from: COMPILED_FROM, not_folded_from: NOT_FOLDED_FROM }
+    }
+}
+
+impl Evaluate for Fold {
+    fn evaluate(
+        &self,
+        op: &Op,
+        inputs: &[Option<&Tensor>],
+        outputs: &[TensorType],
+    ) -> Result<Vec<Tensor>, String> {
+        let application = Application::of(op, inputs, outputs)?;
+        let operations = application.operations();
+        if operations >= self.not_folded_from {
+            return Err(format!("{} would take {operations} operations", op.name()));
+        }
+        match operations < self.compiled_from {
+            true => application.interpret(),
+            false => run_compiled(application, inputs, outputs).map_err(|e| e.to_string()),
+        }
+    }
+}
+
+fn run_compiled(
+    application: Application<'_>,
+    inputs: &[Option<&Tensor>],
+    outputs: &[TensorType],
+) -> Result<Vec<Tensor>, CompileError> {
+    let internal = |e: &dyn std::fmt::Display| CompileError::internal("fold", e.to_string());
+    let target = Target::host(CodegenKind::Cranelift);
+    let task = Task { computation: Computation::of(application.func), target, calls: 1, constant_bytes: 0 };
+    let probe = Probe::new(&task, kernels(&task)?)?;
+    let model =
+        crate::loader().from_bytes(probe.artifact(&task, Data::Given, 1)?).map_err(|e| internal(&e))?;
+    let pool = Arc::new(ThreadPool::new(available_threads()));
+    let mut session = model.session_with(SessionOptions { pool, ..SessionOptions::default() });
+    let operands = inputs.iter().flatten().zip(&application.inputs);
+    let views: Vec<TensorView<'_>> =
+        operands.map(|(tensor, bytes)| TensorView::new(tensor.dtype(), tensor.dims(), bytes)).collect();
+    let results = session.run(&views).map_err(|e| internal(&e))?;
+    let tensor = |((_, view), ty): ((_, TensorView<'_>), &TensorType)| {
+        let dims = ty.shape.as_fixed().ok_or_else(|| internal(&"a result of open extents"))?;
+        Tensor::from_bytes(ty.dtype, dims, Bytes::new(view.bytes.to_vec())).map_err(|e| internal(&e))
+    };
+    results.iter().zip(outputs).map(tensor).collect()
+}
+
+/// The kernels of a function by a schedule that keeps the order of sums.
+fn kernels(task: &Task) -> Result<Kernels, CompileError> {
+    let mut schedule = Schedule::new(task.computation.func.clone());
+    for block in schedule.blocks() {
+        let mut vectors = schedule.clone();
+        if vectorize(&mut vectors, &block).is_ok() {
+            schedule = vectors;
+        }
+        let outermost = schedule.loops(&block).ok().and_then(|loops| loops.into_iter().next());
+        if let Some(outermost) = outermost.filter(|l| l.iter_kind == Some(IterKind::Spatial)) {
+            // Where iterations are no tasks the loop stays serial.
+            let _ = schedule.parallel(&outermost.name);
+        }
+    }
+    let internal = |e: ScheduleError| CompileError::internal("fold", e);
+    let mut func = schedule.finish().map_err(internal)?;
+    math::expand_func(&mut func);
+    math::narrow_floats(&mut func);
+    let options = FlattenOptions { masked_access: task.target.masked_access(), buffer_align: 64 };
+    let kernels = flatten(&func, &options).map_err(|e| CompileError::internal("fold", e))?;
+    let packing = vec![Vec::new(); func.n_inputs];
+    Ok(Kernels {
+        func,
+        kernels,
+        packing,
+        algorithm: DIRECT.to_string(),
+        rulings: Vec::new(),
+        decisions: Decisions::default(),
+    })
+}
+
+/// Makes vectors of the last data-parallel loop, inside of those of the reduction.
+fn vectorize(schedule: &mut Schedule, block: &str) -> Result<(), ScheduleError> {
+    let loops = schedule.loops(block)?;
+    let of_kind = |kind: IterKind| {
+        let loops = loops.iter().filter(move |l| l.iter_kind == Some(kind));
+        loops.map(|l| l.name.clone()).collect::<Vec<String>>()
+    };
+    let (mut order, reduced) = (of_kind(IterKind::Spatial), of_kind(IterKind::Reduce));
+    let is_known = order.len() + reduced.len() == loops.len();
+    let Some(last) = order.pop().filter(|_| is_known) else {
+        return Err(ScheduleError::new("fold", block, "no data-parallel loop"));
+    };
+    let parts = schedule.split(&last, &[None, Some(LANES)])?;
+    order.push(parts[0].clone());
+    order.extend(reduced);
+    order.push(parts[1].clone());
+    let order: Vec<&str> = order.iter().map(String::as_str).collect();
+    schedule.reorder(&order)?;
+    schedule.vectorize(&parts[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_dtype::DType;
+    use tilewright_graph::Dim;
+    use tilewright_graph::op::{ReduceAttrs, ReduceKind, SoftmaxAttrs, UnaryOp};
+
+    fn noise(dims: &[usize]) -> Tensor {
+        let mut random = fastrand::Rng::with_seed(dims.iter().sum::<usize>() as u64);
+        let n = dims.iter().product();
+        let elements: Vec<f32> = (0..n).map(|_| random.f32() * 2.0 - 1.0).collect();
+        Tensor::from_elements(dims, &elements).unwrap()
+    }
+
+    /// Compiled and interpreted, results have the same bits.
+    fn check(op: Op, inputs: &[&Tensor], dims: &[i64]) {
+        let ty = TensorType::new(DType::F32, dims.iter().map(|&d| Dim::new(d)).collect::<Vec<_>>());
+        let inputs: Vec<Option<&Tensor>> = inputs.iter().map(|tensor| Some(*tensor)).collect();
+        let types = [ty];
+        let evaluate =
+            |compiled_from| Fold { compiled_from, ..Fold::default() }.evaluate(&op, &inputs, &types).unwrap();
+        assert_eq!(evaluate(0), evaluate(u64::MAX), "{}", op.name());
+    }
+
+    #[test]
+    fn compiled_operators_give_the_bits_of_the_interpreter() {
+        let (a, b) = (noise(&[13, 37]), noise(&[37, 21]));
+        check(Op::matmul(), &[&a, &b], &[13, 21]);
+        check(Op::Unary(UnaryOp::Tanh), &[&a], &[13, 37]);
+        let mean = ReduceAttrs { kind: ReduceKind::Mean, axes: vec![1], keep_dims: false };
+        check(Op::Reduce(mean), &[&a], &[13]);
+        check(Op::Softmax(SoftmaxAttrs { axis: 1, log: false }), &[&a], &[13, 37]);
+    }
+
+    #[test]
+    fn what_would_take_too_long_is_left_to_the_run() {
+        let a = noise(&[64]);
+        let ty = [a.tensor_type()];
+        let fold = Fold { not_folded_from: 64, ..Fold::default() };
+        assert!(fold.evaluate(&Op::Unary(UnaryOp::Relu), &[Some(&a)], &ty).is_err());
+    }
+}
