@@ -1,15 +1,14 @@
-//! Functions of the program to kernels: schedule, expand intrinsics, flatten.
+//! Functions of the program to kernels: plan, schedule, expand intrinsics, flatten.
 
-use std::cell::OnceCell;
-
-use tilewright_autosched::{Decisions, Ruling, Scheduled, schedule};
+use tilewright_autosched::cpu::Strategy;
+use tilewright_autosched::{Decisions, Planned, Ruling, Scheduled, apply, plan};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::Target;
 use tilewright_te::flatten::{FlatKernel, FlattenOptions, Made, flatten, flatten_watched};
 use tilewright_te::schedule::check_finished;
 use tilewright_te::verify::{self, Illegal, Stage};
 use tilewright_te::{Computation, Func, math};
-use tilewright_tune::task::schedule_digest;
+use tilewright_tune::task::strategy_digest;
 use tilewright_tune::{Lookup, TaskKey};
 
 use crate::error::CompileError;
@@ -25,8 +24,10 @@ pub struct Kernels {
     pub packing: Vec<Vec<Func>>,
     /// The algorithm.
     pub algorithm: String,
-    /// How each block was scheduled, for dumps.
+    /// Which rule scheduled each block, for dumps.
     pub rulings: Vec<Ruling>,
+    /// The strategy, for dumps.
+    pub strategy: String,
     /// What a record decided.
     pub decisions: Decisions,
 }
@@ -39,28 +40,51 @@ pub fn to_kernels(
     target: &Target,
     options: &Options,
 ) -> Result<Kernels, CompileError> {
+    let computation = &lowered.computation;
     if !settled.is_empty() {
-        let kernels = schedule_kernels(&lowered.computation, target, settled.clone(), options.verify_passes)?;
+        let kernels = schedule_kernels(computation, target, settled.clone(), options.verify_passes)?;
         return Ok(Kernels { decisions: Decisions::default(), ..kernels });
     }
-    let decisions = recorded(&lowered.computation, target, &options.records);
-    schedule_kernels(&lowered.computation, target, decisions, options.verify_passes)
+    let (planned, decisions) = by_records(computation, target, &options.records)?;
+    finish(planned, computation, target, decisions, options.verify_passes)
 }
 
-/// Schedules as decided, and flattens; verifies what each step makes of the function where that is asked for.
+/// Schedules as decided, and flattens; verifies what each step makes of the function where `verifies` says so.
 pub fn schedule_kernels(
     computation: &Computation,
     target: &Target,
     decisions: Decisions,
     verifies: bool,
 ) -> Result<Kernels, CompileError> {
-    let name = &computation.func.name;
-    let scheduled = schedule(computation, target, &decisions)
-        .map_err(|e| CompileError::internal("schedule", format!("{name}: {e}")))?;
+    let planned = planned(computation, target, &decisions)?;
+    finish(planned, computation, target, decisions, verifies)
+}
+
+fn planned(
+    computation: &Computation,
+    target: &Target,
+    decisions: &Decisions,
+) -> Result<Planned<Strategy>, CompileError> {
+    plan(computation, target, decisions).map_err(|e| defect(computation, e))
+}
+
+fn defect(computation: &Computation, error: impl std::fmt::Display) -> CompileError {
+    CompileError::internal("schedule", format!("{}: {error}", computation.func.name))
+}
+
+/// Schedules as planned, and flattens; verifies what each step makes of the function where that is asked for.
+fn finish(
+    planned: Planned<Strategy>,
+    computation: &Computation,
+    target: &Target,
+    decisions: Decisions,
+    verifies: bool,
+) -> Result<Kernels, CompileError> {
+    let scheduled = apply(planned, computation).map_err(|e| defect(computation, e))?;
     if verifies {
         CompileError::illegal("schedule", illegal_schedules(computation, &scheduled))?;
     }
-    let Scheduled { func: mut scheduled, algorithm, packing, rulings, .. } = scheduled;
+    let Scheduled { func: mut scheduled, algorithm, packing, rulings, strategy, .. } = scheduled;
     math::expand_func(&mut scheduled);
     math::narrow_floats(&mut scheduled);
     if verifies {
@@ -69,7 +93,7 @@ pub fn schedule_kernels(
     }
     let kernels =
         flatten(&scheduled, &flatten_options(target)).map_err(|e| CompileError::internal("flatten", e))?;
-    Ok(Kernels { func: scheduled, kernels, packing, algorithm, rulings, decisions })
+    Ok(Kernels { func: scheduled, kernels, packing, algorithm, rulings, strategy, decisions })
 }
 
 /// What is illegal of a schedule and of the functions that pack constants for it.
@@ -101,24 +125,26 @@ pub fn after_pass(func: &Func, pass: &str, target: &Target) -> String {
     }
 }
 
-/// The decisions of the first record that holds for the function: one made beside the schedule that the rules still
-/// make, and that can be followed.
-fn recorded(computation: &Computation, target: &Target, records: &Lookup) -> Decisions {
+/// The plan of the rules, or of the first record that holds for the function: one made beside the strategy that the rules still
+/// have, and that can be followed. With the record's decisions.
+fn by_records(
+    computation: &Computation,
+    target: &Target,
+    records: &Lookup,
+) -> Result<(Planned<Strategy>, Decisions), CompileError> {
+    let by_rules = planned(computation, target, &Decisions::default())?;
     if records.is_empty() {
-        return Decisions::default();
+        return Ok((by_rules, Decisions::default()));
     }
-    let by = |decisions: &Decisions| {
-        schedule(computation, target, decisions).ok().map(|s| schedule_digest(&s.trace))
-    };
-    let key = TaskKey::new(computation, target);
-    let baseline = OnceCell::new();
-    let holds = |baseline_then: &str| {
-        let now = baseline.get_or_init(|| by(&Decisions::default()));
-        now.as_deref() == Some(baseline_then)
-    };
-    let mut candidates = records.candidates(&key);
-    let found = candidates.find(|entry| holds(&entry.baseline) && by(&entry.decisions).is_some());
-    found.map(|entry| entry.decisions.clone()).unwrap_or_default()
+    let baseline = strategy_digest(&by_rules.strategy);
+    for entry in records.candidates(&TaskKey::new(computation, target)) {
+        if entry.baseline == baseline
+            && let Ok(planned) = plan(computation, target, &entry.decisions)
+        {
+            return Ok((planned, entry.decisions.clone()));
+        }
+    }
+    Ok((by_rules, Decisions::default()))
 }
 
 #[cfg(test)]

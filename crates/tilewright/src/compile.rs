@@ -373,6 +373,7 @@ fn scheduled(pending: &[Pending]) -> impl Iterator<Item = &Kernels> {
 
 fn show_schedules(observer: &mut dyn Observer, pending: &[Pending], target: &Target) {
     observer.stage("rules", &|| scheduled(pending).map(rules_text).collect());
+    observer.stage("strategies", &|| scheduled(pending).map(strategies_text).collect());
     observer.stage("schedule", &|| funcs_text(scheduled(pending).map(|k| &k.func)));
     for pass in flatten::PASSES {
         observer.stage(pass, &|| scheduled(pending).map(|k| after_pass(&k.func, pass, target)).collect());
@@ -389,6 +390,11 @@ fn rules_text(scheduled: &Kernels) -> String {
         false => format!("  by a record: {}\n", scheduled.decisions),
     };
     format!("{}\n{}{recorded}", scheduled.func.name, rulings.concat())
+}
+
+/// What was done to a function: its algorithm, and a line for each group of its blocks.
+fn strategies_text(scheduled: &Kernels) -> String {
+    format!("{}: {}", scheduled.func.name, scheduled.strategy)
 }
 
 /// One image of the code of all units; entry `i` is kernel `i`.

@@ -24,21 +24,21 @@ use crate::error::CompileError;
 use crate::tuning::probe::{Data, Probe};
 
 /// Operations from which on an operator is compiled: the interpreter takes about as long for them as code generation for a function.
-pub const COMPILED_FROM: u64 = 1 << 24;
+pub(crate) const COMPILED_FROM: u64 = 1 << 24;
 
 /// Operations from which on an operator is left to be computed when the model runs: about half a minute of compiled code.
-pub const NOT_FOLDED_FROM: u64 = 1 << 36;
+pub(crate) const NOT_FOLDED_FROM: u64 = 1 << 36;
 
 /// Lanes of vectors.
 const LANES: i64 = 8;
 
 /// Evaluates operators on constants for constant folding.
 #[derive(Clone, Copy, Debug)]
-pub struct Fold {
+pub(crate) struct Fold {
     /// Operations from which on an operator is compiled.
-    pub compiled_from: u64,
+    pub(crate) compiled_from: u64,
     /// Operations from which on an operator is not folded.
-    pub not_folded_from: u64,
+    pub(crate) not_folded_from: u64,
 }
 
 impl Default for Fold {
@@ -104,8 +104,7 @@ fn kernels(task: &Task) -> Result<Kernels, CompileError> {
             let _ = schedule.parallel(&outermost.name);
         }
     }
-    let internal = |e: ScheduleError| CompileError::internal("fold", e);
-    let mut func = schedule.finish().map_err(internal)?;
+    let mut func = schedule.finish().map_err(|e| CompileError::internal("fold", e))?;
     math::expand_func(&mut func);
     math::narrow_floats(&mut func);
     let options = FlattenOptions { masked_access: task.target.masked_access(), buffer_align: 64 };
@@ -117,6 +116,7 @@ fn kernels(task: &Task) -> Result<Kernels, CompileError> {
         packing,
         algorithm: DIRECT.to_string(),
         rulings: Vec::new(),
+        strategy: String::new(),
         decisions: Decisions::default(),
     })
 }

@@ -84,7 +84,7 @@ impl Observer for () {}
 
 /// Whether a stage shows functions that are scheduled now: `rules`, `schedule`, `kernels`, or a pass between the last two.
 pub fn is_schedule_stage(name: &str) -> bool {
-    matches!(name, "rules" | "schedule" | "kernels") || flatten::PASSES.contains(&name)
+    matches!(name, "rules" | "strategies" | "schedule" | "kernels") || flatten::PASSES.contains(&name)
 }
 
 impl Options {

@@ -22,7 +22,7 @@ fn constant(graph: &mut Graph, tensor: Tensor) -> ValueId {
 /// not followed symbolically.
 fn network(layers: usize) -> Graph {
     let mut graph = Graph::new("padded");
-    let dims = [1, 2, 37, 41].map(Into::into).to_vec();
+    let dims = [1i64, 2, 37, 41].map(Into::into).to_vec();
     let mut x = graph.add_input("x", Type::Tensor(TensorType::new(DType::F32, dims)));
     for _ in 0..layers {
         let g = &mut graph;

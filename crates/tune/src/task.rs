@@ -3,10 +3,10 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use tilewright_autosched::strategy::FuncStrategy;
 use tilewright_digest::Digest;
 use tilewright_dtype::DType;
 use tilewright_machine::Target;
-use tilewright_te::schedule::Primitive;
 use tilewright_te::{Computation, Expr};
 
 /// A function to tune.
@@ -107,7 +107,7 @@ pub fn family(target: &Target) -> String {
     )
 }
 
-/// Digest of a schedule: of all that was done to the function.
-pub fn schedule_digest(trace: &[Primitive]) -> String {
-    Digest::of_data("schedule", trace).short(8)
+/// Digest of what is done to a function.
+pub fn strategy_digest<S: Serialize>(strategy: &FuncStrategy<S>) -> String {
+    Digest::of_data("strategy", strategy).short(8)
 }

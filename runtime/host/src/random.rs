@@ -181,7 +181,7 @@ pub(crate) fn categories(
     let logits = reals(x.dtype, x.data)?;
     let words = Words { key: key(attrs.seed, attrs.stream, draw), call: draw.count };
     let size = attrs.dtype.bytes();
-    let samples = if rows == 0 { 0 } else { bytes.len() / size / rows };
+    let samples = (bytes.len() / size).checked_div(rows).unwrap_or(0);
     for row in 0..rows {
         let sums = cumulative(&logits[row * count..(row + 1) * count]);
         let total = sums.last().copied().unwrap_or(0.0);

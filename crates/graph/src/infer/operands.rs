@@ -406,8 +406,8 @@ fn gather_nd(cx: &mut Context<'_>, attrs: &GatherNdAttrs) -> Result<()> {
     }
     let Some(width) = tuple_width(cx, indices)? else { return Ok(()) };
     cx.check_least_rank(0, x, attrs.batch_dims + width)?;
-    for axis in attrs.batch_dims..attrs.batch_dims + width {
-        not_from_nothing(cx, &x[axis], &indices[..indices.len() - 1])?;
+    for extent in &x[attrs.batch_dims..attrs.batch_dims + width] {
+        not_from_nothing(cx, extent, &indices[..indices.len() - 1])?;
     }
     Ok(())
 }

@@ -80,8 +80,11 @@ struct Hoist {
     new: SecondaryMap<Value, Value>,
     lists: Lists,
     /// The instructions of the open lists, with the operations known in each.
-    open: Vec<(Vec<Inst>, FxHashMap<(Type, Op), Value>)>,
+    open: Vec<(Vec<Inst>, Known)>,
 }
+
+/// Operations known in a list, with their results.
+type Known = FxHashMap<(Type, Op), Value>;
 
 impl Hoist {
     fn begin(&mut self, nesting: Nesting) {
