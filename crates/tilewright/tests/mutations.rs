@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use common::{Outcome, failed, model_path};
+use common::{failed, model_path};
 use mutations::mutate::Mutator;
 use tilewright::onnx::OnnxModel;
 use tilewright::runtime::{Bytes, Model};
@@ -61,10 +61,11 @@ fn main() -> ExitCode {
         std::fs::write(out, mutator.mutate(round.parse().expect("a round"))).expect("a file to write");
         return ExitCode::SUCCESS;
     }
-    common::check_all(&SUBJECTS, |name| name, |name| supervise(&path(name)?).map_err(failed("mutations")))
+    let check = |name: &&str| supervise(&path(name)?).map_err(failed("mutations"));
+    common::check_all(&SUBJECTS, |name| name, |name| path(name).err(), check)
 }
 
-fn path(name: &str) -> Result<PathBuf, Outcome> {
+fn path(name: &str) -> Result<PathBuf, String> {
     match name {
         "digits" => Ok(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.onnx")),
         name => model_path(name),
