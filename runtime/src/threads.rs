@@ -12,16 +12,18 @@
 //! only make threads wait for each other. In a child process after `fork`, where the workers do not exist, likewise.
 #![allow(unsafe_code, reason = "hands borrowed jobs to threads that outlive them")]
 
+mod sync;
 #[cfg(test)]
 mod tests;
 
-use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Once, OnceLock, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 use std::vec::Vec;
+
+use sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, JoinHandle, Mutex, Thread, UnsafeCell};
 
 use crate::pool::{Pool, TaskGrid, share};
 
@@ -222,12 +224,13 @@ impl ThreadPool {
             apart: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
-            spin: threads <= thread::available_parallelism().map_or(1, usize::from),
+            // Under loom nothing spins: to wait is to sleep.
+            spin: cfg!(not(loom)) && threads <= thread::available_parallelism().map_or(1, usize::from),
             process: process(),
         });
         let spawn = |index: usize| {
             let shared = shared.clone();
-            let builder = thread::Builder::new().name(std::format!("tilewright-{}", index + 1));
+            let builder = sync::Builder::new().name(std::format!("tilewright-{}", index + 1));
             builder.spawn(move || shared.work(index)).ok()
         };
         let workers = (0..shared.mailboxes.len()).map_while(spawn).collect();
@@ -265,7 +268,7 @@ impl Pool for ThreadPool {
         let job_ptr =
             unsafe { std::mem::transmute::<*const (dyn Fn(i64, i64) + Sync + '_), *const Job>(job) };
         // SAFETY: see `Shared`: this thread holds `busy`, and no worker is at the last order.
-        unsafe { *shared.order.get() = Some(Order { job: job_ptr, parts, grid }) };
+        shared.order.with_mut(|order| unsafe { *order = Some(Order { job: job_ptr, parts, grid }) });
         let told = &shared.mailboxes[..parts - 1];
         for (mailbox, worker) in told.iter().zip(&self.workers) {
             mailbox.state.store(Mailbox::POSTED, Ordering::SeqCst);
@@ -332,7 +335,7 @@ impl Shared {
             if !self.spin_until(ready, || self.is_kept_awake()) {
                 mailbox.asleep.store(true, Ordering::SeqCst);
                 while !ready() && self.awake.load(Ordering::SeqCst) == 0 {
-                    thread::park();
+                    sync::park();
                 }
                 mailbox.asleep.store(false, Ordering::Relaxed);
             }
@@ -343,7 +346,8 @@ impl Shared {
                 continue;
             }
             // SAFETY: see `Shared`: this worker has taken the order.
-            if let Some(Order { job, parts, grid }) = unsafe { *self.order.get() } {
+            let order = self.order.with(|order| unsafe { *order });
+            if let Some(Order { job, parts, grid }) = order {
                 // SAFETY: the caller waits for `pending` before it lets go of the job.
                 let job = unsafe { &*job };
                 if catch_unwind(AssertUnwindSafe(|| self.share_in(job, index + 1, grid, parts))).is_err() {
@@ -385,10 +389,10 @@ impl Shared {
         if self.spin_until(done, || false) {
             return;
         }
-        *self.caller.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        *self.caller.lock().unwrap_or_else(PoisonError::into_inner) = Some(sync::current());
         self.caller_sleeps.store(true, Ordering::SeqCst);
         while !done() {
-            thread::park();
+            sync::park();
         }
         self.caller_sleeps.store(false, Ordering::Relaxed);
     }
@@ -430,7 +434,7 @@ impl Drop for ThreadPool {
 
 /// Which process of a line of forks this is: the number of forks since the first pool.
 fn process() -> usize {
-    static FORKS: AtomicUsize = AtomicUsize::new(0);
+    static FORKS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     static REGISTER: Once = Once::new();
     extern "C" fn in_child() {
         FORKS.fetch_add(1, Ordering::Relaxed);

@@ -88,6 +88,7 @@ pub(crate) fn run() -> Verdict {
         let mut command = cargo.command("test", Packages::These(&KERNEL_PACKAGES));
         cargo_test(command.args(["--release", "--no-fail-fast"]))
     });
+    step("thread pool in all interleavings", &mut || cargo_test(&mut loom_tests()));
     let mut program = None;
     step("build", &mut || {
         program = Some(build::tilewright(&cargo)?);
@@ -105,6 +106,14 @@ pub(crate) fn run() -> Verdict {
     }
     println!("\n{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped);
     Ok(tally.failed == 0)
+}
+
+/// The tests of the thread pool under loom, which is built with another flag and so in a folder of its own.
+fn loom_tests() -> Command {
+    let mut command = cargo::plain("test");
+    command.args(["--package", "tilewright-runtime", "--test", "loom", "--release", "--no-fail-fast"]);
+    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", project::path("target/loom"));
+    command
 }
 
 /// A command that is itself one check.

@@ -244,33 +244,6 @@ fn a_folder_that_cannot_be_written_costs_a_warning() {
     assert_eq!(place.entries().len(), functions as usize);
 }
 
-/// A file system of 64 KiB, which needs a mount namespace: where the system gives none, nothing is tested.
-#[test]
-fn a_full_disk_costs_a_warning() {
-    let place = Place::new();
-    let (expected, ..) = place.compile(&["--no-cache"]);
-    fs::create_dir(place.path("small")).unwrap();
-    let script = "mount -t tmpfs -o size=64k tmpfs small || exit 99\n\
-                  head -c $1 /dev/zero > small/filler; shift\n\
-                  \"$@\"; code=$?; rm small/filler; find small -type f; exit $code";
-    let within = |filler: &str, args: &[&str]| {
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", filler]);
-        command.current_dir(place.dir.path()).args(args).env("TILEWRIGHT_CACHE_DIR", "small");
-        command
-    };
-    if !within("0", &["true"]).output().is_ok_and(|output| output.status.success()) {
-        println!("skipped: no file system of our own");
-        return;
-    }
-    // Full before the first entry, and on the way.
-    for filler in ["65536", "57344"] {
-        let program = env!("CARGO_BIN_EXE_tilewright");
-        let args = [program, "compile", "digits.onnx", "-o", "out.twm"];
-        check_unwritable(within(filler, &args), &expected, &place.path("out.twm"), "No space left");
-    }
-}
-
 #[test]
 fn the_cache_is_kept_to_its_size() {
     let place = Place::new();

@@ -3,13 +3,16 @@
 #![cfg(target_os = "linux")]
 
 mod common;
+#[path = "../../../tools/conditional_tests.rs"]
+mod conditional;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use common::{model, node, succeed, value};
+use conditional::Conditional;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use tilewright::graph::Tensor;
@@ -78,6 +81,15 @@ fn lacks_room(dir: &Path) -> Option<String> {
     lacking.map(|(what, free)| format!("{free} bytes of {what}, {ROOM} are needed"))
 }
 
+fn main() -> ExitCode {
+    let lacking = lacks_room(&std::env::temp_dir());
+    let test = |name: &str, check: fn() -> Result<(), String>| Conditional::new(name, lacking.clone(), check);
+    conditional::run([
+        test("external_data_may_exceed_two_gigabytes", external_data_may_exceed_two_gigabytes),
+        test("a_model_may_exceed_two_gigabytes", a_model_may_exceed_two_gigabytes),
+    ])
+}
+
 /// Compiles and runs the model in a folder and holds the rows it finds against what was written.
 fn check(dir: &Path, shift: f32) {
     succeed(dir, &["compile", "model.onnx", "--codegen", "cranelift"]);
@@ -94,14 +106,9 @@ fn check(dir: &Path, shift: f32) {
     assert!(output.to_f64s().unwrap() == expected);
 }
 
-#[test]
-fn external_data_may_exceed_two_gigabytes() {
+fn external_data_may_exceed_two_gigabytes() -> Result<(), String> {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    if let Some(reason) = lacks_room(dir) {
-        println!("skipped: {reason}");
-        return;
-    }
     // The table ends beyond 2 GiB, the shift also begins there.
     let file = File::create(dir.join("weights.bin")).unwrap();
     file.set_len(TABLE).unwrap();
@@ -128,16 +135,12 @@ fn external_data_may_exceed_two_gigabytes() {
     ]);
     common::save(dir, "model.onnx", &proto);
     check(dir, 0.5);
+    Ok(())
 }
 
-#[test]
-fn a_model_may_exceed_two_gigabytes() {
+fn a_model_may_exceed_two_gigabytes() -> Result<(), String> {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    if let Some(reason) = lacks_room(dir) {
-        println!("skipped: {reason}");
-        return;
-    }
     let mut proto = gather();
     let shift = Tensor::vector(&[0.25f32; WIDTH]);
     proto.graph.as_mut().unwrap().initializer.push(to_proto(&shift, "shift"));
@@ -162,4 +165,5 @@ fn a_model_may_exceed_two_gigabytes() {
     file.write_all_at(&start, 0).unwrap();
     write_table(&file, start.len() as u64);
     check(dir, 0.25);
+    Ok(())
 }

@@ -1,13 +1,16 @@
 //! Imported and exported again, the models of ONNX's own backend suite pass `onnx.checker` and give the results
 //! that come with them.
 //!
-//! Needs the Python environment in `target/venv`, with `onnx` and `onnxruntime`; without it the test says so and
-//! does nothing. Which cases there are, and how results are compared, is in `agreement.py`.
+//! Needs the Python environment in `target/venv`, with `onnx` and `onnxruntime`; without it the test counts as ignored. Which cases there are, and how results are compared, is in `agreement.py`.
+
+#[path = "../../../tools/conditional_tests.rs"]
+mod conditional;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::{env, fs};
 
+use conditional::Conditional;
 use prost::Message;
 use tilewright_onnx::import::FaultKind;
 use tilewright_onnx::{ImportOptions, OnnxModel, export, import};
@@ -27,17 +30,20 @@ fn script(python: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-#[test]
-fn exported_suites_agree() {
+fn main() -> ExitCode {
     let python = target_dir().join("venv/bin/python");
-    if !python.exists() {
-        eprintln!("skipped: no {} (made by `cargo xtask setup`)", python.display());
-        return;
-    }
+    let lacking =
+        (!python.exists()).then(|| format!("no {} (made by `cargo xtask setup`)", python.display()));
+    conditional::run([Conditional::new("exported_suites_agree", lacking, move || {
+        exported_suites_agree(&python)
+    })])
+}
+
+fn exported_suites_agree(python: &Path) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     let (cases, exported) = (folder.path().join("cases"), folder.path().join("exported"));
     fs::create_dir(&exported).unwrap();
-    script(&python, &["lay-out", cases.to_str().unwrap()]);
+    script(python, &["lay-out", cases.to_str().unwrap()]);
     let mut unexpected = Vec::new();
     for case in fs::read_dir(&cases).unwrap() {
         let case = case.unwrap();
@@ -58,9 +64,10 @@ fn exported_suites_agree() {
     }
     // Scan with a batch axis; tensors whose rank depends on data.
     assert!(unexpected.len() <= 6, "{}", unexpected.join("\n"));
-    let report = script(&python, &["compare", cases.to_str().unwrap(), exported.to_str().unwrap()]);
+    let report = script(python, &["compare", cases.to_str().unwrap(), exported.to_str().unwrap()]);
     let (lines, last) = report.trim_end().rsplit_once('\n').unwrap_or(("", report.trim_end()));
     assert_eq!(lines, "", "exported models that do not agree");
     let agreeing: usize = last.parse().unwrap();
     assert!(agreeing >= LEAST_AGREEING, "only {agreeing} cases agree");
+    Ok(())
 }

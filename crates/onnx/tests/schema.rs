@@ -1,18 +1,25 @@
 //! The committed schema code is what `proto/*.proto` gives.
 
+#[path = "../../../tools/conditional_tests.rs"]
+mod conditional;
+
 use std::path::Path;
+use std::process::ExitCode;
 use std::{env, fs, process};
+
+use conditional::Conditional;
 
 const MARKER: &str =
     "// @generated from proto/onnx-ml.proto and proto/onnx-data.proto; see proto/README.md.\n";
 
-#[test]
-fn generated_code_is_current() {
-    if process::Command::new(env::var("PROTOC").unwrap_or("protoc".into())).arg("--version").output().is_err()
-    {
-        eprintln!("skipped: no protoc (Debian: apt install protobuf-compiler)");
-        return;
-    }
+fn main() -> ExitCode {
+    let compiler = env::var("PROTOC").unwrap_or("protoc".into());
+    let is_missing = process::Command::new(compiler).arg("--version").output().is_err();
+    let lacking = is_missing.then(|| "no protoc (Debian: apt install protobuf-compiler)".to_string());
+    conditional::run([Conditional::new("generated_code_is_current", lacking, generated_code_is_current)])
+}
+
+fn generated_code_is_current() -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let out = tempfile::tempdir().unwrap();
     let mut config = prost_build::Config::new();
@@ -26,4 +33,5 @@ fn generated_code_is_current() {
     }
     let got = fs::read_to_string(&committed).unwrap_or_default();
     assert!(got == expect, "{} is stale: run this test with BLESS=1", committed.display());
+    Ok(())
 }

@@ -7,7 +7,7 @@ mod onnx_runtime;
 use std::path::Path;
 use std::process::ExitCode;
 
-use common::{Outcome, failed, model_path};
+use common::{failed, model_path};
 use onnx_runtime::{Feed, Tensor, agree, answers_of, artifact, codegens, run, session};
 use tilewright::CodegenKind;
 use tilewright::runtime::Model;
@@ -59,6 +59,7 @@ fn main() -> ExitCode {
     common::check_all(
         &SUBJECTS,
         |subject| subject.name,
+        |subject| model_path(subject.name).err().or_else(onnx_runtime::lacking),
         |subject| {
             let model = model_path(subject.name)?;
             let cases = prepare(subject, &model)?;
@@ -68,7 +69,7 @@ fn main() -> ExitCode {
 }
 
 /// The cases of a model with ONNX Runtime's outputs.
-fn prepare(subject: &Subject, model: &Path) -> Result<Vec<Case>, Outcome> {
+fn prepare(subject: &Subject, model: &Path) -> Result<Vec<Case>, String> {
     let inputs: Vec<Vec<Tensor>> = subject.cases.iter().map(|dims| inputs(subject, dims)).collect();
     let feeds = |inputs: &Vec<Tensor>| inputs.iter().cloned().map(Feed::from).collect();
     let answers = answers_of(model, &inputs.iter().map(feeds).collect::<Vec<Vec<Feed>>>())?;

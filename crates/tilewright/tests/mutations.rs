@@ -22,7 +22,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use common::{Outcome, failed, model_path, target_dir};
+use common::{failed, model_path, target_dir};
 use mutations::children::{FAULT, Tally, supervise, work};
 use mutations::mutate::Mutator;
 use mutations::random::Random;
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
             std::fs::write(out, bytes).expect("a file to write");
             ExitCode::SUCCESS
         }
-        _ => common::check_all(&SUBJECTS, |name| name, |name| check(name)),
+        _ => common::check_all(&SUBJECTS, |name| name, |name| source_of(name).err(), |name| check(name)),
     }
 }
 
@@ -90,14 +90,18 @@ fn report(tally: &Tally) -> ExitCode {
     if tally.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn check(name: &str) -> Result<(), Outcome> {
-    let (source, seed, rounds) = match name {
-        "digits" => {
-            (Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.onnx"), 0, ROUNDS)
-        }
-        SUITES => (suites()?, SUITE_SEED, SUITE_ROUNDS),
-        name => (model_path(name)?, 0, ROUNDS),
-    };
+/// What a subject's mutants are made of, or why it is not there.
+fn source_of(name: &str) -> Result<PathBuf, String> {
+    match name {
+        "digits" => Ok(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.onnx")),
+        SUITES => suites(),
+        name => model_path(name),
+    }
+}
+
+fn check(name: &str) -> Result<(), String> {
+    let source = source_of(name)?;
+    let (seed, rounds) = if name == SUITES { (SUITE_SEED, SUITE_ROUNDS) } else { (0, ROUNDS) };
     let tally = supervise(&arguments(&source, seed), rounds, ENOUGH).map_err(failed("mutations"))?;
     let mut failures = tally.failures;
     // What is always refused tests little, and what never is was not damaged.
@@ -107,17 +111,17 @@ fn check(name: &str) -> Result<(), Outcome> {
     if failures.is_empty() && !(rounds / 20..rounds).contains(&compiled) {
         failures.push(format!("{compiled} of {rounds} mutations compiled"));
     }
-    if failures.is_empty() { Ok(()) } else { Err(Outcome::Failed(format!("\n{}", failures.join("\n")))) }
+    if failures.is_empty() { Ok(()) } else { Err(format!("\n{}", failures.join("\n"))) }
 }
 
 /// Where the suites lie, if they are there.
-fn suites() -> Result<PathBuf, Outcome> {
+fn suites() -> Result<PathBuf, String> {
     if cfg!(debug_assertions) {
-        return Err(Outcome::Skipped("the build is not optimised".to_string()));
+        return Err("the build is not optimised".to_string());
     }
     let dir = target_dir().join("conformance");
     if !dir.join("made-by").exists() {
-        return Err(Outcome::Skipped(format!("no {}; `cargo xtask conformance` makes it", dir.display())));
+        return Err(format!("no {}; `cargo xtask conformance` makes it", dir.display()));
     }
     Ok(dir)
 }

@@ -11,7 +11,7 @@ use std::f64::consts::PI;
 use std::path::Path;
 use std::process::ExitCode;
 
-use common::{Outcome, failed, model_path};
+use common::{failed, model_path};
 use onnx_runtime::{Feed, Tensor, agree, answers_of, artifact, codegens, run, session};
 use tilewright::runtime::{Model, RunError, Session};
 
@@ -45,17 +45,18 @@ const LENGTHS: [usize; 18] =
 const BATCHES: [(usize, usize); 5] = [(1, 1), (3, 3), (2, 1), (1, 2), (3, 2)];
 
 /// A name, and what is checked under it.
-type Subject = (&'static str, fn() -> Result<(), Outcome>);
+type Subject = (&'static str, fn() -> Result<(), String>);
 
 const SUBJECTS: [Subject; 2] =
     [("silero_vad, streams", check_streams), ("silero_vad, other sizes", check_sizes)];
 
 fn main() -> ExitCode {
-    common::check_all(&SUBJECTS, |subject| subject.0, |subject| subject.1())
+    let lacking = model_path("silero_vad").err().or_else(onnx_runtime::lacking);
+    common::check_all(&SUBJECTS, |subject| subject.0, |_| lacking.clone(), |subject| subject.1())
 }
 
 /// Chunk by chunk, with the state carried.
-fn check_streams() -> Result<(), Outcome> {
+fn check_streams() -> Result<(), String> {
     let path = model_path("silero_vad")?;
     let mut streams = Vec::new();
     for stream in &STREAMS {
@@ -78,7 +79,7 @@ fn check_streams() -> Result<(), Outcome> {
 }
 
 /// ONNX Runtime's outputs for each chunk of a stream, with its own state carried.
-fn answers(path: &Path, stream: &Stream, audio: &[Tensor]) -> Result<Vec<Vec<Tensor>>, Outcome> {
+fn answers(path: &Path, stream: &Stream, audio: &[Tensor]) -> Result<Vec<Vec<Tensor>>, String> {
     let feeds = |(index, chunk): (usize, &Tensor)| {
         let state = match index.checked_sub(1) {
             None => Feed::from(silence(1)),
@@ -124,7 +125,7 @@ fn check_stream(
 }
 
 /// What ONNX Runtime refuses we refuse, by a typed error; what it accepts we may refuse, but not answer otherwise.
-fn check_sizes() -> Result<(), Outcome> {
+fn check_sizes() -> Result<(), String> {
     let path = model_path("silero_vad")?;
     let mut cases = Vec::new();
     for at in [16_000, 8_000] {

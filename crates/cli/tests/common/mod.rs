@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use prost::Message;
 use tempfile::TempDir;
@@ -148,4 +148,22 @@ pub fn model(
 /// Writes a model.
 pub fn save(dir: &Path, name: &str, model: &ModelProto) {
     std::fs::write(dir.join(name), model.encode_to_vec()).unwrap();
+}
+
+/// What writes a file: the arguments up to its name.
+pub fn writers(model: &str, inputs: &str) -> [Vec<String>; 4] {
+    let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+    [
+        words(&["compile", model, "-o"]),
+        words(&["compile", model, "--emit", "loops", "-o"]),
+        words(&["run", model, "--codegen", "cranelift", "--inputs", inputs, "--outputs"]),
+        words(&["bench", model, "--seconds", "0.01", "--inputs", inputs, "--outputs"]),
+    ]
+}
+
+/// A run that could not write what it made.
+pub fn assert_refused(output: &Output, args: &[String], expected: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{args:?}: {said}");
+    assert!(said.contains("cannot write") && said.contains(expected), "{args:?}: {said}");
 }

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tilewright::runtime::threads::ThreadPool;
 use tilewright::runtime::{Bytes, Model, RunError, Session, SessionOptions, TensorView};
 use tilewright::{CodegenKind, DType, Options, compile};
 
-use crate::common::{Outcome, failed, target_dir};
+use crate::common::{failed, target_dir};
 
 /// Tolerances of an element, relative to itself and to the largest of its output.
 const RELATIVE: f64 = 1e-3;
@@ -64,13 +64,18 @@ impl From<Tensor> for Feed {
 /// ONNX Runtime's outputs for each case, or why it refuses the inputs.
 pub(crate) type Answers = Vec<Result<Vec<Tensor>, String>>;
 
+/// Why there is no ONNX Runtime, if so.
+pub(crate) fn lacking() -> Option<String> {
+    static IS_THERE: OnceLock<bool> = OnceLock::new();
+    let probe =
+        || Command::new(target_dir().join("venv/bin/python")).args(["-c", "import onnxruntime"]).output();
+    let is_there = IS_THERE.get_or_init(|| probe().is_ok_and(|output| output.status.success()));
+    (!is_there).then(|| "no ONNX Runtime; `cargo xtask setup` installs it".to_string())
+}
+
 /// Runs a model by ONNX Runtime, case after case.
-pub(crate) fn answers_of(model: &Path, cases: &[Vec<Feed>]) -> Result<Answers, Outcome> {
+pub(crate) fn answers_of(model: &Path, cases: &[Vec<Feed>]) -> Result<Answers, String> {
     let python = target_dir().join("venv/bin/python");
-    let probe = Command::new(&python).args(["-c", "import onnxruntime"]).output();
-    if !probe.is_ok_and(|output| output.status.success()) {
-        return Err(Outcome::Skipped("no ONNX Runtime; `cargo xtask setup` installs it".to_string()));
-    }
     let scratch = tempfile::tempdir().map_err(failed("scratch folder"))?;
     let folders: Vec<PathBuf> = (0..cases.len()).map(|case| scratch.path().join(case.to_string())).collect();
     for (folder, feeds) in folders.iter().zip(cases) {
@@ -80,7 +85,7 @@ pub(crate) fn answers_of(model: &Path, cases: &[Vec<Feed>]) -> Result<Answers, O
     let output = Command::new(python).arg(script).arg(model).args(&folders).output();
     let output = output.map_err(failed("ONNX Runtime"))?;
     if !output.status.success() {
-        return Err(Outcome::Failed(format!("ONNX Runtime: {}", String::from_utf8_lossy(&output.stderr))));
+        return Err(format!("ONNX Runtime: {}", String::from_utf8_lossy(&output.stderr)));
     }
     folders.iter().map(|folder| read(folder).map_err(failed("outputs of ONNX Runtime"))).collect()
 }
