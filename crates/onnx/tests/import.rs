@@ -462,7 +462,7 @@ fn ranges_of_constant_floats_have_a_known_length() {
     let check = |start: f32, limit: f32, delta: f32, expect: &str| {
         let mut ranged = graph(&["x:1"], vec![node("Range", "s l d", "r", vec![])], &["r:?"]);
         let values = [("s", start), ("l", limit), ("d", delta)];
-        let tensor = |(name, value)| TensorProto { name: text(name), ..to_proto(&Tensor::scalar(value)) };
+        let tensor = |(name, value)| to_proto(&Tensor::scalar(value), name);
         ranged.initializer = values.into_iter().map(tensor).collect();
         let found =
             run(model(17, ranged)).map(|graph| summary(&graph)).map_err(|e| e.faults[0].reason.clone());

@@ -8,7 +8,7 @@ use tilewright_graph::{
 
 use super::attrs::Attrs;
 use super::error::{FaultKind, Reason, Result};
-use super::{Binding, Importer, Scope, names};
+use super::{Binding, Importer, Scope, Single, names};
 use crate::proto::{GraphProto, NodeProto};
 
 /// How often the types of loop-carried values may be widened before the import gives up.
@@ -150,8 +150,50 @@ pub(super) fn if_node(
         return inline(importer, scope, if is_then { then_graph } else { else_graph }, &[], label);
     }
     let (Some(then_region), Some(else_region)) = (then_region, else_region) else { return Ok(None) };
+    let singles = single_elements(importer, then_region, else_region, label)?;
     let inputs = inputs.into_iter().chain(operands(&captures)).collect();
-    finish(importer, scope, Op::If(IfAttrs { then_region, else_region }), inputs, label)
+    let op = Op::If(IfAttrs { then_region, else_region });
+    let Some(mut results) = finish(importer, scope, op, inputs, label)? else { return Ok(None) };
+    let scalars = results.split_off(results.len() - singles.len());
+    for ((position, rank), scalar) in singles.into_iter().zip(scalars) {
+        importer.singles.insert(results[position], Single { scalar, rank });
+    }
+    Ok(Some(results))
+}
+
+/// Results of one element that the branches give with different ranks, and the greater of these: a further result
+/// gives each as a scalar, for operators whose result has the same rank with either.
+fn single_elements(
+    importer: &mut Importer<'_>,
+    then_region: RegionId,
+    else_region: RegionId,
+    label: &str,
+) -> Result<Vec<(usize, usize)>> {
+    let rank = |importer: &Importer<'_>, value: ValueId| {
+        let dims = importer.graph.dims(value)?;
+        dims.iter().all(|dim| dim.is(1)).then_some(dims.len())
+    };
+    let results = [then_region, else_region].map(|region| importer.graph.region(region).results.clone());
+    let mut singles = Vec::new();
+    for (position, (&a, &b)) in results[0].iter().zip(&results[1]).enumerate() {
+        if let (Some(a), Some(b)) = (rank(importer, a), rank(importer, b))
+            && a != b
+        {
+            singles.push((position, a.max(b)));
+        }
+    }
+    for (region, results) in [then_region, else_region].into_iter().zip(results) {
+        let mut all = results.clone();
+        for &(position, _) in &singles {
+            let (op, provenance) = (Op::reshape(Vec::new()), Provenance::named(label));
+            let node =
+                infer::append(&mut importer.graph, region, op, vec![Some(results[position])], provenance);
+            let node = node.map_err(|error| Reason::ty(error.message))?;
+            all.extend(importer.graph.node(node).output());
+        }
+        importer.graph.set_results(region, all);
+    }
+    Ok(singles)
 }
 
 fn ranks_agree(importer: &Importer<'_>, a: RegionId, b: RegionId) -> bool {

@@ -67,7 +67,7 @@ fn context<'a>(
 /// Keys or values with each head repeated for its group of heads of the queries.
 fn for_each_query_head(cx: &mut Cx<'_>, x: ValueId, q: ValueId) -> Result<ValueId> {
     let (dims, q_dims) = (cx.ranked(x)?, cx.ranked(q)?);
-    let ([batch, heads, length, size], [_, q_heads, ..]) = (dims.as_slice(), q_dims.as_slice()) else {
+    let ([batch, heads, length, size], [_, q_heads, _, _]) = (dims.as_slice(), q_dims.as_slice()) else {
         return Err(Reason::ty("the operands must have rank 4"));
     };
     if heads == q_heads {

@@ -105,6 +105,7 @@ pub fn import_noting(
         faults: Vec::new(),
         warnings: Vec::new(),
         functions: FxHashMap::default(),
+        singles: FxHashMap::default(),
         n_nodes: 0,
         call_depth: 0,
     };
@@ -154,8 +155,18 @@ struct Importer<'m> {
     /// Each once, though bodies of loops are imported several times.
     warnings: Vec<Fault>,
     functions: FxHashMap<(String, String, String), &'m FunctionProto>,
+    /// Values of one element whose rank is data.
+    singles: FxHashMap<ValueId, Single>,
     n_nodes: usize,
     call_depth: usize,
+}
+
+/// A value of one element whose rank is data.
+struct Single {
+    /// The element.
+    scalar: ValueId,
+    /// The greatest rank.
+    rank: usize,
 }
 
 impl<'m> Importer<'m> {
@@ -424,6 +435,7 @@ impl<'m> Importer<'m> {
             return Ok(None);
         }
         row.check_inputs(proto)?;
+        self.take_scalars(proto, &mut inputs);
         let convert = match row.convert {
             registry::Convert::Node(convert) => convert,
             registry::Convert::Constant => {
@@ -458,6 +470,26 @@ impl<'m> Importer<'m> {
         }
         cx.attrs.check_all_known()?;
         bindings(proto, results.into_iter().map(Binding::Value).collect()).map(Some)
+    }
+
+    /// Puts scalars in place of operands of one element whose rank is data, where the result is of the other operands'
+    /// rank with any of them.
+    fn take_scalars(&self, proto: &NodeProto, inputs: &mut [Option<ValueId>]) {
+        let first = match proto.op_type() {
+            "Add" | "Sub" | "Mul" | "Div" | "Pow" | "Max" | "Min" | "Where" => 0,
+            // The other operand only tells the type.
+            "CastLike" => 1,
+            _ => return,
+        };
+        let rank = |value: &Option<ValueId>| Some(self.graph.dims((*value)?)?.len());
+        let most = inputs.iter().filter_map(rank).max().unwrap_or(0);
+        for input in inputs.iter_mut().skip(first) {
+            if let Some(single) = input.and_then(|value| self.singles.get(&value))
+                && (single.rank <= most || first > 0)
+            {
+                *input = Some(single.scalar);
+            }
+        }
     }
 
     /// The value a name stands for, constants made into nodes; `Err` for names without value, `None` for

@@ -155,7 +155,7 @@ pub(super) fn batched_scan(
     if scanned == 0 {
         return Err(Reason::arity("a batch needs a scanned input"));
     }
-    if let Some(lengths) = lengths {
+    if let Some(lengths) = lengths.filter(|_| reversed.contains(&true)) {
         let lengths = emit(importer, scope.region, Op::cast(DType::I64), &[lengths], label)?;
         for (input, reversed) in inputs[states..].iter_mut().zip(&mut reversed) {
             if std::mem::take(reversed) {
