@@ -137,6 +137,10 @@ fn stages_can_be_shown_and_texts_emitted() {
     let run = succeed(dir.path(), &["compile", "digits.onnx", "--dump-after", "import,lower"]);
     assert!(run.err.contains("==== after import") && run.err.contains("==== after lower"), "{}", run.err);
     assert!(!run.err.contains("==== after schedule"));
+    // Passes over functions that the cache has by now.
+    let run = succeed(dir.path(), &["compile", "digits.onnx", "--dump-after", "unroll,hoist"]);
+    assert!(run.err.contains("==== after unroll\nnest "), "{}", run.err);
+    assert!(run.err.contains("==== after hoist\nkernel "), "{}", run.err);
     let graph = succeed(dir.path(), &["compile", "digits.onnx", "--emit", "graph"]).out;
     assert!(graph.contains("Conv"), "{graph}");
     assert!(!succeed(dir.path(), &["compile", "digits.onnx", "--emit", "loops"]).out.is_empty());

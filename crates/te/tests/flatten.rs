@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use tilewright_dtype::DType;
-use tilewright_te::flatten::{FlatKernel, FlattenOptions, flatten};
+use tilewright_te::flatten::{FlatKernel, FlattenOptions, Made, flatten, flatten_watched};
 use tilewright_te::kernel::{Inst, Op, Value};
 use tilewright_te::schedule::Schedule;
 use tilewright_te::{BinaryOp, Expr, Func, LoopKind, Scope, Stmt};
@@ -36,10 +36,8 @@ fn set_kinds(func: &mut Func, kinds: &[LoopKind]) {
 }
 
 fn kernel_text(func: &Func) -> String {
-    let kernels = flatten(func, &OPTIONS).expect("flattens");
-    for kernel in &kernels {
-        assert_eq!(kernel.kernel.verify(), Ok(()), "{}", kernel.kernel);
-    }
+    let mut check = |pass: &str, made: Made<'_>| assert_eq!(made.verify(), Ok(()), "after {pass}:\n{made}");
+    let kernels = flatten_watched(func, &OPTIONS, &mut check).expect("flattens");
     kernels.iter().map(|k| k.kernel.to_string()).collect()
 }
 

@@ -140,3 +140,24 @@ fn the_pipeline_shows_each_pass_once_for_each_kernel() {
     let over_kernels = || PASSES[1..].iter().copied();
     assert_eq!(names, [PASSES[0]].into_iter().chain((0..n).flat_map(|_| over_kernels())).collect::<Vec<_>>());
 }
+
+#[test]
+fn what_a_form_demands_is_checked() {
+    let path = files().into_iter().find(|path| path.ends_with("unroll.txt")).expect("a file");
+    let text = std::fs::read_to_string(path).unwrap();
+    let func: Func = parts(&text).1.parse().expect("the input parses");
+    let mut nests = split_kernels(&func).expect("splits");
+    let faults = |nest: &Nest<'_>, form| nest.verify(form).err().unwrap_or_default().join("; ");
+    assert_eq!(faults(&nests[0], Form::Split), "");
+    let unrolled = faults(&nests[0], Form::Unrolled);
+    assert!(
+        unrolled.contains("loop j is not unrolled") && unrolled.contains("one has not several lanes"),
+        "{unrolled}"
+    );
+    assert!(faults(&nests[0], Form::Masked).contains("block y has a predicate"));
+    assert!(faults(&nests[0], Form::Bound).contains("block y is not bound"));
+    let Some(nest::Stmt::Loop(outer)) = nests[0].body.first_mut() else { panic!("a loop") };
+    let inner = std::mem::take(&mut outer.body.stmts);
+    nests[0].body = inner;
+    assert!(faults(&nests[0], Form::Split).contains("i is not in scope"));
+}

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use tilewright_dtype::DType;
 use tilewright_target_suite::eval;
-use tilewright_te::flatten::{FlattenOptions, flatten};
+use tilewright_te::flatten::{FlattenOptions, Made, flatten_watched};
 use tilewright_te::interp::{Mode, Program, evaluate_index};
 use tilewright_te::kernel::{Inst, Kernel, Op};
 use tilewright_te::schedule::Schedule;
@@ -113,8 +113,9 @@ fn innermost_loops<'a>(insts: &'a [Inst], found: &mut Vec<&'a [Inst]>) {
 
 fn kernels(func: &Func, masked_access: Option<u32>) -> Vec<Kernel> {
     let options = FlattenOptions { masked_access, buffer_align: 64 };
-    let kernels = flatten(func, &options).expect("flattens").into_iter().map(|k| k.kernel);
-    kernels.inspect(|kernel| assert_eq!(kernel.verify(), Ok(()), "{kernel}")).collect()
+    let mut check = |pass: &str, made: Made<'_>| assert_eq!(made.verify(), Ok(()), "after {pass}:\n{made}");
+    let kernels = flatten_watched(func, &options, &mut check).expect("flattens");
+    kernels.into_iter().map(|flat| flat.kernel).collect()
 }
 
 #[test]
