@@ -1,11 +1,12 @@
 //! Choice points: where a rule could do one of several right things.
 //!
-//! A rule asks [`Context::decide`](crate::Context::decide) with what it could do, the best by its own model
-//! first. That one is done unless [`Decisions`] say otherwise. Every decision is recorded with all that was
-//! offered, so the space of a function's schedules is found by scheduling it: no second description of it
-//! exists that could differ from what the rules do. A decision may change which points come after it.
+//! A rule's plan asks a [`Chooser`] with what it could do, the best by its own model first. That one is done unless
+//! [`Decisions`] say otherwise. Every decision is recorded with all that was offered, so the space of a function's
+//! strategies is found by planning it: no second description of it exists that could differ from what the rules do. A
+//! decision may change which points come after it.
 //!
-//! Values are compared by their printed form, which is what a tuning database stores.
+//! Values are compared by their printed form, which is what a tuning database stores. Points and values are a projection of the
+//! strategy: it follows from them, the function and the target.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -13,6 +14,8 @@ use std::fmt::{self, Display};
 use serde::{Deserialize, Serialize};
 
 use tilewright_te::schedule::ScheduleError;
+
+use crate::refusal::Refusal;
 
 /// What a choice point offers: a value, and what the rule knows of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +35,11 @@ impl<T: Display> Candidate<T> {
     }
 }
 
+/// Sorts by cost, least first; of those that differ by less than about `unit` the first stays first.
+pub(crate) fn sort_by_cost<T>(candidates: &mut [Candidate<T>], unit: f64) {
+    candidates.sort_by(|a, b| (a.cost / unit).round().total_cmp(&(b.cost / unit).round()));
+}
+
 /// A decision that a rule has taken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
@@ -44,6 +52,12 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// The cost of the value taken, that of what the rule does by default being 1.
+    pub fn relative_cost(&self) -> f64 {
+        let cost = |n: usize| self.candidates.get(n).map_or(0.0, |candidate| candidate.cost);
+        if self.chosen == 0 { 1.0 } else { cost(self.chosen) / cost(0) }
+    }
+
     /// The value taken.
     pub fn value(&self) -> &str {
         self.candidates.get(self.chosen).map_or("", |c| &c.value)
@@ -105,7 +119,15 @@ impl Display for Decisions {
 /// Why a function could not be scheduled as decided.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AutoscheduleError {
-    /// A primitive failed where it must not: a defect.
+    /// A strategy that was offered could not be applied: a defect.
+    #[error("a defect: the strategy `{strategy}` does not apply: {source}")]
+    Apply {
+        /// The strategy, printed.
+        strategy: String,
+        /// The primitive that failed.
+        source: ScheduleError,
+    },
+    /// A primitive failed before any rule, or after all of them: a defect.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
     /// A choice point does not offer the value decided: the decision is of another function, target or version.
@@ -126,46 +148,59 @@ pub enum AutoscheduleError {
     },
 }
 
-/// The decisions given, and those taken so far.
+/// Takes decisions: those given, else what a rule does by default.
 #[derive(Clone, Debug)]
-pub(crate) struct Decider<'a> {
+pub struct Chooser<'a> {
     given: &'a Decisions,
     taken: Vec<Decision>,
     /// The first decision given that could not be followed.
     stale: Option<AutoscheduleError>,
 }
 
-impl<'a> Decider<'a> {
-    pub(crate) fn new(given: &'a Decisions) -> Decider<'a> {
-        Decider { given, taken: Vec::new(), stale: None }
+impl<'a> Chooser<'a> {
+    /// A chooser that has taken no decision yet.
+    pub fn new(given: &'a Decisions) -> Chooser<'a> {
+        Chooser { given, taken: Vec::new(), stale: None }
     }
 
-    /// Takes the value given for the point, else the first; nothing where nothing is offered.
-    pub(crate) fn decide<T: Clone + Display>(
+    /// Takes the value given for the point `what` of a block, else the first candidate.
+    ///
+    /// # Errors
+    /// Where there is no candidate.
+    pub fn decide<T: Clone + Display>(
         &mut self,
         block: &str,
-        what: &str,
+        what: &'static str,
         candidates: &[Candidate<T>],
-    ) -> Option<T> {
+    ) -> Result<T, Refusal> {
         let point = format!("{block}/{what}");
-        let candidates_printed: Vec<Candidate<String>> = candidates.iter().map(Candidate::printed).collect();
+        let printed: Vec<Candidate<String>> = candidates.iter().map(Candidate::printed).collect();
         let chosen = match self.given.get(&point) {
             None => 0,
-            Some(value) => candidates_printed.iter().position(|c| c.value == value).unwrap_or_else(|| {
-                let offered: Vec<&str> = candidates_printed.iter().map(|c| c.value.as_str()).collect();
-                let offered = offered.join(", ");
-                let value = value.to_string();
-                self.stale.get_or_insert(AutoscheduleError::NotOffered {
-                    point: point.clone(),
-                    value,
-                    offered,
-                });
+            Some(value) => printed.iter().position(|c| c.value == value).unwrap_or_else(|| {
+                let offered: Vec<&str> = printed.iter().map(|c| c.value.as_str()).collect();
+                let (offered, value) = (offered.join(", "), value.to_string());
+                let point = point.clone();
+                self.stale.get_or_insert(AutoscheduleError::NotOffered { point, value, offered });
                 0
             }),
         };
-        let value = candidates.get(chosen)?.value.clone();
-        self.taken.push(Decision { point, candidates: candidates_printed, chosen });
-        Some(value)
+        let Some(candidate) = candidates.get(chosen) else {
+            return Err(Refusal::new(what, block, "nothing fits"));
+        };
+        self.taken.push(Decision { point, candidates: printed, chosen });
+        Ok(candidate.value.clone())
+    }
+
+    /// Goes on after the decisions of a rule that takes a block.
+    pub(crate) fn accept(&mut self, of_rule: Chooser<'a>) {
+        self.taken.extend(of_rule.taken);
+        self.stale = self.stale.take().or(of_rule.stale);
+    }
+
+    /// A chooser for a rule that may refuse its block, and whose decisions count only if it does not.
+    pub(crate) fn for_rule(&self) -> Chooser<'a> {
+        Chooser::new(self.given)
     }
 
     /// The decisions taken.

@@ -1,7 +1,7 @@
 //! What rules look for in a block: how its accesses move with its variables.
 
 use tilewright_te::simplify::Simplifier;
-use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, Iter, IterKind, UnaryOp, Var};
+use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, Iter, IterKind, Store, UnaryOp, Var};
 
 /// How far an access moves in flat memory when a variable grows by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,18 @@ pub struct AccessInfo {
     pub buffer: Buffer,
     /// The indices, over the block's variables.
     pub indices: Vec<Expr>,
+}
+
+impl AccessInfo {
+    /// The place that a store writes.
+    pub fn of_store(store: &Store) -> AccessInfo {
+        AccessInfo { buffer: store.buffer, indices: store.indices.clone() }
+    }
+
+    /// Whether an index uses the variable.
+    pub fn uses(&self, var: Var) -> bool {
+        self.indices.iter().any(|e| e.uses(var))
+    }
 }
 
 /// Every load of a block's stores (inits excluded).
@@ -93,4 +105,96 @@ pub fn constant_product<'a>(extents: impl IntoIterator<Item = &'a Expr>) -> Opti
 /// The block's variables of a kind with their positions.
 pub fn iters_of(block: &Block, kind: IterKind) -> Vec<usize> {
     block.iters.iter().enumerate().filter(|(_, i)| i.kind == kind).map(|(n, _)| n).collect()
+}
+
+/// Whether a block stores each result at its data-parallel variables, in order.
+pub fn stores_at_its_variables(block: &Block) -> bool {
+    let spatial = iters_of(block, IterKind::Spatial);
+    block.body.iter().all(|store| {
+        store.indices.len() == spatial.len()
+            && store.indices.iter().zip(&spatial).all(|(e, &n)| e.as_var() == Some(block.iters[n].var))
+    })
+}
+
+/// The last of some variables that has more than one value: the results lie consecutive along it, row-major.
+pub fn last_of_several(block: &Block, variables: &[usize]) -> Option<usize> {
+    variables.iter().copied().rfind(|&n| block.iters[n].extent.as_int() != Some(1))
+}
+
+/// The one data-parallel block that reads a block's results, each once, at its own index.
+pub fn epilogue_of<'a>(func: &'a Func, block: &Block) -> Option<&'a Block> {
+    let &[consumer] = &func.consumers(block)[..] else { return None };
+    let buffer = block.body.first()?.buffer;
+    let is_identity = |a: &AccessInfo| {
+        a.indices.len() == consumer.iters.len()
+            && a.indices.iter().zip(&consumer.iters).all(|(e, i)| is_identity(e, i))
+    };
+    let fits = !consumer.is_reduction()
+        && consumer.body.len() == 1
+        && !func.params.contains(&buffer)
+        && loads(consumer).iter().filter(|a| a.buffer == buffer).all(is_identity);
+    fits.then_some(consumer)
+}
+
+/// The two loads whose products the block sums.
+pub fn operands(block: &Block) -> Option<(AccessInfo, AccessInfo)> {
+    let [store] = &block.body[..] else { return None };
+    let load = |e: &Expr| match e.kind() {
+        ExprKind::Load(buffer, indices) => Some(AccessInfo { buffer: *buffer, indices: indices.clone() }),
+        _ => None,
+    };
+    let ExprKind::Fma(a, b, c) = store.value.kind() else { return None };
+    let is_accumulator = load(c).is_some_and(|x| x.buffer == store.buffer && x.indices == store.indices);
+    if !is_accumulator {
+        return None;
+    }
+    Some((load(a)?, load(b)?))
+}
+
+/// Whether an operand is read by windows: a data-parallel and a reduction variable in one index.
+pub fn is_window(block: &Block, access: &AccessInfo) -> bool {
+    let uses = |e: &Expr, kind: IterKind| block.iters.iter().any(|i| i.kind == kind && e.uses(i.var));
+    access.indices.iter().any(|e| uses(e, IterKind::Spatial) && uses(e, IterKind::Reduce))
+}
+
+/// For each index of an operand the position of the one variable that it is, or `None` if it is a constant; nothing
+/// if another index is among them.
+pub fn plain_variables(block: &Block, access: &AccessInfo) -> Option<Vec<Option<usize>>> {
+    let variable = |e: &Expr| match e.as_int() {
+        Some(_) => Some(None),
+        None => block.iters.iter().position(|i| e.as_var() == Some(i.var)).map(Some),
+    };
+    access.indices.iter().map(variable).collect()
+}
+
+/// Whether accesses move by one element with a variable or not at all, and one of them moves.
+pub fn walks(strides: &[Stride]) -> bool {
+    strides.iter().all(|s| matches!(s, Stride::Zero | Stride::Constant(1)))
+        && strides.contains(&Stride::Constant(1))
+}
+
+/// The extents of a block's variables of a kind, where known.
+pub fn extents_of(block: &Block, kind: IterKind) -> Vec<Option<i64>> {
+    iters_of(block, kind).into_iter().map(|n| block.iters[n].extent.as_int()).collect()
+}
+
+/// Iterations of a block, where known.
+pub fn iterations(block: &Block) -> Option<i64> {
+    constant_product(block.iters.iter().map(|i| &i.extent))
+}
+
+/// Bytes of a buffer, if they are known.
+pub fn bytes_of(func: &Func, buffer: Buffer) -> Option<i64> {
+    let data = &func.buffers[buffer];
+    constant_product(&data.shape).map(|elements| elements * data.dtype.bytes() as i64)
+}
+
+/// A multiple of `unit` that is no less.
+pub fn round_up(n: i64, unit: i64) -> i64 {
+    (n + unit - 1) / unit * unit
+}
+
+/// The number of pieces of `unit` that cover `n`.
+pub fn pieces_of(n: i64, unit: i64) -> i64 {
+    (n + unit - 1) / unit
 }

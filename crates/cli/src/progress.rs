@@ -132,7 +132,8 @@ impl Observer for Progress {
     }
 
     fn shows_schedules(&self) -> bool {
-        let is_schedule = |stage: &str| matches!(stage, "rules" | "schedule" | "kernels" | "all");
+        let is_schedule =
+            |stage: &str| matches!(stage, "rules" | "strategies" | "schedule" | "kernels" | "all");
         self.keep.is_some_and(is_schedule) || self.dump.iter().any(|stage| is_schedule(stage))
     }
 

@@ -1,13 +1,12 @@
-//! Functions of the program to kernels: schedule, expand intrinsics, flatten.
+//! Functions of the program to kernels: plan, schedule, expand intrinsics, flatten.
 
-use std::cell::OnceCell;
-
-use tilewright_autosched::{Decisions, Ruling, Scheduled, schedule};
+use tilewright_autosched::cpu::Strategy;
+use tilewright_autosched::{Decisions, Planned, Ruling, Scheduled, apply, plan};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::Target;
 use tilewright_te::flatten::{FlatKernel, FlattenOptions, flatten};
 use tilewright_te::{Computation, Func, math};
-use tilewright_tune::task::schedule_digest;
+use tilewright_tune::task::strategy_digest;
 use tilewright_tune::{Lookup, TaskKey};
 
 use crate::error::CompileError;
@@ -22,8 +21,10 @@ pub struct Kernels {
     pub packing: Vec<Vec<Func>>,
     /// The algorithm.
     pub algorithm: String,
-    /// How each block was scheduled, for dumps.
+    /// Which rule scheduled each block, for dumps.
     pub rulings: Vec<Ruling>,
+    /// The strategy, for dumps.
+    pub strategy: String,
     /// What a record decided.
     pub decisions: Decisions,
 }
@@ -36,12 +37,13 @@ pub fn to_kernels(
     target: &Target,
     records: &Lookup,
 ) -> Result<Kernels, CompileError> {
+    let computation = &lowered.computation;
     if !settled.is_empty() {
-        let kernels = schedule_kernels(&lowered.computation, target, settled.clone())?;
+        let kernels = schedule_kernels(computation, target, settled.clone())?;
         return Ok(Kernels { decisions: Decisions::default(), ..kernels });
     }
-    let decisions = recorded(&lowered.computation, target, records);
-    schedule_kernels(&lowered.computation, target, decisions)
+    let (planned, decisions) = by_records(computation, target, records)?;
+    finish(planned, computation, target, decisions)
 }
 
 /// Schedules as decided, and flattens.
@@ -50,33 +52,56 @@ pub fn schedule_kernels(
     target: &Target,
     decisions: Decisions,
 ) -> Result<Kernels, CompileError> {
-    let name = &computation.func.name;
-    let Scheduled { func: mut scheduled, algorithm, packing, rulings, .. } =
-        schedule(computation, target, &decisions)
-            .map_err(|e| CompileError::internal("schedule", format!("{name}: {e}")))?;
+    let planned = planned(computation, target, &decisions)?;
+    finish(planned, computation, target, decisions)
+}
+
+fn planned(
+    computation: &Computation,
+    target: &Target,
+    decisions: &Decisions,
+) -> Result<Planned<Strategy>, CompileError> {
+    plan(computation, target, decisions).map_err(|e| defect(computation, e))
+}
+
+fn defect(computation: &Computation, error: impl std::fmt::Display) -> CompileError {
+    CompileError::internal("schedule", format!("{}: {error}", computation.func.name))
+}
+
+/// Schedules as planned, and flattens.
+fn finish(
+    planned: Planned<Strategy>,
+    computation: &Computation,
+    target: &Target,
+    decisions: Decisions,
+) -> Result<Kernels, CompileError> {
+    let scheduled = apply(planned, computation).map_err(|e| defect(computation, e))?;
+    let Scheduled { func: mut scheduled, algorithm, packing, rulings, strategy, .. } = scheduled;
     math::expand_func(&mut scheduled);
     math::narrow_floats(&mut scheduled);
     let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
     let kernels = flatten(&scheduled, &options).map_err(|e| CompileError::internal("flatten", e))?;
-    Ok(Kernels { func: scheduled, kernels, packing, algorithm, rulings, decisions })
+    Ok(Kernels { func: scheduled, kernels, packing, algorithm, rulings, strategy, decisions })
 }
 
-/// The decisions of the first record that holds for the function: one made beside the schedule that the rules still
-/// make, and that can be followed.
-fn recorded(computation: &Computation, target: &Target, records: &Lookup) -> Decisions {
+/// The plan of the rules, or of the first record that holds for the function: one made beside the strategy that the rules still
+/// have, and that can be followed. With the record's decisions.
+fn by_records(
+    computation: &Computation,
+    target: &Target,
+    records: &Lookup,
+) -> Result<(Planned<Strategy>, Decisions), CompileError> {
+    let by_rules = planned(computation, target, &Decisions::default())?;
     if records.is_empty() {
-        return Decisions::default();
+        return Ok((by_rules, Decisions::default()));
     }
-    let by = |decisions: &Decisions| {
-        schedule(computation, target, decisions).ok().map(|s| schedule_digest(&s.trace))
-    };
-    let key = TaskKey::new(computation, target);
-    let baseline = OnceCell::new();
-    let holds = |baseline_then: &str| {
-        let now = baseline.get_or_init(|| by(&Decisions::default()));
-        now.as_deref() == Some(baseline_then)
-    };
-    let mut candidates = records.candidates(&key);
-    let found = candidates.find(|entry| holds(&entry.baseline) && by(&entry.decisions).is_some());
-    found.map(|entry| entry.decisions.clone()).unwrap_or_default()
+    let baseline = strategy_digest(&by_rules.strategy);
+    for entry in records.candidates(&TaskKey::new(computation, target)) {
+        if entry.baseline == baseline
+            && let Ok(planned) = plan(computation, target, &entry.decisions)
+        {
+            return Ok((planned, entry.decisions.clone()));
+        }
+    }
+    Ok((by_rules, Decisions::default()))
 }

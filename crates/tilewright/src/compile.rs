@@ -353,6 +353,7 @@ fn scheduled(pending: &[Pending]) -> impl Iterator<Item = &Kernels> {
 
 fn show_schedules(observer: &mut dyn Observer, pending: &[Pending]) {
     observer.stage("rules", &|| scheduled(pending).map(rules_text).collect());
+    observer.stage("strategies", &|| scheduled(pending).map(strategies_text).collect());
     observer.stage("schedule", &|| funcs_text(scheduled(pending).map(|k| &k.func)));
     let text = |k: &Kernels| k.kernels.iter().map(|flat| flat.kernel.to_string()).collect::<String>();
     observer.stage("kernels", &|| scheduled(pending).map(text).collect());
@@ -366,6 +367,11 @@ fn rules_text(scheduled: &Kernels) -> String {
         false => format!("  by a record: {}\n", scheduled.decisions),
     };
     format!("{}\n{}{recorded}", scheduled.func.name, rulings.concat())
+}
+
+/// What was done to a function: its algorithm, and a line for each group of its blocks.
+fn strategies_text(scheduled: &Kernels) -> String {
+    format!("{}: {}", scheduled.func.name, scheduled.strategy)
 }
 
 /// One image of the code of all units; entry `i` is kernel `i`.

@@ -1,11 +1,11 @@
 //! One form of each weight for all programs: functions of different extents read the same constants, and where each packed them
 //! as suits it best, an artifact would hold them several times.
 //!
-//! A function's schedule decides how its constants are packed. Functions that read the same constants agree on one form, the
+//! A function's strategy says how its constants are packed. Functions that read the same constants agree on one form, the
 //! one that costs least in all by the rules' own model, where none pays more than [`MOST`] for it.
 
 use rustc_hash::FxHashMap;
-use tilewright_autosched::{Decisions, Scheduled, schedule};
+use tilewright_autosched::{Decisions, Form, offers, plan};
 use tilewright_graph::{Graph, Tensor};
 use tilewright_lower::{LoweredFunc, Program, Step};
 use tilewright_machine::Target;
@@ -25,11 +25,8 @@ struct Choice {
     /// Its cost, that of the best being 1.
     cost: f64,
     /// How it packs its constants.
-    form: Form,
+    forms: Vec<Form>,
 }
-
-/// The functions that make of a function's constants what it reads, by input, as text; empty where it packs none.
-type Form = Vec<(usize, String)>;
 
 /// What is to be decided otherwise than by default in each function of the programs, so that they share weights.
 ///
@@ -47,24 +44,21 @@ pub(crate) fn settle(
         return Ok(none);
     }
     let Different { funcs: different, of } = units::different(&funcs, &none, target, options)?;
-    let default = |lowered: &&LoweredFunc| default_choice(lowered, target, options);
+    let default = |lowered: &&LoweredFunc| default_forms(lowered, target, options);
     let defaults = different.iter().map(|(_, func, _)| *func).collect::<Vec<_>>();
     let defaults = parallel::map("schedule", &defaults, options.jobs, &mut |_| {}, default)?;
     let groups = groups(graphs, programs, &of, &defaults);
     let mut settled = vec![Decisions::default(); different.len()];
     for group in groups {
-        let forms = group.iter().map(|&func| defaults[func].as_ref().map(|(_, choice)| &choice.form));
+        let forms = group.iter().map(|&func| &defaults[func]);
         if forms.collect::<std::collections::BTreeSet<_>>().len() < 2 {
             continue;
         }
-        let choices = |&func: &usize| match &defaults[func] {
-            Some((scheduled, choice)) => choices(different[func].1, target, scheduled, choice),
-            None => Vec::new(),
-        };
+        let choices = |&func: &usize| choices(different[func].1, target);
         let choices = parallel::map("schedule", &group, options.jobs, &mut |_| {}, choices)?;
-        let Some(form) = best_form(&choices) else { continue };
+        let Some(forms) = best_forms(&choices) else { continue };
         for (&func, choices) in group.iter().zip(choices) {
-            if let Some(choice) = choices.into_iter().find(|choice| choice.form == form) {
+            if let Some(choice) = choices.into_iter().find(|choice| choice.forms == forms) {
                 settled[func] = choice.decisions;
             }
         }
@@ -72,23 +66,16 @@ pub(crate) fn settle(
     Ok(of.iter().map(|&func| settled[func].clone()).collect())
 }
 
-/// What the rules do with a function; nothing where it packs no constant, or records of tuning say what to do.
-fn default_choice(lowered: &LoweredFunc, target: &Target, options: &Options) -> Option<(Scheduled, Choice)> {
+/// How the rules pack the constants of a function; nothing where it packs none, or records of tuning say what to do.
+fn default_forms(lowered: &LoweredFunc, target: &Target, options: &Options) -> Vec<Form> {
     let computation = &lowered.computation;
     let is_tuned = options.records.candidates(&TaskKey::new(computation, target)).next().is_some();
     if is_tuned || !computation.constant_inputs.contains(&true) {
-        return None;
+        return Vec::new();
     }
     // What is wrong with the function is said when it is scheduled for good.
-    let scheduled = schedule(computation, target, &Decisions::default()).ok()?;
-    let form = form(&scheduled);
-    let choice = Choice { decisions: Decisions::default(), cost: 1.0, form };
-    (!choice.form.is_empty()).then_some((scheduled, choice))
-}
-
-fn form(scheduled: &Scheduled) -> Form {
-    let packed = scheduled.packing.iter().enumerate().filter(|(_, packing)| !packing.is_empty());
-    packed.map(|(input, packing)| (input, format!("{packing:?}"))).collect()
+    let planned = plan(computation, target, &Decisions::default());
+    planned.map_or_else(|_| Vec::new(), |planned| planned.forms(computation))
 }
 
 /// Functions that read the same constants packed, by their numbers among the different ones.
@@ -96,12 +83,7 @@ fn form(scheduled: &Scheduled) -> Form {
     clippy::mutable_key_type,
     reason = "what changes in a tensor is the hash of its elements, from unknown to known"
 )]
-fn groups(
-    graphs: &[Graph],
-    programs: &[Program],
-    of: &[usize],
-    defaults: &[Option<(Scheduled, Choice)>],
-) -> Vec<Vec<usize>> {
+fn groups(graphs: &[Graph], programs: &[Program], of: &[usize], defaults: &[Vec<Form>]) -> Vec<Vec<usize>> {
     let mut first_reader: FxHashMap<Tensor, usize> = FxHashMap::default();
     // The group of each function is that of the function it points to; a function that points to itself leads one.
     let mut leads: Vec<usize> = (0..defaults.len()).collect();
@@ -116,9 +98,8 @@ fn groups(
         for step in program.regions.values().flatten() {
             let Step::Call { func, inputs, .. } = step else { continue };
             let func = of[start + func];
-            let Some((_, choice)) = &defaults[func] else { continue };
-            for (input, _) in &choice.form {
-                let Some(tensor) = inputs.get(*input).and_then(|&value| graph.constant(value)) else {
+            for form in &defaults[func] {
+                let Some(tensor) = inputs.get(form.input).and_then(|&value| graph.constant(value)) else {
                     continue;
                 };
                 let other = *first_reader.entry(tensor.clone()).or_insert(func);
@@ -136,43 +117,35 @@ fn groups(
     groups
 }
 
-/// What a function could do that costs little more than the best: one decision taken otherwise; the cheapest for each form.
-fn choices(lowered: &LoweredFunc, target: &Target, scheduled: &Scheduled, default: &Choice) -> Vec<Choice> {
-    let best = Choice { decisions: Decisions::default(), cost: 1.0, form: default.form.clone() };
-    let mut choices = vec![best];
-    for decision in &scheduled.decisions {
-        let least = decision.candidates.get(decision.chosen).map_or(0.0, |candidate| candidate.cost);
-        for (i, candidate) in decision.candidates.iter().enumerate() {
-            let cost = candidate.cost / least;
-            if i == decision.chosen || !(1.0..=MOST).contains(&cost) {
-                continue;
-            }
-            let mut decisions = Decisions::default();
-            decisions.set(&decision.point, &candidate.value);
-            let Ok(other) = schedule(&lowered.computation, target, &decisions) else { continue };
-            let form = form(&other);
-            match choices.iter_mut().find(|choice| choice.form == form) {
-                Some(known) if known.cost <= cost => {}
-                Some(known) => *known = Choice { decisions, cost, form },
-                None => choices.push(Choice { decisions, cost, form }),
-            }
+/// What a function could do that costs little more than the best: one decision taken otherwise; the cheapest for each way to pack its
+/// constants.
+fn choices(lowered: &LoweredFunc, target: &Target) -> Vec<Choice> {
+    let mut choices: Vec<Choice> = Vec::new();
+    for (decisions, planned) in offers(&lowered.computation, target, MOST).into_iter().flatten() {
+        let (cost, forms) = (planned.relative_cost(), planned.forms(&lowered.computation));
+        let choice = Choice { decisions, cost, forms };
+        match choices.iter_mut().find(|known| known.forms == choice.forms) {
+            Some(known) if known.cost <= cost => {}
+            Some(known) => *known = choice,
+            None => choices.push(choice),
         }
     }
     choices
 }
 
-/// The form that most functions can have, and of these the one that costs least in all.
-fn best_form(choices: &[Vec<Choice>]) -> Option<Form> {
-    let judge = |form: &Form| {
-        let takers = choices.iter().filter_map(|choices| choices.iter().find(|choice| choice.form == *form));
+/// The way to pack constants that most functions offer, and of these the one that costs least in all.
+fn best_forms(choices: &[Vec<Choice>]) -> Option<Vec<Form>> {
+    let judge = |forms: &[Form]| {
+        let takers =
+            choices.iter().filter_map(|choices| choices.iter().find(|choice| choice.forms == *forms));
         takers.fold((0, 0.0), |(n, cost), choice| (n + 1, cost + choice.cost))
     };
-    let mut best: Option<(&Form, (i32, f64))> = None;
+    let mut best: Option<(&[Form], (i32, f64))> = None;
     for choice in choices.iter().flatten() {
-        let (n, cost) = judge(&choice.form);
+        let (n, cost) = judge(&choice.forms);
         if best.is_none_or(|(_, (most, least))| n > most || n == most && cost < least) {
-            best = Some((&choice.form, (n, cost)));
+            best = Some((&choice.forms, (n, cost)));
         }
     }
-    best.map(|(form, _)| form.clone())
+    best.map(|(forms, _)| forms.to_vec())
 }

@@ -32,7 +32,7 @@ pub struct Entry {
     /// The function and the family of machines.
     #[serde(flatten)]
     pub task: TaskKey,
-    /// Digest of the rules' own schedule of the function. Where that is another one by now, the comparison says nothing.
+    /// Digest of the rules' own strategy for the function. Where that is another one by now, the comparison says nothing.
     pub baseline: String,
     /// What is known.
     pub finding: Finding,

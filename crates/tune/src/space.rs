@@ -1,10 +1,10 @@
-//! Points of a task's space, found by scheduling it.
+//! Points of a task's space, found by planning it.
 
 use std::collections::BTreeMap;
 
-use tilewright_autosched::{AutoscheduleError, Decision, Decisions, schedule};
+use tilewright_autosched::{AutoscheduleError, Decision, Decisions, plan};
 
-use crate::task::{Task, schedule_digest};
+use crate::task::{Task, strategy_digest};
 
 /// What a learned model goes by: how a point differs from the rules' own schedule, by name.
 pub type Features = BTreeMap<&'static str, f64>;
@@ -16,29 +16,29 @@ pub struct Point {
     pub decisions: Decisions,
     /// Every decision, with what else was offered.
     pub taken: Vec<Decision>,
-    /// Digest of what was done to the function: equal for equal schedules.
+    /// Digest of the strategy: equal for equal schedules.
     pub digest: String,
 }
 
 impl Point {
     /// The point that decisions lead to. Decisions that are no longer asked for, or not offered after the others, are
-    /// left to the rules. Nothing where the function cannot be scheduled so.
+    /// left to the rules. Nothing where the function cannot be planned so.
     pub fn of(task: &Task, decisions: &Decisions) -> Option<Point> {
         let mut decisions = decisions.clone();
         loop {
-            match schedule(&task.computation, &task.target, &decisions) {
-                Ok(scheduled) => {
+            match plan(&task.computation, &task.target, &decisions) {
+                Ok(planned) => {
                     return Some(Point {
-                        decisions: Decisions::deviations(&scheduled.decisions),
-                        taken: scheduled.decisions,
-                        digest: schedule_digest(&scheduled.trace),
+                        decisions: Decisions::deviations(&planned.decisions),
+                        digest: strategy_digest(&planned.strategy),
+                        taken: planned.decisions,
                     });
                 }
                 // One decision less each time.
                 Err(AutoscheduleError::NotAsked { point } | AutoscheduleError::NotOffered { point, .. }) => {
                     decisions.unset(&point)
                 }
-                Err(AutoscheduleError::Schedule(_)) => return None,
+                Err(AutoscheduleError::Schedule(_) | AutoscheduleError::Apply { .. }) => return None,
             }
         }
     }

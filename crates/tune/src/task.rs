@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tilewright_autosched::strategy::FuncStrategy;
 use tilewright_dtype::DType;
 use tilewright_machine::Target;
-use tilewright_te::schedule::Primitive;
 use tilewright_te::{Computation, Expr};
 
 /// A function to tune.
@@ -109,9 +109,10 @@ pub fn family(target: &Target) -> String {
     )
 }
 
-/// Digest of a schedule: of all that was done to the function.
-pub fn schedule_digest(trace: &[Primitive]) -> String {
-    digest(format!("{trace:?}").as_bytes(), 8)
+/// Digest of what is done to a function.
+pub fn strategy_digest<S: Serialize>(strategy: &FuncStrategy<S>) -> String {
+    // A strategy is numbers, names and lists of them, which always have a text.
+    digest(&serde_json::to_vec(strategy).unwrap_or_default(), 8)
 }
 
 /// The first `n` bytes of SHA-256 in hexadecimal.

@@ -56,16 +56,17 @@ pub use kinds::{Parallel, Unroll, Vectorize};
 pub use pad_einsum::PadEinsum;
 pub use prefetch::Prefetch;
 pub use query::{BlockInfo, LoopInfo};
+pub use region::{Digit, footprint};
 pub use reorder::Reorder;
 pub use reverse_compute_at::ReverseComputeAt;
 pub use reverse_compute_inline::ReverseComputeInline;
-pub use rfactor::Rfactor;
+pub use rfactor::{Rfactor, indivisible};
 pub use set_scope::SetScope;
 pub use split::Split;
 pub use split_iter::SplitIter;
 pub use starts::start_apart;
 pub use tile::Tile;
-pub use transform_layout::{Padding, Piece, TransformLayout};
+pub use transform_layout::{Padding, Piece, TransformLayout, relaid};
 
 /// What every primitive offers: a name, the place it speaks of, and its effect.
 pub(crate) trait Apply {

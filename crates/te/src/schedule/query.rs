@@ -1,8 +1,10 @@
 //! What rules ask of a schedule: loops, producers, consumers, the nature of blocks.
 
 use crate::expr::{Buffer, Expr};
-use crate::func::{Block, IterKind, LoopKind};
-use crate::schedule::{Schedule, ScheduleError, bindings, tree};
+use crate::func::{Block, Func, IterKind, Loop, LoopKind};
+use crate::schedule::{
+    Apply, Fuse, Parallel, Schedule, ScheduleError, Split, Vectorize, bindings, region, tree,
+};
 
 /// A loop around a block.
 #[derive(Clone, Debug)]
@@ -38,6 +40,20 @@ pub struct BlockInfo {
 }
 
 impl Schedule {
+    /// Whether threads may share loops, given in groups of directly nested ones, outermost first: each group is fused to one loop
+    /// of tasks, and the second is alone in the first.
+    pub fn may_share(&self, groups: &[&[String]]) -> bool {
+        let mut func = self.func.clone();
+        let mut share = |loops: &[String]| {
+            let task = match loops {
+                [one] => one.clone(),
+                many => Fuse { loops: many.to_vec() }.apply(&mut func).ok()?.remove(0),
+            };
+            Parallel { loop_name: task }.apply(&mut func).ok()
+        };
+        groups.iter().all(|loops| share(loops).is_some())
+    }
+
     /// The loops around a block, outermost first.
     pub fn loops(&self, block: &str) -> Result<Vec<LoopInfo>, ScheduleError> {
         let path = tree::find_block(&self.func, "loops", block)?;
@@ -81,7 +97,7 @@ impl Schedule {
             writes: names(tree::written(block)),
             iters: block.iters.iter().map(|i| (i.kind, i.extent.clone())).collect(),
             is_reduction: block.is_reduction(),
-            is_commutative: block.is_reduction() && bindings::is_commutative(block),
+            is_commutative: block.is_commutative(),
             is_injective: !block.is_reduction() && block.body.len() == 1 && stores_plainly,
         })
     }
@@ -95,14 +111,68 @@ impl Schedule {
 
     /// The blocks that read what the block writes, in execution order, without itself.
     pub fn consumers(&self, block: &str) -> Result<Vec<String>, ScheduleError> {
-        let writes = tree::written(self.find(block)?);
-        let is_consumer = |b: &&Block| b.name != block && writes.iter().any(|w| tree::reads(b, *w));
-        Ok(self.func.blocks().into_iter().filter(is_consumer).map(|b| b.name.clone()).collect())
+        Ok(self.func.consumers(self.find(block)?).into_iter().map(|b| b.name.clone()).collect())
+    }
+
+    /// The constant extent of the loop of that name.
+    pub fn extent(&self, loop_name: &str) -> Option<i64> {
+        let path = tree::find_loop(&self.func, "extent", loop_name).ok()?;
+        tree::loop_at(&self.func, &path)?.extent.as_int()
     }
 
     fn find(&self, block: &str) -> Result<&Block, ScheduleError> {
         self.func
             .block(block)
             .ok_or_else(|| ScheduleError::new("block", block, "there is no block of that name"))
+    }
+}
+
+impl Func {
+    /// The loops around a block, outermost first; none where there is no such block.
+    pub fn loops_around(&self, block: &str) -> Vec<&Loop> {
+        let path = tree::find_block(self, "loops", block);
+        path.map_or_else(|_| Vec::new(), |path| tree::loops_above(self, &path))
+    }
+
+    /// Whether the innermost loop is provably one of lanes that write apart when the last `joined` loops around a block, which are as
+    /// computed, become one that is split by `factors`.
+    pub fn may_vectorize(&self, block: &str, joined: usize, factors: &[Option<i64>]) -> bool {
+        let mut func = self.clone();
+        let mut vectorize = || {
+            let loops = func.loops_around(block);
+            let names = loops[loops.len().checked_sub(joined)?..].iter();
+            let loops = names.map(|l| func.vars[l.var].name.clone()).collect();
+            let loop_name = Fuse { loops }.apply(&mut func).ok()?.pop()?;
+            let loop_name = Split { loop_name, factors: factors.to_vec() }.apply(&mut func).ok()?.pop()?;
+            Vectorize { loop_name }.apply(&mut func).ok()
+        };
+        vectorize().is_some()
+    }
+
+    /// Whether every element of a buffer is there to be copied: it is an input, or some block writes all of it.
+    pub fn is_whole(&self, buffer: Buffer) -> bool {
+        let writes_all = |block: &&Block| tree::writes(block, buffer) && region::covers(self, block, buffer);
+        self.is_input(buffer) || self.blocks().iter().any(writes_all)
+    }
+
+    /// Whether no block but this one writes what it writes.
+    pub fn is_sole_writer(&self, block: &Block) -> bool {
+        let written = tree::written(block);
+        let others = self.blocks().into_iter().filter(|other| other.name != block.name);
+        !others.into_iter().any(|other| written.iter().any(|buffer| tree::writes(other, *buffer)))
+    }
+
+    /// The blocks that read what `block` writes, in execution order, without itself.
+    pub fn consumers(&self, block: &Block) -> Vec<&Block> {
+        let writes = tree::written(block);
+        let consumes = |b: &&Block| b.name != block.name && writes.iter().any(|w| tree::reads(b, *w));
+        self.blocks().into_iter().filter(consumes).collect()
+    }
+}
+
+impl Block {
+    /// Whether it is a reduction whose steps may run in any order, up to rounding.
+    pub fn is_commutative(&self) -> bool {
+        self.is_reduction() && bindings::is_commutative(self)
     }
 }

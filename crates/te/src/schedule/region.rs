@@ -59,6 +59,53 @@ pub(crate) fn region_of(
     Some(ends?.into_iter().zip(shape).map(|(ends, whole)| span(simplifier, ends, whole)).collect())
 }
 
+/// One of the loops that a variable of a block counts in, outermost first: `i = (i0 * E1 + i1) * E2 + i2`.
+#[derive(Clone, Debug)]
+pub struct Digit {
+    /// Iterations.
+    pub extent: Expr,
+    /// Whether all of them are together, rather than one at a time.
+    pub inside: bool,
+}
+
+/// Extents of the least box of `buffer` that a block reads at a time, when each of its variables is taken apart into digits, which
+/// [`compute_at`](crate::schedule::ComputeAt) would find in a schedule with such loops. Nothing where it does not read the buffer.
+pub fn footprint(func: &Func, block: &Block, buffer: Buffer, digits: &[Vec<Digit>]) -> Option<Vec<Expr>> {
+    let mut simplifier = Simplifier::for_sizes(func);
+    let mut inside: Vec<Var> = Vec::new();
+    let mut next = func.vars.len() as u32;
+    let mut values: Vec<(Var, Expr)> = Vec::new();
+    for (iter, digits) in block.iters.iter().zip(digits) {
+        let mut value = Expr::int(0);
+        for digit in digits {
+            let var = Var::from_u32(next);
+            next += 1;
+            simplifier.bind_range(var, 0, digit.extent.clone());
+            inside.extend(digit.inside.then_some(var));
+            value = value * digit.extent.clone() + Expr::var(var);
+        }
+        values.push((iter.var, simplifier.simplify(&value)));
+    }
+    let of = |var: Var| values.iter().find(|(iter, _)| *iter == var).map(|(_, value)| value.clone());
+    let mut ends: Option<Vec<Option<(Expr, Expr)>>> = None;
+    for indices in accessed(block, buffer, Accesses::Reads) {
+        let here = indices.iter().map(|index| {
+            let value = index.substitute(&of);
+            let is_inside = |v| inside.contains(&v);
+            Some((
+                simplifier.extreme(&value, false, &is_inside)?,
+                simplifier.extreme(&value, true, &is_inside)?,
+            ))
+        });
+        ends = Some(match ends.take() {
+            None => here.collect(),
+            Some(known) => known.into_iter().zip(here).map(|(a, b)| hull(&simplifier, a?, b?)).collect(),
+        });
+    }
+    let shape = &func.buffers[buffer].shape;
+    Some(ends?.into_iter().zip(shape).map(|(ends, whole)| span(&simplifier, ends, whole).extent).collect())
+}
+
 fn hull(simplifier: &Simplifier, a: (Expr, Expr), b: (Expr, Expr)) -> Option<(Expr, Expr)> {
     Some((simplifier.simplify(&a.0.min(b.0)), simplifier.simplify(&a.1.max(b.1))))
 }

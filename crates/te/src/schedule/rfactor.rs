@@ -29,6 +29,17 @@ fn combiner(store: &Store) -> Option<BinaryOp> {
     }
 }
 
+/// Why a reduction cannot be made of partial results, whatever its loops, if so.
+pub fn indivisible(block: &Block) -> Option<&'static str> {
+    let ([store], [start]) = (&block.body[..], &block.init[..]) else {
+        return Some("it has not exactly one store and one start");
+    };
+    let Some(op) = combiner(store).filter(|_| bindings::is_commutative(block)) else {
+        return Some("its steps do not combine by a commutative operation");
+    };
+    (!is_identity(op, &start.value)).then_some("its start is not the operation's neutral element")
+}
+
 impl Apply for Rfactor {
     const NAME: &'static str = "rfactor";
 
@@ -58,14 +69,12 @@ impl Apply for Rfactor {
         if !loops.iter().any(|l| l.var != target.var && reduces(l)) {
             return Err(fail(format!("`{}` is its only reduction loop; split it first", self.loop_name)));
         }
-        let ([store], [start]) = (&block.body[..], &block.init[..]) else {
-            return Err(fail("it has not exactly one store and one start".into()));
+        let [store] = &block.body[..] else { return Err(fail("it has not exactly one store".into())) };
+        let ([start], Some(op)) = (&block.init[..], combiner(store)) else {
+            return Err(fail("it has not exactly one start".into()));
         };
-        let Some(op) = combiner(store).filter(|_| bindings::is_commutative(&block)) else {
-            return Err(fail("its steps do not combine by a commutative operation".into()));
-        };
-        if !is_identity(op, &start.value) {
-            return Err(fail("its start is not the operation's neutral element".into()));
+        if let Some(reason) = indivisible(&block) {
+            return Err(fail(reason.into()));
         }
         if let Some(l) =
             loops.iter().find(|l| reduces(l) && l.extent.as_int().is_none() && l.extent.uses(target.var))

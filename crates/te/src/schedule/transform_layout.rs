@@ -9,7 +9,7 @@ use crate::schedule::{Apply, ScheduleError, tree};
 use crate::simplify::Simplifier;
 
 /// One dimension of the new storage: a digit of an old index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Piece {
     /// The old dimension.
     pub dim: usize,
@@ -18,7 +18,7 @@ pub struct Piece {
 }
 
 /// What elements hold that have no counterpart in the old shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Padding {
     /// Nothing: they are never read.
     Undefined,
@@ -39,6 +39,16 @@ pub struct TransformLayout {
     pub pieces: Vec<Piece>,
     /// What padding holds.
     pub padding: Padding,
+}
+
+/// A function whose `buffer` is stored in the order of `pieces`: what [`TransformLayout`] makes of it.
+///
+/// # Errors
+/// As [`TransformLayout`].
+pub fn relaid(func: &Func, buffer: &str, pieces: &[Piece], padding: Padding) -> Result<Func, ScheduleError> {
+    let mut relaid = func.clone();
+    TransformLayout { buffer: buffer.into(), pieces: pieces.to_vec(), padding }.apply(&mut relaid)?;
+    Ok(relaid)
 }
 
 impl Apply for TransformLayout {

@@ -9,10 +9,10 @@ use tilewright::onnx::proto::tensor_proto::DataType;
 use tilewright::onnx::{OnnxModel, export};
 use tilewright::runtime::threads::ThreadPool;
 use tilewright::runtime::{Model, SessionOptions, TensorView};
-use tilewright::tune::task::schedule_digest;
+use tilewright::tune::task::strategy_digest;
 use tilewright::tune::{Database, Entry, Finding, Lookup, TaskKey};
 use tilewright::{CodegenKind, Compiled, Machine, Options, Target, compile_model};
-use tilewright_autosched::{Decisions, schedule};
+use tilewright_autosched::{Decisions, plan};
 use tilewright_lower::{LowerOptions, lower};
 
 /// The numerics contract: an error over the largest magnitude of the result.
@@ -119,7 +119,7 @@ pub(crate) fn records(
     let mut database = Database::default();
     let mut offered = Vec::new();
     for computation in program.funcs.iter().map(|lowered| &lowered.computation) {
-        let by_rules = schedule(computation, target, &Decisions::default()).expect("a schedule");
+        let by_rules = plan(computation, target, &Decisions::default()).expect("a plan");
         let Some(choice) = by_rules.decisions.iter().find(|d| d.point == ALGORITHM) else {
             continue;
         };
@@ -128,7 +128,7 @@ pub(crate) fn records(
         decided.iter().for_each(|(point, value)| decisions.set(point, value));
         database.insert(Entry {
             task: TaskKey::new(computation, target),
-            baseline: schedule_digest(&by_rules.trace),
+            baseline: strategy_digest(&by_rules.strategy),
             finding: Finding::Best,
             decisions,
             ratio: 0.5,

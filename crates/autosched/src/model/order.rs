@@ -4,17 +4,22 @@
 //! over tiles of rows. With the panels outermost a panel stays while all rows come by; with the rows outermost the tile's rows stay
 //! while all panels come by. In between, a block of so many tiles stays in the second level of cache, and each of its
 //! panels in the first for as long: the loops around the "inner kernel" of Goto and van de Geijn ("Anatomy of
-//! High-Performance Matrix Multiplication", 2008); [`depth`](crate::depth) adds the one over blocks of steps.
+//! High-Performance Matrix Multiplication", 2008); [`depth`](super::depth) adds the one over blocks of steps.
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use tilewright_machine::Caches;
 
-use crate::Candidate;
-use crate::tile::Tile;
+use crate::decisions::{Candidate, sort_by_cost};
+use crate::model::machine::{
+    FROM_L2, FROM_L3, FROM_L3_BEHIND_NETWORK, FROM_L3_CONTINUED, Fill, L1_PART, L2_PART, L3_LINE_AT_BEST,
+    is_behind_network,
+};
+use crate::model::tile::Tile;
 
 /// What stays in a cache while the innermost of the loops around a tile run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Order {
     /// The vectors that a tile's steps share, while all rows come by.
     PanelStays,
@@ -36,45 +41,11 @@ impl fmt::Display for Order {
     }
 }
 
-/// Cycles that a line takes on its way from a level of cache, beside what is done meanwhile.
-#[derive(Clone, Copy)]
-struct Fill {
-    /// In a stream that is asked for in advance.
-    streamed: f64,
-    /// At the begin of a run of lines, which nothing announces, in addition.
-    at_begin: f64,
-}
-
-/// From the second level. Measured with tiles of 6x2 on 8 lanes, like the next.
-const SECOND_LEVEL: Fill = Fill { streamed: 0.2, at_begin: 1.0 };
-
-/// From the third level, which cores share.
-const THIRD_LEVEL: Fill = Fill { streamed: 0.7, at_begin: 15.0 };
-
-/// From there in runs each of which goes on where that of the tile before has ended: hardware has seen its lines come.
-const CONTINUED: Fill = Fill { streamed: 0.7, at_begin: 4.0 };
-
-/// `streamed` of both where the third level is a network away, of which hints do not hide much: measured with tiles of 13x2 on 16 lanes
-/// (2 MiB of second level a core, more than 37 ns to the third), which take 3 to 4 cycles longer for each line.
-const NETWORK: f64 = 3.5;
-
-/// Whether the third level is a network of many cores away: on the machines that there are, where each core has a large second level of
-/// its own.
-pub(crate) fn is_behind_network(caches: &Caches) -> bool {
-    caches.l2 >= 5 << 18
-}
-
-/// Cycles in which a core gets a line from the third level at best, whatever is done meanwhile: 33 GB/s.
-const THIRD_LEVEL_LINE: f64 = 6.0;
-
-/// Part of the first level that what is meant to stay there may fill.
-const FIRST_LEVEL_PART: f64 = 0.75;
-
-/// The same of the second level, which holds what streams past, too.
-pub(crate) const SECOND_LEVEL_PART: f64 = 0.6;
-
 /// Blocks of different sizes that are offered.
 const MAX_BLOCKS: usize = 4;
+
+/// Costs below this are equal: of equals the first stays first.
+pub(super) const PRECISION: f64 = 1e-6;
 
 /// What the loops around a contraction's tiles go over, all of constant extent but perhaps the innermost over rows.
 #[derive(Clone, Debug)]
@@ -119,15 +90,15 @@ impl Extents {
         };
         let Some((own, outer)) = self.rows.split_last() else { return false };
         let tiles = outer.iter().product::<i64>() * ((own + tile.rows - 1) / tile.rows);
-        tiles / stays >= ROUNDS && self.panels_bytes as f64 <= SECOND_LEVEL_PART * caches.l2 as f64
+        tiles / stays >= ROUNDS && self.panels_bytes as f64 <= L2_PART * caches.l2 as f64
     }
 }
 
 impl Order {
-    /// The orders for a tile over `rows` by `vectors` outputs (`None` where not known) and `steps`, the best first.
+    /// The orders for a tile that is no contraction's, or one of open extents, over `rows` by `vectors` outputs (`None` where not known) and `steps`, the best first.
     ///
     /// Cost is how many elements come anew to a tile: what is read by its rows, or what its lanes share.
-    pub fn candidates(
+    pub(crate) fn of_tiles(
         tile: &Tile,
         rows: Option<i64>,
         vectors: Option<i64>,
@@ -177,20 +148,15 @@ impl Order {
                 .filter(|n| around % n == 0 && n * tiles > 1)
                 .map(|n| Order::BlockStays(n * tiles));
             let mut blocks: Vec<_> = inside.chain(whole).map(|order| model.candidate(order)).collect();
-            sort(&mut blocks);
+            sort_by_cost(&mut blocks, PRECISION);
             blocks.truncate(if extents.rows_apart { MAX_BLOCKS } else { 0 });
             // Rows that stay for all panels have no use of blocks of steps.
             orders.extend((extents.parts == 1).then(|| model.candidate(Order::RowsStay)));
             orders.extend(blocks);
         }
-        sort(&mut orders);
+        sort_by_cost(&mut orders, PRECISION);
         orders
     }
-}
-
-/// By cost; of equals the first stays first.
-fn sort(orders: &mut [Candidate<Order>]) {
-    orders.sort_by(|a, b| (a.cost * 1e6).round().total_cmp(&(b.cost * 1e6).round()));
 }
 
 /// Cycles of a tile by the order of the loops around it.
@@ -211,6 +177,7 @@ struct Model<'a> {
 }
 
 /// What a tile reads for a block of its steps.
+#[derive(Clone, Copy)]
 struct Read {
     bytes: f64,
     /// Bytes that lie one after the other.
@@ -251,32 +218,59 @@ impl Model<'_> {
 
     /// Cycles that reading takes beside the products.
     fn cycles(&self, read: &Read) -> f64 {
-        let fill = if read.stay <= FIRST_LEVEL_PART * self.caches.l1d as f64 {
+        let fill = if read.stay <= L1_PART * self.caches.l1d as f64 {
             return 0.0;
         } else if !self.is_far(read) {
-            SECOND_LEVEL
+            FROM_L2
         } else {
-            let fill = if self.extents.continues { CONTINUED } else { THIRD_LEVEL };
-            Fill { streamed: if is_behind_network(self.caches) { NETWORK } else { fill.streamed }, ..fill }
+            let fill = if self.extents.continues { FROM_L3_CONTINUED } else { FROM_L3 };
+            Fill {
+                streamed: if is_behind_network(self.caches) { FROM_L3_BEHIND_NETWORK } else { fill.streamed },
+                ..fill
+            }
         };
-        read.bytes / self.caches.line as f64 * fill.streamed + read.bytes / read.run * fill.at_begin
+        read.bytes / self.caches.line as f64 * fill.streamed + read.bytes / read.run * fill.at_start
     }
 
     /// Whether what is read does not stay in the second level.
     fn is_far(&self, read: &Read) -> bool {
         // The part that may be filled was found where the third level is near, with hints.
         let asked_for = if is_behind_network(self.caches) { read.asked_for } else { 0.0 };
-        read.stay + asked_for > SECOND_LEVEL_PART * self.caches.l2 as f64
+        read.stay + asked_for > L2_PART * self.caches.l2 as f64
     }
 
     fn candidate(&self, order: Order) -> Candidate<Order> {
-        let n_tiles: i64 = self.tiles.iter().product();
-        let own = self.tiles.last().copied().unwrap_or(1);
-        let stays = match order {
-            Order::PanelStays => n_tiles,
+        let stays = self.stays(order);
+        let reads = self.reads(stays as f64);
+        let cycles: f64 = reads.iter().map(|read| read.share * self.cycles(read)).sum();
+        let far: f64 =
+            reads.iter().filter(|read| self.is_far(read)).map(|read| read.share * read.bytes).sum();
+        let at_best = far / self.caches.line as f64 * L3_LINE_AT_BEST;
+        let parts = self.extents.parts as f64;
+        let cost = parts * at_best.max(self.products + cycles) / self.useful(order);
+        let block = if matches!(order, Order::BlockStays(_)) { (stays as f64).log2() } else { 0.0 };
+        let features = vec![
+            ("order.rows-stay", f64::from(u8::from(order == Order::RowsStay))),
+            ("order.block", block),
+            ("order.cost", (cost / (parts * self.products)).log2()),
+        ];
+        Candidate { value: order, cost, features }
+    }
+
+    /// Tiles for which a panel stays.
+    fn stays(&self, order: Order) -> i64 {
+        match order {
+            Order::PanelStays => self.tiles.iter().product(),
             Order::RowsStay => 1,
             Order::BlockStays(tiles) => tiles,
-        };
+        }
+    }
+
+    /// The part of the time of all threads in which they compute results that there are.
+    fn useful(&self, order: Order) -> f64 {
+        let n_tiles: i64 = self.tiles.iter().product();
+        let own = self.tiles.last().copied().unwrap_or(1);
+        let stays = self.stays(order);
         // Tiles along the rows' loop come in whole blocks.
         let padded = match order {
             Order::BlockStays(tiles) if tiles <= own => (own + tiles - 1) / tiles * tiles,
@@ -287,39 +281,27 @@ impl Model<'_> {
             Order::PanelStays => n_tiles,
             _ => n_tiles / own * padded / stays.min(own).max(1) / (stays / own).max(1),
         };
-        let useful = own as f64 / padded as f64 * evenness(shared * self.extents.batches);
-        let (n, panels) = (stays as f64, self.panels as f64);
+        own as f64 / padded as f64 * evenness(shared * self.extents.batches)
+    }
+
+    /// What a tile reads where a panel stays for `n` tiles.
+    fn reads(&self, n: f64) -> [Read; 5] {
+        let panels = self.panels as f64;
         let parts = self.extents.parts as f64;
         let run = (4 * self.extents.run) as f64;
         let all_rows = self.extents.rows_bytes as f64;
         let block = (n * self.rows).min(all_rows / parts);
         // Partial sums are loaded and stored with each block of steps, and once more at either end.
         let sums = if self.extents.parts == 1 { 0.0 } else { (parts + 1.0) / parts };
-        let reads = [
+        let panel = Read { bytes: self.panel, run: f64::INFINITY, stay: 0.0, asked_for: 0.0, share: 0.0 };
+        let rows = Read { bytes: self.rows, run, stay: 0.0, asked_for: 0.0, share: 0.0 };
+        [
             // A panel comes from where all are, then from where one stays beside the rows that read it.
-            Read {
-                bytes: self.panel,
-                run: f64::INFINITY,
-                stay: self.extents.panels_bytes as f64,
-                asked_for: 0.0,
-                share: 1.0 / n,
-            },
-            Read {
-                bytes: self.panel,
-                run: f64::INFINITY,
-                stay: self.panel + self.rows,
-                asked_for: 0.0,
-                share: (n - 1.0) / n,
-            },
+            Read { stay: self.extents.panels_bytes as f64, share: 1.0 / n, ..panel },
+            Read { stay: self.panel + self.rows, share: (n - 1.0) / n, ..panel },
             // The rows of a block come from where all are, then from where the block stays beside a panel.
-            Read { bytes: self.rows, run, stay: all_rows + self.panel, asked_for: 0.0, share: 1.0 / panels },
-            Read {
-                bytes: self.rows,
-                run,
-                stay: block + self.panel,
-                asked_for: self.panel,
-                share: (panels - 1.0) / panels,
-            },
+            Read { stay: all_rows + self.panel, share: 1.0 / panels, ..rows },
+            Read { stay: block + self.panel, asked_for: self.panel, share: (panels - 1.0) / panels, ..rows },
             Read {
                 bytes: 2.0 * self.results,
                 run: self.results,
@@ -327,18 +309,7 @@ impl Model<'_> {
                 asked_for: 0.0,
                 share: sums,
             },
-        ];
-        let cycles: f64 = reads.iter().map(|read| read.share * self.cycles(read)).sum();
-        let far: f64 =
-            reads.iter().filter(|read| self.is_far(read)).map(|read| read.share * read.bytes).sum();
-        let at_best = far / self.caches.line as f64 * THIRD_LEVEL_LINE;
-        let cost = parts * at_best.max(self.products + cycles) / useful;
-        let features = vec![
-            ("order.rows-stay", f64::from(u8::from(order == Order::RowsStay))),
-            ("order.block", if matches!(order, Order::BlockStays(_)) { n.log2() } else { 0.0 }),
-            ("order.cost", (cost / (parts * self.products)).log2()),
-        ];
-        Candidate { value: order, cost, features }
+        ]
     }
 }
 
@@ -354,7 +325,7 @@ fn evenness(pieces: i64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::depth;
+    use crate::model::depth;
 
     #[test]
     fn deep_products_are_cut_where_the_third_level_is_behind_a_network() {
@@ -377,7 +348,7 @@ mod tests {
         let [near, behind] = [(5 << 18) - 64, 5 << 18].map(|l2| {
             let caches = Caches { l1d: 48 << 10, l2, l3: 64 << 20, line: 64 };
             let best = |extents: &Extents| Order::of_contraction(&tile, extents, &caches, 2.0)[0].cost;
-            (best(&extents), depth::candidates(&extents, 192, best)[0].value)
+            (best(&extents), depth::depths(&extents, 192, best)[0].value)
         });
         assert!(behind.0 > 1.1 * near.0, "{behind:?}, {near:?}");
         assert!(behind.1 > 1, "{behind:?}");

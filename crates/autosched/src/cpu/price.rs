@@ -1,32 +1,26 @@
-//! Which of several algorithms computes a function fastest, by an analytic model.
+//! The price of a function: cycles on one core, by which its algorithm is chosen.
 //!
-//! The model counts the cycles of each block on one core: products by their register tile, other operations by the
+//! The model counts the cycles of each block: products by their register tile, other operations by the
 //! ports they share, and bytes by how far away they lie. It is meant for choosing among variants of one function,
 //! which share what it is rough about.
 
 use rustc_hash::FxHashSet;
-use tilewright_te::schedule::Schedule;
 use tilewright_te::{Block, Buffer, Expr, ExprKind, Func};
 
-use crate::Context;
-use crate::contraction;
-use crate::pattern::constant_product;
-use crate::sums::{self, Sums, Way};
-use crate::transform::{self, is_transform};
-
-/// Bytes a cycle that one core gets from beyond its second-level cache.
-pub(crate) const FAR: f64 = 6.0;
+use crate::context::Context;
+use crate::cpu::contraction;
+use crate::cpu::sums;
+use crate::model::machine::{BYTES_BEYOND_L2, LOADS_A_CYCLE, SCATTERED_ACCESS, ports};
+use crate::model::sums::{Way, ways};
+use crate::pattern::{bytes_of, iterations};
+use crate::transforms::{is_in_vectors, is_row_major, is_transform};
 
 /// How much of the shorter of two things that go on at the same time is not hidden by the longer.
 const OVERLAP: f64 = 0.3;
 
-/// Cycles of an access of a transform to memory: each is to another line, and far from the one before.
-const SCATTERED: f64 = 8.0;
-
-/// Cycles of a function whose producers are inlined and whose layouts are chosen, on one core. Nothing where extents
-/// are open, or where the rules have no good schedule for it.
-pub(crate) fn cycles(schedule: &Schedule, context: &Context<'_>) -> Option<f64> {
-    let func = schedule.func();
+/// Cycles of a prepared function on one core. Nothing where extents are open, or where the rules have no good strategy for it.
+pub(crate) fn price(context: &Context<'_>) -> Option<f64> {
+    let func = context.func;
     let writer = |buffer: Buffer| {
         let writes = |b: &&Block| b.body.iter().any(|store| store.buffer == buffer);
         func.blocks().into_iter().find(writes)
@@ -36,35 +30,30 @@ pub(crate) fn cycles(schedule: &Schedule, context: &Context<'_>) -> Option<f64> 
     let mut temporaries = 0.0;
     for buffer in func.workspaces() {
         let Some(block) = writer(buffer) else { continue };
-        match sums::of(schedule, block).filter(|_| Sums::ways(context, block)[0].value == Way::InBlocks) {
+        let in_blocks = || ways(context.target, sums::products(block))[0].value == Way::InBlocks;
+        match sums::of(context, block).filter(|_| in_blocks()) {
             Some(sums) => bare += bytes(func, func.block(&sums.reader)?.body[0].buffer)?,
             None => temporaries += bytes(func, buffer)?,
         }
     }
-    // Of what does not stay in the second level everything is written and read.
+    // Of what does not stay in L2 everything is written and read.
     let beyond = temporaries - 2.0 * context.target.machine.caches.l2 as f64;
     let blocks: Option<Vec<f64>> =
-        func.blocks().into_iter().map(|block| block_cycles(schedule, context, block)).collect();
-    Some(blocks?.iter().sum::<f64>() + 2.0 * (beyond.max(0.0) + bare) / FAR)
+        func.blocks().into_iter().map(|block| block_cycles(context, block)).collect();
+    Some(blocks?.iter().sum::<f64>() + 2.0 * (beyond.max(0.0) + bare) / BYTES_BEYOND_L2)
 }
 
-/// Bytes of a function's constants; those of open extents count for nothing.
-pub(crate) fn constant_bytes(func: &Func, constant_inputs: &[bool]) -> f64 {
-    let constants = func.params.iter().zip(constant_inputs).filter(|(_, is_constant)| **is_constant);
-    constants.filter_map(|(&buffer, _)| bytes(func, buffer)).sum()
-}
-
-fn block_cycles(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Option<f64> {
-    let iterations = constant_product(block.iters.iter().map(|i| &i.extent))? as f64;
-    let lanes = f64::from(context.target.lanes(4).max(1));
-    let ports = f64::from(context.target.machine.fma.per_cycle.max(1));
+fn block_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {
+    let Context { func, layouts, target, .. } = *context;
+    let iterations = iterations(block)? as f64;
+    let lanes = f64::from(target.lanes(4).max(1));
     if block.is_reduction() {
-        let (cost, panel) = contraction::cost(schedule, context, block)?;
-        let weights = panel.map_or(Some(0.0), |panel| bytes(schedule.func(), panel))?;
-        let (products, stream) = (iterations / lanes * cost, weights / FAR);
+        let (cost, panel) = contraction::price(context, block)?;
+        let weights = panel.map_or(Some(0.0), |panel| bytes(func, panel))?;
+        let (products, stream) = (iterations / lanes * cost, weights / BYTES_BEYOND_L2);
         return Some(products.max(stream) + OVERLAP * products.min(stream));
     }
-    if is_transform(block) && !transform::is_in_vectors(schedule, context, block) {
+    if is_transform(block) && !is_in_vectors(func, layouts, target, block) {
         return None;
     }
     let mut seen = FxHashSet::default();
@@ -74,16 +63,16 @@ fn block_cycles(schedule: &Schedule, context: &Context<'_>, block: &Block) -> Op
     }
     let Count { operations, loads } = count;
     let stores = block.body.len() as f64;
-    let scattered = match is_transform(block) && !transform::is_row_major(schedule, context, block) {
-        true => SCATTERED * loads.max(stores),
+    let scattered = match is_transform(block) && !is_row_major(func, layouts, block) {
+        true => SCATTERED_ACCESS * loads.max(stores),
         false => 0.0,
     };
-    Some(iterations / lanes * (scattered + (operations / ports).max(loads / 2.0).max(stores)))
+    let busiest = (operations / ports(target)).max(loads / LOADS_A_CYCLE).max(stores);
+    Some(iterations / lanes * (scattered + busiest))
 }
 
 fn bytes(func: &Func, buffer: Buffer) -> Option<f64> {
-    let data = &func.buffers[buffer];
-    Some(constant_product(&data.shape)? as f64 * data.dtype.bytes() as f64)
+    bytes_of(func, buffer).map(|bytes| bytes as f64)
 }
 
 /// Operations on floats and loads.

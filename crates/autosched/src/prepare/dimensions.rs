@@ -8,19 +8,17 @@
 use tilewright_te::schedule::Schedule;
 use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, Iter, IterKind};
 
-use crate::Context;
-use crate::contraction::operands;
-use crate::pattern::{AccessInfo, domain_simplifier, iters_of, loads};
-use crate::tile::stores_at_its_variables;
+use crate::layouts::Layouts;
+use crate::pattern::{AccessInfo, domain_simplifier, iters_of, loads, operands, stores_at_its_variables};
 
 /// Makes two variables of each of a contraction's whose quotients or remainders index an operand, and two dimensions of each
 /// dimension of an operand that is indexed by such a quotient and a variable of the reduction.
-pub(crate) fn expand_quotients(schedule: &mut Schedule, context: &mut Context<'_>) {
+pub(super) fn expand_quotients(schedule: &mut Schedule, layouts: &mut Layouts) {
     for name in schedule.blocks() {
         while let Some((buffer, dim, inner)) =
             schedule.func().block(&name).and_then(|block| divided(schedule.func(), block))
         {
-            if !context.expand_dim(schedule, buffer, dim, inner) {
+            if !layouts.expand_dim(schedule, buffer, dim, inner) {
                 break;
             }
         }
@@ -78,11 +76,11 @@ fn group(func: &Func, block: &Block, index: &Expr) -> Option<i64> {
 /// Makes one variable of any two data-parallel ones after one another that one operand of a contraction depends on and the
 /// other does not: the rows and columns of an image that is read element by element, the batches and rows of a product with
 /// weights. Tiles then cross the ends of rows. And of any two by which together something reads sums: what counts rows of products.
-pub(crate) fn collapse_rows(schedule: &mut Schedule, context: &mut Context<'_>) {
+pub(super) fn collapse_rows(schedule: &mut Schedule, layouts: &mut Layouts) {
     for name in schedule.blocks() {
         while let Some((buffer, dim)) = schedule.func().block(&name).and_then(|b| counted(schedule.func(), b))
         {
-            if !context.collapse_dims(schedule, buffer, dim) {
+            if !layouts.collapse_dims(schedule, buffer, dim) {
                 break;
             }
         }
@@ -96,7 +94,7 @@ pub(crate) fn collapse_rows(schedule: &mut Schedule, context: &mut Context<'_>) 
             if matches!((uses(&a), uses(&b)), ([true, true], [false, false]) | ([false, false], [true, true]))
             {
                 let buffer = block.body[0].buffer;
-                context.collapse_dims(schedule, buffer, dim);
+                layouts.collapse_dims(schedule, buffer, dim);
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Inlining: definitions that only move or combine elements become part of their consumers.
 
-use tilewright_te::schedule::{Schedule, ScheduleError};
+use tilewright_te::schedule::Schedule;
 use tilewright_te::{Block, Expr, ExprKind, Func, Iter, IterKind};
 
-use crate::pattern::{constant_product, domain_simplifier, is_cheap};
+use crate::pattern::{constant_product, domain_simplifier, is_cheap, loads};
 
 /// Reads of each element of a copy from which on it pays: results in vectors of eight at two a cycle take eight cycles over them, a
 /// copy of whole vectors about one, and one of single elements that lie apart five. With half as many it is even.
@@ -14,29 +14,27 @@ const LEAST_READS: i64 = 128;
 /// A temporary with one consumer is inlined where the consumer reads each element once, or where computing
 /// it is cheap; one with several consumers only where it is cheap. What a reduction reads repeatedly (the
 /// padded input of a convolution) keeps its own memory unless it is a mere copy.
-pub fn inline_producers(schedule: &mut Schedule) -> Result<(), ScheduleError> {
+pub(super) fn inline_producers(schedule: &mut Schedule) {
     let mut refused: Vec<String> = Vec::new();
     loop {
+        let func = schedule.func();
         let candidate =
-            schedule.blocks().into_iter().find(|b| !refused.contains(b) && should_inline(schedule, b));
-        let Some(block) = candidate else { return Ok(()) };
-        let mut trial = schedule.clone();
-        match trial.compute_inline(&block) {
-            Ok(()) => *schedule = trial,
-            // Its form does not allow it: it keeps its memory.
-            Err(_) => refused.push(block),
+            schedule.blocks().into_iter().find(|b| !refused.contains(b) && should_inline(func, b));
+        let Some(block) = candidate else { return };
+        // A primitive that does not apply changes nothing: what its form does not allow keeps its memory.
+        if schedule.compute_inline(&block).is_err() {
+            refused.push(block);
         }
     }
 }
 
-fn should_inline(schedule: &Schedule, name: &str) -> bool {
-    let func = schedule.func();
+fn should_inline(func: &Func, name: &str) -> bool {
     let Some(block) = func.block(name) else { return false };
     let [store] = &block.body[..] else { return false };
     if block.is_reduction() || func.params.contains(&store.buffer) || !block.init.is_empty() {
         return false;
     }
-    let Ok(consumers) = schedule.consumers(name) else { return false };
+    let consumers = func.consumers(block);
     if consumers.is_empty() {
         return false;
     }
@@ -48,7 +46,7 @@ fn should_inline(schedule: &Schedule, name: &str) -> bool {
     if is_trivial(&store.value) {
         return !consumers.iter().all(|c| gathers_for_many(func, c, block));
     }
-    let repeated = consumers.iter().any(|c| reads_repeatedly(func, c, name));
+    let repeated = consumers.iter().any(|c| reads_repeatedly(c, block));
     let cheap = is_cheap(&store.value);
     match (consumers.len(), repeated) {
         (1, false) => true,
@@ -72,8 +70,7 @@ fn is_trivial(value: &Expr) -> bool {
 
 /// Whether `producer` is a copy of elements that lie apart, of which `consumer`, a sum of products, reads each so often that having
 /// them side by side pays for the copy: their lines hold nothing else, and loops over them may become one.
-fn gathers_for_many(func: &Func, consumer: &str, producer: &Block) -> bool {
-    let Some(consumer) = func.block(consumer) else { return false };
+fn gathers_for_many(func: &Func, consumer: &Block, producer: &Block) -> bool {
     let [store] = &producer.body[..] else { return false };
     let ExprKind::Load(_, indices) = store.value.kind() else { return false };
     let simplifier = domain_simplifier(func, producer);
@@ -84,7 +81,7 @@ fn gathers_for_many(func: &Func, consumer: &str, producer: &Block) -> bool {
     let several = |iter: &&Iter| iter.extent.as_int() != Some(1);
     let lie_apart =
         indices.iter().any(|index| producer.iters.iter().filter(several).any(|iter| skips(index, iter)));
-    let reads = crate::pattern::loads(consumer);
+    let reads = loads(consumer);
     let mut reads = reads.iter().filter(|access| access.buffer == store.buffer);
     let (Some(read), None) = (reads.next(), reads.next()) else { return false };
     let sharing = consumer.iters.iter().filter(|i| !read.indices.iter().any(|e| e.uses(i.var)));
@@ -100,10 +97,9 @@ fn n_loads(value: &Expr) -> usize {
 
 /// Whether a consumer reads elements of what `producer` writes more than once: it iterates over a variable
 /// on which the read element does not depend one to one.
-fn reads_repeatedly(func: &Func, consumer: &str, producer: &str) -> bool {
-    let (Some(consumer), Some(producer)) = (func.block(consumer), func.block(producer)) else { return true };
+fn reads_repeatedly(consumer: &Block, producer: &Block) -> bool {
     let Some(buffer) = producer.body.first().map(|s| s.buffer) else { return true };
-    let reads: Vec<_> = crate::pattern::loads(consumer).into_iter().filter(|a| a.buffer == buffer).collect();
+    let reads: Vec<_> = loads(consumer).into_iter().filter(|a| a.buffer == buffer).collect();
     if reads.len() > 1 && reads.windows(2).any(|w| w[0].indices != w[1].indices) {
         return true;
     }

@@ -1,0 +1,178 @@
+//! Padding of windows: a copy of what tasks read, with zeros around, piece by piece in the cache.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tilewright_te::schedule::{Digit, Schedule, ScheduleError, footprint};
+use tilewright_te::{Block, Buffer, Expr, IterKind, Scope};
+
+use crate::context::Context;
+use crate::cpu::tiled::TiledBlock;
+use crate::decisions::Chooser;
+use crate::model::machine::MAX_STACK;
+use crate::model::order::Order;
+use crate::model::piece::{pieces, stays_in_l1};
+use crate::pattern::{AccessInfo, stores_at_its_variables};
+use crate::refusal::Refusal;
+use crate::strategy::Level;
+
+/// An input that is padded in the tasks that read it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PaddedInput {
+    /// The block that pads.
+    pub block: String,
+    /// The buffer it writes.
+    pub buffer: String,
+    /// Iterations, of the innermost of the loops around, for which it is padded at a time.
+    pub iterations: i64,
+    /// Whether the loop over tiles of rows is inside of that.
+    pub rows_inside: bool,
+    /// The dimension along which vectors lie, and their lanes.
+    pub lane: (usize, i64),
+    /// Where a piece stays.
+    pub home: Level,
+}
+
+/// `pad for 4 iterations around rows in L1`.
+impl fmt::Display for PaddedInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let around = if self.rows_inside { " around rows" } else { "" };
+        write!(f, "{} for {} iterations{around} in {}", self.block, self.iterations, self.home)
+    }
+}
+
+/// A block that pads what a window reads.
+pub(crate) struct PaddingBlock<'a> {
+    block: &'a Block,
+    buffer: Buffer,
+    /// The dimension along which the lanes run.
+    lane: usize,
+}
+
+impl<'a> PaddingBlock<'a> {
+    /// The block that computes an operand for this reduction alone, as yet without a strategy.
+    pub(crate) fn of(
+        context: &Context<'a>,
+        reader: &Block,
+        reads: &[AccessInfo],
+        lane: usize,
+    ) -> Option<PaddingBlock<'a>> {
+        let func = context.func;
+        let is_for_reader = |block: &Block| {
+            let consumers = func.consumers(block);
+            consumers.len() == 1 && consumers[0].name == reader.name
+        };
+        func.blocks().into_iter().find_map(|block| {
+            let [store] = &block.body[..] else { return None };
+            let is_read = reads.iter().any(|a| a.buffer == store.buffer);
+            let is_free = !block.is_reduction()
+                && !func.params.contains(&store.buffer)
+                && stores_at_its_variables(block)
+                && is_for_reader(block)
+                && context.is_as_computed(block);
+            let fits = is_read && is_free && lane < block.iters.len();
+            fits.then_some(PaddingBlock { block, buffer: store.buffer, lane })
+        })
+    }
+
+    /// Decides for how many iterations at a time the input is padded, of the innermost of the loops around the reader's tiles that is not
+    /// over tiles of rows: as many as fit, in an even number of pieces where threads share these (`is_shared`) and it can be. Nothing
+    /// where not even one fits.
+    pub(crate) fn decide(
+        &self,
+        context: &Context<'_>,
+        reader: &Block,
+        tiled: &TiledBlock,
+        is_shared: bool,
+        chooser: &mut Chooser<'_>,
+    ) -> Result<Option<PaddedInput>, Refusal> {
+        let rows_inside = tiled.row.is_some() && tiled.order == Order::PanelStays;
+        let around = tiled.loops_around(reader);
+        let n_around = around.in_order().0.len() - usize::from(rows_inside);
+        let Some(innermost) = n_around.checked_sub(1) else { return Ok(None) };
+        let Some(extent) = around.in_order().0[innermost].extent.as_int() else { return Ok(None) };
+        let n_pieces = if is_shared && extent % 2 == 0 { 2 } else { 1 };
+        let divides = |n: &i64| extent % n == 0 && (extent / n) % n_pieces == 0;
+        let bytes = |n: i64| Some((n, self.bytes(context, reader, tiled, innermost, n)?));
+        let fitting = (1..=extent).filter(divides).map(bytes);
+        let fitting = fitting.map_while(|size| size.filter(|&(_, bytes)| bytes <= MAX_STACK));
+        let sizes: Vec<(i64, i64)> = fitting.collect();
+        if sizes.is_empty() {
+            return Ok(None);
+        }
+        let iterations = chooser.decide(&reader.name, "piece", &pieces(context.target, &sizes))?;
+        let size = sizes.iter().find(|(n, _)| *n == iterations).map_or(0, |(_, bytes)| *bytes);
+        Ok(Some(PaddedInput {
+            block: self.block.name.clone(),
+            buffer: context.func.buffers[self.buffer].name.clone(),
+            iterations,
+            rows_inside,
+            lane: (self.lane, tiled.tile.lanes),
+            home: if stays_in_l1(context.target, size) { Level::L1 } else { Level::L2 },
+        }))
+    }
+
+    /// Bytes that so many iterations of the loop `innermost` around the reader's tiles read, to which the buffer shrinks.
+    fn bytes(
+        &self,
+        context: &Context<'_>,
+        reader: &Block,
+        tiled: &TiledBlock,
+        innermost: usize,
+        iterations: i64,
+    ) -> Option<i64> {
+        let around = tiled.loops_around(reader);
+        let mut digits: Vec<Vec<Digit>> = vec![Vec::new(); reader.iters.len()];
+        for (n, l) in around.in_order().0.into_iter().enumerate() {
+            let digit = |extent: Expr, inside: bool| Digit { extent, inside };
+            let own = &mut digits[l.iter];
+            match n == innermost {
+                true => {
+                    let pieces = l.extent.as_int().unwrap_or(iterations) / iterations;
+                    own.extend([digit(Expr::int(pieces), false), digit(Expr::int(iterations), true)]);
+                }
+                false => own.push(digit(l.extent.clone(), n > innermost)),
+            }
+        }
+        for (n, iter) in reader.iters.iter().enumerate() {
+            let extent = match iter.kind {
+                IterKind::Reduce => iter.extent.clone(),
+                IterKind::Spatial if n == tiled.lane => Expr::int(tiled.tile.vectors * tiled.tile.lanes),
+                IterKind::Spatial if Some(n) == tiled.row => Expr::int(tiled.tile.rows),
+                IterKind::Spatial => continue,
+            };
+            digits[n].push(Digit { extent, inside: true });
+        }
+        let element = context.func.buffers[self.buffer].dtype.bytes() as i64;
+        let extents = footprint(context.func, reader, self.buffer, &digits)?;
+        extents.iter().try_fold(element, |n, extent| n.checked_mul(extent.as_int()?))
+    }
+}
+
+impl PaddedInput {
+    /// Pads piece by piece inside of the loops, outermost first; the loop over pieces takes the place of the innermost.
+    pub(crate) fn apply(
+        &self,
+        schedule: &mut Schedule,
+        outer: &mut Vec<String>,
+    ) -> Result<(), ScheduleError> {
+        if self.rows_inside {
+            outer.pop();
+        }
+        let Some(innermost) = outer.pop() else {
+            return Err(ScheduleError::new("padding", &self.block, "there is no loop around it"));
+        };
+        let pieces = schedule.split(&innermost, &[None, Some(self.iterations)])?.remove(0);
+        let loops = schedule.compute_at(&self.block, &pieces)?;
+        schedule.set_scope(&self.buffer, Scope::Stack)?;
+        let (lane, lanes) = self.lane;
+        let vectors = schedule.split(&loops[lane], &[None, Some(lanes)])?;
+        let others = loops.iter().enumerate().filter(|(n, _)| *n != lane).map(|(_, name)| name);
+        let order: Vec<&str> =
+            [&vectors[0]].into_iter().chain(others).chain([&vectors[1]]).map(String::as_str).collect();
+        schedule.reorder(&order)?;
+        schedule.vectorize(&vectors[1])?;
+        outer.push(pieces);
+        Ok(())
+    }
+}

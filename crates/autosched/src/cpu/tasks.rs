@@ -1,0 +1,136 @@
+//! Tasks: which loops around a kernel's work threads share.
+//!
+//! The loops around a tile of an image go over its channels (each with its own weights) and its rows. Threads that
+//! share the channels read all of the image, most of which other cores have just written and hold in their caches;
+//! threads that share the rows find their part in their own, but each reads all weights. Which of them costs less is
+//! a matter of how many bytes there are of each. It must come out alike for kernels that follow one another.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tilewright_te::schedule::{Schedule, ScheduleError};
+
+/// The loops that threads share, of those around a kernel's work, outermost first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Tasks {
+    /// How many of the loops, the outermost, have tasks for iterations; none where there is a single task.
+    pub loops: usize,
+    /// How many of these, the outermost, are rounds: threads share the iterations of the others in each.
+    pub rounds: usize,
+    /// How many iterations of the innermost of them are one task, where several are.
+    pub grouped: Option<i64>,
+}
+
+/// `one`, `loops 2`, `loops 1+2` with rounds, `loops 2 by 4` with iterations of the innermost in groups.
+impl fmt::Display for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.loops, self.rounds) {
+            (0, _) => return f.write_str("one"),
+            (loops, 0) => write!(f, "loops {loops}")?,
+            (loops, rounds) => write!(f, "loops {rounds}+{}", loops - rounds)?,
+        }
+        self.grouped.map_or(Ok(()), |n| write!(f, " by {n}"))
+    }
+}
+
+/// The size of tasks that a plan aims at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grain {
+    /// Elements of one iteration of the innermost of the loops, where known.
+    pub(crate) elements: Option<i64>,
+    /// Elements of a task.
+    pub(crate) task: i64,
+}
+
+impl Tasks {
+    /// Tasks of all iterations of so many loops.
+    pub(crate) fn of_all(loops: usize) -> Tasks {
+        Tasks { loops, ..Tasks::default() }
+    }
+
+    /// Tasks of about the size `grain` of the loops with these extents, outermost first and each directly inside the one before; the
+    /// first `rounds` of the loops, if there are such, are those of rounds.
+    pub(crate) fn plan(outer: &[Option<i64>], rounds: Option<usize>, grain: Grain) -> Tasks {
+        let is_loop = |n: &usize| outer[*n] != Some(1);
+        // The outermost of the loops that threads share, which must keep some iterations.
+        let rounds = rounds.filter(|&n| n <= outer.len() && (0..n).any(|at| is_loop(&at)));
+        let first = rounds.and_then(|n| (n..outer.len()).find(is_loop));
+        let mut tasks = Tasks { loops: outer.len(), rounds: 0, grouped: None };
+        let mut elements = grain.elements.unwrap_or(grain.task).max(1);
+        // Inner loops stay inside a task as long as it is no larger for them. An open extent may be 1 in the loops
+        // around: it stays a source of tasks.
+        while tasks.loops > 0 {
+            let last = tasks.loops - 1;
+            let Some(extent) = outer[last].filter(|_| elements < grain.task) else { break };
+            let wanted = grain.task / elements;
+            let is_first = first == Some(last);
+            if extent > wanted || is_first {
+                tasks.grouped = even_group(extent, wanted, is_first);
+                break;
+            }
+            elements = elements.saturating_mul(extent.max(1));
+            tasks.loops -= 1;
+        }
+        tasks.rounds = rounds.filter(|&n| first.is_some() && tasks.loops > n).unwrap_or(0);
+        tasks
+    }
+
+    /// Makes tasks of the loops, outermost first: as many of them as can be shown to write apart from each other. With open extents
+    /// that is not always all.
+    pub(crate) fn apply(&self, schedule: &mut Schedule, outer: &[String]) -> Result<(), ScheduleError> {
+        let mut loops = outer[..self.loops.min(outer.len())].to_vec();
+        if let (Some(n), Some(last)) = (self.grouped, loops.last_mut()) {
+            *last = schedule.split(last, &[None, Some(n)])?.remove(0);
+        }
+        let (rounds, shared) = loops.split_at(self.rounds.min(loops.len()));
+        if !rounds.is_empty() && schedule.may_share(&[rounds, shared]) {
+            share(schedule, rounds)?;
+            return share(schedule, shared);
+        }
+        let provable = (1..=loops.len()).rev().find(|&n| schedule.may_share(&[&loops[..n]]));
+        provable.map_or(Ok(()), |n| share(schedule, &loops[..n]))
+    }
+}
+
+/// Iterations of a loop for each task, so that no task has a guard: at most `wanted`; of the loop that threads share, in an even number
+/// of parts where that is possible.
+fn even_group(extent: i64, wanted: i64, is_shared: bool) -> Option<i64> {
+    let divides = |n: &i64| extent % n == 0 && (!is_shared || extent / n >= 2);
+    let is_even = |n: &i64| !is_shared || (extent / n) % 2 == 0;
+    let divisors = || (2..=wanted.min(extent)).rev().filter(divides);
+    divisors().find(is_even).or_else(|| divisors().next().filter(|_| extent % 2 == 1))
+}
+
+/// Makes one loop of tasks of several loops, each directly inside the one before.
+fn share(schedule: &mut Schedule, loops: &[String]) -> Result<(), ScheduleError> {
+    let task = match loops {
+        [one] => one.clone(),
+        many => schedule.fuse(&many.iter().map(String::as_str).collect::<Vec<_>>())?,
+    };
+    schedule.parallel(&task)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(outer: &[i64], rounds: Option<usize>, elements: i64) -> String {
+        let outer: Vec<Option<i64>> = outer.iter().map(|&n| Some(n)).collect();
+        Tasks::plan(&outer, rounds, Grain { elements: Some(elements), task: 8192 }).to_string()
+    }
+
+    #[test]
+    fn tasks_have_about_the_size_that_is_asked_for() {
+        assert_eq!(plan(&[4, 64], None, 8192), "loops 2");
+        assert_eq!(plan(&[4, 64], None, 512), "loops 2 by 16");
+        assert_eq!(plan(&[4, 64], None, 64), "loops 1 by 2");
+        assert_eq!(plan(&[4, 7], None, 2048), "loops 2");
+        assert_eq!(plan(&[2, 2], None, 1), "one");
+    }
+
+    #[test]
+    fn rounds_leave_an_even_number_of_tasks_to_threads() {
+        assert_eq!(plan(&[1, 8, 56], Some(2), 2048), "loops 2+1 by 4");
+        assert_eq!(plan(&[1, 1, 56], Some(2), 2048), "loops 3 by 4");
+    }
+}

@@ -1,0 +1,30 @@
+//! The cost of padding a window's input piece by piece.
+//!
+//! A piece serves the rows of several results; what pieces have in common, the rows at the end of a window, is copied for each of them.
+//! So large pieces copy less, and small ones stay in L1.
+
+use tilewright_machine::Target;
+
+use crate::decisions::Candidate;
+use crate::model::machine::COPY_IN_L2;
+
+/// Whether a piece of so many bytes stays in L1 beside what else is used.
+pub(crate) fn stays_in_l1(target: &Target, bytes: i64) -> bool {
+    2 * bytes <= target.machine.caches.l1d as i64
+}
+
+/// Pieces of some iterations each, given with the bytes that a piece has; the best first, of equals the largest.
+///
+/// Cost is bytes that are copied an iteration, those beyond L1 dearer.
+pub(crate) fn pieces(target: &Target, sizes: &[(i64, i64)]) -> Vec<Candidate<i64>> {
+    let candidate = |&(iterations, bytes): &(i64, i64)| {
+        let stays = stays_in_l1(target, bytes);
+        let copied = bytes as f64 / iterations as f64;
+        let features =
+            vec![("piece.copied", copied.log2()), ("piece.first-level", f64::from(u8::from(stays)))];
+        Candidate { value: iterations, cost: copied * if stays { 1.0 } else { COPY_IN_L2 }, features }
+    };
+    let mut candidates: Vec<_> = sizes.iter().map(candidate).collect();
+    candidates.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(b.value.cmp(&a.value)));
+    candidates
+}

@@ -1,0 +1,85 @@
+//! Prices of tasks: how large they are, and whether threads share the rows of an image or its channels.
+
+use tilewright_machine::Target;
+
+use crate::decisions::Candidate;
+use crate::model::machine::REMOTE;
+
+/// Elements below which a loop is not worth distributing over threads.
+pub(crate) const PARALLEL_GRAIN: i64 = 8192;
+
+/// Tasks that threads share evenly whatever their number.
+pub(crate) const ENOUGH_TASKS: i64 = 16;
+
+/// Elements of a task for a block of so many (`None` where not known): [`PARALLEL_GRAIN`], or less or more where
+/// there are tasks for every core still.
+pub(crate) fn grains(target: &Target, work: Option<i64>) -> Vec<Candidate<i64>> {
+    let n_cores = i64::from(target.machine.n_cores);
+    let candidate = |grain: i64| {
+        let features = vec![("grain.elements", (grain as f64).log2())];
+        Candidate { value: grain, cost: 1.0, features }
+    };
+    let others = [PARALLEL_GRAIN / 4, PARALLEL_GRAIN * 4, PARALLEL_GRAIN * 16].into_iter();
+    let others = others.filter(|grain| work.is_some_and(|n| n / grain >= n_cores));
+    std::iter::once(PARALLEL_GRAIN).chain(others).map(candidate).collect()
+}
+
+/// Whether threads share the rows of an image rather than its channels, given the bytes of the weights and of the
+/// image, before and after.
+pub(crate) fn shares_rows(weights: i64, image: i64) -> bool {
+    (weights as f64) < REMOTE * image as f64
+}
+
+/// The same for what has no weights itself, a window or an elementwise block, by what convolutions with as many channels
+/// at as many positions would do.
+pub(crate) fn shares_rows_of(channels: i64, positions: i64) -> bool {
+    shares_rows(channels * channels, 2 * channels * positions)
+}
+
+/// How many of the loops of a block in the order of its blocked result, `[N, C/block, ...]`, are around its rows, if
+/// threads are to share these.
+pub(crate) fn rounds_of(extents: &[Option<i64>], lane: usize) -> Option<usize> {
+    let extents: Option<Vec<i64>> = extents.iter().copied().collect();
+    let extents = extents?;
+    let [1, channels, positions @ ..] = &extents[..] else { return None };
+    (lane == 1 && shares_rows_of(*channels, positions.iter().product())).then_some(2)
+}
+
+/// Into how many groups `panels` are best shared out, so that `others` tasks become enough.
+pub(crate) fn panel_groups(others: Option<i64>, panels: Option<i64>) -> Option<i64> {
+    let (others, panels) = (others?, panels?);
+    let is_even = |n: i64| n % 4 == 0 || n >= ENOUGH_TASKS;
+    if is_even(others) {
+        return None;
+    }
+    let divisors = || (2..=panels.min(ENOUGH_TASKS)).filter(|groups| panels % groups == 0);
+    divisors().find(|groups| is_even(others * groups)).or_else(|| divisors().next_back())
+}
+
+/// How many of the loops around a tile, given by their extents, may be one task's: the innermost, along which the tiles share what
+/// stays in cache; none or more where enough tasks for every core are left.
+///
+/// The first `rounds` of them, and one more with several iterations if they are not 0, never are.
+pub(crate) fn serial_loops(target: &Target, extents: &[Option<i64>], rounds: usize) -> Vec<Candidate<usize>> {
+    let n_tasks = |n_serial: usize| {
+        extents.iter().rev().skip(n_serial).try_fold(1i64, |n, extent| n.checked_mul((*extent)?))
+    };
+    let candidate = |n_serial: usize| {
+        let tasks = n_tasks(n_serial).unwrap_or(1) as f64;
+        Candidate { value: n_serial, cost: 1.0, features: vec![("serial.tasks", tasks.max(1.0).log2())] }
+    };
+    // A single task (a product with one row) would leave all cores but one idle.
+    let is_shared = |n_serial: usize| {
+        rounds == 0 || extents[rounds..extents.len() - n_serial].iter().any(|extent| *extent != Some(1))
+    };
+    let default = usize::from(extents.len() > 1 && n_tasks(1) != Some(1) && is_shared(1));
+    let enough = 2 * i64::from(target.machine.n_cores);
+    let is_loop = |n: usize| extents.get(extents.len() - n).is_some_and(|extent| *extent != Some(1));
+    let others = (0..extents.len() - rounds).filter(|&n| n != default && is_shared(n));
+    // Leaving a loop of one iteration out, or taking it in, changes nothing.
+    let others = others.filter(|&n| match n < default {
+        true => is_loop(default),
+        false => is_loop(n) && n_tasks(n).is_some_and(|tasks| tasks >= enough),
+    });
+    std::iter::once(default).chain(others).map(candidate).collect()
+}

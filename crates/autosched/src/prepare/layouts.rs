@@ -1,0 +1,105 @@
+//! Layouts of temporaries, which follow from those of parameters and from what transforms write.
+
+use tilewright_machine::Target;
+use tilewright_te::schedule::{Padding, Piece};
+use tilewright_te::{Block, Buffer, Func, IterKind};
+
+use crate::layouts::{Layouts, Relayout};
+use crate::pattern::{AccessInfo, epilogue_of, iters_of, loads, stores_at_its_variables};
+use crate::transforms::{is_row_major, is_transform, widest_vector};
+
+/// Gives data-parallel temporaries (padded inputs) the layout of the blocked tensor that they are a copy of
+/// with other extents; where they are of none, that of the results that are computed from them.
+/// Sums that are summed further get the layout of those results, too.
+pub(super) fn spread(func: &Func, layouts: &mut Layouts) {
+    for block in func.blocks().into_iter().rev().filter(|b| b.is_reduction()) {
+        let [store] = &block.body[..] else { continue };
+        if func.params.contains(&store.buffer) || layouts.of(func, store.buffer).is_some() {
+            continue;
+        }
+        if let Some(pieces) = layout_of_reader(func, layouts, block) {
+            choose(func, layouts, store.buffer, pieces);
+        }
+    }
+    for block in func.blocks() {
+        let [store] = &block.body[..] else { continue };
+        let data = &func.buffers[store.buffer];
+        if block.is_reduction()
+            || func.params.contains(&store.buffer)
+            || layouts.of(func, store.buffer).is_some()
+        {
+            continue;
+        }
+        let source = loads(block).into_iter().find_map(|a| {
+            let layout = layouts.of(func, a.buffer)?;
+            let same_rank = a.indices.len() == data.shape.len();
+            let fits =
+                blocked_dims(layout).all(|dim| func.buffers[a.buffer].shape.get(dim) == data.shape.get(dim));
+            (same_rank && fits).then(|| layout.to_vec())
+        });
+        if let Some(pieces) = source.or_else(|| layout_of_reader(func, layouts, block)) {
+            choose(func, layouts, store.buffer, pieces);
+        }
+    }
+}
+
+/// The layout of the results of the one reduction that reads what `block` writes, if those use the same
+/// place of the blocked dimensions as they have themselves (a depthwise convolution's channels).
+fn layout_of_reader(func: &Func, layouts: &Layouts, block: &Block) -> Option<Vec<Piece>> {
+    let buffer = block.body.first()?.buffer;
+    let &[reader] = &func.consumers(block)[..] else { return None };
+    if !reader.is_reduction() || !stores_at_its_variables(reader) {
+        return None;
+    }
+    let writer = epilogue_of(func, reader).unwrap_or(reader);
+    let layout = layouts.of(func, writer.body.first()?.buffer)?;
+    let spatial = iters_of(reader, IterKind::Spatial);
+    let reads: Vec<AccessInfo> = loads(reader).into_iter().filter(|a| a.buffer == buffer).collect();
+    let same_place = |dim: usize| {
+        let var = spatial.get(dim).map(|&n| reader.iters[n].var);
+        var.is_some() && reads.iter().all(|a| a.indices.get(dim).and_then(|e| e.as_var()) == var)
+    };
+    let same_rank = func.buffers[buffer].shape.len() == spatial.len();
+    (same_rank && blocked_dims(layout).all(same_place)).then(|| layout.to_vec())
+}
+
+/// The dimensions that a layout cuts into blocks.
+fn blocked_dims(layout: &[Piece]) -> impl Iterator<Item = usize> {
+    layout.iter().filter(|p| p.factor.is_some()).map(|p| p.dim)
+}
+
+/// Chooses the layout of a temporary.
+fn choose(func: &Func, layouts: &mut Layouts, buffer: Buffer, pieces: Vec<Piece>) {
+    let buffer = func.buffers[buffer].name.clone();
+    layouts.choose(Relayout { buffer, pieces, padding: Padding::Undefined });
+}
+
+/// Gives what transforms write, and what they read of reductions, a layout in vectors of the last dimension, which
+/// is outermost but for the dimensions of constant indices; unless it lies in such vectors as it is.
+pub(super) fn of_transforms(func: &Func, target: &Target, layouts: &mut Layouts) {
+    for block in func.blocks().into_iter().filter(|b| is_transform(b)) {
+        if is_row_major(func, layouts, block) {
+            continue;
+        }
+        let n_constant = block.body[0].indices.len() - block.iters.len();
+        let reduced = loads(block).into_iter().map(|a| a.buffer).filter(|&buffer| {
+            let writes = |b: &&&Block| b.body.iter().any(|store| store.buffer == buffer);
+            func.blocks().iter().find(writes).is_some_and(|b| b.is_reduction())
+        });
+        for buffer in std::iter::once(block.body[0].buffer).chain(reduced) {
+            if layouts.of(func, buffer).is_some() || func.params.contains(&buffer) {
+                continue;
+            }
+            let shape = &func.buffers[buffer].shape;
+            let last = shape.len() - 1;
+            let lanes = shape[last].as_int().and_then(|extent| widest_vector(target, extent));
+            let Some(lanes) = lanes else { continue };
+            let open = |dim| Piece { dim, factor: None };
+            let mut pieces: Vec<Piece> = (0..n_constant.min(last)).map(open).collect();
+            pieces.push(open(last));
+            pieces.extend((n_constant.min(last)..last).map(open));
+            pieces.push(Piece { dim: last, factor: Some(lanes) });
+            choose(func, layouts, buffer, pieces);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Strategies are data, planning schedules nothing, and a set of rules for another kind of machine needs nothing of that for
+//! processors.
+
+mod made_up;
+
+use std::collections::HashSet;
+
+use tilewright_autosched::strategy::FuncStrategy;
+use tilewright_autosched::{Decisions, Planned, apply, cpu, offers, plan, planner};
+use tilewright_dtype::DType;
+use tilewright_machine::{CodegenKind, Target};
+use tilewright_te::interp::{Mode, Program};
+use tilewright_te::schedule::Primitive;
+use tilewright_te::{Computation, Expr, Func};
+
+/// `max(a b, 0)` with constant `b` and `rows` rows, or an open number.
+fn product(rows: Option<i64>) -> Computation {
+    let mut func = Func::new("f");
+    let m = rows.map_or_else(|| func.add_size("m", 1, 1 << 20).into(), Expr::int);
+    let (n, k) = (Expr::int(64), Expr::int(40));
+    let a = func.add_input("a", DType::F32, vec![m.clone(), k.clone()]);
+    let b = func.add_input("b", DType::F32, vec![k.clone(), n.clone()]);
+    let shape = vec![m, n];
+    let product =
+        func.reduce("product", DType::F32, shape.clone(), vec![k], Expr::f32(0.0), |f, i, r, acc| {
+            let x = f.load(a, vec![i[0].clone(), r[0].clone()]);
+            Expr::fma(x, f.load(b, vec![r[0].clone(), i[1].clone()]), acc)
+        });
+    let out = func.compute("out", DType::F32, shape, |f, i| f.load(product, i.to_vec()).max(Expr::f32(0.0)));
+    func.promote_to_output(out);
+    Computation { constant_inputs: vec![false, true], ..Computation::of(func) }
+}
+
+fn target() -> Target {
+    Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target")
+}
+
+fn planned(rows: Option<i64>) -> Planned<cpu::Strategy> {
+    plan(&product(rows), &target(), &Decisions::default()).expect("a plan")
+}
+
+#[test]
+fn strategies_say_what_is_done() {
+    let text = planned(Some(28)).strategy.to_string();
+    let expected = "direct\n  contraction product: f32[28, 64 | 40], tile 7x2 of 16 lanes of 1, rows of 0, panel-stays, \
+                    steps of 2, panel b from beyond L2 by constant b as b a 32b, rows a from L2, \
+                    prefetch 229 steps ahead in step loop 0, stored by out, tasks loops 1+1\n";
+    assert_eq!(text, expected);
+    // How many rows there are is open, and said so.
+    assert!(planned(None).strategy.to_string().contains("f32[?, 64 | 40]"));
+}
+
+#[test]
+fn strategies_are_data() {
+    let planned = planned(Some(28));
+    let text = serde_json::to_string(&planned.strategy).expect("a text");
+    let back: FuncStrategy<cpu::Strategy> = serde_json::from_str(&text).expect("the strategy");
+    assert_eq!(back, planned.strategy);
+    // What comes back applies as what was planned.
+    let computation = product(Some(28));
+    let [first, second] = [planned.strategy.clone(), back].map(|strategy| {
+        let planned = Planned { strategy, ..planned.clone() };
+        apply(planned, &computation).expect("applies").trace
+    });
+    assert_eq!(first, second);
+    let offers = offers(&computation, &target(), f64::INFINITY).expect("offers");
+    let different: HashSet<_> = offers.iter().map(|(_, planned)| planned.strategy.clone()).collect();
+    assert_eq!(different.len(), offers.len(), "each decision taken otherwise is another strategy");
+}
+
+#[test]
+fn planning_schedules_nothing() {
+    let computation = product(Some(28));
+    let planned = planned(Some(28));
+    assert_eq!(planned.prepared.func().to_string(), computation.func.to_string());
+    assert!(planned.prepared.trace().is_empty());
+    let trace = apply(planned, &computation).expect("applies").trace;
+    assert!(trace.iter().any(|primitive| matches!(primitive, Primitive::ComputeAt(_))));
+}
+
+#[test]
+fn offers_are_priced_by_what_they_differ_in() {
+    let offers = offers(&product(Some(28)), &target(), 1.2).expect("offers");
+    let (default, others) = offers.split_first().expect("the default");
+    assert!(default.0.is_empty() && default.1.relative_cost() == 1.0);
+    assert!(!others.is_empty());
+    for (decisions, planned) in others {
+        assert_eq!(decisions.iter().count(), 1);
+        assert!((1.0..=1.2).contains(&planned.relative_cost()), "{decisions}: {}", planned.relative_cost());
+    }
+}
+
+#[test]
+fn another_kind_of_machine_has_rules_of_its_own() {
+    let computation = product(Some(28));
+    let by = |decisions: &Decisions| planner::plan(&made_up::RULES, &computation, &target(), decisions);
+    let planned = by(&Decisions::default()).expect("a plan");
+    let text = planned.strategy.to_string();
+    assert_eq!(text, "direct\n  wait product: f32[28, 64 | 40], 4 rows\n  copy out: f32[28, 64]\n");
+    let mut decisions = Decisions::default();
+    decisions.set("product/rows", "2");
+    for planned in [planned, by(&decisions).expect("as decided")] {
+        let scheduled = apply(planned, &computation).expect("applies");
+        let inputs = [vec![1u8; 4 * 28 * 40], vec![2u8; 4 * 40 * 64]];
+        let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
+        let run = |func: &Func| {
+            Program::compile(func).expect("compiles").run(&[], &inputs, Mode::Exact).expect("runs").remove(0)
+        };
+        assert_eq!(run(&computation.func).bytes, run(&scheduled.func).bytes, "{}", scheduled.func);
+    }
+}
