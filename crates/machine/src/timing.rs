@@ -458,7 +458,7 @@ mod tests {
             let of = Timing::of_processor(processor).unwrap();
             assert_eq!(of.name, *name);
         }
-        let unknown = Processor { vendor: "Nobody".to_owned(), family: 1, model: Some(1) };
+        let unknown = Processor { vendor: "Nobody".to_owned(), family: 1, models: Some([1; 2]) };
         assert_eq!(Timing::of_processor(&unknown), None);
     }
 
