@@ -24,6 +24,8 @@ pub mod rule;
 pub mod strategy;
 mod transforms;
 
+use std::collections::BTreeSet;
+
 use tilewright_machine::Target;
 use tilewright_te::Computation;
 
@@ -41,6 +43,16 @@ pub fn plan(
     decisions: &Decisions,
 ) -> Result<Planned<cpu::Strategy>, AutoscheduleError> {
     planner::plan(&cpu::RULES, computation, target, decisions)
+}
+
+/// Cycles of a planned function on one core by the model, as far as strategies have a price; the plan may be one for another target that
+/// differs in its timing alone. Nothing where no strategy has one.
+pub fn cycles(planned: &Planned<cpu::Strategy>, computation: &Computation, target: &Target) -> Option<f64> {
+    let (func, layouts, taken) = (planned.prepared.func(), &planned.prepared.layouts, BTreeSet::new());
+    let constant_inputs = &computation.constant_inputs;
+    let context = context::Context { target, func, layouts, constant_inputs, taken: &taken };
+    let costs = planned.strategy.blocks.iter().filter_map(|strategy| cpu::price::cost(&context, strategy));
+    costs.reduce(|a, b| a + b)
 }
 
 /// What could be done to a function: what the rules do by default, then what differs from that in one decision and is at most `most`

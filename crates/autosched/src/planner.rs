@@ -16,7 +16,7 @@ use tilewright_te::{Block, Computation, Func, Variant};
 use crate::context::Context;
 use crate::decisions::{AutoscheduleError, Candidate, Chooser, Decision, Decisions};
 use crate::layouts::Layouts;
-use crate::model::machine::BYTES_BEYOND_L2;
+use crate::model::machine::memory_cycles;
 use crate::pattern::{bytes_of, loads};
 use crate::prepare::Prepared;
 use crate::refusal::Refusal;
@@ -196,7 +196,7 @@ fn choose_algorithm<S: Strategy>(
         if let Some(cost) = price(&prepared) {
             // What it adds to constants has to be worth its way from memory, and its place there.
             let added = constants(&variant.func) - constants(&computation.func);
-            candidates.push(algorithm(&variant.algorithm, cost + added.max(0.0) / BYTES_BEYOND_L2));
+            candidates.push(algorithm(&variant.algorithm, cost + memory_cycles(target, added.max(0.0))));
             variants.push((&variant.algorithm, prepared));
         }
     }

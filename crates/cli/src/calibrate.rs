@@ -53,8 +53,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn provenance(measured: &Measured, before: &Timing, passes: u32) -> Provenance {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = crate::doctor::value_of(&cpuinfo, "model name").unwrap_or_else(|| "unknown".to_string());
-    let processor = Processor::host().map(|p| match p.model {
-        Some(number) => format!("{model}, {} family {} model {number}", p.vendor, p.family),
+    let processor = Processor::host().map(|p| match p.models {
+        Some([number, _]) => format!("{model}, {} family {} model {number}", p.vendor, p.family),
         None => format!("{model}, {} part {}", p.vendor, p.family),
     });
     let kept: Vec<String> = measured

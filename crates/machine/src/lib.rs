@@ -23,7 +23,7 @@ mod timing;
 pub use code::{CodegenError, Listing, ObjectCode};
 pub use codegen::{Codegen, CodegenKind};
 pub use feature::{Arch, Feature, FeatureSet};
-pub use machine::{Caches, Fma, Machine, NAMES};
+pub use machine::{Caches, Machine, NAMES};
 pub use measure::ceilings::Ceilings;
 pub use processor::Processor;
 pub use target::{Target, TargetError};

@@ -9,7 +9,7 @@ use crate::feature::{Arch, Feature, FeatureSet};
 use crate::host;
 use crate::processor::Processor;
 use crate::target::TargetError;
-use crate::timing::{Numbers, Timing};
+use crate::timing::Timing;
 
 /// What compiled code may assume of the machine it runs on, and what schedules tune for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -26,11 +26,6 @@ pub struct Machine {
     pub caches: Caches,
     /// How fast it is.
     pub timing: Timing,
-    /// The units that multiply and add.
-    pub fma: Fma,
-    /// Cores that schedules provide parallel tasks for. A constant of the description: neither the number of
-    /// cores of the compiling machine nor that of the threads that will run may change the code.
-    pub n_cores: u32,
 }
 
 /// Data caches as one core sees them, in bytes.
@@ -44,15 +39,6 @@ pub struct Caches {
     pub l3: u64,
     /// One line.
     pub line: u64,
-}
-
-/// The floating-point multiply-add units of one core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Fma {
-    /// Cycles from operands to result.
-    pub latency: u32,
-    /// Vector operations started a cycle.
-    pub per_cycle: u32,
 }
 
 /// Names that [`Machine`] parses, with what they mean; `cpu` is the machine the compiler runs on.
@@ -104,16 +90,13 @@ impl Machine {
             Arch::Aarch64 => (128, 32),
         };
         let timing = Timing::of_level(arch, features);
-        let Numbers { caches, core, cores: n_cores, .. } = timing.numbers;
-        let fma = Fma { latency: core.fma_latency, per_cycle: core.fma_per_cycle };
-        Machine { arch, features, vector_bits, n_vector_registers, caches, timing, fma, n_cores }
+        let caches = timing.numbers.caches;
+        Machine { arch, features, vector_bits, n_vector_registers, caches, timing }
     }
 
     /// The machine with that speed, and the caches of the machine that it is of.
     pub fn with_timing(self, timing: Timing) -> Machine {
-        let Numbers { caches, core, cores: n_cores, .. } = timing.numbers;
-        let fma = Fma { latency: core.fma_latency, per_cycle: core.fma_per_cycle };
-        Machine { caches, timing, fma, n_cores, ..self }
+        Machine { caches: timing.numbers.caches, timing, ..self }
     }
 
     /// The machine of one of [`NAMES`].
@@ -286,7 +269,7 @@ mod tests {
         std::fs::write(&path, file.text().unwrap()).unwrap();
         let machine: Machine = format!("x86-64-v3;timing={}", path.display()).parse().unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!((machine.timing.name.as_str(), machine.fma.latency), ("mine", 5));
+        assert_eq!((machine.timing.name.as_str(), machine.timing.numbers.core.fma_latency), ("mine", 5));
         assert_ne!(machine, "x86-64-v3;timing=zen3".parse().unwrap());
         assert_eq!(machine.to_string().parse(), Ok(machine));
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A processor by its identification.
+/// A processor, or several of a kind, by their identification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Processor {
@@ -10,9 +10,9 @@ pub struct Processor {
     pub vendor: String,
     /// On x86 the family of CPUID leaf 1, with its extension; on ARM the part number of MIDR_EL1.
     pub family: u32,
-    /// On x86 the model, with its extension; nothing where the family tells.
+    /// On x86 the first and the last of the models, with their extension; nothing where the family tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<u32>,
+    pub models: Option<[u32; 2]>,
 }
 
 impl Processor {
@@ -32,17 +32,20 @@ impl Processor {
             (value("vendor_id"), value("cpu family"), value("model"))
         {
             let (family, model) = (family.parse().ok()?, model.parse().ok()?);
-            return Some(Processor { vendor: vendor.to_owned(), family, model: Some(model) });
+            return Some(Processor { vendor: vendor.to_owned(), family, models: Some([model; 2]) });
         }
         let family = hexadecimal(value("CPU part")?)?;
-        Some(Processor { vendor: value("CPU implementer")?.to_owned(), family, model: None })
+        Some(Processor { vendor: value("CPU implementer")?.to_owned(), family, models: None })
     }
 
     /// Whether this entry of a file is of that processor.
     pub fn covers(&self, processor: &Processor) -> bool {
-        self.vendor == processor.vendor
-            && self.family == processor.family
-            && (self.model.is_none() || self.model == processor.model)
+        let covers_models = match (self.models, processor.models) {
+            (None, _) => true,
+            (Some([first, last]), Some([from, to])) => first <= from && to <= last,
+            (Some(_), None) => false,
+        };
+        self.vendor == processor.vendor && self.family == processor.family && covers_models
     }
 }
 
@@ -54,13 +57,14 @@ mod tests {
     fn processors_of_proc() {
         let x86 = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n";
         let found = Processor::described(x86).unwrap();
-        assert_eq!(found, Processor { vendor: "AuthenticAMD".to_owned(), family: 26, model: Some(2) });
+        assert_eq!(found, Processor { vendor: "AuthenticAMD".to_owned(), family: 26, models: Some([2; 2]) });
         let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd08\n";
         let found_arm = Processor::described(arm).unwrap();
-        assert_eq!(found_arm, Processor { vendor: "0x41".to_owned(), family: 0xd08, model: None });
+        assert_eq!(found_arm, Processor { vendor: "0x41".to_owned(), family: 0xd08, models: None });
         assert_eq!(Processor::described("processor : 0\n"), None);
-        assert!(Processor { model: None, ..found.clone() }.covers(&found));
-        assert!(!Processor { model: Some(3), ..found.clone() }.covers(&found));
+        assert!(Processor { models: None, ..found.clone() }.covers(&found));
+        assert!(Processor { models: Some([0, 15]), ..found.clone() }.covers(&found));
+        assert!(!Processor { models: Some([3, 15]), ..found.clone() }.covers(&found));
         assert!(!found_arm.covers(&found));
     }
 }

@@ -377,6 +377,22 @@ impl Numbers {
         rows
     }
 
+    /// A number by its key in a file.
+    pub fn get(&self, key: &str) -> Option<f64> {
+        self.rows().into_iter().find(|(other, _)| other == key)?.1.parse().ok()
+    }
+
+    /// The same with one number changed, whole numbers rounded; nothing where there is no such number, or it would be out of range.
+    pub fn with(&self, key: &str, value: f64) -> Option<Numbers> {
+        self.get(key)?;
+        let line = |(other, text): (String, String)| match other == key {
+            true if text.contains('.') => format!("{key}={value:?}\n"),
+            true => format!("{key}={}\n", value.round()),
+            false => format!("{other}={text}\n"),
+        };
+        Numbers::parse(key, &self.rows().into_iter().map(line).collect::<String>()).ok()
+    }
+
     /// What is out of range.
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
@@ -442,7 +458,7 @@ mod tests {
             let of = Timing::of_processor(processor).unwrap();
             assert_eq!(of.name, *name);
         }
-        let unknown = Processor { vendor: "Nobody".to_owned(), family: 1, model: Some(1) };
+        let unknown = Processor { vendor: "Nobody".to_owned(), family: 1, models: Some([1; 2]) };
         assert_eq!(Timing::of_processor(&unknown), None);
     }
 
@@ -465,6 +481,15 @@ mod tests {
         timing.numbers.l2.stream_cycles = 0.25;
         assert!(timing.to_string().contains("l2.stream_cycles=0.25"), "{timing}");
         assert_eq!(Timing::named(&timing.to_string()), Ok(timing));
+    }
+
+    #[test]
+    fn numbers_go_by_their_keys() {
+        let numbers = Timing::committed("zen3").unwrap().numbers;
+        assert_eq!(numbers.get("l2.usable"), Some(0.6));
+        assert_eq!(numbers.with("l2.usable", 0.5).map(|n| n.l2.usable), Some(0.5));
+        assert_eq!(numbers.with("core.fma_latency", 4.6).map(|n| n.core.fma_latency), Some(5));
+        assert_eq!((numbers.with("l2.usable", 1.5), numbers.with("l4.ways", 1.0)), (None, None));
     }
 
     #[test]

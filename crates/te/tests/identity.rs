@@ -84,7 +84,7 @@ fn disguised(func: &Func, var_keys: &[u32], buffer_keys: &[u32]) -> Func {
     vars.sort_by_key(|var| var_keys[var.as_u32() as usize % var_keys.len()]);
     let mut new_vars = vec![None; vars.len()];
     for var in vars {
-        if var_keys[0] % 3 == 0 {
+        if var_keys[0].is_multiple_of(3) {
             other.add_var("idle", func.vars[var].kind);
         }
         new_vars[var.as_u32() as usize] = Some(other.add_var("renamed", func.vars[var].kind));
@@ -93,7 +93,7 @@ fn disguised(func: &Func, var_keys: &[u32], buffer_keys: &[u32]) -> Func {
     buffers.sort_by_key(|buffer| buffer_keys[buffer.as_u32() as usize % buffer_keys.len()]);
     let mut new_buffers = vec![None; buffers.len()];
     for &buffer in &buffers {
-        if buffer_keys[0] % 3 == 0 {
+        if buffer_keys[0].is_multiple_of(3) {
             other.add_buffer("idle", DType::I8, vec![], Scope::Stack);
         }
         let data = &func.buffers[buffer];

@@ -265,8 +265,12 @@ pub fn compile_model(
 /// # Errors
 /// As [`compile`].
 pub fn load_graph(path: &Path, options: &Options) -> Result<Graph, CompileError> {
-    let model = OnnxModel::load(path)?;
-    let mut graph = import(&model, options, &mut Vec::new())?;
+    graph_of(&OnnxModel::load(path)?, options)
+}
+
+/// As [`load_graph`], of a model that is loaded.
+fn graph_of(model: &OnnxModel, options: &Options) -> Result<Graph, CompileError> {
+    let mut graph = import(model, options, &mut Vec::new())?;
     simplify(&mut graph, options)?;
     Ok(graph)
 }
@@ -277,10 +281,15 @@ pub fn load_graph(path: &Path, options: &Options) -> Result<Graph, CompileError>
 /// # Errors
 /// As [`compile`].
 pub fn load_programs(path: &Path, options: &Options) -> Result<Vec<Program>, CompileError> {
+    programs_of(&OnnxModel::load(path)?, options)
+}
+
+/// As [`load_programs`], of a model that is loaded.
+pub(crate) fn programs_of(model: &OnnxModel, options: &Options) -> Result<Vec<Program>, CompileError> {
     let extents = specialise::combinations(&options.dims)?;
     let specialised = extents.iter().map(|extents| specialise::fixed(options, extents));
     let program = |options: Options| {
-        let graph = load_graph(path, &options)?;
+        let graph = graph_of(model, &options)?;
         Ok(tilewright_lower::lower(&graph, lower_options(&options.target, &options))?)
     };
     std::iter::once(options.clone()).chain(specialised).map(program).collect()

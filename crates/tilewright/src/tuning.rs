@@ -3,6 +3,7 @@
 mod in_process;
 mod noise;
 pub(crate) mod probe;
+pub mod training;
 
 use std::path::Path;
 

@@ -10,6 +10,7 @@
 //! - [`cost`]: the model that learns from measurements which points are worth one.
 //! - [`measure`]: what a measurement is; whoever generates code implements it.
 //! - [`search`]: which task and which points next, until the budget is spent.
+//! - [`fit`]: a machine's timing, from what was measured of many tasks.
 //! - [`entry`], [`database`], [`journal`]: what is known, sets of it, and a file of it that survives any kill.
 //!
 //! Nothing here can make a result wrong: every point of a space is a schedule that the rules' primitives made.
@@ -17,6 +18,7 @@
 pub mod cost;
 pub mod database;
 pub mod entry;
+pub mod fit;
 pub mod journal;
 pub mod measure;
 pub mod search;

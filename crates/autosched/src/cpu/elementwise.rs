@@ -10,6 +10,7 @@ use tilewright_te::{Block, Func, IterKind};
 use crate::context::Context;
 use crate::cpu::tasks::{Grain, Tasks};
 use crate::decisions::Chooser;
+use crate::model::machine::n_cores;
 use crate::model::tasks::{PARALLEL_GRAIN, grains, rounds_of};
 use crate::pattern::{
     AccessInfo, Stride, constant_product, domain_simplifier, extents_of, is_identity, loads, pieces_of,
@@ -172,7 +173,7 @@ impl Elements {
     ) -> Result<Strategy, Refusal> {
         let Elements { block, domain, extents, .. } = self;
         let lane = layout.and_then(|pieces| pieces.last()).filter(|p| p.factor.is_some()).map(|p| p.dim);
-        let rounds = lane.and_then(|lane| rounds_of(&extents, lane));
+        let rounds = lane.and_then(|lane| rounds_of(target, &extents, lane));
         let rank = layout.into_iter().flatten().map(|p| p.dim + 1).max().unwrap_or(0);
         let pieces = layout.filter(|_| rank == extents.len()).map(<[Piece]>::to_vec);
         let order = pieces.as_ref().map_or_else(|| extents.clone(), |pieces| in_order(&extents, pieces));
@@ -429,7 +430,7 @@ fn task_dims(target: &Target, block: &Block, contiguous: usize) -> usize {
     let enough = |n: &usize| {
         let (around, task) = block.iters.split_at(rank - n);
         product(task).is_some_and(|n| n >= PARALLEL_GRAIN)
-            && product(around).is_some_and(|n| 2 * n >= i64::from(target.machine.n_cores))
+            && product(around).is_some_and(|n| 2 * n >= n_cores(target))
     };
     (1..contiguous).find(enough).unwrap_or(contiguous)
 }

@@ -14,7 +14,7 @@ pub mod elementwise;
 mod in_parts;
 pub mod padding;
 pub mod prefetch;
-mod price;
+pub(crate) mod price;
 pub mod recurrence;
 pub mod reduction;
 pub mod rows;

@@ -8,7 +8,7 @@ use tilewright_te::schedule::{self, Schedule, ScheduleError};
 use crate::context::Context;
 use crate::cpu::tiled::AroundTile;
 use crate::decisions::Chooser;
-use crate::model::machine::{L2_PART, PREFETCH_CYCLES, ports};
+use crate::model::machine::{l2_room, numbers, ports};
 use crate::model::prefetch::{ASSUMED_TILES, EXCESS, RARE, prefetches};
 use crate::model::tile::Tile;
 use crate::refusal::Refusal;
@@ -74,8 +74,8 @@ impl Prefetches {
         let next_panel_in = next_panel_in(context, reads, tile, line);
         // Of tiles in unknown number there may be one.
         let is_alone = next_panel_in.is_none() || reads.n_tiles.is_none();
-        let ports = i64::from(context.target.machine.fma.per_cycle.max(1));
-        let ahead = is_alone.then(|| (step, PREFETCH_CYCLES * ports / (tile.rows * tile.vectors) + 1));
+        let products = numbers(context.target).core.prefetch_ahead_cycles * ports(context.target);
+        let ahead = is_alone.then(|| (step, products as i64 / (tile.rows * tile.vectors) + 1));
         Ok(Some(Prefetches { line, next_panel_in, ahead }))
     }
 
@@ -120,7 +120,7 @@ impl Prefetches {
 fn next_panel_in(context: &Context<'_>, reads: &PanelReads, tile: &Tile, line: i64) -> Option<usize> {
     let tiles = reads.n_tiles.unwrap_or(ASSUMED_TILES);
     let bytes = reads.depth.map(|depth| 4 * depth * tile.vectors * tile.lanes);
-    let room = (L2_PART * context.target.machine.caches.l2 as f64) as i64;
+    let room = l2_room(context.target) as i64;
     let fits = bytes.is_some_and(|bytes| 2 * bytes <= room);
     if !fits || tiles < 2 || reads.n_panels == Some(1) {
         return None;
@@ -132,7 +132,7 @@ fn next_panel_in(context: &Context<'_>, reads: &PanelReads, tile: &Tile, line: i
         let lines = (steps * tile.vectors * tile.lanes + line - 1) / line;
         let share = (lines + tiles - 1) / tiles;
         let cycles = (steps * tile.rows * tile.vectors) as f64 / ports(context.target);
-        let is_rare = share as f64 / 2.0 <= RARE * cycles;
+        let is_rare = share as f64 / numbers(context.target).core.loads_per_cycle <= RARE * cycles;
         (is_rare || (share * tiles) as f64 <= EXCESS * lines as f64).then_some(n)
     };
     at(0).or_else(|| at(1))

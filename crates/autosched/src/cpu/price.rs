@@ -8,15 +8,12 @@ use rustc_hash::FxHashSet;
 use tilewright_te::{Block, Buffer, Expr, ExprKind, Func};
 
 use crate::context::Context;
-use crate::cpu::contraction;
 use crate::cpu::sums;
-use crate::model::machine::{BYTES_BEYOND_L2, LOADS_A_CYCLE, SCATTERED_ACCESS, ports};
+use crate::cpu::{Strategy, contraction, window};
+use crate::model::machine::{memory_cycles, numbers, overlapped, ports};
 use crate::model::sums::{Way, ways};
 use crate::pattern::{bytes_of, iterations};
 use crate::transforms::{is_in_vectors, is_row_major, is_transform};
-
-/// How much of the shorter of two things that go on at the same time is not hidden by the longer.
-const OVERLAP: f64 = 0.3;
 
 /// Cycles of a prepared function on one core. Nothing where extents are open, or where the rules have no good strategy for it.
 pub(crate) fn price(context: &Context<'_>) -> Option<f64> {
@@ -40,7 +37,21 @@ pub(crate) fn price(context: &Context<'_>) -> Option<f64> {
     let beyond = temporaries - 2.0 * context.target.machine.caches.l2 as f64;
     let blocks: Option<Vec<f64>> =
         func.blocks().into_iter().map(|block| block_cycles(context, block)).collect();
-    Some(blocks?.iter().sum::<f64>() + 2.0 * (beyond.max(0.0) + bare) / BYTES_BEYOND_L2)
+    Some(blocks?.iter().sum::<f64>() + memory_cycles(context.target, 2.0 * (beyond.max(0.0) + bare)))
+}
+
+/// Cycles of a strategy by the model; nothing where it has no price for what the strategy decides on.
+pub(crate) fn cost(context: &Context<'_>, strategy: &Strategy) -> Option<f64> {
+    match strategy {
+        Strategy::Contraction(strategy) => contraction::cost(context, strategy),
+        Strategy::Window(strategy) => window::cost(context, strategy),
+        Strategy::Rows(_)
+        | Strategy::Recurrence(_)
+        | Strategy::Reduction(_)
+        | Strategy::Transform(_)
+        | Strategy::Elementwise(_)
+        | Strategy::Plain { .. } => None,
+    }
 }
 
 fn block_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {
@@ -50,8 +61,7 @@ fn block_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {
     if block.is_reduction() {
         let (cost, panel) = contraction::price(context, block)?;
         let weights = panel.map_or(Some(0.0), |panel| bytes(func, panel))?;
-        let (products, stream) = (iterations / lanes * cost, weights / BYTES_BEYOND_L2);
-        return Some(products.max(stream) + OVERLAP * products.min(stream));
+        return Some(overlapped(target, iterations / lanes * cost, memory_cycles(target, weights)));
     }
     if is_transform(block) && !is_in_vectors(func, layouts, target, block) {
         return None;
@@ -64,10 +74,12 @@ fn block_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {
     let Count { operations, loads } = count;
     let stores = block.body.len() as f64;
     let scattered = match is_transform(block) && !is_row_major(func, layouts, block) {
-        true => SCATTERED_ACCESS * loads.max(stores),
+        true => numbers(target).core.scattered_cycles * loads.max(stores),
         false => 0.0,
     };
-    let busiest = (operations / ports(target)).max(loads / LOADS_A_CYCLE).max(stores);
+    let core = &numbers(target).core;
+    let moved = (loads / core.loads_per_cycle).max(stores / core.stores_per_cycle);
+    let busiest = (operations / ports(target)).max(moved);
     Some(iterations / lanes * (scattered + busiest))
 }
 

@@ -15,6 +15,7 @@ use crate::cpu::elementwise::grain_of;
 use crate::cpu::reduction::{lanes_at, loops_of};
 use crate::cpu::tasks::{Grain, Tasks};
 use crate::decisions::Chooser;
+use crate::model::machine::n_cores;
 use crate::model::tasks::PARALLEL_GRAIN;
 use crate::pattern::{constant_product, iters_of, stores_at_its_variables};
 use crate::refusal::Refusal;
@@ -95,7 +96,7 @@ pub(crate) fn plan(context: &Context<'_>, chooser: &mut Chooser<'_>) -> Result<S
     let (outer, inner) = last.iters.split_at(n_rows);
     let row = constant_product(inner.iter().map(|i| &i.extent));
     let rows = constant_product(outer.iter().map(|i| &i.extent));
-    let n_cores = i64::from(context.target.machine.n_cores);
+    let n_cores = n_cores(context.target);
     if let (Some(row), Some(rows)) = (row, rows)
         && rows < n_cores
         && row * rows > n_cores * PARALLEL_GRAIN

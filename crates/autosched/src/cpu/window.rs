@@ -20,7 +20,7 @@ use crate::decisions::{Candidate, Chooser};
 use crate::layouts::{Layouts, Relayout};
 use crate::model::order::Order;
 use crate::model::tasks::rounds_of;
-use crate::model::tile::{Outputs, Tile, Traffic, Windows, tiles};
+use crate::model::tile::{self, Outputs, Tile, Traffic, Windows, tiles};
 use crate::pattern::{
     AccessInfo, Stride, constant_product, domain_simplifier, extents_of, is_cheap, iterations, iters_of,
     last_of_several, loads, stores_at_its_variables, walks,
@@ -96,7 +96,7 @@ pub(crate) fn plan(
     let tiled = window.decide_tiles(chooser)?;
     let loops = tiled.loops_around(block);
     let dim = layout.and_then(|pieces| pieces.last()).map(|piece| piece.dim);
-    let rounds = dim.and_then(|dim| rounds_of(&all_extents(block), dim));
+    let rounds = dim.and_then(|dim| rounds_of(context.target, &all_extents(block), dim));
     let rounds = rounds.filter(|&n| loops.in_order().1 + 1 == n);
     let padding = match dim.and_then(|dim| PaddingBlock::of(context, block, &window.reads, dim)) {
         Some(padding) => padding.decide(context, block, &tiled, rounds.is_some(), chooser)?,
@@ -106,6 +106,17 @@ pub(crate) fn plan(
     let new_store = || context.new_block(&format!("{}_write", block.name));
     let store = tiled.epilogue.clone().unwrap_or_else(new_store);
     Ok(Strategy { domain: Domain::of(context.func, block), tiled, store, packings, padding, tasks })
+}
+
+/// Cycles of a strategy by the model: those of its tiles.
+pub(crate) fn cost(context: &Context<'_>, strategy: &Strategy) -> Option<f64> {
+    let TiledBlock { block, lane, tile, .. } = &strategy.tiled;
+    let block = context.func.block(block)?;
+    let mut layouts = context.layouts.clone();
+    strategy.packings.iter().for_each(|packing| layouts.choose(packing.relayout.clone()));
+    let window = Window::of(Context { layouts: &layouts, ..*context }, block, *lane, tile.lanes).ok()?;
+    let each = tile::cost(context.target, &window.outputs(), *tile);
+    Some(each * iterations(block)? as f64 / tile.lanes as f64)
 }
 
 /// The extents of all variables, where known.
@@ -170,15 +181,20 @@ impl<'a> Window<'a> {
         Ok(Window { context, block, lane, row, lanes, reads, is_short })
     }
 
+    /// The outputs that tiles are compared for.
+    fn outputs(&self) -> Outputs {
+        let extent = |n: usize| self.block.iters[n].extent.as_int();
+        Outputs {
+            lanes: self.lanes,
+            rows: self.row.map_or(Some(1), extent),
+            vectors: extent(self.lane).map(|n| n / self.lanes),
+            traffic: self.traffic(),
+        }
+    }
+
     /// Decides on the tile, on which of its steps are unrolled, and on the order of the loops around it.
     fn decide_tiles(&self, chooser: &mut Chooser<'_>) -> Result<TiledBlock, Refusal> {
-        let (block, name) = (self.block, &self.block.name);
-        let outputs = Outputs {
-            lanes: self.lanes,
-            rows: self.row.map_or(Some(1), |n| block.iters[n].extent.as_int()),
-            vectors: block.iters[self.lane].extent.as_int().map(|n| n / self.lanes),
-            traffic: self.traffic(),
-        };
+        let (block, name, outputs) = (self.block, &self.block.name, self.outputs());
         let tile = chooser.decide(name, "tile", &tiles(self.context.target, &outputs))?;
         let steps = iters_of(block, IterKind::Reduce);
         let n_unrolled = match self.is_short {

@@ -1,86 +1,67 @@
-//! Numbers of machines that the model goes by. Each stands here once, with where it was measured.
-//!
-//! "Zen 3" stands for a core of the third Zen generation; "Sapphire Rapids" for one with AVX-512, 2 MiB of L2 and the L3 a mesh away.
+//! What the model asks of the target's machine: every number of it comes from its [`Timing`](tilewright_machine::Timing).
 
-use tilewright_machine::{Caches, Target};
+use tilewright_machine::{Level, Numbers, Target};
 
-/// Cycles that a cache line takes on its way from a level of cache, beside what is done meanwhile.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fill {
-    /// In a stream that is prefetched.
-    pub(crate) streamed: f64,
-    /// At the start of a run of lines, which nothing announces, in addition.
-    pub(crate) at_start: f64,
-}
-
-/// From L2 to L1. Zen 3, tiles of 6x2 on 8 lanes, like [`FROM_L3`] and [`FROM_L3_CONTINUED`].
-pub(crate) const FROM_L2: Fill = Fill { streamed: 0.2, at_start: 1.0 };
-
-/// From L3, which cores share.
-pub(crate) const FROM_L3: Fill = Fill { streamed: 0.7, at_start: 15.0 };
-
-/// From L3 in runs each of which goes on where that of the tile before ended: hardware has seen its lines come.
-pub(crate) const FROM_L3_CONTINUED: Fill = Fill { streamed: 0.7, at_start: 4.0 };
-
-/// `streamed` from an L3 behind a network, of which prefetches hide little. Sapphire Rapids, tiles of 13x2 on 16 lanes: 37 ns to L3,
-/// 3 to 4 cycles a line.
-pub(crate) const FROM_L3_BEHIND_NETWORK: f64 = 3.5;
-
-/// Cycles in which a core gets a line from L3 at best, whatever it does meanwhile: 33 GB/s.
-pub(crate) const L3_LINE_AT_BEST: f64 = 6.0;
-
-/// Cycles that a line of a tile's steps takes from L2, as tiles are compared. Zen 3.
-pub(crate) const TILE_FILL: f64 = 0.3;
-
-/// Cycles a step takes longer for each element of several windows that no register is left for. Zen 3, windows of 3x3 and 5x5.
-pub(crate) const SPILL: f64 = 0.15;
-
-/// Accumulators, relative to those that hide the latency of products, that keep the ports busy while steps wait for loads.
-pub(crate) const SPARE_ACCUMULATORS: f64 = 1.25;
-
-/// Vector loads a cycle.
-pub(crate) const LOADS_A_CYCLE: f64 = 2.0;
-
-/// Bytes a cycle that one core gets from beyond L2.
-pub(crate) const BYTES_BEYOND_L2: f64 = 6.0;
-
-/// Cycles of an access to a line far from that before.
-pub(crate) const SCATTERED_ACCESS: f64 = 8.0;
-
-/// How many bytes of weights, which are prefetched, arrive in the time of a byte from another core's cache, which is waited for.
-/// Zen 3: 28 against 5.6 GB/s.
-pub(crate) const REMOTE: f64 = 3.0;
-
-/// Cycles ahead of which a panel is prefetched: memory answers after a few hundred, later while it is busy.
-pub(crate) const PREFETCH_CYCLES: i64 = 1600;
-
-/// Part of L1 that what is meant to stay there may fill.
-pub(crate) const L1_PART: f64 = 0.75;
-
-/// Part of L2 that what is meant to stay there may fill, beside what streams past.
-pub(crate) const L2_PART: f64 = 0.6;
-
-/// Part of L2 that products may fill which wait to be summed.
-pub(crate) const L2_PART_OF_SUMS: f64 = 0.25;
-
-/// Bytes of a way of L1, where it is indexed by the part of an address that needs no translation.
-pub(crate) const L1_WAY: i64 = 4096;
-
-/// Lines in a set of L1 that an operand may have beside what else is read: half of the ways.
-pub(crate) const WAYS_FOR_OPERAND: i64 = 4;
-
-/// How much longer copying a piece takes that does not stay in L1: a vector is written to and read from L2.
-pub(crate) const COPY_IN_L2: f64 = 1.5;
-
-/// Bytes of a buffer on the stack of the thread that runs a task, at most: callers' threads have small stacks, too.
+/// Bytes of a buffer on the stack of the thread that runs a task, at most: callers' threads have small stacks on every machine.
 pub(crate) const MAX_STACK: i64 = 128 << 10;
 
-/// Whether L3 is a network of many cores away: on the machines that there are, where each core has a large L2 of its own.
-pub(crate) fn is_behind_network(caches: &Caches) -> bool {
-    caches.l2 >= 5 << 18
+/// The numbers of the machine.
+pub(crate) fn numbers(target: &Target) -> &Numbers {
+    &target.machine.timing.numbers
 }
 
 /// Products a cycle.
 pub(crate) fn ports(target: &Target) -> f64 {
-    f64::from(target.machine.fma.per_cycle.max(1))
+    f64::from(numbers(target).core.fma_per_cycle)
+}
+
+/// Cores that there are to be tasks for.
+pub(crate) fn n_cores(target: &Target) -> i64 {
+    i64::from(numbers(target).cores)
+}
+
+/// The level beyond L2: L3, or memory where there is none.
+pub(crate) fn beyond_l2(target: &Target) -> &Level {
+    let Numbers { l3, memory, .. } = numbers(target);
+    l3.as_ref().filter(|_| target.machine.caches.l3 > 0).unwrap_or(memory)
+}
+
+/// Bytes of L1 that what is meant to stay there may fill.
+pub(crate) fn l1_room(target: &Target) -> f64 {
+    numbers(target).l1.usable * target.machine.caches.l1d as f64
+}
+
+/// Bytes of L2 that what is meant to stay there may fill, beside what streams past.
+pub(crate) fn l2_room(target: &Target) -> f64 {
+    numbers(target).l2.usable * target.machine.caches.l2 as f64
+}
+
+/// Cycles in which one core streams so many bytes from memory or to it.
+pub(crate) fn memory_cycles(target: &Target, bytes: f64) -> f64 {
+    bytes / target.machine.caches.line as f64 * numbers(target).memory.line_cycles
+}
+
+/// Cycles of two things that go on at the same time: the longer hides most of the shorter.
+pub(crate) fn overlapped(target: &Target, a: f64, b: f64) -> f64 {
+    a.max(b) + numbers(target).core.overlap_loss * a.min(b)
+}
+
+/// Cycles that copying a vector takes from L1 to L1, and from L2 to L2.
+pub(crate) fn copy_cycles(target: &Target) -> [f64; 2] {
+    let Numbers { core, l2, .. } = numbers(target);
+    let issued = 1.0 / core.loads_per_cycle + 1.0 / core.stores_per_cycle;
+    // It is read and written.
+    let lines = 2.0 * f64::from(target.vector_bits() / 8) / target.machine.caches.line as f64;
+    [issued, overlapped(target, issued, lines * l2.line_cycles)]
+}
+
+/// Bytes of a way of L1: what lies so far apart falls into one set.
+pub(crate) fn l1_way(target: &Target) -> i64 {
+    let ways = i64::from(numbers(target).l1.ways.max(1));
+    (target.machine.caches.l1d as i64 / ways).max(1)
+}
+
+/// Lines in a set of L1 that an operand may have beside what else is read.
+pub(crate) fn ways_for_operand(target: &Target) -> i64 {
+    i64::from(numbers(target).l1.ways / 2)
 }

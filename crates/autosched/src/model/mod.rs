@@ -1,6 +1,7 @@
 //! The cost model: pure functions from extents and a target to costs, and candidates with them.
 //!
-//! [`machine`] has the numbers of machines, and nothing else has any. [`tile`], [`order`] and [`depth`] price what is around a
+//! [`machine`] has what the model knows of the target's machine, all of it from its [`Timing`](tilewright_machine::Timing). Numbers elsewhere
+//! hold on every machine, and say why. [`tile`], [`order`] and [`depth`] price what is around a
 //! contraction's products; [`prefetch`], [`piece`], [`sums`] and [`tasks`] what is decided beside. They use each other in this order: a
 //! depth is priced by its best order, an order by its tile.
 

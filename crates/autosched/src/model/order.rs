@@ -9,14 +9,11 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tilewright_machine::Caches;
+use tilewright_machine::Target;
 
 use crate::decisions::{Candidate, sort_by_cost};
-use crate::model::machine::{
-    FROM_L2, FROM_L3, FROM_L3_BEHIND_NETWORK, FROM_L3_CONTINUED, Fill, L1_PART, L2_PART, L3_LINE_AT_BEST,
-    is_behind_network,
-};
-use crate::model::tile::Tile;
+use crate::model::machine::{beyond_l2, l1_room, l2_room, numbers};
+use crate::model::tile::{Tile, Traffic, step_cycles};
 
 /// What stays in a cache while the innermost of the loops around a tile run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -79,7 +76,7 @@ pub(crate) struct Extents {
 impl Extents {
     /// Whether most of the time a tile finds its panel in the second level, because all panels stay there while they come by again and
     /// again.
-    pub(crate) fn panels_come_again(&self, order: Order, tile: &Tile, caches: &Caches) -> bool {
+    pub(crate) fn panels_come_again(&self, order: Order, tile: &Tile, target: &Target) -> bool {
         /// Rounds over all panels, each thread's share of which is enough to make little of the first.
         const ROUNDS: i64 = 16;
         let stays = match order {
@@ -90,7 +87,7 @@ impl Extents {
         };
         let Some((own, outer)) = self.rows.split_last() else { return false };
         let tiles = outer.iter().product::<i64>() * ((own + tile.rows - 1) / tile.rows);
-        tiles / stays >= ROUNDS && self.panels_bytes as f64 <= L2_PART * caches.l2 as f64
+        tiles / stays >= ROUNDS && self.panels_bytes as f64 <= l2_room(target)
     }
 }
 
@@ -123,17 +120,17 @@ impl Order {
         orders
     }
 
-    /// The orders for a contraction's tile with `ports` products a cycle, the best first.
+    /// The orders for a contraction's tile whose steps load `traffic`, the best first.
     ///
-    /// Cost is cycles of a tile over the useful part of its rows: of its products and of the lines that come from each level, given what
+    /// Cost is cycles of a tile over the useful part of its rows: of its steps and of the lines that come from each level, given what
     /// stays where. What is shared by threads comes out uneven where the blocks are few.
     pub(crate) fn of_contraction(
+        target: &Target,
         tile: &Tile,
+        traffic: &Traffic,
         extents: &Extents,
-        caches: &Caches,
-        ports: f64,
     ) -> Vec<Candidate<Order>> {
-        let model = Model::new(tile, extents, caches, ports);
+        let model = Model::new(target, tile, traffic, extents);
         let Some((&own, outer)) = extents.rows.split_last() else {
             return vec![model.candidate(Order::PanelStays)];
         };
@@ -142,7 +139,7 @@ impl Order {
         let mut orders = vec![model.candidate(Order::PanelStays)];
         if model.panels > 1 && tiles * outer.iter().product::<i64>() > 1 {
             // A larger block would not stay.
-            let most = (caches.l2 as f64 / model.rows.max(1.0)) as i64;
+            let most = (target.machine.caches.l2 as f64 / model.rows.max(1.0)) as i64;
             let inside = (2..tiles.min(most + 1)).map(Order::BlockStays);
             let whole = (1..around.min(most / tiles.max(1) + 1))
                 .filter(|n| around % n == 0 && n * tiles > 1)
@@ -157,17 +154,22 @@ impl Order {
         sort_by_cost(&mut orders, PRECISION);
         orders
     }
+
+    /// The cost of one of them.
+    pub(crate) fn cost(self, target: &Target, tile: &Tile, traffic: &Traffic, extents: &Extents) -> f64 {
+        Model::new(target, tile, traffic, extents).candidate(self).cost
+    }
 }
 
 /// Cycles of a tile by the order of the loops around it.
 struct Model<'a> {
     extents: &'a Extents,
-    caches: &'a Caches,
+    target: &'a Target,
     /// Tiles along the loops over rows, outermost first.
     tiles: Vec<i64>,
     panels: i64,
-    /// Cycles of its products in a block of steps.
-    products: f64,
+    /// Cycles of a block of its steps, what they load being in L1.
+    steps: f64,
     /// Bytes of a panel of a block of steps.
     panel: f64,
     /// Bytes that a tile's rows read in a block of steps.
@@ -191,7 +193,7 @@ struct Read {
 }
 
 impl Model<'_> {
-    fn new<'a>(tile: &Tile, extents: &'a Extents, caches: &'a Caches, ports: f64) -> Model<'a> {
+    fn new<'a>(target: &'a Target, tile: &Tile, traffic: &Traffic, extents: &'a Extents) -> Model<'a> {
         let mut tiles = extents.rows.clone();
         if let Some(own) = tiles.last_mut() {
             *own = (*own + tile.rows - 1) / tile.rows;
@@ -206,37 +208,36 @@ impl Model<'_> {
         };
         Model {
             extents,
-            caches,
+            target,
             tiles,
             panels,
-            products: depth * (tile.rows * tile.vectors) as f64 / ports,
+            steps: depth * step_cycles(target, traffic, *tile),
             panel: extents.panels_bytes as f64 / parts / panels as f64,
             rows,
             results: (4 * tile.rows * tile.vectors * tile.lanes) as f64,
         }
     }
 
-    /// Cycles that reading takes beside the products.
+    /// Cycles that reading takes beside the steps.
     fn cycles(&self, read: &Read) -> f64 {
-        let fill = if read.stay <= L1_PART * self.caches.l1d as f64 {
+        if read.stay <= l1_room(self.target) {
             return 0.0;
-        } else if !self.is_far(read) {
-            FROM_L2
-        } else {
-            let fill = if self.extents.continues { FROM_L3_CONTINUED } else { FROM_L3 };
-            Fill {
-                streamed: if is_behind_network(self.caches) { FROM_L3_BEHIND_NETWORK } else { fill.streamed },
-                ..fill
-            }
-        };
-        read.bytes / self.caches.line as f64 * fill.streamed + read.bytes / read.run * fill.at_start
+        }
+        let level = if self.is_far(read) { beyond_l2(self.target) } else { &numbers(self.target).l2 };
+        let start = if self.extents.continues { level.resume_cycles } else { level.start_cycles };
+        read.bytes / self.line() * level.stream_cycles + read.bytes / read.run * start
     }
 
     /// Whether what is read does not stay in the second level.
     fn is_far(&self, read: &Read) -> bool {
         // The part that may be filled was found where the third level is near, with hints.
-        let asked_for = if is_behind_network(self.caches) { read.asked_for } else { 0.0 };
-        read.stay + asked_for > L2_PART * self.caches.l2 as f64
+        let asked_for = if beyond_l2(self.target).behind_network { read.asked_for } else { 0.0 };
+        read.stay + asked_for > l2_room(self.target)
+    }
+
+    /// Bytes of a line.
+    fn line(&self) -> f64 {
+        self.target.machine.caches.line as f64
     }
 
     fn candidate(&self, order: Order) -> Candidate<Order> {
@@ -245,14 +246,14 @@ impl Model<'_> {
         let cycles: f64 = reads.iter().map(|read| read.share * self.cycles(read)).sum();
         let far: f64 =
             reads.iter().filter(|read| self.is_far(read)).map(|read| read.share * read.bytes).sum();
-        let at_best = far / self.caches.line as f64 * L3_LINE_AT_BEST;
+        let at_best = far / self.line() * beyond_l2(self.target).line_cycles;
         let parts = self.extents.parts as f64;
-        let cost = parts * at_best.max(self.products + cycles) / self.useful(order);
+        let cost = parts * at_best.max(self.steps + cycles) / self.useful(order);
         let block = if matches!(order, Order::BlockStays(_)) { (stays as f64).log2() } else { 0.0 };
         let features = vec![
             ("order.rows-stay", f64::from(u8::from(order == Order::RowsStay))),
             ("order.block", block),
-            ("order.cost", (cost / (parts * self.products)).log2()),
+            ("order.cost", (cost / (parts * self.steps)).log2()),
         ];
         Candidate { value: order, cost, features }
     }
@@ -344,12 +345,15 @@ mod tests {
             rows_bytes: 4 * 3072 * 128,
             shares_rows: false,
         };
-        // Nearly the same second level, on either side of the bound.
-        let [near, behind] = [(5 << 18) - 64, 5 << 18].map(|l2| {
-            let caches = Caches { l1d: 48 << 10, l2, l3: 64 << 20, line: 64 };
-            let best = |extents: &Extents| Order::of_contraction(&tile, extents, &caches, 2.0)[0].cost;
+        let best = |timing: &str| {
+            // The same caches, whatever lies behind them.
+            let target = format!("x86-64-v4;timing={timing};l1d=49152;l2=1310720;l3=67108864@llvm");
+            let target: Target = target.parse().expect("a target");
+            let traffic = Traffic { per_row: 1, per_vector: 1, ..Traffic::default() };
+            let best = |extents: &Extents| Order::of_contraction(&target, &tile, &traffic, extents)[0].cost;
             (best(&extents), depth::depths(&extents, 192, best)[0].value)
-        });
+        };
+        let (near, behind) = (best("zen3"), best("sapphire-rapids"));
         assert!(behind.0 > 1.1 * near.0, "{behind:?}, {near:?}");
         assert!(behind.1 > 1, "{behind:?}");
         assert_eq!(near.1, 1, "{near:?}");

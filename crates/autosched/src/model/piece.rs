@@ -6,23 +6,25 @@
 use tilewright_machine::Target;
 
 use crate::decisions::Candidate;
-use crate::model::machine::COPY_IN_L2;
+use crate::model::machine::{copy_cycles, l1_room};
 
 /// Whether a piece of so many bytes stays in L1 beside what else is used.
 pub(crate) fn stays_in_l1(target: &Target, bytes: i64) -> bool {
-    2 * bytes <= target.machine.caches.l1d as i64
+    // What reads it needs as much room for itself.
+    1.5 * bytes as f64 <= l1_room(target)
 }
 
 /// Pieces of some iterations each, given with the bytes that a piece has; the best first, of equals the largest.
 ///
-/// Cost is bytes that are copied an iteration, those beyond L1 dearer.
+/// Cost is cycles of the copy of an iteration for each vector of bytes, those beyond L1 dearer.
 pub(crate) fn pieces(target: &Target, sizes: &[(i64, i64)]) -> Vec<Candidate<i64>> {
+    let [near, far] = copy_cycles(target);
     let candidate = |&(iterations, bytes): &(i64, i64)| {
         let stays = stays_in_l1(target, bytes);
         let copied = bytes as f64 / iterations as f64;
         let features =
             vec![("piece.copied", copied.log2()), ("piece.first-level", f64::from(u8::from(stays)))];
-        Candidate { value: iterations, cost: copied * if stays { 1.0 } else { COPY_IN_L2 }, features }
+        Candidate { value: iterations, cost: copied * if stays { near } else { far }, features }
     };
     let mut candidates: Vec<_> = sizes.iter().map(candidate).collect();
     candidates.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(b.value.cmp(&a.value)));

@@ -8,7 +8,7 @@ pub(crate) const ASSUMED_TILES: i64 = 16;
 /// How much more may be asked for than there is.
 pub(crate) const EXCESS: f64 = 1.5;
 
-/// Unless hints, two of which take a cycle of the ports for loads, take no more than this part of the cycles.
+/// Unless hints, which take the ports for loads, take no more than this part of the cycles.
 pub(crate) const RARE: f64 = 0.03;
 
 /// Panels from which on a copy of what the tile's rows read may pay.

@@ -6,9 +6,13 @@ use serde::{Deserialize, Serialize};
 use tilewright_machine::Target;
 
 use crate::decisions::Candidate;
-use crate::model::machine::{L2_PART, L2_PART_OF_SUMS, MAX_STACK};
+use crate::model::machine::{MAX_STACK, l2_room};
 use crate::model::order::Order;
 use crate::model::tile::Tile;
+
+/// Part of what may be filled of L2 that products may fill which wait to be summed. The rest is for what they are made of, a block of
+/// rows and a panel, of about the same size each by the choice of the block, and for the results.
+const WAITING: f64 = 5.0 / 12.0;
 
 /// When products are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -51,8 +55,7 @@ pub(crate) fn ways(target: &Target, products: Option<Products>) -> Vec<Candidate
     let Some(Products { n, rows, columns, depth }) = products else {
         return vec![candidate(Way::Afterwards, 0.0)];
     };
-    let l2 = target.machine.caches.l2 as f64;
-    let stays = |bytes: f64| bytes <= L2_PART * l2;
+    let stays = |bytes: f64| bytes <= l2_room(target);
     let [left, right] = [rows, columns].map(|extent| 4.0 * n * extent * depth);
     let elements = block_elements(target, n as i64) as f64;
     let block_rows = if rows <= 1.5 * elements.sqrt() { rows } else { elements.sqrt() };
@@ -111,6 +114,6 @@ pub(crate) fn panels_of_block(
 
 /// Products of each of so many that a block has at most: it lies in the cache of a core, and on the stack of a thread.
 fn block_elements(target: &Target, n_products: i64) -> i64 {
-    let cached = (L2_PART_OF_SUMS * target.machine.caches.l2 as f64) as i64;
+    let cached = (WAITING * l2_room(target)) as i64;
     cached.min(MAX_STACK) / (4 * n_products)
 }

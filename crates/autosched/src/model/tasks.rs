@@ -3,18 +3,20 @@
 use tilewright_machine::Target;
 
 use crate::decisions::Candidate;
-use crate::model::machine::REMOTE;
+use crate::model::machine::{n_cores, numbers};
 
-/// Elements below which a loop is not worth distributing over threads.
+/// Elements below which a loop is not worth distributing over threads: a few microseconds of the cheapest of them, several times what
+/// the hand-over to another thread takes on any machine whose threads wait awake.
 pub(crate) const PARALLEL_GRAIN: i64 = 8192;
 
-/// Tasks that threads share evenly whatever their number.
+/// Tasks that threads share evenly whatever their number: at most a sixteenth of the time is lost with four threads, and the same with
+/// more cores only where there are more tasks by themselves.
 pub(crate) const ENOUGH_TASKS: i64 = 16;
 
 /// Elements of a task for a block of so many (`None` where not known): [`PARALLEL_GRAIN`], or less or more where
 /// there are tasks for every core still.
 pub(crate) fn grains(target: &Target, work: Option<i64>) -> Vec<Candidate<i64>> {
-    let n_cores = i64::from(target.machine.n_cores);
+    let n_cores = n_cores(target);
     let candidate = |grain: i64| {
         let features = vec![("grain.elements", (grain as f64).log2())];
         Candidate { value: grain, cost: 1.0, features }
@@ -26,23 +28,25 @@ pub(crate) fn grains(target: &Target, work: Option<i64>) -> Vec<Candidate<i64>> 
 
 /// Whether threads share the rows of an image rather than its channels, given the bytes of the weights and of the
 /// image, before and after.
-pub(crate) fn shares_rows(weights: i64, image: i64) -> bool {
-    (weights as f64) < REMOTE * image as f64
+pub(crate) fn shares_rows(target: &Target, weights: i64, image: i64) -> bool {
+    let numbers = numbers(target);
+    // Weights are streamed from memory, while the image comes from the caches of other cores.
+    (weights as f64) * numbers.memory.line_cycles < image as f64 * numbers.threads.remote_line_cycles
 }
 
 /// The same for what has no weights itself, a window or an elementwise block, by what convolutions with as many channels
 /// at as many positions would do.
-pub(crate) fn shares_rows_of(channels: i64, positions: i64) -> bool {
-    shares_rows(channels * channels, 2 * channels * positions)
+pub(crate) fn shares_rows_of(target: &Target, channels: i64, positions: i64) -> bool {
+    shares_rows(target, channels * channels, 2 * channels * positions)
 }
 
 /// How many of the loops of a block in the order of its blocked result, `[N, C/block, ...]`, are around its rows, if
 /// threads are to share these.
-pub(crate) fn rounds_of(extents: &[Option<i64>], lane: usize) -> Option<usize> {
+pub(crate) fn rounds_of(target: &Target, extents: &[Option<i64>], lane: usize) -> Option<usize> {
     let extents: Option<Vec<i64>> = extents.iter().copied().collect();
     let extents = extents?;
     let [1, channels, positions @ ..] = &extents[..] else { return None };
-    (lane == 1 && shares_rows_of(*channels, positions.iter().product())).then_some(2)
+    (lane == 1 && shares_rows_of(target, *channels, positions.iter().product())).then_some(2)
 }
 
 /// Into how many groups `panels` are best shared out, so that `others` tasks become enough.
@@ -73,7 +77,7 @@ pub(crate) fn serial_loops(target: &Target, extents: &[Option<i64>], rounds: usi
         rounds == 0 || extents[rounds..extents.len() - n_serial].iter().any(|extent| *extent != Some(1))
     };
     let default = usize::from(extents.len() > 1 && n_tasks(1) != Some(1) && is_shared(1));
-    let enough = 2 * i64::from(target.machine.n_cores);
+    let enough = 2 * n_cores(target);
     let is_loop = |n: usize| extents.get(extents.len() - n).is_some_and(|extent| *extent != Some(1));
     let others = (0..extents.len() - rounds).filter(|&n| n != default && is_shared(n));
     // Leaving a loop of one iteration out, or taking it in, changes nothing.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tilewright_machine::Target;
 
 use crate::decisions::{Candidate, sort_by_cost};
-use crate::model::machine::{LOADS_A_CYCLE, SPARE_ACCUMULATORS, SPILL, TILE_FILL, ports};
+use crate::model::machine::{l1_room, numbers, ports};
 
 /// How many operands a step loads, by what they depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +31,12 @@ impl Traffic {
     fn loads(&self, tile: Tile) -> i64 {
         let Tile { rows, vectors, .. } = tile;
         self.per_row * rows + self.per_vector * vectors + self.per_accumulator * rows * vectors
+    }
+
+    /// Vectors that a tile holds in registers: its accumulators, what its rows share, and what is read again.
+    fn held(&self, tile: Tile) -> i64 {
+        let shared = self.windows.map_or(0, |windows| windows.held(tile.rows));
+        (tile.rows + self.per_vector + shared) * tile.vectors
     }
 }
 
@@ -137,52 +143,59 @@ pub(crate) fn tiles(target: &Target, outputs: &Outputs) -> Vec<Candidate<Tile>> 
     tiles
 }
 
-/// A tile with its cost: cycles of its products or loads, whichever port is busier, of lines that come from L2, and of elements that
-/// find no register, over its useful part.
+/// The cost of a tile: cycles of its steps and of the lines that come from L2, over its useful part, a vector of results and step.
+pub(crate) fn cost(target: &Target, outputs: &Outputs, tile: Tile) -> f64 {
+    let lines = numbers(target).l2.stream_cycles * fills(target, &outputs.traffic, tile);
+    let cycles = step_cycles(target, &outputs.traffic, tile) + lines;
+    cycles * waste(outputs, tile) / (tile.rows as f64 * tile.vectors as f64)
+}
+
+/// A tile with its cost.
 fn candidate(target: &Target, outputs: &Outputs, tile: Tile) -> Candidate<Tile> {
     let Outputs { traffic, .. } = *outputs;
-    let registers = i64::from(target.n_vector_registers());
     let (r, v) = (tile.rows as f64, tile.vectors as f64);
-    let shared = traffic.windows.map_or(0, |windows| windows.held(tile.rows));
-    let held = (tile.rows + traffic.per_vector + shared) * tile.vectors;
-    let spilled = SPILL * (held + 1 - registers).max(0) as f64;
-    let loads = traffic.loads(tile) as f64 / LOADS_A_CYCLE;
-    let products = products(target, &traffic, tile);
-    let cycles = products.max(loads) + 0.1 * loads + TILE_FILL * fills(target, &traffic, tile) + spilled;
-    let waste = waste(outputs, tile);
-    let cost = cycles * waste / (r * v);
+    let cost = cost(target, outputs, tile);
     let features = vec![
         ("tile.rows", r.log2()),
         ("tile.vectors", v.log2()),
-        ("tile.waste", waste),
-        ("tile.loads", loads / (r * v)),
-        ("tile.registers", held as f64 / registers as f64),
+        ("tile.waste", waste(outputs, tile)),
+        ("tile.loads", traffic.loads(tile) as f64 / numbers(target).core.loads_per_cycle / (r * v)),
+        ("tile.registers", traffic.held(tile) as f64 / f64::from(target.n_vector_registers())),
         ("tile.cost", cost.log2()),
     ];
     Candidate { value: tile, cost, features }
 }
 
-/// Cycles of a step's products: too few of them wait for their latency, and more of them where they wait for loads too.
-fn products(target: &Target, traffic: &Traffic, tile: Tile) -> f64 {
-    let latency = f64::from(target.machine.fma.latency.max(1));
-    let spare = if traffic.per_row > 0 { SPARE_ACCUMULATORS } else { 1.0 };
-    (tile.rows as f64 * tile.vectors as f64).max(latency * ports(target) * spare) / ports(target)
+/// Cycles of a tile's step whose operands are in L1: of its products or loads, whichever port is busier, and of elements that find no
+/// register.
+pub(crate) fn step_cycles(target: &Target, traffic: &Traffic, tile: Tile) -> f64 {
+    let core = &numbers(target).core;
+    let spilled = (traffic.held(tile) + 1 - i64::from(target.n_vector_registers())).max(0) as f64;
+    let loads = traffic.loads(tile) as f64;
+    let products = products(target, traffic, tile);
+    products.max(loads / core.loads_per_cycle) + core.load_cycles * loads + core.spill_cycles * spilled
 }
 
-/// Lines that a step brings from L2: none where half of L1 holds what all steps load, all where they load twice as much.
+/// Cycles of a step's products: too few of them wait for their latency, and more of them where they wait for loads too.
+fn products(target: &Target, traffic: &Traffic, tile: Tile) -> f64 {
+    let core = &numbers(target).core;
+    let slack = if traffic.per_row > 0 { core.accumulator_slack } else { 1.0 };
+    let in_flight = f64::from(core.fma_latency) * ports(target) * slack;
+    (tile.rows as f64 * tile.vectors as f64).max(in_flight) / ports(target)
+}
+
+/// Lines that a step brings from L2: none where what all steps load stays in L1, all where they load twice as much.
 fn fills(target: &Target, traffic: &Traffic, tile: Tile) -> f64 {
-    let caches = &target.machine.caches;
     // What all rows share was loaded for the panel before.
     let of_rows =
         if traffic.sharing.is_some_and(|n| n <= tile.rows) { 0 } else { 4 * traffic.per_row * tile.rows };
     let fresh = (4 * tile.lanes * traffic.per_vector * tile.vectors + of_rows) as f64;
-    let stays = caches.l1d as f64 / 2.0;
     let loaded = traffic.steps.map_or(0.0, |steps| steps as f64 * fresh);
-    (loaded / stays - 1.0).clamp(0.0, 1.0) * fresh / caches.line as f64
+    (loaded / l1_room(target) - 1.0).clamp(0.0, 1.0) * fresh / target.machine.caches.line as f64
 }
 
 /// Outputs that tiles compute for one that there is.
-fn waste(outputs: &Outputs, tile: Tile) -> f64 {
+pub(crate) fn waste(outputs: &Outputs, tile: Tile) -> f64 {
     let Outputs { rows, vectors, traffic, .. } = *outputs;
     let useful = |n: Option<i64>, tile: i64| match n {
         Some(n) => n as f64 / (((n + tile - 1) / tile) * tile) as f64,

@@ -20,7 +20,6 @@ use crate::context::Context;
 use crate::cpu::sums;
 use crate::decisions::Chooser;
 use crate::model::sums::{Way, ways};
-use crate::model::tile::tiles;
 use crate::refusal::Refusal;
 
 pub use packing::Repacking;
@@ -43,10 +42,17 @@ pub(crate) fn plan(
     }
 }
 
-/// Cycles of a vector of results and step of a contraction by its best tile, and its constant panel's buffer.
+/// Cycles of a vector of results and step of a contraction by its best tile in the best order of the loops around it, and its constant
+/// panel's buffer.
 pub(crate) fn price(context: &Context<'_>, block: &Block) -> Option<(f64, Option<Buffer>)> {
     let product = plan::Product::of(context, block).ok()?;
-    let best = tiles(context.target, &product.outputs()).into_iter().next()?;
+    let best = product.tiles_with_orders(false).into_iter().next()?;
     let full = f64::from(context.target.lanes(4)) / product.lanes as f64;
     Some((best.cost * full, product.constant_panel()))
+}
+
+/// Cycles of a strategy of a contraction by the model.
+pub(crate) fn cost(context: &Context<'_>, strategy: &Strategy) -> Option<f64> {
+    let block = context.func.block(&strategy.tiled.block)?;
+    plan::Product::of(context, block).ok()?.cost(strategy)
 }

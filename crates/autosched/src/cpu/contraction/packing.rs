@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::cpu::elementwise::{self, Elements};
 use crate::decisions::Chooser;
 use crate::layouts::Relayout;
-use crate::model::machine::{L1_WAY, WAYS_FOR_OPERAND};
+use crate::model::machine::{l1_way, ways_for_operand};
 use crate::pattern::{AccessInfo, round_up};
 use crate::refusal::Refusal;
 use crate::rule::Packing;
@@ -133,11 +133,12 @@ pub(super) fn jumps_in_one_set(
     let varies = |piece: &Piece| {
         operand.indices.get(piece.dim).is_some_and(|index| walked.iter().any(|&var| index.uses(var)))
     };
+    let (few, way) = (ways_for_operand(context.target), l1_way(context.target));
     let mut distance = buffer.dtype.bytes() as i64;
     for piece in pieces.iter().rev() {
         let n = extent(piece);
         // An open extent is one of many.
-        if varies(piece) && n.is_none_or(|n| n > WAYS_FOR_OPERAND) && distance % L1_WAY == 0 {
+        if varies(piece) && n.is_none_or(|n| n > few) && distance % way == 0 {
             return true;
         }
         let Some(n) = n else { return false };

@@ -14,14 +14,14 @@ use crate::cpu::tasks::Tasks;
 use crate::cpu::tiled::{AroundLoop, BlockedSteps, LoopsAround, TiledBlock, extents};
 use crate::decisions::{Candidate, Chooser, sort_by_cost};
 use crate::model::depth::depths;
-use crate::model::machine::{is_behind_network, ports};
+use crate::model::machine::beyond_l2;
 use crate::model::order::{Extents, Order};
 use crate::model::prefetch::row_copies;
 use crate::model::sums as sums_model;
 use crate::model::tasks::{panel_groups, serial_loops};
-use crate::model::tile::{Outputs, Tile, tiles};
+use crate::model::tile::{Outputs, Tile, tiles, waste};
 use crate::pattern::{
-    constant_product, extents_of, is_window, iters_of, operands, pieces_of, plain_variables,
+    constant_product, extents_of, is_window, iterations, iters_of, operands, pieces_of, plain_variables,
     stores_at_its_variables,
 };
 use crate::refusal::Refusal;
@@ -150,9 +150,7 @@ impl<'a> Product<'a> {
 
     /// Decides on the tile and on how its steps are walked.
     fn decide_inside(&self, is_summed: bool, chooser: &mut Chooser<'_>) -> Result<Inside, Refusal> {
-        // Where L3 is near, cuts save so little that small errors of the model would decide between tiles.
-        let may_be_cut = !is_summed && is_behind_network(&self.context.target.machine.caches);
-        let mut tiles = self.tiles_with_orders(may_be_cut);
+        let mut tiles = self.tiles_with_orders(is_summed);
         if is_summed {
             // What sums in blocks knows of no tiles that reach past the end.
             let columns = self.extent(self.roles.lane);
@@ -165,30 +163,50 @@ impl<'a> Product<'a> {
         Ok(Inside { tile, steps, blocked_steps, unrolled })
     }
 
-    /// Tiles with what the best order of the loops around each adds to its cost, where that can be told, with the steps cut into blocks
-    /// if they `may_be_cut`; the best first.
-    fn tiles_with_orders(&self, may_be_cut: bool) -> Vec<Candidate<Tile>> {
-        let mut tiles = tiles(self.context.target, &self.outputs());
+    /// Tiles by their cost in the best order of the loops around each, where that can be told, the best first.
+    pub(super) fn tiles_with_orders(&self, is_summed: bool) -> Vec<Candidate<Tile>> {
+        let (target, outputs) = (self.context.target, self.outputs());
+        // Where L3 is near, cuts save so little that small errors of the model would decide between tiles.
+        let may_be_cut = !is_summed && beyond_l2(target).behind_network;
+        let mut tiles = tiles(target, &outputs);
         let (blocked_steps, _) = walk(self.context, self.block, &self.reduce());
-        let added = |tile: &Candidate<Tile>| {
+        let cost = |tile: &Candidate<Tile>| {
             let tile = &tile.value;
             let extents = self.roles.extents(self.context, self.block, tile)?;
-            let products = (tile.rows * tile.vectors * extents.depth) as f64 / ports(self.context.target);
             let best = |extents: &Extents| best_cost(&self.orders(tile, extents));
             let chunks = if may_be_cut { self.chunks(blocked_steps, &extents) } else { 1 };
-            Some(depths(&extents, chunks, best).first()?.cost / products)
+            let cycles = depths(&extents, chunks, best).first()?.cost;
+            Some(self.cycles_an_output(tile, &extents, cycles))
         };
         // Costs with and without that are not for comparison.
-        let Some(added) = tiles.iter().map(added).collect::<Option<Vec<f64>>>() else { return tiles };
-        tiles.iter_mut().zip(added).for_each(|(tile, added)| tile.cost *= added);
+        let Some(costs) = tiles.iter().map(cost).collect::<Option<Vec<f64>>>() else { return tiles };
+        tiles.iter_mut().zip(costs).for_each(|(tile, cost)| tile.cost = cost);
         sort_by_cost(&mut tiles, PRECISION);
         tiles
+    }
+
+    /// Cycles of a vector of results and step that there are, given those of a tile.
+    fn cycles_an_output(&self, tile: &Tile, extents: &Extents, cycles: f64) -> f64 {
+        cycles * waste(&self.outputs(), *tile) / (tile.rows * tile.vectors * extents.depth) as f64
+    }
+
+    /// Cycles of a strategy by the model.
+    pub(super) fn cost(&self, strategy: &Strategy) -> Option<f64> {
+        let TiledBlock { tile, order, .. } = &strategy.tiled;
+        let mut extents = self.roles.extents(self.context, self.block, tile)?;
+        if strategy.broadcast.repacking.is_some() {
+            extents.run = extents.depth * tile.rows;
+        }
+        extents.parts = strategy.cut.as_ref().map_or(1, |cut| cut.parts);
+        let cycles = order.cost(self.context.target, tile, &self.outputs().traffic, &extents);
+        let vectors = iterations(self.block)? as f64 / self.lanes as f64;
+        Some(vectors * self.cycles_an_output(tile, &extents, cycles))
     }
 
     /// Orders of the loops around a tile, the best first.
     fn orders(&self, tile: &Tile, extents: &Extents) -> Vec<Candidate<Order>> {
         let target = self.context.target;
-        Order::of_contraction(tile, extents, &target.machine.caches, ports(target))
+        Order::of_contraction(target, tile, &self.roles.traffic(self.block), extents)
     }
 
     /// How many iterations of the first variable of the reduction, or blocks of them, blocks of steps can be made of.
@@ -324,8 +342,8 @@ impl<'a> Product<'a> {
 
     /// Where the panel comes from as a rule: a run uses weights once, unless all of them stay in L2 while they come by again and again.
     fn home_of_panel(&self, inside: &Inside, around: &Around, sums: Option<&Sums>) -> Level {
-        let caches = &self.context.target.machine.caches;
-        let again = |extents: &Extents| extents.panels_come_again(around.order, &inside.tile, caches);
+        let target = self.context.target;
+        let again = |extents: &Extents| extents.panels_come_again(around.order, &inside.tile, target);
         let stays = sums.is_none() && around.parts == 1 && around.extents.as_ref().is_some_and(again);
         if self.constant_panel().is_some() && !stays { Level::Beyond } else { Level::L2 }
     }

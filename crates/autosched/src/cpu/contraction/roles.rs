@@ -112,7 +112,7 @@ impl Roles {
 
     /// Whether threads share rows rather than panels.
     pub(super) fn shares_rows(&self, context: &Context<'_>, block: &Block) -> bool {
-        self.moved(context, block).is_some_and(|(weights, image)| shares_rows(weights, image))
+        self.moved(context, block).is_some_and(|(weights, image)| shares_rows(context.target, weights, image))
     }
 
     /// What a step of a tile loads.

@@ -1,0 +1,167 @@
+//! Fit of a machine's timing: numbers by which predicted costs rank schedules as measured times do.
+//!
+//! Some numbers of a [`Timing`](tilewright_machine::Timing) cannot be measured by themselves: what a line costs beside the arithmetic of
+//! a tile, how much of a cache may be filled. They are found by coordinate search. What counts is in which order the model has the
+//! candidates of a function, so the objective is the mean of Spearman's rank correlation over functions.
+
+use tilewright_machine::Numbers;
+
+/// A function whose candidates were measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ranked {
+    /// What it is.
+    pub name: String,
+    /// Cost of each candidate by the model.
+    pub predicted: Vec<f64>,
+    /// Time of each candidate, in any unit.
+    pub measured: Vec<f64>,
+}
+
+impl Ranked {
+    /// Spearman's rank correlation: 1 where the model has the candidates in the order of their times, -1 where it has them in the opposite
+    /// one, 0 where it cannot tell.
+    pub fn correlation(&self) -> f64 {
+        let [a, b] = [&self.predicted, &self.measured].map(|values| ranks(values));
+        pearson(&a, &b)
+    }
+
+    /// The longest time over the shortest.
+    pub fn spread(&self) -> f64 {
+        let least = self.measured.iter().copied().fold(f64::INFINITY, f64::min);
+        self.measured.iter().copied().fold(0.0, f64::max) / least
+    }
+
+    /// The time of the candidate that the model has first over the shortest.
+    pub fn regret(&self) -> f64 {
+        let first = self.predicted.iter().zip(&self.measured).min_by(|a, b| a.0.total_cmp(b.0));
+        let least = self.measured.iter().copied().fold(f64::INFINITY, f64::min);
+        first.map_or(1.0, |(_, time)| time / least)
+    }
+}
+
+/// Ranks of values, the mean of their places where several are equal.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let below = |value: f64| values.iter().filter(|other| **other < value).count();
+    let equal = |value: f64| values.iter().filter(|other| **other == value).count();
+    values.iter().map(|&value| below(value) as f64 + (equal(value) as f64 - 1.0) / 2.0).collect()
+}
+
+/// The correlation of two series; 0 where one of them is constant.
+fn pearson(a: &[f64], b: &[f64]) -> f64 {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let (mean_a, mean_b) = (mean(a), mean(b));
+    let sum = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
+        a.iter().zip(b).map(|(a, b)| f(a - mean_a, b - mean_b)).sum()
+    };
+    let scale = (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt();
+    if scale > 0.0 { sum(&|a, b| a * b) / scale } else { 0.0 }
+}
+
+/// Numbers that are fitted, by their keys in a file, with the value that the search begins at where there is none.
+pub const FITTED: &[(&str, f64)] = &[
+    ("core.load_cycles", 0.1),
+    ("core.accumulator_slack", 1.25),
+    ("core.spill_cycles", 0.15),
+    ("l1.usable", 0.75),
+    ("l2.stream_cycles", 0.2),
+    ("l2.start_cycles", 1.0),
+    ("l2.usable", 0.6),
+    ("l3.stream_cycles", 0.7),
+    ("l3.start_cycles", 15.0),
+    ("l3.resume_cycles", 4.0),
+];
+
+/// Factors by which a number is changed, one after the other.
+const FACTORS: [f64; 4] = [3.0, 1.7, 1.3, 1.12];
+
+/// What a factor of e away from where the search began must gain in correlation: less is what the noise of measurements would do.
+const INERTIA: f64 = 0.003;
+
+/// The numbers that make `correlation` greatest, near to those `before`; `correlation` is the mean over functions.
+pub fn fit(before: &Numbers, correlation: impl Fn(&Numbers) -> f64) -> Numbers {
+    let began = |key: &str, least: f64| before.get(key).map(|value| value.max(least / 10.0));
+    let distance = |numbers: &Numbers| -> f64 {
+        let of = |(key, start): &(&str, f64)| Some((numbers.get(key)? / began(key, *start)?).ln().abs());
+        FITTED.iter().filter_map(of).filter(|distance| distance.is_finite()).sum()
+    };
+    let score = |numbers: &Numbers| correlation(numbers) - INERTIA * distance(numbers);
+    let mut best = before.clone();
+    let mut best_score = score(&best);
+    for factor in FACTORS {
+        for (key, start) in FITTED {
+            for factor in [factor, 1.0 / factor] {
+                // As far as it leads somewhere.
+                while let Some(next) = moved(&best, key, *start, factor) {
+                    let next_score = score(&next);
+                    if next_score <= best_score {
+                        break;
+                    }
+                    (best, best_score) = (next, next_score);
+                }
+            }
+        }
+    }
+    best
+}
+
+/// The numbers with one of them changed; nothing where it has to stay.
+fn moved(numbers: &Numbers, key: &str, start: f64, factor: f64) -> Option<Numbers> {
+    let value = numbers.get(key)?;
+    // What is nothing cannot be scaled.
+    let value = if value > 0.0 { value * factor } else { start / 10.0 };
+    let rounded = (value * 1e4).round() / 1e4;
+    numbers.with(key, rounded).filter(|changed| changed != numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_machine::Timing;
+
+    fn ranked(predicted: &[f64], measured: &[f64]) -> Ranked {
+        Ranked { name: String::new(), predicted: predicted.to_vec(), measured: measured.to_vec() }
+    }
+
+    #[test]
+    fn correlation_is_of_ranks() {
+        let of = |predicted: &[f64], measured: &[f64]| ranked(predicted, measured).correlation();
+        assert_eq!(of(&[1.0, 2.0, 30.0], &[5.0, 6.0, 7.0]), 1.0);
+        assert_eq!(of(&[3.0, 2.0, 1.0], &[5.0, 6.0, 7.0]), -1.0);
+        assert_eq!(of(&[1.0, 1.0, 1.0], &[5.0, 6.0, 7.0]), 0.0);
+        // Of four in a row two neighbours are the other way round: 1 - 6 * 2 / (4 * 15).
+        assert!((of(&[1.0, 2.0, 4.0, 3.0], &[1.0, 2.0, 3.0, 4.0]) - 0.8).abs() < 1e-12);
+        assert_eq!(ranks(&[2.0, 1.0, 2.0]), [1.5, 0.0, 1.5]);
+        let one = ranked(&[2.0, 1.0], &[3.0, 4.5]);
+        assert_eq!((one.spread(), one.regret()), (1.5, 1.5));
+    }
+
+    /// Times are made by other numbers than those that the search begins with: it ranks as they do, and leaves alone what does not matter.
+    #[test]
+    fn numbers_are_found_by_which_times_were_made() {
+        let before = Timing::committed("zen3").expect("a file").numbers;
+        let truth = before
+            .with("l2.stream_cycles", 2.0)
+            .and_then(|n| n.with("l3.start_cycles", 2.0))
+            .expect("in range");
+        let mut random = fastrand::Rng::with_seed(3);
+        let lines: Vec<Vec<[f64; 3]>> = (0..20)
+            .map(|_| (0..8).map(|_| [random.f64(), random.f64() * 5.0, random.f64()]).collect())
+            .collect();
+        let cost = |numbers: &Numbers, [base, streamed, runs]: [f64; 3]| {
+            let l3 = numbers.l3.map_or(0.0, |l3| l3.start_cycles);
+            10.0 * base + numbers.l2.stream_cycles * streamed + l3 * runs
+        };
+        let costs = |numbers: &Numbers| -> Vec<Vec<f64>> {
+            lines.iter().map(|lines| lines.iter().map(|&line| cost(numbers, line)).collect()).collect()
+        };
+        let times = costs(&truth);
+        let mean = |numbers: &Numbers| {
+            let all = costs(numbers);
+            all.iter().zip(&times).map(|(p, m)| ranked(p, m).correlation()).sum::<f64>() / all.len() as f64
+        };
+        let fitted = fit(&before, mean);
+        assert!(mean(&before) < 0.8, "{}", mean(&before));
+        assert!(mean(&fitted) > 0.97, "{}", mean(&fitted));
+        assert_eq!(fitted.core, before.core);
+    }
+}
