@@ -175,7 +175,8 @@ mod tests {
         func.promote_to_output(c);
         let computation = Computation { constant_inputs: vec![false, true], ..Computation::of(func) };
         let target: Target = "x86-64-v3@cranelift".parse().unwrap();
-        let mut scheduled = tilewright_autosched::schedule(&computation, &target, &Decisions::default()).unwrap();
+        let mut scheduled =
+            tilewright_autosched::schedule(&computation, &target, &Decisions::default()).unwrap();
         assert_eq!(illegal_schedules(&computation, &scheduled), []);
         fn store_to_input(stmts: &mut [Stmt], input: tilewright_te::Buffer) {
             for stmt in stmts {

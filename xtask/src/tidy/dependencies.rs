@@ -43,11 +43,18 @@ pub(super) fn check(packages: &[Declared], files: &[(String, String)]) -> Vec<St
     };
     let mut complaints = Vec::new();
     for package in packages {
-        let own: Vec<&str> = files
+        let mut own: Vec<&str> = files
             .iter()
             .filter(|(file, _)| home(file) == Some(&package.name))
             .map(|(_, text)| text.as_str())
             .collect();
+        // A file of no package is part of those whose sources name it (`#[path]`).
+        let is_named = |file: &str| {
+            file.rsplit('/').next().is_some_and(|name| own.iter().any(|text| text.contains(name)))
+        };
+        let shared = files.iter().filter(|(file, _)| home(file).is_none() && is_named(file));
+        let shared: Vec<&str> = shared.map(|(_, text)| text.as_str()).collect();
+        own.extend(shared);
         let unused = package.dependencies.iter().filter(|name| !own.iter().any(|text| names(text, name)));
         complaints.extend(
             unused.map(|name| {
@@ -107,6 +114,17 @@ mod tests {
         let packages = [package("runtime", "runtime", &["libc"]), package("host", "runtime/host", &["libc"])];
         let complaint = "runtime/Cargo.toml: nothing in runtime uses libc";
         check_texts(&packages, &[("runtime/host/src/lib.rs", "use libc;\n")], &[complaint]);
+    }
+
+    #[test]
+    fn a_file_of_no_package_belongs_to_those_that_name_it() {
+        let packages = [package("a", "crates/a", &["mimic"]), package("b", "crates/b", &["mimic"])];
+        let files = [
+            ("crates/a/tests/t.rs", "#[path = \"../../../tools/shared.rs\"]\nmod shared;\n"),
+            ("crates/b/tests/t.rs", "mod shared;\n"),
+            ("tools/shared.rs", "use mimic::Trial;\n"),
+        ];
+        check_texts(&packages, &files, &["crates/b/Cargo.toml: nothing in b uses mimic"]);
     }
 
     #[test]
