@@ -1,12 +1,14 @@
 //! `tilewright calibrate`: measures how fast this machine is, for the cost model, and writes it down.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use tilewright::Machine;
+use tilewright::calibrate::{Report, Samples, report};
 use tilewright::machine::measure::timing::{Measured, measure};
-use tilewright::machine::{Method, Processor, Provenance, Timing, TimingFile};
+use tilewright::machine::{Method, Numbers, Processor, Provenance, Timing, TimingFile};
+use tilewright::tune::fit::{FITTED, Ranked};
+use tilewright::{Machine, Options, Target};
 
 use crate::failure::Failure;
 use crate::output;
@@ -20,10 +22,22 @@ pub(crate) struct Args {
     /// Measurements of each number, of which the median counts
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=100))]
     passes: u32,
+    /// Seconds to measure functions on which the numbers are fitted that cannot be measured by themselves; 0 keeps these as they were
+    #[arg(long, value_name = "S", default_value = "200")]
+    fit_time: u64,
+    /// Functions to fit on, and functions to tell by how well the numbers fit
+    #[arg(long, value_name = "N", num_args = 2, default_values = ["25", "50"])]
+    functions: Vec<usize>,
+    /// Where the choice of functions and candidates begins
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
+
+/// Functions of a report that are told one by one: those that are ranked worst.
+const WORST: usize = 10;
 
 /// The verb.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -33,42 +47,149 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let Some(measured) = Measured::median(&passes) else {
         return Err(Failure::new(crate::failure::Exit::Internal, "measurements have no median"));
     };
+    let fitted = match args.fit_time {
+        0 => None,
+        _ => Some(Fitted::new(args, &measured, before)?),
+    };
+    let numbers = fitted.as_ref().map_or(&measured.numbers, |fitted| &fitted.numbers);
     let file = TimingFile {
-        provenance: provenance(&measured, before, args.passes),
+        provenance: provenance(&measured, fitted.as_ref(), before, args.passes),
         processors: Processor::host().into_iter().collect(),
-        timing: measured.numbers.clone(),
+        timing: numbers.clone(),
     };
     let text = file.text().map_err(|error| Failure::new(crate::failure::Exit::Internal, error))?;
     if let Some(path) = &args.output {
         output::write_file(path, text.as_bytes())?;
     }
     match (args.json, &args.output) {
-        (true, _) => output::print_json(&json(&measured, before)),
+        (true, _) => {
+            let mut report = json(&measured, before);
+            report["fitted"] = fitted.as_ref().map_or(serde_json::Value::Null, Fitted::json);
+            output::print_json(&report)
+        }
         (false, None) => output::print(&text),
-        (false, Some(_)) => output::print(&table(&measured, before)),
+        (false, Some(_)) => {
+            output::print(&(table(&measured, before) + &fitted.as_ref().map_or(String::new(), Fitted::text)))
+        }
+    }
+}
+
+/// Numbers that were fitted, and how well they fit.
+struct Fitted {
+    numbers: Numbers,
+    /// Keys and values of those that the fit has changed.
+    changed: Vec<(String, f64)>,
+    n_fitted: usize,
+    left_out: usize,
+    /// By the functions that they were not fitted on: with the numbers of the file before, and with these.
+    reports: [Report; 2],
+}
+
+impl Fitted {
+    fn new(args: &Args, measured: &Measured, before: &Timing) -> Result<Fitted, Failure> {
+        let timing = Timing { name: "measured".to_string(), numbers: measured.numbers.clone() };
+        let options =
+            Options::for_target(Target::new(Machine::host().with_timing(timing), Options::best_codegen()));
+        let [n_fitted, n_held_out] = [0, 1].map(|n| args.functions.get(n).copied().unwrap_or_default());
+        let seen = |samples: &Samples| {
+            let Samples { fitted, held_out, left_out } = samples;
+            output::note(&format!(
+                "\r{} functions to fit on, {} to tell by, {left_out} left out",
+                fitted.len(),
+                held_out.len()
+            ));
+        };
+        let time = Duration::from_secs(args.fit_time);
+        let samples = Samples::measure(&options, [n_fitted, n_held_out], time, args.seed, seen)?;
+        output::note("\n");
+        let numbers = samples.fit(&before.numbers, &measured.numbers);
+        let was = |key: &str| measured.numbers.get(key);
+        let changed = FITTED.iter().filter_map(|(key, _)| Some((key.to_string(), numbers.get(key)?)));
+        let changed = changed.filter(|(key, value)| was(key) != Some(*value)).collect();
+        let reports = [&before.numbers, &numbers].map(|numbers| report(&samples.held_out, numbers));
+        let (n_fitted, left_out) = (samples.fitted.len(), samples.left_out);
+        Ok(Fitted { numbers, changed, n_fitted, left_out, reports })
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!(
+            "Fitted on {} functions, told by {} others ({} left out):\n",
+            self.n_fitted,
+            self.reports[1].functions.len(),
+            self.left_out
+        );
+        for (key, value) in &self.changed {
+            text += &format!("  {key} = {value}\n");
+        }
+        for (when, report) in ["before", "after"].iter().zip(&self.reports) {
+            text += &format!(
+                "{when}: rank correlation {:.3} in the median, first choice {:.3} times as long as the best; worst\n",
+                report.median(),
+                report.regret()
+            );
+            for function in report.functions.iter().take(WORST) {
+                text += &format!(
+                    "  {:6.3}  {} candidates, spread {:.2}: {}\n",
+                    function.correlation(),
+                    function.measured.len(),
+                    function.spread(),
+                    function.name
+                );
+            }
+        }
+        text
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let function = |function: &Ranked| {
+            json!({
+                "name": function.name, "correlation": function.correlation(), "spread": function.spread(),
+                "predicted": function.predicted, "measured": function.measured,
+            })
+        };
+        let report = |report: &Report| {
+            json!({
+                "median": report.median(), "regret": report.regret(),
+                "functions": report.functions.iter().map(function).collect::<Vec<_>>(),
+            })
+        };
+        let [before, after] = &self.reports;
+        json!({"changed": self.changed, "fitted_on": self.n_fitted, "before": report(before), "after": report(after)})
     }
 }
 
 /// Where the numbers come from.
-fn provenance(measured: &Measured, before: &Timing, passes: u32) -> Provenance {
+fn provenance(measured: &Measured, fitted: Option<&Fitted>, before: &Timing, passes: u32) -> Provenance {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = crate::doctor::value_of(&cpuinfo, "model name").unwrap_or_else(|| "unknown".to_string());
     let processor = Processor::host().map(|p| match p.models {
         Some([number, _]) => format!("{model}, {} family {} model {number}", p.vendor, p.family),
         None => format!("{model}, {} part {}", p.vendor, p.family),
     });
+    let changed = fitted.map_or(&[][..], |fitted| &fitted.changed);
     let kept: Vec<String> = measured
         .numbers
         .rows()
         .into_iter()
-        .filter_map(|(key, _)| (!measured.keys.contains(&key)).then_some(key))
+        .map(|(key, _)| key)
+        .filter(|key| !measured.keys.contains(key) && !changed.iter().any(|(other, _)| other == key))
         .collect();
+    let mut notes = vec![format!("Not measured, but as in {}: {}.", before.name, kept.join(", "))];
+    if let Some(Fitted { n_fitted, reports: [_, report], .. }) = fitted {
+        let keys: Vec<&str> = changed.iter().map(|(key, _)| key.as_str()).collect();
+        notes.push(format!(
+            "Fitted on measured candidates of {n_fitted} functions: {}. Rank correlation over {} others: {:.3} in the median.",
+            keys.join(", "),
+            report.functions.len(),
+            report.median()
+        ));
+    }
     Provenance {
         machine: processor.unwrap_or(model),
         method: Method::Measured,
         by: format!("tilewright {} calibrate, the median of {passes}", env!("CARGO_PKG_VERSION")),
         date: date(SystemTime::now()),
-        notes: vec![format!("Not measured, but as in {}: {}.", before.name, kept.join(", "))],
+        notes,
     }
 }
 
@@ -116,8 +237,6 @@ fn date(time: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -77,7 +77,7 @@ fn bad_files_are_usage_errors() {
 fn what_is_measured_serves_as_a_target() {
     let dir = folder();
     let dir = dir.path();
-    succeed(dir, &["calibrate", "--passes", "1", "-o", "measured.toml"]);
+    succeed(dir, &["calibrate", "--passes", "1", "--fit-time", "0", "-o", "measured.toml"]);
     let timing = Timing::read(&dir.join("measured.toml")).unwrap();
     assert_ne!(timing.numbers, Machine::host().timing.numbers);
     let (target, ..) = compile(dir, "cpu;timing=measured.toml");

@@ -8,6 +8,7 @@
 pub mod artifact;
 pub mod autoschedule;
 pub mod cache;
+pub mod calibrate;
 pub mod codegen;
 pub mod compile;
 pub mod error;

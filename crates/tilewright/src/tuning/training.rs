@@ -193,9 +193,10 @@ pub fn candidates(task: &Task, n: usize, random: &mut fastrand::Rng) -> Vec<Deci
         if found.len() >= n {
             break;
         }
-        // Decisions that follow from others are taken after them.
+        // Decisions that follow from others are taken after them. The order of a window's loops has no price in cycles.
         let mut point = default.clone();
-        for what in ["tile", "depth", "order", "piece"] {
+        let is_window = !default.taken.iter().any(|d| d.point.ends_with("/depth"));
+        for what in if is_window { &["/tile"][..] } else { &["/tile", "/depth", "/order"] } {
             let priced = |d: &&Decision| d.point.ends_with(what) && is_priced(d);
             let Some(decision) = point.taken.iter().find(priced) else { continue };
             let Some(choice) = random.choice(&decision.candidates) else { continue };

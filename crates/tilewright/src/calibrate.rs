@@ -1,0 +1,177 @@
+//! Fits a machine's timing to how fast candidates for functions are.
+//!
+//! Candidates for products and convolutions of many shapes ([`training`]) are measured in this process. Numbers that cannot be measured by
+//! themselves are fitted on some of the functions; how well the model ranks candidates is told by the others.
+
+use std::time::{Duration, Instant};
+
+use tilewright_autosched::{Decisions, Planned, cpu, cycles, plan};
+use tilewright_machine::{Numbers, Target};
+use tilewright_tune::fit::{self, Ranked};
+use tilewright_tune::{Effort, Measure, Task};
+
+use crate::error::CompileError;
+use crate::options::Options;
+use crate::tuning::InProcess;
+use crate::tuning::training::{self, Shape};
+
+/// Candidates of a function.
+const CANDIDATES: usize = 10;
+
+/// Fewest that say something about the order in which the model has them.
+pub const LEAST_CANDIDATES: usize = 8;
+
+/// The slowest of them over the fastest, at least: closer together, their order is noise.
+pub const LEAST_SPREAD: f64 = 1.5;
+
+/// Threads that compile.
+const JOBS: usize = 2;
+
+/// A function with the plans of its candidates and what they took.
+pub struct Sample {
+    shape: Shape,
+    task: Task,
+    plans: Vec<Planned<cpu::Strategy>>,
+    /// Times over that of what the rules did by default.
+    times: Vec<f64>,
+}
+
+impl Sample {
+    /// Measures candidates for a function; nothing where the model has no price for them.
+    ///
+    /// # Errors
+    /// A function that cannot be compiled, a defect.
+    pub fn measure(
+        shape: Shape,
+        options: &Options,
+        measurer: &mut InProcess,
+        random: &mut fastrand::Rng,
+    ) -> Result<Sample, CompileError> {
+        let task = shape.task(options)?;
+        let candidates = training::candidates(&task, CANDIDATES, random);
+        measurer.prepare(&task, &candidates);
+        let mut sample = Sample { shape, task, plans: Vec::new(), times: Vec::new() };
+        for decisions in &candidates {
+            let time = measurer.measure(&sample.task, decisions, Effort::Trial).map(|times| times.ratio());
+            // What cannot be measured says nothing.
+            if let (Some(planned), Ok(time)) = (sample.plan(decisions), time) {
+                sample.plans.push(planned);
+                sample.times.push(time);
+            }
+        }
+        Ok(sample)
+    }
+
+    fn plan(&self, decisions: &Decisions) -> Option<Planned<cpu::Strategy>> {
+        let planned = plan(&self.task.computation, &self.task.target, decisions).ok()?;
+        cycles(&planned, &self.task.computation, &self.task.target).map(|_| planned)
+    }
+
+    /// The candidates as the model with these numbers has them.
+    pub fn ranked(&self, numbers: &Numbers) -> Ranked {
+        let mut machine = self.task.target.machine.clone();
+        machine.timing.numbers = numbers.clone();
+        let target = Target { machine, ..self.task.target.clone() };
+        let cost = |plan| cycles(plan, &self.task.computation, &target).unwrap_or(f64::INFINITY);
+        let predicted = self.plans.iter().map(cost).collect();
+        Ranked { name: self.shape.name(), predicted, measured: self.times.clone() }
+    }
+
+    /// Whether its candidates are enough, and far enough apart, to say something.
+    pub fn tells(&self) -> bool {
+        let least = self.times.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = self.times.iter().copied().fold(0.0, f64::max);
+        self.times.len() >= LEAST_CANDIDATES && most >= LEAST_SPREAD * least
+    }
+}
+
+/// Functions with their candidates measured.
+#[derive(Default)]
+pub struct Samples {
+    /// Those that the numbers are fitted on.
+    pub fitted: Vec<Sample>,
+    /// Those that tell how well they fit.
+    pub held_out: Vec<Sample>,
+    /// How many functions were left out, because their candidates were too few or too close together.
+    pub left_out: usize,
+}
+
+/// How well a model ranks candidates.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The functions, the worst ranked first.
+    pub functions: Vec<Ranked>,
+}
+
+impl Samples {
+    /// Measures functions until there are `n_fitted` to fit on and `n_held_out` besides, or the time is up. Of three that tell something two
+    /// are held out. `seen` is told of each.
+    ///
+    /// # Errors
+    /// As [`Sample::measure`].
+    pub fn measure(
+        options: &Options,
+        [n_fitted, n_held_out]: [usize; 2],
+        time: Duration,
+        seed: u64,
+        mut seen: impl FnMut(&Samples),
+    ) -> Result<Samples, CompileError> {
+        let start = Instant::now();
+        let mut samples = Samples::default();
+        let mut random = fastrand::Rng::with_seed(seed);
+        // Of some of them all candidates are about as fast.
+        for shape in Shape::several(4 * (n_fitted + n_held_out), seed) {
+            let (fitted, held_out) = (samples.fitted.len(), samples.held_out.len());
+            if start.elapsed() > time || (fitted >= n_fitted && held_out >= n_held_out) {
+                break;
+            }
+            let mut measurer = InProcess::new(1, JOBS);
+            let sample = Sample::measure(shape, options, &mut measurer, &mut random)?;
+            match sample.tells() {
+                false => samples.left_out += 1,
+                true if fitted < n_fitted && (2 * fitted <= held_out || held_out >= n_held_out) => {
+                    samples.fitted.push(sample);
+                }
+                true => samples.held_out.push(sample),
+            }
+            seen(&samples);
+        }
+        Ok(samples)
+    }
+
+    /// The numbers by which the model ranks the candidates best, near to those that were measured by themselves or to those `before`,
+    /// whichever rank better where both say something.
+    pub fn fit(&self, before: &Numbers, measured: &Numbers) -> Numbers {
+        let correlation = |numbers: &Numbers| mean(&report(&self.fitted, numbers).functions);
+        let with_old = fit::FITTED.iter().fold(measured.clone(), |numbers, (key, _)| {
+            before.get(key).and_then(|value| numbers.with(key, value)).unwrap_or(numbers)
+        });
+        let start = if correlation(&with_old) > correlation(measured) { &with_old } else { measured };
+        fit::fit(start, correlation)
+    }
+}
+
+/// How well the model with these numbers ranks the candidates of some functions.
+pub fn report(samples: &[Sample], numbers: &Numbers) -> Report {
+    let mut functions: Vec<Ranked> = samples.iter().map(|sample| sample.ranked(numbers)).collect();
+    functions.sort_by(|a, b| a.correlation().total_cmp(&b.correlation()));
+    Report { functions }
+}
+
+impl Report {
+    /// The median of Spearman's rank correlation; not a number without functions.
+    pub fn median(&self) -> f64 {
+        self.functions.get(self.functions.len() / 2).map_or(f64::NAN, Ranked::correlation)
+    }
+
+    /// The geometric mean of the time of what the model has first over the shortest.
+    pub fn regret(&self) -> f64 {
+        let logs: f64 = self.functions.iter().map(|function| function.regret().ln()).sum();
+        (logs / self.functions.len().max(1) as f64).exp()
+    }
+}
+
+/// The mean of the rank correlations.
+fn mean(functions: &[Ranked]) -> f64 {
+    functions.iter().map(Ranked::correlation).sum::<f64>() / functions.len().max(1) as f64
+}
