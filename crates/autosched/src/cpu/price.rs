@@ -10,13 +10,10 @@ use tilewright_te::{Block, Buffer, Expr, ExprKind, Func};
 use crate::context::Context;
 use crate::cpu::contraction;
 use crate::cpu::sums;
-use crate::model::machine::{BYTES_BEYOND_L2, LOADS_A_CYCLE, SCATTERED_ACCESS, ports};
+use crate::model::machine::{BYTES_BEYOND_L2, LOADS_A_CYCLE, NOT_HIDDEN, SCATTERED_ACCESS, ports};
 use crate::model::sums::{Way, ways};
 use crate::pattern::{bytes_of, iterations};
 use crate::transforms::{is_in_vectors, is_row_major, is_transform};
-
-/// How much of the shorter of two things that go on at the same time is not hidden by the longer.
-const OVERLAP: f64 = 0.3;
 
 /// Cycles of a prepared function on one core. Nothing where extents are open, or where the rules have no good strategy for it.
 pub(crate) fn price(context: &Context<'_>) -> Option<f64> {
@@ -51,7 +48,7 @@ fn block_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {
         let (cost, panel) = contraction::price(context, block)?;
         let weights = panel.map_or(Some(0.0), |panel| bytes(func, panel))?;
         let (products, stream) = (iterations / lanes * cost, weights / BYTES_BEYOND_L2);
-        return Some(products.max(stream) + OVERLAP * products.min(stream));
+        return Some(products.max(stream) + NOT_HIDDEN * products.min(stream));
     }
     if is_transform(block) && !is_in_vectors(func, layouts, target, block) {
         return None;

@@ -41,6 +41,20 @@ pub(crate) const SPARE_ACCUMULATORS: f64 = 1.25;
 /// Vector loads a cycle.
 pub(crate) const LOADS_A_CYCLE: f64 = 2.0;
 
+/// Part of the cycles of a tile's loads that its products do not hide.
+pub(crate) const LOADS_NOT_HIDDEN: f64 = 0.1;
+
+/// Part of the shorter of two things that go on at the same time, products and a stream of weights, that the longer does not hide.
+pub(crate) const NOT_HIDDEN: f64 = 0.3;
+
+/// Reads of each element of a copy from which on it pays: results in vectors of eight at two a cycle take eight cycles over them, a
+/// copy of whole vectors about one, and one of single elements that lie apart five. With half as many it is even.
+pub(crate) const READS_WORTH_COPY: i64 = 128;
+
+/// Steps of a tile, each an operation on a vector, up to which the loops of a window are unrolled: code that stays well inside the
+/// first-level instruction cache.
+pub(crate) const MAX_UNROLLED_STEPS: i64 = 256;
+
 /// Bytes a cycle that one core gets from beyond L2.
 pub(crate) const BYTES_BEYOND_L2: f64 = 6.0;
 
@@ -56,6 +70,9 @@ pub(crate) const PREFETCH_CYCLES: i64 = 1600;
 
 /// Part of L1 that what is meant to stay there may fill.
 pub(crate) const L1_PART: f64 = 0.75;
+
+/// Part of L1 that what a tile's steps load may fill and stay there for the next tile.
+pub(crate) const L1_PART_OF_STEPS: f64 = 0.5;
 
 /// Part of L2 that what is meant to stay there may fill, beside what streams past.
 pub(crate) const L2_PART: f64 = 0.6;
@@ -74,6 +91,9 @@ pub(crate) const COPY_IN_L2: f64 = 1.5;
 
 /// Bytes of a buffer on the stack of the thread that runs a task, at most: callers' threads have small stacks, too.
 pub(crate) const MAX_STACK: i64 = 128 << 10;
+
+/// The same of a row's temporaries.
+pub(crate) const MAX_STACK_OF_ROW: i64 = 64 << 10;
 
 /// Whether L3 is a network of many cores away: on the machines that there are, where each core has a large L2 of its own.
 pub(crate) fn is_behind_network(caches: &Caches) -> bool {

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use tilewright_machine::Target;
 
 use crate::decisions::{Candidate, sort_by_cost};
-use crate::model::machine::{LOADS_A_CYCLE, SPARE_ACCUMULATORS, SPILL, TILE_FILL, ports};
+use crate::model::machine::{
+    L1_PART_OF_STEPS, LOADS_A_CYCLE, LOADS_NOT_HIDDEN, SPARE_ACCUMULATORS, SPILL, TILE_FILL, ports,
+};
 
 /// How many operands a step loads, by what they depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,7 +150,8 @@ fn candidate(target: &Target, outputs: &Outputs, tile: Tile) -> Candidate<Tile> 
     let spilled = SPILL * (held + 1 - registers).max(0) as f64;
     let loads = traffic.loads(tile) as f64 / LOADS_A_CYCLE;
     let products = products(target, &traffic, tile);
-    let cycles = products.max(loads) + 0.1 * loads + TILE_FILL * fills(target, &traffic, tile) + spilled;
+    let cycles =
+        products.max(loads) + LOADS_NOT_HIDDEN * loads + TILE_FILL * fills(target, &traffic, tile) + spilled;
     let waste = waste(outputs, tile);
     let cost = cycles * waste / (r * v);
     let features = vec![
@@ -176,7 +179,7 @@ fn fills(target: &Target, traffic: &Traffic, tile: Tile) -> f64 {
     let of_rows =
         if traffic.sharing.is_some_and(|n| n <= tile.rows) { 0 } else { 4 * traffic.per_row * tile.rows };
     let fresh = (4 * tile.lanes * traffic.per_vector * tile.vectors + of_rows) as f64;
-    let stays = caches.l1d as f64 / 2.0;
+    let stays = caches.l1d as f64 * L1_PART_OF_STEPS;
     let loaded = traffic.steps.map_or(0.0, |steps| steps as f64 * fresh);
     (loaded / stays - 1.0).clamp(0.0, 1.0) * fresh / caches.line as f64
 }
