@@ -67,7 +67,7 @@ pub trait Observer {
     fn step_done(&mut self, _name: &'static str, _elapsed: Duration) {}
     /// A stage can be shown: `text` makes its text form.
     fn stage(&mut self, _name: &str, _text: &dyn Fn() -> String) {}
-    /// Whether one of the stages `rules`, `schedule` and `kernels` will be shown: then every function is scheduled, and
+    /// Whether one of the stages `rules`, `strategies`, `schedule` and `kernels` will be shown: then every function is scheduled, and
     /// none taken from the cache.
     fn shows_schedules(&self) -> bool {
         false
