@@ -30,7 +30,7 @@ use tilewright_machine::Target;
 use tilewright_te::Computation;
 
 pub use decisions::{AutoscheduleError, Candidate, Chooser, Decision, Decisions};
-pub use planner::{Form, Planned, Ruling, Scheduled, apply};
+pub use planner::{Form, Offer, Planned, Ruling, Scheduled, apply};
 pub use rule::RuleSet;
 
 /// Plans a function for a target by the rules for its machine, as decided where `decisions` say so.
@@ -64,7 +64,7 @@ pub fn offers(
     computation: &Computation,
     target: &Target,
     most: f64,
-) -> Result<Vec<(Decisions, Planned<cpu::Strategy>)>, AutoscheduleError> {
+) -> Result<Vec<Offer<cpu::Strategy>>, AutoscheduleError> {
     planner::offers(&cpu::RULES, computation, target, most)
 }
 

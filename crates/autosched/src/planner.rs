@@ -74,6 +74,17 @@ impl fmt::Display for Ruling {
     }
 }
 
+/// Something that could be done to a function.
+#[derive(Clone, Debug)]
+pub struct Offer<S> {
+    /// What is decided otherwise than by default.
+    pub decisions: Decisions,
+    /// How much dearer it is by the model than what the rules do by default.
+    pub cost: f64,
+    /// What would be done.
+    pub planned: Planned<S>,
+}
+
 /// A constant as a function wants it: two functions with equal forms of a constant share its memory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Form {
@@ -156,9 +167,9 @@ pub fn offers<S: Strategy>(
     computation: &Computation,
     target: &Target,
     most: f64,
-) -> Result<Vec<(Decisions, Planned<S>)>, AutoscheduleError> {
+) -> Result<Vec<Offer<S>>, AutoscheduleError> {
     let best = plan(rules, computation, target, &Decisions::default())?;
-    let mut others = Vec::new();
+    let mut offers = Vec::new();
     for decision in &best.decisions {
         for rank in 1..decision.candidates.len() {
             let other = Decision { chosen: rank, ..decision.clone() };
@@ -167,11 +178,13 @@ pub fn offers<S: Strategy>(
             }
             let mut decisions = Decisions::default();
             decisions.set(&other.point, other.value());
-            others.extend(plan(rules, computation, target, &decisions).ok().map(|plan| (decisions, plan)));
+            if let Ok(planned) = plan(rules, computation, target, &decisions) {
+                offers.push(Offer { decisions, cost: planned.relative_cost(), planned });
+            }
         }
     }
-    others.insert(0, (Decisions::default(), best));
-    Ok(others)
+    offers.insert(0, Offer { decisions: Decisions::default(), cost: 1.0, planned: best });
+    Ok(offers)
 }
 
 /// Decides on the algorithm: the one whose variant the rules price lowest; gives its function, prepared.
@@ -292,7 +305,10 @@ impl<S: Strategy> Planner<'_, S> {
                 Err(refusal) => refused.push(refusal),
             }
         }
-        self.accept(S::plain(name), "plain", &refused)
+        // It stays as computed, so others may still take it along.
+        self.rulings.push(Ruling { block: name.to_string(), rule: "plain", refused });
+        self.strategies.push(S::plain(name));
+        Ok(())
     }
 
     /// Notes what a strategy takes, and the layouts that it gives to constants.

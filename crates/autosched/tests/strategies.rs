@@ -6,7 +6,7 @@ mod made_up;
 use std::collections::HashSet;
 
 use tilewright_autosched::strategy::FuncStrategy;
-use tilewright_autosched::{Decisions, Planned, apply, cpu, offers, plan, planner};
+use tilewright_autosched::{Decisions, Offer, Planned, apply, cpu, offers, plan, planner};
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_te::interp::{Mode, Program};
@@ -64,7 +64,7 @@ fn strategies_are_data() {
     });
     assert_eq!(first, second);
     let offers = offers(&computation, &target(), f64::INFINITY).expect("offers");
-    let different: HashSet<_> = offers.iter().map(|(_, planned)| planned.strategy.clone()).collect();
+    let different: HashSet<_> = offers.iter().map(|offer| offer.planned.strategy.clone()).collect();
     assert_eq!(different.len(), offers.len(), "each decision taken otherwise is another strategy");
 }
 
@@ -82,11 +82,11 @@ fn planning_schedules_nothing() {
 fn offers_are_priced_by_what_they_differ_in() {
     let offers = offers(&product(Some(28)), &target(), 1.2).expect("offers");
     let (default, others) = offers.split_first().expect("the default");
-    assert!(default.0.is_empty() && default.1.relative_cost() == 1.0);
+    assert!(default.decisions.is_empty() && default.cost == 1.0);
     assert!(!others.is_empty());
-    for (decisions, planned) in others {
+    for Offer { decisions, cost, .. } in others {
         assert_eq!(decisions.iter().count(), 1);
-        assert!((1.0..=1.2).contains(&planned.relative_cost()), "{decisions}: {}", planned.relative_cost());
+        assert!((1.0..=1.2).contains(cost), "{decisions}: {cost}");
     }
 }
 

@@ -5,7 +5,7 @@
 //! one that costs least in all by the rules' own model, where none pays more than [`MOST`] for it.
 
 use rustc_hash::FxHashMap;
-use tilewright_autosched::{Decisions, Form, offers, plan};
+use tilewright_autosched::{Decisions, Form, Offer, offers, plan};
 use tilewright_graph::{Graph, Tensor};
 use tilewright_lower::{LoweredFunc, Program, Step};
 use tilewright_machine::Target;
@@ -121,9 +121,9 @@ fn groups(graphs: &[Graph], programs: &[Program], of: &[usize], defaults: &[Vec<
 /// constants.
 fn choices(lowered: &LoweredFunc, target: &Target) -> Vec<Choice> {
     let mut choices: Vec<Choice> = Vec::new();
-    for (decisions, planned) in offers(&lowered.computation, target, MOST).into_iter().flatten() {
-        let (cost, forms) = (planned.relative_cost(), planned.forms(&lowered.computation));
-        let choice = Choice { decisions, cost, forms };
+    for offer in offers(&lowered.computation, target, MOST).into_iter().flatten() {
+        let Offer { decisions, cost, planned } = offer;
+        let choice = Choice { decisions, cost, forms: planned.forms(&lowered.computation) };
         match choices.iter_mut().find(|known| known.forms == choice.forms) {
             Some(known) if known.cost <= cost => {}
             Some(known) => *known = choice,

@@ -82,7 +82,7 @@ pub trait Observer {
 
 impl Observer for () {}
 
-/// Whether a stage shows functions that are scheduled now: `rules`, `schedule`, `kernels`, or a pass between the last two.
+/// Whether a stage shows functions that are scheduled now: `rules`, `strategies`, `schedule`, `kernels`, or a pass between the last two.
 pub fn is_schedule_stage(name: &str) -> bool {
     matches!(name, "rules" | "strategies" | "schedule" | "kernels") || flatten::PASSES.contains(&name)
 }

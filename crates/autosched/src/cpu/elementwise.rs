@@ -236,7 +236,6 @@ pub(crate) fn plan(
     let strategy = plan_loops(context, block, false, chooser)?;
     if let Loops::Rows { joined, cut } = strategy.loops
         && joined > 1
-        && block.iters[block.iters.len() - joined..].iter().any(|i| i.extent.as_int().is_none())
         && cut.factors().is_some_and(|factors| !context.func.may_vectorize(&block.name, joined, &factors))
     {
         return refuse("its rows cannot be shown to be apart as one loop");

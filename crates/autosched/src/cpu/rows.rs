@@ -15,14 +15,11 @@ use crate::cpu::elementwise::grain_of;
 use crate::cpu::reduction::{lanes_at, loops_of};
 use crate::cpu::tasks::{Grain, Tasks};
 use crate::decisions::Chooser;
-use crate::model::machine::n_cores;
+use crate::model::machine::{MAX_STACK_OF_ROW, n_cores};
 use crate::model::tasks::PARALLEL_GRAIN;
 use crate::pattern::{constant_product, iters_of, stores_at_its_variables};
 use crate::refusal::Refusal;
 use crate::strategy::{Domain, Level};
-
-/// Bytes of a row's temporaries, which lie on the stack of a thread.
-const MAX_ROW: i64 = 64 << 10;
 
 /// What is done to a function of rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -104,12 +101,14 @@ pub(crate) fn plan(context: &Context<'_>, chooser: &mut Chooser<'_>) -> Result<S
         return refuse("few rows, which are long enough to be shared out");
     }
     let lanes = i64::from(context.target.lanes(4));
-    if row.is_none() && inner.len() > 1 && !func.may_vectorize(&last.name, inner.len(), &[None, Some(lanes)])
+    if row.is_none_or(|row| row >= lanes)
+        && inner.len() > 1
+        && !func.may_vectorize(&last.name, inner.len(), &[None, Some(lanes)])
     {
         return refuse("its columns cannot be shown to be apart as one loop");
     }
     let mut planned = Vec::new();
-    let on_stack = row.is_some_and(|row| temporaries(func, producers, row) <= MAX_ROW);
+    let on_stack = row.is_some_and(|row| temporaries(func, producers, row) <= MAX_STACK_OF_ROW);
     for block in producers {
         planned.push(plan_producer(context, block, n_rows, on_stack)?);
     }

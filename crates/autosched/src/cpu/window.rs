@@ -18,6 +18,7 @@ use crate::cpu::tasks::{Grain, Tasks};
 use crate::cpu::tiled::{LoopsAround, TiledBlock, extents};
 use crate::decisions::{Candidate, Chooser};
 use crate::layouts::{Layouts, Relayout};
+use crate::model::machine::MAX_UNROLLED_STEPS;
 use crate::model::order::Order;
 use crate::model::tasks::rounds_of;
 use crate::model::tile::{self, Outputs, Tile, Traffic, Windows, tiles};
@@ -28,10 +29,6 @@ use crate::pattern::{
 use crate::refusal::Refusal;
 use crate::rule::Packing;
 use crate::strategy::{Domain, list};
-
-/// Steps of a tile, each an operation on a vector, up to which the loops of a window are unrolled: code that
-/// stays well inside the first-level instruction cache.
-const MAX_UNROLLED: i64 = 256;
 
 /// What is done to a window with its epilogue and what pads its input.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -266,13 +263,13 @@ impl<'a> Window<'a> {
     }
 }
 
-/// How many of a window's loops, the innermost first, are unrolled for a tile: as many as [`MAX_UNROLLED`]
+/// How many of a window's loops, the innermost first, are unrolled for a tile: as many as [`MAX_UNROLLED_STEPS`]
 /// allows, or fewer.
 fn unrolled_loops(block: &Block, reduce: &[usize], tile: &Tile) -> Vec<Candidate<usize>> {
     let mut steps = tile.rows * tile.vectors;
     let mut counts = vec![(0, steps)];
     for (count, &n) in reduce.iter().rev().enumerate() {
-        let extent = block.iters[n].extent.as_int().filter(|e| steps * e <= MAX_UNROLLED);
+        let extent = block.iters[n].extent.as_int().filter(|e| steps * e <= MAX_UNROLLED_STEPS);
         let Some(extent) = extent else { break };
         steps *= extent;
         counts.push((count + 1, steps));

@@ -3,11 +3,8 @@
 use tilewright_te::schedule::Schedule;
 use tilewright_te::{Block, Expr, ExprKind, Func, Iter, IterKind};
 
+use crate::model::machine::READS_WORTH_COPY;
 use crate::pattern::{constant_product, domain_simplifier, is_cheap, loads};
-
-/// Reads of each element of a copy from which on it pays: results in vectors of eight at two a cycle take eight cycles over them, a
-/// copy of whole vectors about one, and one of single elements that lie apart five. With half as many it is even.
-const LEAST_READS: i64 = 128;
 
 /// Inlines every data-parallel temporary whose consumers would not repeat much work for it.
 ///
@@ -86,7 +83,7 @@ fn gathers_for_many(func: &Func, consumer: &Block, producer: &Block) -> bool {
     let (Some(read), None) = (reads.next(), reads.next()) else { return false };
     let sharing = consumer.iters.iter().filter(|i| !read.indices.iter().any(|e| e.uses(i.var)));
     let n_reads = constant_product(sharing.map(|i| &i.extent));
-    lie_apart && consumer.is_reduction() && n_reads.is_some_and(|n| n >= LEAST_READS)
+    lie_apart && consumer.is_reduction() && n_reads.is_some_and(|n| n >= READS_WORTH_COPY)
 }
 
 fn n_loads(value: &Expr) -> usize {

@@ -137,7 +137,9 @@ impl Func {
     /// Whether the innermost loop is provably one of lanes that write apart when the last `joined` loops around a block, which are as
     /// computed, become one that is split by `factors`.
     pub fn may_vectorize(&self, block: &str, joined: usize, factors: &[Option<i64>]) -> bool {
-        let mut func = self.clone();
+        let Ok(path) = tree::find_block(self, "may_vectorize", block) else { return false };
+        // The block's own nest tells.
+        let mut func = Func { body: vec![self.body[path[0]].clone()], ..self.without_body() };
         let mut vectorize = || {
             let loops = func.loops_around(block);
             let names = loops[loops.len().checked_sub(joined)?..].iter();
@@ -147,6 +149,18 @@ impl Func {
             Vectorize { loop_name }.apply(&mut func).ok()
         };
         vectorize().is_some()
+    }
+
+    fn without_body(&self) -> Func {
+        Func {
+            name: self.name.clone(),
+            vars: self.vars.clone(),
+            buffers: self.buffers.clone(),
+            params: self.params.clone(),
+            n_inputs: self.n_inputs,
+            sizes: self.sizes.clone(),
+            body: Vec::new(),
+        }
     }
 
     /// Whether every element of a buffer is there to be copied: it is an input, or some block writes all of it.

@@ -31,13 +31,21 @@ fn combiner(store: &Store) -> Option<BinaryOp> {
 
 /// Why a reduction cannot be made of partial results, whatever its loops, if so.
 pub fn indivisible(block: &Block) -> Option<&'static str> {
+    divisible(block).err()
+}
+
+/// The store, the start and the operation of a reduction that can be made of partial results.
+fn divisible(block: &Block) -> Result<(&Store, &Store, BinaryOp), &'static str> {
     let ([store], [start]) = (&block.body[..], &block.init[..]) else {
-        return Some("it has not exactly one store and one start");
+        return Err("it has not exactly one store and one start");
     };
     let Some(op) = combiner(store).filter(|_| bindings::is_commutative(block)) else {
-        return Some("its steps do not combine by a commutative operation");
+        return Err("its steps do not combine by a commutative operation");
     };
-    (!is_identity(op, &start.value)).then_some("its start is not the operation's neutral element")
+    if !is_identity(op, &start.value) {
+        return Err("its start is not the operation's neutral element");
+    }
+    Ok((store, start, op))
 }
 
 impl Apply for Rfactor {
@@ -69,13 +77,7 @@ impl Apply for Rfactor {
         if !loops.iter().any(|l| l.var != target.var && reduces(l)) {
             return Err(fail(format!("`{}` is its only reduction loop; split it first", self.loop_name)));
         }
-        let [store] = &block.body[..] else { return Err(fail("it has not exactly one store".into())) };
-        let ([start], Some(op)) = (&block.init[..], combiner(store)) else {
-            return Err(fail("it has not exactly one start".into()));
-        };
-        if let Some(reason) = indivisible(&block) {
-            return Err(fail(reason.into()));
-        }
+        let (store, start, op) = divisible(&block).map_err(|reason| fail(reason.into()))?;
         if let Some(l) =
             loops.iter().find(|l| reduces(l) && l.extent.as_int().is_none() && l.extent.uses(target.var))
         {
