@@ -79,27 +79,31 @@ struct Hoist {
     /// What values as they were are now.
     new: SecondaryMap<Value, Value>,
     lists: Lists,
-    /// The instructions of the open lists, with the operations known in each.
-    open: Vec<(Vec<Inst>, Known)>,
+    /// The open lists, outermost first.
+    open: Vec<OpenList>,
 }
 
-/// Operations known in a list, with their results.
-type Known = FxHashMap<(Type, Op), Value>;
+#[derive(Default)]
+struct OpenList {
+    insts: Vec<Inst>,
+    /// The operations known in it.
+    ops: FxHashMap<(Type, Op), Value>,
+}
 
 impl Hoist {
     fn begin(&mut self, nesting: Nesting) {
         self.lists.nestings.push(nesting);
-        self.open.push(Default::default());
+        self.open.push(OpenList::default());
     }
 
     fn end(&mut self) -> Vec<Inst> {
         self.lists.nestings.pop();
-        self.open.pop().map(|(insts, _)| insts).unwrap_or_default()
+        self.open.pop().map(|list| list.insts).unwrap_or_default()
     }
 
     fn push(&mut self, inst: Inst) {
-        if let Some((insts, _)) = self.open.last_mut() {
-            insts.push(inst);
+        if let Some(list) = self.open.last_mut() {
+            list.insts.push(inst);
         }
     }
 
@@ -165,15 +169,15 @@ impl Hoist {
         }
         let ty = self.old[result];
         let key = (ty, op);
-        if let Some(&known) = self.open.iter().rev().find_map(|(_, ops)| ops.get(&key)) {
+        if let Some(&known) = self.open.iter().rev().find_map(|list| list.ops.get(&key)) {
             self.new[result] = known;
             return;
         }
         let depth = self.lists.home(ty, &key.1);
         let result = self.define(result, depth);
-        let (insts, ops) = &mut self.open[depth];
-        insts.push(Inst::Let { result, op: key.1.clone() });
-        ops.insert(key, result);
+        let list = &mut self.open[depth];
+        list.insts.push(Inst::Let { result, op: key.1.clone() });
+        list.ops.insert(key, result);
     }
 }
 

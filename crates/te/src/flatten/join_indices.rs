@@ -80,7 +80,7 @@ impl JoinIndices<'_> {
         let (mut stride, mut sum) = (Expr::int(1), Expr::int(0));
         for (index, extent) in indices.iter().zip(&self.func.buffers[buffer].shape).rev() {
             sum = sum + index.clone() * stride.clone();
-            stride = stride * extent.clone();
+            stride = stride * self.known.simplify(extent);
         }
         Some(self.known.simplifier.join(&sum))
     }
