@@ -39,7 +39,7 @@ pub struct Strategy {
     pub lanes: i64,
     /// Vectors that a step goes on with side by side.
     pub vectors: i64,
-    /// The tasks, of the loops that it shares: it sees to them for all that are in them.
+    /// The tasks, of the loops that it shares.
     pub tasks: Tasks,
 }
 
@@ -118,18 +118,15 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block, _: &mut Chooser<'_>) ->
         lane_loop,
         lanes,
         vectors,
-        tasks: tasks(context, block, shared[0]),
+        tasks: tasks(block, shared[0]),
     })
 }
 
-/// What has nothing in common, directions, is shared by threads; the first of the blocks sees to that for all.
-fn tasks(context: &Context<'_>, block: &Block, outermost: &Loop) -> Tasks {
-    let is_inside =
-        |name: &String| context.func.loops_around(name).first().is_some_and(|l| l.var == outermost.var);
-    let is_first = !context.taken.iter().any(is_inside);
+/// What has nothing in common, directions, is shared by threads. All blocks in such a loop say so; the first to apply makes the tasks.
+fn tasks(block: &Block, outermost: &Loop) -> Tasks {
     let drives = |kind| block.iters.iter().any(|i| i.kind == kind && i.value.uses(outermost.var));
     let is_parallel = drives(IterKind::Spatial) && !drives(IterKind::Reduce);
-    if is_first && is_parallel { Tasks::of_all(1) } else { Tasks::default() }
+    if is_parallel { Tasks::of_all(1) } else { Tasks::default() }
 }
 
 /// Whether all accesses move by one element with the lanes or not at all, and what is written moves.
