@@ -191,7 +191,8 @@ impl Sums {
             Order::BlockStays(tiles) => tiles,
             Order::PanelStays | Order::RowsStay => (n_rows + tile.rows - 1) / tile.rows,
         };
-        let most = block_elements(context, n_products) / (tiles * tile.rows * tile.vectors * tile.lanes);
+        let block = (tiles * tile.rows * tile.vectors * tile.lanes).max(1);
+        let most = block_elements(context, n_products) / block;
         (1..=most.clamp(1, n_panels.max(1))).rev().find(|n| n_panels % n == 0).unwrap_or(1)
     }
 
