@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use common::{failed, model_path, target_dir};
-use mutations::children::{FAULT, Tally, supervise, work};
+use mutations::children::{FAULT, LOOPS, Tally, supervise, work};
 use mutations::mutate::Mutator;
 use mutations::random::Random;
 use mutations::run::run;
@@ -161,12 +161,14 @@ fn child(path: &Path, seed: u64, rounds: std::ops::Range<usize>) {
     let source = Source::open(path, seed);
     work(rounds, |round, doing| {
         let (what, bytes) = source.mutate(round);
+        // Where it says how often, a model may run for ever.
+        let loops = bytes.windows(4).any(|word| word == b"Loop");
         doing(&what);
         match compile(bytes) {
             Ok(model) => match &source {
                 Source::Model(_) => "compiled".to_string(),
                 Source::Suites(..) => {
-                    doing(&format!("{what}: run"));
+                    doing(&format!("{what}: run{}", if loops { LOOPS } else { "" }));
                     run(&model, &mut Random(seed ^ round))
                 }
             },

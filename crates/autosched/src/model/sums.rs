@@ -108,12 +108,14 @@ pub(crate) fn panels_of_block(
         Order::BlockStays(tiles) => tiles,
         Order::PanelStays | Order::RowsStay => (n_rows + tile.rows - 1) / tile.rows,
     };
-    let most = block_elements(target, n_products) / (tiles * tile.rows * tile.vectors * tile.lanes);
+    // An extent may be 0.
+    let of_panel = (tiles * tile.rows * tile.vectors * tile.lanes).max(1);
+    let most = block_elements(target, n_products) / of_panel;
     (1..=most.clamp(1, n_panels.max(1))).rev().find(|n| n_panels % n == 0).unwrap_or(1)
 }
 
 /// Products of each of so many that a block has at most: it lies in the cache of a core, and on the stack of a thread.
 fn block_elements(target: &Target, n_products: i64) -> i64 {
     let cached = (WAITING * l2_room(target)) as i64;
-    cached.min(MAX_STACK) / (4 * n_products)
+    cached.min(MAX_STACK) / (4 * n_products.max(1))
 }

@@ -1,5 +1,7 @@
 //! Type rules of control flow.
 
+use tilewright_dtype::DType;
+
 use super::context::{Context, InferError, is_computed};
 use crate::dim::Dim;
 use crate::ids::RegionId;
@@ -21,6 +23,7 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
             if body.len() <= attrs.carried || cx.inputs.len() < 2 + attrs.carried {
                 return Err(cx.fail("the body does not have the carried values"));
             }
+            check_condition(cx, &body[0])?;
             let trips = match cx.elements(0) {
                 // A condition may end the loop early; only a counted loop has a known number of trips.
                 Some([trips]) if cx.input(1).is_none() && counts(cx, attrs.body) => Some(trips.clone()),
@@ -77,6 +80,15 @@ fn scan(cx: &mut Context<'_>, attrs: &ScanAttrs) -> Result<Vec<Type>> {
         types.push(stack(cx, ty, axis, &trips)?);
     }
     Ok(types)
+}
+
+/// The condition of a loop's body: whether it goes on.
+fn check_condition(cx: &Context<'_>, ty: &Type) -> Result<()> {
+    let one = |dims: &[Dim]| dims.iter().all(|dim| dim.as_const().is_none_or(|extent| extent == 1));
+    match ty {
+        Type::Tensor(tensor) if tensor.dtype == DType::Bool && tensor.shape.dims().is_none_or(one) => Ok(()),
+        _ => Err(cx.fail(format!("the condition of the body is {}, not one bool", ty.display(cx.symbols)))),
+    }
 }
 
 fn results(cx: &Context<'_>, region: RegionId) -> Vec<Type> {

@@ -121,7 +121,13 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
             }
             None => cx.fresh_dims("tiled", x.len()),
         },
-        Op::ResizeDynamic(attrs) => resize_dynamic(cx, attrs, x)?,
+        Op::ResizeDynamic(attrs) => {
+            let dims = resize_dynamic(cx, attrs, x)?;
+            for (from, to) in x.iter().zip(&dims) {
+                super::operands::nothing_from_nothing(cx, from, to)?;
+            }
+            dims
+        }
         Op::GridSample(_) => {
             let Some(grid) = cx.dims(1)? else { return Ok(vec![unranked(dtype)]) };
             cx.check_least_rank(0, x, 3)?;

@@ -7,6 +7,7 @@ use super::context::{Context, InferError};
 use crate::dim::Dim;
 use crate::op::{
     AttentionAttrs, Col2ImAttrs, DeformConvAttrs, GatherNdAttrs, LinearAttentionAttrs, Op, RotaryAttrs,
+    StftAttrs,
 };
 
 type Result<T> = std::result::Result<T, InferError>;
@@ -15,6 +16,16 @@ type Result<T> = std::result::Result<T, InferError>;
 pub(super) fn check(cx: &mut Context<'_>) -> Result<()> {
     for position in scalars(cx.op) {
         cx.check_scalar(*position)?;
+    }
+    for position in lists(cx.op) {
+        if cx.optional_dims(*position)?.is_some() {
+            cx.vector_len(*position)?;
+        }
+    }
+    if let Some((a, b)) = same_dtype(cx.op)
+        && cx.input(b).is_some()
+    {
+        cx.check_same_dtype(a, b)?;
     }
     match cx.op {
         Op::QuantizeLinear(attrs) => quantised(cx, attrs.axis, attrs.block_size),
@@ -51,11 +62,10 @@ pub(super) fn check(cx: &mut Context<'_>) -> Result<()> {
             Ok(())
         }
         Op::MaxUnpoolDynamic(attrs) => {
-            if let Some(x) = cx.dims(0)? {
-                cx.check_rank(0, x, attrs.kernel.len() + 2)?;
-                cx.check_extents(1, x, "extents of values and indices")?;
-            }
-            Ok(())
+            let Some(x) = cx.dims(0)? else { return Ok(()) };
+            cx.check_rank(0, x, attrs.kernel.len() + 2)?;
+            cx.check_vector(2, Some(&Dim::from(x.len())))?;
+            cx.check_extents(1, x, "extents of values and indices")
         }
         Op::MaxRoiPool(_) => match cx.dims(1)? {
             Some([_, columns]) => cx.unify(columns, &Dim::new(5), "entries of a region").map(drop),
@@ -140,6 +150,19 @@ pub(super) fn check(cx: &mut Context<'_>) -> Result<()> {
             }
             cx.check_vector(1, None)
         }
+        Op::Resize(attrs) => {
+            let Some(x) = cx.dims(0)? else { return Ok(()) };
+            cx.check_len("dims", attrs.dims.len(), x.len())?;
+            x.iter().zip(&attrs.dims).try_for_each(|(from, to)| nothing_from_nothing(cx, from, to))
+        }
+        Op::ReduceDynamic(_) => {
+            let (Some(x), Some([axes])) = (cx.dims(0)?, cx.dims(1)?) else { return Ok(()) };
+            cx.check_at_most(axes, &Dim::from(x.len()), "the number of axes")
+        }
+        Op::SliceDynamic => {
+            let Some([starts]) = cx.dims(1)? else { return cx.check_vector(1, None) };
+            (2..5).try_for_each(|position| cx.check_vector(position, Some(starts)))
+        }
         Op::Compress(_) | Op::CenterCropPad(_) => cx.check_vector(1, None),
         Op::OneHot(_) => cx.check_vector(1, Some(&Dim::new(2))),
         Op::NonMaxSuppression(_) => {
@@ -150,7 +173,11 @@ pub(super) fn check(cx: &mut Context<'_>) -> Result<()> {
             cx.unify(&boxes[1], &scores[2], "numbers of boxes and scores")?;
             cx.unify(&boxes[2], &Dim::new(4), "entries of a box").map(drop)
         }
-        Op::Stft(_) => cx.check_vector(2, None),
+        Op::Dft(_) => {
+            let Some(x) = cx.dims(0)? else { return Ok(()) };
+            x.last().map_or(Ok(()), |parts| real_or_complex(cx, parts))
+        }
+        Op::Stft(attrs) => stft(cx, attrs),
         _ => Ok(()),
     }
 }
@@ -172,6 +199,35 @@ fn scalars(op: &Op) -> &'static [usize] {
         Op::Dft(_) => &[1, 2],
         Op::Stft(_) => &[1, 3],
         _ => &[],
+    }
+}
+
+/// The operands of an operator that have an element an axis, or two.
+fn lists(op: &Op) -> &'static [usize] {
+    match op {
+        Op::ReshapeDynamic(_)
+        | Op::ExpandDynamic
+        | Op::TileDynamic
+        | Op::ReduceDynamic(_)
+        | Op::CenterCropPad(_) => &[1],
+        Op::SliceDynamic => &[1, 2, 3, 4],
+        Op::PadDynamic(_) => &[1, 3],
+        Op::FullDynamic => &[0],
+        Op::MaxUnpoolDynamic(_) => &[2],
+        Op::ResizeDynamic(_) => &[1, 2, 3],
+        Op::Col2Im(_) => &[1, 2],
+        Op::AffineGrid(_) => &[1],
+        _ => &[],
+    }
+}
+
+/// Two operands of an operator, of which the second may be absent, whose elements become those of one result.
+fn same_dtype(op: &Op) -> Option<(usize, usize)> {
+    match op {
+        Op::Pad(_) | Op::ConvTranspose(_) => Some((0, 1)),
+        Op::PadDynamic(_) => Some((0, 2)),
+        Op::CausalConv(_) => Some((0, 3)),
+        _ => None,
     }
 }
 
@@ -453,6 +509,46 @@ fn affine_grid(cx: &mut Context<'_>) -> Result<()> {
     cx.unify(&theta[2], &(&spatial + 1), "columns of a map and spatial axes").map(drop)
 }
 
+/// Parts of a number: its real one, or both.
+fn real_or_complex(cx: &mut Context<'_>, parts: &Dim) -> Result<()> {
+    cx.check_at_most(&Dim::ONE, parts, "the extent of real and imaginary parts")?;
+    cx.check_at_most(parts, &Dim::new(2), "the extent of real and imaginary parts")
+}
+
+fn stft(cx: &mut Context<'_>, attrs: &StftAttrs) -> Result<()> {
+    let Some(x) = cx.dims(0)? else { return Ok(()) };
+    let samples = match x {
+        [_, samples] => samples,
+        [_, samples, parts] => {
+            real_or_complex(cx, parts)?;
+            samples
+        }
+        _ => return Err(cx.fail(format!("operand 0 must have rank 2 or 3, not {}", cx.show(x)))),
+    };
+    let length = match (attrs.frame_length, cx.elements(3)) {
+        (Some(length), _) => Some(Dim::new(length)),
+        (None, Some([length])) => Some(length.clone()),
+        (None, _) => None,
+    };
+    cx.check_vector(2, length.as_ref())?;
+    let window = cx.optional_dims(2)?.and_then(|dims| dims.first().cloned());
+    match length.or(window) {
+        Some(length) => {
+            cx.check_at_most(&Dim::ONE, &length, "the length of a frame")?;
+            cx.check_at_most(&length, samples, "the samples of a frame")
+        }
+        None => Ok(()),
+    }
+}
+
+/// An extent that is there is made of elements.
+pub(super) fn nothing_from_nothing(cx: &mut Context<'_>, from: &Dim, to: &Dim) -> Result<()> {
+    if from == to || to.as_const().is_none_or(|to| to <= 0) {
+        return Ok(());
+    }
+    cx.check_at_most(&Dim::ONE, from, "an element to be resized")
+}
+
 /// Indices that are there need an element to point to.
 fn not_from_nothing(cx: &Context<'_>, extent: &Dim, indices: &[Dim]) -> Result<()> {
     if extent.is(0)
@@ -465,11 +561,8 @@ fn not_from_nothing(cx: &Context<'_>, extent: &Dim, indices: &[Dim]) -> Result<(
 }
 
 /// Elements that are there need a place to go.
-fn not_into_nothing(cx: &Context<'_>, elements: usize, into: &[Dim]) -> Result<()> {
+fn not_into_nothing(cx: &mut Context<'_>, elements: usize, into: &[Dim]) -> Result<()> {
     let Some(elements) = cx.dims(elements)? else { return Ok(()) };
-    let are_there = elements.iter().all(|dim| dim.as_const().is_some_and(|extent| extent > 0));
-    if are_there && into.iter().any(|dim| dim.is(0)) {
-        return Err(cx.fail(format!("elements go into {}, which has none", cx.show(into))));
-    }
-    Ok(())
+    let some = Dim::product(elements).minimum(&Dim::ONE);
+    into.iter().try_for_each(|dim| cx.check_at_most(&some, dim, "places for elements that are there"))
 }

@@ -45,11 +45,18 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
             Ok(types)
         }
         Op::MaxUnpool(attrs) => Ok(vec![ranked(dtype, attrs.dims.clone())]),
-        Op::MaxUnpoolDynamic(_) => match (cx.elements(2), cx.dims(0)?) {
-            (Some(shape), _) => Ok(vec![ranked(dtype, shape.to_vec())]),
-            (None, Some(dims)) => Ok(vec![ranked(dtype, cx.fresh_dims("unpooled", dims.len()))]),
-            (None, None) => Ok(vec![unranked(dtype)]),
-        },
+        Op::MaxUnpoolDynamic(_) => {
+            let Some(x) = cx.dims(0)? else { return Ok(vec![unranked(dtype)]) };
+            let dims = match cx.elements(2) {
+                Some(shape) => shape.to_vec(),
+                None => cx.fresh_dims("unpooled", x.len()),
+            };
+            // Values that are there need a place to go.
+            let some = Dim::product(x).minimum(&Dim::ONE);
+            dims.iter()
+                .try_for_each(|dim| cx.check_at_most(&some, dim, "places for values that are there"))?;
+            Ok(vec![ranked(dtype, dims)])
+        }
         Op::MaxRoiPool(attrs) => {
             regions(cx, dtype, attrs.pooled.iter().map(|&extent| extent.into()).collect())
         }

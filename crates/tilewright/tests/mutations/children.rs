@@ -24,6 +24,9 @@ const MEMORY: usize = 4 << 30;
 /// What an outcome begins with that is a fault.
 pub(crate) const FAULT: &str = "fault: ";
 
+/// What a child is doing ends with that where there may be no end: it is given up, which is no fault.
+pub(crate) const LOOPS: &str = ", which loops";
+
 /// What came of some rounds.
 #[derive(Default)]
 pub(crate) struct Tally {
@@ -78,7 +81,10 @@ fn watch(args: &[OsString], rounds: Range<usize>, enough: usize) -> Result<Tally
         let mut said = String::new();
         child.stderr.take().expect("piped above").read_to_string(&mut said).ok();
         let status = child.wait().map_err(|error| error.to_string())?;
-        if hung || !status.success() {
+        if hung && doing.ends_with(LOOPS) {
+            *tally.counts.entry("run given up: the model loops".to_string()).or_default() += 1;
+            first += 1;
+        } else if hung || !status.success() {
             let end = if hung { "no end".to_string() } else { format!("{status}: {}", said.trim()) };
             tally.failures.push(format!("round {first}: {doing}: {end}"));
             first += 1;

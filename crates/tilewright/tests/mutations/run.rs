@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tilewright::DType;
 use tilewright::runtime::plan::{SizeDef, TensorSpec};
-use tilewright::runtime::{Model, RunError, SessionOptions, TensorView, byte_len, pool::Serial};
+use tilewright::runtime::{ExecFault, Model, RunError, SessionOptions, TensorView, byte_len, pool::Serial};
 
 use super::children::FAULT;
 use super::random::Random;
@@ -46,6 +46,9 @@ pub(crate) fn run(model: &Model, random: &mut Random) -> String {
         Err(RunError::Guard { .. }) => "run refused: an assumption of the model",
         Err(RunError::Host { .. }) => "run refused: by a host operator",
         Err(RunError::Limit { .. } | RunError::Memory(_)) => "run refused: memory",
+        Err(RunError::Plan { fault: ExecFault::Negative(_) | ExecFault::Undefined(_), .. }) => {
+            "run refused: an extent is negative or beyond 64 bits"
+        }
         Err(RunError::Plan { fault, nodes }) => return format!("{FAULT}plan: {nodes}: {fault}"),
     };
     outcome.to_string()
