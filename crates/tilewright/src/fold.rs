@@ -24,21 +24,21 @@ use crate::error::CompileError;
 use crate::tuning::probe::{Data, Probe};
 
 /// Operations from which on an operator is compiled: the interpreter takes about as long for them as code generation for a function.
-pub const COMPILED_FROM: u64 = 1 << 24;
+const COMPILED_FROM: u64 = 1 << 24;
 
 /// Operations from which on an operator is left to be computed when the model runs: about half a minute of compiled code.
-pub const NOT_FOLDED_FROM: u64 = 1 << 36;
+const NOT_FOLDED_FROM: u64 = 1 << 36;
 
 /// Lanes of vectors.
 const LANES: i64 = 8;
 
 /// Evaluates operators on constants for constant folding.
 #[derive(Clone, Copy, Debug)]
-pub struct Fold {
+pub(crate) struct Fold {
     /// Operations from which on an operator is compiled.
-    pub compiled_from: u64,
+    compiled_from: u64,
     /// Operations from which on an operator is not folded.
-    pub not_folded_from: u64,
+    not_folded_from: u64,
 }
 
 impl Default for Fold {
