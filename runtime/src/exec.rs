@@ -20,7 +20,7 @@ use crate::plan::{BufferId, HostId, Instr, Op, SizeId, TextId};
 use crate::pool::{Pool, TaskGrid};
 use crate::value::Value;
 
-pub(crate) use frame::Frame;
+pub(crate) use frame::{Draws, Frame};
 pub use host_call::HostCall;
 
 /// Watches a run, for profiles and for comparing intermediate tensors. `()` watches nothing and costs nothing.

@@ -62,6 +62,15 @@ impl From<crate::RunError> for HostError {
     }
 }
 
+/// What random numbers of one call follow from, beside the operator's attributes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Draw {
+    /// The session's seed.
+    pub seed: u64,
+    /// How often the session has drawn from the stream before.
+    pub count: u64,
+}
+
 /// An operand of a host operator.
 #[derive(Clone, Debug)]
 pub enum HostArg<'a> {

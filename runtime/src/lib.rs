@@ -42,7 +42,7 @@ mod value;
 
 pub use error::{ExecFault, InputError, InputErrors, RunError};
 pub use exec::{HostCall, Inspect, Observer};
-pub use host::{HostArg, HostError, HostOps, HostTensor, HostTensorMut, NoHostOps};
+pub use host::{Draw, HostArg, HostError, HostOps, HostTensor, HostTensorMut, NoHostOps};
 pub use load::LoadError;
 #[cfg(feature = "std")]
 pub use load::Loader;

@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::error::{ExecFault, InputError, InputErrors, RunError};
-use crate::exec::{Exec, Frame, Observer};
+use crate::exec::{Draws, Exec, Frame, Observer};
 use crate::memory::AlignedBuf;
 use crate::model::{Model, Program};
 use crate::plan::{ALIGN, Plan, SizeBounds, SizeDef, TensorSpec, ValueSpec};
@@ -83,6 +83,13 @@ impl Session {
     /// Bytes it holds for arena, outputs and run-time buffers.
     pub fn memory(&self) -> u64 {
         self.frame.reserved()
+    }
+
+    /// Sets what nodes without a seed of their own draw random numbers by, 0 in a new session, and begins all streams
+    /// of random numbers anew. Sessions of one seed give the same numbers run by run; in a session, each run of a node
+    /// gives the next ones.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.frame.draws = Draws::of_seed(seed);
     }
 
     /// Runs a model whose inputs are all tensors on inputs in its order. The outputs stay in the session until the

@@ -262,7 +262,12 @@ pub(crate) enum Engine {
     /// Machine code.
     Compiled(Box<Session>),
     /// The interpreter on the simplified graph.
-    Interpreter(Box<Graph>),
+    Interpreter {
+        /// The graph.
+        graph: Box<Graph>,
+        /// What random numbers are drawn by.
+        seed: u64,
+    },
 }
 
 impl Engine {
@@ -291,14 +296,15 @@ impl Engine {
     /// The interpreter for an ONNX file.
     pub(crate) fn interpreter(path: &Path, args: &CompileArgs) -> Result<Engine, Failure> {
         let graph = tilewright::load_graph(path, &args.options()?);
-        Ok(Engine::Interpreter(Box::new(graph.map_err(|error| Failure::from(error).about(path))?)))
+        let graph = graph.map_err(|error| Failure::from(error).about(path))?;
+        Ok(Engine::Interpreter { graph: Box::new(graph), seed: 0 })
     }
 
     /// The model's inputs.
     pub(crate) fn inputs(&self) -> Vec<Spec> {
         match self {
             Engine::Compiled(session) => plan_inputs(session.model().plan()),
-            Engine::Interpreter(graph) => graph_inputs(graph),
+            Engine::Interpreter { graph, .. } => graph_inputs(graph),
         }
     }
 
@@ -306,7 +312,15 @@ impl Engine {
     pub(crate) fn outputs(&self) -> Vec<Spec> {
         match self {
             Engine::Compiled(session) => plan_outputs(session.model().plan()),
-            Engine::Interpreter(graph) => graph_outputs(graph),
+            Engine::Interpreter { graph, .. } => graph_outputs(graph),
+        }
+    }
+
+    /// Sets what random numbers are drawn by.
+    pub(crate) fn set_seed(&mut self, new: u64) {
+        match self {
+            Engine::Compiled(session) => session.set_seed(new),
+            Engine::Interpreter { seed, .. } => *seed = new,
         }
     }
 
@@ -328,7 +342,7 @@ impl Engine {
                     .collect::<Result<_, Failure>>()?;
                 Ok(in_order(tensors, values))
             }
-            Engine::Interpreter(graph) => interpret(graph, inputs),
+            Engine::Interpreter { graph, seed } => interpret(graph, *seed, inputs),
         }
     }
 }
@@ -377,9 +391,10 @@ impl Inputs {
     }
 }
 
-fn interpret(graph: &Graph, inputs: &Named) -> Result<Named, Failure> {
+fn interpret(graph: &Graph, seed: u64, inputs: &Named) -> Result<Named, Failure> {
     let specs = graph_inputs(graph);
-    let reference = Reference::new(graph)?;
+    let mut reference = Reference::new(graph)?;
+    reference.set_seed(seed);
     // Where there are other values, the reference refuses the model.
     let (tensors, _) = split(&specs, &check_inputs(&specs, inputs)?)?;
     let data: Vec<TensorData> = tensors.into_iter().map(tensor_data).collect();

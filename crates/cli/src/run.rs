@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// Threads; results do not depend on it [default: what the process may use]
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<usize>,
+    /// What nodes without a seed of their own draw random numbers by
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
     /// Print the summary of the outputs as one JSON object
     #[arg(long)]
     json: bool,
@@ -49,6 +52,7 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let source = Source::of(&args.model)?;
     let mut engine = Engine::new(&source, &args.options, args.threads)?;
+    engine.set_seed(args.seed);
     let specs = engine.inputs();
     let inputs = match &args.inputs {
         Some(path) => data::read_inputs(path, &specs)?,

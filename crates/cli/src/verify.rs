@@ -117,7 +117,10 @@ impl Subject {
     fn of(compiled: tilewright::Compiled, args: &Args) -> Result<Subject, Failure> {
         let model = model::loader()?.from_bytes(compiled.artifact.to_bytes()?)?;
         let ours = Engine::Compiled(Box::new(model::session(&model, args.threads)));
-        Ok(Subject { ours, reference: Some(Engine::Interpreter(Box::new(compiled.graph))) })
+        Ok(Subject {
+            ours,
+            reference: Some(Engine::Interpreter { graph: Box::new(compiled.graph), seed: 0 }),
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::dim::Dim;
 use crate::guard::Guard;
 use crate::ids::{NodeId, RegionId, SymbolId, ValueId};
-use crate::op::Op;
+use crate::op::{AttrVisitor, Op};
 use crate::symbol::SymbolTable;
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Type};
@@ -364,6 +364,11 @@ impl Graph {
             self.regions[inner].owner = Some(node);
         }
         self.nodes[node].op = op;
+    }
+
+    /// Shows the visitor every symbolic extent and region among the attributes of a node, to change in place.
+    pub(crate) fn visit_op(&mut self, node: NodeId, visitor: &mut dyn AttrVisitor) {
+        self.nodes[node].op.visit(visitor);
     }
 
     /// Changes an operand of a node. The caller restores topological order if the operand is defined later.

@@ -1,11 +1,13 @@
 //! Which nodes run on the host, by which operator, and which values no buffer can hold.
 
 use tilewright_dtype::DType;
-use tilewright_graph::op::{BinaryOp, CaseAction, StringNormalizerAttrs, TfIdfAttrs, TfIdfMode};
+use tilewright_graph::op::{
+    BinaryOp, CaseAction, Distribution, RandomAttrs, Real, StringNormalizerAttrs, TfIdfAttrs, TfIdfMode,
+};
 use tilewright_graph::{Graph, Node, NodeId, Op, Tensor, Type, ValueId};
 use tilewright_host::{
-    Case, CompressAttrs, ConcatAttrs, HostOp, NgramAttrs, NgramMode, NmsAttrs, NormalizeAttrs, Pool,
-    SplitAttrs, StringSplitAttrs, StringsAttrs, UniqueAttrs,
+    Case, CompressAttrs, ConcatAttrs, HostOp, MultinomialAttrs, NgramAttrs, NgramMode, NmsAttrs,
+    NormalizeAttrs, Pool, SplitAttrs, StringSplitAttrs, StringsAttrs, UniqueAttrs,
 };
 
 /// Whether a value is a host value: no tensor, a tensor of strings, or one whose rank is not known.
@@ -57,6 +59,12 @@ fn operator(graph: &Graph, node: &Node) -> Option<HostOp> {
         Op::Optional(Some(_)) => HostOp::OptionalNone,
         Op::OptionalGet => HostOp::OptionalGet,
         Op::OptionalHas => HostOp::OptionalHas,
+        Op::Random(attrs) => HostOp::Random(random(attrs)),
+        Op::Multinomial(attrs) => HostOp::Multinomial(MultinomialAttrs {
+            seed: seed(attrs.seed),
+            stream: attrs.stream.cast_unsigned(),
+            dtype: attrs.dtype,
+        }),
         Op::StringConcat => HostOp::StringConcat,
         Op::StringSplit(attrs) => HostOp::StringSplit(StringSplitAttrs {
             delimiter: attrs.delimiter.clone(),
@@ -80,6 +88,24 @@ fn moves(graph: &Graph, node: &Node) -> bool {
 fn of_strings(graph: &Graph, node: &Node) -> bool {
     let is_string = |&value: &ValueId| graph.tensor_type(value).is_some_and(|ty| ty.dtype == DType::String);
     node.inputs.iter().flatten().any(is_string)
+}
+
+fn random(attrs: &RandomAttrs) -> tilewright_host::RandomAttrs {
+    tilewright_host::RandomAttrs {
+        distribution: match attrs.distribution {
+            Distribution::Uniform => tilewright_host::Distribution::Uniform,
+            Distribution::Normal => tilewright_host::Distribution::Normal,
+        },
+        a: attrs.a.0,
+        b: attrs.b.0,
+        seed: seed(attrs.seed),
+        stream: attrs.stream.cast_unsigned(),
+        dtype: attrs.dtype,
+    }
+}
+
+fn seed(seed: Option<Real>) -> Option<u32> {
+    seed.map(|seed| seed.0.to_bits())
 }
 
 fn ngrams(attrs: &TfIdfAttrs) -> NgramAttrs {

@@ -1,11 +1,12 @@
 //! Import: what graphs become, and what is wrong with models that do not import.
 
 use tilewright_graph::op::Op;
+use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{Graph, Range};
 use tilewright_onnx::import::{DimOption, FaultKind};
 use tilewright_onnx::proto::*;
 use tilewright_onnx::tensor::to_proto;
-use tilewright_onnx::{ImportErrors, ImportOptions, OnnxModel, import};
+use tilewright_onnx::{ImportErrors, ImportOptions, OnnxModel, import, import_noting};
 
 fn text(value: &str) -> Option<String> {
     Some(value.to_owned())
@@ -191,13 +192,9 @@ fn malformed_graphs_are_faults() {
     check_fault(17, graph(&["x:2"], outputs, &["y:2"]), FaultKind::Arity, "has 2 outputs, but gives 1");
     let absent = vec![node("Add", "x -", "y", vec![])];
     check_fault(17, graph(&["x:2"], absent, &["y:2"]), FaultKind::Arity, "input 1 is missing");
-    let declared = vec![node("Relu", "x", "y", vec![])];
-    check_fault(
-        17,
-        graph(&["x:2"], declared, &["y:3"]),
-        FaultKind::Type,
-        "declared as f32[3], but it is f32[2]",
-    );
+    let mut declared = graph(&["x:2"], vec![node("Relu", "x", "y", vec![])], &[]);
+    declared.output = vec![typed_value("y:2", tensor_proto::DataType::Int64)];
+    check_fault(17, declared, FaultKind::Type, "declared as i64[2], but it is f32[2]");
     let shapes = vec![node("Add", "x z", "y", vec![])];
     check_fault(17, graph(&["x:2", "z:3"], shapes, &["y:3"]), FaultKind::Type, "do not broadcast");
     let axis = vec![node("Softmax", "x", "y", vec![int("axis", 5)])];
@@ -392,4 +389,108 @@ fn mutations_never_panic() {
             drop(tilewright_onnx::export(&graph));
         }
     }
+}
+
+/// Exporters leave wrong shapes of results behind; the element type is another matter.
+#[test]
+fn declared_shapes_that_are_wrong_are_warnings() {
+    let nodes = vec![node("Relu", "x", "a", vec![]), node("Flatten", "a", "y", vec![])];
+    let mut wrong = graph(&["x:2,3,4"], nodes, &["y:2,13"]);
+    wrong.value_info = vec![value("a:5,1")];
+    let model = OnnxModel::from_proto(model(17, wrong)).unwrap();
+    let mut warnings = Vec::new();
+    let imported = import_noting(&model, &ImportOptions::default(), &mut warnings).unwrap();
+    assert_eq!(summary(&imported), "Unary Reshape -> f32[2, 12]");
+    let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "`a`: declared as f32[5, 1], but it is f32[2, 3, 4], which holds",
+            "`y`: declared as f32[2, 13], but it is f32[2, 12], which holds",
+        ]
+    );
+}
+
+/// A node of one of the preview domains, whose version 1 the model imports.
+fn preview(domain: &str, node: NodeProto, inputs: &[&str], outputs: &[&str]) -> ModelProto {
+    let node = NodeProto { domain: text(domain), ..node };
+    let mut model = model(26, graph(inputs, vec![node], outputs));
+    model.opset_import.push(OperatorSetIdProto { domain: text(domain), version: Some(1) });
+    model
+}
+
+#[test]
+fn optimisers_want_whole_groups_of_tensors() {
+    let check = |input: &str, attributes: Vec<AttributeProto>, expect: &str| {
+        let node = node("Momentum", input, "p q", attributes);
+        let inputs = ["r:", "t:", "a:2", "b:2", "c:2", "d:2"];
+        let model = preview("ai.onnx.preview.training", node, &inputs, &["p:2", "q:2"]);
+        let found = run(model).map(|graph| summary(&graph)).map_err(|errors| errors.faults[0].reason.clone());
+        assert!(found.as_ref().is_err_and(|reason| reason.contains(expect)), "{found:?}");
+    };
+    check("r t a b c", vec![], "attribute `alpha` is missing");
+    let attributes = || vec![float("alpha", 0.9), float("beta", 0.9), float("norm_coefficient", 0.0)];
+    check("r t a b c", attributes(), "`mode` is ``; known are standard, nesterov");
+    let mode = AttributeProto {
+        s: Some("standard".as_bytes().to_vec().into()),
+        ..attribute("mode", attribute_proto::AttributeType::String)
+    };
+    let attributes = || [attributes(), vec![mode.clone()]].concat();
+    check("r t a b c d", attributes(), "has 4 tensors, but each optimised one comes with 3");
+    check("r t a", attributes(), "has 1 tensors, but each optimised one comes with 3");
+}
+
+#[test]
+fn query_heads_are_whole_groups() {
+    let check = |q: &str, expect: Result<&str, &str>| {
+        let node = node("FlexAttention", "q k v", "y", vec![]);
+        let inputs = [q, "k:b,2,5,8", "v:b,2,5,6"];
+        let found = run(preview("ai.onnx.preview", node, &inputs, &["y:?,?,?,?"]));
+        let found = found.map(|graph| summary(&graph)).map_err(|errors| errors.faults[0].reason.clone());
+        let found = found.as_ref().map(|ops| ops.rsplit(" -> ").next().unwrap()).map_err(String::as_str);
+        assert_eq!(found, expect);
+    };
+    check("q:b,6,n,8", Ok("f32[b, 6, n, 6]"));
+    check("q:b,2,n,8", Ok("f32[b, 2, n, 6]"));
+    check("q:b,3,n,8", Err("the number of query heads must be a multiple of that of keys and values"));
+    check("q:b,n,8", Err("the operands must have rank 4"));
+}
+
+/// The length is that of ONNX Runtime, which divides in double precision.
+#[test]
+fn ranges_of_constant_floats_have_a_known_length() {
+    let check = |start: f32, limit: f32, delta: f32, expect: &str| {
+        let mut ranged = graph(&["x:1"], vec![node("Range", "s l d", "r", vec![])], &["r:?"]);
+        let values = [("s", start), ("l", limit), ("d", delta)];
+        let tensor = |(name, value)| to_proto(&Tensor::scalar(value), name);
+        ranged.initializer = values.into_iter().map(tensor).collect();
+        let found =
+            run(model(17, ranged)).map(|graph| summary(&graph)).map_err(|e| e.faults[0].reason.clone());
+        let found = found.as_ref().map(|ops| ops.rsplit(" -> ").next().unwrap()).map_err(String::as_str);
+        let expect = if expect.starts_with("f32") { Ok(expect) } else { Err(expect) };
+        assert_eq!(found, expect, "{start}, {limit}, {delta}");
+    };
+    check(0.0, 0.3, 0.1, "f32[4]");
+    check(0.0, 1.0, 0.1, "f32[10]");
+    check(1.0, 0.0, -0.25, "f32[4]");
+    check(1.0, 2.0, -0.25, "f32[0]");
+    check(0.0, 1.0, 0.0, "the number of elements would be inf");
+}
+
+#[test]
+fn a_scan_with_a_batch_is_two() {
+    let step = |name: &str| {
+        let nodes = vec![node("Add", "s e", "t", vec![]), node("Identity", "t", "o", vec![])];
+        subgraph(name, graph(&["s:2", "e:2"], nodes, &["t:2", "o:2"]))
+    };
+    let check = |inputs: &[&str], input: &str, expect: &str| {
+        let attributes = vec![step("body"), int("num_scan_inputs", 1)];
+        let mut scanned = graph(inputs, vec![node("Scan", input, "y z", attributes)], &["y:?,?", "z:?,?,?"]);
+        if let Some(lengths) = scanned.input.iter_mut().find(|input| input.name() == "lengths") {
+            *lengths = typed_value("lengths:b", tensor_proto::DataType::Int64);
+        }
+        assert_eq!(summary(&run(model(8, scanned)).unwrap()), expect);
+    };
+    check(&["i:b,2", "x:b,n,2"], "- i x", "Scan -> f32[b, 2] f32[b, n, 2]");
+    check(&["lengths:b", "i:b,2", "x:b,n,2"], "lengths i x", "Scan -> f32[b, 2] f32[b, n, 2]");
 }

@@ -9,7 +9,7 @@ use tilewright_lower::host::is_host_value;
 use tilewright_lower::plan::{self, CompiledFunc, CompiledKernel, Weights};
 use tilewright_lower::{LowerOptions, LoweredFunc, Program};
 use tilewright_machine::Target;
-use tilewright_onnx::import::{self, DimOption, ImportOptions};
+use tilewright_onnx::import::{self, DimOption, Fault, ImportOptions};
 use tilewright_onnx::{ImportErrors, OnnxModel};
 use tilewright_runtime::artifact::{ImageDef, Manifest, ProgramDef};
 use tilewright_runtime::plan::{KernelDef, KernelId, Plan};
@@ -83,7 +83,9 @@ fn front_end(
     options: &Options,
     observer: &mut dyn Observer,
 ) -> Result<Graph, CompileError> {
-    let mut graph = timed("import", observer, |_| import(model, options))?;
+    let mut warnings = Vec::new();
+    let mut graph = timed("import", observer, |_| import(model, options, &mut warnings))?;
+    warn(observer, &warnings);
     show_graph(observer, "import", &graph);
     timed("simplify", observer, |_| simplify(&mut graph, options))?;
     show_graph(observer, "simplify", &graph);
@@ -247,7 +249,7 @@ pub fn compile_model(
 /// As [`compile`].
 pub fn load_graph(path: &Path, options: &Options) -> Result<Graph, CompileError> {
     let model = OnnxModel::load(path)?;
-    let mut graph = import(&model, options)?;
+    let mut graph = import(&model, options, &mut Vec::new())?;
     simplify(&mut graph, options)?;
     Ok(graph)
 }
@@ -279,7 +281,17 @@ fn timed<T>(
     result
 }
 
-fn import(model: &OnnxModel, options: &Options) -> Result<Graph, CompileError> {
+/// Most warnings about a model that are told one by one.
+const TOLD_WARNINGS: usize = 3;
+
+fn warn(observer: &mut dyn Observer, warnings: &[Fault]) {
+    warnings.iter().take(TOLD_WARNINGS).for_each(|warning| observer.warning(&warning.to_string()));
+    if let more @ 1.. = warnings.len().saturating_sub(TOLD_WARNINGS) {
+        observer.warning(&format!("and {more} more of the kind"));
+    }
+}
+
+fn import(model: &OnnxModel, options: &Options, warnings: &mut Vec<Fault>) -> Result<Graph, CompileError> {
     let dims = options.dims.iter().map(|d| {
         let option = match d.lo == d.hi {
             true => DimOption::Fixed(d.lo),
@@ -288,7 +300,7 @@ fn import(model: &OnnxModel, options: &Options) -> Result<Graph, CompileError> {
         (d.name.clone(), option)
     });
     let import_options = ImportOptions { dims: dims.collect(), ..ImportOptions::default() };
-    import::import(model, &import_options).map_err(|errors| blame(model, options, errors))
+    import::import_noting(model, &import_options, warnings).map_err(|errors| blame(model, options, errors))
 }
 
 /// Whose fault the errors of an import are: the model's, or that of what the options say of its extents.

@@ -21,6 +21,7 @@ pub struct Reference<'a> {
     funcs: Vec<interp::Program>,
     /// Which result and axis first shows each symbol that is no extent of an input.
     definitions: BTreeMap<SymbolId, (ValueId, usize)>,
+    seed: u64,
 }
 
 /// Values and extents known while running.
@@ -28,6 +29,8 @@ pub struct Reference<'a> {
 struct State {
     values: FxHashMap<ValueId, TensorData>,
     symbols: FxHashMap<SymbolId, i64>,
+    /// How often each stream of random numbers was drawn from.
+    draws: FxHashMap<u64, u64>,
 }
 
 impl<'a> Reference<'a> {
@@ -42,7 +45,12 @@ impl<'a> Reference<'a> {
                 .map_err(|e| CompileError::internal("interpreter", e))
         };
         let funcs = program.funcs.iter().map(compile).collect::<Result<_, _>>()?;
-        Ok(Reference { graph, program, funcs, definitions: graph.symbol_definitions() })
+        Ok(Reference { graph, program, funcs, definitions: graph.symbol_definitions(), seed: 0 })
+    }
+
+    /// Sets what nodes without a seed of their own draw random numbers by, as that of a session.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.seed = seed;
     }
 
     /// Runs the model on its inputs, in order; the outputs in order, and every intermediate value that

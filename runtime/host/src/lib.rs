@@ -16,14 +16,16 @@ mod ngrams;
 mod op;
 mod order;
 mod pattern;
+mod random;
 mod registry;
 mod select;
 mod sequence;
 mod text;
 
 pub use op::{
-    Case, CompressAttrs, ConcatAttrs, DecodeError, HostOp, NgramAttrs, NgramMode, NmsAttrs, NormalizeAttrs,
-    Pool, SplitAttrs, StringSplitAttrs, StringsAttrs, UniqueAttrs,
+    Case, CompressAttrs, ConcatAttrs, DecodeError, Distribution, HostOp, MultinomialAttrs, NgramAttrs,
+    NgramMode, NmsAttrs, NormalizeAttrs, Pool, RandomAttrs, SplitAttrs, StringSplitAttrs, StringsAttrs,
+    UniqueAttrs,
 };
 pub use registry::Registry;
 

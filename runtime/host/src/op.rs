@@ -5,11 +5,12 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
-use tilewright_runtime::{HostArg, Value};
+use tilewright_dtype::DType;
+use tilewright_runtime::{Draw, HostArg, Value};
 
 use crate::args::Args;
 use crate::pattern::Pattern;
-use crate::{Result, boxes, ngrams, select, sequence, text};
+use crate::{Result, boxes, ngrams, random, select, sequence, text};
 
 macro_rules! host_operators {
     ($( $(#[doc = $doc:literal])* $code:literal $name:ident $(($attrs:ty))? => $run:expr; )*) => {
@@ -127,6 +128,48 @@ host_operators! {
     22 RegexFullMatch(String) => text::full_match;
     /// `(a, b)`: whether strings are equal, with broadcasting.
     23 StringEqual => text::equal;
+
+    /// Random numbers, as many as the result has elements.
+    24 Random(RandomAttrs) => random::needs_draw;
+    /// `x`: samples of categories from the rows of unnormalised log probabilities.
+    25 Multinomial(MultinomialAttrs) => random::needs_draw;
+}
+
+/// A distribution with two parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Distribution {
+    /// Uniform on `[a, b)`.
+    Uniform,
+    /// Normal with mean a and standard deviation b.
+    Normal,
+}
+
+/// Attributes of [`HostOp::Random`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RandomAttrs {
+    /// The distribution.
+    pub distribution: Distribution,
+    /// Its first parameter.
+    pub a: f32,
+    /// Its second parameter.
+    pub b: f32,
+    /// The node's seed: the bits of its F32 attribute. The session's seed and the stream serve where there is none.
+    pub seed: Option<u32>,
+    /// Which node of the model this is.
+    pub stream: u64,
+    /// Element type of the result.
+    pub dtype: DType,
+}
+
+/// Attributes of [`HostOp::Multinomial`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MultinomialAttrs {
+    /// As in [`RandomAttrs`].
+    pub seed: Option<u32>,
+    /// As in [`RandomAttrs`].
+    pub stream: u64,
+    /// Element type of the result: I32 or I64.
+    pub dtype: DType,
 }
 
 /// Attributes of [`HostOp::Strings`].
@@ -272,6 +315,33 @@ impl fmt::Display for DecodeError {
 impl core::error::Error for DecodeError {}
 
 impl HostOp {
+    /// The stream of random numbers that the operator draws from, if it does. Such an operator has
+    /// [`HostOp::draw`] in place of [`HostOp::run`].
+    pub fn stream(&self) -> Option<u64> {
+        match self {
+            HostOp::Random(attrs) => Some(attrs.stream),
+            HostOp::Multinomial(attrs) => Some(attrs.stream),
+            _ => None,
+        }
+    }
+
+    /// Fills the only result of an operator that draws random numbers, whose extents are known before it runs.
+    ///
+    /// # Errors
+    /// A message for the user when the operands are not acceptable.
+    pub fn draw(
+        &self,
+        inputs: &[HostArg<'_>],
+        draw: Draw,
+        bytes: &mut [u8],
+    ) -> core::result::Result<(), String> {
+        match self {
+            HostOp::Random(attrs) => random::numbers(attrs, draw, bytes),
+            HostOp::Multinomial(attrs) => random::categories(Args(inputs), attrs, draw, bytes),
+            _ => Err("the operator draws no random numbers".into()),
+        }
+    }
+
     /// Finds at compile time what could only fail at run time.
     ///
     /// # Errors
@@ -280,6 +350,7 @@ impl HostOp {
         match self {
             HostOp::RegexFullMatch(pattern) => Pattern::new(pattern).map(|_| ()),
             HostOp::Ngrams(attrs) => ngrams::check(attrs),
+            HostOp::Random(attrs) => random::check(attrs),
             HostOp::Copy
             | HostOp::Strings(_)
             | HostOp::NonZero
@@ -301,7 +372,8 @@ impl HostOp {
             | HostOp::StringConcat
             | HostOp::StringSplit(_)
             | HostOp::StringNormalize(_)
-            | HostOp::StringEqual => Ok(()),
+            | HostOp::StringEqual
+            | HostOp::Multinomial(_) => Ok(()),
         }
     }
 }

@@ -20,6 +20,11 @@ impl HostOps for Registry {
     fn call(&self, op: u16, call: &mut HostCall<'_>) -> Result<(), HostError> {
         let op = HostOp::decode(op, call.attrs())
             .map_err(|error| HostError::Message(alloc::format!("{error}")))?;
+        if let Some(stream) = op.stream() {
+            let draw = call.draw(stream);
+            let out = call.output(0)?;
+            return Ok(op.draw(call.inputs(), draw, out.bytes)?);
+        }
         let results = op.run(call.inputs())?;
         call.give(results)
     }

@@ -1,9 +1,11 @@
 //! The memory of a session as the instructions of a program see it: arena, buffers, sizes.
 #![allow(unsafe_code, reason = "shares pointers between threads")]
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::error::{ExecFault, RunError};
+use crate::host::Draw;
 use crate::memory::{AlignedBuf, OutOfMemory, dangling};
 use crate::model::Program;
 use crate::plan::{ALIGN, BufferId, HostId, Place, SizeId, TensorSpec};
@@ -34,9 +36,33 @@ struct Base {
 
 const NO_MEMORY: Base = Base { ptr: dangling().as_ptr(), room: 0 };
 
+/// The random numbers drawn so far.
+#[derive(Default)]
+pub(crate) struct Draws {
+    pub(crate) seed: u64,
+    counts: BTreeMap<u64, u64>,
+}
+
+impl Draws {
+    /// Those of a session that has not run.
+    pub(crate) fn of_seed(seed: u64) -> Draws {
+        Draws { seed, counts: BTreeMap::new() }
+    }
+
+    /// The next call of a stream.
+    pub(crate) fn next(&mut self, stream: u64) -> Draw {
+        let count = self.counts.entry(stream).or_default();
+        let draw = Draw { seed: self.seed, count: *count };
+        *count = count.wrapping_add(1);
+        draw
+    }
+}
+
 /// The state of a session that instructions work on.
 pub(crate) struct Frame {
     pub(crate) sizes: Sizes,
+    /// Kept from run to run, and from program to program.
+    pub(crate) draws: Draws,
     pub(crate) memory_limit: u64,
     arena: AlignedBuf,
     /// Memory of outputs and dynamic buffers, by [`Facts::storage`](crate::model::Facts::storage).
@@ -64,6 +90,7 @@ impl Frame {
     pub(crate) fn new(program: &Program, memory_limit: u64) -> Frame {
         let mut frame = Frame {
             sizes: Sizes::default(),
+            draws: Draws::default(),
             memory_limit,
             arena: AlignedBuf::new(),
             storage: Vec::new(),

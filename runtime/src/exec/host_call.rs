@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::frame::Spot;
 use super::{Exec, Failure};
 use crate::error::{ExecFault, RunError};
-use crate::host::{HostArg, HostError, HostTensor, HostTensorMut};
+use crate::host::{Draw, HostArg, HostError, HostTensor, HostTensorMut};
 use crate::plan::{BufferId, Operand, SizeId, TextId};
 use crate::value::{TensorValue, Value};
 
@@ -90,6 +90,11 @@ impl<'a> HostCall<'a> {
             }
             None => Err(HostError::from("too few operands")),
         }
+    }
+
+    /// What to draw random numbers by; counts as one call of the stream.
+    pub fn draw(&mut self, stream: u64) -> Draw {
+        self.exec.frame.draws.next(stream)
     }
 
     /// Number of results.

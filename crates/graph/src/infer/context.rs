@@ -38,6 +38,9 @@ pub(crate) struct Context<'a> {
     provenance: &'a Provenance,
 }
 
+/// The deepest nesting of concatenations that a shape is followed through.
+const MAX_PARTS: usize = 4;
+
 type Result<T> = std::result::Result<T, InferError>;
 
 impl<'a> Context<'a> {
@@ -110,6 +113,12 @@ impl<'a> Context<'a> {
     /// The operand's elements as extents.
     pub(crate) fn elements(&self, position: usize) -> Option<&'a [Dim]> {
         self.graph.shape_value(self.input(position)?)
+    }
+
+    /// The operand's elements as extents, those that are known: a shape is often put together from constants and data.
+    /// `None` if its length is not known.
+    pub(crate) fn partial_elements(&self, position: usize) -> Option<Vec<Option<Dim>>> {
+        partial_elements(self.graph, self.input(position)?, MAX_PARTS)
     }
 
     /// The operand's elements as integers.
@@ -268,6 +277,24 @@ impl<'a> Context<'a> {
         }
         Err(self.fail(format!("`{what}` has {len} entries, not {expected}")))
     }
+}
+
+fn partial_elements(graph: &Graph, value: ValueId, depth: usize) -> Option<Vec<Option<Dim>>> {
+    if let Some(elements) = graph.shape_value(value) {
+        return Some(elements.iter().cloned().map(Some).collect());
+    }
+    let [len] = graph.dims(value)? else { return None };
+    let len = usize::try_from(len.as_const()?).ok().filter(|&len| len <= MAX_RANK)?;
+    let unknown = || Some(vec![None; len]);
+    let (Some(node), Some(depth)) = (graph.producer(value), depth.checked_sub(1)) else { return unknown() };
+    let node = graph.node(node);
+    let parts = match &node.op {
+        Op::Concat(_) => node.inputs.iter().map(|&part| partial_elements(graph, part?, depth)).collect(),
+        Op::Identity => partial_elements(graph, node.input(0)?, depth).map(|part| vec![part]),
+        _ => None,
+    };
+    let elements = parts.map(|parts: Vec<Vec<_>>| parts.concat()).filter(|elements| elements.len() == len);
+    elements.or_else(unknown)
 }
 
 /// Whether an extent depends on what running shows.

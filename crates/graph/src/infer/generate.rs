@@ -34,7 +34,13 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
             let dtype = cx.dtype(1)?;
             match (cx.elements(0), cx.vector_len(0)?) {
                 (Some(dims), _) => ranked(dtype, dims.to_vec()),
-                (None, Some(len)) => ranked(dtype, cx.fresh_dims("full", len)),
+                (None, Some(len)) => {
+                    let shape = cx.partial_elements(0).unwrap_or_else(|| vec![None; len]);
+                    ranked(
+                        dtype,
+                        shape.into_iter().map(|dim| dim.unwrap_or_else(|| cx.fresh("full"))).collect(),
+                    )
+                }
                 (None, None) => unranked(dtype),
             }
         }

@@ -13,6 +13,7 @@ mod movement;
 mod nn;
 mod products;
 mod reduce;
+mod refine;
 mod sequence;
 mod windows;
 
@@ -22,6 +23,8 @@ pub(crate) use context::Context;
 pub use context::InferError;
 pub use control::merge_types;
 pub(crate) use movement::slice_bounds;
+pub(crate) use refine::Refinement;
+pub use refine::refine;
 
 use crate::dim::Dim;
 use crate::graph::{Graph, Provenance};
@@ -108,8 +111,7 @@ pub(crate) fn facts_of(
     infer(&mut cx)
 }
 
-/// Recomputes the followed elements of every value, in topological order: after parsing, or when operands of
-/// shape arithmetic have become constants.
+/// Recomputes the followed elements of every value, in topological order: after parsing, which gives types alone.
 pub fn follow_elements(graph: &mut Graph) {
     let mut symbols = graph.symbols.clone();
     for node in graph.live_nodes() {

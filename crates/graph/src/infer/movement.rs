@@ -69,7 +69,7 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
         }
         Op::ExpandDynamic => match (cx.elements(1), cx.vector_len(1)?) {
             (Some(shape), _) => cx.broadcast(x, shape)?,
-            (None, Some(len)) => cx.fresh_dims("expanded", len.max(x.len())),
+            (None, Some(len)) => expand_partial(cx, x, len)?,
             (None, None) => return Ok(vec![unranked(dtype)]),
         },
         Op::Slice(attrs) => slice(cx, attrs, x)?,
@@ -149,13 +149,50 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
     Ok(vec![ranked(dtype, dims)])
 }
 
+/// The extents of an expansion to a shape of which not all elements are known.
+fn expand_partial(cx: &mut Context<'_>, x: &[Dim], len: usize) -> Result<Vec<Dim>> {
+    let shape = cx.partial_elements(1).unwrap_or_else(|| vec![None; len]);
+    let rank = len.max(x.len());
+    let mut dims = Vec::with_capacity(rank);
+    for axis in 0..rank {
+        let of_x = (axis + x.len()).checked_sub(rank).map(|at| &x[at]);
+        let given = match (axis + len).checked_sub(rank) {
+            Some(at) => shape[at].clone(),
+            None => Some(Dim::ONE),
+        };
+        dims.push(match (of_x, given) {
+            (None, Some(given)) => given,
+            (Some(of_x), Some(given)) => match cx.broadcast(std::slice::from_ref(of_x), &[given])?.pop() {
+                Some(dim) => dim,
+                None => cx.fresh("expanded"),
+            },
+            // What is not known is 1 or the same.
+            (Some(of_x), None) if of_x.as_const().is_some_and(|extent| extent != 1) => of_x.clone(),
+            (Some(_) | None, None) => cx.fresh("expanded"),
+        });
+    }
+    Ok(dims)
+}
+
+/// The extents of a reshape to a shape of which not all elements are known.
+fn reshape_partial(cx: &mut Context<'_>, dtype: DType, allow_zero: bool) -> Result<Vec<Type>> {
+    let Some(len) = cx.vector_len(1)? else { return Ok(vec![unranked(dtype)]) };
+    let shape = cx.partial_elements(1).unwrap_or_else(|| vec![None; len]);
+    let x = cx.dims(0)?;
+    let mut dims = Vec::with_capacity(len);
+    for (axis, given) in shape.into_iter().enumerate() {
+        let kept = x.and_then(|x| x.get(axis)).filter(|_| !allow_zero);
+        dims.push(match given {
+            Some(dim) if dim.as_const().is_some_and(|extent| extent > 0) => dim,
+            Some(dim) if dim.is(0) && kept.is_some() => kept.cloned().unwrap_or(dim),
+            Some(_) | None => cx.fresh("reshaped"),
+        });
+    }
+    Ok(vec![ranked(dtype, dims)])
+}
+
 fn reshape_dynamic(cx: &mut Context<'_>, dtype: DType, allow_zero: bool) -> Result<Vec<Type>> {
-    let Some(shape) = cx.elements(1) else {
-        return Ok(vec![match cx.vector_len(1)? {
-            Some(len) => ranked(dtype, cx.fresh_dims("reshaped", len)),
-            None => unranked(dtype),
-        }]);
-    };
+    let Some(shape) = cx.elements(1) else { return reshape_partial(cx, dtype, allow_zero) };
     let x = cx.dims(0)?;
     let mut dims = Vec::with_capacity(shape.len());
     let mut inferred = None;

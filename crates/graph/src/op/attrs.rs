@@ -644,8 +644,10 @@ attributes! {
         a: Real,
         /// Second parameter.
         b: Real,
-        /// Seed; chosen at run time if absent.
+        /// Seed; if absent, the session's and the stream decide.
         seed: Option<Real>,
+        /// Which node of the model this is, for the numbers of a session to go on from.
+        stream: i64,
         /// Element type of the result.
         dtype: DType,
         /// Extents of the result.
@@ -656,8 +658,10 @@ attributes! {
     MultinomialAttrs {
         /// Samples a row.
         sample_size: usize,
-        /// Seed; chosen at run time if absent.
+        /// Seed; if absent, the session's and the stream decide.
         seed: Option<Real>,
+        /// As in `RandomAttrs`.
+        stream: i64,
         /// Element type of the result.
         dtype: DType,
     }

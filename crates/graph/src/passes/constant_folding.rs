@@ -1,4 +1,7 @@
 //! Runs nodes with constant operands at compile time.
+//!
+//! The types of what uses a result are inferred again in the same sweep, so arithmetic on the extents of a result
+//! whose extents follow from such arithmetic is folded too, however often that repeats.
 
 use std::sync::Arc;
 
@@ -7,6 +10,7 @@ use tilewright_dtype::DType;
 
 use crate::graph::Graph;
 use crate::ids::{NodeId, RegionId};
+use crate::infer::Refinement;
 use crate::op::{Effect, FusionClass, Op};
 use crate::pass::{Pass, PassError};
 use crate::tensor::Tensor;
@@ -98,8 +102,9 @@ impl ConstantFolding {
         (results.len() == outputs.len() && results.iter().zip(&outputs).all(fits)).then_some(results)
     }
 
-    fn region(&self, graph: &mut Graph, region: RegionId) -> bool {
+    fn region(&self, graph: &mut Graph, region: RegionId, refinement: &mut Refinement) -> bool {
         let mut replaced = FxHashMap::default();
+        refinement.enter(graph, region);
         let nodes = graph.take_nodes(region);
         for node in nodes {
             // Earlier folds of this sweep count as constants for later ones.
@@ -108,6 +113,7 @@ impl ConstantFolding {
                     graph.set_input(node, position, Some(to));
                 }
             }
+            refinement.visit(graph, node);
             match self.fold(graph, node) {
                 None => graph.push_node(region, node),
                 Some(tensors) => {
@@ -115,6 +121,7 @@ impl ConstantFolding {
                     for (from, tensor) in outputs.into_iter().zip(tensors) {
                         let to = graph.append_constant(region, tensor, graph.node(node).provenance.clone());
                         replaced.insert(from, to);
+                        refinement.note(to);
                     }
                 }
             }
@@ -152,9 +159,10 @@ impl Pass for ConstantFolding {
 
     fn run(&self, graph: &mut Graph) -> Result<bool, PassError> {
         let mut changed = false;
+        let mut refinement = Refinement::new(graph);
         for region in graph.live_regions() {
-            changed |= self.region(graph, region);
+            changed |= self.region(graph, region, &mut refinement);
         }
-        Ok(changed)
+        Ok(changed | refinement.finish(graph))
     }
 }

@@ -17,10 +17,10 @@ use crate::pass::PassError;
 use crate::patch::{Patch, Rule, Source, View, rewrite};
 use crate::symbol::SymbolKind;
 
-/// Resolves what can be.
+/// Resolves what can be, by types inferred again.
 pub fn resolve(graph: &mut Graph) -> Result<bool, PassError> {
-    crate::infer::follow_elements(graph);
-    rewrite(graph, RULES, 4)
+    let refined = crate::infer::refine(graph);
+    Ok(rewrite(graph, RULES, 4)? | refined)
 }
 
 const RULES: &[Rule] = &[

@@ -117,9 +117,12 @@ impl<'a> Attrs<'a> {
         model.sparse_tensor(proto).map(Some).map_err(|error| Reason::malformed(error.to_string()))
     }
 
+    pub(crate) fn opt_graph(&self, name: &str) -> Result<Option<&'a GraphProto>> {
+        Ok(self.find(name, AttributeType::Graph)?.and_then(|attribute| attribute.g.as_ref()))
+    }
+
     pub(crate) fn graph(&self, name: &str) -> Result<&'a GraphProto> {
-        let attribute = self.find(name, AttributeType::Graph)?;
-        attribute.and_then(|attribute| attribute.g.as_ref()).ok_or_else(|| missing_value(name))
+        self.opt_graph(name)?.ok_or_else(|| missing_value(name))
     }
 
     pub(crate) fn type_proto(&self, name: &str) -> Result<Option<&'a TypeProto>> {

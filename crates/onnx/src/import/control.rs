@@ -1,28 +1,31 @@
 //! Control flow: subgraphs become closed regions, whose captures are operands and parameters.
 
-use tilewright_graph::op::{BinaryOp, IfAttrs, LoopAttrs, Op, ScanAttrs, UnaryOp};
+use tilewright_graph::op::{BinaryOp, IfAttrs, LoopAttrs, Op, UnaryOp};
 use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{
     Comparison, DType, Dim, Guard, Provenance, RegionId, Shape, SymbolKind, TensorType, Type, ValueId, infer,
 };
 
-use super::attrs::{Attrs, missing};
-use super::cx::size;
+use super::attrs::Attrs;
 use super::error::{FaultKind, Reason, Result};
-use super::{Binding, Importer, Scope, names};
+use super::{Binding, Importer, Scope, Single, names};
 use crate::proto::{GraphProto, NodeProto};
 
 /// How often the types of loop-carried values may be widened before the import gives up.
 const MAX_WIDENINGS: usize = 16;
 
 /// A captured name: either a constant, which each region gets for itself, or an operand.
-enum Capture {
+pub(super) enum Capture {
     Constant(String, Tensor),
     Operand(String, ValueId),
 }
 
 /// Splits the names that subgraphs use from outside. Names of faulty values give `None`.
-fn captures(importer: &mut Importer<'_>, scope: &mut Scope, graphs: &[&GraphProto]) -> Option<Vec<Capture>> {
+pub(super) fn captures(
+    importer: &mut Importer<'_>,
+    scope: &mut Scope,
+    graphs: &[&GraphProto],
+) -> Option<Vec<Capture>> {
     let mut names: Vec<String> = graphs.iter().flat_map(|graph| names::captures(graph)).collect();
     names.sort();
     names.dedup();
@@ -41,11 +44,28 @@ fn captures(importer: &mut Importer<'_>, scope: &mut Scope, graphs: &[&GraphProt
     Some(found)
 }
 
-fn operands(captures: &[Capture]) -> impl Iterator<Item = Option<ValueId>> {
+pub(super) fn operands(captures: &[Capture]) -> impl Iterator<Item = Option<ValueId>> {
     captures.iter().filter_map(|capture| match capture {
         Capture::Operand(_, value) => Some(Some(*value)),
         Capture::Constant(..) => None,
     })
+}
+
+/// Adds a parameter for each captured operand to the scope's region, and binds the captured names.
+pub(super) fn bind_captures(importer: &mut Importer<'_>, inner: &mut Scope, captures: &[Capture]) {
+    for capture in captures {
+        let (name, binding) = match capture {
+            Capture::Constant(name, tensor) => (name, Binding::Tensor(tensor.clone())),
+            Capture::Operand(name, outside) => {
+                let ty = importer.graph.ty(*outside).clone();
+                let elements = importer.graph.shape_value(*outside).map(std::sync::Arc::from);
+                let value = importer.graph.add_param(inner.region, Some(name), ty);
+                importer.graph.set_shape_value(value, elements);
+                (name, Binding::Value(value))
+            }
+        };
+        inner.names.entry(name.clone()).or_insert(binding);
+    }
 }
 
 /// Imports a subgraph into a region of its own. Parameters are `formals`, then the captured operands. `None` if
@@ -76,25 +96,13 @@ fn region(
         let value = importer.graph.add_param(region, Some(input.name()), ty.clone());
         inner.names.insert(input.name().to_owned(), Binding::Value(value));
     }
-    for capture in captures {
-        let (name, binding) = match capture {
-            Capture::Constant(name, tensor) => (name, Binding::Tensor(tensor.clone())),
-            Capture::Operand(name, outside) => {
-                let ty = importer.graph.ty(*outside).clone();
-                let elements = importer.graph.shape_value(*outside).map(std::sync::Arc::from);
-                let value = importer.graph.add_param(region, Some(name), ty);
-                importer.graph.set_shape_value(value, elements);
-                (name, Binding::Value(value))
-            }
-        };
-        inner.names.entry(name.clone()).or_insert(binding);
-    }
+    bind_captures(importer, &mut inner, captures);
     let results = subgraph_body(importer, &mut inner, graph);
     importer.graph.set_results(region, results);
     Ok((importer.faults.len() == first_fault).then_some(region))
 }
 
-fn finish(
+pub(super) fn finish(
     importer: &mut Importer<'_>,
     scope: &Scope,
     op: Op,
@@ -123,7 +131,7 @@ pub(super) fn if_node(
     if let Some([known]) = importer.graph.shape_value(condition)
         && let Some(known) = known.as_const()
     {
-        return inline(importer, scope, if known != 0 { then_graph } else { else_graph }, label);
+        return inline(importer, scope, if known != 0 { then_graph } else { else_graph }, &[], label);
     }
     let Some(captures) = captures(importer, scope, &[then_graph, else_graph]) else { return Ok(None) };
     let (n_faults, n_guards) = (importer.faults.len(), importer.graph.guards.len());
@@ -139,11 +147,53 @@ pub(super) fn if_node(
         let message = format!("If `{label}`: the rank of the results depends on the extent");
         let region = scope.region;
         importer.graph.guards.push(Guard { left, comparison: Comparison::Equal, right, region, message });
-        return inline(importer, scope, if is_then { then_graph } else { else_graph }, label);
+        return inline(importer, scope, if is_then { then_graph } else { else_graph }, &[], label);
     }
     let (Some(then_region), Some(else_region)) = (then_region, else_region) else { return Ok(None) };
+    let singles = single_elements(importer, then_region, else_region, label)?;
     let inputs = inputs.into_iter().chain(operands(&captures)).collect();
-    finish(importer, scope, Op::If(IfAttrs { then_region, else_region }), inputs, label)
+    let op = Op::If(IfAttrs { then_region, else_region });
+    let Some(mut results) = finish(importer, scope, op, inputs, label)? else { return Ok(None) };
+    let scalars = results.split_off(results.len() - singles.len());
+    for ((position, rank), scalar) in singles.into_iter().zip(scalars) {
+        importer.singles.insert(results[position], Single { scalar, rank });
+    }
+    Ok(Some(results))
+}
+
+/// Results of one element that the branches give with different ranks, and the greater of these: a further result
+/// gives each as a scalar, for operators whose result has the same rank with either.
+fn single_elements(
+    importer: &mut Importer<'_>,
+    then_region: RegionId,
+    else_region: RegionId,
+    label: &str,
+) -> Result<Vec<(usize, usize)>> {
+    let rank = |importer: &Importer<'_>, value: ValueId| {
+        let dims = importer.graph.dims(value)?;
+        dims.iter().all(|dim| dim.is(1)).then_some(dims.len())
+    };
+    let results = [then_region, else_region].map(|region| importer.graph.region(region).results.clone());
+    let mut singles = Vec::new();
+    for (position, (&a, &b)) in results[0].iter().zip(&results[1]).enumerate() {
+        if let (Some(a), Some(b)) = (rank(importer, a), rank(importer, b))
+            && a != b
+        {
+            singles.push((position, a.max(b)));
+        }
+    }
+    for (region, results) in [then_region, else_region].into_iter().zip(results) {
+        let mut all = results.clone();
+        for &(position, _) in &singles {
+            let (op, provenance) = (Op::reshape(Vec::new()), Provenance::named(label));
+            let node =
+                infer::append(&mut importer.graph, region, op, vec![Some(results[position])], provenance);
+            let node = node.map_err(|error| Reason::ty(error.message))?;
+            all.extend(importer.graph.node(node).output());
+        }
+        importer.graph.set_results(region, all);
+    }
+    Ok(singles)
 }
 
 fn ranks_agree(importer: &Importer<'_>, a: RegionId, b: RegionId) -> bool {
@@ -175,18 +225,26 @@ fn compared_extents(importer: &Importer<'_>, condition: ValueId) -> Option<(Dim,
     }
 }
 
-/// Imports a branch in the place of its node.
-fn inline(
+/// Imports a subgraph in the place of its node, with its inputs bound to `operands`.
+pub(super) fn inline(
     importer: &mut Importer<'_>,
     scope: &Scope,
     graph: &GraphProto,
+    operands: &[ValueId],
     label: &str,
 ) -> Result<Option<Vec<ValueId>>> {
+    if graph.input.len() != operands.len() {
+        let message = format!("the subgraph has {} inputs, not {}", graph.input.len(), operands.len());
+        return Err(Reason::arity(message));
+    }
     let n_faults = importer.faults.len();
     let mut inner = Scope { prefix: format!("{label}/").into(), named: false, ..scope.clone() };
     for name in graph.node.iter().flat_map(|node| &node.output) {
-        // A name of the branch hides one from outside.
+        // A name of the subgraph hides one from outside.
         inner.names.remove(name);
+    }
+    for (input, &operand) in graph.input.iter().zip(operands) {
+        inner.names.insert(input.name().to_owned(), Binding::Value(operand));
     }
     let results = subgraph_body(importer, &mut inner, graph);
     Ok((importer.faults.len() == n_faults).then_some(results))
@@ -270,7 +328,7 @@ fn widen_tensor(importer: &mut Importer<'_>, before: &mut TensorType, after: &Te
 
 /// Imports a body until the types of its carried values cover what it gives back. The first `carried` results
 /// behind `skip` go with the parameters behind `skip_formals`.
-fn fixed_point(
+pub(super) fn fixed_point(
     importer: &mut Importer<'_>,
     scope: &Scope,
     body: &GraphProto,
@@ -323,76 +381,4 @@ pub(super) fn loop_node(
     let Some(region) = region else { return Ok(None) };
     let inputs = inputs.into_iter().chain(operands(&captures)).collect();
     finish(importer, scope, Op::Loop(LoopAttrs { body: region, carried }), inputs, label)
-}
-
-pub(super) fn scan_node(
-    importer: &mut Importer<'_>,
-    scope: &mut Scope,
-    node: &NodeProto,
-    label: &str,
-    inputs: Vec<Option<ValueId>>,
-) -> Result<Option<Vec<ValueId>>> {
-    let attrs = Attrs::new(node);
-    let body = attrs.graph("body")?;
-    let scanned = attrs.opt_int("num_scan_inputs")?.ok_or_else(|| missing("num_scan_inputs"))?;
-    let scanned = size("num_scan_inputs", scanned)?;
-    let states = inputs.len().checked_sub(scanned).ok_or_else(|| Reason::arity("too few inputs"))?;
-    let outputs =
-        body.output.len().checked_sub(states).ok_or_else(|| Reason::arity("the body has too few outputs"))?;
-    let list = |name: &str, len: usize| -> Result<Vec<i64>> {
-        let values = attrs.ints(name)?.map_or(vec![0; len], <[i64]>::to_vec);
-        let message = || Reason::malformed(format!("`{name}` has {} entries, not {len}", values.len()));
-        if values.len() == len { Ok(values.clone()) } else { Err(message()) }
-    };
-    let (input_axes, output_axes) = (list("scan_input_axes", scanned)?, list("scan_output_axes", outputs)?);
-    let (input_ways, output_ways) =
-        (list("scan_input_directions", scanned)?, list("scan_output_directions", outputs)?);
-    attrs.check_all_known()?;
-    let Some(captures) = captures(importer, scope, &[body]) else { return Ok(None) };
-    let mut formals = Vec::new();
-    let mut axes = Vec::new();
-    for (index, input) in inputs.iter().enumerate() {
-        let value = input.ok_or_else(|| Reason::arity(format!("input {index} is missing")))?;
-        let ty = importer.graph.ty(value).clone();
-        if index < states {
-            formals.push(ty);
-            continue;
-        }
-        let unranked = || Reason::unsupported("the rank of a scanned operand is not known");
-        let tensor = ty.as_tensor().cloned().ok_or_else(unranked)?;
-        let mut dims = tensor.shape.dims().ok_or_else(unranked)?.to_vec();
-        let axis = axis_in(input_axes[index - states], dims.len())?;
-        dims.remove(axis);
-        axes.push(axis);
-        formals.push(Type::Tensor(TensorType::new(tensor.dtype, dims)));
-    }
-    let region = fixed_point(importer, scope, body, formals, &captures, (0, 0, states), label)?;
-    let Some(region) = region else { return Ok(None) };
-    let results = importer.graph.region(region).results.clone();
-    let mut stacked_axes = Vec::new();
-    for (&axis, &value) in output_axes.iter().zip(&results[states..]) {
-        let rank = match importer.graph.dims(value) {
-            Some(dims) => dims.len() + 1,
-            None if axis >= 0 => usize::MAX,
-            None => return Err(Reason::unsupported("the rank of a scan output is not known")),
-        };
-        stacked_axes.push(axis_in(axis, rank)?);
-    }
-    let reversed = |ways: Vec<i64>| ways.into_iter().map(|way| way != 0).collect();
-    let attrs = ScanAttrs {
-        body: region,
-        states,
-        input_axes: axes,
-        input_reversed: reversed(input_ways),
-        output_axes: stacked_axes,
-        output_reversed: reversed(output_ways),
-    };
-    let inputs = inputs.into_iter().chain(operands(&captures)).collect();
-    finish(importer, scope, Op::Scan(attrs), inputs, label)
-}
-
-fn axis_in(axis: i64, rank: usize) -> Result<usize> {
-    let normal = if axis < 0 { axis.saturating_add(i64::try_from(rank).unwrap_or(i64::MAX)) } else { axis };
-    let inside = usize::try_from(normal).ok().filter(|&normal| normal < rank);
-    inside.ok_or_else(|| Reason::malformed(format!("axis {axis} is out of range")))
 }

@@ -157,13 +157,20 @@ fn dims(shape: &TensorShapeProto, open: &mut dyn FnMut(usize, &str) -> Result<Di
     shape.dim.iter().enumerate().map(convert).collect()
 }
 
-/// Checks an inferred type against a declared one: element types, ranks and constant extents must not differ.
-/// Where no rank was inferred, the declared one is taken over.
+/// What a declared type says against the inferred one.
+pub(super) enum Contradiction {
+    /// Other elements, or another kind of value: one of both is wrong.
+    Type(String),
+    /// Other extents only. Exporters leave such declarations behind, so the inferred shape holds.
+    Shape(String),
+}
+
+/// Checks an inferred type against a declared one. Where no rank was inferred, the declared one is taken over.
 pub(super) fn check(
     graph: &mut Graph,
     value: ValueId,
     declared: &TypeProto,
-) -> std::result::Result<(), String> {
+) -> std::result::Result<(), Contradiction> {
     // A declaration in terms that are not supported cannot contradict anything.
     let Ok(declared_type) = convert(declared, &mut |_, _| Ok(Dim::from(-1i64))) else { return Ok(()) };
     let inferred = graph.ty(value);
@@ -178,37 +185,41 @@ pub(super) fn check(
         graph.set_type(value, Type::Tensor(TensorType::new(dtype, dims)));
         return Ok(());
     }
-    if compatible(inferred, &declared_type) {
+    let Some(fits) = same_kind(inferred, &declared_type) else {
+        let inferred = inferred.display(&graph.symbols);
+        let reason = format!("declared as {}, but it is {inferred}", describe(&declared_type));
+        return Err(Contradiction::Type(reason));
+    };
+    if fits {
         return Ok(());
     }
     let inferred = inferred.display(&graph.symbols);
-    Err(format!("declared as {}, but it is {inferred}", describe(&declared_type)))
+    let reason = format!("declared as {}, but it is {inferred}, which holds", describe(&declared_type));
+    Err(Contradiction::Shape(reason))
 }
 
-fn compatible(inferred: &Type, declared: &Type) -> bool {
+/// Whether the shapes agree, where both are known; `None` if the types differ otherwise.
+fn same_kind(inferred: &Type, declared: &Type) -> Option<bool> {
     match (inferred, declared) {
         (Type::Tensor(inferred), Type::Tensor(declared)) => {
-            inferred.dtype == declared.dtype
-                && match (inferred.shape.dims(), declared.shape.dims()) {
-                    (Some(inferred), Some(declared)) => {
-                        inferred.len() == declared.len()
-                            && inferred.iter().zip(declared).all(|(a, b)| {
-                                match (a.as_const(), b.as_const()) {
-                                    (Some(a), Some(b)) => a == b || b < 0,
-                                    _ => true,
-                                }
-                            })
-                    }
-                    _ => true,
-                }
+            (inferred.dtype == declared.dtype).then(|| same_shape(&inferred.shape, &declared.shape))
         }
-        (Type::Sequence(a), Type::Sequence(b)) | (Type::Optional(a), Type::Optional(b)) => compatible(a, b),
+        (Type::Sequence(a), Type::Sequence(b)) | (Type::Optional(a), Type::Optional(b)) => same_kind(a, b),
         // A value that may be absent on some path is declared as what it is when it is there.
         (Type::Optional(inner), declared @ (Type::Tensor(_) | Type::Sequence(_))) => {
-            compatible(inner, declared)
+            same_kind(inner, declared)
         }
-        _ => false,
+        _ => None,
     }
+}
+
+fn same_shape(inferred: &Shape, declared: &Shape) -> bool {
+    let (Some(inferred), Some(declared)) = (inferred.dims(), declared.dims()) else { return true };
+    let same = |(a, b): (&Dim, &Dim)| match (a.as_const(), b.as_const()) {
+        (Some(a), Some(b)) => a == b || b < 0,
+        _ => true,
+    };
+    inferred.len() == declared.len() && inferred.iter().zip(declared).all(same)
 }
 
 /// A declared type in words; open extents (-1) print as `?`.

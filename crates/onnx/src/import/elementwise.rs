@@ -1,13 +1,13 @@
 //! Elementwise operators, conversions, clipping and dropout.
 
 use tilewright_graph::op::{
-    ActivationAttrs, ActivationKind, BinaryOp, CastAttrs, Distribution, Op, RandomAttrs, Real, RoundMode,
-    UnaryOp,
+    ActivationAttrs, ActivationKind, BinaryOp, CastAttrs, Op, Real, RoundMode, UnaryOp,
 };
 use tilewright_graph::{DType, Dim, ValueId};
 
 use super::cx::{Cx, dtype_from_int};
 use super::error::{Reason, Result};
+use super::generate::unit_noise;
 use crate::proto::tensor_proto::DataType;
 
 pub(super) fn unary(cx: &mut Cx<'_>, op: UnaryOp) -> Result<Vec<ValueId>> {
@@ -224,9 +224,7 @@ pub(super) fn dropout(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
     };
     let dims = cx.ranked(x)?;
     let dtype = cx.dtype(x)?;
-    let (a, b, seed) = (Real(0.0), Real(1.0), seed.map(|seed| Real(seed as f32)));
-    let attrs = RandomAttrs { distribution: Distribution::Uniform, a, b, seed, dtype: DType::F32, dims };
-    let noise = cx.emit(Op::Random(attrs), &[])?;
+    let noise = unit_noise(cx, seed.map(|seed| Real(seed as f32)), DType::F32, dims)?;
     let ratio = match cx.opt(1) {
         Some(ratio) => cx.cast(ratio, DType::F32)?,
         None => cx.scalar(DType::F32, 0.5)?,

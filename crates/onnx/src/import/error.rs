@@ -59,6 +59,14 @@ pub struct Fault {
     pub advice: String,
 }
 
+impl Fault {
+    /// A fault of the graph itself.
+    pub(super) fn of_value(kind: FaultKind, value: &str, reason: String) -> Fault {
+        let (operator, advice) = (String::new(), String::new());
+        Fault { kind, operator, opset: 0, node: value.to_owned(), reason, advice }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.operator.is_empty() {

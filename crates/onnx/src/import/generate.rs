@@ -1,7 +1,9 @@
 //! Constants, ranges and random numbers.
 
 use bytes::Bytes;
-use tilewright_graph::op::{BinaryOp, Distribution, EyeAttrs, MultinomialAttrs, Op, RandomAttrs, Real};
+use tilewright_graph::op::{
+    BinaryOp, Distribution, EyeAttrs, IotaAttrs, MultinomialAttrs, Op, RandomAttrs, Real, UnaryOp,
+};
 use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{DType, Dim, ValueId};
 
@@ -58,7 +60,50 @@ pub(super) fn range(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
         let operand = cx.input(position)?;
         operands.push(cx.reshape(operand, Vec::new())?);
     }
+    if cx.dtype(operands[0])?.is_float() {
+        return float_range(cx, &operands);
+    }
     Ok(vec![cx.emit(Op::RangeDynamic, &operands)?])
+}
+
+/// `start + i * delta` for `ceil((limit - start) / delta)` elements: the difference in the operands' type, as ONNX
+/// Runtime has it, or F32 if they are narrower; the quotient in F64.
+fn float_range(cx: &mut Cx<'_>, operands: &[ValueId]) -> Result<Vec<ValueId>> {
+    let dtype = cx.dtype(operands[0])?;
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let known = operands.iter().map(|&operand| cx.known_scalar(operand)).collect::<Option<Vec<_>>>();
+    let operands = operands.iter().map(|&operand| cx.cast(operand, wide)).collect::<Result<Vec<_>>>()?;
+    let &[start, limit, delta] = operands.as_slice() else { return Err(Reason::arity("takes 3 operands")) };
+    let indices = match known.as_deref() {
+        Some(&[start, limit, delta]) => {
+            let distance =
+                if dtype == DType::F64 { limit - start } else { f64::from(limit as f32 - start as f32) };
+            let count = (distance / delta).ceil();
+            if !count.is_finite() {
+                return Err(Reason::malformed(format!("the number of elements would be {count}")));
+            }
+            let (zero, one) = (cx.scalar(DType::I64, 0.0)?, cx.scalar(DType::I64, 1.0)?);
+            let len = Dim::new(count.max(0.0) as i64);
+            cx.emit(Op::Iota(IotaAttrs { len }), &[zero, one])?
+        }
+        _ => {
+            let distance = cx.binary(BinaryOp::Sub, limit, start)?;
+            let (distance, divisor) = (cx.cast(distance, DType::F64)?, cx.cast(delta, DType::F64)?);
+            let count = cx.binary(BinaryOp::Div, distance, divisor)?;
+            let count = cx.unary(UnaryOp::Ceil, count)?;
+            let count = cx.binary_scalar(BinaryOp::Max, count, 0.0)?;
+            let (zero, one) = (cx.scalar(DType::I64, 0.0)?, cx.scalar(DType::I64, 1.0)?);
+            // A delta of 0 is a step of 0, which ends the run with an error.
+            let stands = cx.binary_scalar(BinaryOp::Equal, divisor, 0.0)?;
+            let count = cx.cast(count, DType::I64)?;
+            let step = cx.select(stands, zero, one)?;
+            cx.emit(Op::RangeDynamic, &[zero, count, step])?
+        }
+    };
+    let indices = cx.cast(indices, wide)?;
+    let offsets = cx.binary(BinaryOp::Mul, indices, delta)?;
+    let values = cx.binary(BinaryOp::Add, start, offsets)?;
+    Ok(vec![cx.cast(values, dtype)?])
 }
 
 pub(super) fn eye_like(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
@@ -84,7 +129,8 @@ pub(super) fn random(cx: &mut Cx<'_>, distribution: Distribution) -> Result<Vec<
     };
     let dtype = cx.dtype_attr("dtype")?.unwrap_or(default);
     let seed = cx.attrs.opt_float("seed")?.map(Real);
-    let attrs = RandomAttrs { distribution, a: Real(a), b: Real(b), seed, dtype, dims };
+    let stream = stream(cx);
+    let attrs = RandomAttrs { distribution, a: Real(a), b: Real(b), seed, stream, dtype, dims };
     Ok(vec![cx.emit(Op::Random(attrs), &[])?])
 }
 
@@ -94,12 +140,31 @@ pub(super) fn bernoulli(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
     let dtype = cx.dtype(x)?;
     let to = cx.dtype_attr("dtype")?.unwrap_or(dtype);
     let seed = cx.attrs.opt_float("seed")?.map(Real);
-    let dims = cx.ranked(x)?;
-    let attrs =
-        RandomAttrs { distribution: Distribution::Uniform, a: Real(0.0), b: Real(1.0), seed, dtype, dims };
-    let noise = cx.emit(Op::Random(attrs), &[])?;
+    // Numbers of few digits would be below many a probability too often.
+    let dtype = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let (x, dims) = (cx.cast(x, dtype)?, cx.ranked(x)?);
+    let noise = unit_noise(cx, seed, dtype, dims)?;
     let hit = cx.binary(BinaryOp::Less, noise, x)?;
     Ok(vec![cx.cast(hit, to)?])
+}
+
+/// Numbers of the uniform distribution on [0, 1).
+pub(super) fn unit_noise(
+    cx: &mut Cx<'_>,
+    seed: Option<Real>,
+    dtype: DType,
+    dims: Vec<Dim>,
+) -> Result<ValueId> {
+    let (distribution, stream) = (Distribution::Uniform, stream(cx));
+    let attrs = RandomAttrs { distribution, a: Real(0.0), b: Real(1.0), seed, stream, dtype, dims };
+    cx.emit(Op::Random(attrs), &[])
+}
+
+/// The stream of a node: the FNV-1a hash of its name, so that it is the same whatever else is in the model.
+fn stream(cx: &Cx<'_>) -> i64 {
+    let bytes = cx.provenance.names().flat_map(str::bytes);
+    let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.fold(0xcbf2_9ce4_8422_2325, fold).cast_signed()
 }
 
 pub(super) fn multinomial(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
@@ -107,6 +172,7 @@ pub(super) fn multinomial(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
     let attrs = MultinomialAttrs {
         sample_size: cx.size_attr("sample_size", 1)?,
         seed: cx.attrs.opt_float("seed")?.map(Real),
+        stream: stream(cx),
         dtype: dtype_from_int(cx.attrs.int("dtype", 6)?)?,
     };
     Ok(vec![cx.emit(Op::Multinomial(attrs), &[x])?])

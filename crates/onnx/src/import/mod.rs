@@ -17,6 +17,7 @@ mod registry;
 mod attention;
 mod conv;
 mod elementwise;
+mod flex_attention;
 mod generate;
 mod index;
 mod linear;
@@ -27,10 +28,12 @@ mod quantize;
 mod recurrent;
 mod reduce;
 mod resize;
+mod scan;
 mod sequence;
 mod sequence_map;
 mod shape;
 mod signal;
+mod training;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +50,7 @@ use crate::proto::{
 };
 use attrs::Attrs;
 use cx::Cx;
+use declared::Contradiction;
 pub use error::{Fault, FaultKind, ImportErrors};
 use error::{Reason, Result};
 
@@ -76,14 +80,31 @@ pub struct ImportOptions {
 
 /// Imports a model. Node names become provenances, names of values are kept, and the metadata gets the
 /// producer and the operator sets.
+///
+/// # Errors
+/// Everything that keeps the model from being imported.
 pub fn import(model: &OnnxModel, options: &ImportOptions) -> std::result::Result<Graph, ImportErrors> {
+    import_noting(model, options, &mut Vec::new())
+}
+
+/// As [`import`]; what is odd about the model and does not keep it from being imported goes to `warnings`.
+///
+/// # Errors
+/// As [`import`].
+pub fn import_noting(
+    model: &OnnxModel,
+    options: &ImportOptions,
+    warnings: &mut Vec<Fault>,
+) -> std::result::Result<Graph, ImportErrors> {
     let proto = model.graph();
     let mut importer = Importer {
         model,
         options,
         graph: Graph::new(proto.name()),
         faults: Vec::new(),
+        warnings: Vec::new(),
         functions: FxHashMap::default(),
+        singles: FxHashMap::default(),
         n_nodes: 0,
         call_depth: 0,
     };
@@ -91,6 +112,7 @@ pub fn import(model: &OnnxModel, options: &ImportOptions) -> std::result::Result
     importer.check_opsets();
     importer.collect_functions();
     importer.import_main(proto);
+    warnings.append(&mut importer.warnings);
     if importer.faults.is_empty() {
         Ok(importer.graph)
     } else {
@@ -129,22 +151,33 @@ struct Importer<'m> {
     options: &'m ImportOptions,
     graph: Graph,
     faults: Vec<Fault>,
+    /// Each once, though bodies of loops are imported several times.
+    warnings: Vec<Fault>,
     functions: FxHashMap<(String, String, String), &'m FunctionProto>,
+    /// Values of one element whose rank is data.
+    singles: FxHashMap<ValueId, Single>,
     n_nodes: usize,
     call_depth: usize,
 }
 
+/// A value of one element whose rank is data.
+struct Single {
+    /// The element.
+    scalar: ValueId,
+    /// The greatest rank.
+    rank: usize,
+}
+
 impl<'m> Importer<'m> {
     fn fault(&mut self, kind: FaultKind, node: &str, reason: impl Into<String>) {
-        let (operator, advice) = (String::new(), String::new());
-        self.faults.push(Fault {
-            kind,
-            operator,
-            opset: 0,
-            node: node.to_owned(),
-            reason: reason.into(),
-            advice,
-        });
+        self.faults.push(Fault::of_value(kind, node, reason.into()));
+    }
+
+    fn warn(&mut self, kind: FaultKind, value: &str, reason: String) {
+        let warning = Fault::of_value(kind, value, reason);
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
     }
 
     fn note_metadata(&mut self) {
@@ -293,9 +326,12 @@ impl<'m> Importer<'m> {
             for output in nodes[index].output.iter().filter(|name| !name.is_empty()) {
                 if let (Some(ty), Some(Binding::Value(value))) =
                     (declared.get(output.as_str()), scope.names.get(output))
-                    && let Err(reason) = declared::check(&mut self.graph, *value, ty)
+                    && let Err(contradiction) = declared::check(&mut self.graph, *value, ty)
                 {
-                    self.fault(FaultKind::Type, output, reason);
+                    match contradiction {
+                        Contradiction::Type(reason) => self.fault(FaultKind::Type, output, reason),
+                        Contradiction::Shape(reason) => self.warn(FaultKind::Type, output, reason),
+                    }
                 }
             }
         }
@@ -396,6 +432,7 @@ impl<'m> Importer<'m> {
             return Ok(None);
         }
         row.check_inputs(proto)?;
+        self.take_scalars(proto, &mut inputs);
         let convert = match row.convert {
             registry::Convert::Node(convert) => convert,
             registry::Convert::Constant => {
@@ -430,6 +467,26 @@ impl<'m> Importer<'m> {
         }
         cx.attrs.check_all_known()?;
         bindings(proto, results.into_iter().map(Binding::Value).collect()).map(Some)
+    }
+
+    /// Puts scalars in place of operands of one element whose rank is data, where the result is of the other operands'
+    /// rank with any of them.
+    fn take_scalars(&self, proto: &NodeProto, inputs: &mut [Option<ValueId>]) {
+        let first = match proto.op_type() {
+            "Add" | "Sub" | "Mul" | "Div" | "Pow" | "Max" | "Min" | "Where" => 0,
+            // The other operand only tells the type.
+            "CastLike" => 1,
+            _ => return,
+        };
+        let rank = |value: &Option<ValueId>| Some(self.graph.dims((*value)?)?.len());
+        let most = inputs.iter().filter_map(rank).max().unwrap_or(0);
+        for input in inputs.iter_mut().skip(first) {
+            if let Some(single) = input.and_then(|value| self.singles.get(&value))
+                && (single.rank <= most || first > 0)
+            {
+                *input = Some(single.scalar);
+            }
+        }
     }
 
     /// The value a name stands for, constants made into nodes; `Err` for names without value, `None` for

@@ -12,9 +12,10 @@ use super::cx::Cx;
 use super::error::{FaultKind, Reason, Result};
 use super::{Importer, Scope};
 use super::{
-    attention, control, conv, elementwise, generate, index, linear, loss, norm, pool, quantize, recurrent,
+    attention, control, conv, elementwise, flex_attention, generate, index, linear, loss, norm, pool,
+    quantize,
 };
-use super::{reduce, resize, sequence, sequence_map, shape, signal};
+use super::{recurrent, reduce, resize, scan, sequence, sequence_map, shape, signal, training};
 use crate::proto::{MAX_OPSET, NodeProto};
 
 /// Converts a node, all operands being values of the graph, and gives its results.
@@ -80,24 +81,23 @@ const fn control(name: &'static str, since: i64, inputs: (usize, usize), convert
 
 /// The row of a node's operator at an opset.
 pub(super) fn find(node: &NodeProto, opset: i64) -> Result<&'static Row> {
-    static BY_NAME: OnceLock<FxHashMap<&'static str, Vec<&'static Row>>> = OnceLock::new();
+    /// Rows by domain and name; the default domain is empty.
+    type Rows = FxHashMap<(&'static str, &'static str), Vec<&'static Row>>;
+    static BY_NAME: OnceLock<Rows> = OnceLock::new();
     let by_name = BY_NAME.get_or_init(|| {
-        let mut map: FxHashMap<&str, Vec<&Row>> = FxHashMap::default();
-        TABLE.iter().for_each(|row| map.entry(row.name).or_default().push(row));
+        let mut map = Rows::default();
+        for (domain, table) in TABLES {
+            table.iter().for_each(|row| map.entry((domain, row.name)).or_default().push(row));
+        }
         map
     });
-    let rows = match node.domain() {
-        "" | "ai.onnx" => by_name.get(node.op_type()),
-        _ => None,
-    };
-    let Some(rows) = rows else {
-        let reason = match node.domain() {
-            "" | "ai.onnx" => Reason::new(FaultKind::UnknownOperator, "unknown operator"),
-            domain => {
-                let message = format!("unknown operator of domain `{domain}`");
-                Reason::new(FaultKind::UnknownOperator, message)
-            }
+    let domain = if node.domain() == "ai.onnx" { "" } else { node.domain() };
+    let Some(rows) = by_name.get(&(domain, node.op_type())) else {
+        let message = match domain {
+            "" => "unknown operator".to_owned(),
+            domain => format!("unknown operator of domain `{domain}`"),
         };
+        let reason = Reason::new(FaultKind::UnknownOperator, message);
         return Err(reason.advise("export without it, or give it a body as a model-local function"));
     };
     if opset == 0 {
@@ -137,6 +137,18 @@ macro_rules! reduction {
         row($name, 1, (1, 2), |cx| reduce::reduce(cx, ReduceKind::$kind))
     };
 }
+
+/// The operators of each domain; opsets are those of the domain.
+static TABLES: [(&str, &[Row]); 3] =
+    [("", TABLE), ("ai.onnx.preview", PREVIEW), ("ai.onnx.preview.training", TRAINING)];
+
+static PREVIEW: &[Row] = &[control("FlexAttention", 1, (3, 3), flex_attention::flex_attention)];
+
+static TRAINING: &[Row] = &[
+    row("Adagrad", 1, (3, MANY), training::adagrad),
+    row("Adam", 1, (3, MANY), training::adam),
+    row("Momentum", 1, (3, MANY), training::momentum),
+];
 
 #[rustfmt::skip]
 static TABLE: &[Row] = &[
@@ -295,7 +307,8 @@ static TABLE: &[Row] = &[
 
     control("If", 1, (1, 1), control::if_node),
     control("Loop", 1, (2, MANY), control::loop_node),
-    control("Scan", 9, (1, MANY), control::scan_node),
+    control("Scan", 8, (2, MANY), scan::batched_scan).until(8),
+    control("Scan", 9, (1, MANY), scan::scan_node),
     control("SequenceMap", 17, (1, MANY), sequence_map::sequence_map),
 
     row("SequenceConstruct", 11, (1, MANY), sequence::construct),

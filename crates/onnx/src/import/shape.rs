@@ -6,7 +6,7 @@ use tilewright_graph::op::{
     SplitAttrs, TopKAttrs, TriluAttrs,
 };
 use tilewright_graph::tensor::Tensor;
-use tilewright_graph::{DType, Dim, ValueId};
+use tilewright_graph::{Comparison, DType, Dim, Guard, SymbolKind, ValueId};
 
 use super::attrs::missing;
 use super::cx::{Cx, size as checked_size};
@@ -55,18 +55,36 @@ pub(super) fn squeeze(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
     let axes = match axes(cx)? {
         Axes::Known(axes) => cx.axes(&axes, dims.len())?,
         Axes::Dynamic(axes) => return Ok(vec![squeeze_dynamic(cx, x, axes)?]),
-        Axes::Absent if dims.iter().any(|dim| dim.as_const().is_none()) => {
+        Axes::Absent if dims.iter().any(|dim| is_open_input(cx, dim)) => {
             let reason =
                 Reason::unsupported("without `axes`, the rank of the result depends on open extents");
             return Err(reason.advise("fix the extents with --dim, or export with axes"));
         }
-        Axes::Absent => (0..dims.len()).filter(|&axis| dims[axis].is(1)).collect(),
+        Axes::Absent => {
+            dims.iter().filter(|dim| dim.as_const().is_none()).for_each(|dim| assume_several(cx, dim));
+            (0..dims.len()).filter(|&axis| dims[axis].is(1)).collect()
+        }
     };
     if let Some(&axis) = axes.iter().find(|&&axis| dims[axis].as_const().is_some_and(|extent| extent != 1)) {
         return Err(Reason::ty(format!("axis {axis} has an extent other than 1")));
     }
     let kept = (0..dims.len()).filter(|axis| !axes.contains(axis)).map(|axis| dims[axis].clone()).collect();
     Ok(vec![cx.reshape(x, kept)?])
+}
+
+/// Whether an extent is open and follows from those of the inputs, which the user can fix.
+fn is_open_input(cx: &Cx<'_>, dim: &Dim) -> bool {
+    let of_inputs = |symbol| cx.graph.symbols[symbol].kind == SymbolKind::Input;
+    dim.as_const().is_none() && dim.symbols().into_iter().all(of_inputs)
+}
+
+/// Takes an extent that is data to be no 1, under guard: the rank of the result must be known.
+fn assume_several(cx: &mut Cx<'_>, dim: &Dim) {
+    let names = cx.provenance.names().collect::<Vec<_>>().join("+");
+    let message =
+        format!("Squeeze `{names}`: without axes, an extent that follows from data must be above 1");
+    let (left, comparison, region) = (Dim::new(2), Comparison::AtMost, cx.region);
+    cx.graph.guards.push(Guard { left, comparison, right: dim.clone(), region, message });
 }
 
 pub(super) fn unsqueeze(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
