@@ -37,9 +37,8 @@ MODELS = {
     "keypoint_rcnn": lambda: detection.keypointrcnn_resnet50_fpn(
         weights=None, weights_backbone=None, min_size=SIDE, max_size=SIDE),
 }
-# Scores of these parts are spread by a factor on their weights.
-HEADS = ("cls_logits", "classification_head", "cls_score", "bbox_ctrness")
-SPREAD = 4.0
+# The mean norm of the weights of one output, for parts whose scores would tie or stay below all thresholds otherwise.
+SPREAD = {"cls_logits": 4.0, "classification_head": 4.0, "bbox_ctrness": 4.0, "cls_score": 40.0}
 
 
 def seeded(name):
@@ -47,8 +46,9 @@ def seeded(name):
     model = MODELS[name]().eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
-            if any(head in key for head in HEADS) and parameter.dim() > 1:
-                parameter.mul_(SPREAD / parameter.flatten(1).norm(dim=1).mean())
+            norm = next((norm for part, norm in SPREAD.items() if part in key), None)
+            if norm is not None and parameter.dim() > 1:
+                parameter.mul_(norm / parameter.flatten(1).norm(dim=1).mean())
     return model
 
 

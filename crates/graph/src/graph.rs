@@ -434,6 +434,28 @@ impl Graph {
         }
     }
 
+    /// Writes extents in place of symbols wherever these occur: in types, attributes, followed elements and guards.
+    pub fn replace_symbols(&mut self, replacements: &FxHashMap<SymbolId, Dim>) {
+        let replace = |dim: &Dim| match dim.symbols().iter().any(|symbol| replacements.contains_key(symbol)) {
+            true => dim.substitute(&|symbol| replacements.get(&symbol).cloned()),
+            false => dim.clone(),
+        };
+        for node in self.live_nodes() {
+            if !matches!(self.nodes[node].op, Op::Constant(_)) {
+                self.nodes[node].op.map_dims(&mut |dim| replace(dim));
+            }
+        }
+        for (value, data) in self.values.iter_mut() {
+            data.ty.map_dims(&mut |dim| replace(dim));
+            if let Some(elements) = &mut self.shape_values[value] {
+                *elements = elements.iter().map(replace).collect();
+            }
+        }
+        for guard in &mut self.guards {
+            (guard.left, guard.right) = (replace(&guard.left), replace(&guard.right));
+        }
+    }
+
     /// Takes all nodes out of a region, to be pushed back one by one.
     pub(crate) fn take_nodes(&mut self, region: RegionId) -> Vec<NodeId> {
         std::mem::take(&mut self.regions[region].nodes)

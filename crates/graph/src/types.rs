@@ -90,6 +90,17 @@ pub enum Type {
 }
 
 impl Type {
+    /// Replaces every extent.
+    pub fn map_dims(&mut self, map: &mut dyn FnMut(&Dim) -> Dim) {
+        match self {
+            Type::Tensor(TensorType { shape: Shape::Ranked(dims), .. }) => {
+                dims.iter_mut().for_each(|dim| *dim = map(dim));
+            }
+            Type::Tensor(TensorType { shape: Shape::Unranked, .. }) => {}
+            Type::Sequence(inner) | Type::Optional(inner) => inner.map_dims(map),
+        }
+    }
+
     /// The tensor type, if this is one.
     pub fn as_tensor(&self) -> Option<&TensorType> {
         match self {

@@ -24,10 +24,10 @@ use crate::error::CompileError;
 use crate::tuning::probe::{Data, Probe};
 
 /// Operations from which on an operator is compiled: the interpreter takes about as long for them as code generation for a function.
-pub(crate) const COMPILED_FROM: u64 = 1 << 24;
+const COMPILED_FROM: u64 = 1 << 24;
 
 /// Operations from which on an operator is left to be computed when the model runs: about half a minute of compiled code.
-pub(crate) const NOT_FOLDED_FROM: u64 = 1 << 36;
+const NOT_FOLDED_FROM: u64 = 1 << 36;
 
 /// Lanes of vectors.
 const LANES: i64 = 8;
@@ -36,9 +36,9 @@ const LANES: i64 = 8;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fold {
     /// Operations from which on an operator is compiled.
-    pub(crate) compiled_from: u64,
+    compiled_from: u64,
     /// Operations from which on an operator is not folded.
-    pub(crate) not_folded_from: u64,
+    not_folded_from: u64,
 }
 
 impl Default for Fold {

@@ -2,10 +2,23 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::dim::Dim;
 use crate::graph::{Graph, Provenance};
-use crate::ids::{NodeId, ValueId};
+use crate::ids::{NodeId, SymbolId, ValueId};
 use crate::op::{BinaryOp, Effect, Op};
 use crate::pass::PassError;
+
+/// What the extents that only replaced values define are now: each node that a model has twice has made symbols of its own.
+fn symbols_of_replaced(graph: &Graph, replaced: &FxHashMap<ValueId, ValueId>) -> FxHashMap<SymbolId, Dim> {
+    let mut symbols = FxHashMap::default();
+    for (symbol, (value, axis)) in graph.symbol_definitions() {
+        let target = replaced.get(&value).and_then(|&to| graph.dims(to)?.get(axis));
+        if let Some(dim) = target.filter(|dim| dim.as_symbol() != Some(symbol)) {
+            symbols.insert(symbol, dim.clone());
+        }
+    }
+    symbols
+}
 
 /// Replaces every pure node by an earlier equal one of its region. Operands of commutative operators compare in
 /// any order.
@@ -50,6 +63,10 @@ pub fn common_subexpressions(graph: &mut Graph) -> Result<bool, PassError> {
             graph.set_provenance(earlier, provenance);
         }
         if !replaced.is_empty() {
+            let symbols = symbols_of_replaced(graph, &replaced);
+            if !symbols.is_empty() {
+                graph.replace_symbols(&symbols);
+            }
             graph.replace_uses(&replaced);
             graph.retain_nodes_defining_none_of(region, &replaced);
             changed = true;
