@@ -59,7 +59,7 @@ impl Display for Named<'_> {
 }
 
 /// A name, quoted if needed.
-struct Name<'a>(&'a str);
+pub(super) struct Name<'a>(pub(super) &'a str);
 
 impl Display for Name<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
