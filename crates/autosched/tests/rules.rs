@@ -1,5 +1,5 @@
 //! Rules on functions of each kind: the scheduled function computes what the unscheduled one does, and the
-//! rule meant for it is the one that fits.
+//! rule meant for it is the one that fits. What schedules look like is in `tests/schedules`.
 
 use tilewright_autosched::{AutoscheduleError, Decisions, Scheduled, schedule};
 use tilewright_dtype::DType;
@@ -399,16 +399,6 @@ fn steps_of_a_recurrence_run_in_lanes() {
         }";
     let func: Func = text.parse().expect("a function");
     check(&func, &[false, true], &[], &[], "recurrence");
-    let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
-    let scheduled = schedule(&computation(&func, &[false, true], &[]), &target, &Decisions::default())
-        .expect("schedules");
-    assert_eq!(
-        scheduled.rulings.iter().filter(|r| r.rule == "recurrence").count(),
-        2,
-        "{:#?}",
-        scheduled.rulings
-    );
-    assert_eq!(scheduled.packing[1].len(), 1, "the weights are laid out along the lanes");
     // Weights that are no constants stay as they are: no lanes for their products.
     check(&func, &[false, false], &[], &[], "recurrence");
 }
@@ -571,25 +561,6 @@ fn depthwise_convolution_pads_its_input_piece_by_piece() {
     }
 }
 
-/// Rows of 58 vectors: pieces of six, for four results, stay in a first level of 32 KiB beside what is read and written. Of rows of 113, with
-/// a stride, three do; of rows of 114 without one too few would, most of which would be copied for the next piece again.
-#[test]
-fn pieces_of_padding_stay_in_the_first_level_where_they_have_little_in_common() {
-    let target = Target::parse("x86-64-v3", CodegenKind::Llvm).expect("a known target");
-    assert_eq!(target.machine.caches.l1d, 32 << 10);
-    let layouts = [blocked(8), None, None, blocked(8)];
-    for (size, stride, rows, columns) in [(56, 1, 6, 58), (112, 2, 3, 113), (112, 1, 30, 114)] {
-        let func = depthwise(32, size, 3, stride, 1);
-        let scheduled =
-            schedule(&computation(&func, &[false, true, true], &layouts), &target, &Decisions::default())
-                .expect("schedules");
-        let pad = scheduled.func.buffers.values().find(|b| b.name == "pad").expect("a buffer");
-        let extents: Vec<Option<i64>> = pad.shape.iter().map(Expr::as_int).collect();
-        assert_eq!(extents, [1, 1, rows, columns, 8].map(Some), "{}", scheduled.func);
-        assert_eq!(pad.scope, Scope::Stack);
-    }
-}
-
 #[test]
 fn depthwise_convolution_in_plain_layout() {
     check(&depthwise(5, 18, 3, 1, 0), &[false, true, true], &[], &[], "window");
@@ -688,76 +659,13 @@ fn whatever_is_decided_computes_the_same() {
 #[test]
 fn steps_are_cut_into_blocks_where_caches_are_too_small() {
     const SMALL: &str = "x86-64-v3;l1d=8192;l2=32768";
-    let cut = |func: &Func, layouts: &[Layout]| {
-        let target = Target::parse(SMALL, CodegenKind::Llvm).expect("a known target");
-        let scheduled =
-            schedule(&computation(func, &[false, true, true], layouts), &target, &Decisions::default())
-                .expect("schedules");
-        let depth = scheduled.decisions.iter().find(|d| d.point.ends_with("/depth")).expect("a choice");
-        assert!(depth.candidates.len() > 1 && depth.candidates[0].value != "1", "{:?}", depth.candidates);
-        assert!(scheduled.func.to_string().contains("_load"), "{}", scheduled.func);
-    };
     // Rows of 4096 bytes fall into one set of the first level each.
     let product = matmul(Some(13), 200, 1024);
-    cut(&product, &[]);
     let points = check_candidates_for(SMALL, &product, &[false, true, true], &[]);
     assert!(points.iter().any(|point| point == "product/pack-rows"), "{points:?}");
     let layouts = [blocked(8), None, None, blocked(8)];
     let windows = conv(64, 48, 9, 3, 1);
-    cut(&windows, &layouts);
     check_candidates_for(SMALL, &windows, &[false, true, true], &layouts);
-}
-
-#[test]
-fn weights_are_asked_for_ahead() {
-    let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
-    let hints = |constants: &[bool]| {
-        let computation = computation(&matmul(Some(28), 512, 64), constants, &[]);
-        let scheduled = schedule(&computation, &target, &Decisions::default()).expect("schedules");
-        scheduled.func.to_string().matches(" prefetch ").count()
-    };
-    assert!(hints(&[false, true, true]) > 0);
-    // What another kernel has just computed is near.
-    assert_eq!(hints(&[false, false, true]), 0);
-}
-
-/// Where all panels stay in the second level, only the first of many rounds over them finds them elsewhere.
-#[test]
-fn panels_that_come_again_are_not_asked_for() {
-    let target = Target::parse("x86-64-v3;l2=524288", CodegenKind::Llvm).expect("a known target");
-    let hints = |rows: i64, columns: i64, order: &str| {
-        let mut decisions = Decisions::default();
-        decisions.set("product/tile", "4x2");
-        decisions.set("product/order", order);
-        let func = matmul(Some(rows), columns, 96);
-        let computation = computation(&func, &[false, true, true], &[]);
-        let scheduled = schedule(&computation, &target, &decisions).expect("schedules");
-        scheduled.func.to_string().matches(" prefetch ").count()
-    };
-    assert_eq!(hints(64, 240, "rows-stay"), 0);
-    // Too few rounds, panels of more than there is room for, and those of which each comes once.
-    assert!(hints(60, 240, "rows-stay") > 0);
-    assert!(hints(64, 960, "rows-stay") > 0);
-    assert!(hints(64, 240, "panel-stays") > 0);
-    // A single panel comes again and again.
-    assert_eq!(hints(64, 16, "panel-stays"), 0);
-}
-
-/// Eleven tiles share a panel of which a step reads a line and a half: hints in each step would be as many as loads of what is
-/// asked for, while two in a block of eight steps cost next to nothing.
-#[test]
-fn tiles_ask_for_the_next_panel_once_in_a_block_of_steps() {
-    let target = Target::parse("x86-64-v3", CodegenKind::Llvm).expect("a known target");
-    let mut decisions = Decisions::default();
-    decisions.set("product/tile", "4x3");
-    decisions.set("product/order", "panel-stays");
-    let computation = computation(&matmul(Some(44), 240, 96), &[false, true, true], &[]);
-    let scheduled = schedule(&computation, &target, &decisions).expect("schedules").func.to_string();
-    let lines: Vec<&str> = scheduled.lines().map(str::trim).collect();
-    let hints: Vec<_> = lines.windows(2).filter(|lines| lines[0].contains(" prefetch ")).collect();
-    let [[around, inside]] = hints[..] else { panic!("hints in {} loops:\n{scheduled}", hints.len()) };
-    assert_eq!(around.matches(" prefetch ").count(), 2, "{scheduled}");
-    assert!(inside.starts_with("for ") && inside.ends_with("in 0..8 {"), "{scheduled}");
 }
 
 #[test]

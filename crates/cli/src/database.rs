@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tilewright::tune::{Database, Finding, Journal};
+use tilewright::tune::{Database, Finding, Journal, LeftOut};
 
 use crate::failure::{Exit, Failure};
 use crate::output;
@@ -111,11 +111,13 @@ fn merge(from: &[PathBuf], path: &Path, json: bool) -> Result<(), Failure> {
             n_added += 1;
         }
     }
-    let damaged: usize = others.iter().map(|(_, damaged)| damaged).sum();
+    let mut left_out = LeftOut::default();
+    others.iter().for_each(|(_, of_file)| left_out += *of_file);
     if json {
-        return output::print_json(&json!({ "added": n_added, "damaged": damaged }));
+        let LeftOut { damaged, outdated } = left_out;
+        return output::print_json(&json!({ "added": n_added, "damaged": damaged, "outdated": outdated }));
     }
-    let left_out = if damaged > 0 { format!(", {damaged} damaged lines left out") } else { String::new() };
+    let left_out = if left_out.any() { format!(", {left_out} left out") } else { String::new() };
     output::print(&format!("{}: {n_added} records added{left_out}\n", path.display()))
 }
 
@@ -129,28 +131,28 @@ fn export(to: Option<&Path>, all: bool, path: &Path) -> Result<(), Failure> {
 }
 
 fn prune(path: &Path, json: bool) -> Result<(), Failure> {
-    let (mut database, damaged) = Journal::read(path)?;
+    let (mut database, left_out) = Journal::read(path)?;
     let before = database.iter().count();
     database.retain(|entry| entry.finding == Finding::Best);
     let kept = database.iter().count();
     output::write_file(path, text_of(&database)?.as_bytes())?;
     if json {
-        return output::print_json(&json!({ "kept": kept, "dropped": before - kept, "damaged": damaged }));
+        let (dropped, LeftOut { damaged, outdated }) = (before - kept, left_out);
+        return output::print_json(
+            &json!({ "kept": kept, "dropped": dropped, "damaged": damaged, "outdated": outdated }),
+        );
     }
-    output::print(&format!(
-        "{}: {kept} records kept, {} and {damaged} damaged lines dropped\n",
-        path.display(),
-        before - kept
-    ))
+    let dropped = before - kept;
+    output::print(&format!("{}: {kept} records kept, {dropped} and {left_out} dropped\n", path.display()))
 }
 
 fn stats(path: &Path, json: bool) -> Result<(), Failure> {
-    let (database, damaged) = Journal::read(path)?;
+    let (database, LeftOut { damaged, outdated }) = Journal::read(path)?;
     let stats = database.stats();
     if json {
         return output::print_json(&json!({
             "functions": stats.functions, "families": stats.families, "best": stats.best, "trials": stats.trials,
-            "failed": stats.failed, "damaged": damaged, "mean_gain": stats.mean_gain,
+            "failed": stats.failed, "damaged": damaged, "outdated": outdated, "mean_gain": stats.mean_gain,
         }));
     }
     let row = |name: &str, value: String| (name.to_string(), value);
@@ -162,6 +164,7 @@ fn stats(path: &Path, json: bool) -> Result<(), Failure> {
         row("trials", stats.trials.to_string()),
         row("failed trials", stats.failed.to_string()),
         row("damaged lines", damaged.to_string()),
+        row("lines of another version", outdated.to_string()),
     ]))
 }
 

@@ -123,9 +123,9 @@ fn search(
             "tuning measures on this machine, which does not run code for that target",
         ));
     }
-    let (mut known, damaged) = path.map_or(Ok(Default::default()), Journal::read)?;
-    if let Some(path) = path.filter(|_| damaged > 0) {
-        output::note(&format!("{}: {damaged} damaged lines are left out\n", path.display()));
+    let (mut known, left_out) = path.map_or(Ok(Default::default()), Journal::read)?;
+    if let Some(path) = path.filter(|_| left_out.any()) {
+        output::note(&format!("{}: {left_out} are left out\n", path.display()));
     }
     let mut journal = path.map(Journal::append_to).transpose()?;
     let mut record = |entry: &tilewright::tune::Entry| journal.as_mut().map_or(Ok(()), |j| j.append(entry));

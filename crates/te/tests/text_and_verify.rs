@@ -93,22 +93,25 @@ func softmax(x: f32[2, 3]) -> (out: f32[2, 3]) {
 #[test]
 fn texts_that_are_no_functions_are_refused() {
     let check = |text: &str, expect: &str| assert_eq!(text.parse::<Func>().unwrap_err().to_string(), expect);
-    check("", "line 1: expected `func`, found the end");
-    check("func f(", "line 1: expected a name, found the end");
-    check("func f(A: f99[2]) -> () {\n}", "line 1: `f99` is no element type");
-    check("func f() -> () {\n  for i in 0..4 sideways {\n", "line 2: `sideways` is no kind of loop");
-    check("func f() -> () {\n  for i in 0..j {\n  }\n}", "line 2: there is no variable `j`");
+    check("", "line 1, column 1: expected `func`, found the end");
+    check("func f(", "line 1, column 7: expected a name, found the end");
+    check("func f(A: f99[2]) -> () {\n}", "line 1, column 11: `f99` is no element type");
+    check(
+        "func f() -> () {\n  for i in 0..4 sideways {\n",
+        "line 2, column 17: `sideways` is no kind of loop",
+    );
+    check("func f() -> () {\n  for i in 0..j {\n  }\n}", "line 2, column 15: there is no variable `j`");
     check(
         "func f() -> (A: f32[1]) {\n  block b() {\n    A[0] = 1\n  }\n}",
-        "line 4: a i64 is stored to `A`, which holds f32",
+        "line 3, column 12: a i64 is stored to `A`, which holds f32",
     );
     check(
         "func f() -> (A: f32[1]) {\n  block b() {\n    A[0] = (f32(1.0) + 1)\n  }\n}",
-        "line 4: operands of `+` have types f32 and i64",
+        "line 3, column 22: operands of `+` have types f32 and i64",
     );
-    check("func f() -> (A: f32[@]) {\n}", "line 1: unexpected `@]) {`");
+    check("func f() -> (A: f32[@]) {\n}", "line 1, column 21: unexpected `@]) {`");
     let deep = format!("func f() -> (A: f32[{}1{}]) {{\n}}", "(".repeat(9000), ")".repeat(9000));
-    check(&deep, "line 1: nested too deeply");
+    check(&deep, "line 1, column 521: nested too deeply");
 }
 
 /// Asserts the violations of a function given as text.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map;
+use std::fmt;
 
 use tilewright_autosched::Decisions;
 use tilewright_digest::Digest;
@@ -23,6 +24,41 @@ struct Subject {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Database {
     entries: BTreeMap<Subject, Entry>,
+}
+
+/// Lines of a text that are no entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Cut short, or changed by somebody else.
+    pub damaged: usize,
+    /// Written by a compiler that knew functions by other digests.
+    pub outdated: usize,
+}
+
+impl LeftOut {
+    /// Whether there are any.
+    pub fn any(&self) -> bool {
+        *self != LeftOut::default()
+    }
+}
+
+impl std::ops::AddAssign for LeftOut {
+    fn add_assign(&mut self, other: LeftOut) {
+        self.damaged += other.damaged;
+        self.outdated += other.outdated;
+    }
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.damaged, self.outdated) {
+            (damaged, 0) => write!(f, "{damaged} damaged lines"),
+            (0, outdated) => write!(f, "{outdated} lines of another version"),
+            (damaged, outdated) => {
+                write!(f, "{damaged} damaged lines and {outdated} of another version")
+            }
+        }
+    }
 }
 
 /// How much is in a database.
@@ -49,17 +85,18 @@ pub struct Lookup {
 }
 
 impl Database {
-    /// The database of this text, and how many lines of it are damaged.
-    pub fn parse(text: &str) -> (Database, usize) {
+    /// The database of this text, and which lines of it are left out.
+    pub fn parse(text: &str) -> (Database, LeftOut) {
         let mut database = Database::default();
-        let mut damaged = 0;
+        let mut left_out = LeftOut::default();
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             match Entry::parse(line) {
                 Some(entry) => drop(database.insert(entry)),
-                None => damaged += 1,
+                None if Entry::is_outdated(line) => left_out.outdated += 1,
+                None => left_out.damaged += 1,
             }
         }
-        (database, damaged)
+        (database, left_out)
     }
 
     /// The confirmed best schedules of a text: all that a compilation asks for. Other lines are not even looked at.

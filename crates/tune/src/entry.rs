@@ -1,9 +1,10 @@
 //! What a measurement taught: one line of a database.
 //!
-//! A line is JSON: the entry and a checksum of its text, so that a line cut short or damaged is known as such.
+//! A line is JSON: the version of the format, the entry and a checksum of its text, so that a line cut short or damaged is known as
+//! such. Lines of another version name functions and schedules otherwise, and are of no use.
 //!
 //! ```text
-//! {"crc":"1f0c9a3e","entry":{"function":"..","family":"..","baseline":"..","finding":"best",..}}
+//! {"v":2,"crc":"1f0c9a3e","entry":{"function":"..","family":"..","baseline":"..","finding":"best",..}}
 //! ```
 
 use std::cmp::Ordering;
@@ -51,8 +52,13 @@ impl Finding {
     pub(crate) const BEST_IN_LINE: &str = r#""finding":"best""#;
 }
 
+/// Version of the format. Version 1, which no line says, knew functions and schedules by digests of their `Debug` text.
+const VERSION: u32 = 2;
+
 #[derive(Serialize, Deserialize)]
 struct Line<'a> {
+    #[serde(default)]
+    v: u32,
     crc: String,
     #[serde(borrow)]
     entry: &'a RawValue,
@@ -66,16 +72,22 @@ impl Entry {
     pub fn to_line(&self) -> Result<String, serde_json::Error> {
         let entry = serde_json::value::to_raw_value(self)?;
         let crc = checksum(entry.get());
-        serde_json::to_string(&Line { crc, entry: &entry })
+        serde_json::to_string(&Line { v: VERSION, crc, entry: &entry })
     }
 
-    /// The entry of a line; nothing where the line is damaged or of another format.
+    /// The entry of a line; nothing where the line is damaged or of another version.
     pub fn parse(line: &str) -> Option<Entry> {
-        let line: Line<'_> = serde_json::from_str(line).ok()?;
+        let line: Line<'_> = serde_json::from_str(line).ok().filter(|line: &Line<'_>| line.v == VERSION)?;
         let is_whole = checksum(line.entry.get()) == line.crc;
         let entry: Entry = is_whole.then(|| serde_json::from_str(line.entry.get()).ok()).flatten()?;
         let is_sound = entry.ratio.is_finite() && entry.baseline_ns.is_finite();
         is_sound.then_some(entry)
+    }
+
+    /// Whether a line is whole and of another version.
+    pub(crate) fn is_outdated(line: &str) -> bool {
+        let line: Option<Line<'_>> = serde_json::from_str(line).ok();
+        line.is_some_and(|line| line.v != VERSION && checksum(line.entry.get()) == line.crc)
     }
 
     /// Which of two entries about the same is kept: the faster; a total order, so that it does not matter in which order

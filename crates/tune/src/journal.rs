@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::database::Database;
+use crate::database::{Database, LeftOut};
 use crate::entry::Entry;
 
 /// A journal that cannot be used.
@@ -43,11 +43,11 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// The entries of a file, and how many of its lines are damaged; no entries where there is no such file.
+    /// The entries of a file, and which of its lines are left out; no entries where there is no such file.
     ///
     /// # Errors
     /// Where the file is there and cannot be read.
-    pub fn read(path: &Path) -> Result<(Database, usize), JournalError> {
+    pub fn read(path: &Path) -> Result<(Database, LeftOut), JournalError> {
         Ok(Database::parse(&text_of(path)?))
     }
 

@@ -26,7 +26,7 @@ pub mod shipped;
 pub mod space;
 pub mod task;
 
-pub use database::{Database, Lookup, Stats};
+pub use database::{Database, LeftOut, Lookup, Stats};
 pub use entry::{Entry, Finding};
 pub use journal::{Journal, JournalError};
 pub use measure::{Effort, Measure, MeasureError, Times};

@@ -7,7 +7,7 @@ use std::io::Write;
 use common::task;
 use proptest::prelude::*;
 use tilewright_autosched::Decisions;
-use tilewright_tune::{Database, Entry, Finding, Journal, Lookup, TaskKey};
+use tilewright_tune::{Database, Entry, Finding, Journal, LeftOut, Lookup, TaskKey};
 
 /// An entry of a function of that name.
 fn entry(function: &str, finding: Finding, tile: &str, ratio: f64) -> Entry {
@@ -64,7 +64,7 @@ proptest! {
     fn texts_read_back(a in entries()) {
         let a = database(&a);
         let text = a.to_text().expect("numbers");
-        prop_assert_eq!(Database::parse(&text), (a.clone(), 0));
+        prop_assert_eq!(Database::parse(&text), (a.clone(), LeftOut::default()));
         let best = Database::parse_best(&text);
         prop_assert!(best.iter().all(|entry| entry.finding == Finding::Best));
         prop_assert_eq!(best.iter().count(), a.stats().best);
@@ -78,11 +78,11 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
         }
-        let (read, damaged) = Database::parse(&String::from_utf8_lossy(&bytes));
+        let (read, left_out) = Database::parse(&String::from_utf8_lossy(&bytes));
         let known: Vec<&Entry> = a.iter().collect();
         prop_assert!(read.iter().all(|entry| known.contains(&entry)), "an entry that nobody wrote");
         // A damaged end of a line takes the line after it along.
-        prop_assert!(read.iter().count() + 2 >= known.len() && damaged <= 2);
+        prop_assert!(read.iter().count() + 2 >= known.len() && left_out.damaged + left_out.outdated <= 2);
     }
 }
 
@@ -118,7 +118,10 @@ fn the_first_database_with_an_entry_is_asked_first() {
 fn a_file_cut_short_anywhere_loses_the_last_line_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("new").join("tuning.jsonl");
-    assert_eq!(Journal::read(&path).expect("no file is an empty one"), (Database::default(), 0));
+    assert_eq!(
+        Journal::read(&path).expect("no file is an empty one"),
+        (Database::default(), LeftOut::default())
+    );
     let mut journal = Journal::append_to(&path).expect("a file");
     let known = ["4x2", "7x2", "8x2"].map(|tile| entry("f", Finding::Trial, tile, 0.9));
     for entry in &known {
@@ -150,9 +153,23 @@ fn what_is_no_text_is_left_out() {
         .expect("a file")
         .append(&entry("f", Finding::Best, "4x2", 0.5))
         .expect("written");
-    let (read, damaged) = Journal::read(&path).expect("readable");
-    assert_eq!((read.iter().count(), damaged), (1, 3));
+    let (read, left_out) = Journal::read(&path).expect("readable");
+    assert_eq!((read.iter().count(), left_out), (1, LeftOut { damaged: 3, outdated: 0 }));
     assert_eq!(Journal::read_best(&path).expect("readable"), read);
+}
+
+/// Lines that say no version are of the first one.
+#[test]
+fn lines_of_another_version_are_told_from_damaged_ones() {
+    let line = entry("f", Finding::Best, "4x2", 0.5).to_line().expect("numbers");
+    let older = line.replacen("\"v\":2,", "", 1);
+    assert_ne!(older, line);
+    let newer = line.replacen("\"v\":2,", "\"v\":3,", 1);
+    let damaged = older.replace("4x2", "4x3");
+    let (read, left_out) = Database::parse(&[&*older, &newer, &line, &damaged].join("\n"));
+    assert_eq!((read.iter().count(), left_out), (1, LeftOut { damaged: 1, outdated: 2 }));
+    assert_eq!(left_out.to_string(), "1 damaged lines and 2 of another version");
+    assert_eq!(Database::parse_best(&older), Database::default());
 }
 
 #[test]

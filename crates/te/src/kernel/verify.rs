@@ -1,4 +1,4 @@
-//! The rules of the kernel form, checked.
+//! The rules of the kernel form, checked. Tests are `targets/suite/filetests/*.kernel`.
 
 use std::collections::HashSet;
 
@@ -312,83 +312,5 @@ fn binary_is_legal(op: BinaryOp, kind: Kind) -> bool {
         BinaryOp::Min | BinaryOp::Max => kind != Kind::String,
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => is_integer || kind == Kind::Bool,
         BinaryOp::Pow | BinaryOp::Atan2 | BinaryOp::Fmod => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kernel::TaskGrid;
-    use crate::kernel::{Carried, KernelBuffer};
-    use cranelift_entity::PrimaryMap;
-
-    /// A kernel with an input of `F32`, the values `types` after the task, and a body.
-    fn kernel(types: &[Type], body: impl FnOnce(&[Value]) -> Vec<Inst>) -> Kernel {
-        let mut values = PrimaryMap::new();
-        let task = values.push(INDEX);
-        let ids: Vec<Value> = types.iter().map(|ty| values.push(*ty)).collect();
-        let input = KernelBuffer { name: "x".into(), dtype: DType::F32, access: Access::Read, align: 64 };
-        Kernel {
-            name: "k".into(),
-            buffers: vec![input],
-            locals: vec![],
-            sizes: vec![],
-            grid: TaskGrid::single(),
-            values,
-            task,
-            body: body(&ids),
-        }
-    }
-
-    #[track_caller]
-    fn check(kernel: &Kernel, expect: &[&str]) {
-        assert_eq!(kernel.verify().err().unwrap_or_default(), expect);
-    }
-
-    const F32: Type = Type::scalar(DType::F32);
-
-    #[test]
-    fn every_violation_is_reported() {
-        let load = |index| Op::Load { place: Place::Param(0), index, offset: 0, mask: None };
-        let bad = kernel(&[INDEX, F32, F32, F32], |v| {
-            vec![
-                Inst::Let { result: v[1], op: load(v[0]) },
-                Inst::Let { result: v[0], op: Op::Int(0) },
-                Inst::Let { result: v[2], op: Op::Binary(BinaryOp::Xor, v[1], v[1]) },
-                Inst::Let { result: v[3], op: Op::Unary(UnaryOp::Exp, v[0]) },
-                Inst::Store { place: Place::Param(0), index: v[0], offset: 0, value: v[1], mask: None },
-                Inst::Let { result: v[1], op: load(v[0]) },
-            ]
-        });
-        check(
-            &bad,
-            &[
-                "%1 is used where it is not defined",
-                "%3 of type f32 cannot be Binary(Xor, %2, %2)",
-                "operand %1 is i64, not f32",
-                "%4 of type f32 cannot be Unary(Exp, %1)",
-                "buffer `x` is read-only, yet %2 is stored to it",
-                "%2 is defined twice",
-            ],
-        );
-    }
-
-    #[test]
-    fn what_a_loop_defines_stays_inside() {
-        let looped = |escapes: bool| {
-            kernel(&[INDEX, F32, INDEX, F32, F32, F32, F32], |v| {
-                let body = vec![Inst::Let { result: v[4], op: Op::Binary(BinaryOp::Add, v[3], v[3]) }];
-                let carried = vec![Carried { init: v[1], param: v[3], next: v[4], result: v[5] }];
-                let from = if escapes { v[4] } else { v[5] };
-                vec![
-                    Inst::Let { result: v[0], op: Op::Int(3) },
-                    Inst::Let { result: v[1], op: Op::Float(0) },
-                    Inst::Loop { var: v[2], begin: v[0], end: v[0], carried, body },
-                    Inst::Let { result: v[6], op: Op::Unary(UnaryOp::Neg, from) },
-                ]
-            })
-        };
-        check(&looped(false), &[]);
-        check(&looped(true), &["%5 is used where it is not defined"]);
     }
 }

@@ -1,17 +1,44 @@
 //! Printing of kernels.
+//!
+//! ```text
+//! kernel scale(x: read f32 align 64, y: write f32 align 64, n: size) tasks n task %0 {
+//!   local t: f32[16]
+//!   %1: f32x8 = x[%0 + 4] where %9
+//!   %2: f32x8 = mul %1, %1
+//!   y[%0] = %2
+//!   for %3 in %4..%5 [%6 = %2 then %7 gives %8] {
+//!     ..
+//!   }
+//!   if %9 [%2 or %8 gives %10] {
+//!     ..
+//!   } else {
+//!     ..
+//!   }
+//! }
+//! ```
+//!
+//! Sizes follow the buffers. Where tasks run in rounds it is `tasks ROUNDS rounds of TASKS`. A value has its type where an
+//! operation defines it; counters and tasks are `i64`, carried and joined values have the type of what they start from. NaN is
+//! written with its bits as an `f64`: `nan(9221120237041090560)`. Names that are no identifiers are quoted as in Rust.
 
 use std::fmt::{self, Display, Formatter};
 
+use super::func::Name;
 use super::print::{Names, write_expr};
 use crate::expr::{Buffer, Var};
-use crate::kernel::{Inst, Kernel, Op, Place, Value};
+use crate::kernel::{Access, Inst, Kernel, KernelBuffer, KernelLocal, KernelSize, Op, Place, Value};
 
 impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "kernel {}(", self.name)?;
-        for (i, buffer) in self.buffers.iter().enumerate() {
-            let separator = if i == 0 { "" } else { ", " };
-            write!(f, "{separator}{}: {:?} {}", buffer.name, buffer.access, buffer.dtype)?;
+        write!(f, "kernel {}(", Name(&self.name))?;
+        let mut separator = "";
+        for KernelBuffer { name, dtype, access, align } in &self.buffers {
+            write!(f, "{separator}{}: {} {dtype} align {align}", Name(name), access_name(*access))?;
+            separator = ", ";
+        }
+        for KernelSize { var: _, name } in &self.sizes {
+            write!(f, "{separator}{}: size", Name(name))?;
+            separator = ", ";
         }
         write!(f, ") tasks ")?;
         if self.grid.rounds.as_int() != Some(1) {
@@ -20,11 +47,20 @@ impl Display for Kernel {
         }
         write_expr(f, &self.grid.per_round, &SizeNames(self))?;
         writeln!(f, " task {} {{", self.task)?;
-        for local in &self.locals {
-            writeln!(f, "  local {}: {}[{}]", local.name, local.dtype, local.len)?;
+        for KernelLocal { name, dtype, len } in &self.locals {
+            writeln!(f, "  local {}: {dtype}[{len}]", Name(name))?;
         }
         write_insts(f, self, &self.body, 1)?;
         writeln!(f, "}}")
+    }
+}
+
+/// What a kernel does to a buffer, in text.
+pub(super) const fn access_name(access: Access) -> &'static str {
+    match access {
+        Access::Read => "read",
+        Access::Write => "write",
+        Access::ReadWrite => "read_write",
     }
 }
 
@@ -33,7 +69,7 @@ struct SizeNames<'a>(&'a Kernel);
 impl Names for SizeNames<'_> {
     fn var(&self, f: &mut dyn fmt::Write, var: Var) -> fmt::Result {
         match self.0.sizes.iter().find(|s| s.var == var) {
-            Some(size) => f.write_str(&size.name),
+            Some(size) => write!(f, "{}", Name(&size.name)),
             None => write!(f, "{var}"),
         }
     }
@@ -102,8 +138,8 @@ impl Display for At<'_> {
             Place::Local(i) => &kernel.locals[*i as usize].name,
         };
         match offset {
-            0 => write!(f, "{name}[{index}]"),
-            _ => write!(f, "{name}[{index} + {offset}]"),
+            0 => write!(f, "{}[{index}]", Name(name)),
+            _ => write!(f, "{}[{index} + {offset}]", Name(name)),
         }
     }
 }
@@ -118,8 +154,11 @@ fn write_mask(f: &mut Formatter<'_>, mask: Option<Value>) -> fmt::Result {
 fn write_op(f: &mut Formatter<'_>, kernel: &Kernel, op: &Op) -> fmt::Result {
     match op {
         Op::Int(value) => write!(f, "{value}"),
-        Op::Float(bits) => write!(f, "{:?}", f64::from_bits(*bits)),
-        Op::Size(i) => write!(f, "size {}", kernel.sizes[*i as usize].name),
+        Op::Float(bits) => match f64::from_bits(*bits) {
+            value if value.is_nan() => write!(f, "nan({bits})"),
+            value => write!(f, "{value:?}"),
+        },
+        Op::Size(i) => write!(f, "size {}", Name(&kernel.sizes[*i as usize].name)),
         Op::Iota => f.write_str("iota"),
         Op::Splat(a) => write!(f, "splat {a}"),
         Op::Extract(a, lane) => write!(f, "extract {a}, {lane}"),

@@ -3,8 +3,10 @@
 pub(crate) mod func;
 mod kernel;
 mod parse;
+mod parse_kernel;
 mod print;
+mod tokens;
 
 pub use func::FuncNames;
-pub use parse::ParseError;
 pub use print::{IdNames, Names, write_expr};
+pub use tokens::ParseError;

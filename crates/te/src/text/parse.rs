@@ -8,127 +8,21 @@ use tilewright_dtype::DType;
 use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind, UnaryOp, Var};
 use crate::func::{Block, Func, Iter, IterKind, Loop, LoopKind, Prefetch, Scope, Stmt, Store, VarKind};
 use crate::text::func::LOOP_KINDS;
-
-/// A text that is no function: where and why.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {reason}")]
-pub struct ParseError {
-    /// Line, counted from 1.
-    pub line: usize,
-    /// What is wrong.
-    pub reason: String,
-}
-
-type Result<T> = std::result::Result<T, ParseError>;
+use crate::text::tokens::{At, ParseError, Result, Token, tokens};
 
 impl FromStr for Func {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Func> {
-        let mut parser = Parser {
-            tokens: tokens(text)?,
-            position: 0,
-            depth: 0,
-            func: Func::new(""),
-            vars: FxHashMap::default(),
-            buffers: FxHashMap::default(),
-        };
+        let mut parser = Parser::new(text)?;
         parser.func()?;
         Ok(parser.func)
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
-enum Token {
-    /// A name or keyword; may hold a dot (`cast.f32`).
-    Word(String),
-    /// A quoted name.
-    Quoted(String),
-    /// Digits, perhaps with a fraction or exponent, without a sign.
-    Number(String),
-    /// Anything else: `(`, `->`, `..=` and so on.
-    Symbol(&'static str),
-}
-
-const SYMBOLS: [&str; 27] = [
-    "..=", "..", "->", "==", "!=", "<=", ">=", "<", ">", "=", "(", ")", "[", "]", "{", "}", ",", ":", "+",
-    "-", "*", "/", "&", "|", "^", "?", ";",
-];
-
-fn tokens(text: &str) -> Result<Vec<(Token, usize)>> {
-    let mut out = Vec::new();
-    for (index, whole) in text.lines().enumerate() {
-        let line = index + 1;
-        let mut rest = whole.trim_start();
-        while !rest.is_empty() && !rest.starts_with("//") {
-            let (token, length) =
-                token(rest).ok_or_else(|| ParseError { line, reason: format!("unexpected `{rest}`") })?;
-            out.push((token, line));
-            rest = rest[length..].trim_start();
-        }
-    }
-    Ok(out)
-}
-
-/// The first token of a text and its length.
-fn token(text: &str) -> Option<(Token, usize)> {
-    let first = text.chars().next()?;
-    let run = |accept: &dyn Fn(char) -> bool| text.find(|c| !accept(c)).unwrap_or(text.len());
-    if first.is_ascii_alphabetic() || first == '_' {
-        let mut length = run(&|c| c.is_ascii_alphanumeric() || c == '_');
-        let after = &text.as_bytes()[length..];
-        if after.first() == Some(&b'.') && after.get(1).is_some_and(u8::is_ascii_alphabetic) {
-            let tail = &text[length + 1..];
-            length += 1 + tail.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(tail.len());
-        }
-        return Some((Token::Word(text[..length].to_string()), length));
-    }
-    if first.is_ascii_digit() {
-        let mut length = run(&|c| c.is_ascii_digit());
-        let after = &text[length..];
-        if after.starts_with('.') && after[1..].starts_with(|c: char| c.is_ascii_digit()) {
-            length += 1 + after[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len() - 1);
-        }
-        if let Some(exponent) = text[length..].strip_prefix('e') {
-            let digits = exponent.strip_prefix('-').unwrap_or(exponent);
-            let sign = exponent.len() - digits.len();
-            length += 1 + sign + digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-        }
-        return Some((Token::Number(text[..length].to_string()), length));
-    }
-    if first == '"' {
-        return quoted(text);
-    }
-    SYMBOLS.iter().find(|s| text.starts_with(**s)).map(|s| (Token::Symbol(s), s.len()))
-}
-
-/// A name in quotes, with the escapes that Rust's `{:?}` writes for strings.
-fn quoted(text: &str) -> Option<(Token, usize)> {
-    let mut name = String::new();
-    let mut chars = text.char_indices().skip(1);
-    while let Some((at, c)) = chars.next() {
-        match c {
-            '"' => return Some((Token::Quoted(name), at + 1)),
-            '\\' => match chars.next()?.1 {
-                'n' => name.push('\n'),
-                't' => name.push('\t'),
-                'r' => name.push('\r'),
-                '0' => name.push('\0'),
-                'u' => {
-                    let digits: String =
-                        chars.by_ref().map(|x| x.1).skip(1).take_while(|c| *c != '}').collect();
-                    name.push(char::from_u32(u32::from_str_radix(&digits, 16).ok()?)?);
-                }
-                other => name.push(other),
-            },
-            other => name.push(other),
-        }
-    }
-    None
-}
-
-struct Parser {
-    tokens: Vec<(Token, usize)>,
+/// A function being read; kernels are read with its help.
+pub(super) struct Parser {
+    tokens: Vec<(Token, At)>,
     position: usize,
     /// Nesting of expressions and statements.
     depth: usize,
@@ -141,36 +35,62 @@ struct Parser {
 const MAX_DEPTH: usize = 500;
 
 impl Parser {
-    fn fail<T>(&self, reason: impl Into<String>) -> Result<T> {
-        let line = self.tokens.get(self.position).or(self.tokens.last()).map_or(1, |t| t.1);
-        Err(ParseError { line, reason: reason.into() })
+    pub(super) fn new(text: &str) -> Result<Parser> {
+        Ok(Parser {
+            tokens: tokens(text)?,
+            position: 0,
+            depth: 0,
+            func: Func::new(""),
+            vars: FxHashMap::default(),
+            buffers: FxHashMap::default(),
+        })
     }
 
-    fn peek(&self) -> Option<&Token> {
+    /// The place of the next token; at the end, that of the last.
+    pub(super) fn place(&self) -> At {
+        self.tokens.get(self.position).or(self.tokens.last()).map_or((1, 1), |token| token.1)
+    }
+
+    pub(super) fn fail<T>(&self, reason: impl Into<String>) -> Result<T> {
+        self.fail_at(self.place(), reason)
+    }
+
+    /// Fails at a place.
+    pub(super) fn fail_at<T>(&self, (line, column): At, reason: impl Into<String>) -> Result<T> {
+        Err(ParseError { line, column, reason: reason.into() })
+    }
+
+    /// Fails because of the token just read.
+    pub(super) fn fail_last<T>(&self, reason: impl Into<String>) -> Result<T> {
+        let last = self.position.checked_sub(1).and_then(|last| self.tokens.get(last));
+        self.fail_at(last.map_or((1, 1), |token| token.1), reason)
+    }
+
+    pub(super) fn peek(&self) -> Option<&Token> {
         self.tokens.get(self.position).map(|t| &t.0)
     }
 
-    fn at(&self, symbol: &str) -> bool {
+    pub(super) fn at(&self, symbol: &str) -> bool {
         matches!(self.peek(), Some(Token::Symbol(s)) if *s == symbol)
     }
 
-    fn at_word(&self, word: &str) -> bool {
+    pub(super) fn at_word(&self, word: &str) -> bool {
         matches!(self.peek(), Some(Token::Word(w)) if w == word)
     }
 
-    fn take(&mut self, symbol: &str) -> bool {
+    pub(super) fn take(&mut self, symbol: &str) -> bool {
         let found = self.at(symbol);
         self.position += found as usize;
         found
     }
 
-    fn take_word(&mut self, word: &str) -> bool {
+    pub(super) fn take_word(&mut self, word: &str) -> bool {
         let found = self.at_word(word);
         self.position += found as usize;
         found
     }
 
-    fn expect(&mut self, symbol: &str) -> Result<()> {
+    pub(super) fn expect(&mut self, symbol: &str) -> Result<()> {
         if self.take(symbol) {
             Ok(())
         } else {
@@ -178,7 +98,7 @@ impl Parser {
         }
     }
 
-    fn expect_word(&mut self, word: &str) -> Result<()> {
+    pub(super) fn expect_word(&mut self, word: &str) -> Result<()> {
         if self.take_word(word) {
             Ok(())
         } else {
@@ -186,7 +106,7 @@ impl Parser {
         }
     }
 
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         match self.peek() {
             None => "the end".into(),
             Some(Token::Word(t) | Token::Number(t)) => format!("`{t}`"),
@@ -195,7 +115,7 @@ impl Parser {
         }
     }
 
-    fn name(&mut self) -> Result<String> {
+    pub(super) fn name(&mut self) -> Result<String> {
         match self.peek() {
             Some(Token::Word(w) | Token::Quoted(w)) => {
                 let name = w.clone();
@@ -206,12 +126,12 @@ impl Parser {
         }
     }
 
-    fn dtype(&mut self) -> Result<DType> {
+    pub(super) fn dtype(&mut self) -> Result<DType> {
         let name = self.name()?;
-        name.parse().or_else(|_| self.fail(format!("`{name}` is no element type")))
+        name.parse().or_else(|_| self.fail_last(format!("`{name}` is no element type")))
     }
 
-    fn integer(&mut self) -> Result<i64> {
+    pub(super) fn integer(&mut self) -> Result<i64> {
         let sign = if self.take("-") { "-" } else { "" };
         match self.peek() {
             Some(Token::Number(digits)) => match format!("{sign}{digits}").parse() {
@@ -267,10 +187,14 @@ impl Parser {
             let scopes = [Scope::Global, Scope::Shared, Scope::Stack, Scope::Register];
             match scopes.into_iter().find(|s| super::func::scope_name(*s) == scope) {
                 Some(scope) => self.func.buffers[buffer].scope = scope,
-                None => return self.fail(format!("`{scope}` is no scope")),
+                None => return self.fail_last(format!("`{scope}` is no scope")),
             }
         }
         self.func.body = self.stmts()?;
+        self.end()
+    }
+
+    pub(super) fn end(&self) -> Result<()> {
         match self.peek() {
             None => Ok(()),
             Some(_) => self.fail(format!("expected the end, found {}", self.describe())),
@@ -278,7 +202,7 @@ impl Parser {
     }
 
     /// A comma, or the closing symbol, which stays.
-    fn comma_or(&mut self, close: &str) -> Result<()> {
+    pub(super) fn comma_or(&mut self, close: &str) -> Result<()> {
         if self.take(",") || self.at(close) { Ok(()) } else { self.expect(close) }
     }
 
@@ -286,14 +210,14 @@ impl Parser {
         let dtype = self.dtype()?;
         let shape = self.list()?;
         if self.buffers.contains_key(name) {
-            return self.fail(format!("buffer `{name}` is declared twice"));
+            return self.fail_last(format!("buffer `{name}` is declared twice"));
         }
         let buffer = self.func.add_buffer(name, dtype, shape, Scope::Global);
         self.buffers.insert(name.to_string(), buffer);
         Ok(buffer)
     }
 
-    fn bind(&mut self, name: &str, kind: VarKind) -> Result<Var> {
+    pub(super) fn bind(&mut self, name: &str, kind: VarKind) -> Result<Var> {
         if self.vars.contains_key(name) {
             return self.fail(format!("variable `{name}` is bound twice"));
         }
@@ -318,20 +242,41 @@ impl Parser {
     }
 
     fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.descend()?;
+        let result = parse(self);
+        self.ascend();
+        result
+    }
+
+    /// Enters one level of nesting.
+    pub(super) fn descend(&mut self) -> Result<()> {
         if self.depth >= MAX_DEPTH {
             return self.fail("nested too deeply");
         }
         self.depth += 1;
-        let result = parse(self);
+        Ok(())
+    }
+
+    /// Leaves it.
+    pub(super) fn ascend(&mut self) {
         self.depth -= 1;
-        result
+    }
+
+    /// Whether the symbol stands behind the next token.
+    pub(super) fn next_is(&self, symbol: &str) -> bool {
+        matches!(self.tokens.get(self.position + 1), Some((Token::Symbol(s), _)) if *s == symbol)
+    }
+
+    /// Whether `%N:` stands here.
+    pub(super) fn is_definition(&self) -> bool {
+        matches!(self.tokens.get(self.position + 2), Some((Token::Symbol(":"), _)))
     }
 
     fn loop_(&mut self) -> Result<Stmt> {
         let name = self.name()?;
         self.expect_word("in")?;
         if self.integer()? != 0 {
-            return self.fail("loops start at 0");
+            return self.fail_last("loops start at 0");
         }
         self.expect("..")?;
         let extent = self.index()?;
@@ -343,7 +288,7 @@ impl Parser {
             match LOOP_KINDS.iter().find(|k| k.0 == word) {
                 Some(found) if prefetches.is_empty() => kind = found.1,
                 None if word == "prefetch" => prefetches.push(self.prefetch()?),
-                Some(_) | None => return self.fail(format!("`{word}` is no kind of loop")),
+                Some(_) | None => return self.fail_last(format!("`{word}` is no kind of loop")),
             }
         }
         self.expect("{")?;
@@ -371,7 +316,7 @@ impl Parser {
             let kind = match self.name()?.as_str() {
                 "spatial" => IterKind::Spatial,
                 "reduce" => IterKind::Reduce,
-                other => return self.fail(format!("`{other}` is no kind of iteration variable")),
+                other => return self.fail_last(format!("`{other}` is no kind of iteration variable")),
             };
             let extent = self.index()?;
             self.expect("=")?;
@@ -382,7 +327,7 @@ impl Parser {
         }
         let predicate = if self.take_word("where") { Some(self.expr()?) } else { None };
         if predicate.as_ref().is_some_and(|p| p.dtype() != DType::Bool) {
-            return self.fail("the predicate is no truth value");
+            return self.fail_last("the predicate is no truth value");
         }
         self.expect("{")?;
         let (mut init, mut body) = (Vec::new(), Vec::new());
@@ -399,10 +344,11 @@ impl Parser {
         let buffer = self.buffer(&name)?;
         let indices = self.list()?;
         self.expect("=")?;
+        let at = self.place();
         let value = self.expr()?;
         let (expected, found) = (self.func.buffers[buffer].dtype, value.dtype());
         if expected != found {
-            return self.fail(format!("a {found} is stored to `{name}`, which holds {expected}"));
+            return self.fail_at(at, format!("a {found} is stored to `{name}`, which holds {expected}"));
         }
         Ok(Store { buffer, indices, value })
     }
@@ -410,7 +356,7 @@ impl Parser {
     fn buffer(&self, name: &str) -> Result<Buffer> {
         match self.buffers.get(name) {
             Some(buffer) => Ok(*buffer),
-            None => self.fail(format!("there is no buffer `{name}`")),
+            None => self.fail_last(format!("there is no buffer `{name}`")),
         }
     }
 
@@ -425,9 +371,14 @@ impl Parser {
         Ok(out)
     }
 
-    fn index(&mut self) -> Result<Expr> {
+    pub(super) fn index(&mut self) -> Result<Expr> {
+        let at = self.place();
         let e = self.expr()?;
-        if e.dtype() == DType::I64 { Ok(e) } else { self.fail(format!("an index has type {}", e.dtype())) }
+        if e.dtype() == DType::I64 {
+            Ok(e)
+        } else {
+            self.fail_at(at, format!("an index has type {}", e.dtype()))
+        }
     }
 
     fn expr(&mut self) -> Result<Expr> {
@@ -445,10 +396,11 @@ impl Parser {
                 let Some(Token::Symbol(symbol)) = self.peek().cloned() else {
                     return self.fail(format!("expected an operator, found {}", self.describe()));
                 };
+                let at = self.place();
                 self.position += 1;
                 let b = self.expr()?;
                 self.expect(")")?;
-                self.infix(symbol, a, b)
+                self.infix(symbol, at, a, b)
             }
             Some(Token::Symbol("-") | Token::Number(_)) => self.integer().map(Expr::int),
             Some(Token::Word(word)) if word == "true" || word == "false" => {
@@ -456,9 +408,10 @@ impl Parser {
                 Ok(Expr::bool(word == "true"))
             }
             Some(Token::Word(name) | Token::Quoted(name)) => {
+                let at = self.place();
                 self.position += 1;
                 if self.take("(") {
-                    return self.call(&name);
+                    return self.call(&name, at);
                 }
                 if self.at("[") {
                     let buffer = self.buffer(&name)?;
@@ -467,7 +420,7 @@ impl Parser {
                 }
                 match self.vars.get(&name) {
                     Some(var) => Ok(Expr::var(*var)),
-                    None => self.fail(format!("there is no variable `{name}`")),
+                    None => self.fail_last(format!("there is no variable `{name}`")),
                 }
             }
             Some(Token::Symbol(_)) | None => {
@@ -476,9 +429,10 @@ impl Parser {
         }
     }
 
-    fn infix(&self, symbol: &str, a: Expr, b: Expr) -> Result<Expr> {
+    fn infix(&self, symbol: &str, at: At, a: Expr, b: Expr) -> Result<Expr> {
         if a.dtype() != b.dtype() {
-            return self.fail(format!("operands of `{symbol}` have types {} and {}", a.dtype(), b.dtype()));
+            return self
+                .fail_at(at, format!("operands of `{symbol}` have types {} and {}", a.dtype(), b.dtype()));
         }
         if let Some(op) = CompareOp::ALL.into_iter().find(|op| op.symbol() == symbol) {
             return Ok(Expr::new(DType::Bool, ExprKind::Compare(op, a, b)));
@@ -491,13 +445,13 @@ impl Parser {
             "&" => BinaryOp::And,
             "|" => BinaryOp::Or,
             "^" => BinaryOp::Xor,
-            other => return self.fail(format!("`{other}` is no operator")),
+            other => return self.fail_at(at, format!("`{other}` is no operator")),
         };
         Ok(Expr::new(a.dtype(), ExprKind::Binary(op, a, b)))
     }
 
     /// After `name(`: a constant of that type, an operation or a conversion.
-    fn call(&mut self, name: &str) -> Result<Expr> {
+    fn call(&mut self, name: &str, at: At) -> Result<Expr> {
         if let Ok(dtype) = name.parse::<DType>() {
             let constant = self.constant(dtype)?;
             self.expect(")")?;
@@ -527,27 +481,49 @@ impl Parser {
             ([a, b, c], ..) if name == "fma" && same(a, b) && same(b, c) => {
                 Ok(Expr::new(a.dtype(), ExprKind::Fma(a.clone(), b.clone(), c.clone())))
             }
-            _ => self.fail(format!("`{name}` is no operation on these operands")),
+            _ => self.fail_at(at, format!("`{name}` is no operation on these operands")),
         }
     }
 
-    fn constant(&mut self, dtype: DType) -> Result<Expr> {
+    pub(super) fn constant(&mut self, dtype: DType) -> Result<Expr> {
         if !dtype.is_float() {
             return Ok(Expr::new(dtype, ExprKind::Int(self.integer()?)));
         }
+        Ok(Expr::new(dtype, ExprKind::Float(self.float()?)))
+    }
+
+    /// The bits of a real number: digits, `inf`, `NaN`, or `nan(BITS)`.
+    pub(super) fn float(&mut self) -> Result<u64> {
         let sign = if self.take("-") { -1.0 } else { 1.0 };
         let magnitude = match self.peek() {
             Some(Token::Number(text)) => text.parse::<f64>().ok(),
             Some(Token::Word(word)) if word == "inf" => Some(f64::INFINITY),
             Some(Token::Word(word)) if word == "NaN" => Some(f64::NAN),
+            Some(Token::Word(word)) if word == "nan" => return self.nan_bits(),
             Some(Token::Word(_) | Token::Quoted(_) | Token::Symbol(_)) | None => None,
         };
         match magnitude {
             Some(magnitude) => {
                 self.position += 1;
-                Ok(Expr::new(dtype, ExprKind::Float((magnitude * sign).to_bits())))
+                Ok((magnitude * sign).to_bits())
             }
             None => self.fail(format!("expected a number, found {}", self.describe())),
         }
+    }
+
+    /// `nan(BITS)`.
+    fn nan_bits(&mut self) -> Result<u64> {
+        self.expect_word("nan")?;
+        self.expect("(")?;
+        let bits = match self.peek() {
+            Some(Token::Number(digits)) => digits.parse().ok().filter(|bits| f64::from_bits(*bits).is_nan()),
+            Some(_) | None => None,
+        };
+        let Some(bits) = bits else {
+            return self.fail(format!("expected the bits of a NaN, found {}", self.describe()));
+        };
+        self.position += 1;
+        self.expect(")")?;
+        Ok(bits)
     }
 }

@@ -1,0 +1,209 @@
+//! File tests: each file under `filetests` holds a kernel, what to do with it, and what comes of it.
+//!
+//! After the kernel and a line `----` comes a transcript: lines at the margin are commands, the indented ones after them are what
+//! comes of it; `BLESS=1` rewrites these.
+//!
+//! - `run N tasks, NAME = V V .., ..` runs the kernel on buffers and sizes (`V*N` is a value repeated) by the evaluator, and gives the
+//!   buffers that it writes. Every code generator must give the same bits on every machine that this one can be.
+//! - `verify` gives what is wrong with the kernel.
+//! - `compile MACHINE` gives what every code generator says; the name of the generator is shown as `*`.
+//!
+//! A kernel that does not parse answers every command with where and why. One that does must print to the text it came from, but
+//! for comments and space.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use tilewright_dtype::DType;
+use tilewright_machine::{CodegenKind, Machine, Target};
+use tilewright_target_suite::{Case, CompileKernel, cases, check, eval};
+use tilewright_te::kernel::{Access, Kernel};
+use tilewright_te::text::ParseError;
+
+/// The code generators of this build.
+fn generators() -> Vec<(CodegenKind, CompileKernel)> {
+    let mut all: Vec<(CodegenKind, CompileKernel)> =
+        vec![(CodegenKind::Cranelift, tilewright_cranelift::compile_kernel)];
+    if tilewright_llvm::is_available() {
+        all.push((CodegenKind::Llvm, tilewright_llvm::compile_kernel));
+    }
+    all
+}
+
+/// Text without comments and space.
+fn bare(text: &str) -> String {
+    text.lines()
+        .map(|line| {
+            line.split("//").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+                + "\n"
+        })
+        .filter(|line| line != "\n")
+        .collect()
+}
+
+fn parse(text: &str) -> Result<Kernel, String> {
+    let kernel: Kernel = text.parse().map_err(|error: ParseError| error.to_string())?;
+    assert_eq!(bare(&kernel.to_string()), bare(text), "the text form does not come back");
+    Ok(kernel)
+}
+
+/// What comes of a command.
+fn obey(kernel: &str, command: &str) -> String {
+    let kernel = match parse(kernel) {
+        Ok(kernel) => kernel,
+        Err(error) => return error,
+    };
+    let (word, rest) = command.split_once(' ').unwrap_or((command, ""));
+    match word {
+        "verify" => kernel.verify().map_or_else(|faults| faults.join("\n"), |()| "sound".into()),
+        "compile" => compile(&kernel, rest),
+        "run" => run(kernel, rest),
+        _ => panic!("`{command}` is no command"),
+    }
+}
+
+fn compile(kernel: &Kernel, machine: &str) -> String {
+    let mut answers: Vec<String> = Vec::new();
+    for (kind, compile) in generators() {
+        let target = Target::parse(machine, kind).expect("a known machine");
+        let answer = compile(kernel, &target).map_or_else(|error| error.to_string(), |_| "compiles".into());
+        let answer = answer.replace(kind.name(), "*");
+        if !answers.contains(&answer) {
+            answers.push(answer);
+        }
+    }
+    answers.join("\n")
+}
+
+fn run(kernel: Kernel, rest: &str) -> String {
+    let mut parts = rest.split(", ");
+    let tasks = parts.next().and_then(|part| part.strip_suffix(" tasks")).expect("`N tasks`");
+    let given: Vec<(&str, &str)> =
+        parts.map(|part| part.split_once(" =").expect("`NAME = V V ..`")).collect();
+    let values = |name: &str| {
+        let of = given.iter().find(|(given, _)| *given == name);
+        of.unwrap_or_else(|| panic!("nothing is said of `{name}`")).1
+    };
+    let size = |name: &str| values(name).trim().parse::<i64>().expect("an integer");
+    let case = Case {
+        buffers: kernel.buffers.iter().map(|buffer| bytes(values(&buffer.name), buffer.dtype)).collect(),
+        sizes: kernel.sizes.iter().map(|known| size(&known.name)).collect(),
+        tasks: tasks.parse().expect("a number of tasks"),
+        regions: Vec::new(),
+        kernel,
+    };
+    if let Err(faults) = case.kernel.verify() {
+        return faults.join("\n");
+    }
+    let mut after = case.buffers.clone();
+    if let Err(error) = eval::run(&case.kernel, &mut after, &case.sizes, 0..case.tasks) {
+        return format!("error: {error}");
+    }
+    let mut out = String::new();
+    for (buffer, bytes) in case.kernel.buffers.iter().zip(&after) {
+        if buffer.access != Access::Read {
+            let elements =
+                bytes.chunks_exact(buffer.dtype.bytes()).map(|element| eval::show(buffer.dtype, element));
+            let elements: Vec<String> =
+                elements.map(|element| element.split(' ').next().unwrap_or_default().to_string()).collect();
+            writeln!(out, "{}: {}", buffer.name, elements.join(" ")).expect("a string");
+        }
+    }
+    for (kind, compile) in generators() {
+        for machine in ["cpu", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"] {
+            let target = Target::parse(machine, kind).expect("a known machine");
+            if Machine::host().runs_code_for(&target.machine) {
+                let failures = check(std::slice::from_ref(&case), compile, &target);
+                failures
+                    .iter()
+                    .for_each(|failure| writeln!(out, "{kind} for {machine}: {failure}").expect("a string"));
+            }
+        }
+    }
+    out
+}
+
+/// Elements of a buffer: `V V ..`, `V*N` for a value repeated.
+fn bytes(text: &str, dtype: DType) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for value in text.split_whitespace() {
+        let (value, count) = value.split_once('*').unwrap_or((value, "1"));
+        let bits = match dtype.is_float() {
+            true => eval::from_float(dtype, value.parse().expect("a number")),
+            false => eval::from_int(dtype, value.parse().expect("an integer")),
+        };
+        for _ in 0..count.parse().expect("how often") {
+            bytes.extend_from_slice(&bits.to_le_bytes()[..dtype.bytes()]);
+        }
+    }
+    bytes
+}
+
+/// The transcript with what comes of each of its commands now.
+fn replay(kernel: &str, transcript: &str) -> String {
+    let mut out = String::new();
+    for command in transcript.lines().filter(|line| !line.starts_with(' ') && !line.is_empty()) {
+        writeln!(out, "{command}").expect("a string");
+        if !command.starts_with("//") {
+            obey(kernel, command).lines().for_each(|line| writeln!(out, "  {line}").expect("a string"));
+        }
+    }
+    out
+}
+
+#[test]
+fn files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests");
+    let bless = std::env::var_os("BLESS").is_some();
+    let files = std::fs::read_dir(folder).expect("the folder").map(|file| file.expect("a file").path());
+    let mut files: Vec<_> = files.collect();
+    files.sort();
+    assert!(files.len() >= 10, "{} files", files.len());
+    let mut failures = String::new();
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("a text");
+        let (kernel, transcript) = text.split_once("----\n").expect("a line ----");
+        let found = replay(kernel, transcript);
+        if bless {
+            std::fs::write(&path, format!("{kernel}----\n{found}")).expect("the file is written");
+        } else if found != transcript {
+            let name = path.file_name().expect("a name").to_string_lossy();
+            writeln!(failures, "{name} (BLESS=1 rewrites it):").expect("a string");
+            failures += &difference(transcript, &found);
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+/// Lines that were expected and are not there, and the other way round.
+fn difference(expected: &str, found: &str) -> String {
+    let (expected, found): (Vec<_>, Vec<_>) = (expected.lines().collect(), found.lines().collect());
+    let same = expected.iter().zip(&found).take_while(|(a, b)| a == b).count();
+    let tail =
+        expected[same..].iter().rev().zip(found[same..].iter().rev()).take_while(|(a, b)| a == b).count();
+    let lines = |sign: &str, all: &[&str]| {
+        all[same..all.len() - tail].iter().map(|line| format!("{sign} {line}\n")).collect::<String>()
+    };
+    format!("  after line {same} of the transcript\n{}{}", lines("-", &expected), lines("+", &found))
+}
+
+/// Every kernel of the suite comes back from its text, and means the same: to the evaluator, and to a code generator bit for bit.
+#[test]
+fn kernels_of_the_suite_come_back_from_text() {
+    let target = Target::parse("x86-64-v3", CodegenKind::Cranelift).expect("a known machine");
+    for (i, case) in cases::all(true).into_iter().enumerate() {
+        let text = case.kernel.to_string();
+        let again: Kernel = text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert_eq!(again.to_string(), text);
+        let results = [&case.kernel, &again].map(|kernel| {
+            let mut buffers = case.buffers.clone();
+            eval::run(kernel, &mut buffers, &case.sizes, 0..case.tasks).map(|()| buffers)
+        });
+        assert_eq!(results[0], results[1], "{text}");
+        if i % 37 == 0 {
+            let objects =
+                [&case.kernel, &again].map(|kernel| tilewright_cranelift::compile_kernel(kernel, &target));
+            assert_eq!(objects[0], objects[1], "{text}");
+        }
+    }
+}
