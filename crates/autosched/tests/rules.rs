@@ -658,7 +658,8 @@ fn whatever_is_decided_computes_the_same() {
 /// Small caches stand for deep products, which would take long here.
 #[test]
 fn steps_are_cut_into_blocks_where_caches_are_too_small() {
-    const SMALL: &str = "x86-64-v3;l1d=8192;l2=32768";
+    // Lines from beyond the second level are dear there, and 12 ways of the first have 1 KiB each.
+    const SMALL: &str = "x86-64-v3;timing=sapphire-rapids;l1d=12288;l2=32768";
     // Rows of 4096 bytes fall into one set of the first level each.
     let product = matmul(Some(13), 200, 1024);
     let points = check_candidates_for(SMALL, &product, &[false, true, true], &[]);

@@ -7,16 +7,16 @@
 use crate::decisions::{Candidate, sort_by_cost};
 use crate::model::order::{Extents, PRECISION};
 
-/// Steps that a block has at least.
+/// Steps that a block has at least: partial sums, a load and a store for each, are then under a fiftieth of the products.
 const LEAST_STEPS: i64 = 128;
 
-/// Blocks that are offered at most.
+/// Blocks that are offered at most; more of fewer steps save no more than these.
 const MOST_PARTS: i64 = 32;
 
-/// Numbers of blocks that are offered.
+/// Numbers of blocks that are offered: the best few, for search.
 const MAX_CANDIDATES: usize = 3;
 
-/// The part of the cycles that cutting has to save.
+/// The part of the cycles that cutting has to save: less is within the error of the model.
 const LEAST_GAIN: f64 = 0.08;
 
 /// Numbers of blocks of steps, the best first; `chunks` is what can be shared out among them.

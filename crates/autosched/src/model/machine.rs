@@ -8,10 +8,6 @@ pub(crate) const MAX_STACK: i64 = 128 << 10;
 /// The same of a row's temporaries.
 pub(crate) const MAX_STACK_OF_ROW: i64 = 64 << 10;
 
-/// Reads of each element of a copy from which on it pays: results in vectors of eight at two a cycle take eight cycles over them, a
-/// copy of whole vectors about one, and one of single elements that lie apart five. With half as many it is even.
-pub(crate) const READS_WORTH_COPY: i64 = 128;
-
 /// Steps of a tile, each an operation on a vector, up to which the loops of a window are unrolled: code that stays well inside the
 /// first-level instruction cache, 32 KiB or more on every machine with vectors.
 pub(crate) const MAX_UNROLLED_STEPS: i64 = 256;

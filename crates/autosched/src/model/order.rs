@@ -38,7 +38,7 @@ impl fmt::Display for Order {
     }
 }
 
-/// Blocks of different sizes that are offered.
+/// Blocks of different sizes that are offered: enough to search among, few enough to plan fast.
 const MAX_BLOCKS: usize = 4;
 
 /// Costs below this are equal: of equals the first stays first.
@@ -77,7 +77,8 @@ impl Extents {
     /// Whether most of the time a tile finds its panel in the second level, because all panels stay there while they come by again and
     /// again.
     pub(crate) fn panels_come_again(&self, order: Order, tile: &Tile, target: &Target) -> bool {
-        /// Rounds over all panels, each thread's share of which is enough to make little of the first.
+        /// Rounds over all panels, each thread's share of which is enough to make little of the first: a sixteenth, with four threads a quarter,
+        /// of lines that a hint would save a part of.
         const ROUNDS: i64 = 16;
         let stays = match order {
             // A single panel is asked for by each tile, too.

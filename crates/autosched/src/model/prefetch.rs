@@ -5,13 +5,14 @@ use crate::decisions::Candidate;
 /// Over how many tiles hints are spread where their number is open: those of a batch or sequence of a hundred or two.
 pub(crate) const ASSUMED_TILES: i64 = 16;
 
-/// How much more may be asked for than there is.
+/// How much more may be asked for than there is: a hint for what is there already costs a load's place and nothing else.
 pub(crate) const EXCESS: f64 = 1.5;
 
-/// Unless hints, which take the ports for loads, take no more than this part of the cycles.
+/// Unless hints, which take the ports for loads, take no more than this part of the cycles: what they cost is then within noise.
 pub(crate) const RARE: f64 = 0.03;
 
-/// Panels from which on a copy of what the tile's rows read may pay.
+/// Panels from which on a copy of what the tile's rows read may pay: it is written and read once, about as much as two panels' reads,
+/// and has to save a sixth of the others'.
 const LEAST_PANELS: i64 = 12;
 
 /// Whether what the tile's rows read is copied so that it lies together: where all of it falls into a few sets of the

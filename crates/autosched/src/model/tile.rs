@@ -90,16 +90,17 @@ impl fmt::Display for Tile {
     }
 }
 
-/// Most tiles that are offered.
+/// Most tiles that are offered: enough to search among, few enough to plan fast.
 const MAX_TILES: usize = 16;
 
-/// Rows and vectors of the largest tile.
+/// Rows and vectors of the largest tile: no machine has more registers than such a tile fills.
 const LARGEST: (i64, i64) = (30, 4);
 
-/// How much dearer than the best a tile may be to be offered.
+/// How much dearer than the best a tile may be to be offered: the model is not so wrong.
 const MAX_COST: f64 = 1.5;
 
-/// How many tiles longer a row of tiles of windows takes that reaches past the end: each of its loads has a place of its own.
+/// How many tiles longer a row of tiles of windows takes that reaches past the end: each of its loads has a place of its own, so a tile
+/// takes three times as many instructions, whatever the machine.
 const PARTIAL: f64 = 2.0;
 
 /// Useful part of a tile that is no power of two, of an open extent: those (batches, sequences) are mostly multiples of powers

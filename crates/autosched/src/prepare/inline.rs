@@ -1,22 +1,30 @@
 //! Inlining: definitions that only move or combine elements become part of their consumers.
 
+use tilewright_machine::Target;
 use tilewright_te::schedule::Schedule;
 use tilewright_te::{Block, Expr, ExprKind, Func, Iter, IterKind};
 
-use crate::model::machine::READS_WORTH_COPY;
+use crate::model::machine::{numbers, ports};
 use crate::pattern::{constant_product, domain_simplifier, is_cheap, loads};
+
+/// Reads of each element of a copy of elements that lie apart from which on it pays: they take the products' ports longer than an access
+/// takes that is near to no other.
+fn least_reads(target: &Target) -> i64 {
+    let lanes = f64::from(target.lanes(4));
+    (numbers(target).core.scattered_cycles * lanes * ports(target)) as i64
+}
 
 /// Inlines every data-parallel temporary whose consumers would not repeat much work for it.
 ///
 /// A temporary with one consumer is inlined where the consumer reads each element once, or where computing
 /// it is cheap; one with several consumers only where it is cheap. What a reduction reads repeatedly (the
 /// padded input of a convolution) keeps its own memory unless it is a mere copy.
-pub(super) fn inline_producers(schedule: &mut Schedule) {
+pub(super) fn inline_producers(schedule: &mut Schedule, target: &Target) {
     let mut refused: Vec<String> = Vec::new();
     loop {
         let func = schedule.func();
         let candidate =
-            schedule.blocks().into_iter().find(|b| !refused.contains(b) && should_inline(func, b));
+            schedule.blocks().into_iter().find(|b| !refused.contains(b) && should_inline(func, b, target));
         let Some(block) = candidate else { return };
         // A primitive that does not apply changes nothing: what its form does not allow keeps its memory.
         if schedule.compute_inline(&block).is_err() {
@@ -25,7 +33,7 @@ pub(super) fn inline_producers(schedule: &mut Schedule) {
     }
 }
 
-fn should_inline(func: &Func, name: &str) -> bool {
+fn should_inline(func: &Func, name: &str, target: &Target) -> bool {
     let Some(block) = func.block(name) else { return false };
     let [store] = &block.body[..] else { return false };
     if block.is_reduction() || func.params.contains(&store.buffer) || !block.init.is_empty() {
@@ -41,7 +49,7 @@ fn should_inline(func: &Func, name: &str) -> bool {
         return false;
     }
     if is_trivial(&store.value) {
-        return !consumers.iter().all(|c| gathers_for_many(func, c, block));
+        return !consumers.iter().all(|c| gathers_for_many(func, c, block, target));
     }
     let repeated = consumers.iter().any(|c| reads_repeatedly(c, block));
     let cheap = is_cheap(&store.value);
@@ -67,7 +75,7 @@ fn is_trivial(value: &Expr) -> bool {
 
 /// Whether `producer` is a copy of elements that lie apart, of which `consumer`, a sum of products, reads each so often that having
 /// them side by side pays for the copy: their lines hold nothing else, and loops over them may become one.
-fn gathers_for_many(func: &Func, consumer: &Block, producer: &Block) -> bool {
+fn gathers_for_many(func: &Func, consumer: &Block, producer: &Block, target: &Target) -> bool {
     let [store] = &producer.body[..] else { return false };
     let ExprKind::Load(_, indices) = store.value.kind() else { return false };
     let simplifier = domain_simplifier(func, producer);
@@ -83,7 +91,7 @@ fn gathers_for_many(func: &Func, consumer: &Block, producer: &Block) -> bool {
     let (Some(read), None) = (reads.next(), reads.next()) else { return false };
     let sharing = consumer.iters.iter().filter(|i| !read.indices.iter().any(|e| e.uses(i.var)));
     let n_reads = constant_product(sharing.map(|i| &i.extent));
-    lie_apart && consumer.is_reduction() && n_reads.is_some_and(|n| n >= READS_WORTH_COPY)
+    lie_apart && consumer.is_reduction() && n_reads.is_some_and(|n| n >= least_reads(target))
 }
 
 fn n_loads(value: &Expr) -> usize {

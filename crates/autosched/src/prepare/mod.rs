@@ -28,7 +28,7 @@ impl Prepared {
     pub fn new(func: &Func, computation: &Computation, target: &Target) -> Prepared {
         let mut schedule = Schedule::new(func.clone());
         let mut layouts = Layouts::of_params(func, computation);
-        inline::inline_producers(&mut schedule);
+        inline::inline_producers(&mut schedule, target);
         layouts::spread(schedule.func(), &mut layouts);
         layouts::of_transforms(schedule.func(), target, &mut layouts);
         dimensions::expand_quotients(&mut schedule, &mut layouts);

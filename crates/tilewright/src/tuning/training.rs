@@ -140,7 +140,7 @@ impl Shape {
             Shape::Product { rows, depth, columns } => {
                 let text = format!(
                     "graph g {{\n region0(%x x: f32[{rows}, {depth}], %w w: f32[{depth}, {columns}]) {{\n \
-                     %y: f32[{rows}, {columns}] = MatMul(%x, %w)\n return %y as y\n }}\n}}"
+                     %y: f32[{rows}, {columns}] = MatMul[](%x, %w)\n return %y as y\n }}\n}}"
                 );
                 (text, vec![("w", vec![depth, columns])])
             }
