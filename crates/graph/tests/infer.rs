@@ -62,8 +62,16 @@ fn elementwise() {
         &["f32[2]", "i64[2]"],
         "Binary `node`: element types of operands 0 and 1 differ: f32 and i64",
     );
-    check_error("Unary[exp]", &["i64[2]"], "Unary `node`: exp is not defined on i64");
-    check_error("Binary[and]", &["f32[2]", "f32[2]"], "Binary `node`: and is not defined on f32");
+    check_error(
+        "Unary[exp]",
+        &["i64[2]"],
+        "Unary `node`: exp takes f16, bf16, f32, f64 as operand 0, not i64: convert it",
+    );
+    check_error(
+        "Binary[and]",
+        &["f32[2]", "f32[2]"],
+        "Binary `node`: and takes bool as operand 0, not f32: convert it",
+    );
     check_error("BitCast[i64]", &["f32[2]"], "BitCast `node`: f32 and i64 have different widths");
 }
 
