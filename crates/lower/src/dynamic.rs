@@ -262,6 +262,15 @@ impl<E: Extents> Rules<'_, E> {
 
     /// numpy's broadcast of the operand's extents and the given ones, aligned at the end.
     fn expand(&mut self, axis: usize) -> Result<E::Size, E::Error> {
+        let rank = self.rank()?.max(self.len(1)?);
+        // Extents that inference could tell from the operand alone have nobody else to check them.
+        for other in (0..rank).filter(|&other| other != axis) {
+            self.expand_axis(other)?;
+        }
+        self.expand_axis(axis)
+    }
+
+    fn expand_axis(&mut self, axis: usize) -> Result<E::Size, E::Error> {
         let (x, given) = (self.rank()?, self.len(1)?);
         let rank = x.max(given);
         let one = self.number(1);

@@ -160,6 +160,8 @@ fn expand_partial(cx: &mut Context<'_>, x: &[Dim], len: usize) -> Result<Vec<Dim
     let shape = cx.partial_elements(1).unwrap_or_else(|| vec![None; len]);
     let rank = len.max(x.len());
     let mut dims = Vec::with_capacity(rank);
+    // What is not known is checked where an extent that it gives is computed: there has to be one.
+    let (mut unchecked, mut is_computed) = (None, false);
     for axis in 0..rank {
         let of_x = (axis + x.len()).checked_sub(rank).map(|at| &x[at]);
         let given = match (axis + len).checked_sub(rank) {
@@ -173,9 +175,18 @@ fn expand_partial(cx: &mut Context<'_>, x: &[Dim], len: usize) -> Result<Vec<Dim
                 None => cx.fresh("expanded"),
             },
             // What is not known is 1 or the same.
-            (Some(of_x), None) if of_x.as_const().is_some_and(|extent| extent != 1) => of_x.clone(),
-            (Some(_) | None, None) => cx.fresh("expanded"),
+            (Some(of_x), None) if of_x.as_const().is_some_and(|extent| extent != 1) => {
+                unchecked = Some(axis);
+                of_x.clone()
+            }
+            (Some(_) | None, None) => {
+                is_computed = true;
+                cx.fresh("expanded")
+            }
         });
+    }
+    if let Some(axis) = unchecked.filter(|_| !is_computed) {
+        dims[axis] = cx.fresh("expanded");
     }
     Ok(dims)
 }

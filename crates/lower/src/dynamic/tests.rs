@@ -59,7 +59,9 @@ fn run(op: Op, x: &[i64], data: &[&[i64]]) -> Result<Vec<i64>, String> {
     let mut inputs = vec![Some(first)];
     let mut given = HashMap::new();
     for (i, elements) in data.iter().enumerate() {
-        let ty = TensorType::new(DType::I64, vec![Dim::from(elements.len())]);
+        // The window of a spectrum is of the signal's type; everything else that gives extents is of integers.
+        let dtype = if matches!(op, Op::Stft(_)) && i == 1 { DType::F32 } else { DType::I64 };
+        let ty = TensorType::new(dtype, vec![Dim::from(elements.len())]);
         let value = graph.add_input(&format!("data{i}"), Type::Tensor(ty));
         given.insert(value, elements.iter().map(|&n| n as f64).collect());
         inputs.push(Some(value));
