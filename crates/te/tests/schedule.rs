@@ -532,8 +532,9 @@ fn what_is_inlined_several_times_is_shared() {
         largest = largest.max(block.body[0].value.n_nodes());
     }
     assert!(largest <= 1 << 16, "{largest} nodes as a tree");
-    assert!(nodes < 2000, "{nodes} nodes");
-    assert!((2..8).contains(&refused), "{refused} blocks keep their memory");
+    // Parts are shared from 1,024 nodes on.
+    assert!(nodes <= (refused + 1) << 10, "{nodes} nodes in {} blocks", refused + 1);
+    assert!((2..40).contains(&refused), "{refused} of 40 diamonds keep memory");
     let mut shallow = Schedule::new(diamonds(6));
     for block in shallow.blocks().iter().filter(|block| *block != "sum_5") {
         shallow.compute_inline(block).unwrap();

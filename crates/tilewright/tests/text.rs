@@ -28,6 +28,12 @@ fn kernels_of_the_example_come_back_from_text() {
 /// A plan whose texts are in alphabetical order, each once: their numbers are incidental.
 fn sorted(plan: &Plan) -> Plan {
     let mut sorted = plan.clone();
+    let used = plan.instrs.iter().flat_map(|instr| match &instr.op {
+        Op::Guard { message, .. } => vec![instr.provenance, *message],
+        _ => vec![instr.provenance],
+    });
+    // What no instruction says is not printed.
+    sorted.texts = used.map(|text| plan.texts[text.index()].clone()).collect();
     sorted.texts.sort();
     sorted.texts.dedup();
     let texts = sorted.texts.clone();

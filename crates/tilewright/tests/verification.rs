@@ -20,7 +20,7 @@ const VALID: &str = "graph g {
   region0(%x: f32[2, 3]) {
     %a: f32[2, 3] = Unary[exp](%x) @ \"first\"
     %b: f32[2, 3] = Unary[exp](%a) @ \"second\"
-    return %b -> \"y\"
+    return %b as y
   }
 }
 ";

@@ -298,7 +298,9 @@ impl<'g> Exporter<'g> {
         output: Vec<String>,
         attribute: Vec<AttributeProto>,
     ) {
-        while input.last().is_some_and(String::is_empty) {
+        // Trailing operands that are absent are left out, but for those that have to be named.
+        let least = if op_type == "Loop" { 2 } else { 0 };
+        while input.len() > least && input.last().is_some_and(String::is_empty) {
             input.pop();
         }
         let mut name = if label.is_empty() { op_type.to_owned() } else { label.to_owned() };
