@@ -74,9 +74,12 @@ impl Func {
         let first = results[0].buffer;
         let rank = self.buffers[first].shape.len();
         let spatial = self.buffers[first].shape.clone().into_iter().map(|e| (e, IterKind::Spatial));
+        // A sum over no axis has one term: the block counts it, so that it is a reduction.
+        let n_reduced = extents.len();
+        let extents = if extents.is_empty() { vec![Expr::int(1)] } else { extents };
         let domain: Vec<_> = spatial.chain(extents.into_iter().map(|e| (e, IterKind::Reduce))).collect();
         self.define(first, domain, |func, iters| {
-            let (i, r) = iters.split_at(rank);
+            let (i, r) = (&iters[..rank], &iters[rank..rank + n_reduced]);
             let accumulators: Vec<Expr> = results.iter().map(|x| func.load(x.buffer, i.to_vec())).collect();
             let values = step(func, i, r, &accumulators);
             assert_eq!(values.len(), results.len(), "a value for each result");

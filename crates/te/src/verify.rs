@@ -373,6 +373,10 @@ impl Verifier<'_> {
     /// refuted; and every data-parallel domain is covered by the loops' extents.
     fn domains(&mut self) {
         for (path, block) in tree::blocks_with_paths(self.func) {
+            // Of an empty domain nothing is run.
+            if block.iters.iter().any(|iter| iter.extent.as_int() == Some(0)) {
+                continue;
+            }
             let mut simplifier = tree::simplifier_at(self.func, &path);
             block.predicate.iter().for_each(|p| simplifier.assume(p));
             for iter in &block.iters {

@@ -3,9 +3,10 @@
 mod common;
 
 use common::*;
+use tilewright_dtype::DType;
 use tilewright_te::schedule::Schedule;
 use tilewright_te::verify::{Stage, verify};
-use tilewright_te::{Func, Scope};
+use tilewright_te::{Expr, Func, Scope};
 
 /// Asserts that the text parses and prints as it is.
 fn round_trip(text: &str) -> Func {
@@ -212,4 +213,28 @@ fn finished_schedules_are_legal() {
     s.parallel(&t[0]).unwrap();
     assert_eq!(verify(s.func(), Stage::Scheduled), []);
     assert_eq!(verify(&s.finish().unwrap(), Stage::Flattenable), []);
+}
+
+/// Nothing is run of an empty domain, whatever its loops become; a sum over no axis is a reduction of one step.
+#[test]
+fn empty_domains_and_sums_over_no_axis_are_legal() {
+    let mut func = Func::new("empty");
+    let shape = vec![Expr::int(2), Expr::int(0), Expr::int(3)];
+    let x = func.add_input("x", DType::F32, shape.clone());
+    let y = func.compute("y", DType::F32, shape, |f, i| f.load(x, i.to_vec()));
+    func.promote_to_output(y);
+    let mut schedule = Schedule::new(func);
+    let loops = schedule.loop_names("y").unwrap();
+    schedule.fuse(&loops.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    assert_eq!(verify(schedule.func(), Stage::Scheduled), []);
+
+    let mut func = Func::new("sum");
+    let x = func.add_input("x", DType::F32, vec![Expr::int(4)]);
+    let sum =
+        func.reduce("sum", DType::F32, vec![Expr::int(4)], Vec::new(), Expr::f32(0.0), |f, i, r, sum| {
+            assert!(r.is_empty());
+            sum + f.load(x, i.to_vec())
+        });
+    func.promote_to_output(sum);
+    assert_eq!(verify(&func, Stage::Computed), []);
 }
