@@ -177,6 +177,8 @@ pub fn define(
     Ok(operands.into_iter().map(|operand| operand.buffer).collect())
 }
 
+/// The definition of each operator.
+#[expect(clippy::too_many_lines, reason = "a table of one line an operator")]
 fn define_op(b: &mut Builder, op: &Op) -> Results {
     match op {
         Op::Identity => elementwise::identity(b),
