@@ -148,24 +148,30 @@ struct Validator<'a> {
     errors: Vec<PlanError>,
 }
 
-pub(super) fn validate(plan: &Plan) -> Result<(), Vec<PlanError>> {
-    let mut v = Validator { plan, late: Vec::new(), errors: Vec::new() };
-    v.sizes();
-    if !v.errors.is_empty() {
-        return Err(v.errors);
+impl Plan {
+    /// Checks that the plan is consistent in itself; see [`Fault`] for all that is checked.
+    ///
+    /// # Errors
+    /// Every fault found, with its place.
+    pub fn validate(&self) -> Result<(), Vec<PlanError>> {
+        let mut v = Validator { plan: self, late: Vec::new(), errors: Vec::new() };
+        v.sizes();
+        if !v.errors.is_empty() {
+            return Err(v.errors);
+        }
+        v.late = self.late_sizes();
+        v.bounds();
+        v.blocks();
+        v.buffers();
+        v.kernels();
+        v.specs();
+        v.values();
+        if v.errors.is_empty() {
+            // Instructions are judged by the roots of buffers, which must be sound first.
+            v.instrs();
+        }
+        if v.errors.is_empty() { Ok(()) } else { Err(v.errors) }
     }
-    v.late = plan.late_sizes();
-    v.bounds();
-    v.blocks();
-    v.buffers();
-    v.kernels();
-    v.specs();
-    v.values();
-    if v.errors.is_empty() {
-        // Instructions are judged by the roots of buffers, which must be sound first.
-        v.instrs();
-    }
-    if v.errors.is_empty() { Ok(()) } else { Err(v.errors) }
 }
 
 impl Validator<'_> {

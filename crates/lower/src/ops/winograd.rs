@@ -20,8 +20,7 @@ use tilewright_graph::op::ConvAttrs;
 use tilewright_graph::types::TensorType;
 use tilewright_te::Expr;
 
-use super::builder::{Builder, Operand, all, in_range};
-use super::conv::biased;
+use super::builder::{Builder, Operand, all, biased, digits_of, in_range, number_of};
 use super::{NoKernel, Results};
 
 /// Pairs of points beside 0 and infinity, by the outputs of a tile along an axis.
@@ -153,24 +152,6 @@ fn both_axes(values: &[Expr], side: usize, f: impl Fn(&[Expr]) -> Vec<Expr>) -> 
     let n_rows = columns[0].len();
     let row = |row: usize| -> Vec<Expr> { columns.iter().map(|column| column[row].clone()).collect() };
     (0..n_rows).flat_map(|n| f(&row(n))).collect()
-}
-
-/// What a number counts, outermost first, of which all but the first have these extents.
-pub(super) fn digits_of(number: &Expr, extents: &[Expr]) -> Vec<Expr> {
-    let mut rest = number.clone();
-    let mut digits = Vec::with_capacity(extents.len() + 1);
-    for extent in extents.iter().rev() {
-        digits.push(rest.clone().floor_mod(extent.clone()));
-        rest = rest.floor_div(extent.clone());
-    }
-    digits.push(rest);
-    digits.reverse();
-    digits
-}
-
-/// The number that counts a first digit and others of these extents.
-pub(super) fn number_of(first: Expr, digits: &[Expr], extents: &[Expr]) -> Expr {
-    digits.iter().zip(extents).fold(first, |number, (digit, extent)| number * extent.clone() + digit.clone())
 }
 
 /// Whether a convolution can be computed so: images or volumes of known extents, 3 x 3 weights and stride 1 along the last two
