@@ -97,20 +97,18 @@ impl<'a> Crate<'a> {
                     refer(&import.path);
                 }
             }
-            // A name alone is that of an item, or of something local, never of a module.
-            let named =
-                module.named.iter().filter(|name| name.len() > 1 || self.module_of(path, name).is_none());
-            named.for_each(|name| refer(name));
+            module.named.iter().for_each(|name| refer(name));
         }
         references
     }
 
     /// The file that defines what `name` means inside of the module `at`; nothing where that is no item of the package.
     fn file_of(&self, at: &[String], name: &[String]) -> Option<&'a str> {
-        if let Some(module) = self.module_of(at, name) {
-            return self.modules.get(&module).map(|module| module.file);
+        match name {
+            // A name alone is that of an item, or of something local, never of a module.
+            [alone] => self.item(at, alone, 0),
+            _ => self.find(at, name, 0),
         }
-        self.find(at, name, 0)
     }
 
     /// The module that `name` means inside of the module `at`, if it is one.
@@ -155,42 +153,32 @@ impl<'a> Crate<'a> {
         rest.is_empty().then_some(found)
     }
 
-    /// The file that defines an item.
+    /// The file that defines what a path leads to.
     fn find(&self, at: &[String], name: &[String], depth: usize) -> Option<&'a str> {
-        let (at, rest, is_here) = match self.walk(at, name, 0) {
-            Some((module, rest)) => (module, rest, false),
-            None => (at.to_vec(), name, true),
-        };
-        let module = self.modules.get(&at)?;
-        let Some(first) = rest.first() else { return Some(module.file) };
-        if module.items.contains(first) {
-            return Some(module.file);
-        }
-        if depth < MOST_IMPORTS {
-            if let Some(import) = module.imports.iter().find(|import| import.name == *first) {
-                return self.find(&at, &import.path, depth + 1);
-            }
-            let globs = module.imports.iter().filter(|import| import.name == "*");
-            let globs: Vec<Path> = globs.filter_map(|import| self.module_of(&at, &import.path)).collect();
-            let exactly = || globs.iter().find_map(|of| self.find_exactly(of, first, depth + 1));
-            let made = || {
-                let makes = |of: &&Path| self.modules.get(*of).is_some_and(|of| of.made.contains(first));
-                globs.iter().find(makes).and_then(|of| self.modules.get(of)).map(|of| of.file)
-            };
-            if let Some(file) = exactly().or_else(made) {
-                return Some(file);
-            }
-        }
-        // What a path leads to is made by a macro there; any other name is not of this package, or local.
-        (!is_here).then_some(module.file)
+        let Some((of, rest)) = self.walk(at, name, 0) else { return self.item(at, name.first()?, depth) };
+        let file = self.modules.get(&of).map(|module| module.file);
+        // What is not found where a path leads is made by a macro there.
+        rest.first().and_then(|first| self.item(&of, first, depth)).or(file)
     }
 
-    /// The file that defines an item of a module, if the module says so.
-    fn find_exactly(&self, at: &[String], name: &str, depth: usize) -> Option<&'a str> {
+    /// The file that defines an item which a module has or imports by the name.
+    fn item(&self, at: &[String], name: &str, depth: usize) -> Option<&'a str> {
         let module = self.modules.get(at)?;
-        let is_named = module.items.contains(name)
-            || module.imports.iter().any(|import| import.name == name || import.name == "*");
-        if is_named { self.find(at, &[name.to_string()], depth) } else { None }
+        if module.items.contains(name) {
+            return Some(module.file);
+        }
+        if depth == MOST_IMPORTS {
+            return None;
+        }
+        if let Some(import) = module.imports.iter().find(|import| import.name == name) {
+            let is_module = self.module_of(at, &import.path).is_some();
+            return if is_module { None } else { self.find(at, &import.path, depth + 1) };
+        }
+        let globs = module.imports.iter().filter(|import| import.name == "*");
+        let globs: Vec<Path> = globs.filter_map(|import| self.module_of(at, &import.path)).collect();
+        let makes = |of: &&Path| self.modules.get(*of).is_some_and(|of| of.made.contains(name));
+        let made = || globs.iter().find(makes).and_then(|of| self.modules.get(of)).map(|of| of.file);
+        globs.iter().find_map(|of| self.item(of, name, depth + 1)).or_else(made)
     }
 }
 
