@@ -9,8 +9,10 @@
 //! extents near `i64::MAX` are rejected by size checks long before the saturated value could be mistaken for
 //! a real one.
 
+mod bounds;
+mod display;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::ops::{Add, Mul, Neg, Sub};
 
 use crate::ids::SymbolId;
@@ -451,26 +453,6 @@ impl Dim {
             }
         }
     }
-
-    /// Inclusive bounds of the value, from the bounds of the symbols; `None` where unbounded or overflowing.
-    pub fn bounds(&self, symbols: &SymbolTable) -> (Option<i64>, Option<i64>) {
-        let mut sum = (Some(self.constant), Some(self.constant));
-        for term in &self.terms {
-            let mut product = (Some(1), Some(1));
-            for atom in &term.monomial.0 {
-                product = multiply_bounds(product, atom_bounds(atom, symbols));
-            }
-            let scaled = multiply_bounds(product, (Some(term.coefficient), Some(term.coefficient)));
-            let add = |a: Option<i64>, b: Option<i64>| a?.checked_add(b?);
-            sum = (add(sum.0, scaled.0), add(sum.1, scaled.1));
-        }
-        sum
-    }
-
-    /// The extent with symbols shown by name, as the text form prints it.
-    pub fn display<'a>(&'a self, symbols: &'a SymbolTable) -> impl fmt::Display + 'a {
-        DisplayDim { dim: self, symbols: Some(symbols) }
-    }
 }
 
 fn div_floor(a: i64, b: i64) -> i64 {
@@ -480,72 +462,6 @@ fn div_floor(a: i64, b: i64) -> i64 {
 fn checked_div_floor(a: i64, b: i64) -> Option<i64> {
     let quotient = a.checked_div(b)?;
     Some(if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
-}
-
-type Bounds = (Option<i64>, Option<i64>);
-
-fn atom_bounds(atom: &Atom, symbols: &SymbolTable) -> Bounds {
-    match atom {
-        Atom::Symbol(symbol) => {
-            let range = &symbols[*symbol].range;
-            (Some(range.lo), range.hi)
-        }
-        Atom::FloorDiv(pair) => {
-            let ((lo, hi), divisor) = (pair.0.bounds(symbols), pair.1.bounds(symbols));
-            match divisor.0 {
-                Some(least) if least > 0 => {
-                    let most = divisor.1;
-                    let low = lo.and_then(|lo| {
-                        if lo >= 0 { Some(most.map_or(0, |m| lo / m)) } else { checked_div_floor(lo, least) }
-                    });
-                    let high =
-                        hi.map(|hi| if hi >= 0 { hi / least } else { most.map_or(-1, |m| div_floor(hi, m)) });
-                    (low, high)
-                }
-                _ => (None, None),
-            }
-        }
-        Atom::Mod(pair) => match pair.1.bounds(symbols) {
-            (Some(least), most) if least > 0 => (Some(0), most.map(|most| most - 1)),
-            _ => (None, None),
-        },
-        Atom::Min(pair) => {
-            let (a, b) = (pair.0.bounds(symbols), pair.1.bounds(symbols));
-            (a.0.zip(b.0).map(|(a, b)| a.min(b)), a.1.into_iter().chain(b.1).min())
-        }
-        Atom::Max(pair) => {
-            let (a, b) = (pair.0.bounds(symbols), pair.1.bounds(symbols));
-            (a.0.into_iter().chain(b.0).max(), a.1.zip(b.1).map(|(a, b)| a.max(b)))
-        }
-    }
-}
-
-fn multiply_bounds(a: Bounds, b: Bounds) -> Bounds {
-    let product = |x: Option<i64>, y: Option<i64>| match (x, y) {
-        (Some(0), _) | (_, Some(0)) => Some(0),
-        (Some(x), Some(y)) => x.checked_mul(y),
-        _ => None,
-    };
-    match (a.0, b.0) {
-        (Some(x), Some(y)) if x >= 0 && y >= 0 => (product(a.0, b.0), product(a.1, b.1)),
-        _ => {
-            let corners = [product(a.0, b.0), product(a.0, b.1), product(a.1, b.0), product(a.1, b.1)];
-            match corners.into_iter().collect::<Option<Vec<i64>>>() {
-                Some(corners) if [a.0, a.1, b.0, b.1].iter().all(Option::is_some) => {
-                    (corners.iter().min().copied(), corners.iter().max().copied())
-                }
-                // One side of a non-negative range times a negative constant keeps one bound.
-                _ => match (a, b) {
-                    ((Some(lo), hi), (Some(c), Some(d))) | ((Some(c), Some(d)), (Some(lo), hi))
-                        if c == d && c < 0 =>
-                    {
-                        (hi.and_then(|hi| hi.checked_mul(c)), lo.checked_mul(c))
-                    }
-                    _ => (None, None),
-                },
-            }
-        }
-    }
 }
 
 impl From<i64> for Dim {
@@ -628,64 +544,3 @@ macro_rules! owned_operators {
     )* };
 }
 owned_operators!(Add add, Sub sub, Mul mul);
-
-impl fmt::Display for Dim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        DisplayDim { dim: self, symbols: None }.fmt(f)
-    }
-}
-
-struct DisplayDim<'a> {
-    dim: &'a Dim,
-    symbols: Option<&'a SymbolTable>,
-}
-
-impl DisplayDim<'_> {
-    fn write_atom(&self, atom: &Atom, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, pair) = match atom {
-            Atom::Symbol(symbol) => {
-                return match self.symbols {
-                    Some(symbols) => crate::text::write_name(f, &symbols[*symbol].name),
-                    None => write!(f, "{symbol}"),
-                };
-            }
-            Atom::FloorDiv(pair) => ("floordiv", pair),
-            Atom::Mod(pair) => ("mod", pair),
-            Atom::Min(pair) => ("min", pair),
-            Atom::Max(pair) => ("max", pair),
-        };
-        let of = |dim| DisplayDim { dim, symbols: self.symbols };
-        write!(f, "{name}({}, {})", of(&pair.0), of(&pair.1))
-    }
-}
-
-impl fmt::Display for DisplayDim<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.dim.is_zero() {
-            return f.write_str("0");
-        }
-        for (index, summand) in self.dim.summands().enumerate() {
-            let negative = summand.coefficient < 0;
-            f.write_str(match (index, negative) {
-                (0, false) => "",
-                (0, true) => "-",
-                (_, false) => " + ",
-                (_, true) => " - ",
-            })?;
-            let magnitude = summand.coefficient.unsigned_abs();
-            if magnitude != 1 || summand.atoms.is_empty() {
-                write!(f, "{magnitude}")?;
-                if !summand.atoms.is_empty() {
-                    f.write_str("*")?;
-                }
-            }
-            for (position, atom) in summand.atoms.iter().enumerate() {
-                if position > 0 {
-                    f.write_str("*")?;
-                }
-                self.write_atom(atom, f)?;
-            }
-        }
-        Ok(())
-    }
-}
