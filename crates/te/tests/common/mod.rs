@@ -2,6 +2,10 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+#[path = "../../../../tools/random.rs"]
+mod random;
+
+pub(crate) use random::Random;
 use tilewright_dtype::DType;
 use tilewright_te::interp::{Mode, Program, TensorData};
 use tilewright_te::{CompareOp, Expr, Func, IterKind, LoopKind, Scope, Stmt, Store, UnaryOp};
@@ -247,22 +251,7 @@ pub(crate) fn transforms(rows: i64, columns: i64, channels: i64) -> Func {
     f
 }
 
-/// A small generator of pseudo-random numbers (SplitMix64), so that failures repeat.
-pub(crate) struct Random(pub(crate) u64);
-
 impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
     pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         if items.is_empty() { None } else { Some(&items[self.below(items.len())]) }
     }
