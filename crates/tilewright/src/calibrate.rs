@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+use tilewright_autosched::strategy::FuncStrategy;
 use tilewright_autosched::{Decisions, Planned, cpu, cycles, plan};
 use tilewright_machine::{Numbers, Target};
 use tilewright_tune::fit::{self, Ranked};
@@ -36,7 +38,45 @@ pub struct Sample {
     times: Vec<f64>,
 }
 
+/// A sample as it is kept: strategies with the times of what they made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    shape: Shape,
+    candidates: Vec<(FuncStrategy<cpu::Strategy>, f64)>,
+}
+
 impl Sample {
+    /// What is kept of it.
+    pub fn record(&self) -> Record {
+        let strategies = self.plans.iter().map(|planned| planned.strategy.clone());
+        Record { shape: self.shape, candidates: strategies.zip(self.times.iter().copied()).collect() }
+    }
+
+    /// A sample that was kept; candidates that the model has no price for are left out.
+    ///
+    /// # Errors
+    /// A function that cannot be compiled, and strategies for another algorithm than the options lead to.
+    pub fn of_record(record: Record, options: &Options) -> Result<Sample, CompileError> {
+        let task = record.shape.task(options)?;
+        let default = plan(&task.computation, &task.target, &Decisions::default());
+        let default = default.map_err(|error| CompileError::internal("calibrate", error))?;
+        let mut sample = Sample { shape: record.shape, task, plans: Vec::new(), times: Vec::new() };
+        for (strategy, time) in record.candidates {
+            if strategy.algorithm != default.strategy.algorithm {
+                let (name, algorithm) = (record.shape.name(), strategy.algorithm);
+                let what =
+                    format!("recorded for the algorithm `{algorithm}` of {name}, which is not chosen here");
+                return Err(CompileError::Option(what));
+            }
+            let planned = Planned { strategy, ..default.clone() };
+            if cycles(&planned, &sample.task.computation, &sample.task.target).is_some() {
+                sample.plans.push(planned);
+                sample.times.push(time);
+            }
+        }
+        Ok(sample)
+    }
+
     /// Measures candidates for a function; nothing where the model has no price for them.
     ///
     /// # Errors
@@ -104,8 +144,7 @@ pub struct Report {
 }
 
 impl Samples {
-    /// Measures functions until there are `n_fitted` to fit on and `n_held_out` besides, or the time is up. Of three that tell something two
-    /// are held out. `seen` is told of each.
+    /// Measures functions until there are `n_fitted` to fit on and `n_held_out` besides, or the time is up. `seen` is told of each.
     ///
     /// # Errors
     /// As [`Sample::measure`].
@@ -125,18 +164,45 @@ impl Samples {
             if start.elapsed() > time || (fitted >= n_fitted && held_out >= n_held_out) {
                 break;
             }
-            let mut measurer = InProcess::new(1, JOBS);
+            let mut measurer = InProcess::on_one_core(JOBS);
             let sample = Sample::measure(shape, options, &mut measurer, &mut random)?;
-            match sample.tells() {
-                false => samples.left_out += 1,
-                true if fitted < n_fitted && (2 * fitted <= held_out || held_out >= n_held_out) => {
-                    samples.fitted.push(sample);
-                }
-                true => samples.held_out.push(sample),
-            }
+            samples.add(sample, [n_fitted, n_held_out]);
             seen(&samples);
         }
         Ok(samples)
+    }
+
+    /// Samples that were kept, shared out as those that are measured.
+    ///
+    /// # Errors
+    /// As [`Sample::of_record`].
+    pub fn of_records(
+        records: Vec<Record>,
+        options: &Options,
+        wanted: [usize; 2],
+    ) -> Result<Samples, CompileError> {
+        let mut samples = Samples::default();
+        for record in records {
+            samples.add(Sample::of_record(record, options)?, wanted);
+        }
+        Ok(samples)
+    }
+
+    /// What is kept of them.
+    pub fn records(&self) -> Vec<Record> {
+        self.fitted.iter().chain(&self.held_out).map(Sample::record).collect()
+    }
+
+    /// Shares a sample out: of three that tell something two are held out.
+    fn add(&mut self, sample: Sample, [n_fitted, n_held_out]: [usize; 2]) {
+        let (fitted, held_out) = (self.fitted.len(), self.held_out.len());
+        match sample.tells() {
+            false => self.left_out += 1,
+            true if fitted < n_fitted && (2 * fitted <= held_out || held_out >= n_held_out) => {
+                self.fitted.push(sample);
+            }
+            true => self.held_out.push(sample),
+        }
     }
 
     /// The numbers by which the model ranks the candidates best, near to those that were measured by themselves or to those `before`,

@@ -156,9 +156,10 @@ impl Order {
         orders
     }
 
-    /// The cost of one of them.
-    pub(crate) fn cost(self, target: &Target, tile: &Tile, traffic: &Traffic, extents: &Extents) -> f64 {
-        Model::new(target, tile, traffic, extents).candidate(self).cost
+    /// Cycles of a tile over the useful part of its rows on one core, which has nobody to share with.
+    pub(crate) fn cycles(self, target: &Target, tile: &Tile, traffic: &Traffic, extents: &Extents) -> f64 {
+        let model = Model::new(target, tile, traffic, extents);
+        model.tile_cycles(self) / model.whole(self)
     }
 }
 
@@ -243,13 +244,8 @@ impl Model<'_> {
 
     fn candidate(&self, order: Order) -> Candidate<Order> {
         let stays = self.stays(order);
-        let reads = self.reads(stays as f64);
-        let cycles: f64 = reads.iter().map(|read| read.share * self.cycles(read)).sum();
-        let far: f64 =
-            reads.iter().filter(|read| self.is_far(read)).map(|read| read.share * read.bytes).sum();
-        let at_best = far / self.line() * beyond_l2(self.target).line_cycles;
         let parts = self.extents.parts as f64;
-        let cost = parts * at_best.max(self.steps + cycles) / self.useful(order);
+        let cost = self.tile_cycles(order) / (self.whole(order) * self.evenness(order));
         let block = if matches!(order, Order::BlockStays(_)) { (stays as f64).log2() } else { 0.0 };
         let features = vec![
             ("order.rows-stay", f64::from(u8::from(order == Order::RowsStay))),
@@ -257,6 +253,16 @@ impl Model<'_> {
             ("order.cost", (cost / (parts * self.steps)).log2()),
         ];
         Candidate { value: order, cost, features }
+    }
+
+    /// Cycles of a tile's steps and of the lines that come from each level.
+    fn tile_cycles(&self, order: Order) -> f64 {
+        let reads = self.reads(self.stays(order) as f64);
+        let cycles: f64 = reads.iter().map(|read| read.share * self.cycles(read)).sum();
+        let far: f64 =
+            reads.iter().filter(|read| self.is_far(read)).map(|read| read.share * read.bytes).sum();
+        let at_best = far / self.line() * beyond_l2(self.target).line_cycles;
+        self.extents.parts as f64 * at_best.max(self.steps + cycles)
     }
 
     /// Tiles for which a panel stays.
@@ -268,22 +274,32 @@ impl Model<'_> {
         }
     }
 
-    /// The part of the time of all threads in which they compute results that there are.
-    fn useful(&self, order: Order) -> f64 {
+    /// Tiles along the rows' loop, which come in whole blocks.
+    fn padded(&self, order: Order) -> i64 {
+        let own = self.tiles.last().copied().unwrap_or(1);
+        match order {
+            Order::BlockStays(tiles) if tiles <= own => (own + tiles - 1) / tiles * tiles,
+            _ => own,
+        }
+    }
+
+    /// The part of the tiles that there are results for.
+    fn whole(&self, order: Order) -> f64 {
+        let own = self.tiles.last().copied().unwrap_or(1);
+        own as f64 / self.padded(order) as f64
+    }
+
+    /// The part of the time that threads are busy which share the blocks.
+    fn evenness(&self, order: Order) -> f64 {
         let n_tiles: i64 = self.tiles.iter().product();
         let own = self.tiles.last().copied().unwrap_or(1);
         let stays = self.stays(order);
-        // Tiles along the rows' loop come in whole blocks.
-        let padded = match order {
-            Order::BlockStays(tiles) if tiles <= own => (own + tiles - 1) / tiles * tiles,
-            _ => own,
-        };
         let shared = match order {
             _ if !self.extents.shares_rows => self.panels,
             Order::PanelStays => n_tiles,
-            _ => n_tiles / own * padded / stays.min(own).max(1) / (stays / own).max(1),
+            _ => n_tiles / own * self.padded(order) / stays.min(own).max(1) / (stays / own).max(1),
         };
-        own as f64 / padded as f64 * evenness(shared * self.extents.batches)
+        evenness(shared * self.extents.batches)
     }
 
     /// What a tile reads where a panel stays for `n` tiles.

@@ -90,6 +90,11 @@ impl InProcess {
         }
     }
 
+    /// Measures on one thread, and tells times of one core: tasks of uneven number cost nothing there. Compiles on `jobs` threads.
+    pub fn on_one_core(jobs: usize) -> InProcess {
+        InProcess { threads: 1, ..InProcess::new(1, jobs) }
+    }
+
     /// Compiles candidates, several at a time.
     fn compile(&self, task: &Task, candidates: &[Decisions]) -> Vec<Result<Probe, MeasureError>> {
         let slots: Vec<Mutex<Option<Result<Probe, MeasureError>>>> =

@@ -1,5 +1,6 @@
 //! Functions that a machine's timing is fitted on, and candidates for them: products and convolutions of many shapes, as models have them.
 
+use serde::{Deserialize, Serialize};
 use tilewright_autosched::{Decision, Decisions};
 use tilewright_graph::text;
 use tilewright_onnx::proto::TensorProto;
@@ -14,7 +15,7 @@ use crate::error::CompileError;
 use crate::options::Options;
 
 /// A product or convolution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Shape {
     /// A product of `rows` x `depth` with constants of `depth` x `columns`.
     Product {

@@ -190,7 +190,7 @@ impl<'a> Product<'a> {
         cycles * waste(&self.outputs(), *tile) / (tile.rows * tile.vectors * extents.depth) as f64
     }
 
-    /// Cycles of a strategy by the model.
+    /// Cycles of a strategy on one core by the model.
     pub(super) fn cost(&self, strategy: &Strategy) -> Option<f64> {
         let TiledBlock { tile, order, .. } = &strategy.tiled;
         let mut extents = self.roles.extents(self.context, self.block, tile)?;
@@ -198,7 +198,7 @@ impl<'a> Product<'a> {
             extents.run = extents.depth * tile.rows;
         }
         extents.parts = strategy.cut.as_ref().map_or(1, |cut| cut.parts);
-        let cycles = order.cost(self.context.target, tile, &self.outputs().traffic, &extents);
+        let cycles = order.cycles(self.context.target, tile, &self.outputs().traffic, &extents);
         let vectors = iterations(self.block)? as f64 / self.lanes as f64;
         Some(vectors * self.cycles_an_output(tile, &extents, cycles))
     }
