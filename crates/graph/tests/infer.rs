@@ -50,6 +50,16 @@ fn check_error(op: &str, operands: &[&str], expected: &str) {
 }
 
 #[test]
+fn matrices_have_two_dimensions() {
+    check("Eye[dims=[n, 3], diagonal=1, dtype=f32]", &[], "f32[n, 3]");
+    check_error(
+        "Eye[dims=[3], diagonal=0, dtype=f32]",
+        &[],
+        "Eye `node`: a result of extents [3], which is no matrix",
+    );
+}
+
+#[test]
 fn elementwise() {
     check("Binary[add]", &["f32[n, 1, 4]", "f32[3, 4]"], "f32[n, 3, 4]");
     check("Binary[less]", &["f32[n]", "f32[]"], "bool[n]");

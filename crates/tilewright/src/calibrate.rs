@@ -55,25 +55,29 @@ impl Sample {
     /// A sample that was kept; candidates that the model has no price for are left out.
     ///
     /// # Errors
-    /// A function that cannot be compiled, and strategies for another algorithm than the options lead to.
+    /// A function that cannot be compiled, and strategies that are not for it.
     pub fn of_record(record: Record, options: &Options) -> Result<Sample, CompileError> {
         let task = record.shape.task(options)?;
-        let default = plan(&task.computation, &task.target, &Decisions::default());
-        let default = default.map_err(|error| CompileError::internal("calibrate", error))?;
         let mut sample = Sample { shape: record.shape, task, plans: Vec::new(), times: Vec::new() };
+        let Sample { task: Task { computation, target, .. }, .. } = &sample;
+        let mut kept = Vec::new();
         for (strategy, time) in record.candidates {
-            if strategy.algorithm != default.strategy.algorithm {
+            // What the function is prepared for follows from its algorithm.
+            let mut decisions = Decisions::default();
+            decisions.set("function/algorithm", &strategy.algorithm);
+            let planned = plan(computation, target, &decisions)
+                .or_else(|_| plan(computation, target, &Decisions::default()))
+                .map_err(|error| CompileError::internal("calibrate", error))?;
+            if planned.strategy.algorithm != strategy.algorithm {
                 let (name, algorithm) = (record.shape.name(), strategy.algorithm);
-                let what =
-                    format!("recorded for the algorithm `{algorithm}` of {name}, which is not chosen here");
-                return Err(CompileError::Option(what));
+                return Err(CompileError::Option(format!("{name} has no algorithm `{algorithm}`")));
             }
-            let planned = Planned { strategy, ..default.clone() };
-            if cycles(&planned, &sample.task.computation, &sample.task.target).is_some() {
-                sample.plans.push(planned);
-                sample.times.push(time);
+            let planned = Planned { strategy, ..planned };
+            if cycles(&planned, computation, target).is_some() {
+                kept.push((planned, time));
             }
         }
+        (sample.plans, sample.times) = kept.into_iter().unzip();
         Ok(sample)
     }
 
@@ -240,4 +244,47 @@ impl Report {
 /// The mean of the rank correlations.
 fn mean(functions: &[Ranked]) -> f64 {
     functions.iter().map(Ranked::correlation).sum::<f64>() / functions.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_machine::{CodegenKind, Timing};
+
+    /// A function whose times are what the model has for its candidates.
+    fn sample(shape: Shape, options: &Options) -> Sample {
+        let task = shape.task(options).expect("a task");
+        let mut sample = Sample { shape, task, plans: Vec::new(), times: Vec::new() };
+        for decisions in training::candidates(&sample.task, CANDIDATES, &mut fastrand::Rng::with_seed(1)) {
+            sample.plans.extend(sample.plan(&decisions));
+        }
+        sample.times = sample.ranked(&sample.task.target.machine.timing.numbers).predicted;
+        sample
+    }
+
+    #[test]
+    fn what_was_recorded_is_ranked_as_it_was() {
+        let options = Options::for_target(Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a target"));
+        let other = Timing::committed("zen5").expect("a file").numbers;
+        for shape in Shape::several(5, 2) {
+            let sample = sample(shape, &options);
+            let numbers = &sample.task.target.machine.timing.numbers;
+            assert_eq!(sample.ranked(numbers).correlation(), 1.0, "{}", shape.name());
+            let line = serde_json::to_string(&sample.record()).expect("text");
+            let record = serde_json::from_str(&line).expect("the record");
+            let again = Sample::of_record(record, &options).expect("the sample");
+            assert_eq!(again.plans.len(), sample.plans.len());
+            assert_eq!(again.ranked(&other), sample.ranked(&other), "{}", shape.name());
+        }
+    }
+
+    #[test]
+    fn records_of_other_algorithms_are_refused() {
+        let options = Options::for_target(Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a target"));
+        let shape = Shape::Product { rows: 64, depth: 64, columns: 512 };
+        let mut record = sample(shape, &options).record();
+        record.candidates[0].0.algorithm = "by-magic".to_string();
+        let error = Sample::of_record(record, &options).err().expect("an error");
+        assert_eq!(error.to_string(), "product 64x64x512 has no algorithm `by-magic`");
+    }
 }

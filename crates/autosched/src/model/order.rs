@@ -9,10 +9,11 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tilewright_machine::Target;
+use tilewright_machine::{Numbers, Target};
+use tilewright_te::simplify::linear::gcd;
 
 use crate::decisions::{Candidate, sort_by_cost};
-use crate::model::machine::{beyond_l2, l1_room, l2_room, numbers};
+use crate::model::machine::{beyond_l2, l1_room, l1_way, l2_room, numbers};
 use crate::model::tile::{Tile, Traffic, step_cycles};
 
 /// What stays in a cache while the innermost of the loops around a tile run.
@@ -65,6 +66,8 @@ pub(crate) struct Extents {
     pub run: i64,
     /// Whether what the next tile's rows read follows each run.
     pub continues: bool,
+    /// Bytes from one row to the next, where each is read from a place of its own that far away.
+    pub row_distance: Option<i64>,
     /// Bytes of all panels of a batch.
     pub panels_bytes: i64,
     /// Bytes of what all rows of a batch read.
@@ -213,7 +216,9 @@ impl Model<'_> {
             target,
             tiles,
             panels,
-            steps: depth * step_cycles(target, traffic, *tile),
+            steps: depth
+                * (step_cycles(target, traffic, *tile, Some(depth as i64))
+                    + conflicts(target, tile, extents)),
             panel: extents.panels_bytes as f64 / parts / panels as f64,
             rows,
             results: (4 * tile.rows * tile.vectors * tile.lanes) as f64,
@@ -331,6 +336,18 @@ impl Model<'_> {
     }
 }
 
+/// Cycles of a step in which rows come anew from L2, because more of their lines fall into a set of L1 than it has ways.
+fn conflicts(target: &Target, tile: &Tile, extents: &Extents) -> f64 {
+    let Some(distance) = extents.row_distance.filter(|&n| n >= target.machine.caches.line as i64) else {
+        return 0.0;
+    };
+    let Numbers { l1, l2, .. } = numbers(target);
+    let sets = l1_way(target) / gcd(distance, l1_way(target));
+    let lines = tile.rows as f64 / sets as f64;
+    let missing = (1.0 - f64::from(l1.ways) / lines).max(0.0);
+    missing * tile.rows as f64 * l2.line_cycles
+}
+
 /// The part of the time that threads are busy that share so many pieces, over some numbers of threads.
 fn evenness(pieces: i64) -> f64 {
     let busy = |threads: i64| {
@@ -358,6 +375,7 @@ mod tests {
             run: 3072,
             continues: false,
             rows_apart: true,
+            row_distance: None,
             panels_bytes: 4 * 3072 * 768,
             rows_bytes: 4 * 3072 * 128,
             shares_rows: false,
@@ -374,5 +392,34 @@ mod tests {
         assert!(behind.0 > 1.1 * near.0, "{behind:?}, {near:?}");
         assert!(behind.1 > 1, "{behind:?}");
         assert_eq!(near.1, 1, "{near:?}");
+    }
+
+    /// Rows a way of L1 apart fall into the same set: more of them than it has ways come anew with every step.
+    #[test]
+    fn rows_in_one_set_come_from_l2() {
+        let target: Target = "x86-64-v4@llvm".parse().expect("a target");
+        let cycles = |rows: i64, row_distance: i64| {
+            let extents = Extents {
+                batches: 1,
+                parts: 1,
+                rows: vec![52],
+                open: false,
+                vectors: 1,
+                depth: 1024,
+                run: 1024,
+                continues: false,
+                rows_apart: true,
+                row_distance: Some(row_distance),
+                panels_bytes: 4 * 1024 * 16,
+                rows_bytes: 4 * 1024 * 52,
+                shares_rows: false,
+            };
+            let traffic = Traffic { per_row: 1, per_vector: 1, ..Traffic::default() };
+            Order::PanelStays.cycles(&target, &Tile { rows, vectors: 1, lanes: 16 }, &traffic, &extents)
+        };
+        let way = l1_way(&target);
+        assert_eq!(cycles(4, way), cycles(4, way + 64));
+        assert!(cycles(26, way) > 1.5 * cycles(26, way + 64));
+        assert!(cycles(26, way) > cycles(26, way / 2));
     }
 }
