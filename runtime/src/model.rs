@@ -13,7 +13,6 @@ use crate::artifact::{Manifest, ProgramDef, ScheduleDef, StepDef};
 use crate::host::HostOps;
 use crate::memory::{Bytes, OutOfMemory};
 use crate::plan::{BufferId, Op, Place, Plan, PlanError, SizeDef, SizeId, TensorSpec, ValueSpec};
-use crate::session::{Session, SessionOptions};
 
 /// Machine code of one kernel: `(buffers, sizes, task_begin, task_end)`.
 ///
@@ -267,7 +266,7 @@ pub(crate) struct Inner {
     specialised: Vec<Arc<Program>>,
 }
 
-/// A model ready to run. Cheap to clone; may be shared by threads, each of which has its own [`Session`].
+/// A model ready to run. Cheap to clone; may be shared by threads, each of which has its own [`Session`](crate::Session).
 #[derive(Clone)]
 pub struct Model(Arc<Inner>);
 
@@ -363,16 +362,6 @@ impl Model {
     /// What the compiler recorded about the model; of the images, the one that runs, and nothing of its programs.
     pub fn manifest(&self) -> &Manifest {
         &self.0.manifest
-    }
-
-    /// A session on the pool shared by the process (without `std`: on the calling thread).
-    pub fn session(&self) -> Session {
-        self.session_with(SessionOptions::default())
-    }
-
-    /// A session with its own pool or limits.
-    pub fn session_with(&self, options: SessionOptions) -> Session {
-        Session::new(self.clone(), options)
     }
 }
 

@@ -21,6 +21,7 @@
 //! What no buffer can hold (sequences, optionals, strings, tensors whose rank is data) is a *host value*, which only host
 //! operators look into. Values are shared and never changed; a run begins with none but those of the inputs.
 
+mod ids;
 #[cfg(feature = "text")]
 mod parse;
 mod print;
@@ -29,53 +30,15 @@ mod value;
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
 use serde::{Deserialize, Serialize};
 use tilewright_dtype::DType;
 
+pub use ids::{ALIGN, BufferId, HostId, KernelId, SizeId, TextId};
 #[cfg(feature = "text")]
 pub use parse::ParseError;
 pub use validate::{Fault, PlanError, Site};
 pub use value::{MAX_NESTING, Nesting, Operand, ValueSpec, ValueType};
-
-/// Alignment, in bytes, of every buffer that is not an alias: one cache line, and the widest vector register.
-pub const ALIGN: usize = 64;
-
-macro_rules! ids {
-    ($($(#[$doc:meta])* $name:ident, $prefix:literal;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(transparent)]
-        pub struct $name(pub u32);
-
-        impl $name {
-            /// The position in the table this id refers to.
-            pub const fn index(self) -> usize {
-                self.0 as usize
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!($prefix, "{}"), self.0)
-            }
-        }
-    )*};
-}
-
-ids! {
-    /// A size slot: index into [`Plan::sizes`].
-    SizeId, "s";
-    /// A buffer: index into [`Plan::buffers`].
-    BufferId, "b";
-    /// A kernel: index into [`Plan::kernels`] and into the entry table of every code image.
-    KernelId, "k";
-    /// A string: index into [`Plan::texts`].
-    TextId, "t";
-    /// A host value: index into [`Plan::values`].
-    HostId, "h";
-}
 
 /// How a size slot gets its value. Operands are slots with a lower index; arithmetic is checked `i64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -449,14 +412,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks that the plan is consistent in itself; see [`Fault`] for all that is checked.
-    ///
-    /// # Errors
-    /// Every fault found, with its place.
-    pub fn validate(&self) -> Result<(), Vec<PlanError>> {
-        validate::validate(self)
-    }
-
     /// For each size slot, whether it depends on a computed slot.
     /// The plan's operands must be in range, as [`Plan::validate`] proves.
     pub fn late_sizes(&self) -> Vec<bool> {

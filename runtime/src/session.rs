@@ -53,6 +53,18 @@ pub struct Session {
     output_dims: Vec<Vec<usize>>,
 }
 
+impl Model {
+    /// A session on the pool shared by the process (without `std`: on the calling thread).
+    pub fn session(&self) -> Session {
+        self.session_with(SessionOptions::default())
+    }
+
+    /// A session with its own pool or limits.
+    pub fn session_with(&self, options: SessionOptions) -> Session {
+        Session::new(self.clone(), options)
+    }
+}
+
 impl Session {
     pub(crate) fn new(model: Model, options: SessionOptions) -> Session {
         let program = model.program().clone();

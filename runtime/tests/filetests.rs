@@ -13,9 +13,10 @@
 #![cfg(feature = "text")]
 
 mod common;
+#[path = "../../tools/golden_files.rs"]
+mod golden_files;
 
 use std::fmt::Write;
-use std::path::Path;
 use std::sync::Arc;
 
 use common::{add, double};
@@ -202,38 +203,9 @@ fn replay(kind: &str, plan: &str, transcript: &str) -> String {
 
 #[test]
 fn files() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/filetests");
-    let bless = std::env::var_os("BLESS").is_some();
-    let mut files: Vec<_> =
-        std::fs::read_dir(folder).expect("the folder").map(|file| file.expect("a file").path()).collect();
-    files.sort();
-    assert!(files.len() >= 5, "{} files", files.len());
-    let mut failures = String::new();
-    for path in files {
-        let text = std::fs::read_to_string(&path).expect("a text");
-        let (head, rest) = text.split_once('\n').expect("a first line");
+    golden_files::check("tests/filetests", 5, |input, transcript| {
+        let (head, plan) = input.split_once('\n').expect("a first line");
         let kind = head.strip_prefix("test: ").expect("`test: KIND` in the first line");
-        let (plan, transcript) = rest.split_once("----\n").expect("a line ----");
-        let found = replay(kind, plan, transcript);
-        if bless {
-            std::fs::write(&path, format!("{head}\n{plan}----\n{found}")).expect("the file is written");
-        } else if found != transcript {
-            let name = path.file_name().expect("a name").to_string_lossy();
-            writeln!(failures, "{name} (BLESS=1 rewrites it):").expect("a string");
-            failures += &difference(transcript, &found);
-        }
-    }
-    assert!(failures.is_empty(), "{failures}");
-}
-
-/// Lines that were expected and are not there, and the other way round.
-fn difference(expected: &str, found: &str) -> String {
-    let (expected, found): (Vec<_>, Vec<_>) = (expected.lines().collect(), found.lines().collect());
-    let same = expected.iter().zip(&found).take_while(|(a, b)| a == b).count();
-    let tail =
-        expected[same..].iter().rev().zip(found[same..].iter().rev()).take_while(|(a, b)| a == b).count();
-    let lines = |sign: &str, all: &[&str]| {
-        all[same..all.len() - tail].iter().map(|line| format!("{sign} {line}\n")).collect::<String>()
-    };
-    format!("  after line {same} of the transcript\n{}{}", lines("-", &expected), lines("+", &found))
+        replay(kind, plan, transcript)
+    });
 }

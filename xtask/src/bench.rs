@@ -7,6 +7,7 @@
 //! The raw record is kept in `benches/results`, headed by date, machine, commit and options: a figure without these
 //! cannot be compared with anything.
 
+mod args;
 mod record;
 
 use std::path::{Path, PathBuf};
@@ -16,73 +17,10 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use crate::cargo::Cargo;
-use crate::{Verdict, build, project};
-
-/// Arguments of the task.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Models to measure; all of target/models if none is named
-    models: Vec<PathBuf>,
-    /// Threads of every contestant
-    #[arg(long, default_value_t = 2)]
-    threads: usize,
-    /// Rounds; each runs every contestant once
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Seconds a contestant measures in one round
-    #[arg(long, default_value_t = 3.0)]
-    seconds: f64,
-    /// Whom to compare with
-    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Peer::Onnxruntime, Peer::Openvino])]
-    peers: Vec<Peer>,
-    /// Code generator, if not the build's default
-    #[arg(long)]
-    codegen: Option<String>,
-    /// Another `tilewright` program than the one of this tree
-    #[arg(long)]
-    program: Option<PathBuf>,
-    /// Extent of an open dimension of inputs; of others, 1
-    #[arg(long = "dim", value_name = "NAME=N", default_values_t = ["batch=1".to_string(), "seq=128".to_string()])]
-    dims: Vec<String>,
-    /// An input's shape, where --dim cannot give it
-    #[arg(long = "shape", value_name = "INPUT=1x512")]
-    shapes: Vec<String>,
-    /// Fills an input with one value
-    #[arg(long = "value", value_name = "INPUT=16000")]
-    values: Vec<String>,
-    /// Further options of `tilewright bench`, such as `--mode max-autotune`
-    #[arg(last = true)]
-    options: Vec<String>,
-}
-
-/// Engines to compare with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-enum Peer {
-    /// ONNX Runtime, whose answers are the reference
-    Onnxruntime,
-    /// OpenVINO
-    Openvino,
-}
-
-impl Peer {
-    /// The name of its Python package.
-    const fn name(self) -> &'static str {
-        match self {
-            Peer::Onnxruntime => "onnxruntime",
-            Peer::Openvino => "openvino",
-        }
-    }
-}
-
-impl Args {
-    /// The peers, each once, the one first whose answers are the reference.
-    fn peers(&self) -> Vec<Peer> {
-        let mut peers = self.peers.clone();
-        peers.sort();
-        peers.dedup();
-        peers
-    }
-}
+use crate::project::Verdict;
+use crate::{build, project};
+pub(crate) use args::Args;
+use args::Peer;
 
 /// The task: whether every model was measured and its answers agree.
 pub(crate) fn run(args: &Args) -> Verdict {

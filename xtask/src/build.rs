@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::Verdict;
 use crate::cargo::{Cargo, Packages};
 use crate::project;
+use crate::project::Verdict;
 
 /// The task.
 pub(crate) fn run() -> Verdict {

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use crate::cargo::Cargo;
-use crate::{Verdict, build, project};
+use crate::project::Verdict;
+use crate::{build, project};
 
 /// Arguments of the task.
 #[derive(clap::Args)]

@@ -1,6 +1,7 @@
 //! `cargo xtask compile MODEL.onnx ...`: build, then `tilewright compile` with the same arguments.
 
-use crate::{Verdict, build};
+use crate::build;
+use crate::project::Verdict;
 
 /// Arguments of the task.
 #[derive(clap::Args)]

@@ -16,14 +16,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, ensure};
 
 use crate::cargo::Cargo;
-use crate::{Verdict, build, project, setup};
+use crate::project::Verdict;
+use crate::{build, project, setup};
 use baseline::Baseline;
-use case::{Case, Runner};
+use case::{Case, Runner, SUITES};
 pub(crate) use report::Report;
-
-/// The suites, in the order of the table, and how many cases each has in the pinned version of onnx.
-const SUITES: [(&str, usize); 5] =
-    [("node", 1884), ("simple", 23), ("light", 9), ("pytorch-operator", 35), ("pytorch-converted", 82)];
 
 /// Arguments of the task.
 #[derive(clap::Args)]

@@ -7,7 +7,8 @@
 use anyhow::{Context, bail};
 
 use crate::cargo::Cargo;
-use crate::{Verdict, build, project};
+use crate::project::Verdict;
+use crate::{build, project};
 
 /// Arguments of the task.
 #[derive(clap::Args)]

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 
 use crate::cargo::Cargo;
+use crate::project::Verdict;
 use crate::tensor::{self, Elements, Tensor, Value, ValueKind};
-use crate::{Verdict, build, project};
+use crate::{build, project};
 
 /// Arguments of the task.
 #[derive(clap::Args)]

@@ -25,9 +25,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// What a task that ran to its end found: `false` is a failed check (exit code 1), not an error.
-type Verdict = anyhow::Result<bool>;
-
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Project tasks", max_term_width = 110)]
 struct Cli {

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
-use crate::{Verdict, project};
+use crate::project;
+use crate::project::Verdict;
 
 /// A model with its trained weights from a Python package.
 struct Packaged {

@@ -4,7 +4,8 @@
 //! `cargo xtask test` tries the first few; this task as many as one likes.
 
 use crate::cargo::{Cargo, Packages};
-use crate::{Verdict, conformance, project};
+use crate::project::Verdict;
+use crate::{conformance, project};
 
 /// Arguments of the task.
 #[derive(clap::Args)]

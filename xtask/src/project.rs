@@ -6,6 +6,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
+/// What a task that ran to its end found: `false` is a failed check (exit code 1), not an error.
+pub(crate) type Verdict = anyhow::Result<bool>;
+
 /// The repository's root.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository's root")

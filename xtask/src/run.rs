@@ -1,6 +1,7 @@
 //! `cargo xtask run MODEL ...`: build, then `tilewright run` with the same arguments.
 
-use crate::{Verdict, build};
+use crate::build;
+use crate::project::Verdict;
 
 /// Arguments of the task.
 #[derive(clap::Args)]

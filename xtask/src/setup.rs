@@ -10,7 +10,8 @@ use std::process::Stdio;
 use anyhow::Context;
 
 use crate::llvm::{self, Llvm};
-use crate::{Verdict, cargo, project};
+use crate::project::Verdict;
+use crate::{cargo, project};
 
 /// Debian packages that the LLVM code generator needs: to link with, and to emit objects for other builds.
 const LLVM_PACKAGES: [&str; 3] = ["llvm-22-dev", "libpolly-22-dev", "lld-22"];

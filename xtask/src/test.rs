@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 
 use crate::cargo::{self, Cargo, Packages};
-use crate::{Verdict, build, conformance, digits, models, project, setup, tidy};
+use crate::project::Verdict;
+use crate::{build, conformance, digits, models, project, setup, tidy};
 
 /// Packages whose tests run kernels, through the interpreter or compiled: too slow without optimisation.
 const KERNEL_PACKAGES: [&str; 6] = [

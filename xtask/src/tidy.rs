@@ -2,6 +2,7 @@
 //!
 //! Each family of rules is a pure function from text to complaints, so that its tests need no tree.
 
+mod circles;
 mod dependencies;
 mod docs;
 mod layers;
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::{Verdict, cargo, project};
+use crate::project::Verdict;
+use crate::{cargo, project};
 
 /// The task.
 pub(crate) fn run() -> Verdict {
@@ -39,6 +41,8 @@ pub(crate) fn run() -> Verdict {
     }
     let declared = dependencies::declared(&metadata, &project::root().to_string_lossy())?;
     complaints.extend(dependencies::check(&declared, &sources));
+    let architecture = std::fs::read_to_string(project::path("docs/architecture.md"))?;
+    complaints.extend(circles::check(&sources, &architecture));
     let workspace = std::fs::read_to_string(project::path("Cargo.toml"))?;
     complaints.extend(dependencies::check_offered(&workspace, &declared));
     complaints.extend(layers::check(&packages));

@@ -19,8 +19,10 @@
 //!
 //! Whether schedules compute what functions do is tested by running them, in `rules.rs`; here is what they look like.
 
+#[path = "../../../tools/golden_files.rs"]
+mod golden_files;
+
 use std::fmt::Write;
-use std::path::Path;
 
 use tilewright_autosched::{Decisions, Scheduled, schedule};
 use tilewright_machine::Target;
@@ -158,39 +160,9 @@ fn replay(func: &str, transcript: &str, show: &[&str]) -> String {
 
 #[test]
 fn files() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/schedules");
-    let bless = std::env::var_os("BLESS").is_some();
-    let files = std::fs::read_dir(folder).expect("the folder").map(|file| file.expect("a file").path());
-    let mut files: Vec<_> = files.collect();
-    files.sort();
-    assert!(files.len() >= 10, "{} files", files.len());
-    let mut failures = String::new();
-    for path in files {
-        let text = std::fs::read_to_string(&path).expect("a text");
-        let (head, rest) = text.split_once('\n').expect("a first line");
-        let show: Vec<&str> =
-            head.strip_prefix("show:").expect("`show: SECTION..`").split_whitespace().collect();
-        let (func, transcript) = rest.split_once("----\n").expect("a line ----");
-        let found = replay(func, transcript, &show);
-        if bless {
-            std::fs::write(&path, format!("{head}\n{func}----\n{found}")).expect("the file is written");
-        } else if found != transcript {
-            let name = path.file_name().expect("a name").to_string_lossy();
-            writeln!(failures, "{name} (BLESS=1 rewrites it):").expect("a string");
-            failures += &difference(transcript, &found);
-        }
-    }
-    assert!(failures.is_empty(), "{failures}");
-}
-
-/// Lines that were expected and are not there, and the other way round.
-fn difference(expected: &str, found: &str) -> String {
-    let (expected, found): (Vec<_>, Vec<_>) = (expected.lines().collect(), found.lines().collect());
-    let same = expected.iter().zip(&found).take_while(|(a, b)| a == b).count();
-    let tail =
-        expected[same..].iter().rev().zip(found[same..].iter().rev()).take_while(|(a, b)| a == b).count();
-    let lines = |sign: &str, all: &[&str]| {
-        all[same..all.len() - tail].iter().map(|line| format!("{sign} {line}\n")).collect::<String>()
-    };
-    format!("  after line {same} of the transcript\n{}{}", lines("-", &expected), lines("+", &found))
+    golden_files::check("tests/schedules", 10, |input, transcript| {
+        let (head, func) = input.split_once('\n').expect("a first line");
+        let show = head.strip_prefix("show:").expect("`show: SECTION..`");
+        replay(func, transcript, &show.split_whitespace().collect::<Vec<_>>())
+    });
 }

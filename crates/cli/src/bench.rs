@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::data;
-use crate::failure::{Exit, Failure};
+use crate::failure::{ERROR, Exit, Failure};
 use crate::model::{self, Engine, Inputs, Source};
-use crate::options::CompileArgs;
+use crate::options::{CompileArgs, threads};
 use crate::output;
 use crate::progress::Progress;
-use crate::run::threads;
 use crate::value::Named;
 
 /// Arguments of the verb.
@@ -200,7 +199,7 @@ fn measure_elsewhere(artifact: &Path, args: &Args) -> Result<Figures, Failure> {
         Some(code) => {
             // The user knows the model by its own name, not by that of a temporary file.
             let (temporary, model) = (artifact.display().to_string(), args.model.display().to_string());
-            let message = messages.trim().trim_start_matches(crate::ERROR).replace(&temporary, &model);
+            let message = messages.trim().trim_start_matches(ERROR).replace(&temporary, &model);
             Err(Failure { code: u8::try_from(code).unwrap_or(Exit::Internal as u8), message })
         }
         None => Err(broken(format!("{}: {messages}", child.status))),

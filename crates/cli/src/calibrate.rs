@@ -195,7 +195,7 @@ fn write_records(path: &Path, records: &[Record]) -> Result<(), Failure> {
 /// Where the numbers come from.
 fn provenance(measured: &Measured, fitted: Option<&Fitted>, before: &Timing, passes: u32) -> Provenance {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = crate::doctor::value_of(&cpuinfo, "model name").unwrap_or_else(|| "unknown".to_string());
+    let model = crate::proc_files::value_of(&cpuinfo, "model name").unwrap_or_else(|| "unknown".to_string());
     let processor = Processor::host().map(|p| match p.models {
         Some([number, _]) => format!("{model}, {} family {} model {number}", p.vendor, p.family),
         None => format!("{model}, {} part {}", p.vendor, p.family),

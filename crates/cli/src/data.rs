@@ -6,7 +6,7 @@ use tilewright::DType;
 use tilewright::graph::Tensor;
 
 use crate::failure::{Exit, Failure};
-use crate::model::{Extent, Spec};
+use crate::spec::{Extent, Spec};
 use crate::value::{Named, Value};
 use crate::{npz, pb};
 

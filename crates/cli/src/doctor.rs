@@ -12,6 +12,7 @@ use tilewright::{CodegenKind, Machine};
 use crate::calibrate;
 use crate::failure::Failure;
 use crate::output;
+use crate::proc_files::value_of;
 use crate::profile;
 use crate::targets::is_built;
 
@@ -229,14 +230,6 @@ impl Findings {
 fn names(features: &[Feature]) -> String {
     let names: Vec<&str> = features.iter().map(|feature| feature.name()).collect();
     if names.is_empty() { "none".to_string() } else { names.join(" ") }
-}
-
-/// The value of the first line `KEY : VALUE`.
-pub(crate) fn value_of(text: &str, key: &str) -> Option<String> {
-    text.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        (name.trim() == key).then(|| value.trim().to_string())
-    })
 }
 
 /// The bytes of a line `KEY: N kB`.

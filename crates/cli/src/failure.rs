@@ -7,6 +7,9 @@ use tilewright::CompileError;
 use tilewright::runtime::{InputErrors, LoadError, ModelError, RunError};
 use tilewright::tune::JournalError;
 
+/// What messages of failures begin with.
+pub(crate) const ERROR: &str = "error: ";
+
 /// Exit codes other than 0, as the manual states them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -17,10 +17,13 @@ mod npz;
 mod options;
 mod output;
 mod pb;
+mod proc_files;
 mod profile;
 mod progress;
 mod records;
 mod run;
+mod source;
+mod spec;
 mod targets;
 mod tune;
 mod value;
@@ -30,7 +33,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use failure::{Exit, Failure};
+use failure::{ERROR, Exit, Failure};
 
 /// Compiles neural networks to fast self-contained artifacts, and runs them.
 #[derive(Parser)]
@@ -70,9 +73,6 @@ enum Verb {
     /// Look at or clean up the compiled functions kept on disk
     Cache(cache::Args),
 }
-
-/// What messages of failures begin with.
-pub(crate) const ERROR: &str = "error: ";
 
 /// Models nest deeply, and so do some of our recursions; the memory is taken only where used.
 const STACK: usize = 256 << 20;

@@ -1,14 +1,10 @@
 //! Models as the user names them: ONNX files, which are compiled, and artifacts, which are loaded.
 
-use std::fmt;
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tilewright::graph::{Graph, Tensor, Type};
 use tilewright::reference::{Reference, tensor_data};
-use tilewright::runtime::artifact::MAGIC;
 use tilewright::runtime::isa::Isa;
 use tilewright::runtime::plan::{Nesting, Plan, SizeDef, TensorSpec, ValueSpec};
 use tilewright::runtime::threads::ThreadPool;
@@ -20,32 +16,9 @@ use tilewright::{Compiled, DType, Machine, TensorData};
 use crate::failure::{Exit, Failure};
 use crate::options::CompileArgs;
 use crate::progress::Progress;
+pub(crate) use crate::source::Source;
+pub(crate) use crate::spec::{Extent, Spec};
 use crate::value::{Named, Value};
-
-/// A file the user named.
-#[derive(Clone, Debug)]
-pub(crate) enum Source {
-    /// A model to compile.
-    Onnx(PathBuf),
-    /// A compiled one.
-    Artifact(PathBuf),
-}
-
-impl Source {
-    /// Tells the two apart by their first bytes; a damaged artifact by its name.
-    pub(crate) fn of(path: &Path) -> Result<Source, Failure> {
-        let fail = |error| Failure::read(path, &error);
-        // A pipe would keep its reader waiting.
-        if !std::fs::metadata(path).map_err(fail)?.is_file() {
-            return Err(Failure::data(format!("{}: not a regular file", path.display())));
-        }
-        let mut start = Vec::new();
-        let file = File::open(path).map_err(fail)?;
-        file.take(MAGIC.len() as u64).read_to_end(&mut start).map_err(fail)?;
-        let is_artifact = start == MAGIC || path.extension().is_some_and(|extension| extension == "twm");
-        Ok(if is_artifact { Source::Artifact(path.into()) } else { Source::Onnx(path.into()) })
-    }
-}
 
 /// Compiles a model under the eyes of `progress`.
 pub(crate) fn compile(path: &Path, args: &CompileArgs, progress: &mut Progress) -> Result<Compiled, Failure> {
@@ -58,79 +31,6 @@ pub(crate) fn compile(path: &Path, args: &CompileArgs, progress: &mut Progress) 
     let compiled = compiled.map_err(|error| Failure::from(error).about(path))?;
     finished?;
     Ok(compiled)
-}
-
-/// An input or output of a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Spec {
-    /// Its name.
-    pub(crate) name: String,
-    /// What is around the tensor, outermost first.
-    pub(crate) nesting: Vec<Nesting>,
-    /// Element type of the tensor.
-    pub(crate) dtype: DType,
-    /// Extents of the tensor, outermost first, if their number is known.
-    pub(crate) dims: Option<Vec<Extent>>,
-}
-
-/// One extent of an input or output.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
-    /// Known.
-    Fixed(i64),
-    /// Open, or computed from open ones; empty where it has no name.
-    Open(String),
-}
-
-impl fmt::Display for Spec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.name, self.ty())
-    }
-}
-
-impl Spec {
-    /// Its type: `f32[batch, 3]`, `seq(i64[*])`.
-    pub(crate) fn ty(&self) -> String {
-        let open = |nesting: &Nesting| match nesting {
-            Nesting::Sequence => "seq(",
-            Nesting::Optional => "opt(",
-        };
-        let extent = |dim: &Extent| match dim {
-            Extent::Fixed(n) => n.to_string(),
-            Extent::Open(name) if name.is_empty() => "?".to_string(),
-            Extent::Open(name) => name.clone(),
-        };
-        let dims = match &self.dims {
-            Some(dims) => dims.iter().map(extent).collect::<Vec<_>>().join(", "),
-            None => "*".to_string(),
-        };
-        let opened: String = self.nesting.iter().map(open).collect();
-        format!("{opened}{}[{dims}]{}", self.dtype, ")".repeat(self.nesting.len()))
-    }
-
-    /// Whether it is a tensor of numbers of known rank, and no host value.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.nesting.is_empty() && self.dtype != DType::String && self.dims.is_some()
-    }
-
-    /// As a JSON object.
-    pub(crate) fn json(&self) -> serde_json::Value {
-        let extent = |dim: &Extent| match dim {
-            Extent::Fixed(n) => (*n).into(),
-            Extent::Open(name) => name.as_str().into(),
-        };
-        let dims: Option<Vec<serde_json::Value>> =
-            self.dims.as_ref().map(|dims| dims.iter().map(extent).collect());
-        let mut json = serde_json::json!({"name": self.name, "dtype": self.dtype.name(), "dims": dims});
-        if !self.nesting.is_empty() {
-            let name = |nesting: &Nesting| match nesting {
-                Nesting::Sequence => "sequence",
-                Nesting::Optional => "optional",
-            };
-            json["nesting"] = self.nesting.iter().map(name).collect();
-        }
-        json
-    }
 }
 
 /// The inputs of a plan, in the model's order.

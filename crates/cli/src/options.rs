@@ -10,6 +10,26 @@ use tilewright::{Cache, CodegenKind, DimOption, Numerics, Options, Target};
 use crate::failure::{Exit, Failure};
 use crate::records;
 
+/// How long a search takes unless told otherwise.
+pub(crate) const DEFAULT_SECONDS: f64 = 180.0;
+
+/// A number of seconds.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    let valid = text.parse().ok().filter(|s: &f64| (0.0..=31_536_000.0).contains(s));
+    valid.ok_or_else(|| "not a number of seconds".to_string())
+}
+
+/// Most threads that make any sense.
+const MAX_THREADS: usize = 4096;
+
+/// Parses a number of threads.
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n @ 1..=MAX_THREADS) => Ok(n),
+        _ => Err(format!("not a number from 1 to {MAX_THREADS}")),
+    }
+}
+
 /// Options of a compilation; usage errors where an artifact is given, which is compiled already.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Compilation")]
@@ -43,7 +63,7 @@ pub(crate) struct CompileArgs {
     #[arg(long, value_name = "FILE")]
     database: Option<PathBuf>,
     /// Seconds that `--mode max-autotune` searches [default: 180]
-    #[arg(long, value_name = "S", value_parser = crate::tune::seconds)]
+    #[arg(long, value_name = "S", value_parser = seconds)]
     tune_time: Option<f64>,
     /// Print a stage to standard error; `all` prints every one
     #[arg(long, value_name = "STAGE", value_delimiter = ',')]
@@ -120,7 +140,7 @@ impl CompileArgs {
 
     /// How long to search for schedules before compiling, if at all.
     pub(crate) fn search_time(&self) -> Option<Duration> {
-        let seconds = self.tune_time.unwrap_or(crate::tune::DEFAULT_SECONDS);
+        let seconds = self.tune_time.unwrap_or(DEFAULT_SECONDS);
         (self.mode == Some(Mode::MaxAutotune)).then(|| Duration::from_secs_f64(seconds))
     }
 
@@ -200,5 +220,18 @@ impl CompileArgs {
             return Ok(());
         }
         Err(Failure::usage(format!("{}: options of compilation, but {why}", names.join(", "))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_a_sensible_number() {
+        assert_eq!(threads("2"), Ok(2));
+        for text in ["0", "-1", "x", "999999"] {
+            assert!(threads(text).is_err(), "{text}");
+        }
     }
 }

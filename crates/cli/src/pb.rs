@@ -11,8 +11,8 @@ use tilewright::onnx::tensor;
 use tilewright::runtime::plan::Nesting;
 
 use crate::failure::Failure;
-use crate::model::Spec;
 use crate::output;
+use crate::spec::Spec;
 use crate::value::{Named, Value};
 
 /// Reads `input_J.pb`; `specs` are the model's inputs. A file for an input that the model does not have comes

@@ -9,7 +9,6 @@ mod trace;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use serde_json::{Value, json};
 use tilewright::machine::Ceilings;
 use tilewright::machine::measure::ceilings::Level;
@@ -19,12 +18,11 @@ use tilewright::runtime::{Model, SessionOptions};
 use crate::data;
 use crate::failure::{Exit, Failure};
 use crate::model::{self, Inputs, Source};
-use crate::options::CompileArgs;
+use crate::options::{CompileArgs, threads};
 use crate::output;
 use crate::progress::Progress;
-use crate::run::threads;
 use measure::Profile;
-use rows::{Row, rows};
+use rows::{By, Row, rows};
 use trace::TracePool;
 
 /// Arguments of the verb.
@@ -56,17 +54,6 @@ pub(crate) struct Args {
     json: bool,
     #[command(flatten)]
     options: CompileArgs,
-}
-
-/// What a row of the table stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum By {
-    /// Nodes of the model that are computed together
-    Node,
-    /// A kernel, wherever it is called
-    Kernel,
-    /// A type of operator: that of the node which decides how its group is computed
-    Op,
 }
 
 /// The verb.

@@ -8,7 +8,7 @@ use tilewright::graph::Tensor;
 use crate::data;
 use crate::failure::Failure;
 use crate::model::{Engine, Source};
-use crate::options::CompileArgs;
+use crate::options::{CompileArgs, threads};
 use crate::output;
 use crate::value::Value;
 
@@ -35,17 +35,6 @@ pub(crate) struct Args {
     json: bool,
     #[command(flatten)]
     options: CompileArgs,
-}
-
-/// Most threads that make any sense.
-const MAX_THREADS: usize = 4096;
-
-/// Parses a number of threads.
-pub(crate) fn threads(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n @ 1..=MAX_THREADS) => Ok(n),
-        _ => Err(format!("not a number from 1 to {MAX_THREADS}")),
-    }
 }
 
 /// The verb.
@@ -136,13 +125,5 @@ mod tests {
         assert_eq!(line, "y: f32[3] min 1.00000 max 6.00000 mean 3.00000: 1.00000, 2.00000, 6.00000\n");
         let empty = Tensor::vector::<f32>(&[]);
         assert_eq!(Summary::of(&empty).line("y", &empty), "y: f32[0]\n");
-    }
-
-    #[test]
-    fn threads_are_a_sensible_number() {
-        assert_eq!(threads("2"), Ok(2));
-        for text in ["0", "-1", "x", "999999"] {
-            assert!(threads(text).is_err(), "{text}");
-        }
     }
 }

@@ -12,10 +12,9 @@ use tilewright::tuning::{InProcess, Tasks};
 use tilewright::{Machine, Options};
 
 use crate::failure::{Exit, Failure};
-use crate::model::Source;
-use crate::options::CompileArgs;
+use crate::options::{CompileArgs, DEFAULT_SECONDS, seconds, threads};
 use crate::output;
-use crate::run::threads;
+use crate::source::Source;
 
 /// Arguments of the verb.
 #[derive(clap::Args)]
@@ -40,15 +39,6 @@ pub(crate) struct Args {
     json: bool,
     #[command(flatten)]
     options: CompileArgs,
-}
-
-/// How long a search takes unless told otherwise.
-pub(crate) const DEFAULT_SECONDS: f64 = 180.0;
-
-/// A number of seconds.
-pub(crate) fn seconds(text: &str) -> Result<f64, String> {
-    let valid = text.parse().ok().filter(|s: &f64| (0.0..=31_536_000.0).contains(s));
-    valid.ok_or_else(|| "not a number of seconds".to_string())
 }
 
 /// The verb.

@@ -10,10 +10,9 @@ use crate::compare::{Distance, Tolerance, compare};
 use crate::data;
 use crate::failure::{Exit, Failure};
 use crate::model::{self, Engine, Source};
-use crate::options::CompileArgs;
+use crate::options::{CompileArgs, threads};
 use crate::output;
 use crate::progress::Progress;
-use crate::run::threads;
 use crate::value::{Named, Value};
 
 /// Arguments of the verb.

@@ -3,8 +3,10 @@
 //! The first line is `test: PASS` (a pass of the table below, `print`, `verify`, `fuse`, `layouts` or `parse-error`), then the
 //! input, a line `----`, and the expectation. `BLESS=1` rewrites expectations.
 
+#[path = "../../../tools/golden_files.rs"]
+mod golden_files;
+
 use std::fmt::Write;
-use std::path::Path;
 use std::sync::Arc;
 
 use tilewright_graph::pass::{FnPass, Pass, PassError};
@@ -85,25 +87,9 @@ fn run(test: &str, input: &str) -> String {
 }
 
 #[test]
-fn golden_files() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    assert!(!paths.is_empty());
-    let mut failures = String::new();
-    for path in paths {
-        let content = std::fs::read_to_string(&path).unwrap();
-        let (header, rest) = content.split_once('\n').expect("a header line");
-        let test = header.strip_prefix("test: ").expect("`test: PASS` in the first line");
-        let (input, expected) = rest.split_once("----\n").expect("a line `----`");
-        let got = run(test, input);
-        if got != expected {
-            if std::env::var_os("BLESS").is_some() {
-                std::fs::write(&path, format!("{header}\n{input}----\n{got}")).unwrap();
-            } else {
-                write!(failures, "{}:\n--- expected\n{expected}--- got\n{got}", path.display()).unwrap();
-            }
-        }
-    }
-    assert!(failures.is_empty(), "{failures}");
+fn files() {
+    golden_files::check("tests/golden", 1, |input, _| {
+        let (header, input) = input.split_once('\n').expect("a header line");
+        run(header.strip_prefix("test: ").expect("`test: PASS` in the first line"), input)
+    });
 }

@@ -1,6 +1,7 @@
 //! Size slots of the plan: extents of the graph and of tensor expressions as arithmetic the runtime evaluates.
 
 use rustc_hash::FxHashMap;
+use tilewright_dtype::DType;
 use tilewright_graph::dim::{Atom, Dim};
 use tilewright_graph::ids::SymbolId;
 use tilewright_runtime::plan::{SizeDef, SizeId};
@@ -201,6 +202,11 @@ impl SizeTable {
     pub fn into_defs(self) -> Vec<SizeDef> {
         self.defs
     }
+}
+
+/// Bytes of one element in memory, at least 1 so that strings fail elsewhere and not by zero.
+pub(crate) fn element_bytes(dtype: DType) -> usize {
+    dtype.bytes().max(1)
 }
 
 #[cfg(test)]

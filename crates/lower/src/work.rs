@@ -4,7 +4,7 @@ use tilewright_dtype::DType;
 use tilewright_graph::dim::Dim;
 use tilewright_graph::{Graph, NodeId, Op, ValueId, cost};
 
-use crate::plan::element_bytes;
+use crate::sizes::element_bytes;
 
 /// What one step computes, by the definitions of its operators.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! What the machine we run on is.
 
+use crate::caches::Caches;
 use crate::feature::{Arch, Feature, FeatureSet};
-use crate::machine::Caches;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn arch() -> Arch {

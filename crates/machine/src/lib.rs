@@ -10,23 +10,29 @@
 //! [`measure`] measures this machine.
 //! [`code`] holds what every code generator returns: an object, or a [`CodegenError`].
 
+mod caches;
 pub mod code;
 mod codegen;
+mod error;
 mod feature;
 mod host;
 mod machine;
 pub mod measure;
+mod names;
 mod processor;
 mod target;
 mod timing;
 
+pub use caches::Caches;
 pub use code::{CodegenError, Listing, ObjectCode};
 pub use codegen::{Codegen, CodegenKind};
+pub use error::TargetError;
 pub use feature::{Arch, Feature, FeatureSet};
-pub use machine::{Caches, Machine, NAMES};
+pub use machine::Machine;
 pub use measure::ceilings::Ceilings;
+pub use names::NAMES;
 pub use processor::Processor;
-pub use target::{Target, TargetError};
+pub use target::Target;
 pub use timing::{
     Core, Level, Method, Numbers, Provenance, TIMINGS, Threads, Timing, TimingError, TimingFile,
 };

@@ -5,10 +5,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::caches::Caches;
+use crate::error::TargetError;
 use crate::feature::{Arch, Feature, FeatureSet};
 use crate::host;
 use crate::processor::Processor;
-use crate::target::TargetError;
 use crate::timing::Timing;
 
 /// What compiled code may assume of the machine it runs on, and what schedules tune for.
@@ -27,32 +28,6 @@ pub struct Machine {
     /// How fast it is.
     pub timing: Timing,
 }
-
-/// Data caches as one core sees them, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Caches {
-    /// First level, per core.
-    pub l1d: u64,
-    /// Second level, per core.
-    pub l2: u64,
-    /// Third level, shared; 0 where there is none.
-    pub l3: u64,
-    /// One line.
-    pub line: u64,
-}
-
-/// Names that [`Machine`] parses, with what they mean; `cpu` is the machine the compiler runs on.
-#[rustfmt::skip]
-pub const NAMES: &[(&str, &str)] = &[
-    ("cpu", "this machine, every feature it has"),
-    ("x86-64", "any 64-bit x86 (SSE2)"),
-    ("x86-64-v2", "x86 with SSE4.2 (2009 on)"),
-    ("x86-64-v3", "x86 with AVX2 and FMA (2013 on)"),
-    ("x86-64-v4", "x86 with AVX-512 F, BW, CD, DQ, VL"),
-    ("aarch64", "any 64-bit ARM (NEON)"),
-    ("cortex-a72", "Arm Cortex-A72 (Raspberry Pi 4)"),
-    ("cortex-a76", "Arm Cortex-A76 (Raspberry Pi 5)"),
-];
 
 #[rustfmt::skip]
 const X86_64_V2: &[Feature] = &[Feature::Sse42, Feature::Popcnt, Feature::Cx16, Feature::Sahf];
@@ -99,7 +74,7 @@ impl Machine {
         Machine { caches: timing.numbers.caches, timing, ..self }
     }
 
-    /// The machine of one of [`NAMES`].
+    /// The machine of one of [`NAMES`](crate::NAMES).
     fn named(name: &str) -> Option<Machine> {
         let x86 = |levels: &[&[Feature]]| {
             Machine::with_features(Arch::X86_64, levels.iter().copied().flatten().copied().collect())
@@ -134,7 +109,7 @@ impl Machine {
         }
     }
 
-    /// The most capable of [`NAMES`] whose features this machine has: a processor model for code generators.
+    /// The most capable of [`NAMES`](crate::NAMES) whose features this machine has: a processor model for code generators.
     pub fn level(&self) -> &'static str {
         let levels: &[&'static str] = match self.arch {
             Arch::X86_64 => &["x86-64-v4", "x86-64-v3", "x86-64-v2"],
@@ -164,7 +139,7 @@ impl fmt::Display for Machine {
 impl FromStr for Machine {
     type Err = TargetError;
 
-    /// `NAME[+FEATURE|~FEATURE]...[;KEY=VALUE]...`: one of [`NAMES`], with features added (`+`) or removed (`~`)
+    /// `NAME[+FEATURE|~FEATURE]...[;KEY=VALUE]...`: one of [`NAMES`](crate::NAMES), with features added (`+`) or removed (`~`)
     /// and properties set, in order. `timing=` takes one of [`TIMINGS`](crate::TIMINGS), a file, or a timing in full
     /// ([`Timing::inline`]), and sets the caches too.
     fn from_str(text: &str) -> Result<Machine, TargetError> {
@@ -236,6 +211,7 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::NAMES;
     use crate::timing::TimingFile;
 
     #[test]

@@ -6,9 +6,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::codegen::{Codegen, CodegenKind};
+use crate::error::TargetError;
 use crate::feature::{Arch, Feature};
-use crate::machine::{Machine, NAMES};
-use crate::timing::TimingError;
+use crate::machine::Machine;
 
 /// What code is generated for, by what. Prints as `MACHINE@CODEGEN` in full and parses back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -17,44 +17,6 @@ pub struct Target {
     pub machine: Machine,
     /// The code generator.
     pub codegen: Codegen,
-}
-
-/// A text that names no target.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TargetError {
-    /// No machine of that name.
-    #[error("unknown target `{name}`; known are {}", known_machines())]
-    UnknownMachine {
-        /// The name given.
-        name: String,
-    },
-    /// No such feature of the architecture.
-    #[error("{arch} has no feature `{name}`")]
-    UnknownFeature {
-        /// The name given.
-        name: String,
-        /// The architecture of the target.
-        arch: Arch,
-    },
-    /// Not `KEY=VALUE` with a known key and a value in range.
-    #[error("`{property}` is not a property of a target")]
-    BadProperty {
-        /// The text given.
-        property: String,
-    },
-    /// No timing of that name, or a file that is none.
-    #[error(transparent)]
-    BadTiming(#[from] TimingError),
-    /// No code generator of that name.
-    #[error("unknown code generator `{name}`; known are llvm, cranelift")]
-    UnknownCodegen {
-        /// The name given.
-        name: String,
-    },
-}
-
-fn known_machines() -> String {
-    NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
 impl Target {

@@ -13,8 +13,8 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
+use crate::caches::Caches;
 use crate::feature::{Arch, Feature, FeatureSet};
-use crate::machine::Caches;
 use crate::processor::Processor;
 
 /// What the cost model knows of a machine's speed.

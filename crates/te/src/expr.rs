@@ -20,7 +20,6 @@
 mod equality;
 mod ops;
 
-use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -594,11 +593,5 @@ impl<'de> Deserialize<'de> for Expr {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Expr, D::Error> {
         let (dtype, kind) = Deserialize::deserialize(deserializer)?;
         Ok(Expr::new(dtype, kind))
-    }
-}
-
-impl fmt::Debug for Expr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        crate::text::write_expr(f, self, &crate::text::IdNames)
     }
 }

@@ -4,8 +4,10 @@
 //! The first line is `test: PASS, PASS, ...`, then the input, a line `----`, and the expectation. What the last of the
 //! passes makes is printed, and what each makes is verified. `BLESS=1` rewrites expectations.
 
+#[path = "../../../tools/golden_files.rs"]
+mod golden_files;
+
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use tilewright_te::Func;
@@ -91,31 +93,20 @@ fn files() -> Vec<PathBuf> {
     paths
 }
 
-/// The passes, the input and the expectation of a file.
-fn parts(content: &str) -> (Vec<&str>, &str, &str) {
+/// The passes and the input of a file, with or without its expectation.
+fn parts(content: &str) -> (Vec<&str>, &str) {
     let (header, rest) = content.split_once('\n').expect("a header line");
     let passes = header.strip_prefix("test: ").expect("`test: PASS` in the first line");
-    let (input, expected) = rest.split_once("----\n").expect("a line `----`");
-    (passes.split(", ").collect(), input, expected)
+    let input = rest.split_once("----\n").map_or(rest, |(input, _)| input);
+    (passes.split(", ").collect(), input)
 }
 
 #[test]
 fn golden_files() {
-    let mut failures = String::new();
-    for path in files() {
-        let content = std::fs::read_to_string(&path).unwrap();
-        let (passes, input, expected) = parts(&content);
-        let got = run(&passes, input);
-        if got != expected {
-            if std::env::var_os("BLESS").is_some() {
-                let header = passes.join(", ");
-                std::fs::write(&path, format!("test: {header}\n{input}----\n{got}")).unwrap();
-            } else {
-                write!(failures, "{}:\n--- expected\n{expected}--- got\n{got}", path.display()).unwrap();
-            }
-        }
-    }
-    assert!(failures.is_empty(), "{failures}");
+    golden_files::check("tests/passes", 1, |input, _| {
+        let (passes, input) = parts(input);
+        run(&passes, input)
+    });
 }
 
 #[test]

@@ -254,7 +254,7 @@ pub fn compile_model(
         }
         let (plan, program) = (plans.remove(0), programs.remove(0));
         compiled.artifact.levels.push(Level { plan, specialised: plans, code: image });
-        let def = ImageDef { specialised: programs, ..image_def(target, program) };
+        let def = ImageDef { specialised: programs, ..units::image_def(target, program) };
         compiled.artifact.manifest.images.push(def);
     }
     Ok(compiled)
@@ -468,17 +468,6 @@ fn manifest(graph: &Graph, options: &Options) -> Manifest {
         ],
         metadata: graph.metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
         ..Manifest::default()
-    }
-}
-
-/// What the loader is told of an image of one program.
-pub(crate) fn image_def(target: &Target, program: ProgramDef) -> ImageDef {
-    ImageDef {
-        target: target.machine.level().to_string(),
-        triple: target.machine.arch.triple().to_string(),
-        features: target.machine.features.iter().map(|f| f.name().to_string()).collect(),
-        program,
-        specialised: Vec::new(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The reference: a program's functions run by the interpreter, unscheduled. What `verify` compares with.
 
+mod check;
 mod dynamic;
 mod host;
 mod loops;
@@ -63,7 +64,7 @@ impl<'a> Reference<'a> {
         inputs: &[TensorData],
         inspect: &mut dyn FnMut(ValueId, &TensorData),
     ) -> Result<Vec<TensorData>, CompileError> {
-        host::check(self.graph, &self.program)?;
+        check::check(self.graph, &self.program)?;
         let mut state = State::default();
         for (&value, data) in self.graph.inputs().iter().zip(inputs) {
             for (dim, &extent) in self.graph.dims(value).unwrap_or_default().iter().zip(&data.shape) {

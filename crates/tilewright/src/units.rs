@@ -10,7 +10,7 @@ use tilewright_autosched::Decisions;
 use tilewright_digest::{Canonical, Digest};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::{CodegenKind, Target};
-use tilewright_runtime::artifact::ScheduleDef;
+use tilewright_runtime::artifact::{ImageDef, ProgramDef, ScheduleDef};
 use tilewright_runtime::plan::{Access, KernelDef, KernelParam};
 use tilewright_te::computation::DIRECT;
 use tilewright_te::kernel::{self, Kernel, TaskGrid};
@@ -285,6 +285,17 @@ fn layout_name(pieces: &[Piece]) -> String {
         None => letter(p.dim).to_string(),
     };
     pieces.iter().map(piece).collect()
+}
+
+/// What the loader is told of an image of one program.
+pub(crate) fn image_def(target: &Target, program: ProgramDef) -> ImageDef {
+    ImageDef {
+        target: target.machine.level().to_string(),
+        triple: target.machine.arch.triple().to_string(),
+        features: target.machine.features.iter().map(|f| f.name().to_string()).collect(),
+        program,
+        specialised: Vec::new(),
+    }
 }
 
 /// The signature of a kernel.

@@ -8,7 +8,7 @@ use tilewright_runtime::Value;
 
 use crate::Result;
 use crate::args::{Args, integers};
-use crate::op::NmsAttrs;
+use crate::attrs::NmsAttrs;
 
 /// A box by its corners, with its area.
 #[derive(Clone, Copy)]

@@ -11,6 +11,7 @@
 extern crate alloc;
 
 mod args;
+mod attrs;
 mod boxes;
 mod ngrams;
 mod op;
@@ -22,11 +23,11 @@ mod select;
 mod sequence;
 mod text;
 
-pub use op::{
-    Case, CompressAttrs, ConcatAttrs, DecodeError, Distribution, HostOp, MultinomialAttrs, NgramAttrs,
-    NgramMode, NmsAttrs, NormalizeAttrs, Pool, RandomAttrs, SplitAttrs, StringSplitAttrs, StringsAttrs,
-    UniqueAttrs,
+pub use attrs::{
+    Case, CompressAttrs, ConcatAttrs, Distribution, MultinomialAttrs, NgramAttrs, NgramMode, NmsAttrs,
+    NormalizeAttrs, Pool, RandomAttrs, SplitAttrs, StringSplitAttrs, StringsAttrs, UniqueAttrs,
 };
+pub use op::{DecodeError, HostOp};
 pub use registry::Registry;
 
 /// The outcome of an operator: an error is a message for the user.

@@ -11,7 +11,7 @@ use tilewright_runtime::Value;
 
 use crate::Result;
 use crate::args::{Args, numbers, with_room};
-use crate::op::{NgramAttrs, NgramMode, Pool};
+use crate::attrs::{NgramAttrs, NgramMode, Pool};
 
 /// Most columns of a result: one row of them must not fill the memory by the word of a damaged file.
 const MAX_COLUMNS: u64 = 1 << 32;

@@ -16,7 +16,7 @@ use tilewright_runtime::{Draw, Value};
 
 use crate::Result;
 use crate::args::{Args, Data};
-use crate::op::{Distribution, MultinomialAttrs, RandomAttrs};
+use crate::attrs::{Distribution, MultinomialAttrs, RandomAttrs};
 
 /// Rounds of the generator.
 const ROUNDS: usize = 10;

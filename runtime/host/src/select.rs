@@ -9,7 +9,7 @@ use tilewright_runtime::Value;
 
 use crate::Result;
 use crate::args::{Args, Tensor, axis, integers};
-use crate::op::{CompressAttrs, UniqueAttrs};
+use crate::attrs::{CompressAttrs, UniqueAttrs};
 use crate::order::keys;
 
 /// Indices `[rank, count]` of elements that are not zero, in row-major order. A scalar counts as a vector of one.

@@ -9,7 +9,7 @@ use tilewright_runtime::{HostArg, Value};
 
 use crate::Result;
 use crate::args::{Args, Data, Tensor, axis, integers, numbers, tensor_of, texts, truths};
-use crate::op::{ConcatAttrs, SplitAttrs};
+use crate::attrs::{ConcatAttrs, SplitAttrs};
 
 pub(crate) fn copy(args: Args<'_>) -> Result<Vec<Value>> {
     Ok(vec![args.value(0)?])

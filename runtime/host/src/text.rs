@@ -10,7 +10,7 @@ use tilewright_runtime::{Value, byte_len};
 
 use crate::Result;
 use crate::args::{Args, integers, texts, truths, with_room};
-use crate::op::{Case, NormalizeAttrs, StringSplitAttrs, StringsAttrs};
+use crate::attrs::{Case, NormalizeAttrs, StringSplitAttrs, StringsAttrs};
 use crate::pattern::Pattern;
 
 pub(crate) fn constant(_: Args<'_>, attrs: &StringsAttrs) -> Result<Vec<Value>> {

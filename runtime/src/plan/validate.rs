@@ -1,5 +1,7 @@
 //! Validation of plans: after it, no index of a plan is out of range and nothing read-only is written.
 
+mod instrs;
+
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -7,11 +9,10 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use thiserror::Error;
-use tilewright_dtype::{DType, Kind};
+use tilewright_dtype::DType;
 
 use super::{
-    ALIGN, Access, BufferId, HostId, Instr, MAX_NESTING, Op, Operand, Place, Plan, SizeDef, SizeId,
-    TensorSpec, TextId, ValueSpec,
+    ALIGN, BufferId, HostId, MAX_NESTING, Place, Plan, SizeDef, SizeId, TensorSpec, TextId, ValueSpec,
 };
 
 /// The place of a fault in a plan: table and index.
@@ -147,24 +148,30 @@ struct Validator<'a> {
     errors: Vec<PlanError>,
 }
 
-pub(super) fn validate(plan: &Plan) -> Result<(), Vec<PlanError>> {
-    let mut v = Validator { plan, late: Vec::new(), errors: Vec::new() };
-    v.sizes();
-    if !v.errors.is_empty() {
-        return Err(v.errors);
+impl Plan {
+    /// Checks that the plan is consistent in itself; see [`Fault`] for all that is checked.
+    ///
+    /// # Errors
+    /// Every fault found, with its place.
+    pub fn validate(&self) -> Result<(), Vec<PlanError>> {
+        let mut v = Validator { plan: self, late: Vec::new(), errors: Vec::new() };
+        v.sizes();
+        if !v.errors.is_empty() {
+            return Err(v.errors);
+        }
+        v.late = self.late_sizes();
+        v.bounds();
+        v.blocks();
+        v.buffers();
+        v.kernels();
+        v.specs();
+        v.values();
+        if v.errors.is_empty() {
+            // Instructions are judged by the roots of buffers, which must be sound first.
+            v.instrs();
+        }
+        if v.errors.is_empty() { Ok(()) } else { Err(v.errors) }
     }
-    v.late = plan.late_sizes();
-    v.bounds();
-    v.blocks();
-    v.buffers();
-    v.kernels();
-    v.specs();
-    v.values();
-    if v.errors.is_empty() {
-        // Instructions are judged by the roots of buffers, which must be sound first.
-        v.instrs();
-    }
-    if v.errors.is_empty() { Ok(()) } else { Err(v.errors) }
 }
 
 impl Validator<'_> {
@@ -447,164 +454,6 @@ impl Validator<'_> {
             && def.shape.iter().zip(&spec.dims).all(|(&size, dim)| size == dim.size);
         if !agrees {
             self.fail(site, Fault::Spec(spec.buffer));
-        }
-    }
-
-    fn root(&self, mut id: BufferId) -> Place {
-        loop {
-            match self.plan.buffers[id.index()].place {
-                Place::Alias { buffer, .. } => id = buffer,
-                place => return place,
-            }
-        }
-    }
-
-    fn written(&mut self, site: Site, id: BufferId) {
-        if !self.buffer(site, id) {
-            return;
-        }
-        match self.root(id) {
-            Place::Input(_) | Place::Weight { .. } => self.fail(site, Fault::ReadOnly(id)),
-            Place::Output(_)
-            | Place::Arena { .. }
-            | Place::Block(_)
-            | Place::Dynamic
-            | Place::Alias { .. } => {}
-        }
-    }
-
-    fn dynamic(&mut self, site: Site, id: BufferId) {
-        if !self.buffer(site, id) {
-            return;
-        }
-        let def = &self.plan.buffers[id.index()];
-        let ok = match def.place {
-            Place::Dynamic => true,
-            Place::Output(_) => self.late[def.size_bytes.index()],
-            Place::Input(_)
-            | Place::Weight { .. }
-            | Place::Arena { .. }
-            | Place::Block(_)
-            | Place::Alias { .. } => false,
-        };
-        if !ok {
-            self.fail(site, Fault::NotDynamic(id));
-        }
-    }
-
-    fn target(&mut self, site: Site, target: u32) {
-        if target as usize > self.plan.instrs.len() {
-            self.fail(site, Fault::Missing(format!("instruction {target}")));
-        }
-    }
-
-    fn instrs(&mut self) {
-        let plan = self.plan;
-        for (i, Instr { op, provenance }) in plan.instrs.iter().enumerate() {
-            let site = Site::Instr(i as u32);
-            self.text(site, *provenance);
-            match op {
-                Op::Call { kernel, buffers, sizes, rounds, per_round } => {
-                    for &size in sizes.iter().chain([rounds, per_round]) {
-                        self.size(site, size);
-                    }
-                    let Some(def) = plan.kernels.get(kernel.index()) else {
-                        self.fail(site, Fault::Missing(kernel.to_string()));
-                        continue;
-                    };
-                    let expected = def.params.len();
-                    if buffers.len() != expected {
-                        self.fail(site, Fault::Arity { what: "buffers", expected, given: buffers.len() });
-                    }
-                    let expected = def.n_sizes as usize;
-                    if sizes.len() != expected {
-                        self.fail(site, Fault::Arity { what: "sizes", expected, given: sizes.len() });
-                    }
-                    for (&buffer, param) in buffers.iter().zip(&def.params) {
-                        match param.access {
-                            Access::Read => _ = self.buffer(site, buffer),
-                            Access::Write => self.written(site, buffer),
-                        }
-                    }
-                }
-                Op::Host { op: _, attrs: _, inputs, outputs, sizes_out } => {
-                    for &input in inputs {
-                        match input {
-                            Operand::Absent => {}
-                            Operand::Buffer(buffer) => _ = self.buffer(site, buffer),
-                            Operand::Value(value) => self.value(site, value),
-                        }
-                    }
-                    for &output in outputs {
-                        match output {
-                            Operand::Absent => {}
-                            Operand::Buffer(buffer) => self.written(site, buffer),
-                            Operand::Value(value) => self.value(site, value),
-                        }
-                    }
-                    for &slot in sizes_out {
-                        self.computed_size(site, slot);
-                    }
-                }
-                Op::Alloc { buffer } | Op::Grow { buffer } | Op::Free { buffer } => {
-                    self.dynamic(site, *buffer)
-                }
-                Op::ReadSize { buffer, element: _, slot } => {
-                    self.computed_size(site, *slot);
-                    if self.buffer(site, *buffer) {
-                        let dtype = plan.buffers[buffer.index()].dtype;
-                        match dtype.kind() {
-                            Kind::Bool | Kind::Int | Kind::UInt => {}
-                            Kind::Float | Kind::String => self.fail(site, Fault::DType(dtype)),
-                        }
-                    }
-                }
-                Op::ScaleSize { size, buffer, element: _, slot } => {
-                    self.computed_size(site, *slot);
-                    self.size(site, *size);
-                    if self.buffer(site, *buffer) {
-                        let dtype = plan.buffers[buffer.index()].dtype;
-                        if dtype != DType::F32 {
-                            self.fail(site, Fault::DType(dtype));
-                        }
-                    }
-                }
-                Op::WriteSize { buffer, element: _, value } => {
-                    self.size(site, *value);
-                    self.written(site, *buffer);
-                    if let Some(def) = plan.buffers.get(buffer.index()) {
-                        if !matches!(def.dtype, DType::I64 | DType::I32) {
-                            self.fail(site, Fault::DType(def.dtype));
-                        }
-                    }
-                }
-                Op::SetSize { slot, value } => {
-                    self.computed_size(site, *slot);
-                    self.size(site, *value);
-                }
-                Op::ReadDim { value, axis: _, slot } => {
-                    self.computed_size(site, *slot);
-                    self.value(site, *value);
-                }
-                Op::CopyValue { from, to } => {
-                    self.value(site, *from);
-                    self.value(site, *to);
-                }
-                Op::Copy { from, to } => {
-                    self.buffer(site, *from);
-                    self.written(site, *to);
-                }
-                Op::Guard { lhs, cmp: _, rhs, message } => {
-                    self.size(site, *lhs);
-                    self.size(site, *rhs);
-                    self.text(site, *message);
-                }
-                Op::BranchIfZero { slot, target } => {
-                    self.size(site, *slot);
-                    self.target(site, *target);
-                }
-                Op::Jump { target } => self.target(site, *target),
-            }
         }
     }
 }

@@ -7,7 +7,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use tilewright_dtype::DType;
 
-use super::{BufferId, HostId};
+use super::ids::{BufferId, HostId};
 
 /// Deepest nesting of a type: values are walked by recursion.
 pub const MAX_NESTING: usize = 32;

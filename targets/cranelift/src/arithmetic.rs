@@ -8,10 +8,10 @@ use tilewright_machine::CodegenError;
 use tilewright_te::expr::{BinaryOp, CompareOp, UnaryOp, wrap};
 use tilewright_te::kernel::{Op, Type, Value};
 
+use crate::error::{invalid, unsupported};
 use crate::function::{Function, scalar};
 use crate::lanes::{Lanes, int_of, per_vector};
 use crate::memory::int_condition;
-use crate::{invalid, unsupported};
 
 impl Function<'_, '_> {
     /// What `op` computes.

@@ -6,8 +6,8 @@ use tilewright_machine::CodegenError;
 use tilewright_te::expr::{BinaryOp, CompareOp};
 use tilewright_te::kernel::{Type, Value};
 
+use crate::error::invalid;
 use crate::function::Function;
-use crate::invalid;
 use crate::lanes::{Lanes, bitcast_flags, int_of, vector_of};
 use crate::memory::fills_vectors;
 

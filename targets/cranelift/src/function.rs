@@ -12,8 +12,8 @@ use tilewright_dtype::DType;
 use tilewright_machine::{CodegenError, Target};
 use tilewright_te::kernel::{Access, Carried, Inst, Join, Kernel, Op, Place, Type, Value};
 
+use crate::error::{invalid, unsupported};
 use crate::lanes::{Lanes, lane_of};
-use crate::{invalid, unsupported};
 
 /// A kernel's function in the making.
 pub(crate) struct Function<'a, 'f> {

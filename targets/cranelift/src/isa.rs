@@ -4,7 +4,7 @@ use cranelift_codegen::isa::{self, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use tilewright_machine::{Arch, CodegenError, CodegenKind, Feature, Target};
 
-use crate::internal;
+use crate::error::internal;
 
 /// The instruction set, with the features of the target and no others.
 pub(crate) fn isa(target: &Target) -> Result<OwnedTargetIsa, CodegenError> {

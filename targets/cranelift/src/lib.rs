@@ -8,10 +8,12 @@
 
 mod arithmetic;
 mod convert;
+mod error;
 mod function;
 mod isa;
 mod lanes;
 mod memory;
+mod parts;
 
 use std::fmt::Write;
 
@@ -21,8 +23,10 @@ use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_module::{Linkage, Module};
 use cranelift_object::{ObjectBuilder, ObjectModule};
-use tilewright_machine::{CodegenError, CodegenKind, Listing, ObjectCode, Target};
+use tilewright_machine::{CodegenError, Listing, ObjectCode, Target};
 use tilewright_te::kernel::Kernel;
+
+use error::internal;
 
 /// Compiles kernels into one object.
 pub fn compile(kernels: &[Kernel], target: &Target) -> Result<ObjectCode, CodegenError> {
@@ -86,20 +90,4 @@ fn refuse_calls(kernel: &Kernel, context: &Context) -> Result<(), CodegenError> 
         None => Ok(()),
         Some(relocation) => Err(internal(format!("kernel `{}` calls {:?}", kernel.name, relocation.target))),
     }
-}
-
-fn internal(message: impl ToString) -> CodegenError {
-    CodegenError::Internal { codegen: CodegenKind::Cranelift, message: message.to_string() }
-}
-
-fn unsupported(kernel: &Kernel, what: impl Into<String>) -> CodegenError {
-    CodegenError::Unsupported {
-        codegen: CodegenKind::Cranelift,
-        kernel: kernel.name.clone(),
-        what: what.into(),
-    }
-}
-
-fn invalid(kernel: &Kernel, reason: impl Into<String>) -> CodegenError {
-    CodegenError::InvalidKernel { kernel: kernel.name.clone(), reason: reason.into() }
 }

@@ -7,8 +7,8 @@ use tilewright_machine::CodegenError;
 use tilewright_te::expr::CompareOp;
 use tilewright_te::kernel::{Place, Type, Value};
 
+use crate::error::invalid;
 use crate::function::{Function, Nowhere, PlaceInfo, arguments};
-use crate::invalid;
 use crate::lanes::{Lanes, per_vector};
 
 /// An address and a constant number of bytes after it.

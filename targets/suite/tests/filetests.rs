@@ -11,8 +11,10 @@
 //! A kernel that does not parse answers every command with where and why. One that does must print to the text it came from, but
 //! for comments and space.
 
+#[path = "../../../tools/golden_files.rs"]
+mod golden_files;
+
 use std::fmt::Write;
-use std::path::Path;
 
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Machine, Target};
@@ -153,38 +155,7 @@ fn replay(kernel: &str, transcript: &str) -> String {
 
 #[test]
 fn files() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests");
-    let bless = std::env::var_os("BLESS").is_some();
-    let files = std::fs::read_dir(folder).expect("the folder").map(|file| file.expect("a file").path());
-    let mut files: Vec<_> = files.collect();
-    files.sort();
-    assert!(files.len() >= 10, "{} files", files.len());
-    let mut failures = String::new();
-    for path in files {
-        let text = std::fs::read_to_string(&path).expect("a text");
-        let (kernel, transcript) = text.split_once("----\n").expect("a line ----");
-        let found = replay(kernel, transcript);
-        if bless {
-            std::fs::write(&path, format!("{kernel}----\n{found}")).expect("the file is written");
-        } else if found != transcript {
-            let name = path.file_name().expect("a name").to_string_lossy();
-            writeln!(failures, "{name} (BLESS=1 rewrites it):").expect("a string");
-            failures += &difference(transcript, &found);
-        }
-    }
-    assert!(failures.is_empty(), "{failures}");
-}
-
-/// Lines that were expected and are not there, and the other way round.
-fn difference(expected: &str, found: &str) -> String {
-    let (expected, found): (Vec<_>, Vec<_>) = (expected.lines().collect(), found.lines().collect());
-    let same = expected.iter().zip(&found).take_while(|(a, b)| a == b).count();
-    let tail =
-        expected[same..].iter().rev().zip(found[same..].iter().rev()).take_while(|(a, b)| a == b).count();
-    let lines = |sign: &str, all: &[&str]| {
-        all[same..all.len() - tail].iter().map(|line| format!("{sign} {line}\n")).collect::<String>()
-    };
-    format!("  after line {same} of the transcript\n{}{}", lines("-", &expected), lines("+", &found))
+    golden_files::check("filetests", 10, replay);
 }
 
 /// Every kernel of the suite comes back from its text, and means the same: to the evaluator, and to a code generator bit for bit.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::{Args, Peer};
+use super::args::{Args, Peer};
 use crate::project;
 
 /// What the figures depend on besides the models.

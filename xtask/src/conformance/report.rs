@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::SUITES;
-use super::case::{Case, Outcome};
+use super::case::{Case, Outcome, SUITES};
 
 /// The columns, in the order of [`Counts::of`].
 const COLUMNS: [&str; 5] = ["pass", "wrong", "unsupported", "crashed", "not comparable"];

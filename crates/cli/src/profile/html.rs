@@ -4,10 +4,9 @@ use serde_json::{Value, json};
 use tilewright::machine::Ceilings;
 use tilewright::runtime::{Model, Program};
 
-use super::By;
 use super::graph::{edges, layout};
 use super::measure::Profile;
-use super::rows::{Grouped, Row, grouped, short};
+use super::rows::{By, Grouped, Row, grouped, short};
 
 /// The page, but for the figures: they take the place of [`MARK`].
 const PAGE: &str = include_str!("page.html");

@@ -3,14 +3,25 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use clap::ValueEnum;
 use serde_json::{Value, json};
 use tilewright::machine::Ceilings;
 use tilewright::runtime::Program;
 use tilewright::runtime::artifact::StepDef;
 use tilewright::runtime::plan::{Op, Plan};
 
-use super::By;
 use super::measure::{Amount, Profile};
+
+/// What a row of the table stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// Nodes of the model that are computed together
+    Node,
+    /// A kernel, wherever it is called
+    Kernel,
+    /// A type of operator: that of the node which decides how its group is computed
+    Op,
+}
 
 /// What belongs together: figures of one run.
 #[derive(Clone, Debug, Default, PartialEq)]

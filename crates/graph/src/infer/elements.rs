@@ -10,7 +10,7 @@ use tilewright_dtype::{DType, Kind};
 use super::context::Context;
 use super::movement::slice_bounds;
 use crate::dim::Dim;
-use crate::op::{BinaryOp, Op, ReduceKind, UnaryOp};
+use crate::op::{BinaryOp, Op, ReduceAttrs, ReduceKind, UnaryOp};
 use crate::types::Type;
 
 /// Tensors with more elements are data, not shapes.
@@ -92,20 +92,7 @@ fn one(cx: &Context<'_>, dims: &[usize]) -> Option<Arc<[Dim]>> {
         Op::Shape(attrs) => Some(cx.dims(0).ok()??.get(attrs.start..attrs.end)?.into()),
         Op::Size => Some(Arc::from([Dim::product(cx.dims(0).ok()??)])),
         Op::Identity | Op::Reshape(_) | Op::ReshapeDynamic(_) => Some(Elements::of(cx, 0)?.values.into()),
-        Op::Cast(attrs) => {
-            let x = Elements::of(cx, 0)?;
-            let from = cx.dtype(0).ok()?;
-            match (from, attrs.to) {
-                (_, DType::I64) | (DType::Bool, _) => Some(x.values.into()),
-                (_, DType::Bool) => x.values.iter().map(truth).collect(),
-                // Extents fit 32 bits unless they are constants that do not.
-                (_, DType::I32) => {
-                    let fits = |dim: &Dim| dim.as_const().is_none_or(|value| i32::try_from(value).is_ok());
-                    x.values.iter().all(fits).then(|| x.values.into())
-                }
-                _ => None,
-            }
-        }
+        Op::Cast(attrs) => cast(cx, attrs.to),
         Op::Unary(op) => {
             let x = Elements::of(cx, 0)?;
             x.values.iter().map(|value| unary(*op, value)).collect()
@@ -137,75 +124,94 @@ fn one(cx: &Context<'_>, dims: &[usize]) -> Option<Arc<[Dim]>> {
         Op::FullDynamic => Some(vec![cx.elements(1)?.first()?.clone(); dims.iter().product()].into()),
         Op::Iota(_) => sequence(cx.elements(0)?.first()?, cx.elements(1)?.first()?, dims[0]),
         Op::RangeDynamic => sequence(cx.elements(0)?.first()?, cx.elements(2)?.first()?, dims[0]),
-        Op::Gather(attrs) => {
-            let (x, indices) = (Elements::of(cx, 0)?, Elements::of(cx, 1)?);
-            let extent = *x.dims.get(attrs.axis)? as i64;
-            let tail = attrs.axis + indices.dims.len();
-            gather_from(dims, |index| {
-                let at = indices.values[ravel(index[attrs.axis..tail].iter().copied(), &indices.dims)]
-                    .as_const()?;
-                let at = usize::try_from(if at < 0 { at + extent } else { at }).ok()?;
-                let source =
-                    index[..attrs.axis].iter().copied().chain([at]).chain(index[tail..].iter().copied());
-                x.values.get(ravel(source, &x.dims)).cloned()
-            })
-        }
+        Op::Gather(attrs) => gather(cx, dims, attrs.axis),
         Op::Slice(attrs) => {
             let starts: Option<Vec<i64>> = attrs.starts.iter().map(Dim::as_const).collect();
             slice(cx, dims, &attrs.axes, &starts?, &attrs.steps)
         }
-        Op::SliceDynamic => {
-            let x = Elements::of(cx, 0)?;
-            let rank = x.dims.len() as i64;
-            let (starts, ends) = (cx.integers(1)?, cx.integers(2)?);
-            let listed =
-                if cx.input(3).is_some() { cx.integers(3)? } else { (0..starts.len() as i64).collect() };
-            let steps = if cx.input(4).is_some() { cx.integers(4)? } else { vec![1; starts.len()] };
-            let mut axes = Vec::new();
-            let mut firsts = Vec::new();
-            for (index, axis) in listed.into_iter().enumerate() {
-                let axis = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok()?;
-                let bound = |list: &[i64]| list.get(index).map(|&value| Dim::new(value));
-                let extent = Dim::from(*x.dims.get(axis)?);
-                let bounds =
-                    slice_bounds(&extent, &bound(&starts)?, &bound(&ends)?, *steps.get(index)?, cx.symbols)?;
-                axes.push(axis);
-                firsts.push(bounds.start.as_const()?);
-            }
-            slice(cx, dims, &axes, &firsts, &steps)
-        }
-        Op::Concat(attrs) => {
-            let parts: Option<Vec<Elements>> = (0..cx.inputs.len()).map(|at| Elements::of(cx, at)).collect();
-            let parts = parts?;
-            gather_from(dims, |index| {
-                let mut index = index.to_vec();
-                for part in &parts {
-                    if index[attrs.axis] < part.dims[attrs.axis] {
-                        return Some(part.values[ravel(index.into_iter(), &part.dims)].clone());
-                    }
-                    index[attrs.axis] -= part.dims[attrs.axis];
-                }
-                None
-            })
-        }
-        Op::Reduce(attrs) => {
-            let x = Elements::of(cx, 0)?;
-            if attrs.axes.len() != x.dims.len() || x.values.is_empty() {
-                return None;
-            }
-            let combine: fn(&Dim, &Dim) -> Dim = match attrs.kind {
-                ReduceKind::Prod => |a, b| a * b,
-                ReduceKind::Sum => |a, b| a + b,
-                ReduceKind::Max => Dim::maximum,
-                ReduceKind::Min => Dim::minimum,
-                ReduceKind::Mean | ReduceKind::SumSquare | ReduceKind::L1 | ReduceKind::L2 => return None,
-                ReduceKind::LogSum | ReduceKind::LogSumExp => return None,
-            };
-            let (first, rest) = x.values.split_first()?;
-            Some(Arc::from([rest.iter().fold(first.clone(), |folded, value| combine(&folded, value))]))
+        Op::SliceDynamic => slice_dynamic(cx, dims),
+        Op::Concat(attrs) => concat(cx, dims, attrs.axis),
+        Op::Reduce(attrs) => reduce_all(cx, attrs),
+        _ => None,
+    }
+}
+
+fn cast(cx: &Context<'_>, to: DType) -> Option<Arc<[Dim]>> {
+    let x = Elements::of(cx, 0)?;
+    match (cx.dtype(0).ok()?, to) {
+        (_, DType::I64) | (DType::Bool, _) => Some(x.values.into()),
+        (_, DType::Bool) => x.values.iter().map(truth).collect(),
+        // Extents fit 32 bits unless they are constants that do not.
+        (_, DType::I32) => {
+            let fits = |dim: &Dim| dim.as_const().is_none_or(|value| i32::try_from(value).is_ok());
+            x.values.iter().all(fits).then(|| x.values.into())
         }
         _ => None,
     }
+}
+
+fn gather(cx: &Context<'_>, dims: &[usize], axis: usize) -> Option<Arc<[Dim]>> {
+    let (x, indices) = (Elements::of(cx, 0)?, Elements::of(cx, 1)?);
+    let extent = *x.dims.get(axis)? as i64;
+    let tail = axis + indices.dims.len();
+    gather_from(dims, |index| {
+        let at = indices.values[ravel(index[axis..tail].iter().copied(), &indices.dims)].as_const()?;
+        let at = usize::try_from(if at < 0 { at + extent } else { at }).ok()?;
+        let source = index[..axis].iter().copied().chain([at]).chain(index[tail..].iter().copied());
+        x.values.get(ravel(source, &x.dims)).cloned()
+    })
+}
+
+fn slice_dynamic(cx: &Context<'_>, dims: &[usize]) -> Option<Arc<[Dim]>> {
+    let x = Elements::of(cx, 0)?;
+    let rank = x.dims.len() as i64;
+    let (starts, ends) = (cx.integers(1)?, cx.integers(2)?);
+    let listed = if cx.input(3).is_some() { cx.integers(3)? } else { (0..starts.len() as i64).collect() };
+    let steps = if cx.input(4).is_some() { cx.integers(4)? } else { vec![1; starts.len()] };
+    let mut axes = Vec::new();
+    let mut firsts = Vec::new();
+    for (index, axis) in listed.into_iter().enumerate() {
+        let axis = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok()?;
+        let bound = |list: &[i64]| list.get(index).map(|&value| Dim::new(value));
+        let extent = Dim::from(*x.dims.get(axis)?);
+        let bounds = slice_bounds(&extent, &bound(&starts)?, &bound(&ends)?, *steps.get(index)?, cx.symbols)?;
+        axes.push(axis);
+        firsts.push(bounds.start.as_const()?);
+    }
+    slice(cx, dims, &axes, &firsts, &steps)
+}
+
+fn concat(cx: &Context<'_>, dims: &[usize], axis: usize) -> Option<Arc<[Dim]>> {
+    let parts: Option<Vec<Elements>> = (0..cx.inputs.len()).map(|at| Elements::of(cx, at)).collect();
+    let parts = parts?;
+    gather_from(dims, |index| {
+        let mut index = index.to_vec();
+        for part in &parts {
+            if index[axis] < part.dims[axis] {
+                return Some(part.values[ravel(index.into_iter(), &part.dims)].clone());
+            }
+            index[axis] -= part.dims[axis];
+        }
+        None
+    })
+}
+
+/// A reduction over all axes, of one element or more.
+fn reduce_all(cx: &Context<'_>, attrs: &ReduceAttrs) -> Option<Arc<[Dim]>> {
+    let x = Elements::of(cx, 0)?;
+    if attrs.axes.len() != x.dims.len() {
+        return None;
+    }
+    let combine: fn(&Dim, &Dim) -> Dim = match attrs.kind {
+        ReduceKind::Prod => |a, b| a * b,
+        ReduceKind::Sum => |a, b| a + b,
+        ReduceKind::Max => Dim::maximum,
+        ReduceKind::Min => Dim::minimum,
+        ReduceKind::Mean | ReduceKind::SumSquare | ReduceKind::L1 | ReduceKind::L2 => return None,
+        ReduceKind::LogSum | ReduceKind::LogSumExp => return None,
+    };
+    let (first, rest) = x.values.split_first()?;
+    Some(Arc::from([rest.iter().fold(first.clone(), |folded, value| combine(&folded, value))]))
 }
 
 fn sequence(start: &Dim, step: &Dim, len: usize) -> Option<Arc<[Dim]>> {

@@ -5,7 +5,7 @@ use tilewright_dtype::DType;
 use super::context::{Context, InferError, ranked, unranked};
 use crate::dim::Dim;
 use crate::guard::Comparison;
-use crate::op::{AspectPolicy, Op, ResizeAttrs, SliceAttrs};
+use crate::op::{AspectPolicy, GatherNdAttrs, Op, ResizeAttrs, SliceAttrs};
 use crate::symbol::SymbolTable;
 use crate::types::Type;
 
@@ -13,67 +13,41 @@ type Result<T> = std::result::Result<T, InferError>;
 
 pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
     let dtype = cx.dtype(0)?;
-    // Operators whose rule does not start from the extents of operand 0.
     match cx.op {
         Op::Reshape(attrs) => {
             if let Some(dims) = cx.dims(0)? {
                 let (from, to) = (Dim::product(dims), Dim::product(&attrs.dims));
                 cx.unify(&from, &to, "numbers of elements")?;
             }
-            return Ok(vec![ranked(dtype, attrs.dims.clone())]);
+            Ok(vec![ranked(dtype, attrs.dims.clone())])
         }
-        Op::ReshapeDynamic(attrs) => return reshape_dynamic(cx, dtype, attrs.allow_zero),
+        Op::ReshapeDynamic(attrs) => reshape_dynamic(cx, dtype, attrs.allow_zero),
         Op::ScatterElements(_) | Op::ScatterNd(_) | Op::TensorScatter(_) => {
             let updates = if matches!(cx.op, Op::TensorScatter(_)) { 1 } else { 2 };
             cx.check_same_dtype(0, updates)?;
-            return Ok(vec![cx.ty(0)?.clone()]);
+            Ok(vec![cx.ty(0)?.clone()])
         }
         Op::Trilu(_) | Op::ReverseSequence(_) => {
             if let Some(dims) = cx.dims(0)? {
                 cx.check_least_rank(0, dims, 2)?;
             }
-            return Ok(vec![cx.ty(0)?.clone()]);
+            Ok(vec![cx.ty(0)?.clone()])
         }
         Op::GatherElements(_) => {
-            return Ok(vec![cx.dims(1)?.map_or(unranked(dtype), |dims| ranked(dtype, dims.to_vec()))]);
+            Ok(vec![cx.dims(1)?.map_or(unranked(dtype), |dims| ranked(dtype, dims.to_vec()))])
         }
-        Op::Concat(attrs) => return concat(cx, dtype, attrs.axis),
-        Op::Resize(attrs) => return Ok(vec![ranked(dtype, attrs.dims.clone())]),
-        Op::AffineGrid(_) => return affine_grid(cx, dtype),
-        _ => {}
+        Op::Concat(attrs) => concat(cx, dtype, attrs.axis),
+        Op::Resize(attrs) => Ok(vec![ranked(dtype, attrs.dims.clone())]),
+        Op::AffineGrid(_) => affine_grid(cx, dtype),
+        _ => from_extents(cx, dtype),
     }
+}
+
+/// The types of results that follow from the extents of operand 0.
+fn from_extents(cx: &mut Context<'_>, dtype: DType) -> Result<Vec<Type>> {
     let n_results = cx.n_outputs;
     let Some(x) = cx.dims(0)? else { return Ok(vec![unranked(dtype); n_results.max(1)]) };
-    let dims = match cx.op {
-        Op::Transpose(attrs) => {
-            let mut seen = vec![false; x.len()];
-            attrs
-                .perm
-                .iter()
-                .for_each(|&axis| seen.iter_mut().skip(axis).take(1).for_each(|seen| *seen = true));
-            if attrs.perm.len() != x.len() || seen.contains(&false) {
-                return Err(cx.fail(format!("{:?} is not a permutation of {} axes", attrs.perm, x.len())));
-            }
-            attrs.perm.iter().map(|&axis| x[axis].clone()).collect()
-        }
-        Op::Expand(attrs) => {
-            let merged = cx.broadcast(x, &attrs.dims)?;
-            if merged.len() != attrs.dims.len() {
-                return Err(cx.fail(format!(
-                    "{} does not broadcast to {}",
-                    cx.show(x),
-                    cx.show(&attrs.dims)
-                )));
-            }
-            attrs.dims.clone()
-        }
-        Op::ExpandDynamic => match (cx.elements(1), cx.vector_len(1)?) {
-            (Some(shape), _) => cx.broadcast(x, shape)?,
-            (None, Some(len)) => expand_partial(cx, x, len)?,
-            (None, None) => return Ok(vec![unranked(dtype)]),
-        },
-        Op::Slice(attrs) => slice(cx, attrs, x)?,
-        Op::SliceDynamic => slice_dynamic(cx, x)?,
+    match cx.op {
         Op::Split(attrs) => {
             cx.check_axis(attrs.axis, x.len())?;
             let sum = attrs.sizes.iter().fold(Dim::ZERO, |sum, size| &sum + size);
@@ -82,12 +56,30 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
         }
         Op::SplitDynamic(attrs) => {
             cx.check_axis(attrs.axis, x.len())?;
-            let sizes = match cx.elements(1) {
-                Some(sizes) => sizes.to_vec(),
-                None => cx.fresh_dims("part", n_results),
-            };
+            let sizes = known_or_fresh(cx, "part", n_results);
             return Ok(split(dtype, x, attrs.axis, &sizes));
         }
+        _ => {}
+    }
+    let Some(dims) = extents(cx, x)? else { return Ok(vec![unranked(dtype)]) };
+    if dims.iter().any(|dim: &Dim| dim.as_const().is_some_and(|extent| extent < 0)) {
+        return Err(cx.fail(format!("the result would be {}", cx.show(&dims))));
+    }
+    Ok(vec![ranked(dtype, dims)])
+}
+
+/// The extents of the only result, from those of operand 0; `None` if not even their number is known.
+fn extents(cx: &mut Context<'_>, x: &[Dim]) -> Result<Option<Vec<Dim>>> {
+    let dims = match cx.op {
+        Op::Transpose(attrs) => transpose(cx, &attrs.perm, x)?,
+        Op::Expand(attrs) => expand(cx, &attrs.dims, x)?,
+        Op::ExpandDynamic => match (cx.elements(1), cx.vector_len(1)?) {
+            (Some(shape), _) => cx.broadcast(x, shape)?,
+            (None, Some(len)) => expand_partial(cx, x, len)?,
+            (None, None) => return Ok(None),
+        },
+        Op::Slice(attrs) => slice(cx, attrs, x)?,
+        Op::SliceDynamic => slice_dynamic(cx, x)?,
         Op::Pad(attrs) => {
             cx.check_len("before", attrs.before.len(), x.len())?;
             cx.check_len("after", attrs.after.len(), x.len())?;
@@ -98,27 +90,14 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
         }
         Op::PadDynamic(_) => pad_dynamic(cx, x)?,
         Op::Gather(attrs) => {
-            let Some(indices) = cx.dims(1)? else { return Ok(vec![unranked(dtype)]) };
+            let Some(indices) = cx.dims(1)? else { return Ok(None) };
             cx.check_axis(attrs.axis, x.len())?;
             [&x[..attrs.axis], indices, &x[attrs.axis + 1..]].concat()
         }
-        Op::GatherNd(attrs) => {
-            let Some(indices) = cx.dims(1)? else { return Ok(vec![unranked(dtype)]) };
-            cx.check_least_rank(1, indices, attrs.batch_dims + 1)?;
-            let tuple = indices.last().and_then(Dim::as_const).and_then(|len| usize::try_from(len).ok());
-            let Some(tuple) = tuple else { return Ok(vec![unranked(dtype)]) };
-            cx.check_least_rank(0, x, attrs.batch_dims + tuple)?;
-            [&indices[..indices.len() - 1], &x[attrs.batch_dims + tuple..]].concat()
-        }
-        Op::Tile(attrs) => {
-            cx.check_len("repeats", attrs.repeats.len(), x.len())?;
-            x.iter().zip(&attrs.repeats).map(|(dim, count)| dim * count).collect()
-        }
+        Op::GatherNd(attrs) => return gather_nd(cx, attrs, x),
+        Op::Tile(attrs) => tile(cx, &attrs.repeats, x)?,
         Op::TileDynamic => match cx.elements(1) {
-            Some(repeats) => {
-                cx.check_len("repeats", repeats.len(), x.len())?;
-                x.iter().zip(repeats).map(|(dim, count)| dim * count).collect()
-            }
+            Some(repeats) => tile(cx, repeats, x)?,
             None => cx.fresh_dims("tiled", x.len()),
         },
         Op::ResizeDynamic(attrs) => {
@@ -129,30 +108,66 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
             dims
         }
         Op::GridSample(_) => {
-            let Some(grid) = cx.dims(1)? else { return Ok(vec![unranked(dtype)]) };
+            let Some(grid) = cx.dims(1)? else { return Ok(None) };
             cx.check_least_rank(0, x, 3)?;
             cx.check_rank(1, grid, x.len())?;
             [&x[..2], &grid[1..grid.len() - 1]].concat()
         }
-        _ => {
-            let Op::CenterCropPad(attrs) = cx.op else { return Err(cx.fail("has no type rule here")) };
-            let sizes = match cx.elements(1) {
-                Some(sizes) => sizes.to_vec(),
-                None => cx.fresh_dims("cropped", attrs.axes.len()),
-            };
-            cx.check_len("shape", sizes.len(), attrs.axes.len())?;
-            let mut dims = x.to_vec();
-            for (&axis, size) in attrs.axes.iter().zip(sizes) {
-                cx.check_axis(axis, x.len())?;
-                dims[axis] = size;
-            }
-            dims
-        }
+        Op::CenterCropPad(attrs) => center_crop_pad(cx, &attrs.axes, x)?,
+        _ => return Err(cx.fail("has no type rule here")),
     };
-    if dims.iter().any(|dim: &Dim| dim.as_const().is_some_and(|extent| extent < 0)) {
-        return Err(cx.fail(format!("the result would be {}", cx.show(&dims))));
+    Ok(Some(dims))
+}
+
+/// The elements of operand 1 where they are known, otherwise new symbols.
+fn known_or_fresh(cx: &mut Context<'_>, stem: &str, len: usize) -> Vec<Dim> {
+    match cx.elements(1) {
+        Some(known) => known.to_vec(),
+        None => cx.fresh_dims(stem, len),
     }
-    Ok(vec![ranked(dtype, dims)])
+}
+
+fn transpose(cx: &Context<'_>, perm: &[usize], x: &[Dim]) -> Result<Vec<Dim>> {
+    let mut seen = vec![false; x.len()];
+    for &axis in perm {
+        seen.iter_mut().skip(axis).take(1).for_each(|seen| *seen = true);
+    }
+    if perm.len() != x.len() || seen.contains(&false) {
+        return Err(cx.fail(format!("{perm:?} is not a permutation of {} axes", x.len())));
+    }
+    Ok(perm.iter().map(|&axis| x[axis].clone()).collect())
+}
+
+fn expand(cx: &mut Context<'_>, to: &[Dim], x: &[Dim]) -> Result<Vec<Dim>> {
+    if cx.broadcast(x, to)?.len() != to.len() {
+        return Err(cx.fail(format!("{} does not broadcast to {}", cx.show(x), cx.show(to))));
+    }
+    Ok(to.to_vec())
+}
+
+fn gather_nd(cx: &mut Context<'_>, attrs: &GatherNdAttrs, x: &[Dim]) -> Result<Option<Vec<Dim>>> {
+    let Some(indices) = cx.dims(1)? else { return Ok(None) };
+    cx.check_least_rank(1, indices, attrs.batch_dims + 1)?;
+    let tuple = indices.last().and_then(Dim::as_const).and_then(|len| usize::try_from(len).ok());
+    let Some(tuple) = tuple else { return Ok(None) };
+    cx.check_least_rank(0, x, attrs.batch_dims + tuple)?;
+    Ok(Some([&indices[..indices.len() - 1], &x[attrs.batch_dims + tuple..]].concat()))
+}
+
+fn tile(cx: &Context<'_>, repeats: &[Dim], x: &[Dim]) -> Result<Vec<Dim>> {
+    cx.check_len("repeats", repeats.len(), x.len())?;
+    Ok(x.iter().zip(repeats).map(|(dim, count)| dim * count).collect())
+}
+
+fn center_crop_pad(cx: &mut Context<'_>, axes: &[usize], x: &[Dim]) -> Result<Vec<Dim>> {
+    let sizes = known_or_fresh(cx, "cropped", axes.len());
+    cx.check_len("shape", sizes.len(), axes.len())?;
+    let mut dims = x.to_vec();
+    for (&axis, size) in axes.iter().zip(sizes) {
+        cx.check_axis(axis, x.len())?;
+        dims[axis] = size;
+    }
+    Ok(dims)
 }
 
 /// The extents of an expansion to a shape of which not all elements are known.

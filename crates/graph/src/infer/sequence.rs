@@ -5,7 +5,7 @@ use tilewright_dtype::DType;
 use super::context::{Context, InferError, ranked, unranked};
 use super::merge_types;
 use crate::dim::Dim;
-use crate::op::Op;
+use crate::op::{ConcatFromSequenceAttrs, Op, SplitToSequenceAttrs, StringNormalizerAttrs};
 use crate::types::{Shape, TensorType, Type};
 
 type Result<T> = std::result::Result<T, InferError>;
@@ -34,43 +34,8 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
             element(cx)?;
             ranked(DType::I64, vec![])
         }
-        Op::SplitToSequence(attrs) => {
-            let tensor = cx.tensor(0)?.clone();
-            let shape = match tensor.shape {
-                Shape::Ranked(mut dims) => {
-                    cx.check_axis(attrs.axis, dims.len())?;
-                    match (cx.input(1).is_some(), attrs.keep_dims) {
-                        (false, false) => {
-                            dims.remove(attrs.axis);
-                        }
-                        (false, true) => dims[attrs.axis] = Dim::ONE,
-                        (true, _) => dims[attrs.axis] = cx.fresh("part"),
-                    }
-                    Shape::Ranked(dims)
-                }
-                Shape::Unranked => Shape::Unranked,
-            };
-            Type::Sequence(Box::new(Type::Tensor(TensorType { dtype: tensor.dtype, shape })))
-        }
-        Op::ConcatFromSequence(attrs) => {
-            let Type::Tensor(tensor) = element(cx)? else {
-                return Err(cx.fail("the elements must be tensors"));
-            };
-            match tensor.shape {
-                Shape::Ranked(mut dims) => {
-                    let joined = cx.fresh("joined");
-                    if attrs.new_axis {
-                        cx.check_axis(attrs.axis, dims.len() + 1)?;
-                        dims.insert(attrs.axis, joined);
-                    } else {
-                        cx.check_axis(attrs.axis, dims.len())?;
-                        dims[attrs.axis] = joined;
-                    }
-                    ranked(tensor.dtype, dims)
-                }
-                Shape::Unranked => unranked(tensor.dtype),
-            }
-        }
+        Op::SplitToSequence(attrs) => split_to_sequence(cx, attrs)?,
+        Op::ConcatFromSequence(attrs) => concat_from_sequence(cx, attrs)?,
         Op::Optional(None) => Type::Optional(Box::new(cx.ty(0)?.clone())),
         Op::Optional(Some(ty)) => Type::Optional(Box::new(ty.clone())),
         Op::OptionalGet => match cx.ty(0)? {
@@ -81,25 +46,8 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
             ty @ (Type::Tensor(_) | Type::Sequence(_)) => ty.clone(),
         },
         Op::OptionalHas => ranked(DType::Bool, vec![]),
-        Op::StringSplit(_) => {
-            let Some(dims) = cx.dims(0)? else {
-                return Ok(vec![unranked(DType::String), unranked(DType::I64)]);
-            };
-            let mut parts = dims.to_vec();
-            parts.push(cx.fresh("parts"));
-            return Ok(vec![ranked(DType::String, parts), ranked(DType::I64, dims.to_vec())]);
-        }
-        Op::StringNormalizer(attrs) => match cx.dims(0)? {
-            Some(dims) if attrs.stopwords.is_empty() => ranked(DType::String, dims.to_vec()),
-            Some(dims) => {
-                let mut dims = dims.to_vec();
-                if let Some(last) = dims.last_mut() {
-                    *last = cx.fresh("kept");
-                }
-                ranked(DType::String, dims)
-            }
-            None => unranked(DType::String),
-        },
+        Op::StringSplit(_) => return string_split(cx),
+        Op::StringNormalizer(attrs) => string_normalizer(cx, attrs)?,
         Op::RegexFullMatch(_) => {
             let shape = cx.tensor(0)?.shape.clone();
             Type::Tensor(TensorType { dtype: DType::Bool, shape })
@@ -114,6 +62,61 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
         _ => return Err(cx.fail("a foreign operator has no type rule; its result types must be given")),
     };
     Ok(vec![ty])
+}
+
+fn split_to_sequence(cx: &mut Context<'_>, attrs: &SplitToSequenceAttrs) -> Result<Type> {
+    let TensorType { dtype, shape } = cx.tensor(0)?.clone();
+    let shape = match shape {
+        Shape::Ranked(mut dims) => {
+            cx.check_axis(attrs.axis, dims.len())?;
+            match (cx.input(1).is_some(), attrs.keep_dims) {
+                (false, false) => {
+                    dims.remove(attrs.axis);
+                }
+                (false, true) => dims[attrs.axis] = Dim::ONE,
+                (true, _) => dims[attrs.axis] = cx.fresh("part"),
+            }
+            Shape::Ranked(dims)
+        }
+        Shape::Unranked => Shape::Unranked,
+    };
+    Ok(Type::Sequence(Box::new(Type::Tensor(TensorType { dtype, shape }))))
+}
+
+fn concat_from_sequence(cx: &mut Context<'_>, attrs: &ConcatFromSequenceAttrs) -> Result<Type> {
+    let Type::Tensor(tensor) = element(cx)? else {
+        return Err(cx.fail("the elements must be tensors"));
+    };
+    let Shape::Ranked(mut dims) = tensor.shape else { return Ok(unranked(tensor.dtype)) };
+    let joined = cx.fresh("joined");
+    if attrs.new_axis {
+        cx.check_axis(attrs.axis, dims.len() + 1)?;
+        dims.insert(attrs.axis, joined);
+    } else {
+        cx.check_axis(attrs.axis, dims.len())?;
+        dims[attrs.axis] = joined;
+    }
+    Ok(ranked(tensor.dtype, dims))
+}
+
+/// The parts of each string, and how many they are.
+fn string_split(cx: &mut Context<'_>) -> Result<Vec<Type>> {
+    let Some(dims) = cx.dims(0)? else {
+        return Ok(vec![unranked(DType::String), unranked(DType::I64)]);
+    };
+    let mut parts = dims.to_vec();
+    parts.push(cx.fresh("parts"));
+    Ok(vec![ranked(DType::String, parts), ranked(DType::I64, dims.to_vec())])
+}
+
+/// Stop words are left out of the last axis.
+fn string_normalizer(cx: &mut Context<'_>, attrs: &StringNormalizerAttrs) -> Result<Type> {
+    let Some(dims) = cx.dims(0)? else { return Ok(unranked(DType::String)) };
+    let mut dims = dims.to_vec();
+    if let Some(last) = dims.last_mut().filter(|_| !attrs.stopwords.is_empty()) {
+        *last = cx.fresh("kept");
+    }
+    Ok(ranked(DType::String, dims))
 }
 
 fn element(cx: &Context<'_>) -> Result<Type> {

@@ -6,66 +6,8 @@ use tilewright_graph::types::TensorType;
 use tilewright_te::define::Reduced;
 use tilewright_te::{Buffer, Expr, Func, IterKind, Scope, Store};
 
+pub(super) use super::operand::{Operand, broadcast_index};
 use super::{Algorithm, Context, NoKernel, Prepared};
-
-/// A tensor that a definition reads: a buffer with its element type and extents.
-#[derive(Clone, Debug)]
-pub(super) struct Operand {
-    pub(super) buffer: Buffer,
-    pub(super) dtype: DType,
-    pub(super) shape: Vec<Expr>,
-}
-
-impl Operand {
-    /// The operand that is a buffer of `func`.
-    pub(super) fn of(func: &Func, buffer: Buffer) -> Operand {
-        let data = &func.buffers[buffer];
-        Operand { buffer, dtype: data.dtype, shape: data.shape.clone() }
-    }
-
-    /// Number of axes.
-    pub(super) fn rank(&self) -> usize {
-        self.shape.len()
-    }
-
-    /// The element at the indices.
-    pub(super) fn at(&self, indices: Vec<Expr>) -> Expr {
-        debug_assert_eq!(indices.len(), self.rank(), "indices of an operand of rank {}", self.rank());
-        Expr::load(self.dtype, self.buffer, indices)
-    }
-
-    /// The element at the indices of a result of extents `shape` that this operand is broadcast to.
-    pub(super) fn at_broadcast(&self, indices: &[Expr], shape: &[Expr]) -> Expr {
-        let skipped = indices.len().saturating_sub(self.rank());
-        let own = self.shape.iter().zip(indices[skipped..].iter().zip(&shape[skipped..]));
-        self.at(own.map(|(extent, (index, result))| broadcast_index(index, extent, result)).collect())
-    }
-
-    /// The only element of a scalar or of a one-element tensor.
-    pub(super) fn scalar(&self) -> Expr {
-        self.at(vec![Expr::int(0); self.rank()])
-    }
-
-    /// Element `index` of a vector as an index.
-    pub(super) fn index_at(&self, index: Expr) -> Expr {
-        self.at(vec![index]).cast(DType::I64)
-    }
-
-    /// A store into the buffer.
-    pub(super) fn store(&self, indices: Vec<Expr>, value: Expr) -> Store {
-        Store { buffer: self.buffer, indices, value }
-    }
-}
-
-/// The index into an axis of extent `extent` that is broadcast to `result`.
-pub(super) fn broadcast_index(index: &Expr, extent: &Expr, result: &Expr) -> Expr {
-    match extent.as_int() {
-        Some(1) => Expr::int(0),
-        Some(_) => index.clone(),
-        None if extent == result => index.clone(),
-        None => Expr::select(extent.clone().equals(Expr::int(1)), Expr::int(0), index.clone()),
-    }
-}
 
 /// Adds the blocks of one operator to a function.
 pub(super) struct Builder<'a, 'c> {
@@ -252,6 +194,35 @@ impl<'a, 'c> Builder<'a, 'c> {
         let shape = operand.shape.clone();
         self.compute(name, dtype, &shape, |i| operand.at(i.to_vec()).cast(dtype))
     }
+}
+
+/// Adds a bias a channel, and rounds to `dtype`.
+pub(super) fn biased(b: &mut Builder, sum: Operand, bias: Option<Operand>, dtype: DType) -> Operand {
+    let shape = sum.shape.clone();
+    match bias {
+        None => b.cast("cast", sum, dtype),
+        Some(bias) => b.compute("bias", dtype, &shape, |i| {
+            (sum.at(i.to_vec()) + bias.at(vec![i[1].clone()]).cast(sum.dtype)).cast(dtype)
+        }),
+    }
+}
+
+/// What a number counts, outermost first, of which all but the first have these extents.
+pub(super) fn digits_of(number: &Expr, extents: &[Expr]) -> Vec<Expr> {
+    let mut rest = number.clone();
+    let mut digits = Vec::with_capacity(extents.len() + 1);
+    for extent in extents.iter().rev() {
+        digits.push(rest.clone().floor_mod(extent.clone()));
+        rest = rest.floor_div(extent.clone());
+    }
+    digits.push(rest);
+    digits.reverse();
+    digits
+}
+
+/// The number that counts a first digit and others of these extents.
+pub(super) fn number_of(first: Expr, digits: &[Expr], extents: &[Expr]) -> Expr {
+    digits.iter().zip(extents).fold(first, |number, (digit, extent)| number * extent.clone() + digit.clone())
 }
 
 /// The type in which values of `dtype` are accumulated: narrow floats in `F32`.

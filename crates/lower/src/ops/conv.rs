@@ -4,7 +4,7 @@ use tilewright_dtype::DType;
 use tilewright_graph::op::{CausalConvAttrs, ConvAttrs, ConvTransposeAttrs, DeformConvAttrs};
 use tilewright_te::{Expr, UnaryOp};
 
-use super::builder::{Builder, Operand, accumulator, all, in_range, with_index};
+use super::builder::{Builder, accumulator, all, biased, in_range, with_index};
 use super::elementwise::apply;
 use super::window::Windows;
 use super::{Algorithm, Results, winograd};
@@ -20,17 +20,6 @@ fn group_of(channel: &Expr, channels: &Expr, n_groups: usize) -> Expr {
         1 => Expr::int(0),
         n if channels.as_int() == Some(n as i64) => channel.clone(),
         n => channel.clone().floor_div(channels.clone().floor_div(Expr::int(n as i64))),
-    }
-}
-
-/// Adds a bias a channel, and rounds to `dtype`.
-pub(super) fn biased(b: &mut Builder, sum: Operand, bias: Option<Operand>, dtype: DType) -> Operand {
-    let shape = sum.shape.clone();
-    match bias {
-        None => b.cast("cast", sum, dtype),
-        Some(bias) => b.compute("bias", dtype, &shape, |i| {
-            (sum.at(i.to_vec()) + bias.at(vec![i[1].clone()]).cast(sum.dtype)).cast(dtype)
-        }),
     }
 }
 

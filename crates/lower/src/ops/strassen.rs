@@ -11,8 +11,7 @@ use tilewright_graph::types::TensorType;
 use tilewright_te::Expr;
 
 use super::NoKernel;
-use super::builder::{Builder, Operand};
-use super::winograd::{digits_of, number_of};
+use super::builder::{Builder, Operand, digits_of, number_of};
 
 /// Coefficients of the quarters `11, 12, 21, 22` of a matrix.
 type Quarters = [i8; 4];

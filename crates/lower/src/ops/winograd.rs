@@ -20,9 +20,8 @@ use tilewright_graph::op::ConvAttrs;
 use tilewright_graph::types::TensorType;
 use tilewright_te::Expr;
 
-use super::Results;
-use super::builder::{Builder, all, in_range};
-use super::conv::biased;
+use super::builder::{Builder, Operand, all, biased, digits_of, in_range, number_of};
+use super::{NoKernel, Results};
 
 /// Pairs of points beside 0 and infinity, by the outputs of a tile along an axis.
 ///
@@ -155,24 +154,6 @@ fn both_axes(values: &[Expr], side: usize, f: impl Fn(&[Expr]) -> Vec<Expr>) -> 
     (0..n_rows).flat_map(|n| f(&row(n))).collect()
 }
 
-/// What a number counts, outermost first, of which all but the first have these extents.
-pub(super) fn digits_of(number: &Expr, extents: &[Expr]) -> Vec<Expr> {
-    let mut rest = number.clone();
-    let mut digits = Vec::with_capacity(extents.len() + 1);
-    for extent in extents.iter().rev() {
-        digits.push(rest.clone().floor_mod(extent.clone()));
-        rest = rest.floor_div(extent.clone());
-    }
-    digits.push(rest);
-    digits.reverse();
-    digits
-}
-
-/// The number that counts a first digit and others of these extents.
-pub(super) fn number_of(first: Expr, digits: &[Expr], extents: &[Expr]) -> Expr {
-    digits.iter().zip(extents).fold(first, |number, (digit, extent)| number * extent.clone() + digit.clone())
-}
-
 /// Whether a convolution can be computed so: images or volumes of known extents, 3 x 3 weights and stride 1 along the last two
 /// axes, dilated at most by half of the result, one group.
 pub(super) fn applies(attrs: &ConvAttrs, x: &TensorType, w: &TensorType) -> bool {
@@ -202,140 +183,249 @@ pub(super) fn applies(attrs: &ConvAttrs, x: &TensorType, w: &TensorType) -> bool
 pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
     let (x, w, bias) = (b.input(0)?, b.input(1)?, b.optional(2));
     let shape = b.result_shape(0)?;
-    let transforms = Transforms::new(m);
-    let (t, size) = (transforms.t(), Expr::int(m as i64));
-    // Axes of images and volumes; of these the ones around the last two are taken as by definition.
-    let n_axes = x.rank() - 2;
-    let n_around = n_axes - 2;
-    let before = |axis: usize| attrs.pads.get(axis).copied().unwrap_or(0);
-    let stride = |axis: usize| attrs.strides.get(axis).map_or(1, |&stride| stride as i64);
-    let dilation = |axis: usize| attrs.dilations.get(axis).map_or(1, |&dilation| dilation as i64);
-    let phases: Vec<i64> = (n_around..n_axes).map(dilation).collect();
-    let tiles: Vec<Expr> = (n_around..n_axes)
-        .map(|axis| shape[2 + axis].clone().ceil_div(dilation(axis)).ceil_div(m as i64))
-        .collect();
-    let is_dilated = phases.iter().any(|&n| n > 1);
-    // What a tile's number within an image or slice counts, outermost first.
-    let of_phases = || phases.iter().filter(|_| is_dilated).map(|&n| Expr::int(n));
-    let counted: Vec<Expr> = of_phases().chain(tiles.iter().cloned()).collect();
-    let n_tiles = counted.iter().cloned().reduce(|n, extent| n * extent).unwrap_or(Expr::int(1));
-    let side = Expr::int(t as i64);
-    let at = |n: usize| [Expr::int((n / t) as i64), Expr::int((n % t) as i64)];
-
-    // Of the weights, in double precision: it is done once. Along the channels, as they lie.
-    let (channels, out_channels) = (w.shape[1].clone(), w.shape[0].clone());
-    let around_w = w.shape[2..2 + n_around].to_vec();
-    let shape_u =
-        [&[side.clone(), side.clone(), out_channels.clone()][..], &around_w, slice::from_ref(&channels)]
-            .concat();
-    let u = b.prepare(1, "winograd_weights", DType::F32, &shape_u, 2, |w, u, i| {
-        let load = |n: i64| {
-            let (out_channel, inside) = (i[0].clone(), i[1..].iter().cloned());
-            let mut at: Vec<Expr> = [out_channel].into_iter().chain(inside).collect();
-            // The channel is the second axis of the weights.
-            at[1..].rotate_right(1);
-            at.extend([Expr::int(n / 3), Expr::int(n % 3)]);
-            w.at(at).cast(DType::F64)
-        };
-        let values: Vec<Expr> = (0..9).map(load).collect();
-        let transformed = both_axes(&values, 3, |g| transforms.weight(g));
-        let store = |(n, value): (usize, Expr)| u.store([&at(n)[..], i].concat(), value.cast(DType::F32));
-        transformed.into_iter().enumerate().map(store).collect()
-    })?;
-
-    // Padded so that every tile finds all its inputs.
-    let slices: Vec<Expr> = (0..n_around)
-        .map(|axis| {
-            let last = (shape[2 + axis].clone() - 1) * stride(axis);
-            last + (w.shape[2 + axis].clone() - 1) * dilation(axis) + 1
-        })
-        .collect();
-    let of_tiles = tiles.iter().map(|n| n.clone() * size.clone() + 2);
-    let padded_shape: Vec<Expr> =
-        x.shape[..2].iter().chain(&slices).cloned().chain(of_phases()).chain(of_tiles).collect();
-    let padded = b.compute("pad", DType::F32, &padded_shape, |i| {
-        let mut from = i[..2].to_vec();
-        from.extend((0..n_around).map(|axis| i[2 + axis].clone() - before(axis)));
-        let [.., row, column] = i else { return Expr::zero(DType::F32) };
-        for (n, at) in [row, column].into_iter().enumerate() {
-            let at = match is_dilated {
-                true => at.clone() * phases[n] + i[2 + n_around + n].clone(),
-                false => at.clone(),
-            };
-            from.push(at - before(n_around + n));
-        }
-        let inside = all((0..n_axes).map(|axis| in_range(&from[2 + axis], &x.shape[2 + axis])));
-        Expr::select(inside, x.at(from), Expr::zero(DType::F32))
-    });
-
-    // Where tiles are: all of images in a row, those of a volume by slices.
-    let numbers = |slices: &[Expr]| match n_around {
-        0 => vec![x.shape[0].clone() * n_tiles.clone()],
-        _ => [&x.shape[..1], slices, std::slice::from_ref(&n_tiles)].concat(),
-    };
-    let shape_v = [&[side.clone(), side.clone()][..], &numbers(&slices), slice::from_ref(&channels)].concat();
-    let v = b.temporary("winograd_input", DType::F32, &shape_v);
-    b.update(&v, &shape_v[2..], &[], |i, _| {
-        let (channel, number) = (&i[i.len() - 1], &i[i.len() - 2]);
-        // Images are counted too; slices have a variable of their own.
-        let digits = digits_of(number, &counted[n_around.min(1)..]);
-        let mut around = i[..i.len() - 2].to_vec();
-        around.extend(digits[..digits.len() - 2].iter().cloned());
-        let tile = &digits[digits.len() - 2..];
-        let load = |n: usize| {
-            let [down, right] = at(n);
-            let (row, column) =
-                (tile[0].clone() * size.clone() + down, tile[1].clone() * size.clone() + right);
-            padded.at([&around[..1], std::slice::from_ref(channel), &around[1..], &[row, column]].concat())
-        };
-        let values: Vec<Expr> = (0..t * t).map(load).collect();
-        let transformed = both_axes(&values, t, |d| transforms.input(d));
-        let store = |(n, value): (usize, Expr)| v.store([&at(n)[..], i].concat(), value);
-        transformed.into_iter().enumerate().map(store).collect()
-    });
-
-    let numbers = numbers(&shape[2..2 + n_around]);
-    let n_numbers = numbers.len();
-    let shape_p = [&[side.clone(), side][..], &numbers, slice::from_ref(&out_channels)].concat();
-    let zero = Expr::zero(DType::F32);
-    let depth = [&[channels][..], &around_w].concat();
-    let products = b.reduce("winograd_product", DType::F32, &shape_p, depth, zero, |i, r, acc| {
-        let mut v_at = i[..2 + n_numbers].to_vec();
-        for axis in 0..n_around {
-            let slice = &mut v_at[3 + axis];
-            *slice = slice.clone() * stride(axis) + r[1 + axis].clone() * dilation(axis);
-        }
-        v_at.push(r[0].clone());
-        let u_at = [&i[..2], &i[2 + n_numbers..], &r[1..], &r[..1]].concat();
-        Expr::fma(v.at(v_at), u.at(u_at), acc)
-    });
-
-    let shape_y = [&[size.clone(), size.clone()][..], &numbers, &[out_channels]].concat();
-    let y = b.temporary("winograd_output", DType::F32, &shape_y);
-    b.update(&y, &shape_y[2..], &[], |i, _| {
-        let values: Vec<Expr> = (0..t * t).map(|n| products.at([&at(n)[..], i].concat())).collect();
-        let transformed = both_axes(&values, t, |x| transforms.output(x));
-        let place = |n: usize| [Expr::int((n / m) as i64), Expr::int((n % m) as i64)];
-        let store = |(n, value): (usize, Expr)| y.store([&place(n)[..], i].concat(), value);
-        transformed.into_iter().enumerate().map(store).collect()
-    });
-    let conv = b.compute("conv", DType::F32, &shape, |i| {
-        let [image, channel] = [&i[0], &i[1]];
-        let (around, last) = i[2..].split_at(n_around);
-        let among_tiles = |axis: usize| last[axis].clone().floor_div(Expr::int(phases[axis]));
-        let within = |axis: usize| among_tiles(axis).floor_mod(size.clone());
-        let place = [within(0), within(1)];
-        let phase = |axis: usize| last[axis].clone().floor_mod(Expr::int(phases[axis]));
-        let of_phases = (0..2).filter(|_| is_dilated).map(phase);
-        let tile = |axis: usize| among_tiles(axis).floor_div(size.clone());
-        let digits: Vec<Expr> = of_phases.chain((0..2).map(tile)).collect();
-        let number = match n_around {
-            0 => vec![number_of(image.clone(), &digits, &counted)],
-            _ => [&i[..1], around, &[number_of(digits[0].clone(), &digits[1..], &counted[1..])]].concat(),
-        };
-        y.at([&place[..], &number, std::slice::from_ref(channel)].concat())
-    });
+    let tiled = Tiled::new(attrs, x, w, shape, m);
+    let weights = tiled.weights(b)?;
+    let padded = tiled.padded(b);
+    let inputs = tiled.inputs(b, &padded);
+    let products = tiled.products(b, &inputs, &weights);
+    let outputs = tiled.outputs(b, &products);
+    let conv = tiled.untiled(b, &outputs);
     Ok(vec![biased(b, conv, bias, DType::F32)])
+}
+
+/// A convolution by tiles.
+struct Tiled<'a> {
+    attrs: &'a ConvAttrs,
+    transforms: Transforms,
+    x: Operand,
+    w: Operand,
+    /// Extents of the result.
+    shape: Vec<Expr>,
+    /// Outputs of a tile along an axis.
+    size: Expr,
+    /// Axes of images and volumes; of these the ones around the last two are taken as by definition.
+    n_axes: usize,
+    n_around: usize,
+    /// Phases along the last two axes.
+    phases: [i64; 2],
+    /// Tiles of a phase along the last two axes.
+    tiles: [Expr; 2],
+    /// What a tile's number within an image or slice counts, outermost first.
+    counted: Vec<Expr>,
+}
+
+impl<'a> Tiled<'a> {
+    fn new(attrs: &'a ConvAttrs, x: Operand, w: Operand, shape: Vec<Expr>, m: usize) -> Tiled<'a> {
+        let n_axes = x.rank() - 2;
+        let n_around = n_axes - 2;
+        let phases = [n_around, n_around + 1].map(|axis| dilation(attrs, axis));
+        let tiles =
+            [0, 1].map(|n: usize| shape[2 + n_around + n].clone().ceil_div(phases[n]).ceil_div(m as i64));
+        let is_dilated = phases.iter().any(|&n| n > 1);
+        let of_phases = phases.iter().filter(|_| is_dilated).map(|&n| Expr::int(n));
+        let counted = of_phases.chain(tiles.iter().cloned()).collect();
+        let (transforms, size) = (Transforms::new(m), Expr::int(m as i64));
+        Tiled { attrs, transforms, x, w, shape, size, n_axes, n_around, phases, tiles, counted }
+    }
+
+    /// Inputs of a tile along an axis.
+    fn side(&self) -> Expr {
+        Expr::int(self.transforms.t() as i64)
+    }
+
+    /// The place of element `n` of a tile of inputs.
+    fn at(&self, n: usize) -> [Expr; 2] {
+        let t = self.transforms.t();
+        [Expr::int((n / t) as i64), Expr::int((n % t) as i64)]
+    }
+
+    fn is_dilated(&self) -> bool {
+        self.phases.iter().any(|&n| n > 1)
+    }
+
+    fn before(&self, axis: usize) -> i64 {
+        self.attrs.pads.get(axis).copied().unwrap_or(0)
+    }
+
+    fn stride(&self, axis: usize) -> i64 {
+        self.attrs.strides.get(axis).map_or(1, |&stride| stride as i64)
+    }
+
+    fn channels(&self) -> &Expr {
+        &self.w.shape[1]
+    }
+
+    fn out_channels(&self) -> &Expr {
+        &self.w.shape[0]
+    }
+
+    /// Extents of the weights along the axes around the last two.
+    fn around_weights(&self) -> &[Expr] {
+        &self.w.shape[2..2 + self.n_around]
+    }
+
+    /// Slices that the axes around the last two have when padded.
+    fn slices(&self) -> Vec<Expr> {
+        let extent = |axis: usize| {
+            let last = (self.shape[2 + axis].clone() - 1) * self.stride(axis);
+            last + (self.w.shape[2 + axis].clone() - 1) * dilation(self.attrs, axis) + 1
+        };
+        (0..self.n_around).map(extent).collect()
+    }
+
+    /// The extents by which tiles are numbered: all of images in a row, those of a volume by slices.
+    fn numbers(&self, slices: &[Expr]) -> Vec<Expr> {
+        let n_tiles = self.counted.iter().cloned().reduce(|n, extent| n * extent).unwrap_or(Expr::int(1));
+        let images = &self.x.shape[..1];
+        match self.n_around {
+            0 => vec![images[0].clone() * n_tiles],
+            _ => [images, slices, slice::from_ref(&n_tiles)].concat(),
+        }
+    }
+
+    /// The extents by which tiles of outputs are numbered.
+    fn output_numbers(&self) -> Vec<Expr> {
+        self.numbers(&self.shape[2..2 + self.n_around])
+    }
+
+    /// The transformed weights, in double precision: it is done once. Along the channels, as they lie.
+    fn weights(&self, b: &mut Builder) -> Result<Operand, NoKernel> {
+        let (side, out_channels) = (self.side(), self.out_channels().clone());
+        let shape = [
+            &[side.clone(), side, out_channels][..],
+            self.around_weights(),
+            slice::from_ref(self.channels()),
+        ]
+        .concat();
+        b.prepare(1, "winograd_weights", DType::F32, &shape, 2, |w, u, i| {
+            let load = |n: i64| {
+                let (out_channel, inside) = (i[0].clone(), i[1..].iter().cloned());
+                let mut at: Vec<Expr> = [out_channel].into_iter().chain(inside).collect();
+                // The channel is the second axis of the weights.
+                at[1..].rotate_right(1);
+                at.extend([Expr::int(n / 3), Expr::int(n % 3)]);
+                w.at(at).cast(DType::F64)
+            };
+            let values: Vec<Expr> = (0..9).map(load).collect();
+            let transformed = both_axes(&values, 3, |g| self.transforms.weight(g));
+            let store =
+                |(n, value): (usize, Expr)| u.store([&self.at(n)[..], i].concat(), value.cast(DType::F32));
+            transformed.into_iter().enumerate().map(store).collect()
+        })
+    }
+
+    /// The operand, padded so that every tile finds all its inputs.
+    fn padded(&self, b: &mut Builder) -> Operand {
+        let (x, n_around, is_dilated) = (&self.x, self.n_around, self.is_dilated());
+        let of_phases = self.phases.iter().filter(|_| is_dilated).map(|&n| Expr::int(n));
+        let of_tiles = self.tiles.iter().map(|n| n.clone() * self.size.clone() + 2);
+        let shape: Vec<Expr> =
+            x.shape[..2].iter().cloned().chain(self.slices()).chain(of_phases).chain(of_tiles).collect();
+        b.compute("pad", DType::F32, &shape, |i| {
+            let mut from = i[..2].to_vec();
+            from.extend((0..n_around).map(|axis| i[2 + axis].clone() - self.before(axis)));
+            let [.., row, column] = i else { return Expr::zero(DType::F32) };
+            for (n, at) in [row, column].into_iter().enumerate() {
+                let at = match is_dilated {
+                    true => at.clone() * self.phases[n] + i[2 + n_around + n].clone(),
+                    false => at.clone(),
+                };
+                from.push(at - self.before(n_around + n));
+            }
+            let inside = all((0..self.n_axes).map(|axis| in_range(&from[2 + axis], &x.shape[2 + axis])));
+            Expr::select(inside, x.at(from), Expr::zero(DType::F32))
+        })
+    }
+
+    /// The transformed inputs of all tiles.
+    fn inputs(&self, b: &mut Builder, padded: &Operand) -> Operand {
+        let (side, size, t) = (self.side(), &self.size, self.transforms.t());
+        let numbers = self.numbers(&self.slices());
+        let shape = [&[side.clone(), side][..], &numbers, slice::from_ref(self.channels())].concat();
+        let v = b.temporary("winograd_input", DType::F32, &shape);
+        b.update(&v, &shape[2..], &[], |i, _| {
+            let (channel, number) = (&i[i.len() - 1], &i[i.len() - 2]);
+            // Images are counted too; slices have a variable of their own.
+            let digits = digits_of(number, &self.counted[self.n_around.min(1)..]);
+            let mut around = i[..i.len() - 2].to_vec();
+            around.extend(digits[..digits.len() - 2].iter().cloned());
+            let tile = &digits[digits.len() - 2..];
+            let load = |n: usize| {
+                let [down, right] = self.at(n);
+                let (row, column) =
+                    (tile[0].clone() * size.clone() + down, tile[1].clone() * size.clone() + right);
+                padded.at([&around[..1], slice::from_ref(channel), &around[1..], &[row, column]].concat())
+            };
+            let values: Vec<Expr> = (0..t * t).map(load).collect();
+            let transformed = both_axes(&values, t, |d| self.transforms.input(d));
+            let store = |(n, value): (usize, Expr)| v.store([&self.at(n)[..], i].concat(), value);
+            transformed.into_iter().enumerate().map(store).collect()
+        });
+        v
+    }
+
+    /// The products of transformed inputs and weights, summed over channels and the axes around the last two.
+    fn products(&self, b: &mut Builder, inputs: &Operand, weights: &Operand) -> Operand {
+        let side = self.side();
+        let numbers = self.output_numbers();
+        let n_numbers = numbers.len();
+        let shape = [&[side.clone(), side][..], &numbers, slice::from_ref(self.out_channels())].concat();
+        let zero = Expr::zero(DType::F32);
+        let depth = [slice::from_ref(self.channels()), self.around_weights()].concat();
+        b.reduce("winograd_product", DType::F32, &shape, depth, zero, |i, r, acc| {
+            let mut of_input = i[..2 + n_numbers].to_vec();
+            for axis in 0..self.n_around {
+                let slice = &mut of_input[3 + axis];
+                let by_weight = r[1 + axis].clone() * dilation(self.attrs, axis);
+                *slice = slice.clone() * self.stride(axis) + by_weight;
+            }
+            of_input.push(r[0].clone());
+            let of_weight = [&i[..2], &i[2 + n_numbers..], &r[1..], &r[..1]].concat();
+            Expr::fma(inputs.at(of_input), weights.at(of_weight), acc)
+        })
+    }
+
+    /// The outputs of all tiles.
+    fn outputs(&self, b: &mut Builder, products: &Operand) -> Operand {
+        let (size, m, t) = (&self.size, self.transforms.m, self.transforms.t());
+        let numbers = self.output_numbers();
+        let shape =
+            [&[size.clone(), size.clone()][..], &numbers, slice::from_ref(self.out_channels())].concat();
+        let y = b.temporary("winograd_output", DType::F32, &shape);
+        b.update(&y, &shape[2..], &[], |i, _| {
+            let values: Vec<Expr> = (0..t * t).map(|n| products.at([&self.at(n)[..], i].concat())).collect();
+            let transformed = both_axes(&values, t, |x| self.transforms.output(x));
+            let place = |n: usize| [Expr::int((n / m) as i64), Expr::int((n % m) as i64)];
+            let store = |(n, value): (usize, Expr)| y.store([&place(n)[..], i].concat(), value);
+            transformed.into_iter().enumerate().map(store).collect()
+        });
+        y
+    }
+
+    /// The result, each element out of its tile.
+    fn untiled(&self, b: &mut Builder, outputs: &Operand) -> Operand {
+        let counted = &self.counted;
+        b.compute("conv", DType::F32, &self.shape, |i| {
+            let [image, channel] = [&i[0], &i[1]];
+            let (around, last) = i[2..].split_at(self.n_around);
+            let among_tiles = |axis: usize| last[axis].clone().floor_div(Expr::int(self.phases[axis]));
+            let within = |axis: usize| among_tiles(axis).floor_mod(self.size.clone());
+            let place = [within(0), within(1)];
+            let phase = |axis: usize| last[axis].clone().floor_mod(Expr::int(self.phases[axis]));
+            let of_phases = (0..2).filter(|_| self.is_dilated()).map(phase);
+            let tile = |axis: usize| among_tiles(axis).floor_div(self.size.clone());
+            let digits: Vec<Expr> = of_phases.chain((0..2).map(tile)).collect();
+            let number = match self.n_around {
+                0 => vec![number_of(image.clone(), &digits, counted)],
+                _ => [&i[..1], around, &[number_of(digits[0].clone(), &digits[1..], &counted[1..])]].concat(),
+            };
+            outputs.at([&place[..], &number, slice::from_ref(channel)].concat())
+        })
+    }
+}
+
+fn dilation(attrs: &ConvAttrs, axis: usize) -> i64 {
+    attrs.dilations.get(axis).map_or(1, |&dilation| dilation as i64)
 }
 
 #[cfg(test)]

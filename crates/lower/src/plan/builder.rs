@@ -7,21 +7,22 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tilewright_dtype::DType;
 use tilewright_graph::dim::Dim;
 use tilewright_graph::{
-    Comparison, Graph, Op as GraphOp, Provenance, RegionId, SymbolId, SymbolKind, Tensor, ValueId,
+    Comparison, Graph, Op as GraphOp, Provenance, RegionId, SymbolId, SymbolKind, ValueId,
 };
 use tilewright_runtime::artifact::StepDef;
 use tilewright_runtime::plan::{
     BufferDef, BufferId, Cmp, DimSpec, HostId, Instr, KernelDef, Op, Place, Plan, SizeBounds, SizeDef,
     SizeId, TensorSpec, ValueSpec, ValueType,
 };
-use tilewright_te::{Buffer, Func, Var};
+use tilewright_te::{Buffer, Var};
 
+use super::compiled::CompiledFunc;
 use super::guards::PendingGuards;
 use super::stored::stored_elements;
-use super::{CompiledFunc, LowerError, Planned, Texts, Weight, Weights, element_bytes};
-use crate::error::Gap;
+use super::texts::Texts;
+use super::weights::Weights;
+use crate::error::{Gap, LowerError};
 use crate::host::is_host_value;
-use crate::parts::Part;
 use crate::program::{Program, Step};
 use crate::sizes::SizeTable;
 use crate::work::Work;
@@ -36,15 +37,26 @@ pub(super) enum Home {
 }
 
 /// Why a kernel cannot have a value as an operand.
-const NO_BUFFER: &str = "kernels take only tensors of numbers whose rank is known at compile time";
+pub(super) const NO_BUFFER: &str = "kernels take only tensors of numbers whose rank is known at compile time";
+
+/// A plan with what is known of it.
+#[derive(Debug)]
+pub struct Planned {
+    /// The plan, valid for the weights so far.
+    pub plan: Plan,
+    /// What the instructions of each step compute.
+    pub steps: Vec<StepDef>,
+    /// The largest sum of sizes of arena buffers alive at once: what no plan can do without, in bytes.
+    pub arena_lower_bound: u64,
+}
 
 pub(super) struct Builder<'a> {
     pub(super) graph: &'a Graph,
     pub(super) program: &'a Program,
     pub(super) compiled: &'a [CompiledFunc],
     /// Elements of values in memory.
-    stored: FxHashMap<ValueId, Dim>,
-    weights: &'a mut Weights,
+    pub(super) stored: FxHashMap<ValueId, Dim>,
+    pub(super) weights: &'a mut Weights,
     pub(super) sizes: SizeTable,
     pub(super) texts: Texts,
     pub(super) buffers: Vec<BufferDef>,
@@ -335,160 +347,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn shape(&mut self, value: ValueId, dims: &[Dim]) -> Result<Vec<SizeId>, LowerError> {
+    pub(super) fn shape(&mut self, value: ValueId, dims: &[Dim]) -> Result<Vec<SizeId>, LowerError> {
         dims.iter().map(|d| self.dim_slot(d, Some(value))).collect()
     }
-
-    pub(super) fn add_buffer(&mut self, dtype: DType, shape: Vec<SizeId>, home: Home) -> BufferId {
-        let size_bytes = self.sizes.bytes(&shape, element_bytes(dtype));
-        self.add_buffer_of(dtype, shape, size_bytes, home)
-    }
-
-    fn add_buffer_of(
-        &mut self,
-        dtype: DType,
-        shape: Vec<SizeId>,
-        size_bytes: SizeId,
-        home: Home,
-    ) -> BufferId {
-        let place = match home {
-            Home::Fixed(place) => place,
-            Home::Planned => Place::Dynamic,
-        };
-        let buffer = BufferId(self.buffers.len() as u32);
-        self.buffers.push(BufferDef { dtype, size_bytes, shape, place });
-        self.homes.push(home);
-        buffer
-    }
-
-    /// Whether the buffer's size is known only once instructions have run.
-    pub(super) fn is_late(&self, buffer: BufferId) -> bool {
-        self.sizes.is_late(self.buffers[buffer.index()].size_bytes)
-    }
-
-    /// The buffer of a value that exists: a result so far, an input, or a constant.
-    pub(super) fn operand(&mut self, value: ValueId) -> Result<BufferId, LowerError> {
-        if let Some(&buffer) = self.values.get(&value) {
-            return Ok(buffer);
-        }
-        if is_host_value(self.graph, value) {
-            return Err(self.value_gap(value, NO_BUFFER));
-        }
-        let Some(tensor) = self.graph.constant(value) else {
-            return Err(LowerError::Internal(format!("{value} is used before it is computed")));
-        };
-        let buffer = self.constant_buffer(tensor.clone())?;
-        self.values.insert(value, buffer);
-        Ok(buffer)
-    }
-
-    /// The buffer of a constant in the weights.
-    pub(super) fn constant_buffer(&mut self, tensor: Tensor) -> Result<BufferId, LowerError> {
-        let shape: Vec<i64> = tensor.dims().iter().map(|&d| d as i64).collect();
-        let (dtype, len) = (tensor.dtype(), tensor.bytes().map_or(0, |bytes| bytes.as_slice().len() as u64));
-        Ok(self.weight(Weight { tensor, packing: Vec::new() }, dtype, &shape, len))
-    }
-
-    fn weight(&mut self, weight: Weight, dtype: DType, shape: &[i64], len: u64) -> BufferId {
-        let (offset, len) = self.weights.place(weight, len);
-        let shape: Vec<SizeId> = shape.iter().map(|&n| self.sizes.constant(n)).collect();
-        self.add_buffer(dtype, shape, Home::Fixed(Place::Weight { offset, len }))
-    }
-
-    /// The buffer of a constant as a function wants it.
-    fn packed(&mut self, value: ValueId, packing: &[Func]) -> Result<BufferId, LowerError> {
-        let Some(tensor) = self.graph.constant(value) else {
-            return Err(LowerError::Internal(format!("{value} is packed and no constant")));
-        };
-        let Some((last, [_, output])) = packing.last().map(|last| (last, &last.params[..])) else {
-            return Err(LowerError::Internal(format!("{value} is not packed into one tensor")));
-        };
-        let data = &last.buffers[*output];
-        let shape: Option<Vec<i64>> = data.shape.iter().map(|e| e.as_int()).collect();
-        let bytes = shape.as_ref().and_then(|shape| {
-            let mut extents = shape.iter().map(|&n| u64::try_from(n).ok());
-            extents.try_fold(data.dtype.bytes() as u64, |bytes, n| bytes.checked_mul(n?))
-        });
-        let (Some(shape), Some(bytes)) = (shape, bytes) else {
-            return Err(LowerError::Internal("a packed constant has no constant shape".to_string()));
-        };
-        let weight = Weight { tensor: tensor.clone(), packing: packing.to_vec() };
-        Ok(self.weight(weight, data.dtype, &shape, bytes))
-    }
-
-    /// A new buffer for a value as it lies in memory.
-    fn stored_buffer(&mut self, value: ValueId, home: Home) -> Result<BufferId, LowerError> {
-        let dims = self.value_dims(value)?;
-        let shape = self.shape(value, &dims)?;
-        let dtype = self.dtype(value)?;
-        match self.stored.get(&value).cloned() {
-            Some(elements) if elements != Dim::product(&dims) => {
-                let elements = self.dim_slot(&elements, Some(value))?;
-                let size_bytes = self.sizes.bytes(&[elements], element_bytes(dtype));
-                Ok(self.add_buffer_of(dtype, shape, size_bytes, home))
-            }
-            Some(_) | None => Ok(self.add_buffer(dtype, shape, home)),
-        }
-    }
-
-    /// A new buffer for a value that a step is about to compute.
-    pub(super) fn result(&mut self, value: ValueId, provenance: &Provenance) -> Result<BufferId, LowerError> {
-        if let Some(&part) = self.program.parts.get(&value) {
-            let buffer = self.part(value, part, provenance)?;
-            self.values.insert(value, buffer);
-            return Ok(buffer);
-        }
-        let dims = self.value_dims(value)?;
-        let shape = self.shape(value, &dims)?;
-        let dtype = self.dtype(value)?;
-        let buffer = match self.claims.get(&value).copied() {
-            Some(i) => {
-                let output_value = self.graph.outputs()[i];
-                let output_dims = self.value_dims(output_value)?;
-                let output_shape = self.shape(output_value, &output_dims)?;
-                let place = Home::Fixed(Place::Output(self.output_index(i)));
-                let output = self.add_buffer(dtype, output_shape, place);
-                if self.is_late(output) {
-                    self.push(Op::Alloc { buffer: output }, provenance);
-                }
-                if output_value == value { output } else { self.alias(output, dtype, shape) }
-            }
-            None => {
-                let buffer = self.stored_buffer(value, Home::Planned)?;
-                if self.is_late(buffer) {
-                    self.push(Op::Alloc { buffer }, provenance);
-                }
-                buffer
-            }
-        };
-        self.values.insert(value, buffer);
-        Ok(buffer)
-    }
-
-    /// The buffer of a value that another one may already have called for, to lie in it.
-    fn placed(&mut self, value: ValueId, provenance: &Provenance) -> Result<BufferId, LowerError> {
-        match self.values.get(&value) {
-            Some(&buffer) => Ok(buffer),
-            None if self.graph.constant(value).is_some() => self.operand(value),
-            None => self.result(value, provenance),
-        }
-    }
-
-    /// A value's place in another one.
-    fn part(&mut self, value: ValueId, part: Part, provenance: &Provenance) -> Result<BufferId, LowerError> {
-        let buffer = self.placed(part.whole, provenance)?;
-        let offset = i64::try_from(part.offset)
-            .map_err(|_| LowerError::Internal(format!("{value} lies too far inside of another value")))?;
-        let byte_offset = self.sizes.constant(offset);
-        self.stored_buffer(value, Home::Fixed(Place::Alias { buffer, byte_offset }))
-    }
-
-    pub(super) fn alias(&mut self, buffer: BufferId, dtype: DType, shape: Vec<SizeId>) -> BufferId {
-        let byte_offset = self.sizes.constant(0);
-        self.add_buffer(dtype, shape, Home::Fixed(Place::Alias { buffer, byte_offset }))
-    }
-
-    // ---- steps
 
     pub(super) fn push(&mut self, op: Op, provenance: &Provenance) {
         let names: Vec<&str> = provenance.names().collect();

@@ -10,9 +10,9 @@ use tilewright_graph::{NodeId, Provenance, Tensor, ValueId};
 use tilewright_runtime::plan::{BufferId, Cmp, HostId, Op, Operand, Place, SizeDef, SizeId};
 
 use super::builder::{Builder, Home};
-use super::element_bytes;
 use crate::error::LowerError;
 use crate::host::is_host_value;
+use crate::sizes::element_bytes;
 
 /// Most copies that one iteration may take to slice or stack a value along an inner axis.
 const MAX_RUNS: i64 = 64;

@@ -2,8 +2,8 @@
 
 use tilewright_runtime::plan::{BufferId, Op, Place, SizeDef, SizeId};
 
-use super::ALIGN;
 use super::builder::{Builder, Home};
+use super::weights::ALIGN;
 use crate::memory::{Lifetime, lower_bound, place};
 
 /// The first and last instruction that touch a buffer.

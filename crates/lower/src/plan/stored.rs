@@ -8,7 +8,7 @@ use tilewright_graph::dim::Dim;
 use tilewright_graph::{Graph, SymbolId, ValueId};
 use tilewright_te::{BinaryOp, Expr, ExprKind, Func};
 
-use super::CompiledFunc;
+use super::compiled::CompiledFunc;
 use crate::error::LowerError;
 use crate::program::{Program, Step};
 

@@ -168,4 +168,9 @@ impl Exporter<'_> {
         }
         self.plain(item, "DequantizeLinear", attributes)
     }
+
+    pub(super) fn bit_cast(&mut self, item: &Item<'_>, to: DType) -> Result<()> {
+        self.need(26);
+        self.plain(item, "BitCast", vec![dtype_attr("to", to)])
+    }
 }

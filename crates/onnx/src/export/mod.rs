@@ -11,6 +11,7 @@ mod movement;
 mod nn;
 mod nodes;
 mod opset;
+mod sequence;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -93,6 +94,11 @@ impl Item<'_> {
     fn input(&self, position: usize) -> &str {
         self.inputs.get(position).map_or("", String::as_str)
     }
+
+    /// How many operands it has at least, by the operator table.
+    fn least_inputs(&self) -> usize {
+        *self.op.input_arity().start()
+    }
 }
 
 struct Exporter<'g> {
@@ -134,7 +140,7 @@ impl<'g> Exporter<'g> {
         for (name, &value) in output_names.iter().zip(graph.outputs()) {
             if self.names.get(&value) != Some(name) {
                 let source = self.name(value);
-                self.push("Identity", "", vec![source], vec![name.clone()], Vec::new());
+                self.push("Identity", "", 1, vec![source], vec![name.clone()], Vec::new());
             }
             output.push(build::value_info(name, graph.ty(value), symbols));
         }
@@ -225,7 +231,7 @@ impl<'g> Exporter<'g> {
             // Results must be made inside, each under a name of its own.
             let name = self.fresh("result");
             let source = self.name(value);
-            self.push("Identity", "", vec![source], vec![name.clone()], Vec::new());
+            self.push("Identity", "", 1, vec![source], vec![name.clone()], Vec::new());
             output.push(build::value_info(&name, graph.ty(value), &graph.symbols));
         }
         let body = self.bodies.pop().unwrap_or_default();
@@ -290,16 +296,17 @@ impl<'g> Exporter<'g> {
         self.opset = self.opset.max(opset);
     }
 
+    /// Adds a node. It keeps its first `least` operands, absent or not.
     fn push(
         &mut self,
         op_type: &str,
         label: &str,
+        least: usize,
         mut input: Vec<String>,
         output: Vec<String>,
         attribute: Vec<AttributeProto>,
     ) {
         // Trailing operands that are absent are left out, but for those that have to be named.
-        let least = if op_type == "Loop" { 2 } else { 0 };
         while input.len() > least && input.last().is_some_and(String::is_empty) {
             input.pop();
         }
@@ -327,7 +334,7 @@ impl<'g> Exporter<'g> {
         let output = self.fresh("t");
         let inputs = inputs.iter().map(|&input| input.to_owned()).collect();
         let label = self.label.clone();
-        self.push(op_type, &label, inputs, vec![output.clone()], attributes);
+        self.push(op_type, &label, 0, inputs, vec![output.clone()], attributes);
         output
     }
 
@@ -335,13 +342,20 @@ impl<'g> Exporter<'g> {
     fn finish(&mut self, item: &Item<'_>, op_type: &str, inputs: &[&str], attributes: Vec<AttributeProto>) {
         let inputs = inputs.iter().map(|&input| input.to_owned()).collect();
         let label = self.label.clone();
-        self.push(op_type, &label, inputs, item.outputs.clone(), attributes);
+        self.push(op_type, &label, item.least_inputs(), inputs, item.outputs.clone(), attributes);
     }
 
     /// The node of `item` with its operands as they are.
     fn plain(&mut self, item: &Item<'_>, op_type: &str, attributes: Vec<AttributeProto>) -> Result<()> {
         let label = self.label.clone();
-        self.push(op_type, &label, item.inputs.clone(), item.outputs.clone(), attributes);
+        self.push(
+            op_type,
+            &label,
+            item.least_inputs(),
+            item.inputs.clone(),
+            item.outputs.clone(),
+            attributes,
+        );
         Ok(())
     }
 

@@ -1,14 +1,16 @@
-//! Movement, generators, selection and control flow.
+//! Movement, generators and selection.
 
 use tilewright_graph::op::{
-    AspectPolicy, CoordinateMode, Distribution, EyeAttrs, GridPadding, GridSampleAttrs, IfAttrs,
-    InterpolationMode, IotaAttrs, LoopAttrs, NearestMode, OneHotAttrs, PadAttrs, PadMode, RandomAttrs,
-    ResizeAttrs, ScanAttrs, ScatterReduction, SliceAttrs, TfIdfAttrs, TfIdfMode, TopKAttrs, TriluAttrs,
+    AspectPolicy, CacheMode, CoordinateMode, Distribution, EyeAttrs, FromDimsAttrs, GridPadding,
+    GridSampleAttrs, InterpolationMode, IotaAttrs, MultinomialAttrs, NearestMode, NonMaxSuppressionAttrs,
+    OneHotAttrs, OptionalAxisAttrs, PadAttrs, PadMode, RandomAttrs, ResizeAttrs, ReverseSequenceAttrs,
+    ScatterElementsAttrs, ScatterReduction, ShapeAttrs, SliceAttrs, SplitAttrs, TensorScatterAttrs,
+    TileAttrs, TopKAttrs, TriluAttrs, UniqueAttrs,
 };
 use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{DType, Dim};
 
-use super::build::{self, flag, int, ints, real, reals, size, sizes, text, texts};
+use super::build::{flag, int, real, size, sizes, text};
 use super::elementwise::dtype_attr;
 use super::{Exporter, Item, Result};
 
@@ -232,65 +234,76 @@ impl Exporter<'_> {
         Ok(())
     }
 
-    pub(super) fn if_node(&mut self, item: &Item<'_>, attrs: &IfAttrs) -> Result<()> {
-        let captures = &item.inputs[1..];
-        let then_branch = self.subgraph(attrs.then_region, 0, captures)?;
-        let else_branch = self.subgraph(attrs.else_region, 0, captures)?;
-        let attributes =
-            vec![build::graph("then_branch", then_branch), build::graph("else_branch", else_branch)];
-        self.finish(item, "If", &[item.input(0)], attributes);
+    pub(super) fn split(&mut self, item: &Item<'_>, attrs: &SplitAttrs) -> Result<()> {
+        let parts = self.shape(&attrs.sizes)?;
+        self.finish(item, "Split", &[item.input(0), &parts], vec![size("axis", attrs.axis)]);
         Ok(())
     }
 
-    pub(super) fn loop_node(&mut self, item: &Item<'_>, attrs: &LoopAttrs) -> Result<()> {
-        let (own, captures) = item.inputs.split_at((2 + attrs.carried).min(item.inputs.len()));
-        let body = self.subgraph(attrs.body, 2 + attrs.carried, captures)?;
-        let own: Vec<&str> = own.iter().map(String::as_str).collect();
-        self.finish(item, "Loop", &own, vec![build::graph("body", body)]);
-        Ok(())
+    pub(super) fn scatter_elements(&mut self, item: &Item<'_>, attrs: &ScatterElementsAttrs) -> Result<()> {
+        let attributes = vec![size("axis", attrs.axis), text("reduction", reduction(attrs.reduction))];
+        self.plain(item, "ScatterElements", attributes)
     }
 
-    pub(super) fn scan(&mut self, item: &Item<'_>, attrs: &ScanAttrs) -> Result<()> {
-        let formals = attrs.states + attrs.input_axes.len();
-        let (own, captures) = item.inputs.split_at(formals.min(item.inputs.len()));
-        let body = self.subgraph(attrs.body, formals, captures)?;
-        let own: Vec<&str> = own.iter().map(String::as_str).collect();
-        let ways = |ways: &[bool]| ways.iter().map(|&reversed| i64::from(reversed)).collect::<Vec<_>>();
-        let attributes = vec![
-            build::graph("body", body),
-            size("num_scan_inputs", attrs.input_axes.len()),
-            sizes("scan_input_axes", &attrs.input_axes),
-            ints("scan_input_directions", &ways(&attrs.input_reversed)),
-            sizes("scan_output_axes", &attrs.output_axes),
-            ints("scan_output_directions", &ways(&attrs.output_reversed)),
-        ];
-        self.finish(item, "Scan", &own, attributes);
-        Ok(())
-    }
-
-    pub(super) fn tf_idf(&mut self, item: &Item<'_>, attrs: &TfIdfAttrs) -> Result<()> {
+    pub(super) fn tensor_scatter(&mut self, item: &Item<'_>, attrs: &TensorScatterAttrs) -> Result<()> {
+        self.need(24);
         let mode = match attrs.mode {
-            TfIdfMode::Tf => "TF",
-            TfIdfMode::Idf => "IDF",
-            TfIdfMode::TfIdf => "TFIDF",
+            CacheMode::Linear => "linear",
+            CacheMode::Circular => "circular",
         };
-        let mut attributes = vec![
-            text("mode", mode),
-            size("min_gram_length", attrs.min_length),
-            size("max_gram_length", attrs.max_length),
-            size("max_skip_count", attrs.max_skip),
-            sizes("ngram_counts", &attrs.counts),
-            sizes("ngram_indexes", &attrs.indexes),
-        ];
-        if !attrs.pool_integers.is_empty() {
-            attributes.push(ints("pool_int64s", &attrs.pool_integers));
+        self.plain(item, "TensorScatter", vec![size("axis", attrs.axis), text("mode", mode)])
+    }
+
+    pub(super) fn tile(&mut self, item: &Item<'_>, attrs: &TileAttrs) -> Result<()> {
+        let repeats = self.shape(&attrs.repeats)?;
+        self.finish(item, "Tile", &[item.input(0), &repeats], vec![]);
+        Ok(())
+    }
+
+    pub(super) fn reverse_sequence(&mut self, item: &Item<'_>, attrs: &ReverseSequenceAttrs) -> Result<()> {
+        let attributes = vec![size("batch_axis", attrs.batch_axis), size("time_axis", attrs.time_axis)];
+        self.plain(item, "ReverseSequence", attributes)
+    }
+
+    pub(super) fn compress(&mut self, item: &Item<'_>, attrs: &OptionalAxisAttrs) -> Result<()> {
+        self.plain(item, "Compress", attrs.axis.map(|axis| size("axis", axis)).into_iter().collect())
+    }
+
+    pub(super) fn constant_of_dims(&mut self, item: &Item<'_>, attrs: &FromDimsAttrs) -> Result<()> {
+        let mut value = self.shape(&attrs.values)?;
+        if attrs.scalar {
+            value = self.as_scalar(&value);
         }
-        if !attrs.pool_strings.is_empty() {
-            attributes.push(texts("pool_strings", &attrs.pool_strings));
-        }
-        if !attrs.weights.is_empty() {
-            attributes.push(reals("weights", &attrs.weights));
-        }
-        self.plain(item, "TfIdfVectorizer", attributes)
+        self.finish(item, "Cast", &[&value], vec![dtype_attr("to", attrs.dtype)]);
+        Ok(())
+    }
+
+    pub(super) fn shape_of(&mut self, item: &Item<'_>, attrs: &ShapeAttrs) -> Result<()> {
+        self.plain(item, "Shape", vec![size("start", attrs.start), size("end", attrs.end)])
+    }
+
+    pub(super) fn full_dynamic(&mut self, item: &Item<'_>) -> Result<()> {
+        self.finish(item, "Expand", &[item.input(1), item.input(0)], vec![]);
+        Ok(())
+    }
+
+    pub(super) fn multinomial(&mut self, item: &Item<'_>, attrs: &MultinomialAttrs) -> Result<()> {
+        let mut attributes = vec![size("sample_size", attrs.sample_size), dtype_attr("dtype", attrs.dtype)];
+        attributes.extend(attrs.seed.map(|seed| real("seed", seed)));
+        self.plain(item, "Multinomial", attributes)
+    }
+
+    pub(super) fn unique(&mut self, item: &Item<'_>, attrs: &UniqueAttrs) -> Result<()> {
+        let mut attributes = vec![flag("sorted", attrs.sorted)];
+        attributes.extend(attrs.axis.map(|axis| size("axis", axis)));
+        self.plain(item, "Unique", attributes)
+    }
+
+    pub(super) fn non_max_suppression(
+        &mut self,
+        item: &Item<'_>,
+        attrs: &NonMaxSuppressionAttrs,
+    ) -> Result<()> {
+        self.plain(item, "NonMaxSuppression", vec![flag("center_point_box", attrs.center_point_box)])
     }
 }

@@ -1,9 +1,12 @@
 //! Products, windows, reductions, normalisations, attention and recurrent layers.
 
 use tilewright_graph::op::{
-    AttentionAttrs, Col2ImAttrs, ConvAttrs, ConvTransposeAttrs, CumulativeAttrs, CumulativeKind, DftAttrs,
-    Direction, LayerNormAttrs, LinearAttentionAttrs, LinearAttentionRule, MatMulAttrs, MaxUnpoolAttrs,
-    PoolAttrs, PoolKind, RecurrentActivation, RecurrentAttrs, ReduceAttrs, ReduceKind, StftAttrs,
+    ArgReduceAttrs, AttentionAttrs, CausalConvAttrs, Col2ImAttrs, ConvAttrs, ConvTransposeAttrs,
+    CumulativeAttrs, CumulativeKind, DeformConvAttrs, DftAttrs, Direction, Extreme, GemmAttrs,
+    GroupNormAttrs, LayerNormAttrs, LinearAttentionAttrs, LinearAttentionRule, LpNormAttrs, LrnAttrs,
+    MatMulAttrs, MaxPoolIndicesAttrs, MaxRoiPoolAttrs, MaxUnpoolAttrs, MaxUnpoolDynamicAttrs, NormAttrs,
+    PoolAttrs, PoolKind, RecurrentActivation, RecurrentAttrs, ReduceAttrs, ReduceDynamicAttrs, ReduceKind,
+    RoiAlignAttrs, RoiCoordinates, RoiMode, RotaryAttrs, SoftmaxAttrs, StftAttrs,
 };
 use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{DType, Dim};
@@ -285,5 +288,136 @@ impl Exporter<'_> {
     /// A scalar zero of the element type of an operand's, or of integers.
     pub(super) fn zero(&mut self, dtype: DType) -> Result<String> {
         self.scalar(dtype, 0.0)
+    }
+
+    pub(super) fn gemm(&mut self, item: &Item<'_>, attrs: &GemmAttrs) -> Result<()> {
+        let attributes = vec![
+            real("alpha", attrs.alpha),
+            real("beta", attrs.beta),
+            flag("transA", attrs.transpose_a),
+            flag("transB", attrs.transpose_b),
+        ];
+        self.plain(item, "Gemm", attributes)
+    }
+
+    pub(super) fn deform_conv(&mut self, item: &Item<'_>, attrs: &DeformConvAttrs) -> Result<()> {
+        let mut attributes = strided(&attrs.strides, &attrs.pads, &attrs.dilations);
+        attributes.extend([size("group", attrs.group), size("offset_group", attrs.offset_group)]);
+        self.plain(item, "DeformConv", attributes)
+    }
+
+    pub(super) fn causal_conv(&mut self, item: &Item<'_>, attrs: &CausalConvAttrs) -> Result<()> {
+        self.need(27);
+        let activation = if attrs.silu { "silu" } else { "none" };
+        self.plain(item, "CausalConvWithState", vec![text("activation", activation)])
+    }
+
+    pub(super) fn max_pool_indices(&mut self, item: &Item<'_>, attrs: &MaxPoolIndicesAttrs) -> Result<()> {
+        let attributes = vec![
+            sizes("kernel_shape", &attrs.kernel),
+            sizes("strides", &attrs.strides),
+            ints("pads", &attrs.pads),
+            sizes("dilations", &attrs.dilations),
+            flag("ceil_mode", attrs.ceil_mode),
+            flag("storage_order", attrs.column_major),
+        ];
+        self.plain(item, "MaxPool", attributes)
+    }
+
+    pub(super) fn max_unpool_dynamic(
+        &mut self,
+        item: &Item<'_>,
+        attrs: &MaxUnpoolDynamicAttrs,
+    ) -> Result<()> {
+        let attributes = vec![
+            sizes("kernel_shape", &attrs.kernel),
+            sizes("strides", &attrs.strides),
+            ints("pads", &attrs.pads),
+        ];
+        self.plain(item, "MaxUnpool", attributes)
+    }
+
+    pub(super) fn max_roi_pool(&mut self, item: &Item<'_>, attrs: &MaxRoiPoolAttrs) -> Result<()> {
+        let attributes =
+            vec![sizes("pooled_shape", &attrs.pooled), real("spatial_scale", attrs.spatial_scale)];
+        self.plain(item, "MaxRoiPool", attributes)
+    }
+
+    pub(super) fn roi_align(&mut self, item: &Item<'_>, attrs: &RoiAlignAttrs) -> Result<()> {
+        let mode = match attrs.mode {
+            RoiMode::Average => "avg",
+            RoiMode::Max => "max",
+        };
+        let coordinates = match attrs.coordinates {
+            RoiCoordinates::HalfPixel => "half_pixel",
+            RoiCoordinates::OutputHalfPixel => "output_half_pixel",
+        };
+        let attributes = vec![
+            text("mode", mode),
+            text("coordinate_transformation_mode", coordinates),
+            size("output_height", attrs.output_height),
+            size("output_width", attrs.output_width),
+            size("sampling_ratio", attrs.sampling_ratio),
+            real("spatial_scale", attrs.spatial_scale),
+        ];
+        self.plain(item, "RoiAlign", attributes)
+    }
+
+    pub(super) fn reduce_dynamic(&mut self, item: &Item<'_>, attrs: &ReduceDynamicAttrs) -> Result<()> {
+        let attributes =
+            vec![flag("keepdims", attrs.keep_dims), flag("noop_with_empty_axes", attrs.empty_is_noop)];
+        self.plain(item, reduce_name(attrs.kind), attributes)
+    }
+
+    pub(super) fn arg_reduce(&mut self, item: &Item<'_>, attrs: &ArgReduceAttrs) -> Result<()> {
+        let op_type = match attrs.extreme {
+            Extreme::Max => "ArgMax",
+            Extreme::Min => "ArgMin",
+        };
+        let attributes = vec![
+            size("axis", attrs.axis),
+            flag("keepdims", attrs.keep_dims),
+            flag("select_last_index", attrs.select_last),
+        ];
+        self.plain(item, op_type, attributes)
+    }
+
+    pub(super) fn softmax(&mut self, item: &Item<'_>, attrs: &SoftmaxAttrs) -> Result<()> {
+        let op_type = if attrs.log { "LogSoftmax" } else { "Softmax" };
+        self.plain(item, op_type, vec![size("axis", attrs.axis)])
+    }
+
+    pub(super) fn group_norm(&mut self, item: &Item<'_>, attrs: &GroupNormAttrs) -> Result<()> {
+        let mut attributes = vec![size("num_groups", attrs.groups), real("epsilon", attrs.epsilon)];
+        attributes.extend(attrs.stash.map(|stash| dtype_attr("stash_type", stash)));
+        self.plain(item, "GroupNormalization", attributes)
+    }
+
+    pub(super) fn lp_norm(&mut self, item: &Item<'_>, attrs: &LpNormAttrs) -> Result<()> {
+        self.plain(item, "LpNormalization", vec![size("axis", attrs.axis), size("p", attrs.p)])
+    }
+
+    pub(super) fn lrn(&mut self, item: &Item<'_>, attrs: &LrnAttrs) -> Result<()> {
+        let attributes = vec![
+            size("size", attrs.size),
+            real("alpha", attrs.alpha),
+            real("beta", attrs.beta),
+            real("bias", attrs.bias),
+        ];
+        self.plain(item, "LRN", attributes)
+    }
+
+    pub(super) fn rotary_embedding(&mut self, item: &Item<'_>, attrs: &RotaryAttrs) -> Result<()> {
+        self.need(23);
+        let attributes = vec![
+            size("num_heads", attrs.num_heads),
+            size("rotary_embedding_dim", attrs.dim),
+            flag("interleaved", attrs.interleaved),
+        ];
+        self.plain(item, "RotaryEmbedding", attributes)
+    }
+
+    pub(super) fn norm(&mut self, item: &Item<'_>, op_type: &str, attrs: &NormAttrs) -> Result<()> {
+        self.plain(item, op_type, vec![real("epsilon", attrs.epsilon)])
     }
 }

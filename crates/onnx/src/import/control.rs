@@ -3,13 +3,14 @@
 use tilewright_graph::op::{BinaryOp, IfAttrs, LoopAttrs, Op, UnaryOp};
 use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{
-    Comparison, DType, Dim, Guard, Provenance, RegionId, Shape, SymbolKind, TensorType, Type, ValueId, infer,
+    Comparison, DType, Dim, Guard, RegionId, Shape, SymbolKind, TensorType, Type, ValueId,
 };
 
 use super::attrs::Attrs;
 use super::error::{FaultKind, Reason, Result};
-use super::{Binding, Importer, Scope, Single, names};
-use crate::proto::{GraphProto, NodeProto};
+use super::importer::{Binding, Converted, Importer, Scope, Single, Site};
+use super::names;
+use crate::proto::GraphProto;
 
 /// How often the types of loop-carried values may be widened before the import gives up.
 const MAX_WIDENINGS: usize = 16;
@@ -108,22 +109,16 @@ pub(super) fn finish(
     op: Op,
     inputs: Vec<Option<ValueId>>,
     label: &str,
-) -> Result<Option<Vec<ValueId>>> {
-    let node = infer::append(&mut importer.graph, scope.region, op, inputs, Provenance::named(label));
-    let node = node.map_err(|error| Reason::ty(error.message))?;
+) -> Converted {
+    let node = importer.append(scope.region, op, inputs, label)?;
     Ok(Some(importer.graph.node(node).outputs.clone()))
 }
 
 /// A condition that inference decides leaves one branch, which takes the place of the node. Branches whose
 /// results differ in rank (exporters squeeze an axis if its extent is 1) cannot both be compiled; if it is an
 /// extent that decides between them, it is taken to be equal to what it is compared with, under guard.
-pub(super) fn if_node(
-    importer: &mut Importer<'_>,
-    scope: &mut Scope,
-    node: &NodeProto,
-    label: &str,
-    inputs: Vec<Option<ValueId>>,
-) -> Result<Option<Vec<ValueId>>> {
+pub(super) fn if_node(importer: &mut Importer<'_>, scope: &mut Scope, site: Site<'_>) -> Converted {
+    let Site { node, label, inputs } = site;
     let attrs = Attrs::new(node);
     let (then_graph, else_graph) = (attrs.graph("then_branch")?, attrs.graph("else_branch")?);
     attrs.check_all_known()?;
@@ -185,11 +180,7 @@ fn single_elements(
     for (region, results) in [then_region, else_region].into_iter().zip(results) {
         let mut all = results.clone();
         for &(position, _) in &singles {
-            let (op, provenance) = (Op::reshape(Vec::new()), Provenance::named(label));
-            let node =
-                infer::append(&mut importer.graph, region, op, vec![Some(results[position])], provenance);
-            let node = node.map_err(|error| Reason::ty(error.message))?;
-            all.extend(importer.graph.node(node).output());
+            all.push(importer.emit(region, Op::reshape(Vec::new()), &[results[position]], label)?);
         }
         importer.graph.set_results(region, all);
     }
@@ -232,7 +223,7 @@ pub(super) fn inline(
     graph: &GraphProto,
     operands: &[ValueId],
     label: &str,
-) -> Result<Option<Vec<ValueId>>> {
+) -> Converted {
     if graph.input.len() != operands.len() {
         let message = format!("the subgraph has {} inputs, not {}", graph.input.len(), operands.len());
         return Err(Reason::arity(message));
@@ -359,13 +350,8 @@ pub(super) fn fixed_point(
     Err(Reason::new(FaultKind::Limit, "the types of carried values do not settle"))
 }
 
-pub(super) fn loop_node(
-    importer: &mut Importer<'_>,
-    scope: &mut Scope,
-    node: &NodeProto,
-    label: &str,
-    inputs: Vec<Option<ValueId>>,
-) -> Result<Option<Vec<ValueId>>> {
+pub(super) fn loop_node(importer: &mut Importer<'_>, scope: &mut Scope, site: Site<'_>) -> Converted {
+    let Site { node, label, inputs } = site;
     let attrs = Attrs::new(node);
     let body = attrs.graph("body")?;
     attrs.check_all_known()?;

@@ -6,7 +6,8 @@ use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{Dim, Graph, Op, Provenance, Shape, SymbolKind, TensorType, Type, ValueId, infer};
 
 use super::error::{FaultKind, Reason, Result};
-use super::{Binding, DimOption, Importer, Scope};
+use super::importer::{Binding, Importer, Scope};
+use super::options::DimOption;
 use crate::proto::tensor_shape_proto::dimension;
 use crate::proto::type_proto::Value;
 use crate::proto::{TensorShapeProto, TypeProto, ValueInfoProto};

@@ -1,30 +1,25 @@
 //! `FlexAttention` of `ai.onnx.preview`, by the body that ONNX gives the function.
 
 use tilewright_graph::op::{BinaryOp, DimsAttrs, FromDimsAttrs, MatMulAttrs, Op, SoftmaxAttrs, UnaryOp};
-use tilewright_graph::{DType, Dim, Provenance, ValueId};
+use tilewright_graph::{DType, Dim, ValueId};
 
 use super::attrs::Attrs;
 use super::control::inline;
 use super::cx::{Cx, dtype_from_int};
 use super::error::{Reason, Result};
-use super::{Importer, Scope};
-use crate::proto::{GraphProto, NodeProto};
+use super::importer::{Converted, Importer, Scope, Site};
+use crate::proto::GraphProto;
 
 /// `prob_mod(softmax(score_mod(Q K^T scale))) V`. Softmax and what modifies it are in `softmax_precision`; both
 /// operands of the first product are scaled by the root of the factor, in their own type.
-pub(super) fn flex_attention(
-    importer: &mut Importer<'_>,
-    scope: &mut Scope,
-    node: &NodeProto,
-    label: &str,
-    inputs: Vec<Option<ValueId>>,
-) -> Result<Option<Vec<ValueId>>> {
+pub(super) fn flex_attention(importer: &mut Importer<'_>, scope: &mut Scope, site: Site<'_>) -> Converted {
+    let Site { node, label, inputs } = site;
     let attrs = Attrs::new(node);
     let [score_mod, prob_mod] = [attrs.opt_graph("score_mod")?, attrs.opt_graph("prob_mod")?];
     let scale = attrs.opt_float("scale")?;
     let precision = attrs.opt_int("softmax_precision")?.map(dtype_from_int).transpose()?;
     attrs.check_all_known()?;
-    let mut cx = context(importer, scope, node, label, inputs);
+    let mut cx = importer.cx(scope, Site { node, label, inputs }, 1);
     let [q, k, v] = [cx.input(0)?, cx.input(1)?, cx.input(2)?];
     let dtype = cx.dtype(q)?;
     let precision = precision.unwrap_or(if dtype == DType::F64 { DType::F64 } else { DType::F32 });
@@ -34,34 +29,15 @@ pub(super) fn flex_attention(
     let scores = cx.emit(Op::MatMul(MatMulAttrs { transpose_a: false, transpose_b: true }), &[q, k])?;
     let scores = cx.cast(scores, precision)?;
     let Some(scores) = modified(importer, scope, score_mod, scores, label)? else { return Ok(None) };
-    let mut cx = context(importer, scope, node, label, Vec::new());
+    let mut cx = importer.cx(scope, Site { node, label, inputs: Vec::new() }, 1);
     let probabilities = cx.emit(Op::Softmax(SoftmaxAttrs { axis: 3, log: false }), &[scores])?;
     let Some(probabilities) = modified(importer, scope, prob_mod, probabilities, label)? else {
         return Ok(None);
     };
-    let mut cx = context(importer, scope, node, label, Vec::new());
+    let mut cx = importer.cx(scope, Site { node, label, inputs: Vec::new() }, 1);
     let v = cx.cast(v, precision)?;
     let y = cx.emit(Op::matmul(), &[probabilities, v])?;
     Ok(Some(vec![cx.cast(y, dtype)?]))
-}
-
-fn context<'a>(
-    importer: &'a mut Importer<'_>,
-    scope: &Scope,
-    node: &'a NodeProto,
-    label: &str,
-    inputs: Vec<Option<ValueId>>,
-) -> Cx<'a> {
-    Cx {
-        model: importer.model,
-        graph: &mut importer.graph,
-        region: scope.region,
-        node,
-        opset: 1,
-        inputs,
-        attrs: Attrs::new(node),
-        provenance: Provenance::named(label),
-    }
 }
 
 /// Keys or values with each head repeated for its group of heads of the queries.

@@ -10,7 +10,7 @@ use tilewright_graph::op::{
 
 use super::cx::Cx;
 use super::error::{FaultKind, Reason, Result};
-use super::{Importer, Scope};
+use super::importer::{Converted, Importer, Scope, Site};
 use super::{
     attention, control, conv, elementwise, flex_attention, generate, index, linear, loss, norm, pool,
     quantize,
@@ -22,8 +22,7 @@ use crate::proto::{MAX_OPSET, NodeProto};
 type NodeConvert = fn(&mut Cx<'_>) -> Result<Vec<ValueId>>;
 
 /// Converts a node with subgraphs; `None` if faults inside are recorded already.
-type ControlConvert =
-    fn(&mut Importer<'_>, &mut Scope, &NodeProto, &str, Vec<Option<ValueId>>) -> Result<Option<Vec<ValueId>>>;
+type ControlConvert = fn(&mut Importer<'_>, &mut Scope, Site<'_>) -> Converted;
 
 #[derive(Clone, Copy)]
 pub(super) enum Convert {

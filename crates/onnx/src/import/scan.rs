@@ -2,14 +2,14 @@
 
 use tilewright_graph::op::{BinaryOp, IotaAttrs, Op, ReverseSequenceAttrs, ScanAttrs};
 use tilewright_graph::tensor::Tensor;
-use tilewright_graph::{DType, Provenance, RegionId, TensorType, Type, ValueId, infer};
+use tilewright_graph::{DType, RegionId, TensorType, Type, ValueId};
 
 use super::attrs::{Attrs, missing};
 use super::control::{Capture, bind_captures, captures, finish, fixed_point, operands};
 use super::cx::size;
 use super::error::{Reason, Result};
-use super::{Importer, Scope};
-use crate::proto::{GraphProto, NodeProto, ValueInfoProto};
+use super::importer::{Converted, Importer, Scope, Site};
+use crate::proto::{GraphProto, ValueInfoProto};
 
 /// What a scan runs over, and how.
 struct Scanned<'a> {
@@ -23,13 +23,8 @@ struct Scanned<'a> {
     bounded: bool,
 }
 
-pub(super) fn scan_node(
-    importer: &mut Importer<'_>,
-    scope: &mut Scope,
-    node: &NodeProto,
-    label: &str,
-    inputs: Vec<Option<ValueId>>,
-) -> Result<Option<Vec<ValueId>>> {
+pub(super) fn scan_node(importer: &mut Importer<'_>, scope: &mut Scope, site: Site<'_>) -> Converted {
+    let Site { node, label, inputs } = site;
     let attrs = Attrs::new(node);
     let (body, scanned, states, outputs) = counts(&attrs, inputs.len())?;
     let reversed = |ways: Vec<i64>| ways.into_iter().map(|way| way != 0).collect();
@@ -77,7 +72,7 @@ fn scan(
     inputs: Vec<ValueId>,
     captures: &[Capture],
     label: &str,
-) -> Result<Option<Vec<ValueId>>> {
+) -> Converted {
     let states = what.states;
     let mut formals = Vec::new();
     let mut axes = Vec::new();
@@ -138,13 +133,8 @@ const ACTIVE: &str = "\0active";
 
 /// `Scan` of opset 8: a scan over the batch, in the body of which a scan over time runs. Where lengths are given,
 /// steps past a sequence's end keep the states and give zeros, and backwards is from that end, as in ONNX Runtime.
-pub(super) fn batched_scan(
-    importer: &mut Importer<'_>,
-    scope: &mut Scope,
-    node: &NodeProto,
-    label: &str,
-    mut inputs: Vec<Option<ValueId>>,
-) -> Result<Option<Vec<ValueId>>> {
+pub(super) fn batched_scan(importer: &mut Importer<'_>, scope: &mut Scope, site: Site<'_>) -> Converted {
+    let Site { node, label, mut inputs } = site;
     let attrs = Attrs::new(node);
     let lengths = inputs.remove(0);
     let mut inputs = present(inputs)?;
@@ -156,11 +146,11 @@ pub(super) fn batched_scan(
         return Err(Reason::arity("a batch needs a scanned input"));
     }
     if let Some(lengths) = lengths.filter(|_| reversed.contains(&true)) {
-        let lengths = emit(importer, scope.region, Op::cast(DType::I64), &[lengths], label)?;
+        let lengths = importer.emit(scope.region, Op::cast(DType::I64), &[lengths], label)?;
         for (input, reversed) in inputs[states..].iter_mut().zip(&mut reversed) {
             if std::mem::take(reversed) {
                 let op = Op::ReverseSequence(ReverseSequenceAttrs { batch_axis: 0, time_axis: 1 });
-                *input = emit(importer, scope.region, op, &[*input, lengths], label)?;
+                *input = importer.emit(scope.region, op, &[*input, lengths], label)?;
             }
         }
     }
@@ -218,7 +208,7 @@ fn active_steps(
 ) -> Result<ValueId> {
     let len = importer.graph.dims(sequence).and_then(|dims| dims.first().cloned());
     let len = len.ok_or_else(|| Reason::ty("a scanned operand has no axis for time"))?;
-    let mut emit = |op: Op, inputs: &[ValueId]| emit(importer, region, op, inputs, label);
+    let mut emit = |op: Op, inputs: &[ValueId]| importer.emit(region, op, inputs, label);
     let zero = emit(Op::Constant(Tensor::scalar(0i64)), &[])?;
     let one = emit(Op::Constant(Tensor::scalar(1i64)), &[])?;
     let steps = emit(Op::Iota(IotaAttrs { len }), &[zero, one])?;
@@ -244,23 +234,10 @@ fn bound(
             let zero = dtype.and_then(|dtype| Tensor::scalar_of(dtype, 0.0));
             let zero =
                 zero.ok_or_else(|| Reason::unsupported("scan outputs with lengths must be numbers"))?;
-            emit(importer, region, Op::Constant(zero), &[], label)?
+            importer.emit(region, Op::Constant(zero), &[], label)?
         };
-        *result = emit(importer, region, Op::Where, &[params[active], *result, idle], label)?;
+        *result = importer.emit(region, Op::Where, &[params[active], *result, idle], label)?;
     }
     importer.graph.set_results(region, results);
     Ok(())
-}
-
-fn emit(
-    importer: &mut Importer<'_>,
-    region: RegionId,
-    op: Op,
-    inputs: &[ValueId],
-    label: &str,
-) -> Result<ValueId> {
-    let inputs = inputs.iter().copied().map(Some).collect();
-    let node = infer::append(&mut importer.graph, region, op, inputs, Provenance::named(label));
-    let node = node.map_err(|error| Reason::ty(error.message))?;
-    importer.graph.node(node).output().ok_or_else(|| Reason::arity("has no result"))
 }

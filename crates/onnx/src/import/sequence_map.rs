@@ -1,13 +1,13 @@
 //! `SequenceMap`: a loop that collects what its body makes of each element.
 
 use tilewright_graph::op::Op;
-use tilewright_graph::{Dim, Provenance, Shape, SymbolKind, TensorType, Type, ValueId, infer};
+use tilewright_graph::{Dim, Shape, SymbolKind, TensorType, Type};
 
 use super::attrs::Attrs;
 use super::control::loop_node;
 use super::declared;
 use super::error::{Reason, Result};
-use super::{Binding, Importer, Scope};
+use super::importer::{Binding, Converted, Importer, Scope, Site};
 use crate::proto::{AttributeProto, GraphProto, NodeProto, ValueInfoProto, attribute_proto};
 
 /// Names inside the loop that no model has.
@@ -15,13 +15,8 @@ fn name(what: &str, index: usize) -> String {
     format!("\0{what}{index}")
 }
 
-pub(super) fn sequence_map(
-    importer: &mut Importer<'_>,
-    scope: &mut Scope,
-    node: &NodeProto,
-    label: &str,
-    inputs: Vec<Option<ValueId>>,
-) -> Result<Option<Vec<ValueId>>> {
+pub(super) fn sequence_map(importer: &mut Importer<'_>, scope: &mut Scope, site: Site<'_>) -> Converted {
+    let Site { node, label, inputs } = site;
     let attrs = Attrs::new(node);
     let body = attrs.graph("body")?;
     attrs.check_all_known()?;
@@ -46,13 +41,13 @@ pub(super) fn sequence_map(
         });
     }
     nodes.extend(body.node.iter().cloned());
-    let mut loop_inputs =
-        vec![Some(emit(importer, &scope, Op::SequenceLength, vec![inputs[0]], label)?), None];
+    let Some(&Some(first)) = inputs.first() else { return Err(Reason::arity("the sequence is missing")) };
+    let mut loop_inputs = vec![Some(importer.emit(scope.region, Op::SequenceLength, &[first], label)?), None];
     let (mut formals, mut results) = (vec![named(name("iteration", 0)), named(name("condition", 0))], vec![]);
     results.push(named(name("condition", 0)));
     for (j, output) in body.output.iter().enumerate() {
         let empty = Op::SequenceEmpty(collected(importer, output)?);
-        loop_inputs.push(Some(emit(importer, &scope, empty, vec![], label)?));
+        loop_inputs.push(Some(importer.emit(scope.region, empty, &[], label)?));
         nodes.push(call("SequenceInsert", &[&name("collected", j), output.name()], &name("extended", j)));
         formals.push(named(name("collected", j)));
         results.push(named(name("extended", j)));
@@ -65,7 +60,7 @@ pub(super) fn sequence_map(
         ..AttributeProto::default()
     };
     let node = NodeProto { attribute: vec![attribute], ..NodeProto::default() };
-    loop_node(importer, &mut scope, &node, label, loop_inputs)
+    loop_node(importer, &mut scope, Site { node: &node, label, inputs: loop_inputs })
 }
 
 /// The type of the elements of a result, by the declaration of the body's output.
@@ -82,18 +77,6 @@ fn collected(importer: &mut Importer<'_>, output: &ValueInfoProto) -> Result<Typ
         ty @ Type::Tensor(TensorType { shape: Shape::Unranked, .. }) => Ok(ty),
         Type::Sequence(_) | Type::Optional(_) => Err(Reason::ty("only tensors are collected")),
     }
-}
-
-fn emit(
-    importer: &mut Importer<'_>,
-    scope: &Scope,
-    op: Op,
-    inputs: Vec<Option<ValueId>>,
-    label: &str,
-) -> Result<ValueId> {
-    let node = infer::append(&mut importer.graph, scope.region, op, inputs, Provenance::named(label));
-    let node = node.map_err(|error| Reason::ty(error.message))?;
-    importer.graph.node(node).output().ok_or_else(|| Reason::arity("has no result"))
 }
 
 fn call(operator: &str, inputs: &[&str], output: &str) -> NodeProto {

@@ -6,6 +6,15 @@ use crate::expr::{BinaryOp, CompareOp, UnaryOp};
 
 use super::watch::WatchedLoop;
 
+/// Precision of floats during a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The semantics: every operation rounds to its type.
+    Exact,
+    /// Every float is an `f64`, outputs included.
+    Double,
+}
+
 /// Lanes of a register: iterations of a lane loop that run together.
 pub(super) const LANES: usize = 128;
 

@@ -179,6 +179,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
+    #[expect(clippy::too_many_lines, reason = "a table of one computation an instruction")]
     fn step(&mut self, inst: &Inst) -> Result<(), Fault> {
         let n = if inst.lanes { self.active } else { 1 };
         let d = inst.dst;

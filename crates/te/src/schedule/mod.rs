@@ -11,6 +11,7 @@
 //! Predicates say only that iteration variables are inside their domains; primitives that bind iteration
 //! variables anew rely on this and make predicates anew.
 
+mod apply;
 pub(crate) mod bindings;
 mod cache;
 mod cache_inplace;
@@ -46,12 +47,13 @@ use serde::{Deserialize, Serialize};
 use crate::func::{Func, Scope};
 use crate::verify::{self, Illegal, Stage};
 
+pub(crate) use apply::Apply;
 pub use cache::{CacheRead, CacheWrite};
 pub use cache_inplace::CacheInplace;
 pub use collapse_dims::CollapseDims;
 pub use compute_at::ComputeAt;
 pub use decompose_reduction::DecomposeReduction;
-pub use error::{FinishError, ScheduleError};
+pub use error::ScheduleError;
 pub use expand_dim::ExpandDim;
 pub use fuse::Fuse;
 pub use inline::ComputeInline;
@@ -70,17 +72,6 @@ pub use split_iter::SplitIter;
 pub use starts::start_apart;
 pub use tile::Tile;
 pub use transform_layout::{Padding, Piece, TransformLayout, relaid};
-
-/// What every primitive offers: a name, the place it speaks of, and its effect.
-pub(crate) trait Apply {
-    /// The name in traces and errors.
-    const NAME: &'static str;
-
-    /// Edits the function; returns the names of the loops or blocks it made, outermost or first first.
-    ///
-    /// May leave a partial edit behind where it fails: [`Schedule::apply`] works on a copy.
-    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError>;
-}
 
 macro_rules! primitives {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -178,6 +169,17 @@ primitives! {
     Rfactor,
     /// Hints for the next iteration of an outer loop.
     Prefetch,
+}
+
+/// Why a schedule has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FinishError {
+    /// Local buffers cannot be made as small as what is live.
+    #[error(transparent)]
+    Refused(#[from] ScheduleError),
+    /// A primitive broke a rule: its defect.
+    #[error(transparent)]
+    Illegal(#[from] Illegal),
 }
 
 /// A function and what was done to it.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::expr::{Expr, ExprKind, Var};
-use crate::func::{self, Func, LoopKind, Scope, Stmt};
+use crate::expr::{Buffer, Expr, ExprKind, Var};
+use crate::func::{self, Block, Func, Loop, LoopKind, Scope, Stmt};
 use crate::schedule::region::{Accesses, accessed, bind};
 use crate::schedule::{Apply, ScheduleError, tree};
 use crate::simplify::Simplifier;
@@ -35,12 +35,59 @@ pub struct Prefetch {
     pub line: i64,
 }
 
-impl Apply for Prefetch {
-    const NAME: &'static str = "prefetch";
+/// Where hints are given, and for what.
+struct Places<'f> {
+    func: &'f Func,
+    /// Path of the loop whose iterations are served.
+    outer: tree::Path,
+    around: &'f Loop,
+    /// The loops from `around` to the one that gives the hints.
+    giving: Vec<&'f Loop>,
+    /// All loops inside of `around`.
+    inside: Vec<Var>,
+    /// The loops whose iterations access different memory, with their extents.
+    along: Vec<(Var, i64)>,
+    block: &'f Block,
+    buffer: Buffer,
+}
 
-    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
+impl Places<'_> {
+    /// An element at the first iteration of all loops inside but the free ones.
+    fn at_first(&self, element: &Expr, free: &[(Var, i64)]) -> Expr {
+        let is_free = |v: Var| free.iter().any(|(var, _)| *var == v);
+        element.substitute(&|v| (self.inside.contains(&v) && !is_free(v)).then(|| Expr::int(0)))
+    }
+
+    /// The distance in elements from an iteration of `around` to the next, if it is constant for all that have one.
+    fn stride_around(&self, element: &Expr) -> Option<i64> {
+        let var = self.around.var;
+        let mut but_for_last = tree::simplifier_within(self.func, &self.outer, &self.around.body);
+        but_for_last.bind_range(var, 0, self.around.extent.clone() - 1);
+        let next = element.substitute_var(var, &(Expr::var(var) + 1));
+        but_for_last.simplify(&(next - element.clone())).as_int()
+    }
+
+    /// The place of a line, where lines do not follow one another evenly: its number is that of an iteration of the loops
+    /// `along`.
+    fn at_line(&self, element: &Expr, line: &Expr, lines: i64) -> Expr {
+        let mut unit = lines;
+        let mut digits: Vec<(Var, Expr)> = Vec::new();
+        for (var, extent) in &self.along {
+            unit /= extent;
+            let digit = line.clone().floor_div(Expr::int(unit)).floor_mod(Expr::int(*extent));
+            digits.push((*var, digit));
+        }
+        element.substitute(&|v| {
+            let digit = digits.iter().find(|(var, _)| *var == v).map(|(_, digit)| digit.clone());
+            digit.or_else(|| self.inside.contains(&v).then(|| Expr::int(0)))
+        })
+    }
+}
+
+impl Prefetch {
+    /// Finds the loops, the block and the buffer, and checks that hints may be given there.
+    fn find<'f>(&self, func: &'f Func, path: &[usize]) -> Result<Places<'f>, ScheduleError> {
         let fail = |reason: String| Err(ScheduleError::new(Self::NAME, &self.loop_name, reason));
-        let path = tree::find_loop(func, Self::NAME, &self.loop_name)?;
         let outer = tree::find_loop(func, Self::NAME, &self.around)?;
         if !path.starts_with(&outer) {
             return fail(format!("`{}` is not around it", self.around));
@@ -64,61 +111,58 @@ impl Apply for Prefetch {
         if matches!(giving[0].kind, LoopKind::Vectorized | LoopKind::Thread(_)) {
             return fail(format!("`{}` is {:?}", self.around, giving[0].kind));
         }
-        let mut inside: Vec<(Var, Expr)> = Vec::new();
-        tree::for_each_loop(&around.body, &mut |l| inside.push((l.var, l.extent.clone())));
+        let mut inside: Vec<&Loop> = Vec::new();
+        tree::for_each_loop(&around.body, &mut |l| inside.push(l));
         let mut along: Vec<(Var, i64)> = Vec::new();
         for name in &self.along {
-            let found = inside.iter().find(|(var, _)| func.vars[*var].name == *name);
-            let Some((var, extent)) = found.and_then(|(var, extent)| Some((*var, extent.as_int()?))) else {
+            let found = inside.iter().find(|l| func.vars[l.var].name == *name);
+            let Some((var, extent)) = found.and_then(|l| Some((l.var, l.extent.as_int()?))) else {
                 return fail(format!("`{name}` is no loop of constant extent inside `{}`", self.around));
             };
             along.push((var, extent));
         }
+        let inside = inside.into_iter().map(|l| l.var).collect();
+        Ok(Places { func, outer, around, giving, inside, along, block, buffer })
+    }
 
-        // Where the block accesses the buffer, in elements, over loop variables.
-        let accesses = accessed(block, buffer, Accesses::All);
+    /// Where the block accesses the buffer, in elements, over loop variables.
+    fn element(&self, places: &Places<'_>) -> Result<Expr, String> {
+        let accesses = accessed(places.block, places.buffer, Accesses::All);
         let [indices] = &accesses[..] else {
             let n = accesses.len();
-            return fail(format!("block `{}` accesses `{}` at {n} places", self.block, self.buffer));
+            return Err(format!("block `{}` accesses `{}` at {n} places", self.block, self.buffer));
         };
-        let row_major = indices.iter().zip(&func.buffers[buffer].shape);
+        let row_major = indices.iter().zip(&places.func.buffers[places.buffer].shape);
         let element =
             row_major.fold(Expr::int(0), |element, (i, extent)| element * extent.clone() + i.clone());
         if element.any(&mut |e| matches!(e.kind(), ExprKind::Load(..))) {
-            return fail(format!("where block `{}` accesses `{}` is data", self.block, self.buffer));
+            return Err(format!("where block `{}` accesses `{}` is data", self.block, self.buffer));
         }
-        let element = bind(block, &element);
+        Ok(bind(places.block, &element))
+    }
 
+    /// The hints of one iteration of the loop that gives them.
+    fn hints(&self, places: &Places<'_>) -> Result<Vec<func::Prefetch>, String> {
+        let element = self.element(places)?;
+        let Places { func, outer, around, giving, along, buffer, .. } = places;
+        let counting = &giving[1..];
         let lines = along.iter().try_fold(1i64, |n, (_, extent)| n.checked_mul(*extent));
-        let is_open = giving[1..].iter().any(|l| l.extent.as_int().is_none());
-        let extent = |l: &func::Loop| l.extent.as_int().unwrap_or(self.assumed).max(1);
-        let steps = giving[1..].iter().try_fold(1i64, |n, l| n.checked_mul(extent(l)));
+        let is_open = counting.iter().any(|l| l.extent.as_int().is_none());
+        let extent = |l: &Loop| l.extent.as_int().unwrap_or(self.assumed).max(1);
+        let steps = counting.iter().try_fold(1i64, |n, l| n.checked_mul(extent(l)));
         let (Some(lines), Some(steps)) = (lines, steps) else {
-            return fail("there are too many iterations".into());
+            return Err("there are too many iterations".into());
         };
-        let step =
-            giving[1..].iter().fold(Expr::int(0), |count, l| count * l.extent.clone() + Expr::var(l.var));
-        let simplifier = tree::simplifier_within(func, &outer, &around.body);
+        let step = counting.iter().fold(Expr::int(0), |n, l| n * l.extent.clone() + Expr::var(l.var));
+        let simplifier = tree::simplifier_within(func, outer, &around.body);
         // What an iteration of the loop itself accesses lies evenly as a rule; then so does what comes after its last, instead of
         // where its variable would have to go on to. That also takes the least arithmetic.
-        let stride = || {
-            let mut but_for_last = tree::simplifier_within(func, &outer, &around.body);
-            but_for_last.bind_range(around.var, 0, around.extent.clone() - 1);
-            let next = element.substitute_var(around.var, &(Expr::var(around.var) + 1));
-            but_for_last.simplify(&(next - element.clone())).as_int()
-        };
-        let (element, ahead) = match if path == outer { stride() } else { None } {
+        let stride = if counting.is_empty() { places.stride_around(&element) } else { None };
+        let (element, ahead) = match stride {
             Some(stride) => (element + stride * self.distance, Expr::var(around.var)),
             None => (element, Expr::var(around.var) + self.distance),
         };
-        let at_first = |element: &Expr, free: &[(Var, i64)]| {
-            let is_free = |v: Var| free.iter().any(|(var, _)| *var == v);
-            element.substitute(&|v| {
-                let is_inside = inside.iter().any(|(var, _)| *var == v);
-                (is_inside && !is_free(v)).then(|| Expr::int(0))
-            })
-        };
-        let stride = line_stride(&simplifier, &at_first(&element, &along), &along);
+        let stride = line_stride(&simplifier, &places.at_first(&element, along), along);
         let (lines, stride) = match stride {
             Some(stride) if (1..self.line).contains(&stride) => {
                 ((lines.saturating_mul(stride) + self.line - 1) / self.line, Some(self.line))
@@ -126,36 +170,33 @@ impl Apply for Prefetch {
             stride => (lines, stride),
         };
         let share = (lines + steps - 1) / steps;
-        let prefetches: Vec<func::Prefetch> = (0..share)
-            .map(|n| {
-                let mut line = step.clone() * share + n;
-                if let Some(stride) = stride {
+        let hint = |n: i64| {
+            let line = step.clone() * share + n;
+            let element = match stride {
+                Some(stride) => {
                     // What the last of known iterations ask for too much is harmless.
-                    if is_open {
-                        line = line.min(Expr::int(lines - 1));
-                    }
-                    let element = at_first(&element, &[]).substitute_var(around.var, &ahead) + line * stride;
-                    return func::Prefetch { buffer, element: simplifier.simplify(&element) };
+                    let line = if is_open { line.min(Expr::int(lines - 1)) } else { line };
+                    places.at_first(&element, &[]).substitute_var(around.var, &ahead) + line * stride
                 }
-                let line = line.min(Expr::int(lines - 1));
-                let mut unit = lines;
-                let mut digits: Vec<(Var, Expr)> = Vec::new();
-                for (var, extent) in &along {
-                    unit /= extent;
-                    let digit = line.clone().floor_div(Expr::int(unit)).floor_mod(Expr::int(*extent));
-                    digits.push((*var, digit));
-                }
-                let element = element.substitute(&|v| {
-                    let digit = digits.iter().find(|(var, _)| *var == v).map(|(_, digit)| digit.clone());
-                    let is_inside = inside.iter().any(|(var, _)| *var == v);
-                    digit.or_else(|| is_inside.then(|| Expr::int(0)))
-                });
-                let element = element.substitute_var(around.var, &ahead);
-                func::Prefetch { buffer, element: simplifier.simplify(&element) }
-            })
-            .collect();
+                None => places
+                    .at_line(&element, &line.min(Expr::int(lines - 1)), lines)
+                    .substitute_var(around.var, &ahead),
+            };
+            func::Prefetch { buffer: *buffer, element: simplifier.simplify(&element) }
+        };
+        Ok((0..share).map(hint).collect())
+    }
+}
+
+impl Apply for Prefetch {
+    const NAME: &'static str = "prefetch";
+
+    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
+        let path = tree::find_loop(func, Self::NAME, &self.loop_name)?;
+        let hints = self.hints(&self.find(func, &path)?);
+        let hints = hints.map_err(|reason| ScheduleError::new(Self::NAME, &self.loop_name, reason))?;
         if let Some(l) = tree::loop_at_mut(func, &path) {
-            l.prefetches.extend(prefetches);
+            l.prefetches.extend(hints);
         }
         Ok(Vec::new())
     }
@@ -179,7 +220,7 @@ fn line_stride(simplifier: &Simplifier, element: &Expr, along: &[(Var, i64)]) ->
 }
 
 /// Whether a loop prefetches from the buffer.
-pub(crate) fn is_prefetched(stmts: &[Stmt], buffer: crate::expr::Buffer) -> bool {
+pub(crate) fn is_prefetched(stmts: &[Stmt], buffer: Buffer) -> bool {
     let mut found = false;
     tree::for_each_loop(stmts, &mut |l| found |= l.prefetches.iter().any(|p| p.buffer == buffer));
     found

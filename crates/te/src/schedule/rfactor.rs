@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::expr::{BinaryOp, Expr, ExprKind, Var};
+use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
 use crate::func::{Block, Func, Iter, IterKind, Loop, Scope, Stmt, Store, VarKind};
 use crate::schedule::{Apply, ScheduleError, bindings, tree};
 
@@ -48,177 +48,244 @@ fn divisible(block: &Block) -> Result<(&Store, &Store, BinaryOp), &'static str> 
     Ok((store, start, op))
 }
 
+/// A reduction with the loops around it, without their bodies.
+struct Reduction {
+    path: tree::Path,
+    block: Block,
+    loops: Vec<Loop>,
+    /// The loop that gets independent iterations.
+    target: Loop,
+}
+
+impl Reduction {
+    /// Finds block and loop; `None` if there is nothing at their places.
+    fn find(rfactor: &Rfactor, func: &Func) -> Result<Option<Reduction>, ScheduleError> {
+        let path = tree::find_block(func, Rfactor::NAME, &rfactor.block)?;
+        let loop_path = tree::find_loop(func, Rfactor::NAME, &rfactor.loop_name)?;
+        let without_body = |l: &Loop| Loop { body: Vec::new(), ..l.clone() };
+        let Some(block) = tree::block_at(func, &path).cloned() else { return Ok(None) };
+        let Some(target) = tree::loop_at(func, &loop_path).map(without_body) else { return Ok(None) };
+        if !path.starts_with(&loop_path) {
+            let reason = format!("loop `{}` is not around the block", rfactor.loop_name);
+            return Err(ScheduleError::new(Rfactor::NAME, &rfactor.block, reason));
+        }
+        let loops = tree::loops_above(func, &path).into_iter().map(without_body).collect();
+        Ok(Some(Reduction { path, block, loops, target }))
+    }
+
+    fn iters(&self, kind: IterKind) -> impl Iterator<Item = &Iter> {
+        self.block.iters.iter().filter(move |i| i.kind == kind)
+    }
+
+    fn is_spatial(&self, l: &Loop) -> bool {
+        self.iters(IterKind::Spatial).any(|i| i.value.uses(l.var))
+    }
+
+    fn reduces(&self, l: &Loop) -> bool {
+        self.iters(IterKind::Reduce).any(|i| i.value.uses(l.var))
+    }
+
+    /// The loops of the reduction that each partial result has for itself.
+    fn own_loops(&self) -> impl Iterator<Item = &Loop> {
+        self.loops.iter().filter(|l| l.var != self.target.var && self.reduces(l))
+    }
+
+    /// Whether a condition is one of the reduction's steps.
+    fn is_of_steps(&self, condition: &Expr) -> bool {
+        self.loops.iter().any(|l| self.reduces(l) && condition.uses(l.var))
+    }
+
+    /// Whether a condition is one of the reduction's results.
+    fn is_of_results(&self, condition: &Expr) -> bool {
+        self.loops.iter().any(|l| self.is_spatial(l) && condition.uses(l.var))
+    }
+
+    /// Whether a partial result may have no step where its first one would be.
+    fn may_start_with_no_step(&self, func: &Func) -> bool {
+        let simplifier = tree::simplifier_at(func, &self.path);
+        let at_start =
+            |c: &Expr| c.substitute(&|v| self.own_loops().any(|l| l.var == v).then(|| Expr::int(0)));
+        let conditions = self.block.predicate.iter().flat_map(tree::conjuncts);
+        conditions
+            .filter(|c| self.is_of_steps(c))
+            .any(|c| self.is_of_results(&c) || !simplifier.prove(&at_start(&c)))
+    }
+}
+
+/// The partial results: where they are stored, and what the old variables become.
+struct Partial {
+    buffer: Buffer,
+    /// The data-parallel variable that the target loop becomes.
+    lane: Var,
+    iters: Vec<Iter>,
+    loop_values: Vec<(Var, Expr)>,
+    iter_values: Vec<(Var, Expr)>,
+}
+
+fn lookup(list: &[(Var, Expr)], v: Var) -> Option<Expr> {
+    list.iter().find(|x| x.0 == v).map(|x| x.1.clone())
+}
+
+impl Partial {
+    /// Makes the buffer, and new variables: the target loop becomes a data-parallel one, the other loops of the
+    /// reduction become reduction variables of their own.
+    fn declare(func: &mut Func, reduction: &Reduction, buffer: Buffer) -> Partial {
+        let name = &reduction.block.name;
+        let target = &reduction.target;
+        let mut iters: Vec<Iter> = reduction.iters(IterKind::Spatial).cloned().collect();
+        let lane = func.add_var(&format!("{name}_rf_v"), VarKind::Iter);
+        let over =
+            |l: &Loop, var, kind| Iter { var, extent: l.extent.clone(), kind, value: Expr::var(l.var) };
+        iters.push(over(target, lane, IterKind::Spatial));
+        let mut loop_values: Vec<(Var, Expr)> = vec![(target.var, Expr::var(lane))];
+        for l in reduction.own_loops() {
+            let var = func.add_var(&format!("{name}_rf_r"), VarKind::Iter);
+            iters.push(over(l, var, IterKind::Reduce));
+            loop_values.push((l.var, Expr::var(var)));
+        }
+        let in_lane = |i: &Iter| (i.var, i.value.substitute(&|v| lookup(&loop_values, v)));
+        let iter_values = reduction.iters(IterKind::Reduce).map(in_lane).collect();
+        let data = func.buffers[buffer].clone();
+        let shape = data.shape.iter().cloned().chain([target.extent.clone()]).collect();
+        let buffer = func.add_buffer(&format!("{}_rf", data.name), data.dtype, shape, Scope::Global);
+        Partial { buffer, lane, iters, loop_values, iter_values }
+    }
+
+    /// A store of the reduction, into the partial results.
+    fn convert(&self, store: &Store) -> Store {
+        let with_lane =
+            |indices: &[Expr]| indices.iter().cloned().chain([Expr::var(self.lane)]).collect::<Vec<_>>();
+        let value = store.value.rewrite(&mut |x| match x.kind() {
+            ExprKind::Load(b, indices) if *b == store.buffer => {
+                Some(Expr::load(x.dtype(), self.buffer, with_lane(indices)))
+            }
+            ExprKind::Var(v) => lookup(&self.iter_values, *v),
+            _ => None,
+        });
+        Store { buffer: self.buffer, indices: with_lane(&store.indices), value }
+    }
+
+    /// The block that computes partial results, in the place of the reduction.
+    fn block(
+        self,
+        func: &Func,
+        reduction: &Reduction,
+        store: &Store,
+        start: &Store,
+    ) -> Result<Block, &'static str> {
+        let mut step = self.convert(store);
+        let mut predicate = reduction.block.predicate.clone();
+        if reduction.may_start_with_no_step(func) {
+            // A partial result may have no steps at all, yet must start: guard the steps instead.
+            let conditions: Vec<Expr> = predicate.iter().flat_map(tree::conjuncts).collect();
+            if conditions.iter().any(|c| reduction.is_of_steps(c) && reduction.is_of_results(c)) {
+                return Err("its predicate mixes data-parallel and reduction loops");
+            }
+            let (steps, rest): (Vec<Expr>, Vec<Expr>) =
+                conditions.into_iter().partition(|c| reduction.is_of_steps(c));
+            let guard = tree::conjunction(steps).map(|c| c.substitute(&|v| lookup(&self.loop_values, v)));
+            if let Some(guard) = guard {
+                let accumulator =
+                    Expr::load(func.buffers[store.buffer].dtype, self.buffer, step.indices.clone());
+                step.value = Expr::select(guard, step.value, accumulator);
+            }
+            predicate = tree::conjunction(rest);
+        }
+        let name = func.unique_block_name(&format!("{}_rf", reduction.block.name));
+        let init = vec![self.convert(start)];
+        Ok(Block { name, iters: self.iters, predicate, init, body: vec![step] })
+    }
+}
+
+/// The nest that combines the partial results in order, over variables of its own.
+fn combination(
+    func: &mut Func,
+    reduction: &Reduction,
+    partial: Buffer,
+    (store, start, op): (&Store, &Store, BinaryOp),
+) -> Stmt {
+    let name = &reduction.block.name;
+    let (mut nest, mut iters, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
+    let mut over = |loop_var, var, extent: &Expr, kind| {
+        nest.push((loop_var, extent.clone()));
+        iters.push(Iter { var, extent: extent.clone(), kind, value: Expr::var(loop_var) });
+    };
+    for (n, iter) in reduction.iters(IterKind::Spatial).enumerate() {
+        let loop_var = func.add_var(&format!("{name}_i{n}"), VarKind::Loop);
+        let var = func.add_var(&format!("{name}_vi{n}"), VarKind::Iter);
+        over(loop_var, var, &iter.extent, IterKind::Spatial);
+        fresh.push((iter.var, Expr::var(var)));
+    }
+    let loop_var = func.add_var(&format!("{name}_r"), VarKind::Loop);
+    let var = func.add_var(&format!("{name}_vr"), VarKind::Iter);
+    over(loop_var, var, &reduction.target.extent, IterKind::Reduce);
+    let renew = |e: &Expr| e.substitute(&|v| lookup(&fresh, v));
+    let dtype = func.buffers[store.buffer].dtype;
+    let indices: Vec<Expr> = store.indices.iter().map(renew).collect();
+    let accumulator = Expr::load(dtype, store.buffer, indices.clone());
+    let partial_indices = indices.iter().cloned().chain([Expr::var(var)]).collect();
+    let value = Expr::binary(op, accumulator, Expr::load(dtype, partial, partial_indices));
+    let start = Store { buffer: store.buffer, indices: indices.clone(), value: renew(&start.value) };
+    let block = Block {
+        name: name.clone(),
+        iters,
+        predicate: None,
+        init: vec![start],
+        body: vec![Store { buffer: store.buffer, indices, value }],
+    };
+    tree::nest(nest, Stmt::Block(Box::new(block)))
+}
+
+impl Rfactor {
+    /// That the loop can be taken out of the reduction: gives its store, its start and its operation.
+    fn check<'r>(
+        &self,
+        func: &Func,
+        reduction: &'r Reduction,
+    ) -> Result<(&'r Store, &'r Store, BinaryOp), String> {
+        let target = &reduction.target;
+        if !reduction.reduces(target) || reduction.is_spatial(target) {
+            return Err(format!("`{}` is not a loop of the reduction alone", self.loop_name));
+        }
+        if reduction.own_loops().next().is_none() {
+            return Err(format!("`{}` is its only reduction loop; split it first", self.loop_name));
+        }
+        let (store, start, op) = divisible(&reduction.block)?;
+        let depends =
+            |l: &&Loop| reduction.reduces(l) && l.extent.as_int().is_none() && l.extent.uses(target.var);
+        if let Some(l) = reduction.loops.iter().find(depends) {
+            return Err(format!("the extent of `{}` depends on the loop", func.vars[l.var].name));
+        }
+        if func.blocks().iter().any(|b| {
+            let is_local = tree::reads(b, store.buffer) && b.name != self.block;
+            is_local && tree::find_block(func, Self::NAME, &b.name).is_ok_and(|p| p[0] <= reduction.path[0])
+        }) {
+            return Err("a consumer is in the same nest".into());
+        }
+        if let Some(l) = reduction.own_loops().find(|l| reduction.is_spatial(l)) {
+            let name = &func.vars[l.var].name;
+            return Err(format!("`{name}` drives data-parallel and reduction variables at once"));
+        }
+        Ok((store, start, op))
+    }
+}
+
 impl Apply for Rfactor {
     const NAME: &'static str = "rfactor";
 
     fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
         let fail = |reason: String| ScheduleError::new(Self::NAME, &self.block, reason);
-        let path = tree::find_block(func, Self::NAME, &self.block)?;
-        let loop_path = tree::find_loop(func, Self::NAME, &self.loop_name)?;
-        let Some(block) = tree::block_at(func, &path).cloned() else { return Ok(Vec::new()) };
-        let Some(target) = tree::loop_at(func, &loop_path).map(|l| Loop { body: Vec::new(), ..l.clone() })
-        else {
-            return Ok(Vec::new());
-        };
-        if !path.starts_with(&loop_path) {
-            return Err(fail(format!("loop `{}` is not around the block", self.loop_name)));
+        let Some(reduction) = Reduction::find(self, func)? else { return Ok(Vec::new()) };
+        let (store, start, op) = self.check(func, &reduction).map_err(fail)?;
+        let partial = Partial::declare(func, &reduction, store.buffer);
+        let buffer = partial.buffer;
+        let block = partial.block(func, &reduction, store, start).map_err(|reason| fail(reason.into()))?;
+        let name = block.name.clone();
+        let combination = combination(func, &reduction, buffer, (store, start, op));
+        if let Some(place) = tree::block_at_mut(func, &reduction.path) {
+            *place = block;
         }
-        let loops: Vec<Loop> = tree::loops_above(func, &path)
-            .into_iter()
-            .map(|l| Loop { body: Vec::new(), ..l.clone() })
-            .collect();
-        let is_reduce = |i: &&Iter| i.kind == IterKind::Reduce;
-        let reduces = |l: &Loop| block.iters.iter().filter(is_reduce).any(|i| i.value.uses(l.var));
-        let is_spatial =
-            |l: &Loop| block.iters.iter().any(|i| i.kind == IterKind::Spatial && i.value.uses(l.var));
-        if !reduces(&target) || is_spatial(&target) {
-            return Err(fail(format!("`{}` is not a loop of the reduction alone", self.loop_name)));
-        }
-        if !loops.iter().any(|l| l.var != target.var && reduces(l)) {
-            return Err(fail(format!("`{}` is its only reduction loop; split it first", self.loop_name)));
-        }
-        let (store, start, op) = divisible(&block).map_err(|reason| fail(reason.into()))?;
-        if let Some(l) =
-            loops.iter().find(|l| reduces(l) && l.extent.as_int().is_none() && l.extent.uses(target.var))
-        {
-            return Err(fail(format!("the extent of `{}` depends on the loop", func.vars[l.var].name)));
-        }
-        if func.blocks().iter().any(|b| {
-            let is_local = tree::reads(b, store.buffer) && b.name != self.block;
-            is_local && tree::find_block(func, Self::NAME, &b.name).is_ok_and(|p| p[0] <= path[0])
-        }) {
-            return Err(fail("a consumer is in the same nest".into()));
-        }
-
-        // Partial results: the loop becomes a data-parallel variable, the other loops of the reduction
-        // reduction variables of their own.
-        let mut iters: Vec<Iter> =
-            block.iters.iter().filter(|i| i.kind == IterKind::Spatial).cloned().collect();
-        let lane = func.add_var(&format!("{}_rf_v", self.block), VarKind::Iter);
-        iters.push(Iter {
-            var: lane,
-            extent: target.extent.clone(),
-            kind: IterKind::Spatial,
-            value: Expr::var(target.var),
-        });
-        let mut loop_values: Vec<(Var, Expr)> = vec![(target.var, Expr::var(lane))];
-        for l in loops.iter().filter(|l| l.var != target.var && reduces(l)) {
-            if is_spatial(l) {
-                let name = &func.vars[l.var].name;
-                return Err(fail(format!("`{name}` drives data-parallel and reduction variables at once")));
-            }
-            let var = func.add_var(&format!("{}_rf_r", self.block), VarKind::Iter);
-            iters.push(Iter {
-                var,
-                extent: l.extent.clone(),
-                kind: IterKind::Reduce,
-                value: Expr::var(l.var),
-            });
-            loop_values.push((l.var, Expr::var(var)));
-        }
-        let lookup = |list: &[(Var, Expr)], v: Var| list.iter().find(|x| x.0 == v).map(|x| x.1.clone());
-        let old_values: Vec<(Var, Expr)> = block
-            .iters
-            .iter()
-            .filter(is_reduce)
-            .map(|i| (i.var, i.value.substitute(&|v| lookup(&loop_values, v))))
-            .collect();
-        let data = func.buffers[store.buffer].clone();
-        let shape = data.shape.iter().cloned().chain([target.extent.clone()]).collect();
-        let partial = func.add_buffer(&format!("{}_rf", data.name), data.dtype, shape, Scope::Global);
-        let with_lane =
-            |indices: &[Expr]| indices.iter().cloned().chain([Expr::var(lane)]).collect::<Vec<_>>();
-        let into_partial = |e: &Expr| {
-            e.rewrite(&mut |x| match x.kind() {
-                ExprKind::Load(b, indices) if *b == store.buffer => {
-                    Some(Expr::load(x.dtype(), partial, with_lane(indices)))
-                }
-                ExprKind::Var(v) => lookup(&old_values, *v),
-                _ => None,
-            })
-        };
-        let convert = |s: &Store| Store {
-            buffer: partial,
-            indices: with_lane(&s.indices),
-            value: into_partial(&s.value),
-        };
-        let mut step = convert(store);
-        let mut predicate = block.predicate.clone();
-        let starts_guarded = {
-            let simplifier = tree::simplifier_at(func, &path);
-            let at_start = |c: &Expr| {
-                c.substitute(&|v| {
-                    loops.iter().any(|l| l.var == v && v != target.var && reduces(l)).then(|| Expr::int(0))
-                })
-            };
-            let conditions = predicate.iter().flat_map(tree::conjuncts);
-            conditions.filter(|c| loops.iter().any(|l| reduces(l) && c.uses(l.var))).any(|c| {
-                let spatial_free = !loops.iter().any(|l| is_spatial(l) && c.uses(l.var));
-                !(spatial_free && simplifier.prove(&at_start(&c)))
-            })
-        };
-        if starts_guarded {
-            // A partial result may have no steps at all, yet must start: guard the steps instead.
-            let of_reduction = |c: &Expr| loops.iter().any(|l| reduces(l) && c.uses(l.var));
-            let conditions: Vec<Expr> = predicate.iter().flat_map(tree::conjuncts).collect();
-            if conditions
-                .iter()
-                .any(|c| of_reduction(c) && loops.iter().any(|l| is_spatial(l) && c.uses(l.var)))
-            {
-                return Err(fail("its predicate mixes data-parallel and reduction loops".into()));
-            }
-            let (steps, rest): (Vec<Expr>, Vec<Expr>) = conditions.into_iter().partition(of_reduction);
-            let guard = tree::conjunction(steps).map(|c| c.substitute(&|v| lookup(&loop_values, v)));
-            if let Some(guard) = guard {
-                let accumulator = Expr::load(data.dtype, partial, step.indices.clone());
-                step.value = Expr::select(guard, step.value, accumulator);
-            }
-            predicate = tree::conjunction(rest);
-        }
-        let name = func.unique_block_name(&format!("{}_rf", self.block));
-        let rf = Block { name: name.clone(), iters, predicate, init: vec![convert(start)], body: vec![step] };
-
-        // The combination, over fresh variables.
-        let (mut nest, mut combined, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
-        let spatial = block.iters.iter().filter(|i| i.kind == IterKind::Spatial);
-        for (n, iter) in spatial.enumerate() {
-            let loop_var = func.add_var(&format!("{}_i{n}", self.block), VarKind::Loop);
-            let var = func.add_var(&format!("{}_vi{n}", self.block), VarKind::Iter);
-            nest.push((loop_var, iter.extent.clone()));
-            fresh.push((iter.var, Expr::var(var)));
-            combined.push(Iter {
-                var,
-                extent: iter.extent.clone(),
-                kind: IterKind::Spatial,
-                value: Expr::var(loop_var),
-            });
-        }
-        let loop_var = func.add_var(&format!("{}_r", self.block), VarKind::Loop);
-        let var = func.add_var(&format!("{}_vr", self.block), VarKind::Iter);
-        nest.push((loop_var, target.extent.clone()));
-        combined.push(Iter {
-            var,
-            extent: target.extent.clone(),
-            kind: IterKind::Reduce,
-            value: Expr::var(loop_var),
-        });
-        let renew = |e: &Expr| e.substitute(&|v| lookup(&fresh, v));
-        let indices: Vec<Expr> = store.indices.iter().map(renew).collect();
-        let accumulator = Expr::load(data.dtype, store.buffer, indices.clone());
-        let partial_indices = indices.iter().cloned().chain([Expr::var(var)]).collect();
-        let value = Expr::binary(op, accumulator, Expr::load(data.dtype, partial, partial_indices));
-        let start = Store { buffer: store.buffer, indices: indices.clone(), value: renew(&start.value) };
-        let combine = Block {
-            name: self.block.clone(),
-            iters: combined,
-            predicate: None,
-            init: vec![start],
-            body: vec![Store { buffer: store.buffer, indices, value }],
-        };
-        if let Some(place) = tree::block_at_mut(func, &path) {
-            *place = rf;
-        }
-        func.body.insert(path[0] + 1, tree::nest(nest, Stmt::Block(Box::new(combine))));
+        func.body.insert(reduction.path[0] + 1, combination);
         tree::normalize(func);
         Ok(vec![name])
     }

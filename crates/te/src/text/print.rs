@@ -26,6 +26,12 @@ impl Names for IdNames {
     }
 }
 
+impl fmt::Debug for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_expr(f, self, &IdNames)
+    }
+}
+
 /// Writes an expression: infix operators fully parenthesised, everything else as `name(operands)`.
 pub fn write_expr(f: &mut dyn Write, expr: &Expr, names: &dyn Names) -> fmt::Result {
     let dtype = expr.dtype();

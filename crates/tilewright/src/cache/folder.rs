@@ -5,10 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use super::Cache;
-
-/// What the names of files begin with that are being written.
-pub(super) const TEMPORARY: &str = ".tmp-";
+use super::{Cache, TEMPORARY};
 
 /// No process takes so long to write an entry: it was killed.
 const ABANDONED: Duration = Duration::from_secs(60 * 60);

@@ -23,6 +23,9 @@ use tilewright_digest::Digest;
 
 pub use folder::{Pruned, Stats};
 
+/// What the names of files begin with that are being written.
+const TEMPORARY: &str = ".tmp-";
+
 /// Variable that names the folder.
 pub const CACHE_DIR: &str = "TILEWRIGHT_CACHE_DIR";
 
@@ -110,7 +113,7 @@ impl Cache {
         let path = self.path(key);
         let folder = path.parent().unwrap_or(&self.folder);
         fs::create_dir_all(folder)?;
-        let mut file = tempfile::Builder::new().prefix(folder::TEMPORARY).tempfile_in(folder)?;
+        let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(folder)?;
         file.write_all(&checksum(key, contents))?;
         file.write_all(contents)?;
         file.persist(&path).map_err(|error| error.error)?;

@@ -17,9 +17,8 @@ use tilewright_tune::Task;
 
 use crate::autoschedule::Kernels;
 use crate::codegen;
-use crate::compile::image_def;
 use crate::error::CompileError;
-use crate::units::kernel_def;
+use crate::units::{image_def, kernel_def};
 
 use super::noise::noise;
 

@@ -12,12 +12,14 @@ mod arithmetic;
 mod convert;
 mod function;
 mod memory;
+mod text;
 
 use std::fmt::Write;
 
-use tilewright_dtype::DType;
-use tilewright_machine::{CodegenError, CodegenKind, Target};
-use tilewright_te::kernel::{Access, Kernel, Type};
+use tilewright_machine::{CodegenError, Target};
+use tilewright_te::kernel::Kernel;
+
+use text::{Metadata, PlaceInfo, invalid, lane, same_bits, splat, suffix, unsupported, vector};
 
 /// The kernels as one LLVM module, before any optimisation.
 pub fn translate(kernels: &[Kernel], target: &Target) -> Result<String, CodegenError> {
@@ -41,131 +43,4 @@ pub fn translate(kernels: &[Kernel], target: &Target) -> Result<String, CodegenE
 pub(crate) fn features(target: &Target) -> String {
     let names: Vec<String> = target.machine.features.iter().map(|f| format!("+{}", f.name())).collect();
     names.join(",")
-}
-
-/// Numbered metadata nodes at the end of the module.
-struct Metadata {
-    text: String,
-    count: usize,
-}
-
-impl Metadata {
-    /// Starts with `!0`, the empty node that flags such as `!nonnull` refer to.
-    fn new() -> Metadata {
-        Metadata { text: "!0 = !{}\n".to_owned(), count: 1 }
-    }
-
-    fn node(&mut self, content: &str) -> usize {
-        let id = self.count;
-        self.count += 1;
-        let _ = writeln!(self.text, "!{id} = {content}");
-        id
-    }
-
-    /// What is attached to the accesses of each buffer: its own alias scope, the others' as not aliased.
-    fn buffer_scopes(&mut self, kernel: &Kernel) -> Vec<String> {
-        let domain = self.node(&format!("distinct !{{!{}}}", self.count));
-        let scopes: Vec<usize> = kernel
-            .buffers
-            .iter()
-            .map(|_| self.node(&format!("distinct !{{!{}, !{domain}}}", self.count)))
-            .collect();
-        let list = |scopes: &mut dyn Iterator<Item = &usize>| {
-            let names: Vec<String> = scopes.map(|scope| format!("!{scope}")).collect();
-            format!("!{{{}}}", names.join(", "))
-        };
-        (0..scopes.len())
-            .map(|i| {
-                let own = self.node(&list(&mut scopes[i..=i].iter()));
-                let others = scopes.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, scope)| scope);
-                let others = self.node(&list(&mut { others }));
-                format!(", !alias.scope !{own}, !noalias !{others}")
-            })
-            .collect()
-    }
-
-    /// The alignment of a loaded pointer.
-    fn align(&mut self, bytes: u32) -> usize {
-        self.node(&format!("!{{i64 {bytes}}}"))
-    }
-}
-
-/// What is known of a buffer or local array of the function being translated.
-#[derive(Clone)]
-struct PlaceInfo {
-    pointer: String,
-    dtype: DType,
-    align: u64,
-    /// Alias metadata for any access.
-    scopes: String,
-    /// Whether loads always see the same bytes.
-    invariant: bool,
-}
-
-impl PlaceInfo {
-    fn is_invariant(access: Access) -> bool {
-        match access {
-            Access::Read => true,
-            Access::Write | Access::ReadWrite => false,
-        }
-    }
-}
-
-/// LLVM's type of one lane in registers, or nothing for types that must have been expanded before.
-fn lane(dtype: DType) -> Option<&'static str> {
-    Some(match dtype {
-        DType::Bool => "i1",
-        DType::I8 | DType::U8 => "i8",
-        DType::I16 | DType::U16 => "i16",
-        DType::I32 | DType::U32 => "i32",
-        DType::I64 | DType::U64 => "i64",
-        DType::F32 => "float",
-        DType::F64 => "double",
-        DType::F16
-        | DType::BF16
-        | DType::F8E4M3FN
-        | DType::F8E4M3FNUZ
-        | DType::F8E5M2
-        | DType::F8E5M2FNUZ
-        | DType::F8E8M0
-        | DType::F4E2M1
-        | DType::I4
-        | DType::U4
-        | DType::I2
-        | DType::U2
-        | DType::String => return None,
-    })
-}
-
-/// `lane`, or a vector of so many.
-fn vector(lane: &str, lanes: u32) -> String {
-    if lanes == 1 { lane.to_owned() } else { format!("<{lanes} x {lane}>") }
-}
-
-/// The suffix of an overloaded intrinsic's name: `f32`, `v16i8`.
-fn suffix(lane: &str, lanes: u32) -> String {
-    let lane = match lane {
-        "float" => "f32",
-        "double" => "f64",
-        integer => integer,
-    };
-    if lanes == 1 { lane.to_owned() } else { format!("v{lanes}{lane}") }
-}
-
-/// A constant in every lane.
-fn splat(lane: &str, lanes: u32, value: &str) -> String {
-    if lanes == 1 { value.to_owned() } else { format!("splat ({lane} {value})") }
-}
-
-fn unsupported(kernel: &Kernel, what: impl Into<String>) -> CodegenError {
-    CodegenError::Unsupported { codegen: CodegenKind::Llvm, kernel: kernel.name.clone(), what: what.into() }
-}
-
-fn invalid(kernel: &Kernel, reason: impl Into<String>) -> CodegenError {
-    CodegenError::InvalidKernel { kernel: kernel.name.clone(), reason: reason.into() }
-}
-
-/// Whether an integer type's bits are the same as another's of the same width.
-fn same_bits(a: Type, b: Type) -> bool {
-    a.dtype.bytes() == b.dtype.bytes() && a.lanes == b.lanes
 }

@@ -2,7 +2,7 @@
 
 use tilewright_dtype::DType;
 
-use super::{Emit, dims, operand};
+use super::emit::{Emit, dims, operand};
 use crate::dim::Dim;
 use crate::ids::NodeId;
 use crate::op::*;

@@ -4,16 +4,15 @@
 //! has no entry here stays as it is.
 
 mod attention;
+mod emit;
 mod norms;
 
-use tilewright_dtype::DType;
-
-use crate::graph::{Graph, Node};
-use crate::ids::{NodeId, ValueId};
+use crate::graph::Graph;
+use crate::ids::NodeId;
 use crate::op::*;
 use crate::pass::{Pass, PassError};
 use crate::patch::{Patch, Rule, Source, View, rewrite_where};
-use crate::tensor::Tensor;
+use emit::Emit;
 
 /// Decomposes every operator that `wanted` accepts and that has a decomposition.
 pub fn decompose(graph: &mut Graph, wanted: &dyn Fn(&Op) -> bool) -> Result<bool, PassError> {
@@ -41,46 +40,6 @@ const RULES: &[Rule] = &[
     Rule { name: "decompose_gemm", apply: gemm },
     Rule { name: "decompose_activation", apply: activation },
 ];
-
-/// A patch that grows by expressions of one element type.
-struct Emit {
-    patch: Patch,
-    dtype: DType,
-}
-
-impl Emit {
-    /// An empty patch for the element type of the node's operand 0.
-    fn new(view: &View<'_>, node: &Node) -> Option<(Emit, Source)> {
-        let x = node.input(0)?;
-        let dtype = view.graph.tensor_type(x)?.dtype;
-        Some((Emit { patch: Patch::new(), dtype }, Source::Old(x)))
-    }
-
-    fn constant(&mut self, value: f64) -> Option<Source> {
-        Some(self.patch.add(Op::Constant(Tensor::scalar_of(self.dtype, value)?), []))
-    }
-
-    fn unary(&mut self, op: UnaryOp, x: Source) -> Source {
-        self.patch.add(Op::Unary(op), [x])
-    }
-
-    fn binary(&mut self, op: BinaryOp, a: Source, b: Source) -> Source {
-        self.patch.add(Op::Binary(op), [a, b])
-    }
-
-    fn with_constant(&mut self, op: BinaryOp, x: Source, constant: f64) -> Option<Source> {
-        let constant = self.constant(constant)?;
-        Some(self.binary(op, x, constant))
-    }
-
-    fn reduce(&mut self, kind: ReduceKind, axes: &[usize], x: Source) -> Source {
-        self.patch.add(Op::reduce(kind, axes.to_vec(), true), [x])
-    }
-
-    fn finish(self, value: Source) -> Option<Patch> {
-        Some(self.patch.replace(value))
-    }
-}
 
 /// `alpha op(A) op(B) + beta C` as a product, scalings and a sum.
 fn gemm(view: &View<'_>, id: NodeId) -> Option<Patch> {
@@ -140,14 +99,4 @@ fn activation(view: &View<'_>, id: NodeId) -> Option<Patch> {
 fn half_of_one_plus(emit: &mut Emit, x: Source) -> Option<Source> {
     let sum = emit.with_constant(BinaryOp::Add, x, 1.0)?;
     emit.with_constant(BinaryOp::Mul, sum, 0.5)
-}
-
-/// Operand `position` as a source.
-fn operand(node: &Node, position: usize) -> Option<Source> {
-    node.input(position).map(Source::Old)
-}
-
-/// Extents of a value, owned.
-fn dims(view: &View<'_>, value: ValueId) -> Option<Vec<crate::Dim>> {
-    view.graph.dims(value).map(<[crate::Dim]>::to_vec)
 }

@@ -1,6 +1,6 @@
 //! Softmax and the normalisations as reductions and elementwise operators.
 
-use super::{Emit, dims, operand};
+use super::emit::{Emit, dims, operand};
 use crate::dim::Dim;
 use crate::ids::NodeId;
 use crate::op::*;

@@ -1,6 +1,6 @@
 //! Activations: GELU in both forms, SiLU and Swish, HardSwish, Mish.
 
-use super::{Matcher, is_near};
+use super::matcher::{Matcher, is_near};
 use crate::ids::{NodeId, ValueId};
 use crate::op::{ActivationAttrs, ActivationKind, BinaryOp, Op, Real, UnaryOp};
 use crate::patch::{Patch, View};

@@ -3,7 +3,7 @@
 //! Exporters put the scale on the queries, the keys, the scores, or half of it on each of the first two. Off by
 //! default (pass `raise_attention`): worth it where the kernel for the composite beats two products and a softmax.
 
-use super::{Matcher, Product};
+use super::matcher::{Matcher, Product};
 use crate::dim::Dim;
 use crate::graph::Graph;
 use crate::ids::{NodeId, ValueId};

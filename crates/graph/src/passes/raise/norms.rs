@@ -1,6 +1,6 @@
 //! Normalisations: softmax, layer normalisation and its root-mean-square variant.
 
-use super::Matcher;
+use super::matcher::Matcher;
 use crate::ids::{NodeId, ValueId};
 use crate::op::{BinaryOp, LayerNormAttrs, Op, Real, ReduceKind, SoftmaxAttrs, UnaryOp};
 use crate::patch::{Patch, Source, View};

@@ -1,0 +1,43 @@
+//! What is wrong with the name of a target.
+
+use crate::feature::Arch;
+use crate::names::NAMES;
+use crate::timing::TimingError;
+
+/// A text that names no target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// No machine of that name.
+    #[error("unknown target `{name}`; known are {}", known_machines())]
+    UnknownMachine {
+        /// The name given.
+        name: String,
+    },
+    /// No such feature of the architecture.
+    #[error("{arch} has no feature `{name}`")]
+    UnknownFeature {
+        /// The name given.
+        name: String,
+        /// The architecture of the target.
+        arch: Arch,
+    },
+    /// Not `KEY=VALUE` with a known key and a value in range.
+    #[error("`{property}` is not a property of a target")]
+    BadProperty {
+        /// The text given.
+        property: String,
+    },
+    /// No timing of that name, or a file that is none.
+    #[error(transparent)]
+    BadTiming(#[from] TimingError),
+    /// No code generator of that name.
+    #[error("unknown code generator `{name}`; known are llvm, cranelift")]
+    UnknownCodegen {
+        /// The name given.
+        name: String,
+    },
+}
+
+fn known_machines() -> String {
+    NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}

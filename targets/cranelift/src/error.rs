@@ -1,0 +1,20 @@
+//! What goes wrong in this code generator.
+
+use tilewright_machine::{CodegenError, CodegenKind};
+use tilewright_te::kernel::Kernel;
+
+pub(crate) fn internal(message: impl ToString) -> CodegenError {
+    CodegenError::Internal { codegen: CodegenKind::Cranelift, message: message.to_string() }
+}
+
+pub(crate) fn unsupported(kernel: &Kernel, what: impl Into<String>) -> CodegenError {
+    CodegenError::Unsupported {
+        codegen: CodegenKind::Cranelift,
+        kernel: kernel.name.clone(),
+        what: what.into(),
+    }
+}
+
+pub(crate) fn invalid(kernel: &Kernel, reason: impl Into<String>) -> CodegenError {
+    CodegenError::InvalidKernel { kernel: kernel.name.clone(), reason: reason.into() }
+}
