@@ -230,9 +230,9 @@ impl Measure for InProcess {
 }
 
 fn probe(task: &Task, decisions: &Decisions) -> Result<Probe, MeasureError> {
-    schedule_kernels(&task.computation, &task.target, decisions.clone(), verify::BY_DEFAULT)
-        .and_then(|kernels| Probe::new(task, kernels))
-        .map_err(|e| MeasureError::Failed(e.to_string()))
+    let kernels = schedule_kernels(&task.computation, &task.target, decisions.clone(), verify::BY_DEFAULT)
+        .map_err(|e| MeasureError::Illegal(e.to_string()))?;
+    Probe::new(task, kernels).map_err(|e| MeasureError::Failed(e.to_string()))
 }
 
 /// The clock of a run.

@@ -188,7 +188,7 @@ impl Shape {
 pub fn candidates(task: &Task, n: usize, random: &mut fastrand::Rng) -> Vec<Decisions> {
     /// How often is tried to find one more.
     const TRIES: usize = 8;
-    let Some(default) = Point::of(task, &Decisions::default()) else { return Vec::new() };
+    let Ok(default) = Point::of(task, &Decisions::default()) else { return Vec::new() };
     let mut found = vec![default.clone()];
     for _ in 0..TRIES * n {
         if found.len() >= n {
@@ -203,7 +203,7 @@ pub fn candidates(task: &Task, n: usize, random: &mut fastrand::Rng) -> Vec<Deci
             let Some(choice) = random.choice(&decision.candidates) else { continue };
             let mut decisions = point.decisions.clone();
             decisions.set(&decision.point, &choice.value);
-            if let Some(next) = Point::of(task, &decisions) {
+            if let Ok(next) = Point::of(task, &decisions) {
                 point = next;
             }
         }
