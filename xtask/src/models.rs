@@ -2,14 +2,15 @@
 //!
 //! The ten benchmark models are made from their skeletons with seeded weights. The skeletons do not lie in the
 //! repository but in a folder beside it; without them the task says so. Models of Python packages that `setup`
-//! installs are copied.
+//! installs are copied. With `--detectors`, torchvision's detectors are exported as well, into `target/models/detectors`, by a Python
+//! environment of their own: PyTorch is large, so nothing else makes it.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
-use crate::project;
 use crate::project::Verdict;
+use crate::{project, setup};
 
 /// A model with its trained weights from a Python package.
 struct Packaged {
@@ -26,10 +27,24 @@ const PACKAGED: [Packaged; 1] =
 pub(crate) struct Args {
     /// Models to make; all if none is named
     names: Vec<String>,
+    /// Export torchvision's detectors instead, or those named; installs PyTorch into target/venv-detectors
+    #[arg(long)]
+    detectors: bool,
 }
+
+/// The detectors that tests run.
+const DETECTORS: [&str; 4] = ["ssd300", "retinanet", "fcos", "faster_rcnn"];
 
 /// The task.
 pub(crate) fn run(args: &Args) -> Verdict {
+    if args.detectors {
+        let names = args.names.iter().map(String::as_str);
+        let names: Vec<&str> = if args.names.is_empty() { DETECTORS.to_vec() } else { names.collect() };
+        let mut export = project::command(setup::ensure_detectors_venv()?);
+        export.arg(project::path("tools/detectors.py")).arg(project::target_dir().join("models/detectors"));
+        project::run(export.args(names))?;
+        return Ok(true);
+    }
     let is_packaged = |name: &String| PACKAGED.iter().any(|packaged| packaged.name == name);
     let (packaged, made): (Vec<&String>, Vec<&String>) =
         args.names.iter().partition(|name| is_packaged(name));

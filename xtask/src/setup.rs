@@ -4,7 +4,7 @@
 //! so. Hence every part here may fail with a clear message while the others go on; the verdict is whether all
 //! tests can run afterwards.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::Context;
@@ -32,6 +32,10 @@ const MODEL_REQUIREMENTS: Requirements =
 /// What `cargo xtask bench` needs besides.
 const PEER_REQUIREMENTS: Requirements =
     Requirements { file: "tools/requirements-bench.txt", with_dependencies: true };
+
+/// What `cargo xtask models --detectors` needs, in an environment of its own.
+const DETECTORS_REQUIREMENTS: Requirements =
+    Requirements { file: "tools/requirements-detectors.txt", with_dependencies: true };
 
 /// Arguments of the task.
 #[derive(clap::Args, Default)]
@@ -131,15 +135,27 @@ pub(crate) fn ensure_venv() -> anyhow::Result<()> {
     ensure_python(&REQUIREMENTS)
 }
 
+/// The Python of the environment that exports detectors, with its packages.
+pub(crate) fn ensure_detectors_venv() -> anyhow::Result<PathBuf> {
+    let venv = project::target_dir().join("venv-detectors");
+    ensure_packages(&venv, &DETECTORS_REQUIREMENTS)?;
+    Ok(venv.join("bin/python"))
+}
+
 /// Makes `target/venv` if need be and installs the pinned packages of one requirements file into it.
 fn ensure_python(required: &Requirements) -> anyhow::Result<()> {
+    ensure_packages(&project::target_dir().join("venv"), required)
+}
+
+/// Makes an environment if need be and installs the pinned packages of one requirements file into it.
+fn ensure_packages(venv: &Path, required: &Requirements) -> anyhow::Result<()> {
     let requirements = project::path(required.file);
-    let python = project::venv_python();
+    let python = venv.join("bin/python");
     if has_requirements(&python, &requirements) {
         return Ok(());
     }
     if !python.exists() {
-        make_venv()?;
+        make_venv(venv)?;
     }
     println!("Installing Python packages of {}", requirements.display());
     let mut pip = project::command(&python);
@@ -150,9 +166,8 @@ fn ensure_python(required: &Requirements) -> anyhow::Result<()> {
     project::run(pip.arg("--requirement").arg(&requirements))
 }
 
-fn make_venv() -> anyhow::Result<()> {
-    let venv = project::target_dir().join("venv");
-    let make = || project::run(project::command("python3").args(["-m", "venv"]).arg(&venv));
+fn make_venv(venv: &Path) -> anyhow::Result<()> {
+    let make = || project::run(project::command("python3").args(["-m", "venv"]).arg(venv));
     // Debian ships Python, if at all, without the part that makes environments.
     let installed = || apt_install(&["python3-venv"]).and_then(|()| make());
     make().or_else(|_| installed()).context("no Python, which makes the ONNX suites and the benchmark models")

@@ -11,13 +11,13 @@ use tilewright_machine::Target;
 use tilewright_te::computation::DIRECT;
 use tilewright_te::schedule::{FinishError, Padding, Primitive, Schedule, ScheduleError, relaid};
 use tilewright_te::verify::{self, Stage};
-use tilewright_te::{Block, Computation, Func, Variant};
+use tilewright_te::{Block, Computation, Func, IterKind, Variant};
 
 use crate::context::Context;
 use crate::decisions::{AutoscheduleError, Candidate, Chooser, Decision, Decisions};
 use crate::layouts::Layouts;
 use crate::model::machine::memory_cycles;
-use crate::pattern::{bytes_of, loads};
+use crate::pattern::{bytes_of, iters_of, loads};
 use crate::prepare::Prepared;
 use crate::refusal::Refusal;
 use crate::rule::{Packing, RuleSet, Strategy};
@@ -264,6 +264,9 @@ impl<S: Strategy> Planner<'_, S> {
 
     /// Asks the rules for whole functions.
     fn plan_whole(&mut self) -> Result<(), ScheduleError> {
+        if self.func.blocks().into_iter().any(is_empty) {
+            return Ok(());
+        }
         for rule in self.rules.whole {
             let mut chooser = self.chooser.for_rule();
             if let Ok(strategy) = (rule.plan)(&self.context(), &mut chooser) {
@@ -292,7 +295,11 @@ impl<S: Strategy> Planner<'_, S> {
     /// Takes what the first rule offers that takes the block.
     fn plan_block(&mut self, phase: Option<usize>, name: &str) -> Result<(), ScheduleError> {
         let mut refused = Vec::new();
-        let rules = phase.and_then(|phase| self.rules.phases.get(phase)).map_or(&[][..], |phase| phase.rules);
+        let mut rules =
+            phase.and_then(|phase| self.rules.phases.get(phase)).map_or(&[][..], |phase| phase.rules);
+        if self.func.block(name).is_some_and(is_empty) {
+            rules = &[];
+        }
         for rule in rules {
             let mut chooser = self.chooser.for_rule();
             let context = self.context();
@@ -340,6 +347,11 @@ impl<S: Strategy> Planner<'_, S> {
         let reads = |block: &Block| loads(block).iter().any(|a| self.func.buffers[a.buffer].name == buffer);
         self.func.blocks().into_iter().filter(is_left).any(reads)
     }
+}
+
+/// Whether a block computes nothing: there is nothing to share out, and no time to save.
+fn is_empty(block: &Block) -> bool {
+    iters_of(block, IterKind::Spatial).into_iter().any(|n| block.iters[n].extent.as_int() == Some(0))
 }
 
 /// Schedules a function as planned.

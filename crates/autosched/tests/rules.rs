@@ -474,6 +474,14 @@ fn reductions_along_and_across_memory() {
     });
     along.promote_to_output(out);
     check(&along, &[false], &[], &[], "reduction");
+    // Of no results nothing is shared out.
+    let mut none = Func::new("none");
+    let x = none.add_input("x", DType::F32, ints(&[2, 0, 1024]));
+    let out = none.reduce("out", DType::F32, ints(&[2, 0]), ints(&[1024]), Expr::f32(0.0), |f, i, r, acc| {
+        acc + f.load(x, vec![i[0].clone(), i[1].clone(), r[0].clone()])
+    });
+    none.promote_to_output(out);
+    check(&none, &[false], &[], &[], "plain");
     let mut cut = Func::new("cut");
     let n: Expr = cut.add_size("n", 1, 1 << 20).into();
     let x = cut.add_input("x", DType::F32, vec![Expr::int(40), n.clone()]);

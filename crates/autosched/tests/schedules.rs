@@ -11,6 +11,7 @@
 //! number of values), and decisions. Sections:
 //!
 //! - `rules`: which rule took each block, and why those before it did not;
+//! - `strategies`: what was to be done, as `--dump-after strategies` prints it;
 //! - `decisions`: what was chosen, of what;
 //! - `trace`: the primitives, one a line;
 //! - `loops`: the scheduled function;
@@ -80,6 +81,7 @@ fn section(name: &str, scheduled: &Scheduled) -> String {
     let lines = |lines: Vec<String>| lines.into_iter().map(|line| line + "\n").collect::<String>();
     match name {
         "rules" => lines(scheduled.rulings.iter().map(ToString::to_string).collect()),
+        "strategies" => scheduled.strategy.clone(),
         "decisions" => {
             let decision = |d: &tilewright_autosched::Decision| {
                 let values: Vec<&str> =

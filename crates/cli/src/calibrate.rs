@@ -1,16 +1,16 @@
 //! `tilewright calibrate`: measures how fast this machine is, for the cost model, and writes it down.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use tilewright::calibrate::{Report, Samples, report};
+use tilewright::calibrate::{Record, Report, Samples, report};
 use tilewright::machine::measure::timing::{Measured, measure};
 use tilewright::machine::{Method, Numbers, Processor, Provenance, Timing, TimingFile};
 use tilewright::tune::fit::{FITTED, Ranked};
 use tilewright::{Machine, Options, Target};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output;
 
 /// Arguments of the verb.
@@ -28,6 +28,12 @@ pub(crate) struct Args {
     /// Functions to fit on, and functions to tell by how well the numbers fit
     #[arg(long, value_name = "N", num_args = 2, default_values = ["25", "50"])]
     functions: Vec<usize>,
+    /// Keep what was measured of functions in this file, one JSON object a line: strategies with their times
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Fit on what such a file holds, and measure no functions
+    #[arg(long, value_name = "FILE", conflicts_with = "record")]
+    recorded: Option<PathBuf>,
     /// Where the choice of functions and candidates begins
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
@@ -45,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let before = &machine.timing;
     let passes: Vec<Measured> = (0..args.passes).map(|_| measure(&before.numbers)).collect();
     let Some(measured) = Measured::median(&passes) else {
-        return Err(Failure::new(crate::failure::Exit::Internal, "measurements have no median"));
+        return Err(Failure::new(Exit::Internal, "measurements have no median"));
     };
     let fitted = match args.fit_time {
         0 => None,
@@ -57,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         processors: Processor::host().into_iter().collect(),
         timing: numbers.clone(),
     };
-    let text = file.text().map_err(|error| Failure::new(crate::failure::Exit::Internal, error))?;
+    let text = file.text().map_err(|error| Failure::new(Exit::Internal, error))?;
     if let Some(path) = &args.output {
         output::write_file(path, text.as_bytes())?;
     }
@@ -100,8 +106,15 @@ impl Fitted {
             ));
         };
         let time = Duration::from_secs(args.fit_time);
-        let samples = Samples::measure(&options, [n_fitted, n_held_out], time, args.seed, seen)?;
+        let wanted = [n_fitted, n_held_out];
+        let samples = match &args.recorded {
+            Some(path) => Samples::of_records(read_records(path)?, &options, wanted)?,
+            None => Samples::measure(&options, wanted, time, args.seed, seen)?,
+        };
         output::note("\n");
+        if let Some(path) = &args.record {
+            write_records(path, &samples.records())?;
+        }
         let numbers = samples.fit(&before.numbers, &measured.numbers);
         let was = |key: &str| measured.numbers.get(key);
         let changed = FITTED.iter().filter_map(|(key, _)| Some((key.to_string(), numbers.get(key)?)));
@@ -156,6 +169,27 @@ impl Fitted {
         let [before, after] = &self.reports;
         json!({"changed": self.changed, "fitted_on": self.n_fitted, "before": report(before), "after": report(after)})
     }
+}
+
+/// Reads samples that were kept.
+fn read_records(path: &Path) -> Result<Vec<Record>, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::read(path, &error))?;
+    let parse = |(n, line): (usize, &str)| {
+        serde_json::from_str(line)
+            .map_err(|error| Failure::data(format!("{}, line {}: {error}", path.display(), n + 1)))
+    };
+    text.lines().enumerate().filter(|(_, line)| !line.is_empty()).map(parse).collect()
+}
+
+/// Keeps samples, one a line.
+fn write_records(path: &Path, records: &[Record]) -> Result<(), Failure> {
+    let mut text = String::new();
+    for record in records {
+        let line = serde_json::to_string(record);
+        text += &line.map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
+        text.push('\n');
+    }
+    output::write_file(path, text.as_bytes())
 }
 
 /// Where the numbers come from.

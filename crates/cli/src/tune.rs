@@ -126,12 +126,18 @@ fn search(
     Ok((outcome?, known))
 }
 
-/// A schedule that computes something else is a bug of ours, even though no record of it is made.
+/// A schedule that computes something else is a bug of ours, and so is one that was offered and does not apply, even though no
+/// record of it is made.
 fn refuse_wrong(outcome: &Outcome) -> Result<(), Failure> {
-    match outcome.wrong.first() {
-        None => Ok(()),
-        Some(message) => Err(Failure::new(Exit::Internal, message)),
+    if let Some(message) = outcome.wrong.first() {
+        return Err(Failure::new(Exit::Internal, message));
     }
+    let Some(message) = outcome.illegal.first() else { return Ok(()) };
+    let n = outcome.illegal.len();
+    Err(Failure::new(
+        Exit::Internal,
+        format!("{n} schedules that were offered do not apply, the first: {message}"),
+    ))
 }
 
 /// The search on a terminal: the part of the budget that is spent, the gain so far, and how long it will take.
@@ -188,6 +194,7 @@ fn figures(tasks: &Tasks, outcome: &Outcome, database: &Path, seconds: f64) -> s
         "seconds": seconds,
         "trials": outcome.trials,
         "failed": outcome.failed,
+        "illegal": outcome.illegal,
         "exhausted": outcome.exhausted,
         "gain": outcome.gain(),
         "tasks": outcome.tasks.iter().enumerate().map(|(n, t)| row(tasks, n, t)).collect::<Vec<_>>(),

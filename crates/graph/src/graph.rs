@@ -434,6 +434,11 @@ impl Graph {
         }
     }
 
+    /// Adds a guard, unless one is there that demands the same.
+    pub fn add_guard(&mut self, guard: Guard) {
+        guard.add_to(&mut self.guards);
+    }
+
     /// Writes extents in place of symbols wherever these occur: in types, attributes, followed elements and guards.
     pub fn replace_symbols(&mut self, replacements: &FxHashMap<SymbolId, Dim>) {
         let replace = |dim: &Dim| match dim.symbols().iter().any(|symbol| replacements.contains_key(symbol)) {
@@ -454,6 +459,7 @@ impl Graph {
         for guard in &mut self.guards {
             (guard.left, guard.right) = (replace(&guard.left), replace(&guard.right));
         }
+        Guard::merge(&mut self.guards);
     }
 
     /// Takes all nodes out of a region, to be pushed back one by one.

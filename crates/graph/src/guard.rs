@@ -31,6 +31,28 @@ pub struct Guard {
 }
 
 impl Guard {
+    /// Whether another one demands the same in the same place, for whatever reason. Equality reads the same from both sides.
+    fn demands_same(&self, other: &Guard) -> bool {
+        let sides = (&self.left, &self.right);
+        let is_swapped = self.comparison == Comparison::Equal && sides == (&other.right, &other.left);
+        let same_sides = sides == (&other.left, &other.right) || is_swapped;
+        same_sides && (self.comparison, self.region) == (other.comparison, other.region)
+    }
+
+    /// Adds the guard to others, unless one of these demands the same.
+    pub(crate) fn add_to(self, guards: &mut Vec<Guard>) {
+        if !guards.iter().any(|known| known.demands_same(&self)) {
+            guards.push(self);
+        }
+    }
+
+    /// Keeps the first of guards that demand the same: others become equal to it where more becomes known of extents.
+    pub(crate) fn merge(guards: &mut Vec<Guard>) {
+        let mut merged = Vec::with_capacity(guards.len());
+        guards.drain(..).for_each(|guard| guard.add_to(&mut merged));
+        *guards = merged;
+    }
+
     /// The condition with symbols shown by name.
     pub fn display<'a>(&'a self, symbols: &'a SymbolTable) -> impl fmt::Display + 'a {
         fmt::from_fn(move |f| {

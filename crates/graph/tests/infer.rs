@@ -50,6 +50,16 @@ fn check_error(op: &str, operands: &[&str], expected: &str) {
 }
 
 #[test]
+fn matrices_have_two_dimensions() {
+    check("Eye[dims=[n, 3], diagonal=1, dtype=f32]", &[], "f32[n, 3]");
+    check_error(
+        "Eye[dims=[3], diagonal=0, dtype=f32]",
+        &[],
+        "Eye `node`: a result of extents [3], which is no matrix",
+    );
+}
+
+#[test]
 fn elementwise() {
     check("Binary[add]", &["f32[n, 1, 4]", "f32[3, 4]"], "f32[n, 3, 4]");
     check("Binary[less]", &["f32[n]", "f32[]"], "bool[n]");
@@ -231,4 +241,37 @@ fn recurrent_layers_hold_every_operand_against_the_input() {
         let (_, got) = apply(op, &operands, 3);
         assert_eq!(got, Err(format!("Lstm `node`: {expected}")));
     }
+}
+
+/// What kernels would index by, or what they would be sized by, is refused before there is one.
+#[test]
+fn operands_that_no_kernel_could_read_are_refused() {
+    check_error(
+        "ScatterNd[reduction=none]",
+        &["f32[4, 5]", "i64[2, 3]", "f32[2]"],
+        "ScatterNd `node`: indices of 3 entries reach deeper than [4, 5]",
+    );
+    check_error(
+        "GatherNd[batch_dims=0]",
+        &["f32[4, 5]", "i64[2, 3]"],
+        "GatherNd `node`: indices of 3 entries reach deeper than [4, 5]",
+    );
+    check_error("GridSample[mode=linear, padding=zeros]", &["i4[1, 1, 4, 4]", "f32[1, 2, 2, 2]"], "");
+    check_error(
+        "Attention[q_num_heads=0, kv_num_heads=0]",
+        &["f8e8m0[1, 1, 2, 4]", "f8e8m0[1, 1, 2, 4]", "f8e8m0[1, 1, 2, 4]"],
+        "",
+    );
+    check_error("Cast[to=f64]", &["f32[1099511627776, 8, 2]"], "");
+    check_error(
+        "Conv[strides=[1], pads=[0, 0], dilations=[1], group=1]",
+        &["f32[1, 1, 8]", "f32[1, 1, 4611686018427387904]"],
+        "",
+    );
+    check_error(
+        "Pool[kind=max, kernel=[4611686018427387904], strides=[1], pads=[0, 0], dilations=[1]]",
+        &["f32[1, 1, 8]"],
+        "",
+    );
+    check_error("ReduceDynamic[kind=sum]", &["f32[n, 3]", "i64[1099511627776]"], "");
 }

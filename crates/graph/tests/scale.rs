@@ -3,7 +3,7 @@
 use tilewright_dtype::DType;
 use tilewright_graph::dim::Dim;
 use tilewright_graph::op::{AxisAttrs, BinaryOp, UnaryOp};
-use tilewright_graph::passes::fuse::{FusionPlan, MAX_OPERATIONS, fuse, fuse_counting};
+use tilewright_graph::passes::fuse::{FusionPlan, MAX_FOLLOWED, MAX_OPERATIONS, fuse, fuse_counting};
 use tilewright_graph::symbol::SymbolKind;
 use tilewright_graph::types::{TensorType, Type};
 use tilewright_graph::{Graph, Op, Provenance, ValueId, infer};
@@ -56,23 +56,84 @@ fn groups_end_where_going_on_saves_little() {
     assert_eq!(cut, vec![MAX_OPERATIONS as usize; 10]);
 }
 
+/// `n` readers of one value, each of which adds a value of its own.
+fn fan(n: usize) -> Graph {
+    let mut graph = Graph::new("fan");
+    let (x, y) = (input(&mut graph, "x"), input(&mut graph, "y"));
+    let first = append(&mut graph, Op::Unary(UnaryOp::Relu), &[x]);
+    for reader in 0..n {
+        let view = append(&mut graph, Op::reshape(vec![Dim::new(64)]), &[y]);
+        let sum = append(&mut graph, Op::Binary(BinaryOp::Add), &[first, view]);
+        graph.add_output(&format!("y{reader}"), sum);
+    }
+    graph
+}
+
+/// `n` times a value that is read twice, once through a view, and both joined.
+fn diamonds(n: usize) -> Graph {
+    let mut graph = Graph::new("diamonds");
+    let mut x = input(&mut graph, "x");
+    for _ in 0..n {
+        let left = append(&mut graph, Op::Unary(UnaryOp::Relu), &[x]);
+        let right = append(&mut graph, Op::reshape(vec![Dim::new(64)]), &[left]);
+        x = append(&mut graph, Op::Binary(BinaryOp::Add), &[left, right]);
+    }
+    graph.add_output("x", x);
+    graph
+}
+
+/// Two chains of `n` nodes, each of which reads the nodes before it in both.
+fn ladder(n: usize) -> Graph {
+    let mut graph = Graph::new("ladder");
+    let (mut a, mut b) = (input(&mut graph, "a"), input(&mut graph, "b"));
+    for _ in 0..n {
+        let next = append(&mut graph, Op::Binary(BinaryOp::Add), &[a, b]);
+        let view = append(&mut graph, Op::reshape(vec![Dim::new(64)]), &[a]);
+        (a, b) = (next, append(&mut graph, Op::Binary(BinaryOp::Mul), &[view, b]));
+    }
+    graph.add_output("a", a);
+    graph.add_output("b", b);
+    graph
+}
+
+/// `n` nodes that each read a value from the beginning and the end of a long way from it, which they are no part of.
+fn detour(n: usize) -> Graph {
+    let mut graph = Graph::new("detour");
+    let x = input(&mut graph, "x");
+    let first = append(&mut graph, Op::Unary(UnaryOp::Relu), &[x]);
+    let mut way = first;
+    for reader in 0..n {
+        way = append(&mut graph, Op::reshape(vec![Dim::new(64)]), &[way]);
+        let sum = append(&mut graph, Op::Binary(BinaryOp::Add), &[way, first]);
+        graph.add_output(&format!("y{reader}"), sum);
+    }
+    graph
+}
+
+fn followed(graph: &Graph) -> usize {
+    fuse_counting(graph, graph.main()).1
+}
+
+/// Searches look at a few groups for each node.
 #[test]
-fn fusion_follows_as_many_uses_as_there_are() {
-    let followed = |n| {
-        let graph = chain(n);
-        fuse_counting(&graph, graph.main()).1
-    };
-    // Each whole group but the first takes as much as any other.
-    let [first, half, all] = [1, 31, 61].map(|groups| followed(groups * MAX_OPERATIONS as usize));
-    assert_eq!(all - half, half - first);
-    // Every node would like to join the first one, and a cycle through all others is in the way.
-    let followed = |n| {
-        let graph = long_way(n);
-        fuse_counting(&graph, graph.main()).1
-    };
-    let (half, whole) = (followed(8_000), followed(16_000));
-    assert!(half > 8_000 * 1_000, "the case shows nothing: {half}");
-    assert!(whole - half <= 8_000 * 4_100, "{half} and {whole}");
+fn fusion_is_linear_in_nodes() {
+    let families =
+        [("chain", chain as fn(usize) -> Graph, 16_000), ("long way", long_way, 8_000), ("fan", fan, 8_000)];
+    let more = [("diamonds", diamonds as fn(usize) -> Graph, 5_000), ("ladder", ladder, 5_000)];
+    for (name, family, n) in families.into_iter().chain(more) {
+        let (half, whole) = (followed(&family(n / 2)), followed(&family(n)));
+        assert!(whole <= 4 * n && whole <= 2 * half + 8, "{name}: {half} and {whole} groups of {n} nodes");
+    }
+}
+
+/// Where a search would take too long, the nodes stay apart.
+#[test]
+fn searches_for_cycles_end() {
+    let n = MAX_FOLLOWED + 500;
+    let (short, long) = (detour(n - 100), detour(n));
+    assert!(followed(&long) > MAX_FOLLOWED * MAX_FOLLOWED / 2, "the budget is not reached");
+    assert_eq!(followed(&long) - followed(&short), 100 * MAX_FOLLOWED);
+    assert_eq!(sizes(&fuse(&long, long.main())), vec![1; 2 * n + 1]);
 }
 
 /// Slices of concatenations of slices: written out, each extent would be twice as long as the one before.

@@ -1,16 +1,17 @@
-//! Extents of the graph as extents of a function: each symbol becomes one size variable.
+//! Extents of the graph as extents of a function: each symbol becomes one size variable, and so does what is too long to be
+//! computed wherever it is used.
 
 use rustc_hash::FxHashMap;
 use tilewright_graph::dim::{Atom, Dim};
 use tilewright_graph::ids::SymbolId;
 use tilewright_graph::symbol::SymbolTable;
-use tilewright_te::{Expr, Func, Var};
+use tilewright_te::{BinaryOp, Expr, ExprKind, Func, Var};
 
-/// Which size variable of a function stands for which symbol of the graph.
+/// Which size variable of a function stands for which extent of the graph.
 #[derive(Clone, Debug, Default)]
 pub struct DimMap {
-    vars: FxHashMap<SymbolId, Var>,
-    order: Vec<SymbolId>,
+    vars: FxHashMap<Dim, Var>,
+    order: Vec<Dim>,
 }
 
 impl DimMap {
@@ -19,21 +20,39 @@ impl DimMap {
         DimMap::default()
     }
 
-    /// The symbols in the order of the function's size variables that stand for them.
-    pub fn symbols(&self) -> &[SymbolId] {
+    /// The extents in the order of the function's size variables that stand for them.
+    pub fn sizes(&self) -> &[Dim] {
         &self.order
     }
 
     /// The size variable of a symbol, added to `func` on first use with the symbol's name and range.
     pub fn var(&mut self, func: &mut Func, symbols: &SymbolTable, symbol: SymbolId) -> Var {
-        if let Some(&var) = self.vars.get(&symbol) {
+        let range = symbols[symbol].range;
+        let name = &symbols[symbol].name;
+        self.size(func, Dim::symbol(symbol), name, range.lo, range.hi.unwrap_or(i64::MAX))
+    }
+
+    fn size(&mut self, func: &mut Func, dim: Dim, name: &str, lo: i64, hi: i64) -> Var {
+        if let Some(&var) = self.vars.get(&dim) {
             return var;
         }
-        let range = symbols[symbol].range;
-        let var = func.add_size(&symbols[symbol].name, range.lo, range.hi.unwrap_or(i64::MAX));
-        self.vars.insert(symbol, var);
-        self.order.push(symbol);
+        let var = func.add_size(name, lo, hi);
+        self.vars.insert(dim.clone(), var);
+        self.order.push(dim);
         var
+    }
+
+    /// An extent over the function's size variables that is not negative, as a size variable of its own: the plan computes it
+    /// once, not each kernel where it uses it. Constants and single variables stay what they are.
+    pub fn named(&mut self, func: &mut Func, name: &str, extent: &Expr) -> Expr {
+        let dim = match extent.kind() {
+            ExprKind::Int(_) | ExprKind::Var(_) => return extent.clone(),
+            _ => dim_of(func, &self.order, extent),
+        };
+        match dim {
+            Some(dim) => Expr::var(self.size(func, dim, name, 0, i64::MAX)),
+            None => extent.clone(),
+        }
     }
 
     /// An extent over the function's size variables.
@@ -77,6 +96,28 @@ impl DimMap {
     }
 }
 
+/// An extent of a function whose size variables stand for `sizes`; `None` where it is no arithmetic on sizes.
+pub(crate) fn dim_of(func: &Func, sizes: &[Dim], extent: &Expr) -> Option<Dim> {
+    match extent.kind() {
+        ExprKind::Int(n) => Some(Dim::new(*n)),
+        ExprKind::Var(var) => sizes.get(func.sizes.iter().position(|size| size == var)?).cloned(),
+        ExprKind::Binary(op, a, b) => {
+            let (a, b) = (dim_of(func, sizes, a)?, dim_of(func, sizes, b)?);
+            match op {
+                BinaryOp::Add => Some(&a + &b),
+                BinaryOp::Sub => Some(&a - &b),
+                BinaryOp::Mul => Some(&a * &b),
+                BinaryOp::FloorDiv => Some(a.floor_div(&b)),
+                BinaryOp::FloorMod => Some(a.modulo(&b)),
+                BinaryOp::Min => Some(a.minimum(&b)),
+                BinaryOp::Max => Some(a.maximum(&b)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,7 +137,16 @@ mod tests {
 
         let product = dims.expr(&mut func, &symbols, &(&Dim::symbol(batch) * &Dim::symbol(seq)));
         assert_eq!(product, Expr::var(func.sizes[1]) * s);
-        assert_eq!(dims.symbols(), [seq, batch]);
+        assert_eq!(dims.sizes(), [seq, batch].map(Dim::symbol));
         assert_eq!(func.vars[func.sizes[1]].name, "batch");
+
+        let sum = dims.named(&mut func, "start", &(product + 1));
+        assert_eq!(sum, Expr::var(func.sizes[2]));
+        let extent = &(&Dim::symbol(batch) * &Dim::symbol(seq)) + &Dim::ONE;
+        assert_eq!(dims.sizes()[2], extent);
+        // What stands for it already is taken.
+        let again = dims.expr(&mut func, &symbols, &extent);
+        assert_eq!(dims.named(&mut func, "other", &again), sum);
+        assert_eq!(dims.sizes().len(), 3);
     }
 }

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 use tilewright_digest::Digest;
+use tilewright_graph::dim::Dim;
 use tilewright_graph::passes::fuse::{Group, fuse};
 use tilewright_graph::passes::layouts::layouts;
 use tilewright_graph::{
-    Graph, Layout, Layouts, NodeId, Op, Provenance, RegionId, SymbolId, Tensor, TensorType, ValueId,
+    Graph, Layout, Layouts, NodeId, Op, Provenance, RegionId, Tensor, TensorType, ValueId,
 };
 use tilewright_host::HostOp;
 use tilewright_te::schedule::Piece;
@@ -56,8 +57,8 @@ pub enum Step {
         inputs: Vec<ValueId>,
         /// Values of the function's outputs.
         outputs: Vec<ValueId>,
-        /// Symbols of the function's size variables.
-        sizes: Vec<SymbolId>,
+        /// What the function's size variables stand for.
+        sizes: Vec<Dim>,
         /// The nodes computed.
         provenance: Provenance,
         /// What they amount to.
@@ -140,8 +141,8 @@ struct Function {
     func: Func,
     /// Values of its inputs.
     inputs: Vec<ValueId>,
-    /// Symbols of its sizes.
-    sizes: Vec<SymbolId>,
+    /// What its size variables stand for.
+    sizes: Vec<Dim>,
     /// What it wants in place of some inputs.
     prepared: Vec<Prepared>,
 }
@@ -361,7 +362,7 @@ impl Lowering<'_> {
             };
             func.promote_to_output(output);
         }
-        Ok(Function { func, inputs, sizes: dims.symbols().to_vec(), prepared: all_prepared })
+        Ok(Function { func, inputs, sizes: dims.sizes().to_vec(), prepared: all_prepared })
     }
 
     fn tensor_type(&self, value: ValueId) -> Option<&TensorType> {

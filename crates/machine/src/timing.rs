@@ -60,6 +60,8 @@ pub struct Core {
     pub fma_latency: u32,
     /// Multiply-adds of vectors started a cycle: their ports. Other operations on floats share these.
     pub fma_per_cycle: u32,
+    /// Instructions in flight at most: the entries of the reorder buffer. What follows a chain of products starts within them.
+    pub window: u32,
     /// Vectors loaded a cycle: the load ports.
     pub loads_per_cycle: f64,
     /// Vectors stored a cycle: the store ports.
@@ -353,6 +355,7 @@ impl Numbers {
         row("caches.line", &caches.line);
         row("core.fma_latency", &core.fma_latency);
         row("core.fma_per_cycle", &core.fma_per_cycle);
+        row("core.window", &core.window);
         row("core.loads_per_cycle", &core.loads_per_cycle);
         row("core.stores_per_cycle", &core.stores_per_cycle);
         row("core.load_cycles", &core.load_cycles);
@@ -421,6 +424,7 @@ fn range(key: &str) -> (f64, f64) {
         "l3" => (0.0, 1e12),
         "line" => (16.0, 4096.0),
         "fma_latency" | "fma_per_cycle" => (1.0, 100.0),
+        "window" => (1.0, 1e5),
         "loads_per_cycle" | "stores_per_cycle" => (0.01, 100.0),
         "accumulator_slack" => (1.0, 10.0),
         "overlap_loss" => (0.0, 1.0),

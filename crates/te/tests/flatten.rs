@@ -36,7 +36,10 @@ fn set_kinds(func: &mut Func, kinds: &[LoopKind]) {
 }
 
 fn kernel_text(func: &Func) -> String {
-    let mut check = |pass: &str, made: Made<'_>| assert_eq!(made.verify(), Ok(()), "after {pass}:\n{made}");
+    let mut check = |pass: &'static str, made: Made<'_, '_>| {
+        assert_eq!(made.verify(), Ok(()), "after {pass}:\n{made}");
+        Ok(())
+    };
     let kernels = flatten_watched(func, &OPTIONS, &mut check).expect("flattens");
     kernels.iter().map(|k| k.kernel.to_string()).collect()
 }

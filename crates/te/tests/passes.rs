@@ -17,7 +17,7 @@ use tilewright_te::schedule::start_apart;
 
 const OPTIONS: FlattenOptions = FlattenOptions { masked_access: Some(4), buffer_align: 64 };
 
-fn verified(made: Made<'_>) -> String {
+fn verified(made: Made<'_, '_>) -> String {
     assert_eq!(made.verify(), Ok(()), "{made}");
     made.to_string()
 }
@@ -72,11 +72,11 @@ fn run(passes: &[&str], input: &str) -> String {
             made = match (pass, &mut flat) {
                 ("translate", None) => {
                     let flat = flat.insert(translate(&nest, &OPTIONS).expect("translates"));
-                    verified(Made::Kernel(&flat.kernel))
+                    verified(Made::Kernel(&mut flat.kernel))
                 }
                 ("hoist", Some(flat)) => {
                     hoist(&mut flat.kernel);
-                    verified(Made::Kernel(&flat.kernel))
+                    verified(Made::Kernel(&mut flat.kernel))
                 }
                 _ => over_nest(pass, &mut nest),
             };
@@ -126,6 +126,7 @@ fn the_pipeline_shows_each_pass_once_for_each_kernel() {
     let kernels = flatten_watched(&func, &OPTIONS, &mut |name, made| {
         verified(made);
         names.push(name);
+        Ok(())
     });
     let n = kernels.expect("flattens").len();
     let over_kernels = || PASSES[1..].iter().copied();
@@ -151,4 +152,45 @@ fn what_a_form_demands_is_checked() {
     let inner = std::mem::take(&mut outer.body.stmts);
     nests[0].body = inner;
     assert!(faults(&nests[0], Form::Split).contains("i is not in scope"));
+}
+
+/// Stores what is defined nowhere, or indexes by a variable that no loop binds.
+fn break_on_purpose(made: &mut Made<'_, '_>) {
+    match made {
+        Made::Func(_) => panic!("functions are broken by their schedules"),
+        Made::Nest(nest, _) => {
+            let Some(nest::Stmt::Loop(outer)) = nest.body.first_mut() else { panic!("no loop") };
+            nest.body = std::mem::take(&mut outer.body.stmts);
+        }
+        Made::Kernel(kernel) => {
+            let twice = kernel.body.clone();
+            kernel.body.extend(twice);
+        }
+    }
+}
+
+/// Whatever pass breaks a kernel, it is named with the function, and what it broke goes no further.
+#[test]
+fn a_pass_that_breaks_a_kernel_is_named() {
+    let path = files().into_iter().find(|path| path.ends_with("unroll.txt")).expect("a file");
+    let text = std::fs::read_to_string(path).unwrap();
+    let func: Func = parts(&text).1.parse().expect("the input parses");
+    for culprit in &PASSES[1..] {
+        let mut seen = Vec::new();
+        let result = flatten_watched(&func, &OPTIONS, &mut |pass, mut made| {
+            seen.push(pass);
+            if pass == *culprit {
+                break_on_purpose(&mut made);
+            }
+            made.check(&func, pass)
+        });
+        let error = result.expect_err("it is broken");
+        let FlattenError::Illegal(illegal) = &error else { panic!("{error}") };
+        assert_eq!(
+            (illegal.func.as_str(), &illegal.after),
+            (func.name.as_str(), &format!("pass `{culprit}`"))
+        );
+        assert!(illegal.violations.iter().all(|v| v.place.starts_with("kernel ")), "{error}");
+        assert_eq!(seen.last(), Some(culprit));
+    }
 }

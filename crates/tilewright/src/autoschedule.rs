@@ -4,7 +4,9 @@ use tilewright_autosched::cpu::Strategy;
 use tilewright_autosched::{Decisions, Planned, Ruling, Scheduled, apply, plan};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::Target;
-use tilewright_te::flatten::{FlatKernel, FlattenOptions, Made, flatten, flatten_watched};
+use tilewright_te::flatten::{
+    FlatKernel, FlattenError, FlattenOptions, Made, flatten, flatten_verified, flatten_watched,
+};
 use tilewright_te::schedule::check_finished;
 use tilewright_te::verify::{self, Illegal, Stage};
 use tilewright_te::{Computation, Func, math};
@@ -91,8 +93,8 @@ fn finish(
         let found = verify::check(&scheduled, Stage::Flattenable, "the expansion of intrinsics");
         CompileError::illegal("schedule", found.err().into_iter().collect())?;
     }
-    let kernels =
-        flatten(&scheduled, &flatten_options(target)).map_err(|e| CompileError::internal("flatten", e))?;
+    let flatten = if verifies { flatten_verified } else { flatten };
+    let kernels = flatten(&scheduled, &flatten_options(target)).map_err(flatten_error)?;
     Ok(Kernels { func: scheduled, kernels, packing, algorithm, rulings, strategy, decisions })
 }
 
@@ -107,6 +109,14 @@ fn illegal_schedules(computation: &Computation, scheduled: &Scheduled) -> Vec<Il
     found.filter_map(Result::err).collect()
 }
 
+/// What goes wrong between functions and kernels is a defect of the compiler.
+pub(crate) fn flatten_error(error: FlattenError) -> CompileError {
+    match error {
+        FlattenError::Illegal(illegal) => CompileError::Illegal { step: "flatten", functions: vec![illegal] },
+        FlattenError::Refused { .. } => CompileError::internal("flatten", error),
+    }
+}
+
 fn flatten_options(target: &Target) -> FlattenOptions {
     FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 }
 }
@@ -114,10 +124,11 @@ fn flatten_options(target: &Target) -> FlattenOptions {
 /// What one of the passes between functions and kernels makes of a scheduled function, as text.
 pub fn after_pass(func: &Func, pass: &str, target: &Target) -> String {
     let mut text = String::new();
-    let mut watch = |name: &str, made: Made<'_>| {
+    let mut watch = |name: &str, made: Made<'_, '_>| {
         if name == pass {
             text += &made.to_string();
         }
+        Ok(())
     };
     match flatten_watched(func, &flatten_options(target), &mut watch) {
         Ok(_) => text,
@@ -200,5 +211,11 @@ mod tests {
         {
             assert!(text.contains(part), "{text}");
         }
+        // On the way to kernels the first pass that has something illegal in hand is named.
+        let flattened = flatten_verified(&scheduled.func, &flatten_options(&target));
+        let error = flatten_error(flattened.unwrap_err());
+        assert_eq!(error.exit_code(), 70);
+        let text = error.to_string();
+        assert!(text.contains("`product` is illegal after pass `start_apart`"), "{text}");
     }
 }

@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+use tilewright_autosched::strategy::FuncStrategy;
 use tilewright_autosched::{Decisions, Planned, cpu, cycles, plan};
 use tilewright_machine::{Numbers, Target};
 use tilewright_tune::fit::{self, Ranked};
@@ -36,7 +38,49 @@ pub struct Sample {
     times: Vec<f64>,
 }
 
+/// A sample as it is kept: strategies with the times of what they made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    shape: Shape,
+    candidates: Vec<(FuncStrategy<cpu::Strategy>, f64)>,
+}
+
 impl Sample {
+    /// What is kept of it.
+    pub fn record(&self) -> Record {
+        let strategies = self.plans.iter().map(|planned| planned.strategy.clone());
+        Record { shape: self.shape, candidates: strategies.zip(self.times.iter().copied()).collect() }
+    }
+
+    /// A sample that was kept; candidates that the model has no price for are left out.
+    ///
+    /// # Errors
+    /// A function that cannot be compiled, and strategies that are not for it.
+    pub fn of_record(record: Record, options: &Options) -> Result<Sample, CompileError> {
+        let task = record.shape.task(options)?;
+        let mut sample = Sample { shape: record.shape, task, plans: Vec::new(), times: Vec::new() };
+        let Sample { task: Task { computation, target, .. }, .. } = &sample;
+        let mut kept = Vec::new();
+        for (strategy, time) in record.candidates {
+            // What the function is prepared for follows from its algorithm.
+            let mut decisions = Decisions::default();
+            decisions.set("function/algorithm", &strategy.algorithm);
+            let planned = plan(computation, target, &decisions)
+                .or_else(|_| plan(computation, target, &Decisions::default()))
+                .map_err(|error| CompileError::internal("calibrate", error))?;
+            if planned.strategy.algorithm != strategy.algorithm {
+                let (name, algorithm) = (record.shape.name(), strategy.algorithm);
+                return Err(CompileError::Option(format!("{name} has no algorithm `{algorithm}`")));
+            }
+            let planned = Planned { strategy, ..planned };
+            if cycles(&planned, computation, target).is_some() {
+                kept.push((planned, time));
+            }
+        }
+        (sample.plans, sample.times) = kept.into_iter().unzip();
+        Ok(sample)
+    }
+
     /// Measures candidates for a function; nothing where the model has no price for them.
     ///
     /// # Errors
@@ -104,8 +148,7 @@ pub struct Report {
 }
 
 impl Samples {
-    /// Measures functions until there are `n_fitted` to fit on and `n_held_out` besides, or the time is up. Of three that tell something two
-    /// are held out. `seen` is told of each.
+    /// Measures functions until there are `n_fitted` to fit on and `n_held_out` besides, or the time is up. `seen` is told of each.
     ///
     /// # Errors
     /// As [`Sample::measure`].
@@ -125,18 +168,45 @@ impl Samples {
             if start.elapsed() > time || (fitted >= n_fitted && held_out >= n_held_out) {
                 break;
             }
-            let mut measurer = InProcess::new(1, JOBS);
+            let mut measurer = InProcess::on_one_core(JOBS);
             let sample = Sample::measure(shape, options, &mut measurer, &mut random)?;
-            match sample.tells() {
-                false => samples.left_out += 1,
-                true if fitted < n_fitted && (2 * fitted <= held_out || held_out >= n_held_out) => {
-                    samples.fitted.push(sample);
-                }
-                true => samples.held_out.push(sample),
-            }
+            samples.add(sample, [n_fitted, n_held_out]);
             seen(&samples);
         }
         Ok(samples)
+    }
+
+    /// Samples that were kept, shared out as those that are measured.
+    ///
+    /// # Errors
+    /// As [`Sample::of_record`].
+    pub fn of_records(
+        records: Vec<Record>,
+        options: &Options,
+        wanted: [usize; 2],
+    ) -> Result<Samples, CompileError> {
+        let mut samples = Samples::default();
+        for record in records {
+            samples.add(Sample::of_record(record, options)?, wanted);
+        }
+        Ok(samples)
+    }
+
+    /// What is kept of them.
+    pub fn records(&self) -> Vec<Record> {
+        self.fitted.iter().chain(&self.held_out).map(Sample::record).collect()
+    }
+
+    /// Shares a sample out: of three that tell something two are held out.
+    fn add(&mut self, sample: Sample, [n_fitted, n_held_out]: [usize; 2]) {
+        let (fitted, held_out) = (self.fitted.len(), self.held_out.len());
+        match sample.tells() {
+            false => self.left_out += 1,
+            true if fitted < n_fitted && (2 * fitted <= held_out || held_out >= n_held_out) => {
+                self.fitted.push(sample);
+            }
+            true => self.held_out.push(sample),
+        }
     }
 
     /// The numbers by which the model ranks the candidates best, near to those that were measured by themselves or to those `before`,
@@ -174,4 +244,48 @@ impl Report {
 /// The mean of the rank correlations.
 fn mean(functions: &[Ranked]) -> f64 {
     functions.iter().map(Ranked::correlation).sum::<f64>() / functions.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_machine::{CodegenKind, Timing};
+
+    /// A function with its candidates, whose times are what the model has for them.
+    fn sample(shape: Shape, options: &Options) -> Sample {
+        let task = shape.task(options).expect("a task");
+        let mut sample = Sample { shape, task, plans: Vec::new(), times: Vec::new() };
+        for decisions in training::candidates(&sample.task, CANDIDATES, &mut fastrand::Rng::with_seed(1)) {
+            sample.plans.extend(sample.plan(&decisions));
+        }
+        sample.times = sample.ranked(&sample.task.target.machine.timing.numbers).predicted;
+        sample
+    }
+
+    #[test]
+    fn what_was_recorded_is_ranked_as_it_was() {
+        let options = Options::for_target(Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a target"));
+        let other = Timing::committed("zen5").expect("a file").numbers;
+        for shape in Shape::several(5, 2) {
+            let sample = sample(shape, &options);
+            assert!(sample.plans.len() > 1, "{}", shape.name());
+            let line = serde_json::to_string(&sample.record()).expect("text");
+            let record = serde_json::from_str(&line).expect("the record");
+            let again = Sample::of_record(record, &options).expect("the sample");
+            assert_eq!(again.plans.len(), sample.plans.len());
+            assert_eq!(again.ranked(&other).predicted, sample.ranked(&other).predicted, "{}", shape.name());
+            let nearly = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-12 * b;
+            assert!(again.times.iter().zip(&sample.times).all(nearly), "{}", shape.name());
+        }
+    }
+
+    #[test]
+    fn records_of_other_algorithms_are_refused() {
+        let options = Options::for_target(Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a target"));
+        let shape = Shape::Product { rows: 64, depth: 64, columns: 512 };
+        let mut record = sample(shape, &options).record();
+        record.candidates[0].0.algorithm = "by-magic".to_string();
+        let error = Sample::of_record(record, &options).err().expect("an error");
+        assert_eq!(error.to_string(), "product 64x64x512 has no algorithm `by-magic`");
+    }
 }

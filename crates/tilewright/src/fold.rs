@@ -19,7 +19,7 @@ use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Computation, IterKind, math};
 use tilewright_tune::Task;
 
-use crate::autoschedule::Kernels;
+use crate::autoschedule::{Kernels, flatten_error};
 use crate::error::CompileError;
 use crate::tuning::probe::{Data, Probe};
 
@@ -108,7 +108,7 @@ fn kernels(task: &Task) -> Result<Kernels, CompileError> {
     math::expand_func(&mut func);
     math::narrow_floats(&mut func);
     let options = FlattenOptions { masked_access: task.target.masked_access(), buffer_align: 64 };
-    let kernels = flatten(&func, &options).map_err(|e| CompileError::internal("fold", e))?;
+    let kernels = flatten(&func, &options).map_err(flatten_error)?;
     let packing = vec![Vec::new(); func.n_inputs];
     Ok(Kernels {
         func,

@@ -121,8 +121,7 @@ impl<'a> Reference<'a> {
                         .map(|d| d.bytes.as_slice())
                         .chain(tables.map(Bytes::as_slice))
                         .collect();
-                    let sizes =
-                        self.extents(state, &sizes.iter().map(|&s| Dim::symbol(s)).collect::<Vec<_>>())?;
+                    let sizes = self.extents(state, sizes)?;
                     let results = self.funcs[*func]
                         .run(&sizes, &bytes, Mode::Exact)
                         .map_err(|e| CompileError::internal("interpreter", e))?;

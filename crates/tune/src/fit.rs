@@ -69,6 +69,7 @@ pub const FITTED: &[(&str, f64)] = &[
     ("l3.stream_cycles", 0.7),
     ("l3.start_cycles", 15.0),
     ("l3.resume_cycles", 4.0),
+    ("l3.line_cycles", 6.0),
 ];
 
 /// Factors by which a number is changed, one after the other.

@@ -33,6 +33,9 @@ pub enum MeasureError {
     /// It could not be compiled or run.
     #[error("{0}")]
     Failed(String),
+    /// What the rules offered does not apply: a defect of the compiler.
+    #[error("{0}")]
+    Illegal(String),
     /// It computes something else than the rules' own schedule: a defect of the compiler.
     #[error("{0}")]
     Wrong(String),

@@ -7,6 +7,7 @@
 //! confirms it: a record never makes a function slower.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use tilewright_autosched::Decisions;
@@ -82,11 +83,20 @@ pub struct Outcome {
     pub failed: usize,
     /// Schedules that computed something else than the rules' own, each a defect of the compiler.
     pub wrong: Vec<String>,
+    /// Schedules that the rules offered and that do not apply, what is wrong with each once: defects of the compiler.
+    pub illegal: Vec<String>,
     /// Whether nothing worth trying was left when it ended.
     pub exhausted: bool,
 }
 
 impl Outcome {
+    fn note_illegal(&mut self, task: &Task, error: impl Display) {
+        let message = format!("{}: {error}", task.computation.func.name);
+        if !self.illegal.contains(&message) {
+            self.illegal.push(message);
+        }
+    }
+
     /// Time of all tasks with the rules' own schedules over that with the best ones.
     pub fn gain(&self) -> f64 {
         let time = |t: &TaskOutcome| f64::from(t.calls) * t.baseline_ns;
@@ -194,6 +204,7 @@ impl Search<'_> {
     fn begin<'t>(&mut self, index: usize, task: &'t Task) -> Standing<'t> {
         let key = task.key();
         let rules = Point::of(task, &Decisions::default());
+        let rules = rules.map_err(|error| self.outcome.note_illegal(task, error)).ok();
         let mut standing = Standing {
             task,
             key: key.clone(),
@@ -225,7 +236,12 @@ impl Search<'_> {
                         outcome.baseline_ns = times.baseline_ns();
                         standing.least_ns = outcome.baseline_ns;
                     }
-                    Err(_) => standing.is_done = true,
+                    Err(error) => {
+                        if let MeasureError::Illegal(message) = error {
+                            self.outcome.note_illegal(task, message);
+                        }
+                        standing.is_done = true;
+                    }
                 }
             }
         } else {
@@ -256,7 +272,8 @@ impl Search<'_> {
         let mut trials: Vec<&Entry> = entries.into_iter().filter(|e| e.finding == Finding::Trial).collect();
         trials.sort_by(|a, b| a.preference(b));
         for entry in trials.into_iter().take(REMEMBERED) {
-            if let Some(point) = Point::of(standing.task, &entry.decisions) {
+            // What an older compiler recorded may be no schedule any more.
+            if let Ok(point) = Point::of(standing.task, &entry.decisions) {
                 self.model.add(index, point.features(), entry.ratio);
                 standing.learn(entry.ratio, point);
             }
@@ -318,6 +335,10 @@ impl Search<'_> {
                 self.outcome.wrong.push(message);
                 return Ok(());
             }
+            Err(MeasureError::Illegal(message)) => {
+                self.outcome.note_illegal(standing.task, message);
+                return Ok(());
+            }
             Err(MeasureError::Failed(_)) => return Ok(()),
         };
         let ratio = times.ratio();
@@ -347,6 +368,10 @@ impl Search<'_> {
         let times = match result {
             Ok(times) if times.ratio().is_finite() => Some(times),
             Ok(_) | Err(MeasureError::Failed(_)) => None,
+            Err(MeasureError::Illegal(message)) => {
+                self.outcome.note_illegal(standing.task, message);
+                None
+            }
             Err(MeasureError::Wrong(message)) => {
                 self.outcome.wrong.push(message);
                 None
@@ -415,7 +440,9 @@ impl Search<'_> {
                     base.mutation(1 + self.random.usize(..3), &mut self.random)
                 }
             };
-            if let Some(point) = Point::of(standing.task, &decisions)
+            let point = Point::of(standing.task, &decisions);
+            let point = point.map_err(|error| self.outcome.note_illegal(standing.task, error));
+            if let Ok(point) = point
                 && !standing.known.contains(&point.decisions)
                 && standing.seen.insert(point.digest.clone())
             {

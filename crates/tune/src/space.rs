@@ -22,13 +22,16 @@ pub struct Point {
 
 impl Point {
     /// The point that decisions lead to. Decisions that are no longer asked for, or not offered after the others, are
-    /// left to the rules. Nothing where the function cannot be planned so.
-    pub fn of(task: &Task, decisions: &Decisions) -> Option<Point> {
+    /// left to the rules.
+    ///
+    /// # Errors
+    /// Where the function cannot be planned so: a defect of the rules, which offered it.
+    pub fn of(task: &Task, decisions: &Decisions) -> Result<Point, AutoscheduleError> {
         let mut decisions = decisions.clone();
         loop {
             match plan(&task.computation, &task.target, &decisions) {
                 Ok(planned) => {
-                    return Some(Point {
+                    return Ok(Point {
                         decisions: Decisions::deviations(&planned.decisions),
                         digest: strategy_digest(&planned.strategy),
                         taken: planned.decisions,
@@ -39,10 +42,10 @@ impl Point {
                     decisions.unset(&point)
                 }
                 Err(
-                    AutoscheduleError::Schedule(_)
+                    defect @ (AutoscheduleError::Schedule(_)
                     | AutoscheduleError::Finish(_)
-                    | AutoscheduleError::Apply { .. },
-                ) => return None,
+                    | AutoscheduleError::Apply { .. }),
+                ) => return Err(defect),
             }
         }
     }

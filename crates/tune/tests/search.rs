@@ -111,3 +111,28 @@ fn it_ends_when_nothing_is_left() {
     let (outcome, _) = search(&mut measure, &mut Database::default(), 100_000);
     assert!(outcome.exhausted && outcome.trials < 100_000);
 }
+
+/// Finds that one of the tiles offered does not apply.
+struct Refuses(Computed);
+
+impl Measure for Refuses {
+    fn measure(&mut self, task: &Task, candidate: &Decisions, effort: Effort) -> Result<Times, MeasureError> {
+        match candidate.get("product/tile") {
+            Some("8x2") => Err(MeasureError::Illegal("it has no such loop".to_string())),
+            _ => self.0.measure(task, candidate, effort),
+        }
+    }
+}
+
+#[test]
+fn schedules_that_are_offered_and_do_not_apply_are_told() {
+    let mut measure = Refuses(Computed::new(has_an_optimum, 0.01));
+    let mut record = |_: &Entry| Ok(());
+    let budget = Budget { time: None, trials: Some(100_000), seed: 1 };
+    let mut known = Database::default();
+    let outcome =
+        tune(&[task("f", 96)], &mut measure, &mut known, &mut record, budget, &mut ()).expect("ends");
+    assert_eq!(outcome.illegal, ["f: it has no such loop"]);
+    assert!(outcome.failed > 0 && outcome.wrong.is_empty());
+    assert_ne!(outcome.tasks[0].decisions.get("product/tile"), Some("8x2"));
+}

@@ -113,7 +113,10 @@ fn innermost_loops<'a>(insts: &'a [Inst], found: &mut Vec<&'a [Inst]>) {
 
 fn kernels(func: &Func, masked_access: Option<u32>) -> Vec<Kernel> {
     let options = FlattenOptions { masked_access, buffer_align: 64 };
-    let mut check = |pass: &str, made: Made<'_>| assert_eq!(made.verify(), Ok(()), "after {pass}:\n{made}");
+    let mut check = |pass: &'static str, made: Made<'_, '_>| {
+        assert_eq!(made.verify(), Ok(()), "after {pass}:\n{made}");
+        Ok(())
+    };
     let kernels = flatten_watched(func, &options, &mut check).expect("flattens");
     kernels.into_iter().map(|flat| flat.kernel).collect()
 }

@@ -11,7 +11,7 @@ use crate::cpu::tiled::TiledBlock;
 use crate::decisions::Chooser;
 use crate::model::machine::MAX_STACK;
 use crate::model::order::Order;
-use crate::model::piece::{pieces, stays_in_l1};
+use crate::model::piece::{piece_cycles, pieces, stays_in_l1};
 use crate::pattern::{AccessInfo, stores_at_its_variables};
 use crate::refusal::Refusal;
 use crate::strategy::Level;
@@ -150,6 +150,18 @@ impl<'a> PaddingBlock<'a> {
 }
 
 impl PaddedInput {
+    /// Cycles of the copies by the model; nothing where extents are open.
+    pub(crate) fn cost(&self, context: &Context<'_>, reader: &Block, tiled: &TiledBlock) -> Option<f64> {
+        let block = context.func.block(&self.block)?;
+        let padding = PaddingBlock { block, buffer: block.body.first()?.buffer, lane: self.lane.0 };
+        let around = tiled.loops_around(reader);
+        let loops = around.in_order().0;
+        let innermost = (loops.len() - usize::from(self.rows_inside)).checked_sub(1)?;
+        let bytes = padding.bytes(context, reader, tiled, innermost, self.iterations)?;
+        let pieces = loops[..=innermost].iter().map(|l| l.extent.as_int()).product::<Option<i64>>()?;
+        Some(piece_cycles(context.target, bytes, self.home == Level::L1) * (pieces / self.iterations) as f64)
+    }
+
     /// Pads piece by piece inside of the loops, outermost first; the loop over pieces takes the place of the innermost.
     pub(crate) fn apply(
         &self,

@@ -45,11 +45,11 @@ pub(crate) fn cost(context: &Context<'_>, strategy: &Strategy) -> Option<f64> {
     match strategy {
         Strategy::Contraction(strategy) => contraction::cost(context, strategy),
         Strategy::Window(strategy) => window::cost(context, strategy),
+        Strategy::Elementwise(strategy) => block_cycles(context, context.func.block(&strategy.block)?),
         Strategy::Rows(_)
         | Strategy::Recurrence(_)
         | Strategy::Reduction(_)
         | Strategy::Transform(_)
-        | Strategy::Elementwise(_)
         | Strategy::Plain { .. } => None,
     }
 }

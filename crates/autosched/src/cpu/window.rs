@@ -105,7 +105,7 @@ pub(crate) fn plan(
     Ok(Strategy { domain: Domain::of(context.func, block), tiled, store, packings, padding, tasks })
 }
 
-/// Cycles of a strategy by the model: those of its tiles.
+/// Cycles of a strategy by the model: those of its tiles, and of the copies of what it pads.
 pub(crate) fn cost(context: &Context<'_>, strategy: &Strategy) -> Option<f64> {
     let TiledBlock { block, lane, tile, .. } = &strategy.tiled;
     let block = context.func.block(block)?;
@@ -113,7 +113,9 @@ pub(crate) fn cost(context: &Context<'_>, strategy: &Strategy) -> Option<f64> {
     strategy.packings.iter().for_each(|packing| layouts.choose(packing.relayout.clone()));
     let window = Window::of(Context { layouts: &layouts, ..*context }, block, *lane, tile.lanes).ok()?;
     let each = tile::cost(context.target, &window.outputs(), *tile);
-    Some(each * iterations(block)? as f64 / tile.lanes as f64)
+    let tiles = each * iterations(block)? as f64 / tile.lanes as f64;
+    let padded = strategy.padding.as_ref().map(|padding| padding.cost(context, block, &strategy.tiled));
+    Some(tiles + padded.unwrap_or(Some(0.0))?)
 }
 
 /// The extents of all variables, where known.
@@ -185,6 +187,9 @@ impl<'a> Window<'a> {
             lanes: self.lanes,
             rows: self.row.map_or(Some(1), extent),
             vectors: extent(self.lane).map(|n| n / self.lanes),
+            depth: constant_product(
+                iters_of(self.block, IterKind::Reduce).iter().map(|&n| &self.block.iters[n].extent),
+            ),
             traffic: self.traffic(),
         }
     }

@@ -59,7 +59,8 @@ pub(crate) fn copy_cycles(target: &Target) -> [f64; 2] {
     let issued = 1.0 / core.loads_per_cycle + 1.0 / core.stores_per_cycle;
     // It is read and written.
     let lines = 2.0 * f64::from(target.vector_bits() / 8) / target.machine.caches.line as f64;
-    [issued, overlapped(target, issued, lines * l2.line_cycles)]
+    // Stores that miss hide nothing.
+    [issued, issued + lines * l2.line_cycles]
 }
 
 /// Bytes of a way of L1: what lies so far apart falls into one set.

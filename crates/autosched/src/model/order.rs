@@ -9,10 +9,11 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tilewright_machine::Target;
+use tilewright_machine::{Numbers, Target};
+use tilewright_te::simplify::linear::gcd;
 
 use crate::decisions::{Candidate, sort_by_cost};
-use crate::model::machine::{beyond_l2, l1_room, l2_room, numbers};
+use crate::model::machine::{beyond_l2, l1_room, l1_way, l2_room, numbers};
 use crate::model::tile::{Tile, Traffic, step_cycles};
 
 /// What stays in a cache while the innermost of the loops around a tile run.
@@ -65,6 +66,8 @@ pub(crate) struct Extents {
     pub run: i64,
     /// Whether what the next tile's rows read follows each run.
     pub continues: bool,
+    /// Bytes from one row to the next, where each is read from a place of its own that far away.
+    pub row_distance: Option<i64>,
     /// Bytes of all panels of a batch.
     pub panels_bytes: i64,
     /// Bytes of what all rows of a batch read.
@@ -156,9 +159,10 @@ impl Order {
         orders
     }
 
-    /// The cost of one of them.
-    pub(crate) fn cost(self, target: &Target, tile: &Tile, traffic: &Traffic, extents: &Extents) -> f64 {
-        Model::new(target, tile, traffic, extents).candidate(self).cost
+    /// Cycles of a tile over the useful part of its rows on one core, which has nobody to share with.
+    pub(crate) fn cycles(self, target: &Target, tile: &Tile, traffic: &Traffic, extents: &Extents) -> f64 {
+        let model = Model::new(target, tile, traffic, extents);
+        model.tile_cycles(self) / model.whole(self)
     }
 }
 
@@ -212,7 +216,9 @@ impl Model<'_> {
             target,
             tiles,
             panels,
-            steps: depth * step_cycles(target, traffic, *tile),
+            steps: depth
+                * (step_cycles(target, traffic, *tile, Some(depth as i64))
+                    + conflicts(target, tile, extents)),
             panel: extents.panels_bytes as f64 / parts / panels as f64,
             rows,
             results: (4 * tile.rows * tile.vectors * tile.lanes) as f64,
@@ -243,13 +249,8 @@ impl Model<'_> {
 
     fn candidate(&self, order: Order) -> Candidate<Order> {
         let stays = self.stays(order);
-        let reads = self.reads(stays as f64);
-        let cycles: f64 = reads.iter().map(|read| read.share * self.cycles(read)).sum();
-        let far: f64 =
-            reads.iter().filter(|read| self.is_far(read)).map(|read| read.share * read.bytes).sum();
-        let at_best = far / self.line() * beyond_l2(self.target).line_cycles;
         let parts = self.extents.parts as f64;
-        let cost = parts * at_best.max(self.steps + cycles) / self.useful(order);
+        let cost = self.tile_cycles(order) / (self.whole(order) * self.evenness(order));
         let block = if matches!(order, Order::BlockStays(_)) { (stays as f64).log2() } else { 0.0 };
         let features = vec![
             ("order.rows-stay", f64::from(u8::from(order == Order::RowsStay))),
@@ -257,6 +258,16 @@ impl Model<'_> {
             ("order.cost", (cost / (parts * self.steps)).log2()),
         ];
         Candidate { value: order, cost, features }
+    }
+
+    /// Cycles of a tile's steps and of the lines that come from each level.
+    fn tile_cycles(&self, order: Order) -> f64 {
+        let reads = self.reads(self.stays(order) as f64);
+        let cycles: f64 = reads.iter().map(|read| read.share * self.cycles(read)).sum();
+        let far: f64 =
+            reads.iter().filter(|read| self.is_far(read)).map(|read| read.share * read.bytes).sum();
+        let at_best = far / self.line() * beyond_l2(self.target).line_cycles;
+        self.extents.parts as f64 * at_best.max(self.steps + cycles)
     }
 
     /// Tiles for which a panel stays.
@@ -268,22 +279,32 @@ impl Model<'_> {
         }
     }
 
-    /// The part of the time of all threads in which they compute results that there are.
-    fn useful(&self, order: Order) -> f64 {
+    /// Tiles along the rows' loop, which come in whole blocks.
+    fn padded(&self, order: Order) -> i64 {
+        let own = self.tiles.last().copied().unwrap_or(1);
+        match order {
+            Order::BlockStays(tiles) if tiles <= own => (own + tiles - 1) / tiles * tiles,
+            _ => own,
+        }
+    }
+
+    /// The part of the tiles that there are results for.
+    fn whole(&self, order: Order) -> f64 {
+        let own = self.tiles.last().copied().unwrap_or(1);
+        own as f64 / self.padded(order) as f64
+    }
+
+    /// The part of the time that threads are busy which share the blocks.
+    fn evenness(&self, order: Order) -> f64 {
         let n_tiles: i64 = self.tiles.iter().product();
         let own = self.tiles.last().copied().unwrap_or(1);
         let stays = self.stays(order);
-        // Tiles along the rows' loop come in whole blocks.
-        let padded = match order {
-            Order::BlockStays(tiles) if tiles <= own => (own + tiles - 1) / tiles * tiles,
-            _ => own,
-        };
         let shared = match order {
             _ if !self.extents.shares_rows => self.panels,
             Order::PanelStays => n_tiles,
-            _ => n_tiles / own * padded / stays.min(own).max(1) / (stays / own).max(1),
+            _ => n_tiles / own * self.padded(order) / stays.min(own).max(1) / (stays / own).max(1),
         };
-        own as f64 / padded as f64 * evenness(shared * self.extents.batches)
+        evenness(shared * self.extents.batches)
     }
 
     /// What a tile reads where a panel stays for `n` tiles.
@@ -315,6 +336,18 @@ impl Model<'_> {
     }
 }
 
+/// Cycles of a step in which rows come anew from L2, because more of their lines fall into a set of L1 than it has ways.
+fn conflicts(target: &Target, tile: &Tile, extents: &Extents) -> f64 {
+    let Some(distance) = extents.row_distance.filter(|&n| n >= target.machine.caches.line as i64) else {
+        return 0.0;
+    };
+    let Numbers { l1, l2, .. } = numbers(target);
+    let sets = l1_way(target) / gcd(distance, l1_way(target));
+    let lines = tile.rows as f64 / sets as f64;
+    let missing = (1.0 - f64::from(l1.ways) / lines).max(0.0);
+    missing * tile.rows as f64 * l2.line_cycles
+}
+
 /// The part of the time that threads are busy that share so many pieces, over some numbers of threads.
 fn evenness(pieces: i64) -> f64 {
     let busy = |threads: i64| {
@@ -342,6 +375,7 @@ mod tests {
             run: 3072,
             continues: false,
             rows_apart: true,
+            row_distance: None,
             panels_bytes: 4 * 3072 * 768,
             rows_bytes: 4 * 3072 * 128,
             shares_rows: false,
@@ -358,5 +392,34 @@ mod tests {
         assert!(behind.0 > 1.1 * near.0, "{behind:?}, {near:?}");
         assert!(behind.1 > 1, "{behind:?}");
         assert_eq!(near.1, 1, "{near:?}");
+    }
+
+    /// Rows a way of L1 apart fall into the same set: more of them than it has ways come anew with every step.
+    #[test]
+    fn rows_in_one_set_come_from_l2() {
+        let target: Target = "x86-64-v4@llvm".parse().expect("a target");
+        let cycles = |rows: i64, row_distance: i64| {
+            let extents = Extents {
+                batches: 1,
+                parts: 1,
+                rows: vec![52],
+                open: false,
+                vectors: 1,
+                depth: 1024,
+                run: 1024,
+                continues: false,
+                rows_apart: true,
+                row_distance: Some(row_distance),
+                panels_bytes: 4 * 1024 * 16,
+                rows_bytes: 4 * 1024 * 52,
+                shares_rows: false,
+            };
+            let traffic = Traffic { per_row: 1, per_vector: 1, ..Traffic::default() };
+            Order::PanelStays.cycles(&target, &Tile { rows, vectors: 1, lanes: 16 }, &traffic, &extents)
+        };
+        let way = l1_way(&target);
+        assert_eq!(cycles(4, way), cycles(4, way + 64));
+        assert!(cycles(26, way) > 1.5 * cycles(26, way + 64));
+        assert!(cycles(26, way) > cycles(26, way / 2));
     }
 }

@@ -14,6 +14,12 @@ pub(crate) fn stays_in_l1(target: &Target, bytes: i64) -> bool {
     1.5 * bytes as f64 <= l1_room(target)
 }
 
+/// Cycles of the copy of a piece of so many bytes.
+pub(crate) fn piece_cycles(target: &Target, bytes: i64, stays_in_l1: bool) -> f64 {
+    let [near, far] = copy_cycles(target);
+    bytes as f64 / f64::from(target.vector_bits() / 8) * if stays_in_l1 { near } else { far }
+}
+
 /// Pieces of some iterations each, given with the bytes that a piece has; the best first, of equals the largest.
 ///
 /// Cost is cycles of the copy of an iteration for each vector of bytes, those beyond L1 dearer.

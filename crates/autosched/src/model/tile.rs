@@ -99,8 +99,8 @@ const LARGEST: (i64, i64) = (30, 4);
 /// How much dearer than the best a tile may be to be offered: the model is not so wrong.
 const MAX_COST: f64 = 1.5;
 
-/// How many tiles longer a row of tiles of windows takes that reaches past the end: each of its loads has a place of its own, so a tile
-/// takes three times as many instructions, whatever the machine.
+/// How many tiles longer a row of tiles of windows, or of panels, takes that reaches past the end: each of its loads has a place of its
+/// own, so a tile takes three times as many instructions, whatever the machine.
 const PARTIAL: f64 = 2.0;
 
 /// Useful part of a tile that is no power of two, of an open extent: those (batches, sequences) are mostly multiples of powers
@@ -119,13 +119,15 @@ pub(crate) struct Outputs {
     pub rows: Option<i64>,
     /// Vectors of a row, where known.
     pub vectors: Option<i64>,
+    /// Steps of a tile, where known.
+    pub depth: Option<i64>,
     /// What a step loads.
     pub traffic: Traffic,
 }
 
 /// Tiles for some outputs, the one with the least cost first.
 pub(crate) fn tiles(target: &Target, outputs: &Outputs) -> Vec<Candidate<Tile>> {
-    let Outputs { lanes, rows, vectors, traffic } = *outputs;
+    let Outputs { lanes, rows, vectors, traffic, .. } = *outputs;
     let registers = i64::from(target.n_vector_registers());
     let mut tiles: Vec<Candidate<Tile>> = Vec::new();
     for v in 1..=vectors.unwrap_or(LARGEST.1).clamp(1, LARGEST.1) {
@@ -147,7 +149,7 @@ pub(crate) fn tiles(target: &Target, outputs: &Outputs) -> Vec<Candidate<Tile>> 
 /// The cost of a tile: cycles of its steps and of the lines that come from L2, over its useful part, a vector of results and step.
 pub(crate) fn cost(target: &Target, outputs: &Outputs, tile: Tile) -> f64 {
     let lines = numbers(target).l2.stream_cycles * fills(target, &outputs.traffic, tile);
-    let cycles = step_cycles(target, &outputs.traffic, tile) + lines;
+    let cycles = step_cycles(target, &outputs.traffic, tile, outputs.depth) + lines;
     cycles * waste(outputs, tile) / (tile.rows as f64 * tile.vectors as f64)
 }
 
@@ -167,22 +169,26 @@ fn candidate(target: &Target, outputs: &Outputs, tile: Tile) -> Candidate<Tile> 
     Candidate { value: tile, cost, features }
 }
 
-/// Cycles of a tile's step whose operands are in L1: of its products or loads, whichever port is busier, and of elements that find no
-/// register.
-pub(crate) fn step_cycles(target: &Target, traffic: &Traffic, tile: Tile) -> f64 {
+/// Cycles of a tile's step whose operands are in L1, of so many where that is known: of its products or loads, whichever port is busier,
+/// and of elements that find no register.
+pub(crate) fn step_cycles(target: &Target, traffic: &Traffic, tile: Tile, depth: Option<i64>) -> f64 {
     let core = &numbers(target).core;
     let spilled = (traffic.held(tile) + 1 - i64::from(target.n_vector_registers())).max(0) as f64;
     let loads = traffic.loads(tile) as f64;
-    let products = products(target, traffic, tile);
+    let products = products(target, traffic, tile, depth);
     products.max(loads / core.loads_per_cycle) + core.load_cycles * loads + core.spill_cycles * spilled
 }
 
-/// Cycles of a step's products: too few of them wait for their latency, and more of them where they wait for loads too.
-fn products(target: &Target, traffic: &Traffic, tile: Tile) -> f64 {
+/// Cycles of a step's products: too few of them wait for their latency, and more of them where they wait for loads too. Tiles of few
+/// steps do not wait: the core goes on to the next tile, as far as it sees.
+fn products(target: &Target, traffic: &Traffic, tile: Tile, depth: Option<i64>) -> f64 {
     let core = &numbers(target).core;
     let slack = if traffic.per_row > 0 { core.accumulator_slack } else { 1.0 };
     let in_flight = f64::from(core.fma_latency) * ports(target) * slack;
-    (tile.rows as f64 * tile.vectors as f64).max(in_flight) / ports(target)
+    let own = tile.rows as f64 * tile.vectors as f64;
+    let instructions = depth.map(|depth| (own + traffic.loads(tile) as f64) * depth.max(1) as f64);
+    let tiles = instructions.map_or(1.0, |n| (f64::from(core.window) / n).max(1.0));
+    own.max(in_flight / tiles) / ports(target)
 }
 
 /// Lines that a step brings from L2: none where what all steps load stays in L1, all where they load twice as much.
@@ -203,12 +209,13 @@ pub(crate) fn waste(outputs: &Outputs, tile: Tile) -> f64 {
         None if tile.count_ones() == 1 => 1.0,
         None => EVEN_OPEN,
     };
-    let at_end = match rows {
-        Some(n) if traffic.windows.is_some() && n % tile.rows != 0 => {
-            1.0 + PARTIAL / (n as f64 / tile.rows as f64).ceil()
+    let past_end = |n: Option<i64>, tile: i64| match n {
+        Some(n) if traffic.windows.is_some() && n % tile != 0 => {
+            1.0 + PARTIAL / (n as f64 / tile as f64).ceil()
         }
         _ => 1.0,
     };
+    let at_end = past_end(rows, tile.rows) * past_end(vectors, tile.vectors);
     // An open number of vectors is taken for one that is divided.
     at_end / (useful(rows, tile.rows) * vectors.map_or(1.0, |_| useful(vectors, tile.vectors)))
 }
@@ -220,7 +227,7 @@ mod tests {
 
     fn tile(machine: &str, lanes: i64, rows: i64, vectors: i64, traffic: Traffic) -> (i64, i64) {
         let target = Target::parse(machine, CodegenKind::Llvm).expect("a known machine");
-        let outputs = Outputs { lanes, rows: Some(rows), vectors: Some(vectors), traffic };
+        let outputs = Outputs { lanes, rows: Some(rows), vectors: Some(vectors), depth: None, traffic };
         let tiles = tiles(&target, &outputs);
         let tile = tiles.first().expect("a tile of one result always fits").value;
         (tile.rows, tile.vectors)
@@ -278,5 +285,19 @@ mod tests {
         let windows = Some(Windows { stride: 1, dilation: 1, taps: 3 });
         let traffic = Traffic { per_vector: 1, per_accumulator: 1, windows, ..Traffic::default() };
         assert_eq!(tile("x86-64-v3", 8, 40, 1, traffic), (8, 1));
+    }
+
+    /// Few chains of products wait for their latency, unless the core sees the next tiles' products meanwhile.
+    #[test]
+    fn short_tiles_hide_latency_in_the_next_ones() {
+        let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known machine");
+        let depthwise = Traffic { per_vector: 1, per_accumulator: 1, ..Traffic::default() };
+        let cycles = |rows: i64, depth: i64| {
+            let tile = Tile { rows, vectors: 1, lanes: 16 };
+            step_cycles(&target, &depthwise, tile, Some(depth)) / rows as f64
+        };
+        // Four chains of nine steps are seen three at a time, of 49 steps one by one; eight are enough.
+        assert!(cycles(4, 9) < 0.75 * cycles(4, 49), "{}, {}", cycles(4, 9), cycles(4, 49));
+        assert_eq!(cycles(8, 9), cycles(8, 49));
     }
 }

@@ -1,8 +1,11 @@
 //! Inlining: definitions that only move or combine elements become part of their consumers.
 
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
 use tilewright_machine::Target;
 use tilewright_te::schedule::Schedule;
-use tilewright_te::{Block, Expr, ExprKind, Func, Iter, IterKind};
+use tilewright_te::{Block, Buffer, Expr, ExprKind, Func, Iter, IterKind};
 
 use crate::model::machine::{numbers, ports};
 use crate::pattern::{constant_product, domain_simplifier, is_cheap, loads};
@@ -18,46 +21,119 @@ fn least_reads(target: &Target) -> i64 {
 ///
 /// A temporary with one consumer is inlined where the consumer reads each element once, or where computing
 /// it is cheap; one with several consumers only where it is cheap. What a reduction reads repeatedly (the
-/// padded input of a convolution) keeps its own memory unless it is a mere copy.
+/// padded input of a convolution) keeps its own memory unless it is a mere copy. The first block in order that qualifies goes first;
+/// only those are asked again that what was inlined concerns.
 pub(super) fn inline_producers(schedule: &mut Schedule, target: &Target) {
-    let mut refused: Vec<String> = Vec::new();
-    loop {
-        let func = schedule.func();
-        let candidate =
-            schedule.blocks().into_iter().find(|b| !refused.contains(b) && should_inline(func, b, target));
-        let Some(block) = candidate else { return };
+    let mut flow = Flow::of(schedule.func());
+    let mut open: BTreeSet<usize> = (0..flow.blocks.len()).collect();
+    while let Some(at) = open.pop_first() {
+        if flow.is_settled[at] || !flow.should_inline(schedule.func(), at, target) {
+            continue;
+        }
+        flow.is_settled[at] = true;
         // A primitive that does not apply changes nothing: what its form does not allow keeps its memory.
-        if schedule.compute_inline(&block).is_err() {
-            refused.push(block);
+        if schedule.compute_inline(&flow.blocks[at].name).is_ok() {
+            let consumers = flow.consumers(at);
+            flow.update(schedule.func(), at, &consumers);
+            open.extend(consumers.iter().flat_map(|&consumer| flow.producers(consumer)));
+            open.extend(consumers);
         }
     }
 }
 
-fn should_inline(func: &Func, name: &str, target: &Target) -> bool {
-    let Some(block) = func.block(name) else { return false };
-    let [store] = &block.body[..] else { return false };
-    if block.is_reduction() || func.params.contains(&store.buffer) || !block.init.is_empty() {
-        return false;
+/// Which block reads what another one writes. Blocks go by their places in the function as it was.
+struct Flow {
+    blocks: Vec<Block>,
+    /// Those that are inlined, or that cannot be.
+    is_settled: Vec<bool>,
+    writers: FxHashMap<Buffer, BTreeSet<usize>>,
+    readers: FxHashMap<Buffer, BTreeSet<usize>>,
+}
+
+impl Flow {
+    fn of(func: &Func) -> Flow {
+        let blocks: Vec<Block> = func.blocks().into_iter().cloned().collect();
+        let is_settled = vec![false; blocks.len()];
+        let mut flow =
+            Flow { blocks, is_settled, writers: FxHashMap::default(), readers: FxHashMap::default() };
+        for (at, block) in flow.blocks.iter().enumerate() {
+            for store in block.init.iter().chain(&block.body) {
+                flow.writers.entry(store.buffer).or_default().insert(at);
+            }
+            for buffer in reads(block) {
+                flow.readers.entry(buffer).or_default().insert(at);
+            }
+        }
+        flow
     }
-    let consumers = func.consumers(block);
-    if consumers.is_empty() {
-        return false;
+
+    /// The other blocks that read what a block writes, in order.
+    fn consumers(&self, at: usize) -> BTreeSet<usize> {
+        let buffers: BTreeSet<Buffer> = self.blocks[at].body.iter().map(|store| store.buffer).collect();
+        let readers = buffers.iter().filter_map(|buffer| self.readers.get(buffer)).flatten();
+        readers.copied().filter(|&reader| reader != at).collect()
     }
-    let writers =
-        func.blocks().into_iter().filter(|b| b.body.iter().any(|s| s.buffer == store.buffer)).count();
-    if writers != 1 {
-        return false;
+
+    /// The blocks that write what a block reads.
+    fn producers(&self, at: usize) -> BTreeSet<usize> {
+        reads(&self.blocks[at])
+            .iter()
+            .filter_map(|buffer| self.writers.get(buffer))
+            .flatten()
+            .copied()
+            .collect()
     }
-    if is_trivial(&store.value) {
-        return !consumers.iter().all(|c| gathers_for_many(func, c, block, target));
+
+    /// Notes that the block at `inlined` is part of its consumers now.
+    fn update(&mut self, func: &Func, inlined: usize, consumers: &BTreeSet<usize>) {
+        for buffers in [&mut self.writers, &mut self.readers] {
+            buffers.values_mut().for_each(|blocks| _ = blocks.remove(&inlined));
+        }
+        let changed = consumers.iter().map(|&at| (self.blocks[at].name.clone(), at));
+        let changed: FxHashMap<String, usize> = changed.collect();
+        for block in func.blocks() {
+            let Some(&at) = changed.get(&block.name) else { continue };
+            for buffer in reads(&self.blocks[at]) {
+                self.readers.entry(buffer).or_default().remove(&at);
+            }
+            for buffer in reads(block) {
+                self.readers.entry(buffer).or_default().insert(at);
+            }
+            self.blocks[at] = block.clone();
+        }
     }
-    let repeated = consumers.iter().any(|c| reads_repeatedly(c, block));
-    let cheap = is_cheap(&store.value);
-    match (consumers.len(), repeated) {
-        (1, false) => true,
-        (_, false) => cheap && n_loads(&store.value) <= 1,
-        (_, true) => false,
+
+    fn should_inline(&self, func: &Func, at: usize, target: &Target) -> bool {
+        let block = &self.blocks[at];
+        let [store] = &block.body[..] else { return false };
+        if block.is_reduction() || func.params.contains(&store.buffer) || !block.init.is_empty() {
+            return false;
+        }
+        let consumers = self.consumers(at);
+        if consumers.is_empty() || self.writers.get(&store.buffer).is_none_or(|writers| writers.len() != 1) {
+            return false;
+        }
+        let mut consumers = consumers.iter().map(|&consumer| &self.blocks[consumer]);
+        if is_trivial(&store.value) {
+            return !consumers.all(|consumer| gathers_for_many(func, consumer, block, target));
+        }
+        let is_alone = consumers.len() == 1;
+        (is_alone || is_cheap(&store.value) && n_loads(&store.value) <= 1)
+            && !consumers.any(|consumer| reads_repeatedly(consumer, block))
     }
+}
+
+/// The buffers that a block reads.
+fn reads(block: &Block) -> BTreeSet<Buffer> {
+    let mut buffers = BTreeSet::new();
+    block.for_each_expr(|e| {
+        e.walk(&mut |x| {
+            if let ExprKind::Load(buffer, _) = x.kind() {
+                buffers.insert(*buffer);
+            }
+        });
+    });
+    buffers
 }
 
 /// A constant, an index, or one element of another buffer: never dearer than reading the temporary.

@@ -178,13 +178,8 @@ impl<'a> Context<'a> {
         let swap = comparison == Comparison::Equal && right < left;
         let (left, right) = if swap { (right, left) } else { (left, right) };
         let region = self.region;
-        let known = |guard: &Guard| {
-            (&guard.left, guard.comparison, &guard.right, guard.region) == (left, comparison, right, region)
-        };
-        if !self.guards.iter().any(known) {
-            let message = format!("{} `{}`: {why}", self.op.name(), self.node_name());
-            self.guards.push(Guard { left: left.clone(), comparison, right: right.clone(), region, message });
-        }
+        let message = format!("{} `{}`: {why}", self.op.name(), self.node_name());
+        Guard { left: left.clone(), comparison, right: right.clone(), region, message }.add_to(self.guards);
     }
 
     /// The common value of two extents that must be equal: an error where they cannot be, a guard where it is

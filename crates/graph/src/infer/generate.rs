@@ -54,7 +54,14 @@ pub(super) fn types(cx: &mut Context<'_>) -> Result<Vec<Type>> {
             };
             ranked(dtype, vec![len])
         }
-        Op::Eye(attrs) => ranked(attrs.dtype, attrs.dims.clone()),
+        Op::Eye(attrs) => {
+            if attrs.dims.len() != 2 {
+                return Err(
+                    cx.fail(format!("a result of extents {}, which is no matrix", cx.show(&attrs.dims)))
+                );
+            }
+            ranked(attrs.dtype, attrs.dims.clone())
+        }
         Op::OneHot(attrs) => {
             let dtype = cx.dtype(1)?;
             let Some(indices) = cx.dims(0)? else { return Ok(vec![unranked(dtype)]) };

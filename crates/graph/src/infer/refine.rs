@@ -195,12 +195,8 @@ impl Refinement {
     fn add_guards(&self, graph: &mut Graph, guards: Vec<Guard>) {
         for guard in guards {
             let fresh = self.is_fresh(&guard.left) || self.is_fresh(&guard.right);
-            let same = |known: &Guard| {
-                (&known.left, known.comparison, &known.right, known.region)
-                    == (&guard.left, guard.comparison, &guard.right, guard.region)
-            };
-            if !fresh && !graph.guards.iter().any(same) {
-                graph.guards.push(guard);
+            if !fresh {
+                guard.add_to(&mut graph.guards);
             }
         }
     }
@@ -244,6 +240,7 @@ impl Refinement {
             substitution.dim(&mut guard.right);
         }
         graph.guards.retain(|guard| !holds(guard));
+        Guard::merge(&mut graph.guards);
         true
     }
 }

@@ -7,7 +7,8 @@
 //! needs is an output of the group, and may be one only if it has the extents of the group's loop nest. Groups never form
 //! a cycle, nor does a group compute what gives its own extents: a node comes after those that define the extents it has. A group ends where going on saves less than it costs ([`MAX_OPERATIONS`]). A reshape is a group of its own: a view, for which no code is needed. Data-dependent operators, control flow and constants stay alone (constants are in no group).
 
-use std::cell::Cell;
+mod condensation;
+
 use std::collections::BTreeSet;
 
 use cranelift_entity::SecondaryMap;
@@ -18,6 +19,10 @@ use crate::dim::Dim;
 use crate::graph::{Graph, Use};
 use crate::ids::{NodeId, RegionId, SymbolId, ValueId};
 use crate::op::{FusionClass, Op};
+use crate::order::topological_order;
+
+use self::condensation::Condensation;
+pub use self::condensation::MAX_FOLLOWED;
 
 /// A kernel to be: nodes that are computed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,31 +58,29 @@ pub const MAX_OPERATIONS: u32 = 256;
 /// About how many operations an elementary function is expanded to.
 const ELEMENTARY: u32 = 24;
 
-/// Uses that the search for a cycle follows before it takes for granted that there is one.
-const MAX_FOLLOWED: usize = 1 << 12;
-
 /// Partitions a region. Regions held by its nodes have plans of their own.
 pub fn fuse(graph: &Graph, region: RegionId) -> FusionPlan {
     fuse_counting(graph, region).0
 }
 
-/// As [`fuse`], with the number of uses that searches for cycles have followed: what takes most of the time.
+/// As [`fuse`], with the number of groups that searches for cycles have looked at: what could take most of the time.
 pub fn fuse_counting(graph: &Graph, region: RegionId) -> (FusionPlan, usize) {
     let mut builder = Builder {
         graph,
         uses: graph.uses(),
-        region,
+        places: SecondaryMap::new(),
         group_of: SecondaryMap::new(),
         groups: Vec::new(),
+        condensation: Condensation::default(),
         extents: ExtentEdges::of(graph, region),
-        followed: Cell::new(0),
     };
-    for &node in &graph.region(region).nodes {
+    for (place, &node) in graph.region(region).nodes.iter().enumerate() {
+        builder.places[node] = place;
         if !matches!(graph.node(node).op, Op::Constant(_)) {
             builder.visit(node);
         }
     }
-    let followed = builder.followed.get();
+    let followed = builder.condensation.followed();
     (builder.finish(), followed)
 }
 
@@ -93,13 +96,14 @@ struct Draft {
 struct Builder<'a> {
     graph: &'a Graph,
     uses: SecondaryMap<ValueId, Vec<Use>>,
-    region: RegionId,
+    /// Where each node is in its region.
+    places: SecondaryMap<NodeId, usize>,
     group_of: SecondaryMap<NodeId, Option<usize>>,
     /// `None` for groups that were merged into others.
     groups: Vec<Option<Draft>>,
+    /// What these read of each other; all of each node that was visited.
+    condensation: Condensation,
     extents: ExtentEdges,
-    /// Uses that searches for cycles have followed.
-    followed: Cell<usize>,
 }
 
 /// Dependences that no operand shows: a node whose attributes or results have an extent that another node's data define comes
@@ -108,8 +112,6 @@ struct Builder<'a> {
 struct ExtentEdges {
     /// The nodes that define extents of a node.
     definers: FxHashMap<NodeId, Vec<NodeId>>,
-    /// The nodes with extents that a node defines.
-    dependents: FxHashMap<NodeId, Vec<NodeId>>,
     /// The nodes whose data define extents.
     defining: FxHashSet<NodeId>,
 }
@@ -135,9 +137,6 @@ impl ExtentEdges {
                 .filter_map(|symbol| graph.producer(definitions.get(symbol)?.0))
                 .filter(|&definer| definer != node && graph.node(definer).region == region)
                 .collect();
-            for &definer in &definers {
-                edges.dependents.entry(definer).or_default().push(node);
-            }
             if !definers.is_empty() {
                 edges.definers.insert(node, definers.into_iter().collect());
             }
@@ -147,10 +146,6 @@ impl ExtentEdges {
 
     fn definers(&self, node: NodeId) -> &[NodeId] {
         self.definers.get(&node).map_or(&[], Vec::as_slice)
-    }
-
-    fn dependents(&self, node: NodeId) -> &[NodeId] {
-        self.dependents.get(&node).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -211,15 +206,21 @@ impl Builder<'_> {
         let operations = operations(&self.graph.node(node).op);
         self.groups.push(Some(Draft { nodes: vec![node], anchor: node, class, operations }));
         self.group_of[node] = Some(alone);
-        if self.result(node).is_none_or(|value| self.dims(value).is_none()) {
+        self.condensation.add(self.places[node]);
+        let is_fused = self.result(node).is_some_and(|value| self.dims(value).is_some());
+        if is_fused && class == FusionClass::Elementwise {
+            self.join_epilogue(node);
+        }
+        let home = self.group_of[node].unwrap_or(alone);
+        self.read_by(node)
+            .into_iter()
+            .filter(|&from| from != home)
+            .for_each(|from| self.condensation.read(home, from));
+        if !is_fused {
             return;
         }
         match class {
-            FusionClass::Elementwise => {
-                self.join_epilogue(node);
-                self.absorb_prologue(node, |_| true);
-            }
-            FusionClass::Movement => self.absorb_prologue(node, |_| true),
+            FusionClass::Elementwise | FusionClass::Movement => self.absorb_prologue(node, |_| true),
             // Several passes, or strided ones, over a transposed operand cost more than transposing it once.
             FusionClass::Reduction | FusionClass::Window => {
                 self.absorb_prologue(node, |op| !matches!(op, Op::Transpose(_)));
@@ -272,7 +273,7 @@ impl Builder<'_> {
             let same_nest = self.result(draft.anchor).and_then(|value| self.dims(value)) == Some(&dims)
                 && self.result(producer).and_then(|value| self.dims(value)) == Some(&dims);
             let fits = draft.operations + operations(&self.graph.node(node).op) <= MAX_OPERATIONS;
-            if takes_epilogue && same_nest && fits && !self.would_cycle(&[group], node) {
+            if takes_epilogue && same_nest && fits && !self.would_cycle(group, node) {
                 self.merge(group, node);
                 return;
             }
@@ -300,7 +301,9 @@ impl Builder<'_> {
             if !inlinable || !self.is_private(group, own) || self.is_repeated(draft, node) {
                 continue;
             }
-            if self.would_cycle(&[group, own], node) {
+            let joined = [group, own];
+            let operands = joined.iter().flat_map(|&group| self.condensation.operands(group));
+            if self.condensation.depends(operands.filter(|operand| !joined.contains(operand)), &joined) {
                 continue;
             }
             self.merge_groups(group, own);
@@ -344,55 +347,20 @@ impl Builder<'_> {
         broadcast && !draft.nodes.iter().all(|&inner| self.graph.node(inner).op.is_cheap())
     }
 
-    /// Whether some operand of `node` from outside `groups` depends on one of `groups` through another group, or that would take
-    /// following more than [`MAX_FOLLOWED`] uses to find out.
-    fn would_cycle(&self, groups: &[usize], node: NodeId) -> bool {
-        let mut outside: FxHashSet<usize> = FxHashSet::default();
-        let members =
-            groups.iter().filter_map(|&group| self.groups[group].as_ref()).flat_map(|draft| &draft.nodes);
-        for member in members.chain([&node]) {
-            for &value in self.graph.node(*member).inputs.iter().flatten() {
-                let home = self.graph.producer(value).and_then(|producer| self.group_of[producer]);
-                outside.extend(home.filter(|home| !groups.contains(home)));
-            }
-            let homes = self.extents.definers(*member).iter().filter_map(|&definer| self.group_of[definer]);
-            outside.extend(homes.filter(|home| !groups.contains(home)));
-        }
-        if outside.is_empty() {
-            return false;
-        }
-        let own = self.group_of[node];
-        let mut left = MAX_FOLLOWED;
-        let mut seen: FxHashSet<usize> = groups.iter().copied().collect();
-        let mut stack: Vec<usize> = groups.to_vec();
-        while let Some(group) = stack.pop() {
-            let Some(draft) = &self.groups[group] else { continue };
-            for user in draft.nodes.iter().flat_map(|&member| self.users(member)) {
-                let Some(fewer) = left.checked_sub(1) else { return true };
-                left = fewer;
-                self.followed.set(self.followed.get() + 1);
-                // Nodes that were not visited yet have no group; they come after all that have.
-                let Some(next) = self.group_of[user] else { continue };
-                if Some(next) == own || !seen.insert(next) {
-                    continue;
-                }
-                if outside.contains(&next) {
-                    return true;
-                }
-                stack.push(next);
-            }
-        }
-        false
+    /// The groups of what a node reads, and of what defines its extents.
+    fn read_by(&self, node: NodeId) -> BTreeSet<usize> {
+        let operands = self.graph.node(node).inputs.iter().flatten();
+        let producers = operands.filter_map(|&value| self.graph.producer(value));
+        producers
+            .chain(self.extents.definers(node).iter().copied())
+            .filter_map(|from| self.group_of[from])
+            .collect()
     }
 
-    /// The nodes that come after a node because of its results, or of extents that it defines.
-    fn users(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
-        let uses = self.graph.node(node).outputs.iter().flat_map(|&value| &self.uses[value]);
-        let users = uses.filter_map(|place| match place {
-            Use::Input(user, _) => Some(*user),
-            Use::Result(..) => None,
-        });
-        users.chain(self.extents.dependents(node).iter().copied())
+    /// Whether what a node reads from other groups depends on `group`, as far as that can be told.
+    fn would_cycle(&self, group: usize, node: NodeId) -> bool {
+        let others = self.read_by(node).into_iter().filter(|&other| other != group);
+        self.condensation.depends(others, &[group])
     }
 
     /// Moves a node that is alone in its group to another group.
@@ -401,6 +369,7 @@ impl Builder<'_> {
         if let Some(own) = own {
             self.groups[own] = None;
         }
+        self.condensation.extend(group, self.places[node]);
         if let Some(draft) = &mut self.groups[group] {
             draft.nodes.push(node);
             draft.operations += operations(&self.graph.node(node).op);
@@ -416,29 +385,28 @@ impl Builder<'_> {
         for &node in &draft.nodes {
             self.group_of[node] = Some(into);
         }
+        self.condensation.join(from, into);
         if let Some(target) = &mut self.groups[into] {
             target.nodes.splice(0..0, draft.nodes);
             target.operations += draft.operations;
         }
     }
 
+    /// The groups, each after those that it reads from; earliest last node first among the ready.
     fn finish(self) -> FusionPlan {
-        let order: FxHashMap<NodeId, usize> = self
-            .graph
-            .region(self.region)
-            .nodes
-            .iter()
-            .enumerate()
-            .map(|(index, &node)| (node, index))
-            .collect();
-        let mut groups: Vec<(usize, Group)> = Vec::new();
-        for (index, draft) in self.groups.iter().enumerate() {
-            let Some(draft) = draft else { continue };
+        let live: Vec<usize> = (0..self.groups.len()).filter(|&group| self.groups[group].is_some()).collect();
+        let mut at = vec![0; self.groups.len()];
+        live.iter().enumerate().for_each(|(position, &group)| at[group] = position);
+        let users = |&group: &usize| self.condensation.users(group).map(|user| at[user]).collect();
+        let users: Vec<Vec<usize>> = live.iter().map(users).collect();
+        let order = topological_order(&users, |position| self.condensation.last(live[position]));
+        let drafts = order.sorted.into_iter().filter_map(|position| self.groups[live[position]].as_ref());
+        let groups = drafts.map(|draft| {
             let mut nodes = draft.nodes.clone();
-            nodes.sort_by_key(|node| order[node]);
-            groups.push((index, self.close(nodes, draft)));
-        }
-        FusionPlan { groups: self.sort(groups, &order) }
+            nodes.sort_by_key(|&node| self.places[node]);
+            self.close(nodes, draft)
+        });
+        FusionPlan { groups: groups.collect() }
     }
 
     fn close(&self, nodes: Vec<NodeId>, draft: &Draft) -> Group {
@@ -463,43 +431,5 @@ impl Builder<'_> {
             }
         }
         Group { nodes, inputs, outputs, anchor: draft.anchor, class: draft.class }
-    }
-
-    /// Orders groups so that each comes after those it reads from; earliest last node first among the ready.
-    fn sort(&self, groups: Vec<(usize, Group)>, order: &FxHashMap<NodeId, usize>) -> Vec<Group> {
-        let rank = |group: &Group| group.nodes.iter().map(|node| order[node]).max().unwrap_or(0);
-        let position: FxHashMap<usize, usize> =
-            groups.iter().enumerate().map(|(position, (index, _))| (*index, position)).collect();
-        let mut users: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); groups.len()];
-        let mut waiting = vec![0usize; groups.len()];
-        for (at, (_, group)) in groups.iter().enumerate() {
-            let operands = group.inputs.iter().filter_map(|&value| self.graph.producer(value));
-            let definers = group.nodes.iter().flat_map(|&node| self.extents.definers(node));
-            for before in operands.chain(definers.copied()) {
-                if let Some(from) = self.group_of[before].and_then(|home| position.get(&home))
-                    && *from != at
-                    && users[*from].insert(at)
-                {
-                    waiting[at] += 1;
-                }
-            }
-        }
-        let mut ready: BTreeSet<(usize, usize)> = BTreeSet::new();
-        for (at, (_, group)) in groups.iter().enumerate() {
-            if waiting[at] == 0 {
-                ready.insert((rank(group), at));
-            }
-        }
-        let mut sorted = Vec::with_capacity(groups.len());
-        while let Some((_, at)) = ready.pop_first() {
-            for &user in &users[at] {
-                waiting[user] -= 1;
-                if waiting[user] == 0 {
-                    ready.insert((rank(&groups[user].1), user));
-                }
-            }
-            sorted.push(groups[at].1.clone());
-        }
-        sorted
     }
 }

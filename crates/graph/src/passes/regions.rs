@@ -6,6 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::graph::{Graph, Provenance};
+use crate::guard::Guard;
 use crate::ids::{NodeId, RegionId, ValueId};
 use crate::op::{FromDimsAttrs, Op};
 use crate::pass::PassError;
@@ -130,6 +131,7 @@ fn inline_branches(graph: &mut Graph, region: RegionId) -> bool {
             .iter_mut()
             .filter(|guard| guard.region == branch)
             .for_each(|guard| guard.region = region);
+        Guard::merge(&mut graph.guards);
         let results = graph.region(branch).results.clone();
         for (from, to) in graph.node(node).outputs.clone().into_iter().zip(results) {
             replaced.insert(from, *map.get(&to).unwrap_or(&to));

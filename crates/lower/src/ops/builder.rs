@@ -74,6 +74,11 @@ impl<'a, 'c> Builder<'a, 'c> {
         self.ctx.dims.expr(self.func, self.ctx.symbols, dim)
     }
 
+    /// An extent over extents of operands and results, which is not negative, as a size that kernels get.
+    pub(super) fn named(&mut self, name: &str, extent: &Expr) -> Expr {
+        self.ctx.dims.named(self.func, name, extent)
+    }
+
     /// A temporary with `name[i] = value(i)`.
     pub(super) fn compute(
         &mut self,

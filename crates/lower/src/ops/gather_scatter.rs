@@ -145,11 +145,23 @@ pub(super) fn one_hot(b: &mut Builder, attrs: &OneHotAttrs) -> Results {
     })])
 }
 
-/// The largest or smallest elements along an axis, by counting for each element those that come before it; of
-/// equal elements the earlier ones come first. NaN counts as the largest.
+/// The longest axis whose elements are ranked by counting: each compares with all others, but no step waits for another.
+const MAX_COUNTED: i64 = 1024;
+
+/// The largest or smallest elements along an axis; of equal elements the earlier ones come first. NaN counts as the largest.
 pub(super) fn top_k(b: &mut Builder, axis: usize, largest: bool) -> Results {
     let x = b.input(0)?;
     let shape = b.result_shape(0)?;
+    let is_short = x.shape[axis].as_int().is_some_and(|extent| extent <= MAX_COUNTED);
+    let ranked = if is_short { by_counting } else { by_merging };
+    let indices = ranked(b, &x, &shape, axis, largest);
+    let values =
+        b.compute("top_values", x.dtype, &shape, |i| x.at(with_index(i, axis, indices.at(i.to_vec()), true)));
+    Ok(vec![values, indices])
+}
+
+/// Counts for each element those that come before it.
+fn by_counting(b: &mut Builder, x: &Operand, shape: &[Expr], axis: usize, largest: bool) -> Operand {
     let extent = x.shape[axis].clone();
     let rank = b.reduce("rank", DType::I64, &x.shape, vec![extent], Expr::int(0), |i, r, acc| {
         let (own, other) = (x.at(i.to_vec()), x.at(with_index(i, axis, r[0].clone(), true)));
@@ -161,13 +173,64 @@ pub(super) fn top_k(b: &mut Builder, axis: usize, largest: bool) -> Results {
     });
     // Ranks are a permutation, so exactly one element has each rank below k.
     let extent = x.shape[axis].clone();
-    let indices = b.reduce("top_indices", DType::I64, &shape, vec![extent], Expr::int(0), |i, r, acc| {
+    b.reduce("top_indices", DType::I64, shape, vec![extent], Expr::int(0), |i, r, acc| {
         let found = rank.at(with_index(i, axis, r[0].clone(), true)).equals(i[axis].clone());
         Expr::select(found, r[0].clone(), acc)
+    })
+}
+
+/// Merge sort from runs of one element on: each pass merges pairs of runs into runs twice as long, and reads one half of `order`
+/// to write the other. Rows are independent, the passes and places of a row one sequence.
+fn by_merging(b: &mut Builder, x: &Operand, shape: &[Expr], axis: usize, largest: bool) -> Operand {
+    let extent = x.shape[axis].clone();
+    let passes = passes(b, &extent);
+    let without = |indices: &[Expr]| [&indices[..axis], &indices[axis + 1..]].concat();
+    let rows = without(&x.shape);
+    let halves = [&rows[..], &[Expr::int(2), extent.clone()]].concat();
+    let order = b.temporary("order", DType::I64, &halves);
+    b.update(&order, &[&rows[..], &[extent.clone()]].concat(), &[], |i, _| {
+        let (place, row) = i.split_last().expect("a place");
+        vec![order.store([row, &[Expr::int(0), place.clone()]].concat(), place.clone())]
     });
-    let values =
-        b.compute("top_values", x.dtype, &shape, |i| x.at(with_index(i, axis, indices.at(i.to_vec()), true)));
-    Ok(vec![values, indices])
+    // The next element of the left run.
+    let left = b.compute("left", DType::I64, &rows, |_| Expr::int(0));
+    b.update(&order, &rows, &[passes.clone(), extent.clone()], |row, r| {
+        let (pass, place) = (&r[0], &r[1]);
+        let width = Expr::binary(BinaryOp::Shl, Expr::int(1), pass.clone());
+        let within = Expr::binary(BinaryOp::And, place.clone(), width.clone() * 2 - 1);
+        let start = place.clone() - within.clone();
+        let middle = (start.clone() + width.clone()).min(extent.clone());
+        let end = (start.clone() + width * 2).min(extent.clone());
+        let from = pass.clone().floor_mod(Expr::int(2));
+        let a = Expr::select(within.equals(Expr::int(0)), start, left.at(row.to_vec()));
+        let c = middle.clone() + place.clone() - a.clone();
+        let last = extent.clone() - 1;
+        let element = |run: &Expr| {
+            let at = run.clone().min(last.clone());
+            order.at([row, &[from.clone(), at]].concat())
+        };
+        let value = |element: Expr| x.at(with_index(row, axis, element, false));
+        let (of_left, of_right) = (element(&a), element(&c));
+        let precedes = comes_before(&value(of_right.clone()), &value(of_left.clone()), largest);
+        let takes_right = c.lt(end).and(a.clone().ge(middle).or(precedes));
+        let to = [row, &[Expr::int(1) - from, place.clone()]].concat();
+        vec![
+            order.store(to, Expr::select(takes_right.clone(), of_right, of_left)),
+            left.store(row.to_vec(), Expr::select(takes_right, a.clone(), a + 1)),
+        ]
+    });
+    let sorted = passes.floor_mod(Expr::int(2));
+    b.compute("top_indices", DType::I64, shape, |i| {
+        order.at([without(i), vec![sorted, i[axis].clone()]].concat())
+    })
+}
+
+/// The passes of a merge sort of so many elements, their binary logarithm rounded up: one for each power of two that is less.
+fn passes(b: &mut Builder, extent: &Expr) -> Expr {
+    // No tensor has 2^46 elements.
+    let pass = |power: u32| (extent.clone() - (1i64 << power)).min(Expr::int(1)).max(Expr::int(0));
+    let count = (0..46).map(pass).fold(Expr::int(0), |count, pass| count + pass);
+    b.named("passes", &count)
 }
 
 /// Whether `a` precedes `b` in the order of results.

@@ -173,7 +173,8 @@ fn concat_by_parts(b: &mut Builder, parts: &[Operand], axis: usize, dtype: DType
             let place = with_index(i, axis, i[axis].clone() + start.clone(), true);
             vec![result.store(place, part.at(i.to_vec()))]
         });
-        start = start + part.shape[axis].clone();
+        // A kernel a part: each would add up all that lie before it.
+        start = b.named("start", &(start + part.shape[axis].clone()));
     }
     result
 }

@@ -187,12 +187,12 @@ impl<'a> Layer<'a> {
         });
     }
 
-    /// The results: all states by time, and the last of each of `states`.
-    fn results(&self, b: &mut Builder, states: &[&Operand]) -> Results {
+    /// The results: all states by time, and the last of each of `states`, which come with what they start from.
+    fn results(&self, b: &mut Builder, states: &[(&Operand, Option<&Operand>)]) -> Results {
         let to = self.x.dtype;
         let mut results = Vec::new();
         let shape = b.result_shape(0)?;
-        let hidden = states[0];
+        let (hidden, _) = states[0];
         results.push(b.compute("states", to, &shape, |i| {
             let (time, d, batch) =
                 if self.attrs.batch_first { (&i[1], &i[2], &i[0]) } else { (&i[0], &i[1], &i[2]) };
@@ -203,15 +203,15 @@ impl<'a> Layer<'a> {
                 None => state,
             }
         }));
-        for (n, state) in states.iter().enumerate() {
+        for (n, (state, initial)) in states.iter().enumerate() {
             if b.n_results() <= n + 1 {
                 break;
             }
             let shape = b.result_shape(n + 1)?;
             results.push(b.compute("last_state", to, &shape, |i| {
                 let (d, batch) = if self.attrs.batch_first { (&i[1], &i[0]) } else { (&i[0], &i[1]) };
-                let last = self.steps.clone() - 1;
-                state.at(vec![last, d.clone(), batch.clone(), i[2].clone()]).cast(to)
+                let end = [self.steps.clone(), d.clone(), batch.clone(), i[2].clone()];
+                self.previous(state, *initial, &end).cast(to)
             }));
         }
         Ok(results)
@@ -279,7 +279,7 @@ pub(super) fn lstm(b: &mut Builder, attrs: &RecurrentAttrs) -> Results {
             vec![hidden.store(i.clone(), layer.advanced(value, before, &i))]
         });
     });
-    layer.results(b, &[&hidden, &cell])
+    layer.results(b, &[(&hidden, h0.as_ref()), (&cell, c0.as_ref())])
 }
 
 /// `(x, w, r, bias?, lengths?, h0?) -> (y, h)`; gates in the order update, reset, hidden.
@@ -334,7 +334,7 @@ pub(super) fn gru(b: &mut Builder, attrs: &RecurrentAttrs) -> Results {
             vec![hidden.store(i.clone(), layer.advanced(value, previous, &i))]
         });
     });
-    layer.results(b, &[&hidden])
+    layer.results(b, &[(&hidden, h0.as_ref())])
 }
 
 /// `(x, w, r, bias?, lengths?, h0?) -> (y, h)`.
@@ -352,5 +352,5 @@ pub(super) fn rnn(b: &mut Builder, attrs: &RecurrentAttrs) -> Results {
             vec![hidden.store(i.clone(), layer.advanced(value, before(&i), &i))]
         });
     });
-    layer.results(b, &[&hidden])
+    layer.results(b, &[(&hidden, h0.as_ref())])
 }

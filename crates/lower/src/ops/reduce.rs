@@ -184,26 +184,39 @@ pub(super) fn reduce_dynamic(b: &mut Builder, attrs: &ReduceDynamicAttrs) -> Res
             any.or(hit)
         })
     };
-    let masked =
-        MaskedReduction { x: &x, shape: &shape, keep_dims: attrs.keep_dims, is_reduced: &is_reduced };
-    Ok(vec![masked.define(b, attrs.kind)])
+    let by_data =
+        ReductionByData { x: &x, shape: &shape, keep_dims: attrs.keep_dims, is_reduced: &is_reduced };
+    Ok(vec![by_data.define(b, attrs.kind)])
 }
 
-/// A reduction whose axes are data: it visits all indices of `x` for every result element and skips those that
-/// belong to another one.
-struct MaskedReduction<'a> {
+/// A reduction whose axes are data. Which axes a step runs over is not known, but how many steps a result element takes is: the
+/// operand's elements over the result's. A step's number is taken apart into indices of the reduced axes.
+struct ReductionByData<'a> {
     x: &'a Operand,
     shape: &'a [Expr],
     keep_dims: bool,
     is_reduced: &'a dyn Fn(usize) -> Expr,
 }
 
-impl MaskedReduction<'_> {
-    /// Whether element `r` belongs to result element `i`.
-    fn belongs(&self, i: &[Expr], r: &[Expr]) -> Expr {
-        (0..r.len()).fold(Expr::bool(true), |all, axis| {
-            all.and((self.is_reduced)(axis).or(r[axis].clone().equals(self.kept_index(i, axis))))
-        })
+impl ReductionByData<'_> {
+    /// Operand elements that are reduced to one result element. Where there is no result element, nothing reads it.
+    fn steps(&self) -> Expr {
+        product(&self.x.shape).floor_div(product(self.shape).max(Expr::int(1)))
+    }
+
+    /// Operand indices of step `step` of result element `i`: the last reduced axis counts fastest.
+    fn operand(&self, i: &[Expr], step: &Expr) -> Vec<Expr> {
+        let mut rest = step.clone();
+        let mut indices = Vec::with_capacity(self.x.rank());
+        for (axis, extent) in self.x.shape.iter().enumerate().rev() {
+            let is_reduced = (self.is_reduced)(axis);
+            let steps = Expr::select(is_reduced.clone(), extent.clone(), Expr::int(1));
+            let inner = rest.clone().floor_mod(steps.clone());
+            rest = rest.floor_div(steps);
+            indices.push(Expr::select(is_reduced, inner, self.kept_index(i, axis)));
+        }
+        indices.reverse();
+        indices
     }
 
     /// The result index of operand axis `axis`, if it is kept: without reduced axes, its place among the results is
@@ -225,9 +238,8 @@ impl MaskedReduction<'_> {
         let x = self.x;
         let dtype = reduction_dtype(kind, x.dtype);
         let fold = |b: &mut Builder, name: &str, init: Expr, step: &dyn Fn(Expr, Expr, &[Expr]) -> Expr| {
-            b.reduce(name, dtype, self.shape, x.shape.clone(), init, |i, r, acc| {
-                let element = x.at(r.to_vec()).cast(dtype);
-                Expr::select(self.belongs(i, r), step(acc.clone(), element, i), acc)
+            b.reduce(name, dtype, self.shape, vec![self.steps()], init, |i, r, acc| {
+                step(acc, x.at(self.operand(i, &r[0])).cast(dtype), i)
             })
         };
         let zero = Expr::zero(dtype);

@@ -433,7 +433,7 @@ impl<'a> Builder<'a> {
         func: usize,
         inputs: &[ValueId],
         outputs: &[ValueId],
-        sizes: &[SymbolId],
+        sizes: &[Dim],
         provenance: &Provenance,
     ) -> Result<(), LowerError> {
         let compiled = &self.compiled[func];
@@ -456,8 +456,8 @@ impl<'a> Builder<'a> {
         }
         let mut slots: FxHashMap<Var, SizeId> = FxHashMap::default();
         let mut size_args = Vec::new();
-        for (&var, &symbol) in compiled.func.sizes.iter().zip(sizes) {
-            let slot = self.dim_slot(&Dim::symbol(symbol), None)?;
+        for (&var, dim) in compiled.func.sizes.iter().zip(sizes) {
+            let slot = self.dim_slot(dim, None)?;
             slots.insert(var, slot);
             size_args.push(slot);
         }

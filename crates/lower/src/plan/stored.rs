@@ -5,10 +5,10 @@
 
 use rustc_hash::FxHashMap;
 use tilewright_graph::dim::Dim;
-use tilewright_graph::{Graph, SymbolId, ValueId};
-use tilewright_te::{BinaryOp, Expr, ExprKind, Func};
+use tilewright_graph::{Graph, ValueId};
 
 use super::compiled::CompiledFunc;
+use crate::dims::dim_of;
 use crate::error::LowerError;
 use crate::program::{Program, Step};
 
@@ -55,30 +55,5 @@ pub(super) fn stored_elements(
     match problems.is_empty() {
         true => Ok(stored.into_iter().map(|(value, (elements, _))| (value, elements)).collect()),
         false => Err(LowerError::Internal(problems.join("; "))),
-    }
-}
-
-/// An extent of a function whose size variables stand for the symbols; `None` where it is no arithmetic on sizes.
-fn dim_of(func: &Func, sizes: &[SymbolId], extent: &Expr) -> Option<Dim> {
-    match extent.kind() {
-        ExprKind::Int(n) => Some(Dim::new(*n)),
-        ExprKind::Var(var) => {
-            let size = func.sizes.iter().position(|size| size == var)?;
-            sizes.get(size).map(|&symbol| Dim::symbol(symbol))
-        }
-        ExprKind::Binary(op, a, b) => {
-            let (a, b) = (dim_of(func, sizes, a)?, dim_of(func, sizes, b)?);
-            match op {
-                BinaryOp::Add => Some(&a + &b),
-                BinaryOp::Sub => Some(&a - &b),
-                BinaryOp::Mul => Some(&a * &b),
-                BinaryOp::FloorDiv => Some(a.floor_div(&b)),
-                BinaryOp::FloorMod => Some(a.modulo(&b)),
-                BinaryOp::Min => Some(a.minimum(&b)),
-                BinaryOp::Max => Some(a.maximum(&b)),
-                _ => None,
-            }
-        }
-        _ => None,
     }
 }

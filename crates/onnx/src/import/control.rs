@@ -141,7 +141,7 @@ pub(super) fn if_node(importer: &mut Importer<'_>, scope: &mut Scope, site: Site
         importer.graph.guards.truncate(n_guards);
         let message = format!("If `{label}`: the rank of the results depends on the extent");
         let region = scope.region;
-        importer.graph.guards.push(Guard { left, comparison: Comparison::Equal, right, region, message });
+        importer.graph.add_guard(Guard { left, comparison: Comparison::Equal, right, region, message });
         return inline(importer, scope, if is_then { then_graph } else { else_graph }, &[], label);
     }
     let (Some(then_region), Some(else_region)) = (then_region, else_region) else { return Ok(None) };

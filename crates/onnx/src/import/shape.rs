@@ -84,7 +84,7 @@ fn assume_several(cx: &mut Cx<'_>, dim: &Dim) {
     let message =
         format!("Squeeze `{names}`: without axes, an extent that follows from data must be above 1");
     let (left, comparison, region) = (Dim::new(2), Comparison::AtMost, cx.region);
-    cx.graph.guards.push(Guard { left, comparison, right: dim.clone(), region, message });
+    cx.graph.add_guard(Guard { left, comparison, right: dim.clone(), region, message });
 }
 
 pub(super) fn unsqueeze(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {

@@ -20,7 +20,7 @@ mod unswitch;
 mod whole_tiles;
 
 use std::borrow::Cow;
-use std::fmt::{self, Display, Formatter};
+use std::fmt::{self, Display};
 
 pub use self::bind_blocks::bind_blocks;
 pub use self::error::FlattenError;
@@ -38,7 +38,7 @@ pub use self::whole_tiles::whole_tiles;
 use crate::func::Func;
 use crate::kernel::Kernel;
 use crate::schedule::start_apart;
-use crate::verify::{Stage, verify};
+use crate::verify::{self, Illegal, Stage, Violation, verify};
 
 /// The passes, in their order.
 pub const PASSES: [&str; 11] = [
@@ -56,17 +56,17 @@ pub const PASSES: [&str; 11] = [
 ];
 
 /// What a pass has made: a thing with a text form, and with rules that can be checked ([`Made::verify`]).
-#[derive(Clone, Copy, Debug)]
-pub enum Made<'a> {
+#[derive(Debug)]
+pub enum Made<'a, 'f> {
     /// A function.
     Func(&'a Func),
     /// A loop nest, and what passes so far have made sure of.
-    Nest(&'a Nest<'a>, Form),
+    Nest(&'a mut Nest<'f>, Form),
     /// A kernel.
-    Kernel(&'a Kernel),
+    Kernel(&'a mut Kernel),
 }
 
-impl Made<'_> {
+impl Made<'_, '_> {
     /// Checks what this must fulfil before the next pass.
     ///
     /// # Errors
@@ -82,10 +82,30 @@ impl Made<'_> {
             Made::Kernel(kernel) => kernel.verify(),
         }
     }
+
+    /// [`Made::verify`], as an error that names the function, the pass that made this, and the kernel.
+    ///
+    /// # Errors
+    /// All violations.
+    pub fn check(&self, func: &Func, pass: &str) -> Result<(), FlattenError> {
+        let place = match self {
+            Made::Func(_) => "function".to_string(),
+            Made::Nest(nest, _) => format!("kernel {}", nest.name),
+            Made::Kernel(kernel) => format!("kernel {}", kernel.name),
+        };
+        let violation = |reason| Violation { place: place.clone(), reason, is_unproven: false };
+        self.verify().map_err(|reasons| {
+            FlattenError::Illegal(Illegal {
+                func: func.name.clone(),
+                after: format!("pass `{pass}`"),
+                violations: reasons.into_iter().map(violation).collect(),
+            })
+        })
+    }
 }
 
-impl Display for Made<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+impl Display for Made<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Made::Func(func) => func.fmt(f),
             Made::Nest(nest, _) => nest.fmt(f),
@@ -100,51 +120,62 @@ impl Display for Made<'_> {
 ///
 /// # Errors
 /// Where a vectorized or unrolled loop has no constant extent, a register is indexed by a variable or read
-/// before it is written, or a parallel loop is not outermost.
+/// before it is written, or a parallel loop is not outermost. In test builds ([`verify::BY_DEFAULT`]) as [`flatten_verified`] too.
 pub fn flatten(func: &Func, options: &FlattenOptions) -> Result<Vec<FlatKernel>, FlattenError> {
-    flatten_watched(func, options, &mut |_, _| {})
+    match verify::BY_DEFAULT {
+        true => flatten_verified(func, options),
+        false => flatten_watched(func, options, &mut |_, _| Ok(())),
+    }
 }
 
-/// [`flatten`], with what each of [`PASSES`] makes shown to `watch`; all but the first run once for each kernel.
+/// [`flatten`], with what each of [`PASSES`] makes verified.
 ///
 /// # Errors
-/// As [`flatten`].
+/// As [`flatten`]; and [`FlattenError::Illegal`] for the first pass that makes something illegal.
+pub fn flatten_verified(func: &Func, options: &FlattenOptions) -> Result<Vec<FlatKernel>, FlattenError> {
+    flatten_watched(func, options, &mut |pass, made| made.check(func, pass))
+}
+
+/// [`flatten`], with what each of [`PASSES`] makes shown to `watch`, which may edit it; all but the first run once for each kernel.
+///
+/// # Errors
+/// As [`flatten`], and what `watch` says.
 pub fn flatten_watched(
     func: &Func,
     options: &FlattenOptions,
-    watch: &mut dyn FnMut(&'static str, Made<'_>),
+    watch: &mut dyn FnMut(&'static str, Made<'_, '_>) -> Result<(), FlattenError>,
 ) -> Result<Vec<FlatKernel>, FlattenError> {
     // Before kernels are told apart: the start of a reduction may lie in another one than its steps.
     let func: Cow<'_, Func> = start_apart(func).map_err(|e| FlattenError::of(func, "", e.to_string()))?;
-    watch("start_apart", Made::Func(&func));
+    watch("start_apart", Made::Func(&func))?;
 
     let mut kernels = Vec::new();
     for mut nest in split_kernels(&func)? {
-        watch("split_kernels", Made::Nest(&nest, Form::Split));
+        watch("split_kernels", Made::Nest(&mut nest, Form::Split))?;
         // These look for tiles and innermost loops as they were scheduled, so loops are unrolled afterwards. Branches
         // come from the outside in: what a tile or a part of a loop is decided by is not asked inside again.
         unswitch(&mut nest);
-        watch("unswitch", Made::Nest(&nest, Form::Split));
+        watch("unswitch", Made::Nest(&mut nest, Form::Split))?;
         whole_tiles(&mut nest);
-        watch("whole_tiles", Made::Nest(&nest, Form::Split));
+        watch("whole_tiles", Made::Nest(&mut nest, Form::Split))?;
         partition(&mut nest);
-        watch("partition", Made::Nest(&nest, Form::Split));
+        watch("partition", Made::Nest(&mut nest, Form::Split))?;
 
         unroll(&mut nest)?;
-        watch("unroll", Made::Nest(&nest, Form::Unrolled));
+        watch("unroll", Made::Nest(&mut nest, Form::Unrolled))?;
         // A predicate is simpler for an iteration than for all of an unrolled loop.
         mask_vectors(&mut nest, options);
-        watch("mask_vectors", Made::Nest(&nest, Form::Masked));
+        watch("mask_vectors", Made::Nest(&mut nest, Form::Masked))?;
         // The only step that simplifies what blocks compute: after everything that repeats them.
         bind_blocks(&mut nest)?;
-        watch("bind_blocks", Made::Nest(&nest, Form::Bound));
+        watch("bind_blocks", Made::Nest(&mut nest, Form::Bound))?;
         join_indices(&mut nest);
-        watch("join_indices", Made::Nest(&nest, Form::Bound));
+        watch("join_indices", Made::Nest(&mut nest, Form::Bound))?;
 
         let mut flat = translate(&nest, options)?;
-        watch("translate", Made::Kernel(&flat.kernel));
+        watch("translate", Made::Kernel(&mut flat.kernel))?;
         hoist(&mut flat.kernel);
-        watch("hoist", Made::Kernel(&flat.kernel));
+        watch("hoist", Made::Kernel(&mut flat.kernel))?;
         kernels.push(flat);
     }
     Ok(kernels)

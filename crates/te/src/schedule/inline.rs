@@ -3,7 +3,7 @@
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
-use crate::expr::{Expr, ExprKind, Var};
+use crate::expr::{Buffer, Expr, ExprKind, Var};
 use crate::func::{Block, Func, Store};
 use crate::schedule::{Apply, ScheduleError, tree};
 
@@ -15,8 +15,12 @@ const SHARED_FROM: u32 = 1 << 10;
 /// several would not end.
 const MAX_NODES: u32 = 1 << 16;
 
+/// Nodes that a value may have as a tree which is read at several places. Each of its readers would be as large, and what reads
+/// several of these as large as all: without this, one of each such group would be refused further on.
+const MAX_REPEATED: u32 = MAX_NODES >> 3;
+
 /// Replaces every load of what a data-parallel block computes by the computation; the block disappears. Where an expression
-/// would get more than 65,536 nodes it fails.
+/// would get more than 65,536 nodes it fails, and where more than 8,192 would be at several places.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComputeInline {
     /// The producer.
@@ -50,6 +54,17 @@ pub(crate) fn plain_indices(block: &Block, indices: &[Expr]) -> Result<Vec<Optio
         }
     }
     Ok(seen)
+}
+
+/// How many different expressions read a buffer.
+fn n_reads(func: &Func, buffer: Buffer) -> usize {
+    let mut n = 0;
+    for block in func.blocks() {
+        block.for_each_expr(|e| {
+            e.walk(&mut |x| n += usize::from(matches!(x.kind(), ExprKind::Load(b, _) if *b == buffer)));
+        });
+    }
+    n
 }
 
 impl Apply for ComputeInline {
@@ -87,6 +102,9 @@ impl Apply for ComputeInline {
         }
         if let Some(other) = func.blocks().iter().find(|b| b.name != self.block && tree::writes(b, buffer)) {
             return Err(fail(format!("`{}` writes the same buffer", other.name)));
+        }
+        if store.value.n_nodes() > MAX_REPEATED && n_reads(func, buffer) > 1 {
+            return Err(fail(format!("more than {MAX_REPEATED} nodes would be at several places")));
         }
         tree::remove(func, &path);
         let inline = |e: &Expr| {

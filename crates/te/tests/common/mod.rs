@@ -186,6 +186,52 @@ pub(crate) fn gather(rows: i64, columns: i64, count: i64) -> Func {
     f
 }
 
+/// What a row of a table has at the first positive element of each row, doubled: `position`, `picked`, `doubled`. The last element
+/// counts as positive, so the position is in the table when all elements were looked at, and no sooner.
+pub(crate) fn first_hits(rows: i64, columns: i64) -> Func {
+    let mut f = Func::new("first_hits");
+    let int = Expr::int;
+    let x = f.add_input("x", DType::F32, vec![int(rows), int(columns)]);
+    let table = f.add_input("table", DType::F32, vec![int(columns)]);
+    let none = || Expr::highest(DType::I64);
+    let position =
+        f.reduce("position", DType::I64, vec![int(rows)], vec![int(columns)], none(), |f, i, r, acc| {
+            let is_positive =
+                Expr::compare(CompareOp::Gt, f.load(x, vec![i[0].clone(), r[0].clone()]), Expr::f32(0.0));
+            let is_last = r[0].clone().equals(int(columns - 1));
+            acc.min(Expr::select(is_last, r[0].clone(), Expr::select(is_positive, r[0].clone(), none())))
+        });
+    let picked = f.compute("picked", DType::F32, vec![int(rows)], |f, i| {
+        let at = f.load(position, vec![i[0].clone()]);
+        f.load(table, vec![at])
+    });
+    let doubled =
+        f.compute("doubled", DType::F32, vec![int(rows)], |f, i| f.load(picked, i.to_vec()) * Expr::f32(2.0));
+    f.promote_to_output(doubled);
+    f
+}
+
+/// Rows less their sums, scaled by a factor for each column: `sum`, `centred`, `scaled`, and what is kept of them, `kept`.
+pub(crate) fn centred(rows: Dim, columns: i64) -> Func {
+    let mut f = Func::new("centred");
+    let (rows, columns) = (rows.of(&mut f, "rows"), Expr::int(columns));
+    let x = f.add_input("x", DType::F32, vec![rows.clone(), columns.clone()]);
+    let gain = f.add_input("gain", DType::F32, vec![columns.clone()]);
+    let (row, all) = (vec![rows.clone()], vec![rows, columns.clone()]);
+    let sum = f.reduce("sum", DType::F32, row, vec![columns], Expr::f32(0.0), |f, i, r, acc| {
+        acc + f.load(x, vec![i[0].clone(), r[0].clone()])
+    });
+    let centred = f.compute("centred", DType::F32, all.clone(), |f, i| {
+        f.load(x, i.to_vec()) - f.load(sum, vec![i[0].clone()])
+    });
+    let scaled = f.compute("scaled", DType::F32, all.clone(), |f, i| {
+        f.load(centred, i.to_vec()) * f.load(gain, vec![i[1].clone()])
+    });
+    let kept = f.compute("kept", DType::F32, all, |f, i| Expr::f32(0.0).max(f.load(scaled, i.to_vec())));
+    f.promote_to_output(kept);
+    f
+}
+
 /// A transposition between two elementwise blocks, the last one selecting by a comparison.
 pub(crate) fn transpose(a: i64, b: i64, c: i64) -> Func {
     let mut f = Func::new("transpose");

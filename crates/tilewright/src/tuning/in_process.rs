@@ -90,6 +90,11 @@ impl InProcess {
         }
     }
 
+    /// Measures on one thread, and tells times of one core: tasks of uneven number cost nothing there. Compiles on `jobs` threads.
+    pub fn on_one_core(jobs: usize) -> InProcess {
+        InProcess { threads: 1, ..InProcess::new(1, jobs) }
+    }
+
     /// Compiles candidates, several at a time.
     fn compile(&self, task: &Task, candidates: &[Decisions]) -> Vec<Result<Probe, MeasureError>> {
         let slots: Vec<Mutex<Option<Result<Probe, MeasureError>>>> =
@@ -225,9 +230,9 @@ impl Measure for InProcess {
 }
 
 fn probe(task: &Task, decisions: &Decisions) -> Result<Probe, MeasureError> {
-    schedule_kernels(&task.computation, &task.target, decisions.clone(), verify::BY_DEFAULT)
-        .and_then(|kernels| Probe::new(task, kernels))
-        .map_err(|e| MeasureError::Failed(e.to_string()))
+    let kernels = schedule_kernels(&task.computation, &task.target, decisions.clone(), verify::BY_DEFAULT)
+        .map_err(|e| MeasureError::Illegal(e.to_string()))?;
+    Probe::new(task, kernels).map_err(|e| MeasureError::Failed(e.to_string()))
 }
 
 /// The clock of a run.

@@ -1,5 +1,6 @@
 //! Functions that a machine's timing is fitted on, and candidates for them: products and convolutions of many shapes, as models have them.
 
+use serde::{Deserialize, Serialize};
 use tilewright_autosched::{Decision, Decisions};
 use tilewright_graph::text;
 use tilewright_onnx::proto::TensorProto;
@@ -14,7 +15,7 @@ use crate::error::CompileError;
 use crate::options::Options;
 
 /// A product or convolution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Shape {
     /// A product of `rows` x `depth` with constants of `depth` x `columns`.
     Product {
@@ -187,7 +188,7 @@ impl Shape {
 pub fn candidates(task: &Task, n: usize, random: &mut fastrand::Rng) -> Vec<Decisions> {
     /// How often is tried to find one more.
     const TRIES: usize = 8;
-    let Some(default) = Point::of(task, &Decisions::default()) else { return Vec::new() };
+    let Ok(default) = Point::of(task, &Decisions::default()) else { return Vec::new() };
     let mut found = vec![default.clone()];
     for _ in 0..TRIES * n {
         if found.len() >= n {
@@ -202,7 +203,7 @@ pub fn candidates(task: &Task, n: usize, random: &mut fastrand::Rng) -> Vec<Deci
             let Some(choice) = random.choice(&decision.candidates) else { continue };
             let mut decisions = point.decisions.clone();
             decisions.set(&decision.point, &choice.value);
-            if let Some(next) = Point::of(task, &decisions) {
+            if let Ok(next) = Point::of(task, &decisions) {
                 point = next;
             }
         }

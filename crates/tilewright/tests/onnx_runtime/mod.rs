@@ -186,10 +186,15 @@ pub(crate) fn agree(single: &[Tensor], double: &[Tensor], expected: &[Tensor]) -
     Ok(())
 }
 
-/// Whether an F32 output is the expected one within the tolerances.
+/// Whether an output is the expected one: floats within the tolerances, integers exactly.
 fn is_close(got: &Tensor, expected: &Tensor) -> Result<(), String> {
     if (&got.name, got.dtype, &got.dims) != (&expected.name, expected.dtype, &expected.dims) {
         return Err(format!("is {} {} {:?}", got.name, got.dtype, got.dims));
+    }
+    if got.dtype.is_integer() {
+        let differ = got.bytes.chunks(got.dtype.bytes()).zip(expected.bytes.chunks(got.dtype.bytes()));
+        let count = differ.filter(|(got, expected)| got != expected).count();
+        return if count == 0 { Ok(()) } else { Err(format!("{count} integers are wrong")) };
     }
     let (got, expected) = (got.numbers()?, expected.numbers()?);
     let largest = expected.iter().fold(0.0, |largest, value| value.abs().max(largest));

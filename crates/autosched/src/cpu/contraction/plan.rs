@@ -138,6 +138,7 @@ impl<'a> Product<'a> {
             lanes: self.lanes,
             rows: self.roles.row.map_or(Some(1), |n| self.extent(n)),
             vectors: self.extent(self.roles.lane).map(|n| pieces_of(n, self.lanes)),
+            depth: constant_product(self.reduce().iter().map(|&n| &self.block.iters[n].extent)),
             traffic: self.roles.traffic(self.block),
         }
     }
@@ -172,7 +173,10 @@ impl<'a> Product<'a> {
         let (blocked_steps, _) = walk(self.context, self.block, &self.reduce());
         let cost = |tile: &Candidate<Tile>| {
             let tile = &tile.value;
-            let extents = self.roles.extents(self.context, self.block, tile)?;
+            let mut extents = self.roles.extents(self.context, self.block, tile)?;
+            if self.row_copies(extents.vectors / tile.vectors).first().is_some_and(|packs| packs.value) {
+                extents.row_distance = None;
+            }
             let best = |extents: &Extents| best_cost(&self.orders(tile, extents));
             let chunks = if may_be_cut { self.chunks(blocked_steps, &extents) } else { 1 };
             let cycles = depths(&extents, chunks, best).first()?.cost;
@@ -190,15 +194,15 @@ impl<'a> Product<'a> {
         cycles * waste(&self.outputs(), *tile) / (tile.rows * tile.vectors * extents.depth) as f64
     }
 
-    /// Cycles of a strategy by the model.
+    /// Cycles of a strategy on one core by the model.
     pub(super) fn cost(&self, strategy: &Strategy) -> Option<f64> {
         let TiledBlock { tile, order, .. } = &strategy.tiled;
         let mut extents = self.roles.extents(self.context, self.block, tile)?;
         if strategy.broadcast.repacking.is_some() {
-            extents.run = extents.depth * tile.rows;
+            extents = packed(extents, tile);
         }
         extents.parts = strategy.cut.as_ref().map_or(1, |cut| cut.parts);
-        let cycles = order.cost(self.context.target, tile, &self.outputs().traffic, &extents);
+        let cycles = order.cycles(self.context.target, tile, &self.outputs().traffic, &extents);
         let vectors = iterations(self.block)? as f64 / self.lanes as f64;
         Some(vectors * self.cycles_an_output(tile, &extents, cycles))
     }
@@ -239,7 +243,7 @@ impl<'a> Product<'a> {
             Some(extents) => {
                 let mut extents = extents.clone();
                 if row_pieces.is_some() {
-                    extents.run = extents.depth * tile.rows;
+                    extents = packed(extents, tile);
                 }
                 let chunks = self.chunks(inside.blocked_steps, &extents);
                 let best = |extents: &Extents| best_cost(&self.orders(tile, extents));
@@ -264,17 +268,22 @@ impl<'a> Product<'a> {
         n_panels: i64,
         chooser: &mut Chooser<'_>,
     ) -> Result<Option<Vec<Piece>>, Refusal> {
-        let Roles { broadcast, row, .. } = &self.roles;
+        let broadcast = &self.roles.broadcast;
         let is_constant = self.context.constant_input(broadcast.buffer).is_some();
         let pieces = self.row_pieces(inside, is_constant);
         if is_constant || pieces.is_none() {
             return Ok(pieces);
         }
+        let packs = chooser.decide(&self.block.name, "pack-rows", &self.row_copies(n_panels))?;
+        Ok(pieces.filter(|_| packs))
+    }
+
+    /// Whether what rows read is copied for so many panels, the best first.
+    fn row_copies(&self, n_panels: i64) -> Vec<Candidate<bool>> {
+        let Roles { broadcast, row, .. } = &self.roles;
         // Of what several blocks write no copy can be made.
         let n_panels = if self.context.func.is_whole(broadcast.buffer) { n_panels } else { 0 };
-        let jumps = jumps_in_one_set(self.context, self.block, broadcast, *row);
-        let packs = chooser.decide(&self.block.name, "pack-rows", &row_copies(jumps, n_panels))?;
-        Ok(pieces.filter(|_| packs))
+        row_copies(jumps_in_one_set(self.context, self.block, broadcast, *row), n_panels)
     }
 
     /// The layout in which what the tile's rows read lies together, step by step: nothing where they read by windows. Of a constant
@@ -484,4 +493,9 @@ impl<'a> Product<'a> {
 /// The least of the costs.
 fn best_cost(orders: &[Candidate<Order>]) -> f64 {
     orders.first().map_or(f64::INFINITY, |order| order.cost)
+}
+
+/// The same where what a tile's rows read lies together.
+fn packed(extents: Extents, tile: &Tile) -> Extents {
+    Extents { run: extents.depth * tile.rows, row_distance: None, ..extents }
 }

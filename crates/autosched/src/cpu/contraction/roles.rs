@@ -156,10 +156,23 @@ impl Roles {
             run: in_blocks.map_or(depth, |factor| tile.rows * factor),
             continues: in_blocks.is_some() && rows_apart,
             rows_apart,
+            row_distance: self.row_distance(context, block, row).filter(|_| rows_apart),
             panels_bytes: panels_bytes / if is_shared { 1 } else { batches.max(1) },
             rows_bytes,
             shares_rows: self.shares_rows(context, block),
         })
+    }
+
+    /// Bytes of the broadcast operand from one row to the next, where known.
+    fn row_distance(&self, context: &Context<'_>, block: &Block, row: usize) -> Option<i64> {
+        let simplifier = domain_simplifier(context.func, block);
+        match context.stride(&simplifier, &self.broadcast, block.iters[row].var) {
+            Stride::Constant(n) => {
+                let bytes = context.func.buffers[self.broadcast.buffer].dtype.bytes() as i64;
+                n.checked_abs()?.checked_mul(bytes)
+            }
+            Stride::Zero | Stride::Unknown => None,
+        }
     }
 }
 
