@@ -188,7 +188,7 @@ fn by_merging(b: &mut Builder, x: &Operand, shape: &[Expr], axis: usize, largest
     let rows = without(&x.shape);
     let halves = [&rows[..], &[Expr::int(2), extent.clone()]].concat();
     let order = b.temporary("order", DType::I64, &halves);
-    b.update(&order, &[&rows[..], &[extent.clone()]].concat(), &[], |i, _| {
+    b.update(&order, &[&rows[..], std::slice::from_ref(&extent)].concat(), &[], |i, _| {
         let (place, row) = i.split_last().expect("a place");
         vec![order.store([row, &[Expr::int(0), place.clone()]].concat(), place.clone())]
     });
