@@ -1,5 +1,7 @@
 //! ONNX Runtime's answers, ours, and how close they must be.
 
+#![allow(dead_code, reason = "each test uses its part")]
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
