@@ -580,3 +580,44 @@ fn what_is_local_to_tasks_stays_with_its_readers() {
     assert!(refused.contains("it reads `there`, which each task of `scaled_i0` has for itself"), "{refused}");
     check(transforms(6, 8, 12), s);
 }
+
+/// What each task would have for itself all of them share where something else uses it, or as soon as it is global.
+#[test]
+fn tasks_share_what_is_global_or_used_elsewhere() {
+    let mut s = Schedule::new(softmax(4, 19));
+    s.set_scope("sum", Scope::Stack).unwrap();
+    s.reorder(&["out_i1", "out_i0"]).unwrap();
+    s.compute_at("sum", "out_i1").unwrap();
+    s.parallel("out_i1").unwrap();
+    let refused = s.set_scope("sum", Scope::Global).unwrap_err().to_string();
+    assert!(
+        refused.contains("`out_i1` could no longer be what it is: iterations write the same"),
+        "{refused}"
+    );
+    check(softmax(4, 19), s);
+
+    let func = || centred(Dim::Fixed(5), 9);
+    let mut s = Schedule::new(func());
+    s.set_scope("sum", Scope::Stack).unwrap();
+    s.reorder(&["centred_i1", "centred_i0"]).unwrap();
+    s.compute_at("sum", "centred_i0").unwrap();
+    s.compute_inline("centred").unwrap();
+    let refused = s.parallel("centred_i1").unwrap_err().to_string();
+    assert!(refused.contains("iterations write the same elements in block `sum`"), "{refused}");
+    check(func(), s);
+}
+
+/// What padding added and nobody needed is not there to be copied.
+#[test]
+fn a_copy_reads_no_element_that_is_never_written() {
+    let func = || centred(Dim::Fixed(5), 9);
+    let mut s = Schedule::new(func());
+    s.pad_einsum("centred", &[16, 1]).unwrap();
+    s.pad_einsum("sum", &[2, 1]).unwrap();
+    s.compute_at("sum", "centred_i0").unwrap();
+    s.compute_inline("centred").unwrap();
+    s.split("sum_ax0", &[None, Some(4)]).unwrap();
+    let refused = s.cache_write("sum", Scope::Global).unwrap_err().to_string();
+    assert!(refused.contains("it does not write every element of its result"), "{refused}");
+    check(func(), s);
+}
