@@ -123,12 +123,12 @@ fn share_of(kind: PrimitiveKind) -> usize {
     use PrimitiveKind as Kind;
     match kind {
         Kind::Split => 6,
-        Kind::Reorder | Kind::Vectorize | Kind::ComputeAt | Kind::ReverseComputeAt => 4,
+        Kind::Reorder => 6,
+        Kind::Vectorize | Kind::ComputeAt | Kind::ReverseComputeAt | Kind::ComputeInline => 4,
         Kind::Fuse
         | Kind::Tile
         | Kind::Unroll
         | Kind::Parallel
-        | Kind::ComputeInline
         | Kind::ReverseComputeInline
         | Kind::CacheRead
         | Kind::CacheWrite
@@ -153,6 +153,16 @@ fn random_kind(random: &mut Random) -> PrimitiveKind {
         found
     });
     chosen.expect("a share").0
+}
+
+/// A random kind, or one that goes with the last: of a block that was computed for another one the repeated work shows only when that
+/// one is gone, and the loops that are left take another order.
+fn next_kind(last: Option<PrimitiveKind>, random: &mut Random) -> PrimitiveKind {
+    match last {
+        Some(PrimitiveKind::ComputeAt) if random.below(3) == 0 => PrimitiveKind::ComputeInline,
+        Some(PrimitiveKind::ComputeInline) if random.below(3) == 0 => PrimitiveKind::Reorder,
+        Some(_) | None => random_kind(random),
+    }
 }
 
 /// A primitive of a kind on random names, legal or not. Names that primitives can speak of are many and few fit, so most are taken
@@ -305,9 +315,9 @@ type Counts = std::collections::BTreeMap<PrimitiveKind, (usize, usize)>;
 /// A schedule of random primitives, of which an error must change nothing.
 fn random_schedule(original: &Func, random: &mut Random, counts: &mut Counts) -> Schedule {
     let mut schedule = Schedule::new(original.clone());
-    let mut focus = String::new();
+    let (mut focus, mut last) = (String::new(), None);
     for _ in 0..8 + random.below(30) {
-        let primitive = random_primitive(random_kind(random), &schedule, &focus, random);
+        let primitive = random_primitive(next_kind(last, random), &schedule, &focus, random);
         if changes_contract(&schedule, &primitive) {
             continue;
         }
@@ -322,6 +332,7 @@ fn random_schedule(original: &Func, random: &mut Random, counts: &mut Counts) ->
         match result {
             Ok(_) => {
                 counts.0 += 1;
+                last = Some(primitive.kind());
                 let is_there = |name: &&String| schedule.func().block(name).is_some();
                 focus = subject(&primitive).filter(is_there).cloned().unwrap_or(focus);
             }

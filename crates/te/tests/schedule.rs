@@ -541,3 +541,83 @@ fn what_is_inlined_several_times_is_shared() {
     }
     check(diamonds(6), shallow);
 }
+
+/// What a copy of a result writes back in each step of the reduction is complete after the last one only.
+#[test]
+fn nothing_reads_what_is_written_back_before_the_reduction_ends() {
+    let mut s = Schedule::new(first_hits(5, 9));
+    s.decompose_reduction("position", "position_r1").unwrap();
+    s.cache_inplace("position", "position_r1", Scope::Global).unwrap();
+    let refused = s.reverse_compute_at("picked", "position_r1").unwrap_err().to_string();
+    assert!(
+        refused.contains("`position_store` is still accumulating `position` over `position_r1`"),
+        "{refused}"
+    );
+    s.reverse_compute_at("picked", "position_i0").unwrap();
+    check(first_hits(5, 9), s);
+}
+
+/// What is computed of a domain in an iteration of a consumer may be no multiple of what its variable is.
+#[test]
+fn a_variable_of_which_loops_take_a_part_stays_whole() {
+    let func = || conv2d(1, 2, 5, 6, 3, 1, 1);
+    let mut s = Schedule::new(func());
+    s.pad_einsum("pad", &[1, 1, 1, 5]).unwrap();
+    s.compute_at("pad", "conv_i2").unwrap();
+    let refused = s.split_iter("pad", 3, 5).unwrap_err().to_string();
+    assert!(refused.contains("the loops of block `pad` are not as computed"), "{refused}");
+    check(func(), s);
+}
+
+/// What tasks have for themselves is read by none but them.
+#[test]
+fn what_is_local_to_tasks_stays_with_its_readers() {
+    let mut s = Schedule::new(transforms(6, 8, 12));
+    s.set_scope("there", Scope::Stack).unwrap();
+    s.compute_at("there", "scaled_i2").unwrap();
+    s.parallel("scaled_i0").unwrap();
+    let refused = s.compute_inline("scaled").unwrap_err().to_string();
+    assert!(refused.contains("it reads `there`, which each task of `scaled_i0` has for itself"), "{refused}");
+    check(transforms(6, 8, 12), s);
+}
+
+/// What each task would have for itself all of them share where something else uses it, or as soon as it is global.
+#[test]
+fn tasks_share_what_is_global_or_used_elsewhere() {
+    let mut s = Schedule::new(softmax(4, 19));
+    s.set_scope("sum", Scope::Stack).unwrap();
+    s.reorder(&["out_i1", "out_i0"]).unwrap();
+    s.compute_at("sum", "out_i1").unwrap();
+    s.parallel("out_i1").unwrap();
+    let refused = s.set_scope("sum", Scope::Global).unwrap_err().to_string();
+    assert!(
+        refused.contains("`out_i1` could no longer be what it is: iterations write the same"),
+        "{refused}"
+    );
+    check(softmax(4, 19), s);
+
+    let func = || centred(Dim::Fixed(5), 9);
+    let mut s = Schedule::new(func());
+    s.set_scope("sum", Scope::Stack).unwrap();
+    s.reorder(&["centred_i1", "centred_i0"]).unwrap();
+    s.compute_at("sum", "centred_i0").unwrap();
+    s.compute_inline("centred").unwrap();
+    let refused = s.parallel("centred_i1").unwrap_err().to_string();
+    assert!(refused.contains("iterations write the same elements in block `sum`"), "{refused}");
+    check(func(), s);
+}
+
+/// What padding added and nobody needed is not there to be copied.
+#[test]
+fn a_copy_reads_no_element_that_is_never_written() {
+    let func = || centred(Dim::Fixed(5), 9);
+    let mut s = Schedule::new(func());
+    s.pad_einsum("centred", &[16, 1]).unwrap();
+    s.pad_einsum("sum", &[2, 1]).unwrap();
+    s.compute_at("sum", "centred_i0").unwrap();
+    s.compute_inline("centred").unwrap();
+    s.split("sum_ax0", &[None, Some(4)]).unwrap();
+    let refused = s.cache_write("sum", Scope::Global).unwrap_err().to_string();
+    assert!(refused.contains("it does not write every element of its result"), "{refused}");
+    check(func(), s);
+}

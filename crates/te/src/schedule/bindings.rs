@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::expr::{BinaryOp, Expr, ExprKind, Var};
+use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
 use crate::func::{Block, Func, IterKind, LoopKind, Scope};
 use crate::schedule::tree;
 use crate::simplify::linear::gcd;
@@ -72,10 +72,12 @@ pub(crate) fn conflict(func: &Func, path: &[usize], kind: LoopKind) -> Option<Co
         if uses(IterKind::Reduce) {
             reason.get_or_insert(Conflict::Accumulates { block: name.clone() });
         }
-        // Every task has its own local buffers; lanes have not.
+        // Every task has its own local buffers, but for those that are used elsewhere too; lanes have not.
         let is_shared = block.body.iter().any(|s| match func.buffers[s.buffer].scope {
             Scope::Global | Scope::Shared => true,
-            Scope::Stack | Scope::Register => kind == LoopKind::Vectorized,
+            Scope::Stack | Scope::Register => {
+                kind == LoopKind::Vectorized || is_used_outside(func, path, s.buffer)
+            }
         });
         if !is_shared {
             return;
@@ -87,6 +89,12 @@ pub(crate) fn conflict(func: &Func, path: &[usize], kind: LoopKind) -> Option<Co
         simplifier.forget_facts(n_facts);
     });
     reason
+}
+
+/// Whether a block that is not inside the loop at `path` accesses a buffer.
+fn is_used_outside(func: &Func, path: &[usize], buffer: Buffer) -> bool {
+    let uses = |b: &Block| tree::writes(b, buffer) || tree::reads(b, buffer);
+    tree::blocks_with_paths(func).iter().any(|(p, b)| !p.starts_with(path) && uses(b))
 }
 
 /// What is known in a block inside the loop at `path`, or in the block at `path`.

@@ -130,6 +130,12 @@ impl Apply for ComputeInline {
         if largest > MAX_NODES {
             return Err(fail(format!("an expression would have more than {MAX_NODES} nodes")));
         }
+        for read in tree::read_buffers(&block) {
+            if let Some(tasks) = tree::escaped(func, read) {
+                let name = &func.buffers[read].name;
+                return Err(fail(format!("it reads `{name}`, which each task of `{tasks}` has for itself")));
+            }
+        }
         Ok(Vec::new())
     }
 }

@@ -227,6 +227,18 @@ fn reaches_ends(func: &Func, block: &Block) -> bool {
     for l in tree::loops_above(func, &path) {
         simplifier.bind_range(l.var, 0, l.extent.clone());
     }
+    // Nor may a predicate leave out what is in the domain, but for steps of a reduction.
+    let n_facts = simplifier.n_facts();
+    domain_conditions(&simplifier, block).iter().for_each(|condition| simplifier.assume(condition));
+    let spatial: Vec<&Iter> = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).collect();
+    let is_spatial = |condition: &Expr| {
+        condition.any(&mut |e| e.as_var().is_some_and(|v| spatial.iter().any(|i| i.value.uses(v))))
+    };
+    let leaves_out = |condition: Expr| is_spatial(&condition) && !simplifier.prove(&condition);
+    if block.predicate.iter().flat_map(tree::conjuncts).any(leaves_out) {
+        return false;
+    }
+    simplifier.forget_facts(n_facts);
     block.iters.iter().all(|iter| {
         let last = simplifier.extreme(&iter.value, true, &|v| simplifier.is_loop(v));
         last.is_some_and(|last| simplifier.prove_lt(&(iter.extent.clone() - 2), &last))

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::expr::{BinaryOp, Expr, ExprKind, Var};
-use crate::func::{Func, IterKind};
+use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
+use crate::func::{Block, Func, IterKind, Loop};
 use crate::schedule::compute_at::{check_kinds, check_nest, rebuilt_nest};
 use crate::schedule::region::{Accesses, Span, accessed, exact_writes, region_of};
 use crate::schedule::{Apply, ScheduleError, tree};
@@ -51,6 +51,10 @@ impl Apply for ReverseComputeAt {
         for buffer in tree::read_buffers(&block) {
             let name = &func.buffers[buffer].name;
             let own = tree::writes(&block, buffer);
+            if let Some((l, writer)) = around.iter().find_map(|l| Some((l, accumulating(l, buffer)?))) {
+                let l = &func.vars[l.var].name;
+                return Err(fail(format!("`{writer}` is still accumulating `{name}` over `{l}`")));
+            }
             for (path, writer) in tree::blocks_with_paths(func) {
                 if !tree::writes(writer, buffer) {
                     continue;
@@ -60,13 +64,6 @@ impl Apply for ReverseComputeAt {
                         return Err(fail(format!("`{}` computes `{name}` after the loop", writer.name)));
                     }
                     continue;
-                }
-                let unfinished = around
-                    .iter()
-                    .find(|l| writer.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var)));
-                if let Some(l) = unfinished {
-                    let l = &func.vars[l.var].name;
-                    return Err(fail(format!("`{}` is still accumulating `{name}` over `{l}`", writer.name)));
                 }
                 after = after.max(Some(path[loop_path.len()]));
             }
@@ -122,6 +119,30 @@ impl Apply for ReverseComputeAt {
         tree::normalize(func);
         check_kinds(func, &loop_path).map_err(fail)?;
         Ok(names)
+    }
+}
+
+/// The block, if any, whose result in a buffer is complete only after the last iteration of a loop: it accumulates over the loop, or
+/// passes on inside of it what another block accumulates, as one does that writes a copy back.
+fn accumulating(l: &Loop, buffer: Buffer) -> Option<&str> {
+    let mut blocks: Vec<&Block> = Vec::new();
+    tree::for_each_block(&l.body, &mut |block| blocks.push(block));
+    let mut unfinished: Vec<Buffer> = Vec::new();
+    loop {
+        let is_unfinished = |block: &&&Block| {
+            block.iters.iter().any(|i| i.kind == IterKind::Reduce && i.value.uses(l.var))
+                || unfinished.iter().any(|&read| tree::reads(block, read))
+        };
+        let found: Vec<&&Block> = blocks.iter().filter(is_unfinished).collect();
+        if let Some(writer) = found.iter().find(|block| tree::writes(block, buffer)) {
+            return Some(&writer.name);
+        }
+        let written = found.iter().flat_map(|block| tree::written(block));
+        let more: Vec<Buffer> = written.filter(|buffer| !unfinished.contains(buffer)).collect();
+        if more.is_empty() {
+            return None;
+        }
+        unfinished.extend(more);
     }
 }
 

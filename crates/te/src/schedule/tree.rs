@@ -3,7 +3,7 @@
 use tilewright_dtype::DType;
 
 use crate::expr::{Buffer, Expr, ExprKind, Var};
-use crate::func::{Block, Func, Loop, LoopKind, Stmt, VarKind};
+use crate::func::{Block, Func, Loop, LoopKind, Scope, Stmt, VarKind};
 use crate::schedule::ScheduleError;
 use crate::simplify::Simplifier;
 
@@ -127,6 +127,28 @@ pub(crate) fn misplaced_tasks(func: &Func) -> Option<&str> {
         })
     }
     search(func, &func.body, &mut Path::new()).map(|var| func.vars[var].name.as_str())
+}
+
+/// The loop whose tasks write a local buffer that something outside of the loop accesses as well: each task has its own.
+pub(crate) fn escaped(func: &Func, buffer: Buffer) -> Option<&str> {
+    if func.buffers[buffer].scope == Scope::Global {
+        return None;
+    }
+    let accesses = |s: &Stmt| {
+        let mut found = [false; 2];
+        for_each_block(std::slice::from_ref(s), &mut |b| {
+            found[0] |= writes(b, buffer);
+            found[1] |= writes(b, buffer) || reads(b, buffer);
+        });
+        found
+    };
+    let accesses: Vec<[bool; 2]> = func.body.iter().map(accesses).collect();
+    let is_alone = accesses.iter().filter(|[_, any]| *any).count() < 2;
+    let tasks = func.body.iter().zip(accesses).find_map(|(s, [written, _])| match s {
+        Stmt::Loop(l) if written && l.kind == LoopKind::Parallel => Some(l.var),
+        Stmt::Loop(_) | Stmt::Block(_) => None,
+    });
+    tasks.filter(|_| !is_alone).map(|var| func.vars[var].name.as_str())
 }
 
 /// Every block with its path, in execution order.
@@ -372,16 +394,21 @@ pub(crate) fn map_accesses(block: &mut Block, map: impl Fn(Buffer, &[Expr]) -> O
     });
 }
 
-/// Where the loop is that alone drives a variable of the block at a path and has no other block in it, as computed.
+/// Where the loop is that alone drives a variable of the block at a path, over its whole domain, and has no other block in it, as
+/// computed.
 pub(crate) fn loop_of(func: &Func, path: &[usize], var: Var) -> Result<Path, String> {
     let block = block_at(func, path).ok_or("there is no such block")?;
-    let value = block.iters.iter().find(|i| i.var == var).and_then(|i| i.value.as_var());
+    let iter = block.iters.iter().find(|i| i.var == var);
+    let value = iter.and_then(|i| i.value.as_var());
+    let sizes = Simplifier::for_sizes(func);
+    let is_whole = |l: &Loop| iter.is_some_and(|i| sizes.prove_equal(&l.extent, &i.extent));
     let found = (1..path.len()).find_map(|depth| {
         let l = loop_at(func, &path[..depth]).filter(|l| Some(l.var) == value)?;
         let mut blocks = 0;
         for_each_block(&l.body, &mut |_| blocks += 1);
         let alone = block.iters.iter().filter(|i| i.value.uses(l.var)).count() == 1;
-        let is_plain = alone && blocks == 1 && l.kind == LoopKind::Serial && l.prefetches.is_empty();
+        let is_plain =
+            alone && is_whole(l) && blocks == 1 && l.kind == LoopKind::Serial && l.prefetches.is_empty();
         is_plain.then(|| path[..depth].to_vec())
     });
     found.ok_or_else(|| format!("the loops of block `{}` are not as computed", block.name))

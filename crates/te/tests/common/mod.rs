@@ -211,7 +211,7 @@ pub(crate) fn first_hits(rows: i64, columns: i64) -> Func {
     f
 }
 
-/// Rows less their sums, scaled by a factor for each column: `sum`, `centred`, `scaled`, and what is kept of them, `kept`.
+/// Rows less their sums, scaled by a factor for each column: `sum`, `centred`, `scaled`.
 pub(crate) fn centred(rows: Dim, columns: i64) -> Func {
     let mut f = Func::new("centred");
     let (rows, columns) = (rows.of(&mut f, "rows"), Expr::int(columns));
@@ -224,11 +224,10 @@ pub(crate) fn centred(rows: Dim, columns: i64) -> Func {
     let centred = f.compute("centred", DType::F32, all.clone(), |f, i| {
         f.load(x, i.to_vec()) - f.load(sum, vec![i[0].clone()])
     });
-    let scaled = f.compute("scaled", DType::F32, all.clone(), |f, i| {
+    let scaled = f.compute("scaled", DType::F32, all, |f, i| {
         f.load(centred, i.to_vec()) * f.load(gain, vec![i[1].clone()])
     });
-    let kept = f.compute("kept", DType::F32, all, |f, i| Expr::f32(0.0).max(f.load(scaled, i.to_vec())));
-    f.promote_to_output(kept);
+    f.promote_to_output(scaled);
     f
 }
 
