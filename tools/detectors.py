@@ -33,8 +33,9 @@ SIDE = 320
 MODELS = {
     "ssd300": lambda: detection.ssd300_vgg16(weights=None, weights_backbone=None),
     "ssdlite": lambda: detection.ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None),
+    # Of 300 boxes, which it would give, two always have almost the same score.
     "retinanet": lambda: detection.retinanet_resnet50_fpn(
-        weights=None, weights_backbone=None, min_size=SIDE, max_size=SIDE),
+        weights=None, weights_backbone=None, min_size=SIDE, max_size=SIDE, detections_per_img=100),
     "fcos": lambda: detection.fcos_resnet50_fpn(weights=None, weights_backbone=None, min_size=SIDE, max_size=SIDE),
     "faster_rcnn": lambda: detection.fasterrcnn_mobilenet_v3_large_320_fpn(weights=None, weights_backbone=None),
     "mask_rcnn": lambda: detection.maskrcnn_resnet50_fpn(

@@ -246,32 +246,27 @@ fn recurrent_layers_hold_every_operand_against_the_input() {
 /// What kernels would index by, or what they would be sized by, is refused before there is one.
 #[test]
 fn operands_that_no_kernel_could_read_are_refused() {
-    check_error(
-        "ScatterNd[reduction=none]",
-        &["f32[4, 5]", "i64[2, 3]", "f32[2]"],
-        "ScatterNd `node`: indices of 3 entries reach deeper than [4, 5]",
-    );
-    check_error(
-        "GatherNd[batch_dims=0]",
-        &["f32[4, 5]", "i64[2, 3]"],
-        "GatherNd `node`: indices of 3 entries reach deeper than [4, 5]",
-    );
-    check_error("GridSample[mode=linear, padding=zeros]", &["i4[1, 1, 4, 4]", "f32[1, 2, 2, 2]"], "");
-    check_error(
-        "Attention[q_num_heads=0, kv_num_heads=0]",
-        &["f8e8m0[1, 1, 2, 4]", "f8e8m0[1, 1, 2, 4]", "f8e8m0[1, 1, 2, 4]"],
-        "",
-    );
-    check_error("Cast[to=f64]", &["f32[1099511627776, 8, 2]"], "");
-    check_error(
-        "Conv[strides=[1], pads=[0, 0], dilations=[1], group=1]",
-        &["f32[1, 1, 8]", "f32[1, 1, 4611686018427387904]"],
-        "",
-    );
-    check_error(
-        "Pool[kind=max, kernel=[4611686018427387904], strides=[1], pads=[0, 0], dilations=[1]]",
-        &["f32[1, 1, 8]"],
-        "",
-    );
-    check_error("ReduceDynamic[kind=sum]", &["f32[n, 3]", "i64[1099511627776]"], "");
+    let grid = "GridSample[mode=linear, padding=zeros]";
+    let attention = "Attention[q_num_heads=0, kv_num_heads=0]";
+    let narrow = ["f8e8m0[1, 1, 2, 4]"; 3];
+    let conv = "Conv[strides=[1], pads=[0, 0], dilations=[1], group=1]";
+    let pool = "Pool[kind=max, kernel=[4611686018427387904], strides=[1], pads=[0, 0], dilations=[1]]";
+    for (op, operands, part) in [
+        (
+            "ScatterNd[reduction=none]",
+            &["f32[4, 5]", "i64[2, 3]", "f32[2]"][..],
+            "indices of 3 entries reach deeper than [4, 5]",
+        ),
+        ("GatherNd[batch_dims=0]", &["f32[4, 5]", "i64[2, 3]"], "operand 0 must have rank 3 or more"),
+        (grid, &["i4[1, 1, 4, 4]", "f32[1, 2, 2, 2]"], "as operand 0, not i4: convert it"),
+        (attention, &narrow, "takes f16, bf16, f32, f64 as operand 0, not f8e8m0: convert it"),
+        ("Cast[to=f64]", &["f32[1099511627776, 32]"], "more than 70368744177664 bytes"),
+        (conv, &["f32[1, 1, 8]", "f32[1, 1, 4611686018427387904]"], "more than 70368744177664 bytes"),
+        (pool, &["f32[1, 1, 8]"], "must be below 2147483648"),
+        ("ReduceDynamic[kind=sum]", &["f32[n, 3]", "i64[1099511627776]"], "1099511627776"),
+    ] {
+        let error = apply(op, operands, 1).1.expect_err(op);
+        let name = op.split('[').next().expect("a name");
+        assert!(error.starts_with(&format!("{name} `node`: ")) && error.contains(part), "{error}");
+    }
 }

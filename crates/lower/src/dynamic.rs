@@ -263,10 +263,11 @@ impl<E: Extents> Rules<'_, E> {
 
     /// numpy's broadcast of the operand's extents and the given ones, aligned at the end.
     fn expand(&mut self, axis: usize) -> Result<E::Size, E::Error> {
-        let rank = self.rank()?.max(self.len(1)?);
-        // Extents that inference could tell from the operand alone have nobody else to check them.
-        for other in (0..rank).filter(|&other| other != axis) {
-            self.expand_axis(other)?;
+        // Extents that inference could tell from the operand alone have nobody else to check them; open ones check themselves.
+        let graph = self.graph;
+        let dims = self.node.output().and_then(|value| graph.dims(value)).unwrap_or_default();
+        for (known, _) in dims.iter().enumerate().filter(|(_, dim)| dim.as_const().is_some()) {
+            self.expand_axis(known)?;
         }
         self.expand_axis(axis)
     }

@@ -10,6 +10,7 @@ use crate::ids::{NodeId, ValueId};
 use crate::op::*;
 use crate::pass::PassError;
 use crate::patch::{Patch, Rule, Source, View, rewrite};
+use crate::symbol::SymbolKind;
 
 /// Applies the rules until none matches.
 pub fn canonicalize(graph: &mut Graph) -> Result<bool, PassError> {
@@ -235,7 +236,14 @@ fn where_of_constant(view: &View<'_>, id: NodeId) -> Option<Patch> {
     let node = view.graph.node(id);
     let Op::Where = node.op else { return None };
     let taken = if view.splat(node.input(0)?)? != 0.0 { node.input(1)? } else { node.input(2)? };
-    Some(Patch::forward(same_type(view, node, taken)?))
+    if let Some(value) = same_type(view, node, taken) {
+        return Some(Patch::forward(value));
+    }
+    // What is not taken may have been what widens the result.
+    let dims = view.graph.dims(node.output()?)?;
+    let is_bound = |symbol| view.graph.symbols[symbol].kind == SymbolKind::Input;
+    let is_known = dims.iter().all(|dim| dim.symbols().into_iter().all(is_bound));
+    is_known.then(|| Patch::single(Op::Expand(DimsAttrs { dims: dims.to_vec() }), [taken]))
 }
 
 /// A concat whose operand is a concat along the same axis, used nowhere else, takes its operands.

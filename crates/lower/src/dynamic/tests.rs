@@ -11,8 +11,8 @@ use tilewright_runtime::plan::Cmp;
 
 use super::{Extents, SizeOp, extent};
 
-/// Elements of the operands, by value.
-struct Given(HashMap<ValueId, Vec<f64>>);
+/// Elements of the operands, by value, and how many were read.
+struct Given(HashMap<ValueId, Vec<f64>>, usize);
 
 impl Extents for Given {
     type Size = Option<i64>;
@@ -27,6 +27,7 @@ impl Extents for Given {
     }
 
     fn element(&mut self, value: ValueId, position: usize) -> Result<Option<i64>, String> {
+        self.1 += 1;
         Ok(Some(self.0[&value][position] as i64))
     }
 
@@ -53,6 +54,11 @@ impl Extents for Given {
 
 /// The extents of the first result of an operator on an f32 tensor of extents `x` and on vectors of data.
 fn run(op: Op, x: &[i64], data: &[&[i64]]) -> Result<Vec<i64>, String> {
+    run_counting(op, x, data).0
+}
+
+/// As well how many elements are read for that.
+fn run_counting(op: Op, x: &[i64], data: &[&[i64]]) -> (Result<Vec<i64>, String>, usize) {
     let mut graph = Graph::new("test");
     let dims: Vec<Dim> = x.iter().map(|&n| Dim::new(n)).collect();
     let first = graph.add_input("x", Type::Tensor(TensorType::new(DType::F32, dims)));
@@ -70,14 +76,16 @@ fn run(op: Op, x: &[i64], data: &[&[i64]]) -> Result<Vec<i64>, String> {
     let node = infer::append(&mut graph, region, op, inputs, Provenance::named("node")).unwrap();
     let output = graph.node(node).outputs[0];
     let dims = graph.dims(output).unwrap().to_vec();
-    let mut given = Given(given);
-    dims.iter()
+    let mut given = Given(given, 0);
+    let extents = dims
+        .iter()
         .enumerate()
         .map(|(axis, dim)| match dim.as_const() {
             Some(extent) => Ok(extent),
             None => extent(&graph, node, 0, axis, &mut given).map(|size| size.unwrap()),
         })
-        .collect()
+        .collect();
+    (extents, given.1)
 }
 
 fn check(op: Op, x: &[i64], data: &[&[i64]], expect: &[i64]) {
@@ -147,6 +155,10 @@ fn movement() {
     check(Op::ExpandDynamic, &[3, 1], &[&[2, 1, 6]], &[2, 3, 6]);
     check(Op::ExpandDynamic, &[3, 4], &[&[1]], &[3, 4]);
     refuses(Op::ExpandDynamic, &[3], &[&[4]], "extents must broadcast");
+    refuses(Op::ExpandDynamic, &[1, 3], &[&[2, 4]], "extents must broadcast");
+    // Each open axis reads what it follows from, and no other.
+    let (extents, reads) = run_counting(Op::ExpandDynamic, &[1; 8], &[&[2; 8]]);
+    assert_eq!((extents.as_deref(), reads), (Ok(&[2; 8][..]), 8));
     check(Op::TileDynamic, &[2, 3], &[&[2, 0]], &[4, 0]);
     refuses(Op::TileDynamic, &[2], &[&[-1]], "a number of repeats must not be negative");
     let pad = Op::PadDynamic(PadDynamicAttrs { mode: PadMode::Constant });

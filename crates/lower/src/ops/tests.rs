@@ -163,6 +163,60 @@ fn reductions() {
     check(Op::Cumulative(running), &[&ties], &[tensor(&[4], &[5.0f32, 4.0, 1.0, 0.0])]);
 }
 
+/// The mean of [2, 3, 2] over axes that are data, and how many steps it takes.
+#[test]
+fn reductions_over_axes_that_are_data_take_each_element_once() {
+    let elements: Vec<f32> = (0..12).map(|n| n as f32).collect();
+    let x = tensor(&[2, 3, 2], &elements);
+    let mean = |keep_dims| {
+        Op::ReduceDynamic(ReduceDynamicAttrs { kind: ReduceKind::Mean, keep_dims, empty_is_noop: false })
+    };
+    let (middle, outer) = (tensor(&[1], &[1i64]), tensor(&[2], &[-1i64, 0]));
+    check(mean(true), &[&x, &middle], &[tensor(&[2, 1, 2], &[2.0f32, 3.0, 8.0, 9.0])]);
+    check(mean(false), &[&x, &outer], &[tensor(&[3], &[3.5f32, 5.5, 7.5])]);
+    let empty = tensor::<f32>(&[0, 2], &[]);
+    check(mean(true), &[&empty, &middle], &[tensor::<f32>(&[0, 1], &[])]);
+
+    let results = [TensorType::fixed(DType::F32, &[3])];
+    let func = function(&mean(false), &[Some(&x), Some(&outer)], &results).unwrap();
+    let steps = |block: &tilewright_te::Block| -> i64 {
+        block.iters.iter().map(|iter| iter.extent.as_int().unwrap()).product()
+    };
+    let sums = func.blocks().into_iter().filter(|block| block.is_reduction());
+    assert_eq!(sums.map(steps).collect::<Vec<_>>(), [12]);
+}
+
+/// An axis that is sorted by merging, not by counting: the same order.
+#[test]
+fn long_axes_are_ranked_stably() {
+    let n = 1500;
+    let mut random = 1u64;
+    let mut column = || -> Vec<f32> {
+        let mut next = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if random >> 58 == 0 { f32::NAN } else { (random >> 54) as f32 }
+        };
+        (0..n).map(|_| next()).collect()
+    };
+    let columns = [column(), column()];
+    let pairs: Vec<f32> = (0..n).flat_map(|row| [columns[0][row], columns[1][row]]).collect();
+    let (x, k) = (tensor(&[n, 2], &pairs), n - 1);
+    for largest in [true, false] {
+        let orders = columns.each_ref().map(|column| {
+            let mut order: Vec<usize> = (0..n).collect();
+            let order_of = |a: &usize, b: &usize| column[*a].total_cmp(&column[*b]);
+            order.sort_by(|a, b| if largest { order_of(b, a) } else { order_of(a, b) });
+            order
+        });
+        let each = |rank: usize| [0, 1].map(|at| (orders[at][rank], columns[at][orders[at][rank]]));
+        let best: Vec<(usize, f32)> = (0..k).flat_map(each).collect();
+        let values: Vec<f32> = best.iter().map(|(_, value)| *value).collect();
+        let places: Vec<i64> = best.iter().map(|(place, _)| *place as i64).collect();
+        let top = TopKAttrs { axis: 0, largest, sorted: true, k: Some(Dim::from(k)) };
+        check(Op::TopK(top), &[&x], &[tensor(&[k, 2], &values), tensor(&[k, 2], &places)]);
+    }
+}
+
 #[test]
 fn normalisations() {
     let x = tensor(&[1, 2], &[0.0f32, 3f32.ln()]);
@@ -236,6 +290,39 @@ fn a_recurrence_carries_its_state() {
     };
     let states = tensor(&[3, 2, 1, 1], &[1.0f32, 3.0, 2.5, 4.0, 5.25, 4.0]);
     check(Op::Rnn(attrs), &[&x, &w, &r], &[states, tensor(&[2, 1, 1], &[5.25f32, 3.0])]);
+}
+
+/// There are no states then, and the last one is the first.
+#[test]
+fn a_recurrence_of_no_steps_ends_where_it_starts() {
+    let attrs = |activations: usize| RecurrentAttrs {
+        direction: Direction::Forward,
+        hidden_size: 1,
+        activations: vec![RecurrentActivation::Tanh; activations],
+        activation_alpha: vec![Real(0.0); activations],
+        activation_beta: vec![Real(0.0); activations],
+        clip: None,
+        batch_first: false,
+        input_forget: false,
+        linear_before_reset: true,
+    };
+    let x = tensor::<f32>(&[0, 1, 1], &[]);
+    let lengths = tensor(&[1], &[0i32]);
+    let (hidden, cell) = (tensor(&[1, 1, 1], &[7.0f32]), tensor(&[1, 1, 1], &[9.0f32]));
+    let states = tensor::<f32>(&[0, 1, 1, 1], &[]);
+    let weights = |gates: usize| {
+        let of = |dims: &[usize]| tensor(dims, &vec![1.0f32; dims.iter().product()]);
+        [of(&[1, gates, 1]), of(&[1, gates, 1]), of(&[1, 2 * gates])]
+    };
+    let [w, r, bias] = weights(1);
+    let rnn = [&x, &w, &r, &bias, &lengths, &hidden];
+    check(Op::Rnn(attrs(1)), &rnn, &[states.clone(), hidden.clone()]);
+    let [w, r, bias] = weights(3);
+    let gru = [&x, &w, &r, &bias, &lengths, &hidden];
+    check(Op::Gru(attrs(2)), &gru, &[states.clone(), hidden.clone()]);
+    let [w, r, bias] = weights(4);
+    let lstm = [&x, &w, &r, &bias, &lengths, &hidden, &cell];
+    check(Op::Lstm(attrs(3)), &lstm, &[states, hidden.clone(), cell.clone()]);
 }
 
 #[test]
