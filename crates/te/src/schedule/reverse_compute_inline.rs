@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::expr::{Buffer, Expr, ExprKind, Var};
 use crate::func::Func;
+use crate::schedule::compute_at::check_kinds;
 use crate::schedule::inline::{plain_indices, single_store};
 use crate::schedule::{Apply, ScheduleError, tree};
 use crate::simplify::Simplifier;
@@ -34,7 +35,8 @@ impl Apply for ReverseComputeInline {
                 Err(reason) => reasons.push(reason),
                 Ok((producer_path, iters)) => {
                     let Some(producer) = tree::block_at(func, &producer_path) else { continue };
-                    let produced = single_store(producer).map_err(fail)?.clone();
+                    let (producer_name, produced) =
+                        (producer.name.clone(), single_store(producer).map_err(fail)?.clone());
                     let late = tree::read_buffers(&block).into_iter().filter(|b| *b != buffer).find(|b| {
                         tree::blocks_with_paths(func)
                             .iter()
@@ -63,6 +65,9 @@ impl Apply for ReverseComputeInline {
                         producer.body = vec![merged];
                     }
                     tree::remove(func, &path);
+                    // What it wrote for each task may be less than what it writes for all of them.
+                    let producer_path = tree::find_block(func, Self::NAME, &producer_name)?;
+                    check_kinds(func, &producer_path[..producer_path.len() - 1]).map_err(fail)?;
                     return Ok(Vec::new());
                 }
             }
