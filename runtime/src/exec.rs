@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use tilewright_dtype::DType;
 
 use crate::error::{ExecFault, RunError};
-use crate::memory::OutOfMemory;
+use crate::memory::{OutOfMemory, nothing};
 use crate::model::{KernelFn, Program};
 use crate::plan::{BufferId, HostId, Instr, Op, SizeId, TextId};
 use crate::pool::{Pool, TaskGrid};
@@ -252,7 +252,7 @@ impl Exec<'_> {
             if spot.ptr.addr() & (param.align as usize - 1) != 0 {
                 return Err(ExecFault::Misaligned(id).into());
             }
-            self.frame.addresses.push(spot.ptr);
+            self.frame.addresses.push(if spot.bytes == 0 { nothing() } else { spot.ptr });
         }
         self.frame.size_args.clear();
         for &id in sizes {

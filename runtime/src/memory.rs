@@ -111,6 +111,20 @@ impl AlignedBuf {
     }
 }
 
+/// Bytes to either side of [`nothing`].
+const AROUND: usize = 256;
+
+#[repr(align(64))]
+struct Nothing([u8; 2 * AROUND]);
+
+static NOTHING: Nothing = Nothing([0; 2 * AROUND]);
+
+/// Where kernels find a buffer without elements. A choice may read what it does not take, at an index clamped into the buffer, so there
+/// has to be a vector to read around the start; nothing is written.
+pub(crate) const fn nothing() -> *mut u8 {
+    (&raw const NOTHING.0).cast::<u8>().wrapping_add(AROUND).cast_mut()
+}
+
 /// A pointer for empty memory: aligned, not null, never read.
 pub(crate) const fn dangling() -> NonNull<u8> {
     #[repr(align(64))]

@@ -264,6 +264,7 @@ fn operands_that_no_kernel_could_read_are_refused() {
         (conv, &["f32[1, 1, 8]", "f32[1, 1, 4611686018427387904]"], "more than 70368744177664 bytes"),
         (pool, &["f32[1, 1, 8]"], "must be below 2147483648"),
         ("ReduceDynamic[kind=sum]", &["f32[n, 3]", "i64[1099511627776]"], "1099511627776"),
+        ("ReshapeDynamic[]", &["f32[24]", "i64[255]"], "would have 255 axes, more than 64"),
     ] {
         let error = apply(op, operands, 1).1.expect_err(op);
         let name = op.split('[').next().expect("a name");

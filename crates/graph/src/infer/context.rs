@@ -23,8 +23,11 @@ pub struct InferError {
     pub message: String,
 }
 
-/// The most axes a tensor can have: a damaged model must not make us allocate by its word.
+/// The longest list of axes or extents: a damaged model must not make us allocate by its word.
 const MAX_RANK: usize = 1024;
+
+/// The most axes of a result, as in numpy: what extents follow from by data takes a step for each two of them.
+const MAX_AXES: usize = 64;
 
 /// The most bytes of a tensor, 64 TiB: offsets inside are far from overflowing, and no machine has as much.
 const MAX_BYTES: i64 = 1 << 46;
@@ -294,6 +297,9 @@ impl<'a> Context<'a> {
     pub(super) fn check_size(&self, ty: &Type, what: &str) -> Result<()> {
         let Some(tensor) = ty.as_tensor() else { return Ok(()) };
         let Some(dims) = tensor.shape.dims() else { return Ok(()) };
+        if dims.len() > MAX_AXES {
+            return Err(self.fail(format!("{what} would have {} axes, more than {MAX_AXES}", dims.len())));
+        }
         let known = || dims.iter().filter_map(Dim::as_const);
         if known().any(|extent| extent < 0) {
             return Err(self.fail(format!("{what} would be {}", self.show(dims))));
