@@ -4,7 +4,6 @@
 //! counts as ignored; `post_processing.rs` runs what is particular to them on every machine.
 
 mod common;
-#[expect(dead_code, reason = "ONNX Runtime's answers are stored here, not asked for")]
 mod onnx_runtime;
 
 use std::path::{Path, PathBuf};
