@@ -10,6 +10,7 @@ use std::fmt;
 use tilewright_machine::Target;
 use tilewright_te::computation::DIRECT;
 use tilewright_te::schedule::{FinishError, Padding, Primitive, Schedule, ScheduleError, relaid};
+use tilewright_te::simplify::Simplifier;
 use tilewright_te::verify::{self, Stage};
 use tilewright_te::{Block, Computation, Func, IterKind, Variant};
 
@@ -264,7 +265,7 @@ impl<S: Strategy> Planner<'_, S> {
 
     /// Asks the rules for whole functions.
     fn plan_whole(&mut self) -> Result<(), ScheduleError> {
-        if self.func.blocks().into_iter().any(is_empty) {
+        if self.func.blocks().into_iter().any(|block| is_empty(&self.func, block)) {
             return Ok(());
         }
         for rule in self.rules.whole {
@@ -297,7 +298,7 @@ impl<S: Strategy> Planner<'_, S> {
         let mut refused = Vec::new();
         let mut rules =
             phase.and_then(|phase| self.rules.phases.get(phase)).map_or(&[][..], |phase| phase.rules);
-        if self.func.block(name).is_some_and(is_empty) {
+        if self.func.block(name).is_some_and(|block| is_empty(&self.func, block)) {
             rules = &[];
         }
         for rule in rules {
@@ -349,9 +350,11 @@ impl<S: Strategy> Planner<'_, S> {
     }
 }
 
-/// Whether a block computes nothing: there is nothing to share out, and no time to save.
-fn is_empty(block: &Block) -> bool {
-    iters_of(block, IterKind::Spatial).into_iter().any(|n| block.iters[n].extent.as_int() == Some(0))
+/// Whether a block computes nothing, whatever sizes are: there is nothing to share out, and no time to save.
+fn is_empty(func: &Func, block: &Block) -> bool {
+    let sizes = Simplifier::for_sizes(func);
+    let extents = iters_of(block, IterKind::Spatial).into_iter().map(|n| &block.iters[n].extent);
+    extents.into_iter().any(|extent| sizes.upper_bound(extent).is_some_and(|most| most <= 0))
 }
 
 /// Schedules a function as planned.

@@ -229,6 +229,15 @@ fn reductions_along_and_across_memory() {
     });
     none.promote_to_output(out);
     check(&none, &[false], &[], &[], "plain");
+    let mut never = Func::new("never");
+    let n: Expr = never.add_size("n", 0, 1 << 20).into();
+    let x = never.add_input("x", DType::F32, vec![Expr::int(20), n.clone()]);
+    let rest = (n.min(Expr::int(1000)) - 1000).max(Expr::int(0));
+    let y = never.compute("y", DType::F32, vec![Expr::int(20), rest], |f, i| {
+        f.load(x, vec![i[0].clone(), i[1].clone() + 1000])
+    });
+    never.promote_to_output(y);
+    check(&never, &[false], &[], &[7], "plain");
     let mut cut = Func::new("cut");
     let n: Expr = cut.add_size("n", 1, 1 << 20).into();
     let x = cut.add_input("x", DType::F32, vec![Expr::int(40), n.clone()]);

@@ -29,6 +29,9 @@ pub enum PassError {
     /// Operands do not fit an operator.
     #[error(transparent)]
     Infer(#[from] InferError),
+    /// Nodes whose operands do not fit, which only their values tell: the model is not valid.
+    #[error("operands do not fit, as their values show{}", lines(.0))]
+    Misfits(Vec<InferError>),
     /// Nodes depend on one another in a circle.
     #[error(transparent)]
     Cycle(#[from] CycleError),
@@ -55,6 +58,10 @@ pub enum PassError {
 
 fn listed(violations: &[Violation]) -> String {
     violations.iter().map(|violation| format!("\n  {violation}")).collect()
+}
+
+fn lines(errors: &[InferError]) -> String {
+    errors.iter().map(|error| format!("\n  {error}")).collect()
 }
 
 fn check(graph: &Graph, when: impl FnOnce() -> String) -> Result<(), PassError> {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tilewright_graph::pass::Unfinished;
+use tilewright_graph::pass::{PassError, Unfinished};
 use tilewright_graph::{Graph, Range, passes};
 use tilewright_lower::host::is_host_value;
 use tilewright_lower::plan::{self, CompiledFunc, CompiledKernel, Weights};
@@ -360,7 +360,10 @@ fn check_choice(graph: &Graph, options: &Options) -> Result<(), CompileError> {
 fn simplify(graph: &mut Graph, options: &Options) -> Result<Vec<Unfinished>, CompileError> {
     let mut pipeline = passes::simplify(Arc::new(Fold::default()));
     pipeline.set_verify(options.verify_passes);
-    pipeline.run(graph).map_err(|e| CompileError::internal("simplify", e))?;
+    pipeline.run(graph).map_err(|error| match error {
+        PassError::Misfits(_) => CompileError::Invalid(error.to_string()),
+        _ => CompileError::internal("simplify", error),
+    })?;
     Ok(pipeline.unfinished().to_vec())
 }
 

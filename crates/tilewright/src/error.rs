@@ -14,6 +14,9 @@ pub enum CompileError {
     /// The model uses what is not supported, or is not valid: every problem at once.
     #[error(transparent)]
     Import(#[from] tilewright_onnx::import::ImportErrors),
+    /// The model contradicts itself, as what is computed from its constants shows: every node at once.
+    #[error("the model is not valid: {0}")]
+    Invalid(String),
     /// A node has no lowering: every one at once.
     #[error(transparent)]
     Lower(#[from] LowerError),
@@ -76,7 +79,7 @@ impl CompileError {
             CompileError::Import(errors) if errors.is_unsupported() => 3,
             CompileError::Import(errors) if errors.is_limit() => 4,
             CompileError::Model(OnnxError::Io { .. }) | CompileError::Output { .. } => 6,
-            CompileError::Import(_) | CompileError::Model(_) => 5,
+            CompileError::Import(_) | CompileError::Model(_) | CompileError::Invalid(_) => 5,
             CompileError::Lower(_)
             | CompileError::Codegen(_)
             | CompileError::Internal { .. }

@@ -57,6 +57,22 @@ fn simplify(graph: &mut Graph) -> usize {
     timing.expect("a pass").runs
 }
 
+/// Extents that floats tell, and that contradict the operand, are an error of the model.
+#[test]
+fn operands_that_turn_out_not_to_fit_are_told() {
+    let mut graph = Graph::new("contradiction");
+    let g = &mut graph;
+    let x = g.add_input("x", Type::Tensor(TensorType::new(DType::F32, vec![8i64.into()])));
+    let half = constant(g, Tensor::vector(&[4.5f32]));
+    let extent = add(g, Op::Unary(UnaryOp::Floor), &[half]);
+    let extent = add(g, Op::cast(DType::I64), &[extent]);
+    let y = add(g, Op::ReshapeDynamic(ReshapeDynamicAttrs { allow_zero: false }), &[x, extent]);
+    g.add_output("y", y);
+    let mut passes = passes::simplify(Arc::new(Interpret));
+    let error = passes.run(&mut graph).expect_err("8 elements are not 4").to_string();
+    assert!(error.contains("numbers of elements differ: 8 and 4"), "{error}");
+}
+
 #[test]
 fn padding_by_shapes_leaves_no_extent_open() {
     let mut graph = network(5);

@@ -8,7 +8,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::context::{Context, is_computed};
+use super::context::{Context, InferError, is_computed};
 use super::{Facts, infer};
 use crate::dim::Dim;
 use crate::graph::Graph;
@@ -41,6 +41,8 @@ pub(crate) struct Refinement {
     symbols: SymbolTable,
     first_fresh: usize,
     any: bool,
+    /// Nodes that every run comes to and whose operands turn out not to fit.
+    misfits: Vec<InferError>,
 }
 
 struct Substitution<'a>(&'a FxHashMap<SymbolId, Dim>);
@@ -95,6 +97,7 @@ impl Refinement {
             symbols: graph.symbols.clone(),
             first_fresh: graph.symbols.iter().count(),
             any: false,
+            misfits: Vec::new(),
         }
     }
 
@@ -123,9 +126,14 @@ impl Refinement {
     fn infer(&mut self, graph: &mut Graph, node: NodeId) {
         self.substitute(graph, node);
         let (facts, guards) = match self.facts(graph, node) {
-            Some(found) => found,
-            // What does not fit is for the verifier to say.
-            None => return,
+            Ok(found) => found,
+            Err(misfit) => {
+                // A branch that does not fit may be one that no run takes.
+                if graph.node(node).region == graph.main() {
+                    self.misfits.push(misfit);
+                }
+                return;
+            }
         };
         let mut retyped = false;
         for (value, facts) in graph.node(node).outputs.clone().into_iter().zip(facts) {
@@ -148,8 +156,8 @@ impl Refinement {
         }
     }
 
-    /// What the type rule says, and what it has to assume; `None` if the operands do not fit.
-    fn facts(&mut self, graph: &Graph, node: NodeId) -> Option<(Vec<Facts>, Vec<Guard>)> {
+    /// What the type rule says, and what it has to assume.
+    fn facts(&mut self, graph: &Graph, node: NodeId) -> Result<(Vec<Facts>, Vec<Guard>), InferError> {
         let node = graph.node(node);
         let mut guards = Vec::new();
         let (region, n_outputs) = (node.region, node.outputs.len());
@@ -157,8 +165,8 @@ impl Refinement {
         let (inputs, provenance) = (&node.inputs, &node.provenance);
         let mut cx =
             Context::new(graph, symbols, &mut guards, region, &node.op, inputs, n_outputs, provenance);
-        let facts = infer(&mut cx).ok()?;
-        Some((facts, guards))
+        let facts = infer(&mut cx)?;
+        Ok((facts, guards))
     }
 
     /// The old type with those extents of the new one that say more; `None` if none does.
@@ -221,6 +229,11 @@ impl Refinement {
             graph.set_shape_value(value, Some(elements.into()));
             self.changed.insert(value);
         }
+    }
+
+    /// The nodes found so far whose operands do not fit, though nothing said so before more was known.
+    pub(crate) fn take_misfits(&mut self) -> Vec<InferError> {
+        std::mem::take(&mut self.misfits)
     }
 
     /// Ends the sweep: replaces what is known in the whole graph. Tells whether any type changed.

@@ -163,6 +163,10 @@ impl Pass for ConstantFolding {
         for region in graph.live_regions() {
             changed |= self.region(graph, region, &mut refinement);
         }
+        let misfits = refinement.take_misfits();
+        if !misfits.is_empty() {
+            return Err(PassError::Misfits(misfits));
+        }
         Ok(changed | refinement.finish(graph))
     }
 }
