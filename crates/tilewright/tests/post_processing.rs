@@ -13,7 +13,9 @@ use tilewright::runtime::{SessionOptions, TensorView};
 use tilewright::{CodegenKind, DType, Options, TensorData, compile_model};
 
 const BOXES: usize = 1500;
-const CLASSES: usize = 20;
+
+/// Numbers of classes: of few each element chooses among all parts, of many it finds its part.
+const CLASSES: [usize; 2] = [5, 20];
 
 /// Boxes that remain at most, of a class and of all.
 const OF_CLASS: i64 = 40;
@@ -54,11 +56,11 @@ fn at_most(graph: &mut Graph, x: ValueId, most: i64) -> ValueId {
 }
 
 /// The best boxes of a class above a threshold: coordinates, scores, labels.
-fn of_class(g: &mut Graph, class: usize, boxes: ValueId, scores: ValueId) -> [ValueId; 3] {
+fn of_class(g: &mut Graph, class: usize, is_last: bool, [boxes, scores]: [ValueId; 2]) -> [ValueId; 3] {
     let row = scalar(g, class as i64);
     let scores = gather(g, scores, row);
     // Nothing of the last class is above.
-    let threshold = scalar(g, if class + 1 == CLASSES { 2.0f32 } else { 0.9 });
+    let threshold = scalar(g, if is_last { 2.0f32 } else { 0.9 });
     let above = add(g, Op::Binary(BinaryOp::Greater), &[scores, threshold]);
     let places = add(g, Op::NonZero, &[above]);
     let places = reshape(g, places, &[-1]);
@@ -73,18 +75,19 @@ fn of_class(g: &mut Graph, class: usize, boxes: ValueId, scores: ValueId) -> [Va
 }
 
 /// Boxes `[boxes, 4]` and scores `[classes, boxes]` to the boxes that remain.
-fn detector() -> Graph {
+fn detector(classes: usize) -> Graph {
     let mut graph = Graph::new("post_processing");
     let g = &mut graph;
     let float = |dims: &[usize]| {
         Type::Tensor(TensorType::new(DType::F32, dims.iter().map(|&n| (n as i64).into()).collect()))
     };
     let boxes = g.add_input("boxes", float(&[BOXES, 4]));
-    let scores = g.add_input("scores", float(&[CLASSES, BOXES]));
+    let scores = g.add_input("scores", float(&[classes, BOXES]));
     let zero = scalar(g, 0.0f32);
     let outside = add(g, Op::Binary(BinaryOp::Less), &[boxes, zero]);
     let boxes = add(g, Op::Where, &[outside, zero, boxes]);
-    let parts: Vec<[ValueId; 3]> = (0..CLASSES).map(|class| of_class(g, class, boxes, scores)).collect();
+    let parts: Vec<[ValueId; 3]> =
+        (0..classes).map(|class| of_class(g, class, class + 1 == classes, [boxes, scores])).collect();
     let [boxes, scores, labels] = [0, 1, 2].map(|n| {
         let parts: Vec<ValueId> = parts.iter().map(|part| part[n]).collect();
         add(g, Op::Concat(AxisAttrs { axis: 0 }), &parts)
@@ -117,7 +120,11 @@ fn detector() -> Graph {
 
 #[test]
 fn boxes_that_remain_are_those_of_the_interpreter() {
-    let graph = detector();
+    CLASSES.into_iter().for_each(check);
+}
+
+fn check(classes: usize) {
+    let graph = detector(classes);
     let mut random = fastrand::Rng::with_seed(3);
     let corners = (0..BOXES).flat_map(|_| {
         let [x, y, width, height] = [90.0, 90.0, 20.0, 20.0].map(|most| random.f32() * most - 1.0);
@@ -126,13 +133,13 @@ fn boxes_that_remain_are_those_of_the_interpreter() {
     let boxes: Vec<f32> = corners.collect();
     // A class has as many candidates as its number says: fewer and more than remain of it.
     let score = |n: usize| random.f32().powf(0.2 + 10.0 / (1 + n / BOXES) as f32);
-    let scores: Vec<f32> = (0..CLASSES * BOXES).map(score).collect();
+    let scores: Vec<f32> = (0..classes * BOXES).map(score).collect();
     let data = |dims: [usize; 2], values: &[f32]| TensorData {
         dtype: DType::F32,
         shape: dims.map(|n| n as i64).to_vec(),
         bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect(),
     };
-    let inputs = [data([BOXES, 4], &boxes), data([CLASSES, BOXES], &scores)];
+    let inputs = [data([BOXES, 4], &boxes), data([classes, BOXES], &scores)];
     let expected = Reference::new(&graph).expect("a reference").run(&inputs, &mut |_, _| {}).expect("a run");
     assert_eq!(expected[0].shape, [OF_ALL, 4], "boxes were left out");
 
@@ -145,12 +152,17 @@ fn boxes_that_remain_are_those_of_the_interpreter() {
         for threads in [1, 2] {
             let pool = Arc::new(ThreadPool::new(threads));
             let mut session = loaded.session_with(SessionOptions { pool, ..SessionOptions::default() });
-            let views = [TensorView::of(&[BOXES, 4], &boxes), TensorView::of(&[CLASSES, BOXES], &scores)];
+            let dims = [[BOXES, 4], [classes, BOXES]];
+            let views = [TensorView::of(&dims[0], &boxes), TensorView::of(&dims[1], &scores)];
             let outputs = session.run(&views).expect("a run");
             for ((name, found), expected) in outputs.iter().zip(&expected) {
                 let dims: Vec<i64> = found.dims.iter().map(|&n| n as i64).collect();
                 assert_eq!((found.dtype, dims), (expected.dtype, expected.shape.clone()), "{name}");
-                assert!(found.bytes == expected.bytes, "{name}, {} on {threads} threads", codegen.name());
+                assert!(
+                    found.bytes == expected.bytes,
+                    "{name} of {classes} classes, {} on {threads} threads",
+                    codegen.name()
+                );
             }
         }
     }
