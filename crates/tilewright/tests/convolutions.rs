@@ -194,10 +194,10 @@ fn groups_are_contractions() {
 }
 
 /// Of a pointwise convolution with strides what it reads is copied, where enough results are computed of each element: 16 for each lane
-/// of a vector, by the generic machines' numbers.
+/// of a vector by the generic machines' numbers, 7 by those of Zen 5. A vector has 4 lanes to 16.
 #[test]
 fn strides_between_points() {
-    for (channels, copies) in [([24, 264], true), ([16, 256], true), ([24, 60], false)] {
+    for (channels, copies) in [([24, 264], true), ([16, 256], true), ([24, 24], false)] {
         for extents in [&[23][..], &[7, 9], &[14, 14], &[1, 6], &[5, 6, 7]] {
             for stride in [2, 3] {
                 for compiled in conv(channels, 1, extents, 1, stride, 1).check() {

@@ -107,7 +107,7 @@ const PARTIAL: f64 = 2.0;
 /// of two.
 const EVEN_OPEN: f64 = 0.94;
 
-/// Costs below this are equal: of equals the first stays first.
+/// Costs that differ by less are equal.
 const PRECISION: f64 = 1e-9;
 
 /// What tiles are compared for.
@@ -139,6 +139,8 @@ pub(crate) fn tiles(target: &Target, outputs: &Outputs) -> Vec<Candidate<Tile>> 
             tiles.push(candidate(target, outputs, Tile { rows: r, vectors: v, lanes }));
         }
     }
+    // Of equals the largest begins and ends least often.
+    tiles.reverse();
     sort_by_cost(&mut tiles, PRECISION);
     let most = tiles.first().map_or(0.0, |best| best.cost * MAX_COST);
     tiles.retain(|tile| tile.cost <= most);
