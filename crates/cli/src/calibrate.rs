@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Fit on what such a file holds, and measure no functions
-    #[arg(long, value_name = "FILE", conflicts_with = "record")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["record", "fit_time"])]
     recorded: Option<PathBuf>,
     /// Where the choice of functions and candidates begins
     #[arg(long, value_name = "N", default_value = "1")]

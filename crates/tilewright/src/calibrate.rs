@@ -136,7 +136,7 @@ pub struct Samples {
     pub fitted: Vec<Sample>,
     /// Those that tell how well they fit.
     pub held_out: Vec<Sample>,
-    /// How many functions were left out, because their candidates were too few or too close together.
+    /// How many functions were left out, because their candidates were too few or too close together, or they were known.
     pub left_out: usize,
 }
 
@@ -197,10 +197,12 @@ impl Samples {
         self.fitted.iter().chain(&self.held_out).map(Sample::record).collect()
     }
 
-    /// Shares a sample out: of three that tell something two are held out.
+    /// Shares a sample out: of three that tell something two are held out. A function that was recorded twice counts once, so none is
+    /// both fitted on and held out.
     fn add(&mut self, sample: Sample, [n_fitted, n_held_out]: [usize; 2]) {
         let (fitted, held_out) = (self.fitted.len(), self.held_out.len());
-        match sample.tells() {
+        let is_known = self.fitted.iter().chain(&self.held_out).any(|known| known.shape == sample.shape);
+        match sample.tells() && !is_known {
             false => self.left_out += 1,
             true if fitted < n_fitted && (2 * fitted <= held_out || held_out >= n_held_out) => {
                 self.fitted.push(sample);
@@ -277,6 +279,17 @@ mod tests {
             let nearly = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-12 * b;
             assert!(again.times.iter().zip(&sample.times).all(nearly), "{}", shape.name());
         }
+    }
+
+    #[test]
+    fn a_function_recorded_twice_counts_once() {
+        let options = Options::for_target(Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a target"));
+        let mut sample = sample(Shape::Product { rows: 128, depth: 512, columns: 512 }, &options);
+        // So far apart that they say something.
+        sample.times = (1..).map(f64::from).take(sample.plans.len()).collect();
+        let samples = Samples::of_records(vec![sample.record(); 2], &options, [1, 1]).expect("samples");
+        let counts = [samples.fitted.len(), samples.held_out.len(), samples.left_out];
+        assert_eq!(counts, [1, 0, 1]);
     }
 
     #[test]

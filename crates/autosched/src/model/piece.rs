@@ -22,15 +22,15 @@ pub(crate) fn piece_cycles(target: &Target, bytes: i64, stays_in_l1: bool) -> f6
 
 /// Pieces of some iterations each, given with the bytes that a piece has; the best first, of equals the largest.
 ///
-/// Cost is cycles of the copy of an iteration for each vector of bytes, those beyond L1 dearer.
+/// Cost is cycles of the copy of an iteration, those beyond L1 dearer.
 pub(crate) fn pieces(target: &Target, sizes: &[(i64, i64)]) -> Vec<Candidate<i64>> {
-    let [near, far] = copy_cycles(target);
     let candidate = |&(iterations, bytes): &(i64, i64)| {
         let stays = stays_in_l1(target, bytes);
         let copied = bytes as f64 / iterations as f64;
         let features =
             vec![("piece.copied", copied.log2()), ("piece.first-level", f64::from(u8::from(stays)))];
-        Candidate { value: iterations, cost: copied * if stays { near } else { far }, features }
+        let cost = piece_cycles(target, bytes, stays) / iterations as f64;
+        Candidate { value: iterations, cost, features }
     };
     let mut candidates: Vec<_> = sizes.iter().map(candidate).collect();
     candidates.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(b.value.cmp(&a.value)));

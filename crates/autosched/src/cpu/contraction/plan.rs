@@ -174,6 +174,7 @@ impl<'a> Product<'a> {
         let cost = |tile: &Candidate<Tile>| {
             let tile = &tile.value;
             let mut extents = self.roles.extents(self.context, self.block, tile)?;
+            // Rows that are copied lie together.
             if self.row_copies(extents.vectors / tile.vectors).first().is_some_and(|packs| packs.value) {
                 extents.row_distance = None;
             }
