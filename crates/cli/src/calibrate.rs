@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 use tilewright::calibrate::{Record, Report, Samples, report};
 use tilewright::machine::measure::timing::{Measured, measure};
-use tilewright::machine::{Method, Numbers, Processor, Provenance, Timing, TimingFile};
+use tilewright::machine::{Method, Numbers, ProcessorId, Provenance, Timing, TimingFile};
 use tilewright::tune::fit::{FITTED, Ranked};
 use tilewright::{Machine, Options, Target};
 
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "S", default_value = "200")]
     fit_time: u64,
     /// Functions to fit on, and functions to tell by how well the numbers fit
-    #[arg(long, value_name = "N", num_args = 2, default_values = ["25", "50"])]
+    #[arg(long, value_name = "N", num_args = 2, default_values = ["80", "50"])]
     functions: Vec<usize>,
     /// Keep what was measured of functions in this file, one JSON object a line: strategies with their times
     #[arg(long, value_name = "FILE")]
@@ -41,6 +41,9 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 }
+
+/// How often what the model takes for itself is measured, and the numbers are fitted again.
+const ROUNDS: usize = 4;
 
 /// Functions of a report that are told one by one: those that are ranked worst.
 const WORST: usize = 10;
@@ -60,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let numbers = fitted.as_ref().map_or(&measured.numbers, |fitted| &fitted.numbers);
     let file = TimingFile {
         provenance: provenance(&measured, fitted.as_ref(), before, args.passes),
-        processors: Processor::host().into_iter().collect(),
+        processors: ProcessorId::host().iter().map(ProcessorId::processor).collect(),
         timing: numbers.clone(),
     };
     let text = file.text().map_err(|error| Failure::new(Exit::Internal, error))?;
@@ -89,6 +92,9 @@ struct Fitted {
     left_out: usize,
     /// By the functions that they were not fitted on: with the numbers of the file before, and with these.
     reports: [Report; 2],
+    /// Time of the default schedule with these numbers over that with those of before, for the same functions, the slowest first; none
+    /// where nothing was measured.
+    defaults: Vec<(String, f64)>,
 }
 
 impl Fitted {
@@ -107,21 +113,35 @@ impl Fitted {
         };
         let time = Duration::from_secs(args.fit_time);
         let wanted = [n_fitted, n_held_out];
-        let samples = match &args.recorded {
+        let mut samples = match &args.recorded {
             Some(path) => Samples::of_records(read_records(path)?, &options, wanted)?,
             None => Samples::measure(&options, wanted, time, args.seed, seen)?,
         };
         output::note("\n");
+        let mut numbers = samples.fit(&before.numbers, &measured.numbers);
+        let mut defaults = Vec::new();
+        if args.recorded.is_none() {
+            for round in 1..=ROUNDS {
+                let found = samples.refine(&numbers);
+                output::note(&format!("round {round}: {found} first choices were new\n"));
+                if found == 0 {
+                    break;
+                }
+                numbers = samples.fit(&before.numbers, &measured.numbers);
+            }
+            let compared = samples.compare(&before.numbers, &numbers);
+            defaults = compared.map_err(|error| Failure::new(Exit::Internal, error))?;
+            defaults.sort_by(|a, b| b.1.total_cmp(&a.1));
+        }
         if let Some(path) = &args.record {
             write_records(path, &samples.records())?;
         }
-        let numbers = samples.fit(&before.numbers, &measured.numbers);
         let was = |key: &str| measured.numbers.get(key);
         let changed = FITTED.iter().filter_map(|(key, _)| Some((key.to_string(), numbers.get(key)?)));
         let changed = changed.filter(|(key, value)| was(key) != Some(*value)).collect();
         let reports = [&before.numbers, &numbers].map(|numbers| report(&samples.held_out, numbers));
         let (n_fitted, left_out) = (samples.fitted.len(), samples.left_out);
-        Ok(Fitted { numbers, changed, n_fitted, left_out, reports })
+        Ok(Fitted { numbers, changed, n_fitted, left_out, reports, defaults })
     }
 
     fn text(&self) -> String {
@@ -136,9 +156,11 @@ impl Fitted {
         }
         for (when, report) in ["before", "after"].iter().zip(&self.reports) {
             text += &format!(
-                "{when}: rank correlation {:.3} in the median, first choice {:.3} times as long as the best; worst\n",
+                "{when}: rank correlation {:.3} in the median, first choice {:.3} times as long as the best, algorithm {:.3} (of {}); worst\n",
                 report.median(),
-                report.regret()
+                report.regret(),
+                report.regret_of_algorithms(),
+                report.algorithms.len()
             );
             for function in report.functions.iter().take(WORST) {
                 text += &format!(
@@ -148,6 +170,18 @@ impl Fitted {
                     function.spread(),
                     function.name
                 );
+            }
+        }
+        if !self.defaults.is_empty() {
+            let logs: f64 = self.defaults.iter().map(|(_, ratio)| ratio.ln()).sum();
+            let mean = (logs / self.defaults.len() as f64).exp();
+            let n_same = self.defaults.iter().filter(|(_, ratio)| *ratio == 1.0).count();
+            text += &format!(
+                "default schedules: {mean:.3} of the time with the numbers before in the geometric mean, {n_same} of {} the same; slowest\n",
+                self.defaults.len()
+            );
+            for (name, ratio) in self.defaults.iter().take(WORST) {
+                text += &format!("  {ratio:6.3}  {name}\n");
             }
         }
         text
@@ -163,11 +197,15 @@ impl Fitted {
         let report = |report: &Report| {
             json!({
                 "median": report.median(), "regret": report.regret(),
+                "regret_of_algorithms": report.regret_of_algorithms(),
                 "functions": report.functions.iter().map(function).collect::<Vec<_>>(),
             })
         };
         let [before, after] = &self.reports;
-        json!({"changed": self.changed, "fitted_on": self.n_fitted, "before": report(before), "after": report(after)})
+        json!({
+            "changed": self.changed, "fitted_on": self.n_fitted, "before": report(before), "after": report(after),
+            "defaults": self.defaults,
+        })
     }
 }
 
@@ -196,8 +234,8 @@ fn write_records(path: &Path, records: &[Record]) -> Result<(), Failure> {
 fn provenance(measured: &Measured, fitted: Option<&Fitted>, before: &Timing, passes: u32) -> Provenance {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = crate::proc_files::value_of(&cpuinfo, "model name").unwrap_or_else(|| "unknown".to_string());
-    let processor = Processor::host().map(|p| match p.models {
-        Some([number, _]) => format!("{model}, {} family {} model {number}", p.vendor, p.family),
+    let processor = ProcessorId::host().map(|p| match p.model {
+        Some(number) => format!("{model}, {} family {} model {number}", p.vendor, p.family),
         None => format!("{model}, {} part {}", p.vendor, p.family),
     });
     let changed = fitted.map_or(&[][..], |fitted| &fitted.changed);

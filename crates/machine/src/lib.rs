@@ -31,7 +31,7 @@ pub use feature::{Arch, Feature, FeatureSet};
 pub use machine::Machine;
 pub use measure::ceilings::Ceilings;
 pub use names::NAMES;
-pub use processor::Processor;
+pub use processor::{Processor, ProcessorId};
 pub use target::Target;
 pub use timing::{
     Core, Level, Method, Numbers, Provenance, TIMINGS, Threads, Timing, TimingError, TimingFile,

@@ -9,7 +9,7 @@ use crate::caches::Caches;
 use crate::error::TargetError;
 use crate::feature::{Arch, Feature, FeatureSet};
 use crate::host;
-use crate::processor::Processor;
+use crate::processor::ProcessorId;
 use crate::timing::Timing;
 
 /// What compiled code may assume of the machine it runs on, and what schedules tune for.
@@ -43,7 +43,7 @@ impl Machine {
     /// The machine the compiler runs on.
     pub fn host() -> Machine {
         let machine = Machine::with_features(host::arch(), host::features());
-        let machine = match Processor::host().and_then(|processor| Timing::of_processor(&processor)) {
+        let machine = match ProcessorId::host().and_then(|id| Timing::of_processor(&id)) {
             Some(timing) => machine.with_timing(timing),
             None => machine,
         };

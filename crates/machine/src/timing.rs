@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::caches::Caches;
 use crate::feature::{Arch, Feature, FeatureSet};
-use crate::processor::Processor;
+use crate::processor::{Processor, ProcessorId};
 
 /// What the cost model knows of a machine's speed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -259,10 +259,18 @@ impl Timing {
         TimingFile::committed(&self.name).is_some_and(|file| file.timing == self.numbers)
     }
 
-    /// The timing of a processor among [`TIMINGS`]; nothing where there is none.
-    pub fn of_processor(processor: &Processor) -> Option<Timing> {
-        let is_of = |file: &TimingFile| file.processors.iter().any(|listed| listed.covers(processor));
-        let name = TIMINGS.iter().zip(&*COMMITTED).find(|(_, file)| is_of(file))?.0;
+    /// The timing of a processor among [`TIMINGS`]: of a file that lists its model, else of one that lists its kind;
+    /// nothing where there is none.
+    pub fn of_processor(id: &ProcessorId) -> Option<Timing> {
+        let is_listed = |lists_model: bool| {
+            let is_of = move |file: &TimingFile| {
+                let mut listed =
+                    file.processors.iter().filter(|listed| listed.models.is_some() == lists_model);
+                listed.any(|listed| listed.covers(id))
+            };
+            TIMINGS.iter().zip(&*COMMITTED).find(|(_, file)| is_of(file))
+        };
+        let (name, _) = is_listed(true).or_else(|| is_listed(false))?;
         Timing::committed(name)
     }
 
@@ -459,11 +467,21 @@ mod tests {
         let files = TIMINGS.iter().map(|name| (name, TimingFile::committed(name).unwrap()));
         for (name, processor) in files.flat_map(|(name, file)| file.processors.iter().map(move |p| (name, p)))
         {
-            let of = Timing::of_processor(processor).unwrap();
-            assert_eq!(of.name, *name);
+            let Processor { vendor, family, models, flags } = processor.clone();
+            let id = ProcessorId { vendor, family, model: models.map(|[first, _]| first), flags };
+            assert_eq!(Timing::of_processor(&id).unwrap().name, *name);
         }
-        let unknown = Processor { vendor: "Nobody".to_owned(), family: 1, models: Some([1; 2]) };
+        let unknown =
+            ProcessorId { vendor: "Nobody".to_owned(), family: 1, model: Some(1), flags: Vec::new() };
         assert_eq!(Timing::of_processor(&unknown), None);
+        // A virtual machine that says a model of its cloud's, but has the tiles of the family.
+        let virtual_machine = ProcessorId {
+            vendor: "GenuineIntel".to_owned(),
+            family: 6,
+            model: Some(167),
+            flags: vec!["avx512f".to_owned(), "amx_tile".to_owned()],
+        };
+        assert_eq!(Timing::of_processor(&virtual_machine).unwrap().name, "sapphire-rapids");
     }
 
     /// Every field is among the rows: a file that lacks the row's key is no file, and the rows alone make one.

@@ -36,20 +36,27 @@ pub struct Sample {
     plans: Vec<Planned<cpu::Strategy>>,
     /// Times over that of what the rules did by default.
     times: Vec<f64>,
+    /// Times of what the rules do by default with each algorithm, over the same; none where there is only one.
+    algorithms: Vec<(String, f64)>,
 }
+
+/// The choice point of a function's algorithm.
+const ALGORITHM: &str = "function/algorithm";
 
 /// A sample as it is kept: strategies with the times of what they made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     shape: Shape,
     candidates: Vec<(FuncStrategy<cpu::Strategy>, f64)>,
+    algorithms: Vec<(String, f64)>,
 }
 
 impl Sample {
     /// What is kept of it.
     pub fn record(&self) -> Record {
         let strategies = self.plans.iter().map(|planned| planned.strategy.clone());
-        Record { shape: self.shape, candidates: strategies.zip(self.times.iter().copied()).collect() }
+        let candidates = strategies.zip(self.times.iter().copied()).collect();
+        Record { shape: self.shape, candidates, algorithms: self.algorithms.clone() }
     }
 
     /// A sample that was kept; candidates that the model has no price for are left out.
@@ -58,13 +65,13 @@ impl Sample {
     /// A function that cannot be compiled, and strategies that are not for it.
     pub fn of_record(record: Record, options: &Options) -> Result<Sample, CompileError> {
         let task = record.shape.task(options)?;
-        let mut sample = Sample { shape: record.shape, task, plans: Vec::new(), times: Vec::new() };
+        let mut sample = Sample { algorithms: record.algorithms, ..Sample::new(record.shape, task) };
         let Sample { task: Task { computation, target, .. }, .. } = &sample;
         let mut kept = Vec::new();
         for (strategy, time) in record.candidates {
             // What the function is prepared for follows from its algorithm.
             let mut decisions = Decisions::default();
-            decisions.set("function/algorithm", &strategy.algorithm);
+            decisions.set(ALGORITHM, &strategy.algorithm);
             let planned = plan(computation, target, &decisions)
                 .or_else(|_| plan(computation, target, &Decisions::default()))
                 .map_err(|error| CompileError::internal("calibrate", error))?;
@@ -94,16 +101,27 @@ impl Sample {
         let task = shape.task(options)?;
         let candidates = training::candidates(&task, CANDIDATES, random);
         measurer.prepare(&task, &candidates);
-        let mut sample = Sample { shape, task, plans: Vec::new(), times: Vec::new() };
+        let mut sample = Sample::new(shape, task);
+        // What cannot be measured says nothing.
         for decisions in &candidates {
-            let time = measurer.measure(&sample.task, decisions, Effort::Trial).map(|times| times.ratio());
-            // What cannot be measured says nothing.
-            if let (Some(planned), Ok(time)) = (sample.plan(decisions), time) {
+            let time = measurer.measure(&sample.task, decisions, Effort::Trial);
+            if let (Some(planned), Ok(times)) = (sample.plan(decisions), time) {
                 sample.plans.push(planned);
-                sample.times.push(time);
+                sample.times.push(times.ratio());
+            }
+        }
+        for (algorithm, _) in algorithms(&sample.task, &sample.task.target) {
+            let mut decisions = Decisions::default();
+            decisions.set(ALGORITHM, &algorithm);
+            if let Ok(times) = measurer.measure(&sample.task, &decisions, Effort::Trial) {
+                sample.algorithms.push((algorithm, times.ratio()));
             }
         }
         Ok(sample)
+    }
+
+    fn new(shape: Shape, task: Task) -> Sample {
+        Sample { shape, task, plans: Vec::new(), times: Vec::new(), algorithms: Vec::new() }
     }
 
     fn plan(&self, decisions: &Decisions) -> Option<Planned<cpu::Strategy>> {
@@ -111,14 +129,44 @@ impl Sample {
         cycles(&planned, &self.task.computation, &self.task.target).map(|_| planned)
     }
 
+    /// Measures what the rules take where the machine has these numbers, unless it is known. Whether it was new.
+    fn measure_choice(&mut self, numbers: &Numbers, measurer: &mut InProcess) -> bool {
+        let target = with_numbers(&self.task.target, numbers);
+        let Ok(planned) = plan(&self.task.computation, &target, &Decisions::default()) else { return false };
+        let is_priced = cycles(&planned, &self.task.computation, &target).is_some();
+        // Strategies of different algorithms have no prices that could be compared; all algorithms are measured.
+        let is_other =
+            |known: &Planned<cpu::Strategy>| known.strategy.algorithm != planned.strategy.algorithm;
+        let is_known = |known: &Planned<cpu::Strategy>| known.strategy == planned.strategy;
+        if !is_priced || self.plans.iter().any(|known| is_other(known) || is_known(known)) {
+            return false;
+        }
+        let times = measurer.measure_default(&self.task, numbers, Effort::Trial);
+        if let Ok(times) = &times {
+            self.plans.push(planned);
+            self.times.push(times.ratio());
+        }
+        times.is_ok()
+    }
+
     /// The candidates as the model with these numbers has them.
     pub fn ranked(&self, numbers: &Numbers) -> Ranked {
-        let mut machine = self.task.target.machine.clone();
-        machine.timing.numbers = numbers.clone();
-        let target = Target { machine, ..self.task.target.clone() };
+        let target = with_numbers(&self.task.target, numbers);
         let cost = |plan| cycles(plan, &self.task.computation, &target).unwrap_or(f64::INFINITY);
         let predicted = self.plans.iter().map(cost).collect();
         Ranked { name: self.shape.name(), predicted, measured: self.times.clone() }
+    }
+
+    /// Its algorithms as the model with these numbers has them; nothing where there is only one.
+    pub fn ranked_algorithms(&self, numbers: &Numbers) -> Option<Ranked> {
+        if self.algorithms.len() < 2 {
+            return None;
+        }
+        let costs = algorithms(&self.task, &with_numbers(&self.task.target, numbers));
+        let cost = |name: &str| costs.iter().find(|(other, _)| other == name).map_or(f64::INFINITY, |c| c.1);
+        let predicted = self.algorithms.iter().map(|(name, _)| cost(name)).collect();
+        let measured = self.algorithms.iter().map(|(_, time)| *time).collect();
+        Some(Ranked { name: self.shape.name(), predicted, measured })
     }
 
     /// Whether its candidates are enough, and far enough apart, to say something.
@@ -127,6 +175,23 @@ impl Sample {
         let most = self.times.iter().copied().fold(0.0, f64::max);
         self.times.len() >= LEAST_CANDIDATES && most >= LEAST_SPREAD * least
     }
+}
+
+/// A target whose machine has other numbers.
+fn with_numbers(target: &Target, numbers: &Numbers) -> Target {
+    let mut target = target.clone();
+    target.machine.timing.numbers = numbers.clone();
+    target
+}
+
+/// The algorithms of a function by what the model has them cost; none where there is only one.
+fn algorithms(task: &Task, target: &Target) -> Vec<(String, f64)> {
+    if task.computation.variants.is_empty() {
+        return Vec::new();
+    }
+    let Ok(planned) = plan(&task.computation, target, &Decisions::default()) else { return Vec::new() };
+    let candidates = planned.decisions.iter().filter(|decision| decision.point == ALGORITHM);
+    candidates.flat_map(|decision| decision.candidates.iter().map(|c| (c.value.clone(), c.cost))).collect()
 }
 
 /// Functions with their candidates measured.
@@ -145,6 +210,8 @@ pub struct Samples {
 pub struct Report {
     /// The functions, the worst ranked first.
     pub functions: Vec<Ranked>,
+    /// The algorithms of those that have several.
+    pub algorithms: Vec<Ranked>,
 }
 
 impl Samples {
@@ -214,12 +281,47 @@ impl Samples {
     /// The numbers by which the model ranks the candidates best, near to those that were measured by themselves or to those `before`,
     /// whichever rank better where both say something.
     pub fn fit(&self, before: &Numbers, measured: &Numbers) -> Numbers {
-        let correlation = |numbers: &Numbers| mean(&report(&self.fitted, numbers).functions);
+        let score = |numbers: &Numbers| {
+            let Report { functions, algorithms } = report(&self.fitted, numbers);
+            fit::score(&functions, &algorithms)
+        };
         let with_old = fit::FITTED.iter().fold(measured.clone(), |numbers, (key, _)| {
             before.get(key).and_then(|value| numbers.with(key, value)).unwrap_or(numbers)
         });
-        let start = if correlation(&with_old) > correlation(measured) { &with_old } else { measured };
-        fit::fit(start, correlation)
+        let start = if score(&with_old) > score(measured) { &with_old } else { measured };
+        fit::fit(start, score)
+    }
+
+    /// Measures what the rules take for the functions to fit on where the machine has these numbers; how many of the schedules were
+    /// new. Random candidates are seldom those that a model errs most in favour of: these it takes itself.
+    pub fn refine(&mut self, numbers: &Numbers) -> usize {
+        let measure = |sample: &mut Sample| {
+            usize::from(sample.measure_choice(numbers, &mut InProcess::on_one_core(JOBS)))
+        };
+        self.fitted.iter_mut().map(measure).sum()
+    }
+
+    /// Measures default schedules with one machine's numbers against those with another's, for the functions that are held out: for each
+    /// the time with `after` over that with `before`, 1 where the schedules are the same.
+    ///
+    /// # Errors
+    /// Where a function cannot be measured.
+    pub fn compare(&self, before: &Numbers, after: &Numbers) -> Result<Vec<(String, f64)>, CompileError> {
+        let compare = |sample: &Sample| {
+            let task = Task { target: with_numbers(&sample.task.target, before), ..sample.task.clone() };
+            let target = with_numbers(&task.target, after);
+            let strategy = |target: &Target| {
+                let planned = plan(&task.computation, target, &Decisions::default());
+                planned.map(|planned| planned.strategy).ok()
+            };
+            if strategy(&task.target) == strategy(&target) {
+                return Ok((sample.shape.name(), 1.0));
+            }
+            let times = InProcess::on_one_core(JOBS).measure_default(&task, after, Effort::Confirm);
+            let times = times.map_err(|error| CompileError::internal("calibrate", error))?;
+            Ok((sample.shape.name(), times.ratio()))
+        };
+        self.held_out.iter().map(compare).collect()
     }
 }
 
@@ -227,7 +329,8 @@ impl Samples {
 pub fn report(samples: &[Sample], numbers: &Numbers) -> Report {
     let mut functions: Vec<Ranked> = samples.iter().map(|sample| sample.ranked(numbers)).collect();
     functions.sort_by(|a, b| a.correlation().total_cmp(&b.correlation()));
-    Report { functions }
+    let algorithms = samples.iter().filter_map(|sample| sample.ranked_algorithms(numbers)).collect();
+    Report { functions, algorithms }
 }
 
 impl Report {
@@ -238,14 +341,13 @@ impl Report {
 
     /// The geometric mean of the time of what the model has first over the shortest.
     pub fn regret(&self) -> f64 {
-        let logs: f64 = self.functions.iter().map(|function| function.regret().ln()).sum();
-        (logs / self.functions.len().max(1) as f64).exp()
+        fit::regret(&self.functions).exp()
     }
-}
 
-/// The mean of the rank correlations.
-fn mean(functions: &[Ranked]) -> f64 {
-    functions.iter().map(Ranked::correlation).sum::<f64>() / functions.len().max(1) as f64
+    /// The same for algorithms.
+    pub fn regret_of_algorithms(&self) -> f64 {
+        fit::regret(&self.algorithms).exp()
+    }
 }
 
 #[cfg(test)]
@@ -256,7 +358,7 @@ mod tests {
     /// A function with its candidates, whose times are what the model has for them.
     fn sample(shape: Shape, options: &Options) -> Sample {
         let task = shape.task(options).expect("a task");
-        let mut sample = Sample { shape, task, plans: Vec::new(), times: Vec::new() };
+        let mut sample = Sample::new(shape, task);
         for decisions in training::candidates(&sample.task, CANDIDATES, &mut fastrand::Rng::with_seed(1)) {
             sample.plans.extend(sample.plan(&decisions));
         }

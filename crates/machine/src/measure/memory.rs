@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use super::least_seconds;
-use super::vectors::{self, LINE, Loop, Runs};
+use super::vectors::{self, Aligned, LINE, Loop, Runs};
 
 /// Lines in which a chain jumps about before it moves on: so few pages that their addresses stay translated.
 const NEIGHBOURS: usize = 1024;
@@ -105,10 +105,8 @@ pub(super) fn run_seconds(bytes: usize, len: usize, pattern: Pattern, ahead: Opt
     /// Lines of a call.
     const PIECE: usize = 512;
     let n_runs = (bytes / LINE_BYTES / len).max(1);
-    // One more, for the first of them to begin a line of memory.
-    let storage = vec![0.25f32; (n_runs * len + 1) * LINE];
-    let aligned = storage.as_ptr().align_offset(LINE_BYTES).min(LINE);
-    let lines = storage[aligned..].as_chunks::<LINE>().0;
+    let storage = Aligned::new(n_runs * len);
+    let lines = storage.as_chunks::<LINE>().0;
     let mut starts: Vec<u32> = (0..n_runs as u32).map(|run| run * len as u32).collect();
     match pattern {
         Pattern::Stream => {}

@@ -5,7 +5,7 @@
 
 use super::ceilings::WorkingSet;
 use super::memory::{LINE_BYTES, Pattern, chase_seconds, conflict_seconds, run_seconds, scattered_seconds};
-use super::vectors::{self, Loop};
+use super::vectors::{self, Aligned, Loop};
 use super::{cycle_seconds, least_seconds, remote};
 use crate::machine::Machine;
 use crate::timing::{Level, Numbers};
@@ -102,14 +102,14 @@ impl Session {
         let vector = (4 * vectors::lanes()) as f64;
         let loads = least_seconds(|| near.read_piece() / vector);
         core.loads_per_cycle = self.found("core.loads_per_cycle", self.cycle / loads);
-        let mut stored = vec![0f32; numbers.caches.l1d as usize / 8];
+        let mut stored = Aligned::new(numbers.caches.l1d as usize / 2 / LINE_BYTES);
         let stores = least_seconds(|| {
             vectors::fill(&mut stored);
             (4 * stored.len()) as f64 / vector
         });
         core.stores_per_cycle = self.found("core.stores_per_cycle", self.cycle / stores);
         // Twelve multiply-adds with the eight loads that a tile of 6 x 2 has, and without.
-        let data = vec![0.25f32; numbers.caches.l1d as usize / 16];
+        let data = Aligned::new(numbers.caches.l1d as usize / 4 / LINE_BYTES);
         let tile = of(Loop::Tile(&data)) / self.cycle;
         core.load_cycles = self.found("core.load_cycles", ((tile - 12.0 * each) / 8.0).max(0.0));
         core.scattered_cycles =
@@ -159,15 +159,17 @@ impl Session {
         found
     }
 
-    /// Lines that a set of the first level holds: of more of them that lie a way apart, some are always missing.
+    /// Lines that a set of the first level holds: of more of them that lie a way apart, some are always missing. Caches that guess
+    /// which line was used longest ago lose some before a set is full, so of the numbers that make the sets a power of two it is the
+    /// nearest.
     fn ways(&mut self, caches: &crate::Caches, latency: f64) -> u32 {
         /// Most ways that are tried.
         const MOST: usize = 24;
         // A way of any processor is a page or several; so many lie in the same sets whatever its size.
         let stride = (64 << 10).min(caches.l1d as usize);
         let fits = |n: &usize| conflict_seconds(*n, stride) / self.cycle < 1.4 * latency;
-        let ways = (2..=MOST).take_while(fits).last().unwrap_or(1) as f64;
-        self.found("l1.ways", ways) as u32
+        let fitting = (2..=MOST).take_while(fits).last().unwrap_or(1) as f64;
+        self.found("l1.ways", nearest_ways(caches, fitting)) as u32
     }
 
     /// The least distance at which asking for runs of memory is about as good as it gets.
@@ -182,6 +184,15 @@ impl Session {
         let enough = seconds.iter().position(|seconds| *seconds <= 1.03 * best);
         DISTANCES[enough.unwrap_or(0)]
     }
+}
+
+/// The number of ways nearest to `fitting` with which the first level has a power of two of sets.
+fn nearest_ways(caches: &crate::Caches, fitting: f64) -> f64 {
+    let lines = caches.l1d / caches.line;
+    let sets = (0..u64::BITS).map(|bit| 1u64 << bit).take_while(|sets| *sets <= lines);
+    let ways = sets.filter(|sets| lines.is_multiple_of(*sets)).map(|sets| (lines / sets) as f64);
+    let distance = |ways: &f64| (ways / fitting).ln().abs();
+    ways.min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(fitting)
 }
 
 /// Three digits: more are noise.
@@ -200,6 +211,16 @@ mod tests {
     #[test]
     fn numbers_have_three_digits() {
         assert_eq!([0.0, 0.123456, 12.3456, 98765.0].map(round), [0.0, 0.123, 12.3, 98800.0]);
+    }
+
+    #[test]
+    fn sets_are_a_power_of_two() {
+        let caches = |l1d| crate::Caches { l1d, l2: 1 << 20, l3: 0, line: 64 };
+        let of = |l1d, fitting| nearest_ways(&caches(l1d), fitting);
+        assert_eq!(
+            [of(48 << 10, 10.0), of(48 << 10, 12.0), of(32 << 10, 8.0), of(64 << 10, 5.0)],
+            [12.0, 12.0, 8.0, 4.0]
+        );
     }
 
     /// Whatever else the machine does, what is farther is slower, and a file can be made of what was measured.

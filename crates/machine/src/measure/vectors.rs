@@ -3,10 +3,39 @@
 
 use std::array;
 use std::hint::black_box;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
 /// Floats of a line of memory that loops go over.
 pub(super) const LINE: usize = 16;
+
+/// Floats that begin where a line begins: of two vectors that do not, one would lie across two lines, as none of a kernel's does.
+pub(super) struct Aligned {
+    storage: Vec<f32>,
+    range: Range<usize>,
+}
+
+impl Aligned {
+    /// So many lines.
+    pub(super) fn new(lines: usize) -> Aligned {
+        let storage = vec![0.25f32; (lines + 1) * LINE];
+        let start = storage.as_ptr().align_offset(4 * LINE).min(LINE);
+        Aligned { storage, range: start..start + lines * LINE }
+    }
+}
+
+impl Deref for Aligned {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.storage[self.range.clone()]
+    }
+}
+
+impl DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut self.storage[self.range.clone()]
+    }
+}
 
 /// A loop.
 pub(super) enum Loop<'a> {

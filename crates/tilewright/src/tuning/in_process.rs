@@ -15,6 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use tilewright_autosched::Decisions;
 use tilewright_dtype::DType;
+use tilewright_machine::Numbers;
 use tilewright_runtime::pool::{Pool, Serial};
 use tilewright_runtime::threads::{ThreadPool, available_threads};
 use tilewright_runtime::{Session, SessionOptions, TensorView};
@@ -179,6 +180,38 @@ impl InProcess {
         Ok(times)
     }
 
+    fn measure_probe(&mut self, task: &Task, probe: &Probe, effort: Effort) -> Result<Times, MeasureError> {
+        let key = task.key();
+        let mut supply = std::mem::take(&mut self.supply);
+        let baseline = match self.baselines.remove(&key) {
+            Some(baseline) => Ok(baseline),
+            None => self.baseline(&mut supply, task),
+        };
+        let times = baseline.and_then(|mut baseline| {
+            let times = self.measure_one(&mut supply, task, &mut baseline, probe, effort);
+            self.baselines.insert(key, baseline);
+            times
+        });
+        self.supply = supply;
+        times
+    }
+
+    /// Times of what the rules do by default where the machine has these numbers, beside what they do by the task's own.
+    ///
+    /// # Errors
+    /// As [`Measure::measure`].
+    pub fn measure_default(
+        &mut self,
+        task: &Task,
+        numbers: &Numbers,
+        effort: Effort,
+    ) -> Result<Times, MeasureError> {
+        let mut other = task.clone();
+        other.target.machine.timing.numbers = numbers.clone();
+        let probe = probe(&other, &Decisions::default())?;
+        self.measure_probe(task, &probe, effort)
+    }
+
     /// Whether a candidate computes what the rules' own schedule does.
     fn check(&self, task: &Task, baseline: &mut Baseline, probe: &Probe) -> Result<(), MeasureError> {
         let outputs = |probe: &Probe| -> Result<Vec<(DType, Vec<u8>)>, MeasureError> {
@@ -214,18 +247,7 @@ impl Measure for InProcess {
         let key = task.key();
         let prepared = self.prepared.remove(&(key.clone(), candidate.clone()));
         let probe = prepared.unwrap_or_else(|| probe(task, candidate))?;
-        let mut supply = std::mem::take(&mut self.supply);
-        let baseline = match self.baselines.remove(&key) {
-            Some(baseline) => Ok(baseline),
-            None => self.baseline(&mut supply, task),
-        };
-        let times = baseline.and_then(|mut baseline| {
-            let times = self.measure_one(&mut supply, task, &mut baseline, &probe, effort);
-            self.baselines.insert(key, baseline);
-            times
-        });
-        self.supply = supply;
-        times
+        self.measure_probe(task, &probe, effort)
     }
 }
 

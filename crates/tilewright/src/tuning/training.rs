@@ -42,10 +42,13 @@ pub enum Shape {
 }
 
 /// Multiply-adds of a function: so few that it is measured soon, so many that what it costs to call it is nothing.
-const WORK: std::ops::RangeInclusive<i64> = 2_000_000..=120_000_000;
+const WORK: std::ops::RangeInclusive<i64> = 2_000_000..=160_000_000;
 
-/// Bytes of constants between two uses of one, as in a model of medium size: they come from where weights do.
-const CONSTANT_BYTES: u64 = 24 << 20;
+/// Bytes of constants between two uses of one, as in a convolutional network of medium size: they come from where weights do.
+const CONVOLUTION_CONSTANTS: u64 = 24 << 20;
+
+/// The same for products, which are most of language models: no cache holds their weights.
+const PRODUCT_CONSTANTS: u64 = 512 << 20;
 
 impl Shape {
     /// `n` different ones, the same for the same seed.
@@ -132,7 +135,11 @@ impl Shape {
             blocks.into_iter().map(|block| work(&block.iters)).max()
         });
         let task = most.ok_or_else(|| CompileError::internal("training", "no function"))?;
-        Ok(Task { constant_bytes: CONSTANT_BYTES, ..task })
+        let constant_bytes = match self {
+            Shape::Product { .. } => PRODUCT_CONSTANTS,
+            Shape::Convolution { .. } => CONVOLUTION_CONSTANTS,
+        };
+        Ok(Task { constant_bytes, ..task })
     }
 
     /// A model with the function, and with small convolutions before and after it where the layout of an image is to follow from them.
