@@ -139,8 +139,7 @@ pub(crate) fn tiles(target: &Target, outputs: &Outputs) -> Vec<Candidate<Tile>> 
             tiles.push(candidate(target, outputs, Tile { rows: r, vectors: v, lanes }));
         }
     }
-    // Of equals the largest begins and ends least often.
-    tiles.reverse();
+    // Of equals the first, which is the least code: dozens of addresses in a body take LLVM long.
     sort_by_cost(&mut tiles, PRECISION);
     let most = tiles.first().map_or(0.0, |best| best.cost * MAX_COST);
     tiles.retain(|tile| tile.cost <= most);
