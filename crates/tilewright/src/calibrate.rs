@@ -141,7 +141,7 @@ impl Sample {
         if !is_priced || self.plans.iter().any(|known| is_other(known) || is_known(known)) {
             return false;
         }
-        let times = measurer.measure_default(&self.task, numbers, Effort::Trial);
+        let times = measurer.measure_default(&self.task, &target, Effort::Trial);
         if let Ok(times) = &times {
             self.plans.push(planned);
             self.times.push(times.ratio());
@@ -317,7 +317,7 @@ impl Samples {
             if strategy(&task.target) == strategy(&target) {
                 return Ok((sample.shape.name(), 1.0));
             }
-            let times = InProcess::on_one_core(JOBS).measure_default(&task, after, Effort::Confirm);
+            let times = InProcess::on_one_core(JOBS).measure_default(&task, &target, Effort::Confirm);
             let times = times.map_err(|error| CompileError::internal("calibrate", error))?;
             Ok((sample.shape.name(), times.ratio()))
         };

@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use tilewright_autosched::Decisions;
 use tilewright_dtype::DType;
-use tilewright_machine::Numbers;
+use tilewright_machine::Target;
 use tilewright_runtime::pool::{Pool, Serial};
 use tilewright_runtime::threads::{ThreadPool, available_threads};
 use tilewright_runtime::{Session, SessionOptions, TensorView};
@@ -196,18 +196,17 @@ impl InProcess {
         times
     }
 
-    /// Times of what the rules do by default where the machine has these numbers, beside what they do by the task's own.
+    /// Times of what the rules do by default for a target that differs in its timing alone, beside what they do for the task's own.
     ///
     /// # Errors
     /// As [`Measure::measure`].
     pub fn measure_default(
         &mut self,
         task: &Task,
-        numbers: &Numbers,
+        target: &Target,
         effort: Effort,
     ) -> Result<Times, MeasureError> {
-        let mut other = task.clone();
-        other.target.machine.timing.numbers = numbers.clone();
+        let other = Task { target: target.clone(), ..task.clone() };
         let probe = probe(&other, &Decisions::default())?;
         self.measure_probe(task, &probe, effort)
     }
