@@ -11,6 +11,7 @@
 //!
 //! [`cpu`] has the rules for processors. Another kind of machine has a [`RuleSet`] of its own, with strategies of its own.
 
+mod algorithms;
 pub mod context;
 pub mod cpu;
 mod decisions;
@@ -29,6 +30,7 @@ use std::collections::BTreeSet;
 use tilewright_machine::Target;
 use tilewright_te::Computation;
 
+pub use algorithms::Algorithms;
 pub use decisions::{AutoscheduleError, Candidate, Chooser, Decision, Decisions};
 pub use planner::{Form, Offer, Planned, Ruling, Scheduled, apply};
 pub use rule::RuleSet;

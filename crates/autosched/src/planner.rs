@@ -14,11 +14,11 @@ use tilewright_te::simplify::Simplifier;
 use tilewright_te::verify::{self, Stage};
 use tilewright_te::{Block, Computation, Func, IterKind, Variant};
 
+use crate::algorithms::Algorithms;
 use crate::context::Context;
-use crate::decisions::{AutoscheduleError, Candidate, Chooser, Decision, Decisions};
+use crate::decisions::{AutoscheduleError, Chooser, Decision, Decisions};
 use crate::layouts::Layouts;
-use crate::model::machine::memory_cycles;
-use crate::pattern::{bytes_of, iters_of, loads};
+use crate::pattern::{iters_of, loads};
 use crate::prepare::Prepared;
 use crate::refusal::Refusal;
 use crate::rule::{Packing, RuleSet, Strategy};
@@ -188,54 +188,22 @@ pub fn offers<S: Strategy>(
     Ok(offers)
 }
 
-/// Decides on the algorithm: the one whose variant the rules price lowest; gives its function, prepared.
+/// Decides on the algorithm, by default the one that the rules price lowest; gives its function, prepared.
 fn choose_algorithm<S: Strategy>(
     rules: &RuleSet<S>,
     computation: &Computation,
     target: &Target,
     chooser: &mut Chooser<'_>,
 ) -> (String, Prepared) {
-    let direct = Prepared::new(&computation.func, computation, target);
-    let price = |prepared: &Prepared| {
-        let taken = BTreeSet::new();
-        let (func, layouts) = (prepared.func(), &prepared.layouts);
-        let constant_inputs = &computation.constant_inputs;
-        (rules.price)(&Context { target, func, layouts, constant_inputs, taken: &taken })
+    let algorithms = Algorithms::new(computation, target);
+    let candidates = algorithms.candidates(rules, target);
+    let chosen = match candidates.is_empty() {
+        true => None,
+        false => chooser.decide("function", "algorithm", &candidates).ok(),
     };
-    let constants = |func: &Func| constant_bytes(func, &computation.constant_inputs);
-    let mut variants = Vec::new();
-    let mut candidates = Vec::new();
-    for variant in &computation.variants {
-        let prepared = Prepared::new(&variant.func, computation, target);
-        if let Some(cost) = price(&prepared) {
-            // What it adds to constants has to be worth its way from memory, and its place there.
-            let added = constants(&variant.func) - constants(&computation.func);
-            candidates.push(algorithm(&variant.algorithm, cost + memory_cycles(target, added.max(0.0))));
-            variants.push((&variant.algorithm, prepared));
-        }
-    }
-    if variants.is_empty() {
-        return (DIRECT.to_string(), direct);
-    }
-    // What the model cannot tell is not among what there are good rules for.
-    candidates.insert(0, algorithm(DIRECT, price(&direct).unwrap_or(f64::INFINITY)));
-    candidates.sort_by(|a, b| a.cost.total_cmp(&b.cost));
-    let chosen = chooser.decide("function", "algorithm", &candidates);
-    let chosen = chosen.unwrap_or_else(|_| DIRECT.to_string());
-    let variant = variants.into_iter().find(|(algorithm, _)| **algorithm == chosen);
-    let prepared = variant.map_or(direct, |(_, prepared)| prepared);
+    let chosen = chosen.unwrap_or_else(|| DIRECT.to_string());
+    let prepared = algorithms.into_prepared(&chosen);
     (chosen, prepared)
-}
-
-/// An algorithm at a price in cycles.
-fn algorithm(name: &str, cost: f64) -> Candidate<String> {
-    Candidate { value: name.to_string(), cost, features: vec![("algorithm.cost", cost.log2())] }
-}
-
-/// Bytes of a function's constants; those of open extents count for nothing.
-fn constant_bytes(func: &Func, constant_inputs: &[bool]) -> f64 {
-    let constants = func.params.iter().zip(constant_inputs).filter(|(_, is_constant)| **is_constant);
-    constants.filter_map(|(&buffer, _)| bytes_of(func, buffer)).map(|bytes| bytes as f64).sum()
 }
 
 /// A function that is being planned.

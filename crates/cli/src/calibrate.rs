@@ -1,13 +1,14 @@
 //! `tilewright calibrate`: measures how fast this machine is, for the cost model, and writes it down.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::json;
 use tilewright::calibrate::{Record, Report, Samples, report};
 use tilewright::machine::measure::timing::{Measured, measure};
 use tilewright::machine::{Method, Numbers, ProcessorId, Provenance, Timing, TimingFile};
-use tilewright::tune::fit::{FITTED, Ranked};
+use tilewright::tune::fit::{FITTED, Ranked, geometric_mean};
 use tilewright::{Machine, Options, Target};
 
 use crate::failure::{Exit, Failure};
@@ -22,8 +23,8 @@ pub(crate) struct Args {
     /// Measurements of each number, of which the median counts
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=100))]
     passes: u32,
-    /// Seconds to measure functions on which the numbers are fitted that cannot be measured by themselves; 0 keeps these as they were
-    #[arg(long, value_name = "S", default_value = "200")]
+    /// Seconds to fit numbers that cannot be measured by themselves, on functions that are measured for it; 0 keeps them as they were
+    #[arg(long, value_name = "S", default_value = "230")]
     fit_time: u64,
     /// Functions to fit on, and functions to tell by how well the numbers fit
     #[arg(long, value_name = "N", num_args = 2, default_values = ["80", "50"])]
@@ -103,26 +104,32 @@ impl Fitted {
         let options =
             Options::for_target(Target::new(Machine::host().with_timing(timing), Options::best_codegen()));
         let [n_fitted, n_held_out] = [0, 1].map(|n| args.functions.get(n).copied().unwrap_or_default());
+        let is_terminal = std::io::stderr().is_terminal();
         let seen = |samples: &Samples| {
             let Samples { fitted, held_out, left_out } = samples;
-            output::note(&format!(
-                "\r{} functions to fit on, {} to tell by, {left_out} left out",
-                fitted.len(),
-                held_out.len()
-            ));
+            if is_terminal {
+                output::note(&format!(
+                    "\r{} functions to fit on, {} to tell by, {left_out} left out",
+                    fitted.len(),
+                    held_out.len()
+                ));
+            }
         };
-        let time = Duration::from_secs(args.fit_time);
+        // Rounds of fitting take a quarter of the time.
+        let (start, time) = (Instant::now(), Duration::from_secs(args.fit_time));
         let wanted = [n_fitted, n_held_out];
         let mut samples = match &args.recorded {
-            Some(path) => Samples::of_records(read_records(path)?, &options, wanted)?,
-            None => Samples::measure(&options, wanted, time, args.seed, seen)?,
+            Some(path) => Samples::of_records(read_records(path)?, &options)?,
+            None => Samples::measure(&options, wanted, start + time * 3 / 4, args.seed, seen)?,
         };
-        output::note("\n");
+        if is_terminal {
+            output::note("\n");
+        }
         let mut numbers = samples.fit(&before.numbers, &measured.numbers);
         let mut defaults = Vec::new();
         if args.recorded.is_none() {
             for round in 1..=ROUNDS {
-                let found = samples.refine(&numbers);
+                let found = samples.refine(&numbers, start + time);
                 output::note(&format!("round {round}: {found} first choices were new\n"));
                 if found == 0 {
                     break;
@@ -173,8 +180,8 @@ impl Fitted {
             }
         }
         if !self.defaults.is_empty() {
-            let logs: f64 = self.defaults.iter().map(|(_, ratio)| ratio.ln()).sum();
-            let mean = (logs / self.defaults.len() as f64).exp();
+            let ratios: Vec<f64> = self.defaults.iter().map(|(_, ratio)| *ratio).collect();
+            let mean = geometric_mean(&ratios);
             let n_same = self.defaults.iter().filter(|(_, ratio)| *ratio == 1.0).count();
             text += &format!(
                 "default schedules: {mean:.3} of the time with the numbers before in the geometric mean, {n_same} of {} the same; slowest\n",

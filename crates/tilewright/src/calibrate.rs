@@ -3,11 +3,11 @@
 //! Candidates for products and convolutions of many shapes ([`training`]) are measured in this process. Numbers that cannot be measured by
 //! themselves are fitted on some of the functions; how well the model ranks candidates is told by the others.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use tilewright_autosched::strategy::FuncStrategy;
-use tilewright_autosched::{Decisions, Planned, cpu, cycles, plan};
+use tilewright_autosched::{Algorithms, Decisions, Planned, cpu, cycles, plan};
 use tilewright_machine::{Numbers, Target};
 use tilewright_tune::fit::{self, Ranked};
 use tilewright_tune::{Effort, Measure, Task};
@@ -33,6 +33,8 @@ const JOBS: usize = 2;
 pub struct Sample {
     shape: Shape,
     task: Task,
+    /// Its algorithms, prepared once for all prices.
+    prepared: Algorithms,
     plans: Vec<Planned<cpu::Strategy>>,
     /// Times over that of what the rules did by default.
     times: Vec<f64>,
@@ -47,16 +49,18 @@ const ALGORITHM: &str = "function/algorithm";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     shape: Shape,
+    /// Whether numbers are told by it, and not fitted on it.
+    held_out: bool,
     candidates: Vec<(FuncStrategy<cpu::Strategy>, f64)>,
     algorithms: Vec<(String, f64)>,
 }
 
 impl Sample {
-    /// What is kept of it.
-    pub fn record(&self) -> Record {
+    /// What is kept of it; whether it is held out.
+    fn record(&self, held_out: bool) -> Record {
         let strategies = self.plans.iter().map(|planned| planned.strategy.clone());
         let candidates = strategies.zip(self.times.iter().copied()).collect();
-        Record { shape: self.shape, candidates, algorithms: self.algorithms.clone() }
+        Record { shape: self.shape, held_out, candidates, algorithms: self.algorithms.clone() }
     }
 
     /// A sample that was kept; candidates that the model has no price for are left out.
@@ -110,7 +114,7 @@ impl Sample {
                 sample.times.push(times.ratio());
             }
         }
-        for (algorithm, _) in algorithms(&sample.task, &sample.task.target) {
+        for (algorithm, _) in sample.prepared.costs(&sample.task.target) {
             let mut decisions = Decisions::default();
             decisions.set(ALGORITHM, &algorithm);
             if let Ok(times) = measurer.measure(&sample.task, &decisions, Effort::Trial) {
@@ -121,7 +125,8 @@ impl Sample {
     }
 
     fn new(shape: Shape, task: Task) -> Sample {
-        Sample { shape, task, plans: Vec::new(), times: Vec::new(), algorithms: Vec::new() }
+        let prepared = Algorithms::new(&task.computation, &task.target);
+        Sample { shape, task, prepared, plans: Vec::new(), times: Vec::new(), algorithms: Vec::new() }
     }
 
     fn plan(&self, decisions: &Decisions) -> Option<Planned<cpu::Strategy>> {
@@ -162,7 +167,7 @@ impl Sample {
         if self.algorithms.len() < 2 {
             return None;
         }
-        let costs = algorithms(&self.task, &with_numbers(&self.task.target, numbers));
+        let costs = self.prepared.costs(&with_numbers(&self.task.target, numbers));
         let cost = |name: &str| costs.iter().find(|(other, _)| other == name).map_or(f64::INFINITY, |c| c.1);
         let predicted = self.algorithms.iter().map(|(name, _)| cost(name)).collect();
         let measured = self.algorithms.iter().map(|(_, time)| *time).collect();
@@ -182,16 +187,6 @@ fn with_numbers(target: &Target, numbers: &Numbers) -> Target {
     let mut target = target.clone();
     target.machine.timing.numbers = numbers.clone();
     target
-}
-
-/// The algorithms of a function by what the model has them cost; none where there is only one.
-fn algorithms(task: &Task, target: &Target) -> Vec<(String, f64)> {
-    if task.computation.variants.is_empty() {
-        return Vec::new();
-    }
-    let Ok(planned) = plan(&task.computation, target, &Decisions::default()) else { return Vec::new() };
-    let candidates = planned.decisions.iter().filter(|decision| decision.point == ALGORITHM);
-    candidates.flat_map(|decision| decision.candidates.iter().map(|c| (c.value.clone(), c.cost))).collect()
 }
 
 /// Functions with their candidates measured.
@@ -215,24 +210,23 @@ pub struct Report {
 }
 
 impl Samples {
-    /// Measures functions until there are `n_fitted` to fit on and `n_held_out` besides, or the time is up. `seen` is told of each.
+    /// Measures functions until there are `n_fitted` to fit on and `n_held_out` besides, or it is `until`. `seen` is told of each.
     ///
     /// # Errors
     /// As [`Sample::measure`].
     pub fn measure(
         options: &Options,
         [n_fitted, n_held_out]: [usize; 2],
-        time: Duration,
+        until: Instant,
         seed: u64,
         mut seen: impl FnMut(&Samples),
     ) -> Result<Samples, CompileError> {
-        let start = Instant::now();
         let mut samples = Samples::default();
         let mut random = fastrand::Rng::with_seed(seed);
         // Of some of them all candidates are about as fast.
         for shape in Shape::several(4 * (n_fitted + n_held_out), seed) {
             let (fitted, held_out) = (samples.fitted.len(), samples.held_out.len());
-            if start.elapsed() > time || (fitted >= n_fitted && held_out >= n_held_out) {
+            if Instant::now() > until || (fitted >= n_fitted && held_out >= n_held_out) {
                 break;
             }
             let mut measurer = InProcess::on_one_core(JOBS);
@@ -243,33 +237,40 @@ impl Samples {
         Ok(samples)
     }
 
-    /// Samples that were kept, shared out as those that are measured.
+    /// Samples that were kept, shared out as they were: what the model would take was measured only where it is fitted.
     ///
     /// # Errors
     /// As [`Sample::of_record`].
-    pub fn of_records(
-        records: Vec<Record>,
-        options: &Options,
-        wanted: [usize; 2],
-    ) -> Result<Samples, CompileError> {
+    pub fn of_records(records: Vec<Record>, options: &Options) -> Result<Samples, CompileError> {
         let mut samples = Samples::default();
         for record in records {
-            samples.add(Sample::of_record(record, options)?, wanted);
+            let held_out = record.held_out;
+            let sample = Sample::of_record(record, options)?;
+            match (samples.tells_something_new(&sample), held_out) {
+                (false, _) => samples.left_out += 1,
+                (true, false) => samples.fitted.push(sample),
+                (true, true) => samples.held_out.push(sample),
+            }
         }
         Ok(samples)
     }
 
     /// What is kept of them.
     pub fn records(&self) -> Vec<Record> {
-        self.fitted.iter().chain(&self.held_out).map(Sample::record).collect()
+        let fitted = self.fitted.iter().map(|sample| sample.record(false));
+        fitted.chain(self.held_out.iter().map(|sample| sample.record(true))).collect()
     }
 
-    /// Shares a sample out: of three that tell something two are held out. A function that was recorded twice counts once, so none is
-    /// both fitted on and held out.
+    /// Whether a sample says something, and nothing is known of its function: none is both fitted on and held out.
+    fn tells_something_new(&self, sample: &Sample) -> bool {
+        let is_known = self.fitted.iter().chain(&self.held_out).any(|known| known.shape == sample.shape);
+        sample.tells() && !is_known
+    }
+
+    /// Shares a sample out: of three that tell something two are held out, until these are enough.
     fn add(&mut self, sample: Sample, [n_fitted, n_held_out]: [usize; 2]) {
         let (fitted, held_out) = (self.fitted.len(), self.held_out.len());
-        let is_known = self.fitted.iter().chain(&self.held_out).any(|known| known.shape == sample.shape);
-        match sample.tells() && !is_known {
+        match self.tells_something_new(&sample) {
             false => self.left_out += 1,
             true if fitted < n_fitted && (2 * fitted <= held_out || held_out >= n_held_out) => {
                 self.fitted.push(sample);
@@ -278,8 +279,8 @@ impl Samples {
         }
     }
 
-    /// The numbers by which the model ranks the candidates best, near to those that were measured by themselves or to those `before`,
-    /// whichever rank better where both say something.
+    /// The numbers by which the model ranks the candidates best, near to those that were measured by themselves, or to these with what
+    /// is fitted as it was `before`.
     pub fn fit(&self, before: &Numbers, measured: &Numbers) -> Numbers {
         let score = |numbers: &Numbers| {
             let Report { functions, algorithms } = report(&self.fitted, numbers);
@@ -288,17 +289,22 @@ impl Samples {
         let with_old = fit::FITTED.iter().fold(measured.clone(), |numbers, (key, _)| {
             before.get(key).and_then(|value| numbers.with(key, value)).unwrap_or(numbers)
         });
-        let start = if score(&with_old) > score(measured) { &with_old } else { measured };
-        fit::fit(start, score)
+        let begin = [measured.clone(), with_old];
+        fit::fit(&begin, score).unwrap_or_else(|| measured.clone())
     }
 
-    /// Measures what the rules take for the functions to fit on where the machine has these numbers; how many of the schedules were
-    /// new. Random candidates are seldom those that a model errs most in favour of: these it takes itself.
-    pub fn refine(&mut self, numbers: &Numbers) -> usize {
-        let measure = |sample: &mut Sample| {
-            usize::from(sample.measure_choice(numbers, &mut InProcess::on_one_core(JOBS)))
-        };
-        self.fitted.iter_mut().map(measure).sum()
+    /// Measures what the rules take for the functions to fit on where the machine has these numbers, as far as there is time `until`
+    /// then; how many of the schedules were new. Random candidates are seldom those that a model errs most in favour of: these it takes
+    /// itself.
+    pub fn refine(&mut self, numbers: &Numbers, until: Instant) -> usize {
+        let mut found = 0;
+        for sample in &mut self.fitted {
+            if Instant::now() > until {
+                break;
+            }
+            found += usize::from(sample.measure_choice(numbers, &mut InProcess::on_one_core(JOBS)));
+        }
+        found
     }
 
     /// Measures default schedules with one machine's numbers against those with another's, for the functions that are held out: for each
@@ -341,13 +347,17 @@ impl Report {
 
     /// The geometric mean of the time of what the model has first over the shortest.
     pub fn regret(&self) -> f64 {
-        fit::regret(&self.functions).exp()
+        regret(&self.functions)
     }
 
     /// The same for algorithms.
     pub fn regret_of_algorithms(&self) -> f64 {
-        fit::regret(&self.algorithms).exp()
+        regret(&self.algorithms)
     }
+}
+
+fn regret(functions: &[Ranked]) -> f64 {
+    fit::geometric_mean(&functions.iter().map(Ranked::regret).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -373,7 +383,7 @@ mod tests {
         for shape in Shape::several(5, 2) {
             let sample = sample(shape, &options);
             assert!(sample.plans.len() > 1, "{}", shape.name());
-            let line = serde_json::to_string(&sample.record()).expect("text");
+            let line = serde_json::to_string(&sample.record(true)).expect("text");
             let record = serde_json::from_str(&line).expect("the record");
             let again = Sample::of_record(record, &options).expect("the sample");
             assert_eq!(again.plans.len(), sample.plans.len());
@@ -389,16 +399,18 @@ mod tests {
         let mut sample = sample(Shape::Product { rows: 128, depth: 512, columns: 512 }, &options);
         // So far apart that they say something.
         sample.times = (1..).map(f64::from).take(sample.plans.len()).collect();
-        let samples = Samples::of_records(vec![sample.record(); 2], &options, [1, 1]).expect("samples");
+        let records = vec![sample.record(true), sample.record(false)];
+        let samples = Samples::of_records(records, &options).expect("samples");
         let counts = [samples.fitted.len(), samples.held_out.len(), samples.left_out];
-        assert_eq!(counts, [1, 0, 1]);
+        assert_eq!(counts, [0, 1, 1]);
+        assert!(samples.records()[0].held_out);
     }
 
     #[test]
     fn records_of_other_algorithms_are_refused() {
         let options = Options::for_target(Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a target"));
         let shape = Shape::Product { rows: 64, depth: 64, columns: 512 };
-        let mut record = sample(shape, &options).record();
+        let mut record = sample(shape, &options).record(false);
         record.candidates[0].0.algorithm = "by-magic".to_string();
         let error = Sample::of_record(record, &options).err().expect("an error");
         assert_eq!(error.to_string(), "product 64x64x512 has no algorithm `by-magic`");

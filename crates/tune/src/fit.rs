@@ -39,6 +39,25 @@ impl Ranked {
     }
 }
 
+/// How sure a first choice is: of two candidates one that the model has dearer by a factor of e to the power of `1 / SURE` counts for 1/e
+/// of the other. Costs are a few hundredths off, so which of two that are nearly equal comes first is luck.
+const SURE: f64 = 20.0;
+
+impl Ranked {
+    /// The logarithm of [`Ranked::regret`] that is to be expected where the model's costs are a few hundredths off.
+    fn expected_regret(&self) -> f64 {
+        let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
+        let (first, best) = (least(&self.predicted), least(&self.measured));
+        let weight = |cost: f64| if cost == first { 1.0 } else { (first / cost).powf(SURE) };
+        let weighted = self.predicted.iter().zip(&self.measured).map(|(&cost, time)| {
+            let weight = weight(cost);
+            (weight, weight * (time / best).ln())
+        });
+        let (weights, logs) = weighted.fold((0.0, 0.0), |sum, (a, b)| (sum.0 + a, sum.1 + b));
+        if weights > 0.0 { logs / weights } else { 0.0 }
+    }
+}
+
 /// How much rank correlation it is worth that first choices take as much less time as a factor of e: a twentieth less is as good as
 /// 0.15 more of it.
 const FIRST: f64 = 3.0;
@@ -47,12 +66,16 @@ const FIRST: f64 = 3.0;
 /// than the best ones, for the schedules of functions and for algorithms, times [`FIRST`].
 pub fn score(functions: &[Ranked], algorithms: &[Ranked]) -> f64 {
     let correlations: f64 = functions.iter().map(Ranked::correlation).sum();
+    let regret = |functions: &[Ranked]| {
+        let regrets: f64 = functions.iter().map(Ranked::expected_regret).sum();
+        regrets / functions.len().max(1) as f64
+    };
     correlations / functions.len().max(1) as f64 - FIRST * (regret(functions) + regret(algorithms))
 }
 
-/// The mean logarithm of [`Ranked::regret`].
-pub fn regret(functions: &[Ranked]) -> f64 {
-    functions.iter().map(|function| function.regret().ln()).sum::<f64>() / functions.len().max(1) as f64
+/// The geometric mean; 1 of nothing.
+pub fn geometric_mean(values: &[f64]) -> f64 {
+    (values.iter().map(|value| value.ln()).sum::<f64>() / values.len().max(1) as f64).exp()
 }
 
 /// Ranks of values, the mean of their places where several are equal.
@@ -92,11 +115,29 @@ pub const FITTED: &[(&str, f64)] = &[
 /// Factors by which a number is changed, one after the other.
 const FACTORS: [f64; 4] = [3.0, 1.7, 1.3, 1.12];
 
+/// The least part of a cache that the search takes for usable: less would say of the level behind it that it is as near, not how much
+/// stays.
+const LEAST_USABLE: f64 = 0.2;
+
 /// What a factor of e away from where the search began must gain in score: less is what the noise of measurements would do.
 const INERTIA: f64 = 0.003;
 
-/// The numbers that make `score` greatest, near to those `before`.
-pub fn fit(before: &Numbers, score: impl Fn(&Numbers) -> f64) -> Numbers {
+/// The numbers that make `score` greatest, near to one of those to `begin` with, each of which a thread searches from.
+pub fn fit(begin: &[Numbers], score: impl Fn(&Numbers) -> f64 + Sync) -> Option<Numbers> {
+    let score = &score;
+    let search = |numbers: &Numbers| {
+        let found = search(numbers, score);
+        (score(&found), found)
+    };
+    let found: Vec<(f64, Numbers)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = begin.iter().map(|numbers| scope.spawn(move || search(numbers))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    found.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, numbers)| numbers)
+}
+
+/// The numbers that make `score` greatest, near to those `before`, by coordinate search.
+fn search(before: &Numbers, score: impl Fn(&Numbers) -> f64) -> Numbers {
     let began = |key: &str, least: f64| before.get(key).map(|value| value.max(least / 10.0));
     let distance = |numbers: &Numbers| -> f64 {
         let of = |(key, start): &(&str, f64)| Some((numbers.get(key)? / began(key, *start)?).ln().abs());
@@ -128,6 +169,9 @@ fn moved(numbers: &Numbers, key: &str, start: f64, factor: f64) -> Option<Number
     // What is nothing cannot be scaled.
     let value = if value > 0.0 { value * factor } else { start / 10.0 };
     let rounded = (value * 1e4).round() / 1e4;
+    if key.ends_with(".usable") && rounded < LEAST_USABLE {
+        return None;
+    }
     numbers.with(key, rounded).filter(|changed| changed != numbers)
 }
 
@@ -152,9 +196,14 @@ mod tests {
         let one = ranked(&[2.0, 1.0], &[3.0, 4.5]);
         assert_eq!((one.spread(), one.regret()), (1.5, 1.5));
         let other = ranked(&[1.0, 2.0], &[3.0, 4.5]);
+        // Half as dear is out of the question as the first choice of the other.
         let worse = -FIRST * 1.5f64.ln() / 2.0;
-        assert_eq!(score(&[one.clone(), other], &[]), worse);
-        assert_eq!(score(&[], &[one.clone(), one]), 2.0 * worse);
+        assert!((score(&[one.clone(), other], &[]) - worse).abs() < 1e-4);
+        assert!((score(&[], &[one.clone(), one]) - 2.0 * worse).abs() < 1e-4);
+        // Of equals either may come first.
+        let equal = ranked(&[1.0, 1.0], &[3.0, 4.5]);
+        assert_eq!(equal.expected_regret(), 1.5f64.ln() / 2.0);
+        assert_eq!(geometric_mean(&[2.0, 8.0]), 4.0);
     }
 
     /// Times are made by other numbers than those that the search begins with: it ranks as they do, and leaves alone what does not matter.
@@ -181,9 +230,30 @@ mod tests {
             let all = costs(numbers);
             all.iter().zip(&times).map(|(p, m)| ranked(p, m).correlation()).sum::<f64>() / all.len() as f64
         };
-        let fitted = fit(&before, mean);
+        let fitted = fit(std::slice::from_ref(&before), mean).expect("numbers");
         assert!(mean(&before) < 0.8, "{}", mean(&before));
         assert!(mean(&fitted) > 0.97, "{}", mean(&fitted));
         assert_eq!(fitted.core, before.core);
+    }
+
+    #[test]
+    fn a_cache_is_never_said_to_be_a_small_part_of_itself() {
+        let before = Timing::committed("zen3").expect("a file").numbers;
+        let fitted = fit(std::slice::from_ref(&before), |numbers| -numbers.l2.usable).expect("numbers");
+        assert!((LEAST_USABLE..1.2 * LEAST_USABLE).contains(&fitted.l2.usable), "{}", fitted.l2.usable);
+    }
+
+    /// Each start leads to a hill of its own; the higher counts.
+    #[test]
+    fn the_best_of_several_searches_counts() {
+        let low = Timing::committed("zen3").expect("a file").numbers;
+        let high = low.with("l3.start_cycles", 900.0).expect("in range");
+        let score = |numbers: &Numbers| {
+            let start = numbers.l3.map_or(0.0, |l3| l3.start_cycles);
+            if start > 300.0 { 2.0 } else { -(start - 15.0).abs() / 100.0 }
+        };
+        let start = |begin: &[Numbers]| fit(begin, score).and_then(|numbers| numbers.get("l3.start_cycles"));
+        assert_eq!(start(&[low.clone()]), Some(15.0));
+        assert_eq!(start(&[low, high]), Some(900.0));
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Parts {
     pub(crate) of_steps: i64,
     /// Groups of panels, where panels are shared out in groups.
     pub(crate) of_panels: Option<i64>,
+    /// Groups of rows, where those for which a panel stays are shared out in groups.
+    pub(crate) of_rows: Option<i64>,
 }
 
 /// The loops around a tile whose steps are cut into blocks.
@@ -70,13 +72,19 @@ impl TiledBlock {
         let around: Vec<String> = spatial.iter().map(|&n| own[n].clone()).collect();
         let SplitLoops { batches: mut tasks, mut rows, n_outside, lane, tile_rows } =
             self.split_loops(schedule, &around, &spatial, n_rows)?;
-        let inside = rows.split_off(n_outside);
+        let mut inside = rows.split_off(n_outside);
         tasks.extend(rows);
         let mut panels = lane[0].clone();
         if let Some(groups) = parts.of_panels {
             let parts = schedule.split(&panels, &[Some(groups), None])?;
             tasks.push(parts[0].clone());
             panels.clone_from(&parts[1]);
+        }
+        let several = |name: &String| schedule.extent(name) != Some(1);
+        if let (Some(groups), Some(at)) = (parts.of_rows, inside.iter().position(several)) {
+            let parts = schedule.split(&inside[at], &[Some(groups), None])?;
+            tasks.push(parts[0].clone());
+            inside[at].clone_from(&parts[1]);
         }
         let steps = self.split_steps(schedule, &own, first, parts.of_steps)?;
         let StepLoops { parts, steps, unrolled } = steps;

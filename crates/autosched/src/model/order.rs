@@ -14,6 +14,7 @@ use tilewright_te::simplify::linear::gcd;
 
 use crate::decisions::{Candidate, sort_by_cost};
 use crate::model::machine::{beyond_l2, l1_room, l1_way, l2_room, numbers};
+use crate::model::tasks::{Groups, groups_of_tiles};
 use crate::model::tile::{Tile, Traffic, step_cycles};
 
 /// What stays in a cache while the innermost of the loops around a tile run.
@@ -77,6 +78,20 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
+    /// Tiles along the loops over rows, outermost first.
+    fn tiles(&self, tile: &Tile) -> Vec<i64> {
+        let mut tiles = self.rows.clone();
+        if let Some(own) = tiles.last_mut() {
+            *own = (*own + tile.rows - 1) / tile.rows;
+        }
+        tiles
+    }
+
+    /// Panels of a batch.
+    fn panels(&self, tile: &Tile) -> i64 {
+        (self.vectors + tile.vectors - 1) / tile.vectors
+    }
+
     /// Whether most of the time a tile finds its panel in the second level, because all panels stay there while they come by again and
     /// again.
     pub(crate) fn panels_come_again(&self, order: Order, tile: &Tile, target: &Target) -> bool {
@@ -164,6 +179,23 @@ impl Order {
         let model = Model::new(target, tile, traffic, extents);
         model.tile_cycles(self) / model.whole(self)
     }
+
+    /// The groups of panels and rows that threads share where the steps are cut.
+    pub(crate) fn groups(self, tile: &Tile, extents: &Extents) -> Groups {
+        let tiles = extents.tiles(tile);
+        let (own, outer) = tiles.split_last().map_or((1, &[][..]), |(own, outer)| (*own, outer));
+        let all = outer.iter().product::<i64>() * own;
+        // What is outside of the loop over blocks of steps, and the outermost loop over rows inside.
+        let (others, rows) = match self {
+            Order::PanelStays => (1, tiles.iter().copied().find(|&n| n > 1).unwrap_or(1)),
+            Order::RowsStay => (all, 1),
+            Order::BlockStays(stay) if stay <= own => {
+                (outer.iter().product::<i64>() * ((own + stay - 1) / stay), stay)
+            }
+            Order::BlockStays(stay) => (all / stay, stay / own),
+        };
+        groups_of_tiles(extents.batches * others, extents.panels(tile), rows)
+    }
 }
 
 /// Cycles of a tile by the order of the loops around it.
@@ -181,6 +213,7 @@ struct Model<'a> {
     rows: f64,
     /// Bytes of a tile's results.
     results: f64,
+    tile: Tile,
 }
 
 /// What a tile reads for a block of its steps.
@@ -199,13 +232,10 @@ struct Read {
 
 impl Model<'_> {
     fn new<'a>(target: &'a Target, tile: &Tile, traffic: &Traffic, extents: &'a Extents) -> Model<'a> {
-        let mut tiles = extents.rows.clone();
-        if let Some(own) = tiles.last_mut() {
-            *own = (*own + tile.rows - 1) / tile.rows;
-        }
+        let tiles = extents.tiles(tile);
         let parts = extents.parts as f64;
         let depth = extents.depth as f64 / parts;
-        let panels = (extents.vectors + tile.vectors - 1) / tile.vectors;
+        let panels = extents.panels(tile);
         // Windows that overlap read about twice what there is.
         let rows = match extents.rows_apart {
             true => 4.0 * depth * tile.rows as f64,
@@ -222,6 +252,7 @@ impl Model<'_> {
             panel: extents.panels_bytes as f64 / parts / panels as f64,
             rows,
             results: (4 * tile.rows * tile.vectors * tile.lanes) as f64,
+            tile: *tile,
         }
     }
 
@@ -262,21 +293,34 @@ impl Model<'_> {
 
     /// Cycles of a tile's steps and of the lines that come from each level.
     fn tile_cycles(&self, order: Order) -> f64 {
-        let reads = self.reads(self.stays(order) as f64);
+        let (stays, panels) = (self.stays(order) as f64, self.panels_of_task(order) as f64);
+        let reads = self.reads(stays, panels);
         let cycles: f64 = reads.iter().map(|read| read.share * self.cycles(read)).sum();
+        let cycles = cycles + self.partial_sums(stays * panels);
         let far: f64 =
             reads.iter().filter(|read| self.is_far(read)).map(|read| read.share * read.bytes).sum();
         let at_best = far / self.line() * beyond_l2(self.target).line_cycles;
         self.extents.parts as f64 * at_best.max(self.steps + cycles)
     }
 
+    /// The groups of panels and rows that threads share, where the steps are cut.
+    fn groups(&self, order: Order) -> Option<Groups> {
+        (self.extents.parts > 1).then(|| order.groups(&self.tile, self.extents))
+    }
+
     /// Tiles for which a panel stays.
     fn stays(&self, order: Order) -> i64 {
+        let groups = self.groups(order).and_then(|groups| groups.rows).unwrap_or(1);
         match order {
-            Order::PanelStays => self.tiles.iter().product(),
+            Order::PanelStays => self.tiles.iter().product::<i64>() / groups,
             Order::RowsStay => 1,
-            Order::BlockStays(tiles) => tiles,
+            Order::BlockStays(tiles) => tiles / groups,
         }
+    }
+
+    /// Panels that come by for the rows that stay.
+    fn panels_of_task(&self, order: Order) -> i64 {
+        self.panels / self.groups(order).and_then(|groups| groups.panels).unwrap_or(1)
     }
 
     /// Tiles along the rows' loop, which come in whole blocks.
@@ -296,6 +340,9 @@ impl Model<'_> {
 
     /// The part of the time that threads are busy which share the blocks.
     fn evenness(&self, order: Order) -> f64 {
+        if let Some(groups) = self.groups(order) {
+            return evenness(groups.tasks);
+        }
         let n_tiles: i64 = self.tiles.iter().product();
         let own = self.tiles.last().copied().unwrap_or(1);
         let stays = self.stays(order);
@@ -307,15 +354,12 @@ impl Model<'_> {
         evenness(shared * self.extents.batches)
     }
 
-    /// What a tile reads where a panel stays for `n` tiles.
-    fn reads(&self, n: f64) -> [Read; 5] {
-        let panels = self.panels as f64;
+    /// What a tile reads where a panel stays for `n` tiles, and so many panels come by.
+    fn reads(&self, n: f64, panels: f64) -> [Read; 4] {
         let parts = self.extents.parts as f64;
         let run = (4 * self.extents.run) as f64;
         let all_rows = self.extents.rows_bytes as f64;
         let block = (n * self.rows).min(all_rows / parts);
-        // Partial sums are loaded and stored with each block of steps, and once more at either end.
-        let sums = if self.extents.parts == 1 { 0.0 } else { (parts + 1.0) / parts };
         let panel = Read { bytes: self.panel, run: f64::INFINITY, stay: 0.0, asked_for: 0.0, share: 0.0 };
         let rows = Read { bytes: self.rows, run, stay: 0.0, asked_for: 0.0, share: 0.0 };
         [
@@ -325,14 +369,24 @@ impl Model<'_> {
             // The rows of a block come from where all are, then from where the block stays beside a panel.
             Read { stay: all_rows + self.panel, share: 1.0 / panels, ..rows },
             Read { stay: block + self.panel, asked_for: self.panel, share: (panels - 1.0) / panels, ..rows },
-            Read {
-                bytes: 2.0 * self.results,
-                run: self.results,
-                stay: n * panels * self.results,
-                asked_for: 0.0,
-                share: sums,
-            },
         ]
+    }
+
+    /// Cycles of a block of steps in which a tile's partial sums are loaded and stored, where so many tiles take turns: with each block,
+    /// and once more at either end.
+    fn partial_sums(&self, tiles: f64) -> f64 {
+        if self.extents.parts == 1 {
+            return 0.0;
+        }
+        let parts = self.extents.parts as f64;
+        let all = tiles * self.results;
+        let level = if all > l2_room(self.target) { beyond_l2(self.target) } else { &numbers(self.target).l2 };
+        let line = if all > l1_room(self.target) { level.line_cycles } else { 0.0 };
+        let core = &numbers(self.target).core;
+        let vectors = (self.tile.rows * self.tile.vectors) as f64;
+        // The next steps wait for the loads, and the stores for the last.
+        let copied = vectors * (1.0 / core.loads_per_cycle + 1.0 / core.stores_per_cycle);
+        (parts + 1.0) / parts * (copied + 2.0 * self.results / self.line() * line)
     }
 }
 

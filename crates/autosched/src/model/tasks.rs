@@ -49,14 +49,32 @@ pub(crate) fn rounds_of(target: &Target, extents: &[Option<i64>], lane: usize) -
     (lane == 1 && shares_rows_of(target, *channels, positions.iter().product())).then_some(2)
 }
 
-/// Into how many groups `panels` are best shared out, so that `others` tasks become enough.
-pub(crate) fn panel_groups(others: Option<i64>, panels: Option<i64>) -> Option<i64> {
-    let (others, panels) = (others?, panels?);
+/// Groups in which threads share the panels of a product, and the rows for which a panel stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Groups {
+    /// Groups of panels, where these are shared out.
+    pub(crate) panels: Option<i64>,
+    /// Groups of rows, where these are.
+    pub(crate) rows: Option<i64>,
+    /// Tasks that this makes.
+    pub(crate) tasks: i64,
+}
+
+/// Into how many groups panels, and then the iterations of a loop over rows, are best shared out, so that `others` tasks become enough.
+pub(crate) fn groups_of_tiles(others: i64, panels: i64, rows: i64) -> Groups {
+    let panels = groups(others, panels);
+    let tasks = others.saturating_mul(panels.unwrap_or(1));
+    let rows = groups(tasks, rows);
+    Groups { panels, rows, tasks: tasks.saturating_mul(rows.unwrap_or(1)) }
+}
+
+/// Into how many groups so many iterations are best shared out, so that `others` tasks become enough.
+fn groups(others: i64, iterations: i64) -> Option<i64> {
     let is_even = |n: i64| n % 4 == 0 || n >= ENOUGH_TASKS;
     if is_even(others) {
         return None;
     }
-    let divisors = || (2..=panels.min(ENOUGH_TASKS)).filter(|groups| panels % groups == 0);
+    let divisors = || (2..=iterations.min(ENOUGH_TASKS)).filter(|groups| iterations % groups == 0);
     divisors().find(|groups| is_even(others * groups)).or_else(|| divisors().next_back())
 }
 

@@ -18,7 +18,7 @@ use crate::model::machine::beyond_l2;
 use crate::model::order::{Extents, Order};
 use crate::model::prefetch::row_copies;
 use crate::model::sums as sums_model;
-use crate::model::tasks::{panel_groups, serial_loops};
+use crate::model::tasks::{Groups, serial_loops};
 use crate::model::tile::{Outputs, Tile, tiles, waste};
 use crate::pattern::{
     constant_product, extents_of, is_window, iterations, iters_of, operands, pieces_of, plain_variables,
@@ -402,18 +402,21 @@ impl<'a> Product<'a> {
         loops: &LoopsAround,
         chooser: &mut Chooser<'_>,
     ) -> Result<(), Refusal> {
-        let (outside, inside) = loops.rows.split_at(loops.n_outside);
-        let tasks: Vec<&AroundLoop> = loops.batches.iter().chain(outside).collect();
-        let n_tasks = extents(&tasks).iter().try_fold(1i64, |n, extent| n.checked_mul((*extent)?));
-        let n_panels = loops.panels.extent.as_int();
-        let panel_groups = panel_groups(n_tasks, n_panels);
+        let tile = strategy.tiled.tile;
+        let Some(extents) = &around.extents else {
+            return Err(self.refusal("steps of open rows cannot be cut"));
+        };
+        let Groups { panels: panel_groups, rows: row_groups, .. } = around.order.groups(&tile, extents);
         let store = self.plan_store(&strategy.store, chooser)?;
-        strategy.cut = Some(CutSteps { parts: around.parts, panel_groups, store });
-        let n_panels = n_panels.map(|n| pieces_of(n, panel_groups.unwrap_or(1)));
-        let reads = self.panel_reads(strategy, around.parts, n_panels, &inside.iter().collect::<Vec<_>>());
-        let tile = &strategy.tiled.tile;
-        strategy.prefetches = Prefetches::plan(self.context, &self.block.name, &reads, tile, chooser)?;
-        strategy.tasks = Tasks::of_all(tasks.len() + usize::from(panel_groups.is_some()));
+        strategy.cut = Some(CutSteps { parts: around.parts, panel_groups, row_groups, store });
+        let each = |n: Option<i64>, groups: Option<i64>| n.map(|n| pieces_of(n, groups.unwrap_or(1)));
+        let n_panels = each(loops.panels.extent.as_int(), panel_groups);
+        let inside: Vec<&AroundLoop> = loops.rows[loops.n_outside..].iter().collect();
+        let reads = self.panel_reads(strategy, around.parts, n_panels, &inside);
+        let reads = PanelReads { n_tiles: each(reads.n_tiles, row_groups), ..reads };
+        strategy.prefetches = Prefetches::plan(self.context, &self.block.name, &reads, &tile, chooser)?;
+        let n_groups = usize::from(panel_groups.is_some()) + usize::from(row_groups.is_some());
+        strategy.tasks = Tasks::of_all(loops.batches.len() + loops.n_outside + n_groups);
         Ok(())
     }
 

@@ -56,6 +56,8 @@ pub struct CutSteps {
     pub parts: i64,
     /// Groups in which panels are shared out, if they are.
     pub panel_groups: Option<i64>,
+    /// Groups in which the rows are shared out for which a panel stays, if they are.
+    pub row_groups: Option<i64>,
     /// What is done to the block that stores the results, in a nest of its own.
     pub store: elementwise::Strategy,
 }
@@ -65,9 +67,10 @@ impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}, {}", self.tiled.block, self.domain, self.tiled)?;
         write!(f, ", panel {}, rows {}", self.panel, self.broadcast)?;
-        if let Some(CutSteps { parts, panel_groups, store }) = &self.cut {
+        if let Some(CutSteps { parts, panel_groups, row_groups, store }) = &self.cut {
             write!(f, ", steps in {parts} parts")?;
             panel_groups.map_or(Ok(()), |n| write!(f, ", panels in {n} groups"))?;
+            row_groups.map_or(Ok(()), |n| write!(f, ", rows in {n} groups"))?;
             write!(f, " ({store})")?;
         }
         self.prefetches.iter().try_for_each(|prefetches| write!(f, ", {prefetches}"))?;
@@ -137,7 +140,7 @@ impl Strategy {
         cut: &CutSteps,
         panel: &str,
     ) -> Result<Vec<Relayout>, ScheduleError> {
-        let parts = Parts { of_steps: cut.parts, of_panels: cut.panel_groups };
+        let parts = Parts { of_steps: cut.parts, of_panels: cut.panel_groups, of_rows: cut.row_groups };
         let InParts { around, tasks, sums } = self.tiled.apply_in_parts(schedule, parts)?;
         cut.store.apply_to(schedule, &around.store)?;
         if let Some(prefetches) = &self.prefetches {
