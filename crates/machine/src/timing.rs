@@ -184,6 +184,7 @@ macro_rules! committed {
 committed![
     "sapphire-rapids",
     "zen3",
+    "zen4",
     "zen5",
     "cortex-a72",
     "cortex-a76",

@@ -380,7 +380,8 @@ impl Model<'_> {
         }
         let parts = self.extents.parts as f64;
         let all = tiles * self.results;
-        let level = if all > l2_room(self.target) { beyond_l2(self.target) } else { &numbers(self.target).l2 };
+        let level =
+            if all > l2_room(self.target) { beyond_l2(self.target) } else { &numbers(self.target).l2 };
         let line = if all > l1_room(self.target) { level.line_cycles } else { 0.0 };
         let core = &numbers(self.target).core;
         let vectors = (self.tile.rows * self.tile.vectors) as f64;

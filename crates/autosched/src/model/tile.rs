@@ -101,7 +101,7 @@ const MAX_COST: f64 = 1.5;
 
 /// How many tiles longer a row of tiles of windows, or of panels, takes that reaches past the end: each of its loads has a place of its
 /// own, so a tile takes three times as many instructions, whatever the machine.
-const PARTIAL: f64 = 6.0;
+const PARTIAL: f64 = 2.0;
 
 /// Useful part of a tile that is no power of two, of an open extent: those (batches, sequences) are mostly multiples of powers
 /// of two.
