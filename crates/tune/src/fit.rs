@@ -268,7 +268,7 @@ mod tests {
             if start > 300.0 { 2.0 } else { -(start - 15.0).abs() / 100.0 }
         };
         let start = |begin: &[Numbers]| fit(begin, score).and_then(|numbers| numbers.get("l3.start_cycles"));
-        assert_eq!(start(&[low.clone()]), Some(15.0));
+        assert_eq!(start(std::slice::from_ref(&low)), Some(15.0));
         assert_eq!(start(&[low, high]), Some(900.0));
     }
 }
