@@ -338,11 +338,9 @@ impl Model<'_> {
         own as f64 / self.padded(order) as f64
     }
 
-    /// The part of the time that threads are busy which share the blocks.
+    /// The part of the time that threads are busy which share the blocks. Cutting the steps may take tasks away, but is no means to have
+    /// other ones.
     fn evenness(&self, order: Order) -> f64 {
-        if let Some(groups) = self.groups(order) {
-            return evenness(groups.tasks);
-        }
         let n_tiles: i64 = self.tiles.iter().product();
         let own = self.tiles.last().copied().unwrap_or(1);
         let stays = self.stays(order);
@@ -351,7 +349,8 @@ impl Model<'_> {
             Order::PanelStays => n_tiles,
             _ => n_tiles / own * self.padded(order) / stays.min(own).max(1) / (stays / own).max(1),
         };
-        evenness(shared * self.extents.batches)
+        let of_groups = self.groups(order).map_or(1.0, |groups| evenness(groups.tasks));
+        evenness(shared * self.extents.batches).min(of_groups)
     }
 
     /// What a tile reads where a panel stays for `n` tiles, and so many panels come by.
