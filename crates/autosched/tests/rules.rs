@@ -400,7 +400,7 @@ fn whatever_is_decided_computes_the_same() {
 fn steps_are_cut_into_blocks_where_caches_are_too_small() {
     // Lines from beyond the second level are dear there, and 12 ways of the first have 1 KiB each.
     const SMALL: &str = "x86-64-v3;timing=sapphire-rapids;l1d=12288;l2=32768";
-    // Rows of 4096 bytes fall into one set of the first level each.
+    // Rows of 8192 bytes fall into one set of the first level each.
     let product = matmul(Some(26), 200, 2048);
     let points = check_candidates_for(SMALL, &product, &[false, true, true], &[]);
     assert!(points.iter().any(|point| point == "product/pack-rows"), "{points:?}");

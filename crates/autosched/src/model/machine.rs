@@ -53,14 +53,14 @@ pub(crate) fn overlapped(target: &Target, a: f64, b: f64) -> f64 {
     a.max(b) + numbers(target).core.overlap_loss * a.min(b)
 }
 
-/// Cycles that copying a vector takes from L1 to L1, and from L2 to L2.
-pub(crate) fn copy_cycles(target: &Target) -> [f64; 2] {
-    let Numbers { core, l2, .. } = numbers(target);
+/// Cycles that copying a vector takes, from L1 to L1 or within a level behind it.
+pub(crate) fn copy_cycles(target: &Target, level: Option<&Level>) -> f64 {
+    let core = &numbers(target).core;
     let issued = 1.0 / core.loads_per_cycle + 1.0 / core.stores_per_cycle;
     // It is read and written.
     let lines = 2.0 * f64::from(target.vector_bits() / 8) / target.machine.caches.line as f64;
     // Stores that miss hide nothing.
-    [issued, issued + lines * l2.line_cycles]
+    issued + level.map_or(0.0, |level| lines * level.line_cycles)
 }
 
 /// Bytes of a way of L1: what lies so far apart falls into one set.

@@ -13,7 +13,7 @@ use tilewright_machine::{Numbers, Target};
 use tilewright_te::simplify::linear::gcd;
 
 use crate::decisions::{Candidate, sort_by_cost};
-use crate::model::machine::{beyond_l2, l1_room, l1_way, l2_room, numbers};
+use crate::model::machine::{beyond_l2, copy_cycles, l1_room, l1_way, l2_room, numbers};
 use crate::model::tasks::{Groups, groups_of_tiles};
 use crate::model::tile::{Tile, Traffic, step_cycles};
 
@@ -104,8 +104,7 @@ impl Extents {
             Order::PanelStays | Order::RowsStay => 1,
             Order::BlockStays(tiles) => tiles,
         };
-        let Some((own, outer)) = self.rows.split_last() else { return false };
-        let tiles = outer.iter().product::<i64>() * ((own + tile.rows - 1) / tile.rows);
+        let tiles: i64 = self.tiles(tile).iter().product();
         tiles / stays >= ROUNDS && self.panels_bytes as f64 <= l2_room(target)
     }
 }
@@ -187,7 +186,7 @@ impl Order {
         let all = outer.iter().product::<i64>() * own;
         // What is outside of the loop over blocks of steps, and the outermost loop over rows inside.
         let (others, rows) = match self {
-            Order::PanelStays => (1, tiles.iter().copied().find(|&n| n > 1).unwrap_or(1)),
+            Order::PanelStays => (1, tiles.iter().copied().find(|n| *n > 1).unwrap_or(1)),
             Order::RowsStay => (all, 1),
             Order::BlockStays(stay) if stay <= own => {
                 (outer.iter().product::<i64>() * ((own + stay - 1) / stay), stay)
@@ -379,14 +378,14 @@ impl Model<'_> {
         }
         let parts = self.extents.parts as f64;
         let all = tiles * self.results;
-        let level =
-            if all > l2_room(self.target) { beyond_l2(self.target) } else { &numbers(self.target).l2 };
-        let line = if all > l1_room(self.target) { level.line_cycles } else { 0.0 };
-        let core = &numbers(self.target).core;
-        let vectors = (self.tile.rows * self.tile.vectors) as f64;
+        let level = match all {
+            _ if all > l2_room(self.target) => Some(beyond_l2(self.target)),
+            _ if all > l1_room(self.target) => Some(&numbers(self.target).l2),
+            _ => None,
+        };
         // The next steps wait for the loads, and the stores for the last.
-        let copied = vectors * (1.0 / core.loads_per_cycle + 1.0 / core.stores_per_cycle);
-        (parts + 1.0) / parts * (copied + 2.0 * self.results / self.line() * line)
+        let vectors = (self.tile.rows * self.tile.vectors) as f64;
+        (parts + 1.0) / parts * vectors * copy_cycles(self.target, level)
     }
 }
 

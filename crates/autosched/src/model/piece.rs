@@ -6,7 +6,7 @@
 use tilewright_machine::Target;
 
 use crate::decisions::Candidate;
-use crate::model::machine::{copy_cycles, l1_room};
+use crate::model::machine::{copy_cycles, l1_room, numbers};
 
 /// Whether a piece of so many bytes stays in L1 beside what else is used.
 pub(crate) fn stays_in_l1(target: &Target, bytes: i64) -> bool {
@@ -16,8 +16,8 @@ pub(crate) fn stays_in_l1(target: &Target, bytes: i64) -> bool {
 
 /// Cycles of the copy of a piece of so many bytes.
 pub(crate) fn piece_cycles(target: &Target, bytes: i64, stays_in_l1: bool) -> f64 {
-    let [near, far] = copy_cycles(target);
-    bytes as f64 / f64::from(target.vector_bits() / 8) * if stays_in_l1 { near } else { far }
+    let level = (!stays_in_l1).then(|| &numbers(target).l2);
+    bytes as f64 / f64::from(target.vector_bits() / 8) * copy_cycles(target, level)
 }
 
 /// Pieces of some iterations each, given with the bytes that a piece has; the best first, of equals the largest.
