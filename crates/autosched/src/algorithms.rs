@@ -7,7 +7,6 @@ use tilewright_te::computation::DIRECT;
 use tilewright_te::{Computation, Func};
 
 use crate::context::Context;
-use crate::cpu;
 use crate::decisions::Candidate;
 use crate::model::machine::memory_cycles;
 use crate::pattern::bytes_of;
@@ -46,13 +45,6 @@ impl Algorithms {
             direct: Prepared::new(&computation.func, computation, target),
             variants: computation.variants.iter().map(variant).collect(),
         }
-    }
-
-    /// The algorithms with their cost in cycles on one core by the rules for processors, the lowest first; none where they have a price
-    /// for the direct one at most.
-    pub fn costs(&self, target: &Target) -> Vec<(String, f64)> {
-        let candidates = self.candidates(&cpu::RULES, target);
-        candidates.into_iter().map(|candidate| (candidate.value, candidate.cost)).collect()
     }
 
     /// The algorithms by their cost in cycles on one core, the lowest first; none where the rules have a price for the direct one at most.

@@ -57,6 +57,13 @@ pub fn cycles(planned: &Planned<cpu::Strategy>, computation: &Computation, targe
     costs.reduce(|a, b| a + b)
 }
 
+/// The algorithms of a function with their cost in cycles on one core by the model, the lowest first; none where it has a price for the
+/// direct one at most. The target may differ in its timing from the one that they were prepared for.
+pub fn algorithm_costs(algorithms: &Algorithms, target: &Target) -> Vec<(String, f64)> {
+    let candidates = algorithms.candidates(&cpu::RULES, target);
+    candidates.into_iter().map(|candidate| (candidate.value, candidate.cost)).collect()
+}
+
 /// What could be done to a function: what the rules do by default, then what differs from that in one decision and is at most `most`
 /// times as dear by the model.
 ///

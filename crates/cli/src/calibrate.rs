@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Fit on what such a file holds, and measure no functions
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["record", "fit_time"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["record", "fit_time", "functions", "seed"])]
     recorded: Option<PathBuf>,
     /// Where the choice of functions and candidates begins
     #[arg(long, value_name = "N", default_value = "1")]
@@ -125,7 +125,7 @@ impl Fitted {
         if is_terminal {
             output::note("\n");
         }
-        let mut numbers = samples.fit(&before.numbers, &measured.numbers);
+        let mut numbers = samples.fit(&before.numbers, &measured.numbers)?;
         let mut defaults = Vec::new();
         if args.recorded.is_none() {
             for round in 1..=ROUNDS {
@@ -134,7 +134,7 @@ impl Fitted {
                 if found == 0 {
                     break;
                 }
-                numbers = samples.fit(&before.numbers, &measured.numbers);
+                numbers = samples.fit(&before.numbers, &measured.numbers)?;
             }
             let compared = samples.compare(&before.numbers, &numbers);
             defaults = compared.map_err(|error| Failure::new(Exit::Internal, error))?;

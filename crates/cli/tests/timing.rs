@@ -83,3 +83,19 @@ fn what_is_measured_serves_as_a_target() {
     let (target, ..) = compile(dir, "cpu;timing=measured.toml");
     assert!(target.contains(&timing.inline()), "{target}");
 }
+
+/// What was recorded is fitted on as it is: nothing that says otherwise is passed over.
+#[test]
+fn records_leave_no_choice_of_functions() {
+    let dir = folder();
+    for [option, value] in [["--fit-time", "1"], ["--seed", "2"], ["--record", "other.jsonl"]] {
+        fail(
+            dir.path(),
+            &["calibrate", "--recorded", "pairs.jsonl", option, value],
+            2,
+            &["--recorded", option],
+        );
+    }
+    let functions = ["calibrate", "--recorded", "pairs.jsonl", "--functions", "1", "1"];
+    fail(dir.path(), &functions, 2, &["--recorded", "--functions"]);
+}

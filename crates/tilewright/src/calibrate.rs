@@ -7,13 +7,14 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use tilewright_autosched::strategy::FuncStrategy;
-use tilewright_autosched::{Algorithms, Decisions, Planned, cpu, cycles, plan};
+use tilewright_autosched::{Algorithms, Decisions, Planned, algorithm_costs, cpu, cycles, plan};
 use tilewright_machine::{Numbers, Target};
 use tilewright_tune::fit::{self, Ranked};
 use tilewright_tune::{Effort, Measure, Task};
 
 use crate::error::CompileError;
 use crate::options::Options;
+use crate::parallel;
 use crate::tuning::InProcess;
 use crate::tuning::training::{self, Shape};
 
@@ -114,7 +115,7 @@ impl Sample {
                 sample.times.push(times.ratio());
             }
         }
-        for (algorithm, _) in sample.prepared.costs(&sample.task.target) {
+        for (algorithm, _) in algorithm_costs(&sample.prepared, &sample.task.target) {
             let mut decisions = Decisions::default();
             decisions.set(ALGORITHM, &algorithm);
             if let Ok(times) = measurer.measure(&sample.task, &decisions, Effort::Trial) {
@@ -167,7 +168,7 @@ impl Sample {
         if self.algorithms.len() < 2 {
             return None;
         }
-        let costs = self.prepared.costs(&with_numbers(&self.task.target, numbers));
+        let costs = algorithm_costs(&self.prepared, &with_numbers(&self.task.target, numbers));
         let cost = |name: &str| costs.iter().find(|(other, _)| other == name).map_or(f64::INFINITY, |c| c.1);
         let predicted = self.algorithms.iter().map(|(name, _)| cost(name)).collect();
         let measured = self.algorithms.iter().map(|(_, time)| *time).collect();
@@ -279,18 +280,26 @@ impl Samples {
         }
     }
 
-    /// The numbers by which the model ranks the candidates best, near to those that were measured by themselves, or to these with what
-    /// is fitted as it was `before`.
-    pub fn fit(&self, before: &Numbers, measured: &Numbers) -> Numbers {
-        let score = |numbers: &Numbers| {
-            let Report { functions, algorithms } = report(&self.fitted, numbers);
-            fit::score(&functions, &algorithms)
-        };
+    /// The numbers by which the model ranks the candidates best, near to those that were measured by themselves or to these with what is
+    /// fitted as it was `before`: from either a search leads to a hill of its own.
+    ///
+    /// # Errors
+    /// A search that panics, a defect.
+    pub fn fit(&self, before: &Numbers, measured: &Numbers) -> Result<Numbers, CompileError> {
         let with_old = fit::FITTED.iter().fold(measured.clone(), |numbers, (key, _)| {
             before.get(key).and_then(|value| numbers.with(key, value)).unwrap_or(numbers)
         });
         let begin = [measured.clone(), with_old];
-        fit::fit(&begin, score).unwrap_or_else(|| measured.clone())
+        let search = |numbers: &Numbers| fit::fit(numbers, |numbers| self.score(numbers));
+        let found = parallel::map("calibrate", &begin, JOBS, &mut |_| (), search)?;
+        let best = found.into_iter().max_by(|a, b| self.score(a).total_cmp(&self.score(b)));
+        Ok(best.unwrap_or_else(|| measured.clone()))
+    }
+
+    /// How well the model ranks what is fitted on.
+    fn score(&self, numbers: &Numbers) -> f64 {
+        let Report { functions, algorithms } = report(&self.fitted, numbers);
+        fit::score(&functions, &algorithms)
     }
 
     /// Measures what the rules take for the functions to fit on where the machine has these numbers, as far as there is time `until`
@@ -391,6 +400,23 @@ mod tests {
             let nearly = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-12 * b;
             assert!(again.times.iter().zip(&sample.times).all(nearly), "{}", shape.name());
         }
+    }
+
+    /// Times are what the model has with the numbers before, so the search from these finds what that from others may not.
+    #[test]
+    fn the_better_of_both_searches_counts() {
+        let options = Options::for_target(Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a target"));
+        let before = options.target.machine.timing.numbers.clone();
+        let far = Timing::committed("sapphire-rapids").expect("a file").numbers;
+        let measured = fit::FITTED.iter().fold(before.clone(), |numbers, (key, _)| {
+            far.get(key).and_then(|value| numbers.with(key, value)).unwrap_or(numbers)
+        });
+        let fitted = Shape::several(4, 2).into_iter().map(|shape| sample(shape, &options)).collect();
+        let samples = Samples { fitted, ..Samples::default() };
+        let from_measured = samples.fit(&measured, &measured).expect("numbers");
+        let best = samples.fit(&before, &measured).expect("numbers");
+        assert!(samples.score(&before) > samples.score(&measured));
+        assert!(samples.score(&best) >= samples.score(&before).max(samples.score(&from_measured)));
     }
 
     #[test]
