@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "S", default_value = "230")]
     fit_time: u64,
     /// Functions to fit on, and functions to tell by how well the numbers fit
-    #[arg(long, value_name = "N", num_args = 2, default_values = ["80", "50"])]
+    #[arg(long, value_name = "N", num_args = 2, default_values = ["160", "50"])]
     functions: Vec<usize>,
     /// Keep what was measured of functions in this file, one JSON object a line: strategies with their times
     #[arg(long, value_name = "FILE")]

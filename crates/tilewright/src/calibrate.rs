@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tilewright_autosched::strategy::FuncStrategy;
 use tilewright_autosched::{Algorithms, Decisions, Planned, algorithm_costs, cpu, cycles, plan};
 use tilewright_machine::{Numbers, Target};
-use tilewright_tune::fit::{self, Ranked};
+use tilewright_tune::fit::{self, Ranked, TELLING_SPREAD};
 use tilewright_tune::{Effort, Measure, Task};
 
 use crate::error::CompileError;
@@ -23,9 +23,6 @@ const CANDIDATES: usize = 10;
 
 /// Fewest that say something about the order in which the model has them.
 pub const LEAST_CANDIDATES: usize = 8;
-
-/// The slowest of them over the fastest, at least: closer together, their order is noise.
-pub const LEAST_SPREAD: f64 = 1.5;
 
 /// Threads that compile.
 const JOBS: usize = 2;
@@ -179,7 +176,7 @@ impl Sample {
     pub fn tells(&self) -> bool {
         let least = self.times.iter().copied().fold(f64::INFINITY, f64::min);
         let most = self.times.iter().copied().fold(0.0, f64::max);
-        self.times.len() >= LEAST_CANDIDATES && most >= LEAST_SPREAD * least
+        self.times.len() >= LEAST_CANDIDATES && most >= TELLING_SPREAD * least
     }
 }
 
@@ -197,7 +194,8 @@ pub struct Samples {
     pub fitted: Vec<Sample>,
     /// Those that tell how well they fit.
     pub held_out: Vec<Sample>,
-    /// How many functions were left out, because their candidates were too few or too close together, or they were known.
+    /// How many functions were left out, because they were known, or their candidates were too few or too close together to tell anything by
+    /// and there were enough to fit on.
     pub left_out: usize,
 }
 
@@ -247,10 +245,10 @@ impl Samples {
         for record in records {
             let held_out = record.held_out;
             let sample = Sample::of_record(record, options)?;
-            match (samples.tells_something_new(&sample), held_out) {
-                (false, _) => samples.left_out += 1,
-                (true, false) => samples.fitted.push(sample),
-                (true, true) => samples.held_out.push(sample),
+            match (samples.knows(&sample) || held_out && !sample.tells(), held_out) {
+                (true, _) => samples.left_out += 1,
+                (false, false) => samples.fitted.push(sample),
+                (false, true) => samples.held_out.push(sample),
             }
         }
         Ok(samples)
@@ -262,26 +260,29 @@ impl Samples {
         fitted.chain(self.held_out.iter().map(|sample| sample.record(true))).collect()
     }
 
-    /// Whether a sample says something, and nothing is known of its function: none is both fitted on and held out.
-    fn tells_something_new(&self, sample: &Sample) -> bool {
-        let is_known = self.fitted.iter().chain(&self.held_out).any(|known| known.shape == sample.shape);
-        sample.tells() && !is_known
+    /// Whether a sample's function is one of these: none is both fitted on and held out.
+    fn knows(&self, sample: &Sample) -> bool {
+        self.fitted.iter().chain(&self.held_out).any(|known| known.shape == sample.shape)
     }
 
-    /// Shares a sample out: of three that tell something two are held out, until these are enough.
+    /// Shares a sample out. Of three that tell something two are held out, until these are enough; the others are fitted on, and so are
+    /// those that tell little by their order, where first choices count still.
     fn add(&mut self, sample: Sample, [n_fitted, n_held_out]: [usize; 2]) {
         let (fitted, held_out) = (self.fitted.len(), self.held_out.len());
-        match self.tells_something_new(&sample) {
-            false => self.left_out += 1,
-            true if fitted < n_fitted && (2 * fitted <= held_out || held_out >= n_held_out) => {
-                self.fitted.push(sample);
-            }
-            true => self.held_out.push(sample),
+        let is_third = || {
+            let telling = self.fitted.iter().filter(|sample| sample.tells()).count();
+            2 * telling <= held_out || held_out >= n_held_out
+        };
+        match sample.plans.len() < 2 || self.knows(&sample) {
+            false if fitted < n_fitted && (!sample.tells() || is_third()) => self.fitted.push(sample),
+            false if sample.tells() => self.held_out.push(sample),
+            _ => self.left_out += 1,
         }
     }
 
     /// The numbers by which the model ranks the candidates best, near to those that were measured by themselves or to these with what is
-    /// fitted as it was `before`: from either a search leads to a hill of its own.
+    /// fitted as it was `before`: from either a search leads to a hill of its own. Where it begins, and how hard it is to go far, is
+    /// decided by cross-validation: by how well numbers that are fitted on either half of the functions rank the other half.
     ///
     /// # Errors
     /// A search that panics, a defect.
@@ -289,17 +290,23 @@ impl Samples {
         let with_old = fit::FITTED.iter().fold(measured.clone(), |numbers, (key, _)| {
             before.get(key).and_then(|value| numbers.with(key, value)).unwrap_or(numbers)
         });
-        let begin = [measured.clone(), with_old];
-        let search = |numbers: &Numbers| fit::fit(numbers, |numbers| self.score(numbers));
-        let found = parallel::map("calibrate", &begin, JOBS, &mut |_| (), search)?;
-        let best = found.into_iter().max_by(|a, b| self.score(a).total_cmp(&self.score(b)));
-        Ok(best.unwrap_or_else(|| measured.clone()))
-    }
-
-    /// How well the model ranks what is fitted on.
-    fn score(&self, numbers: &Numbers) -> f64 {
-        let Report { functions, algorithms } = report(&self.fitted, numbers);
-        fit::score(&functions, &algorithms)
+        let begins = [measured.clone(), with_old];
+        let searches: Vec<(&Numbers, f64)> =
+            begins.iter().flat_map(|begin| fit::INERTIAS.map(|inertia| (begin, inertia))).collect();
+        let halves: [Vec<&Sample>; 2] = [0, 1].map(|half| self.fitted.iter().skip(half).step_by(2).collect());
+        let all: Vec<&Sample> = self.fitted.iter().collect();
+        let folds = [[&halves[0], &halves[1]], [&halves[1], &halves[0]]];
+        let tries: Vec<_> =
+            searches.iter().flat_map(|search| folds.map(|[seen, unseen]| (*search, seen, unseen))).collect();
+        let validate =
+            |((begin, inertia), seen, unseen): &((&Numbers, f64), &Vec<&Sample>, &Vec<&Sample>)| {
+                score(unseen, &fit::fit(begin, *inertia, |numbers| score(seen, numbers)))
+            };
+        let scores = parallel::map("calibrate", &tries, JOBS, &mut |_| {}, validate)?;
+        let scores: Vec<f64> = scores.chunks(folds.len()).map(|scores| scores.iter().sum()).collect();
+        let best = searches.iter().zip(&scores).max_by(|a, b| a.1.total_cmp(b.1));
+        let Some(((begin, inertia), _)) = best else { return Ok(measured.clone()) };
+        Ok(fit::fit(begin, *inertia, |numbers| score(&all, numbers)))
     }
 
     /// Measures what the rules take for the functions to fit on where the machine has these numbers, as far as there is time `until`
@@ -338,6 +345,14 @@ impl Samples {
         };
         self.held_out.iter().map(compare).collect()
     }
+}
+
+/// How well the model with these numbers ranks the candidates of some functions, and their algorithms, as one number.
+fn score(samples: &[&Sample], numbers: &Numbers) -> f64 {
+    let functions: Vec<Ranked> = samples.iter().map(|sample| sample.ranked(numbers)).collect();
+    let algorithms: Vec<Ranked> =
+        samples.iter().filter_map(|sample| sample.ranked_algorithms(numbers)).collect();
+    fit::score(&functions, &algorithms)
 }
 
 /// How well the model with these numbers ranks the candidates of some functions.
@@ -402,21 +417,22 @@ mod tests {
         }
     }
 
-    /// Times are what the model has with the numbers before, so the search from these finds what that from others may not.
+    /// Times are what the model has with the numbers before: the search from these has nothing to find, that from others may not find them.
     #[test]
-    fn the_better_of_both_searches_counts() {
+    fn where_the_search_begins_is_cross_validated() {
         let options = Options::for_target(Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a target"));
         let before = options.target.machine.timing.numbers.clone();
         let far = Timing::committed("sapphire-rapids").expect("a file").numbers;
         let measured = fit::FITTED.iter().fold(before.clone(), |numbers, (key, _)| {
             far.get(key).and_then(|value| numbers.with(key, value)).unwrap_or(numbers)
         });
-        let fitted = Shape::several(4, 2).into_iter().map(|shape| sample(shape, &options)).collect();
+        let fitted: Vec<Sample> =
+            Shape::several(6, 2).into_iter().map(|shape| sample(shape, &options)).collect();
         let samples = Samples { fitted, ..Samples::default() };
-        let from_measured = samples.fit(&measured, &measured).expect("numbers");
+        let all: Vec<&Sample> = samples.fitted.iter().collect();
+        assert!(score(&all, &before) > score(&all, &measured));
         let best = samples.fit(&before, &measured).expect("numbers");
-        assert!(samples.score(&before) > samples.score(&measured));
-        assert!(samples.score(&best) >= samples.score(&before).max(samples.score(&from_measured)));
+        assert_eq!(best, before);
     }
 
     #[test]

@@ -31,6 +31,12 @@ impl Ranked {
         self.measured.iter().copied().fold(0.0, f64::max) / least
     }
 
+    /// How much the order of the candidates says: all where the slowest takes [`TELLING_SPREAD`] times as long as the fastest, and a
+    /// sixteenth at half of that (in logarithms), where it is mostly noise.
+    fn weight(&self) -> f64 {
+        (self.spread().ln() / TELLING_SPREAD.ln()).clamp(0.0, 1.0).powi(4)
+    }
+
     /// The time of the candidate that the model has first over the shortest.
     pub fn regret(&self) -> f64 {
         let first = self.predicted.iter().zip(&self.measured).min_by(|a, b| a.0.total_cmp(b.0));
@@ -52,23 +58,28 @@ impl Ranked {
     }
 }
 
+/// The slowest candidate over the fastest from which on their order is no noise.
+pub const TELLING_SPREAD: f64 = 1.5;
+
 /// How sure first choices are: of two candidates the one that the model has dearer by `1 / SURE`, a twentieth, counts for 1/e of the other.
 /// Costs are a few hundredths off, so which of two that are nearly equal comes first is luck.
 const SURE: f64 = 20.0;
 
 /// How much rank correlation it is worth that first choices take as much less time as a factor of e: a twentieth less is as good as
-/// 0.15 more of it.
-const FIRST: f64 = 3.0;
+/// 0.05 more of it. More of it was tried: then numbers follow the few functions whose first choices are bad, and others are ranked worse.
+const FIRST: f64 = 1.0;
 
-/// How well the model ranks: the mean of Spearman's rank correlation over functions, less how much longer its first choices take
-/// than the best ones, for the schedules of functions and for algorithms, times [`FIRST`].
+/// How well the model ranks: the mean of Spearman's rank correlation over functions, each weighted by what it says, less how much longer
+/// first choices take than the best ones, for the schedules of functions and for algorithms, times [`FIRST`].
 pub fn score(functions: &[Ranked], algorithms: &[Ranked]) -> f64 {
-    let correlations: f64 = functions.iter().map(Ranked::correlation).sum();
+    let weights: f64 = functions.iter().map(Ranked::weight).sum();
+    let correlations: f64 = functions.iter().map(|function| function.weight() * function.correlation()).sum();
+    let correlation = if weights > 0.0 { correlations / weights } else { 0.0 };
     let regret = |functions: &[Ranked]| {
         let regrets: f64 = functions.iter().map(Ranked::expected_regret).sum();
         regrets / functions.len().max(1) as f64
     };
-    correlations / functions.len().max(1) as f64 - FIRST * (regret(functions) + regret(algorithms))
+    correlation - FIRST * (regret(functions) + regret(algorithms))
 }
 
 /// The geometric mean; 1 of nothing.
@@ -116,17 +127,19 @@ const FACTORS: [f64; 4] = [3.0, 1.7, 1.3, 1.12];
 /// stays.
 const LEAST_USABLE: f64 = 0.2;
 
-/// What a factor of e away from where the search began must gain in score: less is what the noise of measurements would do.
-const INERTIA: f64 = 0.003;
+/// What a factor of e away from where the search began must gain in score, at least: the first is what the noise of measurements
+/// would do, with the last a few numbers change.
+pub const INERTIAS: [f64; 2] = [0.003, 0.04];
 
-/// The numbers that make `score` greatest, near to those `before`, by coordinate search.
-pub fn fit(before: &Numbers, score: impl Fn(&Numbers) -> f64) -> Numbers {
+/// The numbers that make `score` greatest, near to those `before`, by coordinate search. Each factor of e that a number goes away from
+/// where it began has to gain `inertia`.
+pub fn fit(before: &Numbers, inertia: f64, score: impl Fn(&Numbers) -> f64) -> Numbers {
     let began = |key: &str, least: f64| before.get(key).map(|value| value.max(least / 10.0));
     let distance = |numbers: &Numbers| -> f64 {
         let of = |(key, start): &(&str, f64)| Some((numbers.get(key)? / began(key, *start)?).ln().abs());
         FITTED.iter().filter_map(of).filter(|distance| distance.is_finite()).sum()
     };
-    let score = |numbers: &Numbers| score(numbers) - INERTIA * distance(numbers);
+    let score = |numbers: &Numbers| score(numbers) - inertia * distance(numbers);
     let mut best = before.clone();
     let mut best_score = score(&best);
     for factor in FACTORS {
@@ -187,7 +200,11 @@ mod tests {
         assert_eq!((one.spread(), one.regret()), (1.5, 1.5));
         let other = ranked(&[1.0, 2.0], &[3.0, 4.5]);
         let worse = -FIRST * 1.5f64.ln() / 2.0;
-        assert!((score(&[one.clone(), other], &[]) - worse).abs() < 1e-12);
+        assert!((score(&[one.clone(), other.clone()], &[]) - worse).abs() < 1e-12);
+        // Candidates that are nearly as fast as each other say little by their order.
+        let close = ranked(&[2.0, 1.0], &[3.0, 3.0 * 1.5f64.sqrt()]);
+        let [order, first] = [(1.0 - 1.0 / 16.0) / (1.0 + 1.0 / 16.0), 1.5f64.ln() / 4.0];
+        assert!((score(&[close, other], &[]) - (order - FIRST * first)).abs() < 1e-3);
         // What is twice as dear may come first, too, but that is not to be expected.
         let twice = 2.0 * worse / (1.0 + 0.5f64.powf(SURE));
         assert!((score(&[], &[one.clone(), one]) - twice).abs() < 1e-12);
@@ -221,7 +238,7 @@ mod tests {
             let all = costs(numbers);
             all.iter().zip(&times).map(|(p, m)| ranked(p, m).correlation()).sum::<f64>() / all.len() as f64
         };
-        let fitted = fit(&before, mean);
+        let fitted = fit(&before, INERTIAS[0], mean);
         assert!(mean(&before) < 0.8, "{}", mean(&before));
         assert!(mean(&fitted) > 0.97, "{}", mean(&fitted));
         assert_eq!(fitted.core, before.core);
@@ -230,7 +247,7 @@ mod tests {
     #[test]
     fn a_cache_is_never_said_to_be_a_small_part_of_itself() {
         let before = Timing::committed("zen3").expect("a file").numbers;
-        let fitted = fit(&before, |numbers| -numbers.l2.usable);
+        let fitted = fit(&before, INERTIAS[0], |numbers| -numbers.l2.usable);
         assert!((LEAST_USABLE..1.2 * LEAST_USABLE).contains(&fitted.l2.usable), "{}", fitted.l2.usable);
     }
 
@@ -238,7 +255,7 @@ mod tests {
     fn memory_is_no_nearer_than_the_third_level() {
         let before = Timing::committed("zen3").expect("a file").numbers;
         let far = |numbers: &Numbers| -numbers.l3.map_or(0.0, |l3| (l3.stream_cycles - 3.0).abs());
-        let fitted = fit(&before, far);
+        let fitted = fit(&before, INERTIAS[0], far);
         let l3 = fitted.get("l3.stream_cycles").expect("a level");
         assert!(l3 > 2.5 && fitted.memory.stream_cycles == l3, "{l3}, {:?}", fitted.memory);
     }

@@ -10,7 +10,7 @@ use tilewright_te::{Block, Buffer, Expr, ExprKind, Func};
 use crate::context::Context;
 use crate::cpu::sums;
 use crate::cpu::{Strategy, contraction, window};
-use crate::model::machine::{memory_cycles, numbers, overlapped, ports};
+use crate::model::machine::{beyond_l2, l2_room, memory_cycles, numbers, overlapped, ports};
 use crate::model::sums::{Way, ways};
 use crate::pattern::{bytes_of, iterations};
 use crate::transforms::{is_in_vectors, is_row_major, is_transform};
@@ -45,13 +45,28 @@ pub(crate) fn cost(context: &Context<'_>, strategy: &Strategy) -> Option<f64> {
     match strategy {
         Strategy::Contraction(strategy) => contraction::cost(context, strategy),
         Strategy::Window(strategy) => window::cost(context, strategy),
-        Strategy::Elementwise(strategy) => block_cycles(context, context.func.block(&strategy.block)?),
+        Strategy::Elementwise(strategy) => {
+            let block = context.func.block(&strategy.block)?;
+            Some(block_cycles(context, block)? + handed_on(context, block)?)
+        }
         Strategy::Rows(_)
         | Strategy::Recurrence(_)
         | Strategy::Reduction(_)
         | Strategy::Transform(_)
         | Strategy::Plain { .. } => None,
     }
+}
+
+/// Cycles in which a temporary that a block writes goes to where all tasks read it, and comes back from there.
+fn handed_on(context: &Context<'_>, block: &Block) -> Option<f64> {
+    let Context { func, target, .. } = *context;
+    let buffer = block.body.first()?.buffer;
+    if !func.workspaces().any(|workspace| workspace == buffer) {
+        return Some(0.0);
+    }
+    let bytes = bytes(func, buffer)?;
+    let level = if bytes > l2_room(target) { beyond_l2(target) } else { &numbers(target).l2 };
+    Some(2.0 * bytes / target.machine.caches.line as f64 * level.line_cycles)
 }
 
 fn block_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {

@@ -261,9 +261,9 @@ impl<'a> Window<'a> {
                 (false, false) => {}
             }
         }
-        let func = self.context.func;
-        let along_row = |row| self.reads.iter().find_map(|read| windows_along(func, self.block, read, row));
-        traffic.windows = self.row.and_then(along_row);
+        let Some(row) = self.row else { return traffic };
+        let mut reads = self.reads.iter().filter(|read| depends(read, row) && depends(read, self.lane));
+        traffic.windows = reads.find_map(|read| windows_along(self.context.func, self.block, read, row));
         traffic
     }
 }
@@ -289,17 +289,20 @@ fn unrolled_loops(block: &Block, reduce: &[usize], tile: &Tile) -> Vec<Candidate
     counts.into_iter().map(candidate).collect()
 }
 
-/// The windows that rows read of an operand, if they lie along them.
+/// The windows that rows read of an operand, if they lie along them and their extents are known.
 fn windows_along(func: &Func, block: &Block, read: &AccessInfo, row: usize) -> Option<Windows> {
     let simplifier = domain_simplifier(func, block);
     let index = read.indices.iter().find(|index| index.uses(block.iters[row].var))?;
     let index = simplifier.linear(index);
     let (stride, rest) = index.affine_in(block.iters[row].var)?;
-    iters_of(block, IterKind::Reduce).into_iter().find_map(|n| {
+    let steps = iters_of(block, IterKind::Reduce);
+    let (taps, dilation) = steps.iter().find_map(|&n| {
         let (dilation, _) = rest.affine_in(block.iters[n].var).filter(|(times, _)| *times != 0)?;
-        let taps = block.iters[n].extent.as_int()?;
-        Some(Windows { stride, dilation, taps })
-    })
+        Some((n, dilation))
+    })?;
+    let others = steps.iter().filter(|&&n| n != taps && read.uses(block.iters[n].var));
+    let series = constant_product(others.map(|&n| &block.iters[n].extent))?;
+    Some(Windows { stride, dilation, taps: block.iters[taps].extent.as_int()?, series: series.max(1) })
 }
 
 /// Lays constants anew that the lanes would walk with a stride (the weights of a depthwise convolution): the

@@ -10,6 +10,7 @@ use tilewright_dtype::DType;
 use super::known::Known;
 use super::nest::{self, Block, Body, If, Loop, LoopKind, Nest, Stmt};
 use crate::expr::{BinaryOp, Expr, ExprKind, Var};
+use crate::func::IterKind;
 use crate::schedule::tree;
 
 /// Repeats the statements of each tile whose loads are clamped: once for where none is, once for where some may be.
@@ -133,12 +134,23 @@ pub(super) fn at_ends(known: &Known, condition: Expr, ends: &[Ends]) -> Vec<Expr
     all.iter().map(|condition| known.simplify(condition)).collect()
 }
 
-/// Whether some loop over steps in the statements has clamped loads inside.
+/// Whether some steps in the statements, a loop over them or all that there are unrolled, have clamped loads.
 fn has_clamped_steps(stmts: &[Stmt<'_>]) -> bool {
+    let mut loops = Vec::new();
     let mut found = false;
     nest::for_each_loop(stmts, &mut |l: &Loop<'_>| {
+        loops.push(l.var);
         let is_steps = l.kind == LoopKind::Serial && l.end.as_int() != Some(1);
         found = found || is_steps && !clamps_of(&l.body.stmts).is_empty();
+    });
+    // A branch inside of a loop over steps would be asked in each.
+    nest::for_each_block(stmts, &mut |block: &Block<'_>| {
+        let is_outside = |e: &Expr| e.as_var().is_some_and(|var| !loops.contains(&var));
+        let iters = block.source.iters.iter().zip(&block.values);
+        let mut steps = iters.filter(|(iter, _)| iter.kind == IterKind::Reduce).peekable();
+        let is_reduction = steps.peek().is_some();
+        let has_all = is_reduction && steps.all(|(_, value)| !value.any(&mut |e| is_outside(e)));
+        found = found || has_all && !clamps_of(&[Stmt::Block(block.clone())]).is_empty();
     });
     found
 }
