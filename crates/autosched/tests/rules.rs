@@ -171,7 +171,14 @@ fn steps_of_an_iteration(insts: &[Inst]) -> Vec<usize> {
     let mut found = Vec::new();
     for inst in insts {
         match inst {
-            Inst::Let { .. } | Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } => {}
+            Inst::Let { .. }
+            | Inst::Store { .. }
+            | Inst::Scatter { .. }
+            | Inst::Prefetch { .. }
+            | Inst::Barrier
+            | Inst::CopyAsync { .. }
+            | Inst::CommitCopies
+            | Inst::WaitCopies { .. } => {}
             Inst::If { then_body, else_body, .. } => {
                 found.extend([then_body, else_body].into_iter().flat_map(|body| steps_of_an_iteration(body)));
             }

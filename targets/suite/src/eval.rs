@@ -16,8 +16,9 @@ use tilewright_te::kernel::{Inst, Kernel, Op, Place, Type, Value};
 /// The first access out of bounds, use of an undefined value, or operation that its type has not.
 pub fn run(kernel: &Kernel, buffers: &mut [Vec<u8>], sizes: &[i64], tasks: Range<i64>) -> Result<(), String> {
     for task in tasks {
-        let locals = kernel.locals.iter().map(|l| vec![0; l.len as usize * l.dtype.bytes()]).collect();
-        let mut state = State { kernel, buffers, locals, sizes, values: SecondaryMap::new() };
+        let [locals, shared] = [&kernel.locals, &kernel.shared]
+            .map(|arrays| arrays.iter().map(|l| vec![0; l.len as usize * l.dtype.bytes()]).collect());
+        let mut state = State { kernel, buffers, locals, shared, sizes, values: SecondaryMap::new() };
         state.values[kernel.task] = vec![task as u64];
         state.body(&kernel.body)?;
     }
@@ -28,6 +29,7 @@ struct State<'a> {
     kernel: &'a Kernel,
     buffers: &'a mut [Vec<u8>],
     locals: Vec<Vec<u8>>,
+    shared: Vec<Vec<u8>>,
     sizes: &'a [i64],
     values: SecondaryMap<Value, Vec<u64>>,
 }
@@ -60,6 +62,9 @@ impl State<'_> {
             }
             Inst::Prefetch { index, .. } => {
                 self.scalar(*index)?;
+            }
+            Inst::Barrier | Inst::CopyAsync { .. } | Inst::CommitCopies | Inst::WaitCopies { .. } => {
+                return Err("threads work together".into());
             }
             Inst::Loop { var, begin, end, carried, body } => {
                 let mut current = Vec::new();
@@ -96,6 +101,7 @@ impl State<'_> {
             Op::Int(value) => all(from_int(ty.dtype, i128::from(*value))),
             Op::Float(bits) => all(from_float(ty.dtype, f64::from_bits(*bits))),
             Op::Size(i) => vec![*self.sizes.get(*i as usize).ok_or("no such extent")? as u64],
+            Op::Warp | Op::Lane | Op::Shuffle { .. } => return Err("threads work together".into()),
             Op::Iota => (0..ty.lanes).map(|i| from_int(ty.dtype, i128::from(i))).collect(),
             Op::Splat(a) => all(self.scalar(*a)?),
             Op::Extract(a, lane) => vec![*self.get(*a)?.get(*lane as usize).ok_or("no such lane")?],
@@ -163,6 +169,7 @@ impl State<'_> {
         match place {
             Place::Param(i) => &mut self.buffers[i as usize],
             Place::Local(i) => &mut self.locals[i as usize],
+            Place::Shared(i) => &mut self.shared[i as usize],
         }
     }
 
@@ -204,6 +211,7 @@ impl State<'_> {
         let dtype = match place {
             Place::Param(i) => self.kernel.buffers[i as usize].dtype,
             Place::Local(i) => self.kernel.locals[i as usize].dtype,
+            Place::Shared(i) => self.kernel.shared[i as usize].dtype,
         };
         let (bytes, memory) = (dtype.bytes(), self.memory(place));
         for ((index, bits), active) in indices.into_iter().zip(value).zip(active) {

@@ -106,7 +106,14 @@ fn innermost_loops<'a>(insts: &'a [Inst], found: &mut Vec<&'a [Inst]>) {
                 innermost_loops(then_body, found);
                 innermost_loops(else_body, found);
             }
-            Inst::Let { .. } | Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } => {}
+            Inst::Let { .. }
+            | Inst::Store { .. }
+            | Inst::Scatter { .. }
+            | Inst::Prefetch { .. }
+            | Inst::Barrier
+            | Inst::CopyAsync { .. }
+            | Inst::CommitCopies
+            | Inst::WaitCopies { .. } => {}
         }
     }
 }

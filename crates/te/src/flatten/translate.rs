@@ -18,7 +18,9 @@ use super::nest::{Nest, Tasks};
 use super::options::FlattenOptions;
 use crate::expr::{Buffer, Expr};
 use crate::func::Scope;
-use crate::kernel::{Access, Kernel, KernelBuffer, KernelLocal, KernelSize, Place, TaskGrid, Type, Value};
+use crate::kernel::{
+    Access, Kernel, KernelBuffer, KernelLocal, KernelSize, Place, TaskGrid, Threads, Type, Value,
+};
 
 /// A kernel with the buffers of the function that it takes, in the order of its parameters.
 #[derive(Clone, Debug)]
@@ -41,6 +43,8 @@ pub fn translate(nest: &Nest<'_>, options: &FlattenOptions) -> Result<FlatKernel
         name: nest.name.clone(),
         buffers: params,
         locals,
+        threads: Threads::ONE,
+        shared: Vec::new(),
         sizes: sizes.collect(),
         grid: match &nest.tasks {
             Tasks::Single => TaskGrid::single(),

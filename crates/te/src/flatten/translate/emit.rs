@@ -5,7 +5,7 @@ use tilewright_dtype::DType;
 
 use crate::expr::{Buffer, Expr, UnaryOp, Var};
 use crate::flatten::error::FlattenError;
-use crate::flatten::hoist::{Lists, Nesting};
+use crate::flatten::hoist::{Lists, Nesting, stays};
 use crate::flatten::options::FlattenOptions;
 use crate::flatten::poly::Atoms;
 use crate::func::Func;
@@ -151,10 +151,7 @@ impl<'a> Emitter<'a> {
 
     /// Emits an operation.
     pub(super) fn op(&mut self, ty: Type, op: Op) -> Value {
-        let depth = match op {
-            Op::Load { .. } | Op::Gather { .. } => self.lists.innermost(),
-            _ => self.lists.home(ty, &op),
-        };
+        let depth = if stays(&op) { self.lists.innermost() } else { self.lists.home(ty, &op) };
         let result = self.value_at(depth, ty);
         self.push(Inst::Let { result, op });
         result
