@@ -19,7 +19,7 @@
 //! thread's own. What one thread writes, another sees after the next barrier, and not before. Two threads that access
 //! the same element between two barriers, one of them writing, are a race: a defect of the kernel.
 
-mod uniform;
+pub(crate) mod uniform;
 mod verify;
 
 use cranelift_entity::{PrimaryMap, entity_impl};

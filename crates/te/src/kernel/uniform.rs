@@ -21,7 +21,7 @@ pub enum Varies {
 }
 
 /// Barriers, shuffles and groups of copies that not all threads reach that must.
-pub(super) fn divergent(kernel: &Kernel) -> Vec<String> {
+pub(crate) fn divergent(kernel: &Kernel) -> Vec<String> {
     let mut walk = Walk { values: SecondaryMap::new(), faults: Vec::new() };
     walk.list(&kernel.body, Varies::Nowhere);
     walk.faults

@@ -1,0 +1,444 @@
+//! A barrier where threads meet in elements that they share.
+//!
+//! The statements of a task are walked in their order, with the accesses to shared arrays and workspace that were made since
+//! the last barrier; the body of a loop twice, since its end comes before its beginning. Before a statement that
+//! accesses an element which another thread accessed, one of them writing, goes a barrier. Which thread accesses which element is found
+//! out by going through the iterations inside a statement; where that is too much, or an index depends on data or on
+//! open extents, any thread may access any element.
+//!
+//! Iterations of a loop of threads are independent of each other, so only statements side by side are looked at.
+
+use std::rc::Rc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::error::FlattenError;
+use super::nest::{self, Body, If, Loop, LoopKind, Masked, Nest, Stmt, Stores};
+use super::options::FlattenOptions;
+use super::poly::{Atoms, Poly};
+use super::threads::{self, Around, threads_of};
+use crate::expr::{Buffer, Expr, ExprKind, Var};
+use crate::func::{Scope, ThreadLevel};
+use crate::interp::evaluate_index;
+use crate::kernel::Threads;
+
+/// Iterations that are gone through for one statement.
+const MOST_ITERATIONS: usize = 1 << 20;
+
+/// Puts barriers where, and as far as can be proven only where, different threads meet in an element. Blocks must be bound.
+///
+/// # Errors
+/// Where the target has no threads for the loops, or threads meet where not all of them arrive.
+pub fn barriers(nest: &mut Nest<'_>, options: &FlattenOptions) -> Result<(), FlattenError> {
+    let threads = threads_of(nest, options)?;
+    if threads == Threads::ONE {
+        return Ok(());
+    }
+    let dealt = threads::dealt(nest);
+    let body = std::mem::take(&mut nest.body);
+    let mut pass = Barriers { nest, threads, dealt, atoms: Atoms::default(), around: Vec::new() };
+    let body = pass.list(body, &mut Vec::new(), Place::default())?;
+    nest.body = body;
+    Ok(())
+}
+
+struct Barriers<'b, 'a> {
+    nest: &'b Nest<'a>,
+    threads: Threads,
+    /// Registers that are dealt out.
+    dealt: FxHashSet<Buffer>,
+    atoms: Atoms,
+    /// Loops of threads that are open.
+    around: Vec<(Var, i64)>,
+}
+
+/// Where a list of statements is.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    around: Around,
+    /// Whether not all threads of the task come here.
+    is_divergent: bool,
+}
+
+/// Accesses of a statement to a buffer.
+#[derive(Debug)]
+struct Touch {
+    buffer: Buffer,
+    writes: bool,
+    elements: Elements,
+}
+
+/// Which thread accesses which element.
+#[derive(Debug)]
+enum Elements {
+    /// Any thread any element.
+    Any,
+    /// By position, to which a part is added that is the same for all threads.
+    By { shift: Poly, threads: FxHashMap<i64, Who> },
+}
+
+/// Who accesses an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    One(u32, u32),
+    Several,
+}
+
+type Pending = Vec<Rc<Touch>>;
+
+impl<'a> Barriers<'_, 'a> {
+    fn list(
+        &mut self,
+        stmts: Vec<Stmt<'a>>,
+        pending: &mut Pending,
+        place: Place,
+    ) -> Result<Vec<Stmt<'a>>, FlattenError> {
+        let mut all = Vec::with_capacity(stmts.len());
+        for stmt in stmts {
+            match stmt {
+                Stmt::Loop(l) if l.kind == LoopKind::Serial => {
+                    all.push(Stmt::Loop(self.serial(l, pending, place)?));
+                }
+                Stmt::Loop(l) if matches!(l.kind, LoopKind::Thread(_)) => {
+                    let whole = Stmt::Loop(l);
+                    self.meet(&whole, pending, place, &mut all)?;
+                    let Stmt::Loop(l) = whole else { continue };
+                    all.push(Stmt::Loop(self.of_threads(l, pending, place)?));
+                }
+                Stmt::Loop(_) | Stmt::Masked(_) | Stmt::Stores(_) => {
+                    let touches = self.meet(&stmt, pending, place, &mut all)?;
+                    pending.extend(touches);
+                    all.push(stmt);
+                }
+                Stmt::If(If { condition, then, otherwise }) => {
+                    let place = self.under(&condition, place);
+                    let mut other = pending.clone();
+                    let then = Body { stmts: self.list(then.stmts, pending, place)?, ..then };
+                    let otherwise =
+                        Body { stmts: self.list(otherwise.stmts, &mut other, place)?, ..otherwise };
+                    unite(pending, other);
+                    all.push(Stmt::If(If { condition, then, otherwise }));
+                }
+                Stmt::Barrier => {
+                    pending.clear();
+                    all.push(stmt);
+                }
+                Stmt::Block(_) | Stmt::Prefetch(_) => all.push(stmt),
+            }
+        }
+        Ok(all)
+    }
+
+    /// A barrier before a statement where it meets what is pending. Gives what the statement itself does.
+    fn meet(
+        &mut self,
+        stmt: &Stmt<'a>,
+        pending: &mut Pending,
+        place: Place,
+        all: &mut Vec<Stmt<'a>>,
+    ) -> Result<Pending, FlattenError> {
+        let touches = self.touches(stmt, place);
+        let met = pending.iter().find(|before| touches.iter().any(|touch| meets(before, touch)));
+        if let Some(before) = met {
+            if place.is_divergent {
+                let name = &self.nest.func.buffers[before.buffer].name;
+                let reason = format!("threads meet in `{name}` where not all of them arrive");
+                return Err(FlattenError::of(self.nest.func, "", reason));
+            }
+            pending.clear();
+            all.push(Stmt::Barrier);
+        }
+        Ok(touches)
+    }
+
+    fn serial(
+        &mut self,
+        mut l: Loop<'a>,
+        pending: &mut Pending,
+        place: Place,
+    ) -> Result<Loop<'a>, FlattenError> {
+        let place = self.under(&(l.begin.clone() + l.end.clone()), place);
+        let before = pending.clone();
+        for _ in 0..2 {
+            l.body.stmts = self.list(std::mem::take(&mut l.body.stmts), pending, place)?;
+            // What was done in another iteration was done elsewhere.
+            for touch in pending.iter_mut().filter(|touch| self.shifts(touch, l.var)) {
+                let Touch { buffer, writes, .. } = **touch;
+                *touch = Rc::new(Touch { buffer, writes, elements: Elements::Any });
+            }
+        }
+        let runs = l.begin.as_int().zip(l.end.as_int()).is_some_and(|(begin, end)| begin < end);
+        if !runs {
+            unite(pending, before);
+        }
+        Ok(l)
+    }
+
+    /// The statements side by side in a loop of threads, which meet only among the threads of an iteration: the lanes of a
+    /// warp.
+    fn of_threads(
+        &mut self,
+        mut l: Loop<'a>,
+        pending: &mut Pending,
+        place: Place,
+    ) -> Result<Loop<'a>, FlattenError> {
+        let extent = l.end.as_int().unwrap_or(0);
+        if l.kind == LoopKind::Thread(ThreadLevel::Warp) && holds_threads(&l.body.stmts) {
+            let is_divergent = place.is_divergent || extent < i64::from(self.threads.warps);
+            let inside = Place { around: place.around.enter(&l), is_divergent };
+            self.around.push((l.var, extent));
+            let stmts = self.list(std::mem::take(&mut l.body.stmts), pending, inside);
+            self.around.pop();
+            l.body.stmts = stmts?;
+        } else {
+            let whole = Stmt::Loop(l.clone());
+            pending.extend(self.touches(&whole, place));
+        }
+        Ok(l)
+    }
+
+    /// A place inside something that an expression decides.
+    fn under(&self, decides: &Expr, place: Place) -> Place {
+        let tells_apart = |e: &Expr| match e.kind() {
+            ExprKind::Load(..) => true,
+            ExprKind::Var(var) => self.around.iter().any(|(own, _)| own == var),
+            _ => false,
+        };
+        Place { is_divergent: place.is_divergent || decides.any(&mut |e| tells_apart(e)), ..place }
+    }
+
+    /// Whether the part of the positions that is the same for all threads depends on a variable.
+    fn shifts(&self, touch: &Touch, var: Var) -> bool {
+        match &touch.elements {
+            Elements::Any => false,
+            Elements::By { shift, .. } => {
+                shift.terms.keys().flatten().any(|&atom| self.atoms.uses(atom, var))
+            }
+        }
+    }
+
+    /// What a statement does to buffers in which threads can meet.
+    fn touches(&mut self, stmt: &Stmt<'a>, place: Place) -> Pending {
+        let mut inner = FxHashSet::default();
+        nest::for_each_loop(std::slice::from_ref(stmt), &mut |l| {
+            inner.insert(l.var);
+        });
+        let mut walk = Walk {
+            pass: self,
+            inner,
+            values: FxHashMap::default(),
+            left: MOST_ITERATIONS,
+            found: Vec::new(),
+        };
+        let bound: Vec<_> = walk.pass.around.clone();
+        walk.inner.extend(bound.iter().map(|(var, _)| *var));
+        walk.threads(&bound, stmt, place.around);
+        walk.found.into_iter().map(Rc::new).collect()
+    }
+}
+
+/// Whether there are loops of threads among statements.
+fn holds_threads(stmts: &[Stmt<'_>]) -> bool {
+    let mut found = false;
+    nest::for_each_loop(stmts, &mut |l| found |= matches!(l.kind, LoopKind::Thread(_)));
+    found
+}
+
+fn unite(pending: &mut Pending, others: Pending) {
+    for other in others {
+        if !pending.iter().any(|known| Rc::ptr_eq(known, &other)) {
+            pending.push(other);
+        }
+    }
+}
+
+/// Whether different threads meet in an element, one of them writing.
+fn meets(a: &Touch, b: &Touch) -> bool {
+    if a.buffer != b.buffer || !(a.writes || b.writes) {
+        return false;
+    }
+    match (&a.elements, &b.elements) {
+        (Elements::By { shift, threads }, Elements::By { shift: other, threads: others })
+            if shift == other =>
+        {
+            let differs = |(at, who): (&i64, &Who)| {
+                others.get(at).is_some_and(|other| *who == Who::Several || who != other)
+            };
+            threads.iter().any(differs)
+        }
+        (Elements::Any | Elements::By { .. }, Elements::Any | Elements::By { .. }) => true,
+    }
+}
+
+/// Goes through the iterations inside a statement.
+struct Walk<'w, 'b, 'a> {
+    pass: &'w mut Barriers<'b, 'a>,
+    /// Variables of the loops inside, and of those of threads around.
+    inner: FxHashSet<Var>,
+    values: FxHashMap<Var, i64>,
+    /// Iterations that may still be gone through.
+    left: usize,
+    found: Vec<Touch>,
+}
+
+impl<'a> Walk<'_, '_, 'a> {
+    /// All iterations of the loops of threads around.
+    fn threads(&mut self, bound: &[(Var, i64)], stmt: &Stmt<'a>, around: Around) {
+        let Some((&(var, extent), rest)) = bound.split_first() else { return self.stmt(stmt, around) };
+        for i in 0..extent {
+            self.values.insert(var, i);
+            self.threads(rest, stmt, around);
+        }
+        self.values.remove(&var);
+    }
+
+    fn value(&self, e: &Expr) -> Option<i64> {
+        evaluate_index(e, &|var| self.values.get(&var).copied()).ok()
+    }
+
+    fn stmts(&mut self, stmts: &[Stmt<'a>], around: Around) {
+        stmts.iter().for_each(|stmt| self.stmt(stmt, around));
+    }
+
+    fn stmt(&mut self, stmt: &Stmt<'a>, around: Around) {
+        match stmt {
+            Stmt::Loop(l) => {
+                let inside = around.enter(l);
+                match self.value(&l.begin).zip(self.value(&l.end)) {
+                    Some((begin, end)) if self.left > 0 => {
+                        for i in begin..end {
+                            self.left = self.left.saturating_sub(1);
+                            self.values.insert(l.var, i);
+                            self.stmts(&l.body.stmts, inside);
+                        }
+                        self.values.remove(&l.var);
+                    }
+                    Some(_) | None => self.stmts(&l.body.stmts, inside),
+                }
+            }
+            Stmt::If(branch) => {
+                let holds = self.value(&branch.condition);
+                if holds != Some(0) {
+                    self.stmts(&branch.then.stmts, around);
+                }
+                if holds.is_none_or(|holds| holds == 0) {
+                    self.stmts(&branch.otherwise.stmts, around);
+                }
+            }
+            Stmt::Masked(Masked { mask, stmts }) => {
+                if self.value(mask) != Some(0) {
+                    self.stmts(stmts, around);
+                }
+            }
+            Stmt::Stores(stores) => self.stores(stores, around),
+            Stmt::Block(_) | Stmt::Prefetch(_) | Stmt::Barrier => {}
+        }
+    }
+
+    fn stores(&mut self, stores: &Stores<'_>, around: Around) {
+        let everyone = threads::is_for_everyone(self.pass.nest, &self.pass.dealt, stores);
+        let index = |bound: Option<(Var, u32)>, all: u32| match bound {
+            Some((var, _)) => self.values.get(&var).map(|&i| i as u32),
+            None if everyone && all > 1 => None,
+            None => Some(0),
+        };
+        let warp = index(around.warp, self.pass.threads.warps);
+        let lane = index(around.lane, self.pass.threads.lanes);
+        let who = warp.zip(lane).map_or(Who::Several, |(warp, lane)| Who::One(warp, lane));
+        let mut accesses: Vec<(Buffer, &[Expr], bool)> = Vec::new();
+        for store in &stores.stores {
+            accesses.push((store.buffer, &store.indices, true));
+            store.indices.iter().chain([&store.value]).for_each(|e| loads(e, false, &mut accesses));
+        }
+        accesses.sort_unstable_by_key(|(buffer, indices, writes)| (*buffer, *writes, indices.as_ptr()));
+        accesses.dedup_by(|a, b| a == b);
+        for (buffer, indices, writes) in accesses {
+            self.access(buffer, indices, writes, who);
+        }
+    }
+
+    fn access(&mut self, buffer: Buffer, indices: &[Expr], writes: bool, who: Who) {
+        let nest = self.pass.nest;
+        let is_shared = match nest.func.buffers[buffer].scope {
+            Scope::Global => nest.written.contains(&buffer),
+            Scope::Shared => true,
+            Scope::Stack | Scope::Register => false,
+        };
+        if !is_shared {
+            return;
+        }
+        let own = |touch: &&mut Touch| touch.buffer == buffer && touch.writes == writes;
+        let position = if self.left > 0 { self.position(buffer, indices) } else { None };
+        let Some((shift, position)) = position else {
+            self.found.retain(|touch| touch.buffer != buffer || touch.writes != writes);
+            return self.found.push(Touch { buffer, writes, elements: Elements::Any });
+        };
+        for touch in self.found.iter_mut().filter(own) {
+            match &mut touch.elements {
+                Elements::Any => return,
+                Elements::By { shift: known, threads } if *known == shift => {
+                    let of = threads.entry(position).or_insert(who);
+                    if *of != who {
+                        *of = Who::Several;
+                    }
+                    return;
+                }
+                Elements::By { .. } => {}
+            }
+        }
+        let threads = [(position, who)].into_iter().collect();
+        self.found.push(Touch { buffer, writes, elements: Elements::By { shift, threads } });
+    }
+
+    /// The row-major position of an access: the part that is the same for all threads, and the rest.
+    fn position(&mut self, buffer: Buffer, indices: &[Expr]) -> Option<(Poly, i64)> {
+        let func = self.pass.nest.func;
+        let poly = self.pass.atoms.position(func, buffer, indices);
+        let mut position = poly.constant;
+        let mut shift = Poly::default();
+        for (product, coefficient) in poly.terms {
+            let atoms = &self.pass.atoms;
+            let is_inner = product.iter().any(|&atom| self.inner.iter().any(|&var| atoms.uses(atom, var)));
+            if is_inner {
+                let mut value = coefficient;
+                for &atom in &product {
+                    value *= self.value(atoms.expr(atom))?;
+                }
+                position += value;
+            } else if product
+                .iter()
+                .any(|&atom| atoms.expr(atom).any(&mut |e| matches!(e.kind(), ExprKind::Load(..))))
+            {
+                return None;
+            } else {
+                shift.terms.insert(product, coefficient);
+            }
+        }
+        Some((shift, position))
+    }
+}
+
+/// Loads in an expression. What a condition guards may read the first element instead.
+fn loads<'e>(e: &'e Expr, is_guarded: bool, found: &mut Vec<(Buffer, &'e [Expr], bool)>) {
+    match e.kind() {
+        ExprKind::Load(buffer, indices) => {
+            found.push((*buffer, indices, false));
+            if is_guarded {
+                found.push((*buffer, &[], false));
+            }
+            indices.iter().for_each(|index| loads(index, is_guarded, found));
+        }
+        ExprKind::Select(condition, a, b) => {
+            loads(condition, is_guarded, found);
+            loads(a, true, found);
+            loads(b, true, found);
+        }
+        ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Var(_) => {}
+        ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Bitcast(a) => loads(a, is_guarded, found),
+        ExprKind::Binary(_, a, b) | ExprKind::Compare(_, a, b) => {
+            loads(a, is_guarded, found);
+            loads(b, is_guarded, found);
+        }
+        ExprKind::Fma(a, b, c) => [a, b, c].into_iter().for_each(|e| loads(e, is_guarded, found)),
+    }
+}
