@@ -36,7 +36,14 @@ pub fn barriers(nest: &mut Nest<'_>, options: &FlattenOptions) -> Result<(), Fla
     }
     let dealt = threads::dealt(nest);
     let body = std::mem::take(&mut nest.body);
-    let mut pass = Barriers { nest, threads, dealt, atoms: Atoms::default(), around: Vec::new() };
+    let mut pass = Barriers {
+        nest,
+        threads,
+        dealt,
+        atoms: Atoms::default(),
+        bounds: FxHashMap::default(),
+        around: Vec::new(),
+    };
     let body = pass.list(body, &mut Vec::new(), Place::default())?;
     nest.body = body;
     Ok(())
@@ -48,6 +55,8 @@ struct Barriers<'b, 'a> {
     /// Registers that are dealt out.
     dealt: FxHashSet<Buffer>,
     atoms: Atoms,
+    /// Serial loops that are open and have constant bounds.
+    bounds: FxHashMap<Var, (i64, i64)>,
     /// Loops of threads that are open.
     around: Vec<(Var, i64)>,
 }
@@ -138,7 +147,7 @@ impl<'a> Barriers<'_, 'a> {
         all: &mut Vec<Stmt<'a>>,
     ) -> Result<Pending, FlattenError> {
         let touches = self.touches(stmt, place);
-        let met = pending.iter().find(|before| touches.iter().any(|touch| meets(before, touch)));
+        let met = pending.iter().find(|before| touches.iter().any(|touch| self.meets(before, touch)));
         if let Some(before) = met {
             if place.is_divergent {
                 let name = &self.nest.func.buffers[before.buffer].name;
@@ -159,15 +168,17 @@ impl<'a> Barriers<'_, 'a> {
     ) -> Result<Loop<'a>, FlattenError> {
         let place = self.under(&(l.begin.clone() + l.end.clone()), place);
         let before = pending.clone();
+        let bounds = l.begin.as_int().zip(l.end.as_int());
+        self.bounds.extend(bounds.map(|bounds| (l.var, bounds)));
         for _ in 0..2 {
             l.body.stmts = self.list(std::mem::take(&mut l.body.stmts), pending, place)?;
-            // What was done in another iteration was done elsewhere.
+            // What was done before may have been done in any iteration.
             for touch in pending.iter_mut().filter(|touch| self.shifts(touch, l.var)) {
-                let Touch { buffer, writes, .. } = **touch;
-                *touch = Rc::new(Touch { buffer, writes, elements: Elements::Any });
+                *touch = Rc::new(self.in_any_iteration(touch, l.var));
             }
         }
-        let runs = l.begin.as_int().zip(l.end.as_int()).is_some_and(|(begin, end)| begin < end);
+        self.bounds.remove(&l.var);
+        let runs = bounds.is_some_and(|(begin, end)| begin < end);
         if !runs {
             unite(pending, before);
         }
@@ -217,6 +228,59 @@ impl<'a> Barriers<'_, 'a> {
         }
     }
 
+    /// A touch in any iteration of a loop rather than in the same as another.
+    fn in_any_iteration(&self, touch: &Touch, var: Var) -> Touch {
+        let Touch { buffer, writes, .. } = *touch;
+        let elements = match &touch.elements {
+            Elements::Any => None,
+            Elements::By { shift, threads } => self.in_all(shift, threads, var),
+        };
+        Touch { buffer, writes, elements: elements.unwrap_or(Elements::Any) }
+    }
+
+    fn in_all(&self, shift: &Poly, threads: &FxHashMap<i64, Who>, var: Var) -> Option<Elements> {
+        let &(begin, end) = self.bounds.get(&var)?;
+        let moves = |product: &[u32]| product.iter().any(|&atom| self.atoms.uses(atom, var));
+        let mut rest = shift.clone();
+        rest.terms.retain(|product, _| !moves(product));
+        if usize::try_from(end - begin).ok()?.saturating_mul(threads.len()) > MOST_ITERATIONS {
+            return None;
+        }
+        let mut all = FxHashMap::default();
+        for i in begin..end {
+            let mut distance = 0;
+            for (product, coefficient) in shift.terms.iter().filter(|(product, _)| moves(product)) {
+                let value = |&atom| evaluate_index(self.atoms.expr(atom), &|v| (v == var).then_some(i)).ok();
+                distance +=
+                    product.iter().map(value).try_fold(*coefficient, |p, factor| Some(p * factor?))?;
+            }
+            threads.iter().for_each(|(position, &who)| note(&mut all, position + distance, who));
+        }
+        Some(Elements::By { shift: rest, threads: all })
+    }
+
+    /// Whether different threads meet in an element, one of them writing.
+    fn meets(&self, a: &Touch, b: &Touch) -> bool {
+        if a.buffer != b.buffer || !(a.writes || b.writes) {
+            return false;
+        }
+        match (&a.elements, &b.elements) {
+            (Elements::By { shift, threads }, Elements::By { shift: other, threads: others }) => {
+                if shift == other {
+                    return meet(threads, others);
+                }
+                // Where one of them may be of another iteration, so may be the other.
+                let moves = |touch: &Touch| self.bounds.keys().copied().find(|&var| self.shifts(touch, var));
+                match (moves(a), moves(b)) {
+                    (Some(var), _) => self.meets(&self.in_any_iteration(a, var), b),
+                    (None, Some(var)) => self.meets(a, &self.in_any_iteration(b, var)),
+                    (None, None) => true,
+                }
+            }
+            (Elements::Any, _) | (_, Elements::Any) => true,
+        }
+    }
+
     /// What a statement does to buffers in which threads can meet.
     fn touches(&mut self, stmt: &Stmt<'a>, place: Place) -> Pending {
         let mut inner = FxHashSet::default();
@@ -252,21 +316,16 @@ fn unite(pending: &mut Pending, others: Pending) {
     }
 }
 
-/// Whether different threads meet in an element, one of them writing.
-fn meets(a: &Touch, b: &Touch) -> bool {
-    if a.buffer != b.buffer || !(a.writes || b.writes) {
-        return false;
-    }
-    match (&a.elements, &b.elements) {
-        (Elements::By { shift, threads }, Elements::By { shift: other, threads: others })
-            if shift == other =>
-        {
-            let differs = |(at, who): (&i64, &Who)| {
-                others.get(at).is_some_and(|other| *who == Who::Several || who != other)
-            };
-            threads.iter().any(differs)
-        }
-        (Elements::Any | Elements::By { .. }, Elements::Any | Elements::By { .. }) => true,
+/// Whether different threads access an element.
+fn meet(a: &FxHashMap<i64, Who>, b: &FxHashMap<i64, Who>) -> bool {
+    a.iter().any(|(at, who)| b.get(at).is_some_and(|other| *who == Who::Several || who != other))
+}
+
+/// Notes who accesses an element.
+fn note(threads: &mut FxHashMap<i64, Who>, position: i64, who: Who) {
+    let of = threads.entry(position).or_insert(who);
+    if *of != who {
+        *of = Who::Several;
     }
 }
 
@@ -377,11 +436,7 @@ impl<'a> Walk<'_, '_, 'a> {
             match &mut touch.elements {
                 Elements::Any => return,
                 Elements::By { shift: known, threads } if *known == shift => {
-                    let of = threads.entry(position).or_insert(who);
-                    if *of != who {
-                        *of = Who::Several;
-                    }
-                    return;
+                    return note(threads, position, who);
                 }
                 Elements::By { .. } => {}
             }

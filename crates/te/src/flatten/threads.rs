@@ -84,25 +84,76 @@ impl Around {
     }
 }
 
-/// Register buffers that are dealt out: loops of threads index them.
+/// Register buffers that are dealt out: loops of threads index them, or some thread writes what another place reads.
 pub(super) fn dealt(nest: &Nest<'_>) -> FxHashSet<Buffer> {
-    let mut vars: FxHashMap<Var, ThreadLevel> = FxHashMap::default();
-    nest::for_each_loop(&nest.body, &mut |l| {
-        if let LoopKind::Thread(level) = l.kind {
-            vars.insert(l.var, level);
+    let mut uses = Uses { nest, vars: FxHashSet::default(), of: FxHashMap::default() };
+    uses.stmts(&nest.body, Around::default());
+    let level = |uses: &[Use], loop_of: fn(Around) -> Option<(Var, u32)>| {
+        let first = uses.first().and_then(|first| loop_of(first.around));
+        let is_written = uses.iter().any(|of| of.writes && loop_of(of.around).is_some());
+        is_written && uses.iter().any(|of| loop_of(of.around) != first)
+    };
+    let is_dealt = |uses: &[Use]| {
+        let leaves = level(uses, |around| around.warp) || level(uses, |around| around.lane);
+        leaves || uses.iter().any(|of| of.is_by_thread)
+    };
+    uses.of.iter().filter(|(_, uses)| is_dealt(uses)).map(|(&buffer, _)| buffer).collect()
+}
+
+/// An access of a register buffer.
+struct Use {
+    writes: bool,
+    around: Around,
+    /// Whether a loop of threads indexes it.
+    is_by_thread: bool,
+}
+
+struct Uses<'u, 'n> {
+    nest: &'u Nest<'n>,
+    /// Variables of loops of threads.
+    vars: FxHashSet<Var>,
+    of: FxHashMap<Buffer, Vec<Use>>,
+}
+
+impl Uses<'_, '_> {
+    fn stmts(&mut self, stmts: &[Stmt<'_>], around: Around) {
+        for stmt in stmts {
+            match stmt {
+                Stmt::Loop(l) => {
+                    if matches!(l.kind, LoopKind::Thread(_)) {
+                        self.vars.insert(l.var);
+                    }
+                    self.stmts(&l.body.stmts, around.enter(l));
+                }
+                Stmt::If(_) | Stmt::Masked(_) => {
+                    stmt.lists().for_each(|list| self.stmts(list, around));
+                }
+                Stmt::Stores(stores) => self.stores(stores, around),
+                Stmt::Block(_) | Stmt::Prefetch(_) | Stmt::Barrier => {}
+            }
         }
-    });
-    let by_thread = |index: &Expr| index.any(&mut |e| e.as_var().is_some_and(|var| vars.contains_key(&var)));
-    let mut found = FxHashSet::default();
-    if vars.is_empty() {
-        return found;
     }
-    for_each_access(&nest.body, &mut |buffer, indices| {
-        if nest.func.buffers[buffer].scope == Scope::Register && indices.iter().any(by_thread) {
-            found.insert(buffer);
+
+    fn stores(&mut self, stores: &Stores<'_>, around: Around) {
+        for store in &stores.stores {
+            self.access(store.buffer, &store.indices, true, around);
+            for e in store.indices.iter().chain([&store.value]) {
+                e.walk(&mut |x| {
+                    if let ExprKind::Load(buffer, indices) = x.kind() {
+                        self.access(*buffer, indices, false, around);
+                    }
+                });
+            }
         }
-    });
-    found
+    }
+
+    fn access(&mut self, buffer: Buffer, indices: &[Expr], writes: bool, around: Around) {
+        if self.nest.func.buffers[buffer].scope == Scope::Register {
+            let by_thread = |e: &Expr| e.as_var().is_some_and(|var| self.vars.contains(&var));
+            let is_by_thread = indices.iter().any(|index| index.any(&mut |e| by_thread(e)));
+            self.of.entry(buffer).or_default().push(Use { writes, around, is_by_thread });
+        }
+    }
 }
 
 /// Whether all threads do what is done outside of their loops: it writes registers that every thread has for itself.
@@ -110,20 +161,4 @@ pub(super) fn is_for_everyone(nest: &Nest<'_>, dealt: &FxHashSet<Buffer>, stores
     let is_own =
         |buffer: Buffer| nest.func.buffers[buffer].scope == Scope::Register && !dealt.contains(&buffer);
     stores.stores.iter().all(|store| is_own(store.buffer))
-}
-
-fn for_each_access(stmts: &[Stmt<'_>], visit: &mut impl FnMut(Buffer, &[Expr])) {
-    nest::for_each(stmts, &mut |stmt| {
-        let Stmt::Stores(stores) = stmt else { return };
-        for store in &stores.stores {
-            visit(store.buffer, &store.indices);
-            for e in store.indices.iter().chain([&store.value]) {
-                e.walk(&mut |x| {
-                    if let ExprKind::Load(buffer, indices) = x.kind() {
-                        visit(*buffer, indices);
-                    }
-                });
-            }
-        }
-    });
 }
