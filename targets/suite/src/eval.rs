@@ -233,7 +233,7 @@ impl State<'_> {
                 other.ok_or_else(|| format!("{result} is shuffled from lane {lane}, which is elsewhere"))?;
             given.push((thread, self.get(*other, value)?));
         }
-        if active.len() % lanes as usize != 0 {
+        if !active.len().is_multiple_of(lanes as usize) {
             return Err(format!("{result} is shuffled by {} threads", active.len()));
         }
         for (thread, value) in given {

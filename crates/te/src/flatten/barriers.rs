@@ -185,8 +185,8 @@ impl<'a> Barriers<'_, 'a> {
         Ok(l)
     }
 
-    /// The statements side by side in a loop of threads, which meet only among the threads of an iteration: the lanes of a
-    /// warp.
+    /// The statements side by side in a loop of threads. Iterations being independent, they meet only among the threads of an
+    /// iteration: the lanes of a warp, say, where loops of lanes are inside.
     fn of_threads(
         &mut self,
         mut l: Loop<'a>,
@@ -194,8 +194,13 @@ impl<'a> Barriers<'_, 'a> {
         place: Place,
     ) -> Result<Loop<'a>, FlattenError> {
         let extent = l.end.as_int().unwrap_or(0);
-        if l.kind == LoopKind::Thread(ThreadLevel::Warp) && holds_threads(&l.body.stmts) {
-            let is_divergent = place.is_divergent || extent < i64::from(self.threads.warps);
+        if holds_threads(&l.body.stmts) {
+            let all = match l.kind {
+                LoopKind::Thread(ThreadLevel::Warp) => self.threads.warps,
+                LoopKind::Thread(ThreadLevel::Lane) => self.threads.lanes,
+                LoopKind::Serial | LoopKind::Vectorized | LoopKind::Unrolled => 1,
+            };
+            let is_divergent = place.is_divergent || extent < i64::from(all);
             let inside = Place { around: place.around.enter(&l), is_divergent };
             self.around.push((l.var, extent));
             let stmts = self.list(std::mem::take(&mut l.body.stmts), pending, inside);

@@ -66,10 +66,16 @@ struct Access {
 /// # Errors
 /// Where threads would hold the same element, or read what no lane of their warp can give them.
 pub(super) fn deal(nest: &Nest<'_>, all: Threads) -> Result<Deal, FlattenError> {
-    let mut deal = Deal { dealt: threads::dealt(nest), ..Deal::default() };
-    if deal.dealt.is_empty() && all == Threads::ONE {
-        return Ok(deal);
+    if all == Threads::ONE {
+        return Ok(Deal::default());
     }
+    if let Some(torn) = threads::torn_array(nest, all) {
+        let name = &nest.func.buffers[torn].name;
+        let reason =
+            format!("stack buffer `{name}` is used in several loops of threads, or outside of them too");
+        return Err(FlattenError::of(nest.func, "", reason));
+    }
+    let mut deal = Deal { dealt: threads::dealt(nest), ..Deal::default() };
     let mut collect =
         Collect { nest, all, deal: &mut deal, atoms: Atoms::default(), found: FxHashMap::default() };
     collect.stmts(&nest.body, Around::default(), None)?;

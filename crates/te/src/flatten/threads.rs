@@ -86,21 +86,46 @@ impl Around {
 
 /// Register buffers that are dealt out: loops of threads index them, or some thread writes what another place reads.
 pub(super) fn dealt(nest: &Nest<'_>) -> FxHashSet<Buffer> {
-    let mut uses = Uses { nest, vars: FxHashSet::default(), of: FxHashMap::default() };
-    uses.stmts(&nest.body, Around::default());
-    let level = |uses: &[Use], loop_of: fn(Around) -> Option<(Var, u32)>| {
-        let first = uses.first().and_then(|first| loop_of(first.around));
-        let is_written = uses.iter().any(|of| of.writes && loop_of(of.around).is_some());
-        is_written && uses.iter().any(|of| loop_of(of.around) != first)
+    let is_dealt = |(buffer, uses): &(Buffer, Vec<Use>)| {
+        let is_register = nest.func.buffers[*buffer].scope == Scope::Register;
+        let writes = |loop_of: LoopOf| uses.iter().any(|of| of.writes && loop_of(of.around).is_some());
+        let leaves = LEVELS.into_iter().any(|loop_of| writes(loop_of) && leaves(uses, loop_of));
+        is_register && (leaves || uses.iter().any(|of| of.is_by_thread))
     };
-    let is_dealt = |uses: &[Use]| {
-        let leaves = level(uses, |around| around.warp) || level(uses, |around| around.lane);
-        leaves || uses.iter().any(|of| of.is_by_thread)
-    };
-    uses.of.iter().filter(|(_, uses)| is_dealt(uses)).map(|(&buffer, _)| buffer).collect()
+    uses_of(nest).into_iter().filter(is_dealt).map(|(buffer, _)| buffer).collect()
 }
 
-/// An access of a register buffer.
+/// An array on the stack that several loops of threads use, or what is outside of them: every thread would have another one.
+pub(super) fn torn_array(nest: &Nest<'_>, threads: Threads) -> Option<Buffer> {
+    let several = [threads.warps > 1, threads.lanes > 1];
+    let is_torn = |(buffer, uses): &(Buffer, Vec<Use>)| {
+        let is_stack = nest.func.buffers[*buffer].scope == Scope::Stack;
+        let levels = LEVELS.into_iter().zip(several).filter(|(_, several)| *several);
+        is_stack && levels.into_iter().any(|(loop_of, _)| leaves(uses, loop_of))
+    };
+    let torn = uses_of(nest).into_iter().filter(is_torn).map(|(buffer, _)| buffer);
+    torn.min()
+}
+
+/// The loop of a level around a statement.
+type LoopOf = fn(Around) -> Option<(Var, u32)>;
+
+const LEVELS: [LoopOf; 2] = [|around| around.warp, |around| around.lane];
+
+/// Whether not all accesses are in the same loop of a level, or all in none.
+fn leaves(uses: &[Use], loop_of: LoopOf) -> bool {
+    let first = uses.first().and_then(|first| loop_of(first.around));
+    uses.iter().any(|of| loop_of(of.around) != first)
+}
+
+/// The accesses of buffers that are local to a thread.
+fn uses_of(nest: &Nest<'_>) -> FxHashMap<Buffer, Vec<Use>> {
+    let mut uses = Uses { nest, vars: FxHashSet::default(), of: FxHashMap::default() };
+    uses.stmts(&nest.body, Around::default());
+    uses.of
+}
+
+/// An access of a buffer that is local to a thread.
 struct Use {
     writes: bool,
     around: Around,
@@ -148,7 +173,11 @@ impl Uses<'_, '_> {
     }
 
     fn access(&mut self, buffer: Buffer, indices: &[Expr], writes: bool, around: Around) {
-        if self.nest.func.buffers[buffer].scope == Scope::Register {
+        let is_local = match self.nest.func.buffers[buffer].scope {
+            Scope::Stack | Scope::Register => true,
+            Scope::Global | Scope::Shared => false,
+        };
+        if is_local {
             let by_thread = |e: &Expr| e.as_var().is_some_and(|var| self.vars.contains(&var));
             let is_by_thread = indices.iter().any(|index| index.any(&mut |e| by_thread(e)));
             self.of.entry(buffer).or_default().push(Use { writes, around, is_by_thread });

@@ -6,13 +6,18 @@ pub(crate) mod common;
 use common::{Random, random_inputs, random_sizes, run};
 use tilewright_target_suite::eval;
 use tilewright_te::Func;
-use tilewright_te::flatten::{FlatKernel, FlattenError, FlattenOptions, flatten_verified};
+use tilewright_te::flatten::{FlatKernel, FlattenError, FlattenOptions, Made, flatten_watched};
 use tilewright_te::interp::evaluate_index;
 use tilewright_te::kernel::{Inst, Kernel};
 
-/// The kernels of a finished schedule, for warps of so many lanes.
+/// The kernels of a finished schedule, for warps of so many lanes; each pass makes what it must. The function itself may be legal
+/// without a proof.
 pub(crate) fn kernels(func: &Func, lanes: u32) -> Result<Vec<FlatKernel>, FlattenError> {
-    flatten_verified(func, &FlattenOptions { masked_access: None, buffer_align: 64, lanes: Some(lanes) })
+    let options = FlattenOptions { masked_access: None, buffer_align: 64, lanes: Some(lanes) };
+    flatten_watched(func, &options, &mut |pass, made| match made {
+        Made::Func(_) => Ok(()),
+        Made::Nest(..) | Made::Kernel(_) => made.check(func, pass),
+    })
 }
 
 /// Runs kernels one after the other, by the evaluator. Gives the outputs.

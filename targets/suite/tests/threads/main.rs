@@ -1,6 +1,6 @@
 //! Functions scheduled for threads, by primitives: their kernels give the interpreter's bits, and each barrier is needed.
 
-#[path = "threads/running.rs"]
+mod random;
 mod running;
 
 use running::{check_barriers, compare, kernels};
