@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use tilewright_dtype::DType;
 use tilewright_te::schedule::{Padding, Piece, Prefetch, Primitive, Schedule};
-use tilewright_te::{Expr, Func, IterKind, LoopKind, Scope, Stmt, Store, ThreadLevel};
+use tilewright_te::{Expr, Func, IterKind, LoopKind, Scope, Stmt, Store};
 
 /// Asserts that a finished schedule computes what the function computed, that its stored trace replays to the same
 /// text, and that the text parses to the same function. Returns the finished function.
@@ -362,55 +362,6 @@ fn illegal_requests_say_why() {
     let before = s.func().to_string();
     assert!(s.tile(&["C_i0", "C_r2", "nowhere"], &[2, 2, 2]).is_err());
     assert_eq!(s.func().to_string(), before, "a failed primitive leaves the function alone");
-}
-
-#[test]
-fn threads_inside_of_tasks() {
-    let mut s = Schedule::new(matmul_bias_relu(Dim::Fixed(8), Dim::Fixed(16), Dim::Fixed(6)));
-    s.parallel("D_i0").unwrap();
-    s.bind("D_i1", ThreadLevel::Lane).unwrap();
-    s.split("E_i1", &[None, Some(4)]).unwrap();
-    s.bind("E_i0", ThreadLevel::Warp).unwrap();
-    s.bind("E_i1_1", ThreadLevel::Lane).unwrap();
-    let text = s.func().to_string();
-    assert_eq!((text.matches(" warp {").count(), text.matches(" lane {").count()), (1, 2), "{text}");
-    assert_eq!(text.parse::<Func>().unwrap().to_string(), text);
-    let refused = |s: &mut Schedule, name: &str, level| s.bind(name, level).unwrap_err().to_string();
-    let (warp, lane) = (ThreadLevel::Warp, ThreadLevel::Lane);
-    assert_eq!(
-        refused(&mut s, "E_i1_0", lane),
-        "bind of `E_i1_1`: it would be inside a loop of the same threads"
-    );
-    assert_eq!(
-        refused(&mut s, "E_i1_0", warp),
-        "bind of `E_i1_0`: it would be inside a loop of the same threads"
-    );
-    assert_eq!(refused(&mut s, "E_i0", warp), "bind of `E_i0`: the loop is already Thread(Warp)");
-    assert_eq!(refused(&mut s, "C_r2", lane), "bind of `C_r2`: block `C` accumulates over it");
-    assert_eq!(
-        s.vectorize("E_i1_0").unwrap_err().to_string(),
-        "vectorize of `E_i1_1`: it would be threads inside of vectors"
-    );
-    check(matmul_bias_relu(Dim::Fixed(8), Dim::Fixed(16), Dim::Fixed(6)), s);
-
-    let mut s = Schedule::new(matmul_bias_relu(Dim::Open, Dim::Fixed(2000), Dim::Fixed(6)));
-    assert!(refused(&mut s, "D_i0", warp).ends_with("is not constant"), "{}", refused(&mut s, "D_i0", warp));
-    assert_eq!(refused(&mut s, "D_i1", warp), "bind of `D_i1`: the extent 2000 exceeds 1024");
-    // What a task has to itself its threads share: each would write all of it.
-    let mut s = Schedule::new(matmul_bias_relu(Dim::Fixed(8), Dim::Fixed(16), Dim::Fixed(6)));
-    s.set_scope("E", Scope::Shared).unwrap();
-    s.compute_at("E", "D_i0").unwrap();
-    s.bind("D_i0", lane).unwrap();
-    let mut s = Schedule::new(matmul_bias_relu(Dim::Fixed(8), Dim::Fixed(16), Dim::Fixed(6)));
-    s.set_scope("E", Scope::Shared).unwrap();
-    let columns = s.split("D_i1", &[None, Some(4)]).unwrap();
-    s.reorder(&[&columns[1], "D_i0", &columns[0]]).unwrap();
-    s.compute_at("E", "D_i0").unwrap();
-    let refused = s.bind(&columns[1], lane).map_err(|e| e.to_string());
-    assert_eq!(
-        refused,
-        Err(format!("bind of `{}`: iterations write the same elements in block `E`", columns[1]))
-    );
 }
 
 #[test]
