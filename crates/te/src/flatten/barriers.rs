@@ -22,8 +22,8 @@ use crate::func::{Scope, ThreadLevel};
 use crate::interp::evaluate_index;
 use crate::kernel::Threads;
 
-/// Iterations that are gone through for one statement.
-const MOST_ITERATIONS: usize = 1 << 20;
+/// Accesses that are gone through for a kernel, and elements that one statement may access.
+const MOST_ACCESSES: usize = 1 << 20;
 
 /// Puts barriers where, and as far as can be proven only where, different threads meet in an element. Blocks must be bound.
 ///
@@ -43,6 +43,9 @@ pub fn barriers(nest: &mut Nest<'_>, options: &FlattenOptions) -> Result<(), Fla
         atoms: Atoms::default(),
         bounds: FxHashMap::default(),
         around: Vec::new(),
+        left: MOST_ACCESSES,
+        known: FxHashMap::default(),
+        moved: FxHashMap::default(),
     };
     let body = pass.list(body, &mut Vec::new(), Place::default())?;
     nest.body = body;
@@ -59,6 +62,13 @@ struct Barriers<'b, 'a> {
     bounds: FxHashMap<Var, (i64, i64)>,
     /// Loops of threads that are open.
     around: Vec<(Var, i64)>,
+    /// Accesses that may still be gone through.
+    left: usize,
+    /// What a statement does, by its loop and the address of its first stores, which stay where they are: statements
+    /// are walked several times.
+    known: FxHashMap<(Option<Var>, usize), Pending>,
+    /// Touches in any iteration of a loop, by the address of what they are made of.
+    moved: FxHashMap<(usize, Var), Rc<Touch>>,
 }
 
 /// Where a list of statements is.
@@ -110,13 +120,13 @@ impl<'a> Barriers<'_, 'a> {
                 }
                 Stmt::Loop(l) if matches!(l.kind, LoopKind::Thread(_)) => {
                     let whole = Stmt::Loop(l);
-                    self.meet(&whole, pending, place, &mut all)?;
+                    let touches = self.meet(&whole, pending, place, &mut all)?;
                     let Stmt::Loop(l) = whole else { continue };
-                    all.push(Stmt::Loop(self.of_threads(l, pending, place)?));
+                    all.push(Stmt::Loop(self.of_threads(l, touches, pending, place)?));
                 }
                 Stmt::Loop(_) | Stmt::Masked(_) | Stmt::Stores(_) => {
                     let touches = self.meet(&stmt, pending, place, &mut all)?;
-                    pending.extend(touches);
+                    unite(pending, touches);
                     all.push(stmt);
                 }
                 Stmt::If(If { condition, then, otherwise }) => {
@@ -147,7 +157,12 @@ impl<'a> Barriers<'_, 'a> {
         all: &mut Vec<Stmt<'a>>,
     ) -> Result<Pending, FlattenError> {
         let touches = self.touches(stmt, place);
-        let met = pending.iter().find(|before| touches.iter().any(|touch| self.meets(before, touch)));
+        let mut met = None;
+        for before in pending.iter() {
+            if met.is_none() && touches.iter().any(|touch| self.meets(before, touch)) {
+                met = Some(before);
+            }
+        }
         if let Some(before) = met {
             if place.is_divergent {
                 let name = &self.nest.func.buffers[before.buffer].name;
@@ -171,10 +186,14 @@ impl<'a> Barriers<'_, 'a> {
         let bounds = l.begin.as_int().zip(l.end.as_int());
         self.bounds.extend(bounds.map(|bounds| (l.var, bounds)));
         for _ in 0..2 {
+            let at_begin = pending.clone();
             l.body.stmts = self.list(std::mem::take(&mut l.body.stmts), pending, place)?;
             // What was done before may have been done in any iteration.
-            for touch in pending.iter_mut().filter(|touch| self.shifts(touch, l.var)) {
-                *touch = Rc::new(self.in_any_iteration(touch, l.var));
+            let done = std::mem::take(pending);
+            unite(pending, done.iter().map(|touch| self.in_any_iteration(touch, l.var)));
+            let is_there = |touch| at_begin.iter().any(|known| Rc::ptr_eq(known, touch));
+            if pending.iter().all(is_there) {
+                break;
             }
         }
         self.bounds.remove(&l.var);
@@ -190,6 +209,7 @@ impl<'a> Barriers<'_, 'a> {
     fn of_threads(
         &mut self,
         mut l: Loop<'a>,
+        touches: Pending,
         pending: &mut Pending,
         place: Place,
     ) -> Result<Loop<'a>, FlattenError> {
@@ -207,8 +227,7 @@ impl<'a> Barriers<'_, 'a> {
             self.around.pop();
             l.body.stmts = stmts?;
         } else {
-            let whole = Stmt::Loop(l.clone());
-            pending.extend(self.touches(&whole, place));
+            unite(pending, touches);
         }
         Ok(l)
     }
@@ -234,13 +253,22 @@ impl<'a> Barriers<'_, 'a> {
     }
 
     /// A touch in any iteration of a loop rather than in the same as another.
-    fn in_any_iteration(&self, touch: &Touch, var: Var) -> Touch {
-        let Touch { buffer, writes, .. } = *touch;
+    fn in_any_iteration(&mut self, touch: &Rc<Touch>, var: Var) -> Rc<Touch> {
+        if !self.shifts(touch, var) {
+            return touch.clone();
+        }
+        let key = (Rc::as_ptr(touch).addr(), var);
+        if let Some(known) = self.moved.get(&key) {
+            return known.clone();
+        }
+        let Touch { buffer, writes, .. } = **touch;
         let elements = match &touch.elements {
             Elements::Any => None,
             Elements::By { shift, threads } => self.in_all(shift, threads, var),
         };
-        Touch { buffer, writes, elements: elements.unwrap_or(Elements::Any) }
+        let moved = Rc::new(Touch { buffer, writes, elements: elements.unwrap_or(Elements::Any) });
+        self.moved.insert(key, moved.clone());
+        moved
     }
 
     fn in_all(&self, shift: &Poly, threads: &FxHashMap<i64, Who>, var: Var) -> Option<Elements> {
@@ -248,7 +276,7 @@ impl<'a> Barriers<'_, 'a> {
         let moves = |product: &[u32]| product.iter().any(|&atom| self.atoms.uses(atom, var));
         let mut rest = shift.clone();
         rest.terms.retain(|product, _| !moves(product));
-        if usize::try_from(end - begin).ok()?.saturating_mul(threads.len()) > MOST_ITERATIONS {
+        if usize::try_from(end - begin).ok()?.saturating_mul(threads.len()) > MOST_ACCESSES {
             return None;
         }
         let mut all = FxHashMap::default();
@@ -265,7 +293,7 @@ impl<'a> Barriers<'_, 'a> {
     }
 
     /// Whether different threads meet in an element, one of them writing.
-    fn meets(&self, a: &Touch, b: &Touch) -> bool {
+    fn meets(&mut self, a: &Rc<Touch>, b: &Rc<Touch>) -> bool {
         if a.buffer != b.buffer || !(a.writes || b.writes) {
             return false;
         }
@@ -277,8 +305,14 @@ impl<'a> Barriers<'_, 'a> {
                 // Where one of them may be of another iteration, so may be the other.
                 let moves = |touch: &Touch| self.bounds.keys().copied().find(|&var| self.shifts(touch, var));
                 match (moves(a), moves(b)) {
-                    (Some(var), _) => self.meets(&self.in_any_iteration(a, var), b),
-                    (None, Some(var)) => self.meets(a, &self.in_any_iteration(b, var)),
+                    (Some(var), _) => {
+                        let a = self.in_any_iteration(a, var);
+                        self.meets(&a, b)
+                    }
+                    (None, Some(var)) => {
+                        let b = self.in_any_iteration(b, var);
+                        self.meets(a, &b)
+                    }
                     (None, None) => true,
                 }
             }
@@ -288,21 +322,33 @@ impl<'a> Barriers<'_, 'a> {
 
     /// What a statement does to buffers in which threads can meet.
     fn touches(&mut self, stmt: &Stmt<'a>, place: Place) -> Pending {
+        let mut first = None;
+        nest::for_each(std::slice::from_ref(stmt), &mut |inner| {
+            if let Stmt::Stores(stores) = inner {
+                first.get_or_insert(stores.stores.as_ptr().addr());
+            }
+        });
+        let Some(first) = first else { return Vec::new() };
+        let var = match stmt {
+            Stmt::Loop(l) => Some(l.var),
+            Stmt::If(_) | Stmt::Masked(_) | Stmt::Block(_) | Stmt::Stores(_) => None,
+            Stmt::Prefetch(_) | Stmt::Barrier => None,
+        };
+        if let Some(known) = self.known.get(&(var, first)) {
+            return known.clone();
+        }
         let mut inner = FxHashSet::default();
         nest::for_each_loop(std::slice::from_ref(stmt), &mut |l| {
             inner.insert(l.var);
         });
-        let mut walk = Walk {
-            pass: self,
-            inner,
-            values: FxHashMap::default(),
-            left: MOST_ITERATIONS,
-            found: Vec::new(),
-        };
-        let bound: Vec<_> = walk.pass.around.clone();
-        walk.inner.extend(bound.iter().map(|(var, _)| *var));
+        let bound = self.around.clone();
+        inner.extend(bound.iter().map(|(var, _)| *var));
+        let values = FxHashMap::default();
+        let mut walk = Walk { pass: self, inner, values, accesses: FxHashMap::default(), found: Vec::new() };
         walk.threads(&bound, stmt, place.around);
-        walk.found.into_iter().map(Rc::new).collect()
+        let touches: Pending = walk.found.into_iter().map(Rc::new).collect();
+        self.known.insert((var, first), touches.clone());
+        touches
     }
 }
 
@@ -313,7 +359,7 @@ fn holds_threads(stmts: &[Stmt<'_>]) -> bool {
     found
 }
 
-fn unite(pending: &mut Pending, others: Pending) {
+fn unite(pending: &mut Pending, others: impl IntoIterator<Item = Rc<Touch>>) {
     for other in others {
         if !pending.iter().any(|known| Rc::ptr_eq(known, &other)) {
             pending.push(other);
@@ -340,8 +386,8 @@ struct Walk<'w, 'b, 'a> {
     /// Variables of the loops inside, and of those of threads around.
     inner: FxHashSet<Var>,
     values: FxHashMap<Var, i64>,
-    /// Iterations that may still be gone through.
-    left: usize,
+    /// Accesses of stores, by the address of these.
+    accesses: FxHashMap<usize, Rc<Vec<Access>>>,
     found: Vec<Touch>,
 }
 
@@ -369,9 +415,9 @@ impl<'a> Walk<'_, '_, 'a> {
             Stmt::Loop(l) => {
                 let inside = around.enter(l);
                 match self.value(&l.begin).zip(self.value(&l.end)) {
-                    Some((begin, end)) if self.left > 0 => {
+                    Some((begin, end)) if self.pass.left > 0 => {
                         for i in begin..end {
-                            self.left = self.left.saturating_sub(1);
+                            self.pass.left = self.pass.left.saturating_sub(1);
                             self.values.insert(l.var, i);
                             self.stmts(&l.body.stmts, inside);
                         }
@@ -409,73 +455,101 @@ impl<'a> Walk<'_, '_, 'a> {
         let warp = index(around.warp, self.pass.threads.warps);
         let lane = index(around.lane, self.pass.threads.lanes);
         let who = warp.zip(lane).map_or(Who::Several, |(warp, lane)| Who::One(warp, lane));
-        let mut accesses: Vec<(Buffer, &[Expr], bool)> = Vec::new();
-        for store in &stores.stores {
-            accesses.push((store.buffer, &store.indices, true));
-            store.indices.iter().chain([&store.value]).for_each(|e| loads(e, false, &mut accesses));
-        }
-        accesses.sort_unstable_by_key(|(buffer, indices, writes)| (*buffer, *writes, indices.as_ptr()));
-        accesses.dedup_by(|a, b| a == b);
-        for (buffer, indices, writes) in accesses {
-            self.access(buffer, indices, writes, who);
-        }
+        let key = stores.stores.as_ptr().addr();
+        let accesses = match self.accesses.get(&key) {
+            Some(known) => known.clone(),
+            None => {
+                let found = Rc::new(self.accesses_of(stores));
+                self.accesses.insert(key, found.clone());
+                found
+            }
+        };
+        self.pass.left = self.pass.left.saturating_sub(accesses.len());
+        accesses.iter().for_each(|access| self.access(access, who));
     }
 
-    fn access(&mut self, buffer: Buffer, indices: &[Expr], writes: bool, who: Who) {
+    /// The accesses of stores to what threads share.
+    fn accesses_of(&mut self, stores: &Stores<'_>) -> Vec<Access> {
         let nest = self.pass.nest;
-        let is_shared = match nest.func.buffers[buffer].scope {
+        let mut all: Vec<(Buffer, &[Expr], bool)> = Vec::new();
+        for store in &stores.stores {
+            all.push((store.buffer, &store.indices, true));
+            store.indices.iter().chain([&store.value]).for_each(|e| loads(e, false, &mut all));
+        }
+        let is_shared = |buffer: Buffer| match nest.func.buffers[buffer].scope {
             Scope::Global => nest.written.contains(&buffer),
             Scope::Shared => true,
             Scope::Stack | Scope::Register => false,
         };
-        if !is_shared {
-            return;
+        let mut seen = FxHashSet::default();
+        all.retain(|access| is_shared(access.0) && seen.insert(*access));
+        all.into_iter().map(|(buffer, indices, writes)| self.prepared(buffer, indices, writes)).collect()
+    }
+
+    fn prepared(&mut self, buffer: Buffer, indices: &[Expr], writes: bool) -> Access {
+        let atoms = &mut self.pass.atoms;
+        let poly = atoms.position(self.pass.nest.func, buffer, indices);
+        let mut access = Access {
+            buffer,
+            writes,
+            own: Vec::new(),
+            constant: poly.constant,
+            shift: Poly::default(),
+            is_data: indices.iter().any(|index| index.any(&mut |e| matches!(e.kind(), ExprKind::Load(..)))),
+        };
+        for (product, coefficient) in poly.terms {
+            if product.iter().any(|&atom| self.inner.iter().any(|&var| atoms.uses(atom, var))) {
+                access.own.push((product, coefficient));
+            } else {
+                access.shift.terms.insert(product, coefficient);
+            }
         }
-        let own = |touch: &&mut Touch| touch.buffer == buffer && touch.writes == writes;
-        let position = if self.left > 0 { self.position(buffer, indices) } else { None };
-        let Some((shift, position)) = position else {
+        access
+    }
+
+    fn access(&mut self, access: &Access, who: Who) {
+        let &Access { buffer, writes, .. } = access;
+        let position = if self.pass.left > 0 { self.position(access) } else { None };
+        let Some(position) = position else {
             self.found.retain(|touch| touch.buffer != buffer || touch.writes != writes);
             return self.found.push(Touch { buffer, writes, elements: Elements::Any });
         };
-        for touch in self.found.iter_mut().filter(own) {
+        for touch in self.found.iter_mut().filter(|touch| touch.buffer == buffer && touch.writes == writes) {
             match &mut touch.elements {
                 Elements::Any => return,
-                Elements::By { shift: known, threads } if *known == shift => {
+                Elements::By { shift, threads } if *shift == access.shift => {
                     return note(threads, position, who);
                 }
                 Elements::By { .. } => {}
             }
         }
-        let threads = [(position, who)].into_iter().collect();
+        let (shift, threads) = (access.shift.clone(), [(position, who)].into_iter().collect());
         self.found.push(Touch { buffer, writes, elements: Elements::By { shift, threads } });
     }
 
-    /// The row-major position of an access: the part that is the same for all threads, and the rest.
-    fn position(&mut self, buffer: Buffer, indices: &[Expr]) -> Option<(Poly, i64)> {
-        let func = self.pass.nest.func;
-        let poly = self.pass.atoms.position(func, buffer, indices);
-        let mut position = poly.constant;
-        let mut shift = Poly::default();
-        for (product, coefficient) in poly.terms {
-            let atoms = &self.pass.atoms;
-            let is_inner = product.iter().any(|&atom| self.inner.iter().any(|&var| atoms.uses(atom, var)));
-            if is_inner {
-                let mut value = coefficient;
-                for &atom in &product {
-                    value *= self.value(atoms.expr(atom))?;
-                }
-                position += value;
-            } else if product
-                .iter()
-                .any(|&atom| atoms.expr(atom).any(&mut |e| matches!(e.kind(), ExprKind::Load(..))))
-            {
-                return None;
-            } else {
-                shift.terms.insert(product, coefficient);
-            }
+    /// The part of a position that is not the same for all threads, where it is known.
+    fn position(&self, access: &Access) -> Option<i64> {
+        if access.is_data {
+            return None;
         }
-        Some((shift, position))
+        access.own.iter().try_fold(access.constant, |sum, (product, coefficient)| {
+            let atoms = product.iter().map(|&atom| self.value(self.pass.atoms.expr(atom)));
+            Some(sum + atoms.into_iter().try_fold(*coefficient, |value, factor| Some(value * factor?))?)
+        })
     }
+}
+
+/// An access of what threads share.
+struct Access {
+    buffer: Buffer,
+    writes: bool,
+    /// The terms of the position that loops inside change.
+    own: Vec<(Vec<u32>, i64)>,
+    constant: i64,
+    /// The other terms.
+    shift: Poly,
+    /// Whether an index depends on data.
+    is_data: bool,
 }
 
 /// Loads in an expression. What a condition guards may read the first element instead.
