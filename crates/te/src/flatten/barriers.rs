@@ -22,8 +22,8 @@ use crate::func::{Scope, ThreadLevel};
 use crate::interp::evaluate_index;
 use crate::kernel::Threads;
 
-/// Accesses that are gone through for a kernel, and elements that one statement may access.
-const MOST_ACCESSES: usize = 1 << 20;
+/// Accesses, iterations and branches that are gone through for a kernel, and elements that one statement may access.
+const MOST_ACCESSES: usize = 1 << 19;
 
 /// Puts barriers where, and as far as can be proven only where, different threads meet in an element. Blocks must be bound.
 ///
@@ -62,7 +62,7 @@ struct Barriers<'b, 'a> {
     bounds: FxHashMap<Var, (i64, i64)>,
     /// Loops of threads that are open.
     around: Vec<(Var, i64)>,
-    /// Accesses that may still be gone through.
+    /// What may still be gone through.
     left: usize,
     /// What a statement does, by its loop and the address of its first stores, which stay where they are: statements
     /// are walked several times.
@@ -427,7 +427,8 @@ impl<'a> Walk<'_, '_, 'a> {
                 }
             }
             Stmt::If(branch) => {
-                let holds = self.value(&branch.condition);
+                self.pass.left = self.pass.left.saturating_sub(1);
+                let holds = if self.pass.left > 0 { self.value(&branch.condition) } else { None };
                 if holds != Some(0) {
                     self.stmts(&branch.then.stmts, around);
                 }
