@@ -84,7 +84,7 @@ fn check(func: &Func, sizes: &[i64], n_elements: usize) {
                 "{machine}, {n}: {got}, {expected}"
             );
         }
-        let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
+        let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None };
         let kernels =
             flatten(&scheduled.func, &options).unwrap_or_else(|e| panic!("{e}\n{}", scheduled.func));
         assert_eq!(kernels.len(), 1, "{}", scheduled.func);

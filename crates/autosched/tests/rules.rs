@@ -33,7 +33,7 @@ fn a_product_with_one_row_is_shared_out() {
     let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
     let scheduled = schedule(&computation(&func, &[false, true, true], &[]), &target, &Decisions::default())
         .expect("schedules");
-    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
+    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None };
     let kernels = flatten(&scheduled.func, &options).expect("flattens");
     assert!(kernels.iter().all(|k| k.kernel.grid.per_round.as_int() >= Some(8)), "{}", scheduled.func);
 }
@@ -103,7 +103,7 @@ fn grid(func: &Func, layouts: &[Layout]) -> (i64, i64) {
     let scheduled =
         schedule(&computation(func, &[false, true, true], layouts), &target, &Decisions::default())
             .expect("schedules");
-    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
+    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None };
     let kernels = flatten(&scheduled.func, &options).expect("flattens");
     let grid = &kernels.last().expect("a kernel").kernel.grid;
     (grid.rounds.as_int().expect("known"), grid.per_round.as_int().expect("known"))
@@ -171,7 +171,14 @@ fn steps_of_an_iteration(insts: &[Inst]) -> Vec<usize> {
     let mut found = Vec::new();
     for inst in insts {
         match inst {
-            Inst::Let { .. } | Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } => {}
+            Inst::Let { .. }
+            | Inst::Store { .. }
+            | Inst::Scatter { .. }
+            | Inst::Prefetch { .. }
+            | Inst::Barrier
+            | Inst::CopyAsync { .. }
+            | Inst::CommitCopies
+            | Inst::WaitCopies { .. } => {}
             Inst::If { then_body, else_body, .. } => {
                 found.extend([then_body, else_body].into_iter().flat_map(|body| steps_of_an_iteration(body)));
             }
@@ -201,7 +208,8 @@ fn steps_are_unrolled_where_each_would_copy_the_accumulators() {
             let scheduled =
                 schedule(&computation(&func, &[false, true, true], &layouts), &target, &Decisions::default())
                     .expect("schedules");
-            let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
+            let options =
+                FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None };
             let kernels = flatten(&scheduled.func, &options).expect("flattens");
             let found: Vec<usize> =
                 kernels.iter().flat_map(|k| steps_of_an_iteration(&k.kernel.body)).collect();
@@ -368,7 +376,7 @@ fn transforms_without_vectors_are_left_to_general_rules() {
         // Results of which the last vector is cut off. What it holds beyond them is not written, and not compared.
         let func = tiled_conv(16, 31, 6);
         let scheduled = refused(&func, &[None, None, None, blocked(16)], &target, &[("untiled", no_whole)]);
-        let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
+        let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None };
         flatten(&scheduled.func, &options).unwrap_or_else(|e| panic!("{e}\n{}", scheduled.func));
     }
     // Results in longer vectors than the machine has.

@@ -81,11 +81,12 @@ pub struct BufferData {
 pub enum Scope {
     /// Memory given by the caller: a parameter, or (for a temporary) workspace planned by the caller.
     Global,
-    /// Memory shared by a GPU's thread block.
+    /// An array of the task that all its threads see; every task has its own.
     Shared,
-    /// A fixed array of the task that uses it; every task has its own.
+    /// A fixed array of the task that uses it; every task has its own, and in a loop of threads every thread.
     Stack,
-    /// SSA values: indexed by constants once unrolled loops are unrolled.
+    /// SSA values: indexed by constants once unrolled loops are unrolled. Where threads index it, its elements are dealt
+    /// out to them.
     Register,
 }
 
@@ -136,20 +137,19 @@ pub enum LoopKind {
     Vectorized,
     /// The body is repeated; constant extent.
     Unrolled,
-    /// Iterations are threads of a GPU along the axis.
-    Thread(ThreadAxis),
+    /// Iterations are threads of the task, independent of each other; constant extent. On a path there is at most one loop
+    /// of each level, inside the parallel loops and outside of vectorized ones. Nests of threads stand side by side in
+    /// a task, which means that all threads have done the one before any begins the next.
+    Thread(ThreadLevel),
 }
 
-/// Axes of a GPU's launch grid.
+/// Which threads of a task run the iterations of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names are CUDA's")]
-pub enum ThreadAxis {
-    BlockX,
-    BlockY,
-    BlockZ,
-    ThreadX,
-    ThreadY,
-    ThreadZ,
+pub enum ThreadLevel {
+    /// Its warps.
+    Warp,
+    /// The lanes of a warp, which run in step.
+    Lane,
 }
 
 /// Stores over iteration variables.

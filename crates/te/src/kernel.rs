@@ -14,7 +14,12 @@
 //!   scatter writes lanes in order.
 //! - Loads and stores are aligned to the element only, unless the buffer's `align` and a constant index say
 //!   more. Distinct buffers never alias.
+//!
+//! All threads of a task run its body. They share parameters and shared arrays; values and local arrays are each
+//! thread's own. What one thread writes, another sees after the next barrier, and not before. Two threads that access
+//! the same element between two barriers, one of them writing, are a race: a defect of the kernel.
 
+pub(crate) mod uniform;
 mod verify;
 
 use cranelift_entity::{PrimaryMap, entity_impl};
@@ -29,6 +34,8 @@ use crate::expr::{BinaryOp, CompareOp, Expr, UnaryOp, Var};
 pub struct Value(u32);
 entity_impl!(Value, "%");
 
+pub use self::uniform::Varies;
+
 /// One entry point: the tasks of one parallel loop, or a serial program as a single task.
 #[derive(Clone, Debug)]
 pub struct Kernel {
@@ -36,8 +43,12 @@ pub struct Kernel {
     pub name: String,
     /// Buffer parameters, in the order of the argument array.
     pub buffers: Vec<KernelBuffer>,
-    /// Arrays of the task's own, on the stack.
+    /// Arrays of each thread's own, on the stack.
     pub locals: Vec<KernelLocal>,
+    /// Threads of a task.
+    pub threads: Threads,
+    /// Arrays that the threads of a task share; every task has its own.
+    pub shared: Vec<KernelLocal>,
     /// Symbolic extents passed as arguments; `grid` speaks of them.
     pub sizes: Vec<KernelSize>,
     /// Number of tasks, over `sizes`' variables.
@@ -61,9 +72,14 @@ impl Kernel {
                         constants.insert(*result, *value);
                         0.0
                     }
-                    Inst::Let { .. } | Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } => {
-                        1.0
-                    }
+                    Inst::Let { .. }
+                    | Inst::Store { .. }
+                    | Inst::Scatter { .. }
+                    | Inst::Prefetch { .. }
+                    | Inst::Barrier
+                    | Inst::CopyAsync { .. }
+                    | Inst::CommitCopies
+                    | Inst::WaitCopies { .. } => 1.0,
                     Inst::Loop { begin, end, body, .. } => {
                         let extent =
                             constants.get(end).zip(constants.get(begin)).map(|(end, begin)| end - begin);
@@ -94,6 +110,25 @@ impl TaskGrid {
     /// A single task.
     pub fn single() -> TaskGrid {
         TaskGrid { rounds: Expr::int(1), per_round: Expr::int(1) }
+    }
+}
+
+/// Threads of a task, all of which run its body: `warps` times `lanes`. Lanes of a warp run in step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Threads {
+    /// Number of warps.
+    pub warps: u32,
+    /// Threads of a warp.
+    pub lanes: u32,
+}
+
+impl Threads {
+    /// A single thread: what processors have.
+    pub const ONE: Threads = Threads { warps: 1, lanes: 1 };
+
+    /// Number of threads.
+    pub const fn count(self) -> u32 {
+        self.warps * self.lanes
     }
 }
 
@@ -130,7 +165,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// An array on the stack of a task, 64-byte aligned.
+/// An array of a thread or of a task, 64-byte aligned.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KernelLocal {
     /// Name for dumps.
@@ -141,13 +176,15 @@ pub struct KernelLocal {
     pub len: u64,
 }
 
-/// A buffer parameter or local array.
+/// A buffer parameter, local or shared array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// Index into [`Kernel::buffers`].
     Param(u32),
     /// Index into [`Kernel::locals`].
     Local(u32),
+    /// Index into [`Kernel::shared`].
+    Shared(u32),
 }
 
 /// Element type and number of lanes; one lane is a scalar.
@@ -204,6 +241,35 @@ pub enum Inst {
         index: Value,
         /// Added to the index.
         offset: i64,
+    },
+    /// Waits until all threads of the task have arrived: each sees what the others wrote before it.
+    Barrier,
+    /// Begins to copy `elements` consecutive elements of a parameter to a shared array. They are there when the thread
+    /// has waited for the copy's group, and for other threads after the next barrier.
+    CopyAsync {
+        /// Where to, a shared array.
+        to: Place,
+        /// Element index there, a scalar `I64`.
+        to_index: Value,
+        /// Added to that index.
+        to_offset: i64,
+        /// Where from, a parameter of the same element type.
+        from: Place,
+        /// Element index there, a scalar `I64`.
+        index: Value,
+        /// Added to the index.
+        offset: i64,
+        /// How many.
+        elements: u32,
+        /// A scalar `Bool`: if false nothing is read, and zeros are written.
+        mask: Option<Value>,
+    },
+    /// Makes a group of this thread's copies that are in none.
+    CommitCopies,
+    /// Waits for all groups of this thread's copies but the `pending` youngest.
+    WaitCopies {
+        /// How many groups may be under way.
+        pending: u32,
     },
     /// `for var in begin..end`, with values carried from iteration to iteration.
     Loop {
@@ -264,6 +330,17 @@ pub enum Op {
     Float(u64),
     /// The `i`-th symbolic extent, a scalar `I64`.
     Size(u32),
+    /// The index of this thread's warp, a scalar `I64`.
+    Warp,
+    /// The index of this thread among the lanes of its warp, a scalar `I64`.
+    Lane,
+    /// The value that another lane of the same warp has. All lanes of the warp do it together.
+    Shuffle {
+        /// What.
+        value: Value,
+        /// Which lane's, a scalar `I64` taken modulo the number of lanes.
+        from: Value,
+    },
     /// 0, 1, 2, ... in the lanes of an integer vector.
     Iota,
     /// A scalar in every lane.
@@ -346,6 +423,21 @@ impl Inst {
                 mask.iter_mut().for_each(visit);
             }
             Inst::Prefetch { place: _, index, offset: _ } => visit(index),
+            Inst::Barrier | Inst::CommitCopies | Inst::WaitCopies { pending: _ } => {}
+            Inst::CopyAsync {
+                to: _,
+                to_index,
+                to_offset: _,
+                from: _,
+                index,
+                offset: _,
+                elements: _,
+                mask,
+            } => {
+                visit(to_index);
+                visit(index);
+                mask.iter_mut().for_each(visit);
+            }
             Inst::Loop { var: _, begin, end, carried, body: _ } => {
                 visit(begin);
                 visit(end);
@@ -360,10 +452,10 @@ impl Op {
     /// Calls `visit` on the operands, to rename them.
     pub fn for_each_operand_mut(&mut self, mut visit: impl FnMut(&mut Value)) {
         match self {
-            Op::Int(_) | Op::Float(_) | Op::Size(_) | Op::Iota => {}
+            Op::Int(_) | Op::Float(_) | Op::Size(_) | Op::Warp | Op::Lane | Op::Iota => {}
             Op::Splat(a) | Op::Extract(a, _) | Op::Slice(a, _) => visit(a),
             Op::Unary(_, a) | Op::Cast(a) | Op::Bitcast(a) => visit(a),
-            Op::Binary(_, a, b) | Op::Compare(_, a, b) => {
+            Op::Binary(_, a, b) | Op::Compare(_, a, b) | Op::Shuffle { value: a, from: b } => {
                 visit(a);
                 visit(b);
             }
@@ -387,10 +479,10 @@ impl Op {
     /// Calls `visit` on the operands.
     pub fn for_each_operand(&self, mut visit: impl FnMut(Value)) {
         match self {
-            Op::Int(_) | Op::Float(_) | Op::Size(_) | Op::Iota => {}
+            Op::Int(_) | Op::Float(_) | Op::Size(_) | Op::Warp | Op::Lane | Op::Iota => {}
             Op::Splat(a) | Op::Extract(a, _) | Op::Slice(a, _) => visit(*a),
             Op::Unary(_, a) | Op::Cast(a) | Op::Bitcast(a) => visit(*a),
-            Op::Binary(_, a, b) | Op::Compare(_, a, b) => {
+            Op::Binary(_, a, b) | Op::Compare(_, a, b) | Op::Shuffle { value: a, from: b } => {
                 visit(*a);
                 visit(*b);
             }

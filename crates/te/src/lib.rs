@@ -27,5 +27,6 @@ pub mod verify;
 pub use computation::{Computation, Layout, Variant};
 pub use expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind, UnaryOp, Var};
 pub use func::{
-    Block, BufferData, Func, Iter, IterKind, Loop, LoopKind, Scope, Stmt, Store, ThreadAxis, VarData, VarKind,
+    Block, BufferData, Func, Iter, IterKind, Loop, LoopKind, Scope, Stmt, Store, ThreadLevel, VarData,
+    VarKind,
 };

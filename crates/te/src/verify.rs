@@ -106,7 +106,7 @@ struct Verifier<'a> {
     bound: FxHashSet<Var>,
     /// Variables and block names bound so far anywhere.
     seen: FxHashSet<String>,
-    /// Unrolled and vectorized loops around.
+    /// Unrolled and vectorized loops around, and those of threads.
     unrolled: Vec<Var>,
 }
 
@@ -224,10 +224,14 @@ impl Verifier<'_> {
                     "is parallel but neither outermost nor alone inside an outermost parallel loop",
                 );
             }
-            LoopKind::Vectorized | LoopKind::Unrolled if !is_constant => {
+            LoopKind::Vectorized | LoopKind::Unrolled | LoopKind::Thread(_) if !is_constant => {
                 self.report(&place, format!("is {:?} but its extent is not constant", l.kind));
             }
-            LoopKind::Parallel | LoopKind::Vectorized | LoopKind::Unrolled | LoopKind::Thread(_) => {}
+            LoopKind::Thread(_) => {
+                let reason = tree::misplaced(self.func, path);
+                reason.into_iter().for_each(|reason| self.report(&place, reason));
+            }
+            LoopKind::Parallel | LoopKind::Vectorized | LoopKind::Unrolled => {}
         }
         if matches!(l.kind, LoopKind::Parallel | LoopKind::Vectorized | LoopKind::Thread(_))
             && let Some(conflict) = bindings::conflict(self.func, path, l.kind)
@@ -236,7 +240,7 @@ impl Verifier<'_> {
             let reason = format!("is {:?} but {conflict}", l.kind);
             self.out.push(Violation { place: place.clone(), reason, is_unproven });
         }
-        let repeated = matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized);
+        let repeated = matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized | LoopKind::Thread(_));
         if repeated {
             self.unrolled.push(l.var);
         }
@@ -414,8 +418,8 @@ impl Verifier<'_> {
         });
         for (buffer, data) in &self.func.buffers {
             let is_local = match data.scope {
-                Scope::Stack | Scope::Register => true,
-                Scope::Global | Scope::Shared => false,
+                Scope::Shared | Scope::Stack | Scope::Register => true,
+                Scope::Global => false,
             };
             let Some(statements) = homes.get(&buffer).filter(|_| is_local) else { continue };
             let place = format!("buffer {}", data.name);

@@ -8,7 +8,7 @@ use tilewright_te::kernel::{Inst, Op, Value};
 use tilewright_te::schedule::Schedule;
 use tilewright_te::{BinaryOp, Expr, Func, LoopKind, Scope, Stmt};
 
-const OPTIONS: FlattenOptions = FlattenOptions { masked_access: Some(1), buffer_align: 64 };
+const OPTIONS: FlattenOptions = FlattenOptions { masked_access: Some(1), buffer_align: 64, lanes: None };
 
 /// `out[i, j] = sum over k of a[i, k] * b[k, j]`, as computed.
 fn matmul(m: i64, n: i64, k: i64) -> Func {
@@ -109,12 +109,18 @@ fn invariants(insts: &[Inst], in_loop: Option<&HashSet<Value>>) -> Vec<Value> {
         match inst {
             Inst::Let { result, op } => {
                 let Some(defined) = &mut defined else { continue };
-                let mut changes = matches!(op, Op::Load { .. } | Op::Gather { .. });
+                let mut changes = matches!(op, Op::Load { .. } | Op::Gather { .. } | Op::Shuffle { .. });
                 op.for_each_operand(|operand| changes |= defined.contains(&operand));
                 defined.insert(*result);
                 found.extend((!changes).then_some(*result));
             }
-            Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } => {}
+            Inst::Store { .. }
+            | Inst::Scatter { .. }
+            | Inst::Prefetch { .. }
+            | Inst::Barrier
+            | Inst::CopyAsync { .. }
+            | Inst::CommitCopies
+            | Inst::WaitCopies { .. } => {}
             Inst::Loop { var, carried, body, .. } => {
                 let inside = std::iter::once(*var).chain(carried.iter().map(|c| c.param)).collect();
                 found.extend(invariants(body, Some(&inside)));
@@ -144,7 +150,14 @@ fn outside_branches(insts: &[Inst], wanted: &impl Fn(&Op) -> bool) -> bool {
     insts.iter().any(|inst| match inst {
         Inst::Let { op, .. } => wanted(op),
         Inst::Loop { body, .. } => outside_branches(body, wanted),
-        Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } | Inst::If { .. } => false,
+        Inst::Store { .. }
+        | Inst::Scatter { .. }
+        | Inst::Prefetch { .. }
+        | Inst::Barrier
+        | Inst::CopyAsync { .. }
+        | Inst::CommitCopies
+        | Inst::WaitCopies { .. }
+        | Inst::If { .. } => false,
     })
 }
 
@@ -200,7 +213,14 @@ fn innermost_loops(insts: &[Inst], n_branches: usize, found: &mut Vec<(usize, Ve
                 innermost_loops(then_body, n_branches + 1, found);
                 innermost_loops(else_body, n_branches + 1, found);
             }
-            Inst::Let { .. } | Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } => {}
+            Inst::Let { .. }
+            | Inst::Store { .. }
+            | Inst::Scatter { .. }
+            | Inst::Prefetch { .. }
+            | Inst::Barrier
+            | Inst::CopyAsync { .. }
+            | Inst::CommitCopies
+            | Inst::WaitCopies { .. } => {}
         }
     }
 }

@@ -15,7 +15,7 @@ use tilewright_te::flatten::nest::{Form, Nest};
 use tilewright_te::flatten::*;
 use tilewright_te::schedule::start_apart;
 
-const OPTIONS: FlattenOptions = FlattenOptions { masked_access: Some(4), buffer_align: 64 };
+const OPTIONS: FlattenOptions = FlattenOptions { masked_access: Some(4), buffer_align: 64, lanes: Some(32) };
 
 fn verified(made: Made<'_, '_>) -> String {
     assert_eq!(made.verify(), Ok(()), "{made}");
@@ -52,6 +52,10 @@ fn over_nest(pass: &str, nest: &mut Nest<'_>) -> String {
         }
         "join_indices" => {
             join_indices(nest);
+            Form::Bound
+        }
+        "barriers" => {
+            barriers(nest, &OPTIONS).expect("has its barriers");
             Form::Bound
         }
         other => panic!("no pass `{other}` over nests"),

@@ -7,13 +7,13 @@ use common::*;
 use tilewright_te::interp::evaluate_index;
 use tilewright_te::schedule::compact::compact;
 use tilewright_te::schedule::{
-    CacheInplace, CacheRead, CacheWrite, CollapseDims, ComputeAt, ComputeInline, DecomposeReduction,
+    Bind, CacheInplace, CacheRead, CacheWrite, CollapseDims, ComputeAt, ComputeInline, DecomposeReduction,
     ExpandDim, Fuse, PadEinsum, Padding, Parallel, Piece, Prefetch, Primitive, PrimitiveKind, Reorder,
     ReverseComputeAt, ReverseComputeInline, Rfactor, Schedule, SetScope, Split, SplitIter, Tile,
     TransformLayout, Unroll, Vectorize,
 };
 use tilewright_te::verify::{Stage, verify};
-use tilewright_te::{Block, ExprKind, Func, Scope, Stmt};
+use tilewright_te::{Block, ExprKind, Func, Scope, Stmt, ThreadLevel};
 
 /// Schedules to try for each function, 2,240 in all; `TILEWRIGHT_SCHEDULES` in the environment overrides it.
 const SCHEDULES: usize = 160;
@@ -77,6 +77,7 @@ fn subject(primitive: &Primitive) -> Option<&String> {
         | Primitive::Unroll(_)
         | Primitive::Vectorize(_)
         | Primitive::Parallel(_)
+        | Primitive::Bind(_)
         | Primitive::SetScope(_)
         | Primitive::TransformLayout(_)
         | Primitive::CollapseDims(_)
@@ -103,6 +104,7 @@ fn may_fit(kind: PrimitiveKind, block: &Block) -> bool {
         | Kind::Unroll
         | Kind::Vectorize
         | Kind::Parallel
+        | Kind::Bind
         | Kind::ReverseComputeInline
         | Kind::ComputeAt
         | Kind::ReverseComputeAt
@@ -129,6 +131,7 @@ fn share_of(kind: PrimitiveKind) -> usize {
         | Kind::Tile
         | Kind::Unroll
         | Kind::Parallel
+        | Kind::Bind
         | Kind::ReverseComputeInline
         | Kind::CacheRead
         | Kind::CacheWrite
@@ -208,7 +211,8 @@ fn random_primitive(kind: PrimitiveKind, schedule: &Schedule, focus: &str, rando
         loops.and_then(|loops| random.pick(&loops).cloned()).unwrap_or_else(|| loop_name.clone())
     };
     let factor = |random: &mut Random| [1, 2, 3, 4, 5, 8, 16][random.below(7)];
-    let scope = [Scope::Global, Scope::Stack, Scope::Register][random.below(3)];
+    let scope = [Scope::Global, Scope::Stack, Scope::Register, Scope::Shared][random.below(4)];
+    let level = [ThreadLevel::Warp, ThreadLevel::Lane][random.below(2)];
     match kind {
         Kind::Split => {
             let inner = Some(factor(random));
@@ -240,6 +244,7 @@ fn random_primitive(kind: PrimitiveKind, schedule: &Schedule, focus: &str, rando
             let outer = own_loops.get(random.below(2)).cloned().unwrap_or(loop_name);
             Parallel { loop_name: outer }.into()
         }
+        Kind::Bind => Bind { loop_name, level }.into(),
         Kind::ComputeInline => ComputeInline { block: producer() }.into(),
         Kind::ReverseComputeInline => ReverseComputeInline { block: consumer() }.into(),
         Kind::ComputeAt => {

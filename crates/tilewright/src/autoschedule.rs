@@ -118,7 +118,7 @@ pub(crate) fn flatten_error(error: FlattenError) -> CompileError {
 }
 
 fn flatten_options(target: &Target) -> FlattenOptions {
-    FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 }
+    FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None }
 }
 
 /// What one of the passes between functions and kernels makes of a scheduled function, as text.

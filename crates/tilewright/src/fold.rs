@@ -107,7 +107,8 @@ fn kernels(task: &Task) -> Result<Kernels, CompileError> {
     let mut func = schedule.finish().map_err(|e| CompileError::internal("fold", e))?;
     math::expand_func(&mut func);
     math::narrow_floats(&mut func);
-    let options = FlattenOptions { masked_access: task.target.masked_access(), buffer_align: 64 };
+    let options =
+        FlattenOptions { masked_access: task.target.masked_access(), buffer_align: 64, lanes: None };
     let kernels = flatten(&func, &options).map_err(flatten_error)?;
     let packing = vec![Vec::new(); func.n_inputs];
     Ok(Kernels {

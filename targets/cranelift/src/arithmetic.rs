@@ -20,6 +20,9 @@ impl Function<'_, '_> {
             Op::Int(value) => self.int(ty, *value),
             Op::Float(bits) => self.float(ty, f64::from_bits(*bits)),
             Op::Size(i) => self.size(*i),
+            Op::Warp | Op::Lane | Op::Shuffle { .. } => {
+                Err(unsupported(self.kernel, "cooperation of threads"))
+            }
             Op::Iota => self.iota(ty),
             Op::Splat(a) => self.splat_value(ty, *a),
             Op::Extract(a, lane) => self.slice(Type::scalar(ty.dtype), *a, *lane),

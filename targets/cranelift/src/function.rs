@@ -10,7 +10,7 @@ use cranelift_entity::SecondaryMap;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenError, Target};
-use tilewright_te::kernel::{Access, Carried, Inst, Join, Kernel, Op, Place, Type, Value};
+use tilewright_te::kernel::{Access, Carried, Inst, Join, Kernel, Op, Place, Threads, Type, Value};
 
 use crate::error::{invalid, unsupported};
 use crate::lanes::{Lanes, lane_of};
@@ -56,6 +56,9 @@ pub(crate) fn translate(
     context: &mut FunctionBuilderContext,
 ) -> Result<(), CodegenError> {
     kernel.verify().map_err(|faults| invalid(kernel, faults.join("; ")))?;
+    if kernel.threads != Threads::ONE {
+        return Err(unsupported(kernel, "a task of several threads"));
+    }
     let mut signature = Signature::new(isa.default_call_conv());
     signature.params = vec![AbiParam::new(types::I64); 4];
     function.signature = signature;
@@ -178,6 +181,9 @@ impl Function<'_, '_> {
             }
             // Cranelift has no such instruction.
             Inst::Prefetch { .. } => Ok(()),
+            Inst::Barrier | Inst::CopyAsync { .. } | Inst::CommitCopies | Inst::WaitCopies { .. } => {
+                Err(unsupported(self.kernel, "cooperation of threads"))
+            }
             Inst::Loop { var, begin, end, carried, body } => {
                 self.counted_loop(*var, *begin, *end, carried, body)
             }
@@ -193,6 +199,9 @@ impl Function<'_, '_> {
             Op::Splat(scalar) => self.constants[*scalar],
             Op::Float(_)
             | Op::Size(_)
+            | Op::Warp
+            | Op::Lane
+            | Op::Shuffle { .. }
             | Op::Iota
             | Op::Extract(..)
             | Op::Concat(_)
@@ -346,6 +355,7 @@ impl Function<'_, '_> {
         let info = match place {
             Place::Param(i) => self.buffers.get(i as usize),
             Place::Local(i) => self.locals.get(i as usize),
+            Place::Shared(_) => return Err(unsupported(self.kernel, "shared arrays")),
         };
         info.copied().ok_or_else(|| invalid(self.kernel, format!("there is no {place:?}")))
     }
@@ -370,7 +380,14 @@ fn masked_places(insts: &[Inst]) -> Vec<Place> {
             | Inst::Let { op: Op::Gather { place, mask: Some(_), .. }, .. }
             | Inst::Store { place, mask: Some(_), .. }
             | Inst::Scatter { place, mask: Some(_), .. } => places.push(*place),
-            Inst::Let { .. } | Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } => {}
+            Inst::Let { .. }
+            | Inst::Store { .. }
+            | Inst::Scatter { .. }
+            | Inst::Prefetch { .. }
+            | Inst::Barrier
+            | Inst::CopyAsync { .. }
+            | Inst::CommitCopies
+            | Inst::WaitCopies { .. } => {}
             Inst::Loop { body, .. } => places.extend(masked_places(body)),
             Inst::If { then_body, else_body, .. } => {
                 places.extend(masked_places(then_body));

@@ -4,8 +4,8 @@ use cranelift_entity::PrimaryMap;
 use tilewright_dtype::DType;
 use tilewright_te::expr::{BinaryOp, CompareOp, UnaryOp, Var};
 use tilewright_te::kernel::{
-    Access, Carried, Inst, Join, Kernel, KernelBuffer, KernelLocal, KernelSize, Op, Place, TaskGrid, Type,
-    Value,
+    Access, Carried, Inst, Join, Kernel, KernelBuffer, KernelLocal, KernelSize, Op, Place, TaskGrid, Threads,
+    Type, Value,
 };
 
 /// Builds a [`Kernel`] instruction by instruction.
@@ -25,6 +25,8 @@ impl KernelBuilder {
             name: name.into(),
             buffers: Vec::new(),
             locals: Vec::new(),
+            threads: Threads::ONE,
+            shared: Vec::new(),
             sizes: Vec::new(),
             grid: TaskGrid::single(),
             values,
@@ -49,6 +51,17 @@ impl KernelBuilder {
     pub fn local(&mut self, name: &str, dtype: DType, len: u64) -> Place {
         self.kernel.locals.push(KernelLocal { name: name.to_owned(), dtype, len });
         Place::Local(self.kernel.locals.len() as u32 - 1)
+    }
+
+    /// Gives tasks several threads.
+    pub fn threads(&mut self, warps: u32, lanes: u32) {
+        self.kernel.threads = Threads { warps, lanes };
+    }
+
+    /// An array that the threads of a task share.
+    pub fn shared(&mut self, name: &str, dtype: DType, len: u64) -> Place {
+        self.kernel.shared.push(KernelLocal { name: name.to_owned(), dtype, len });
+        Place::Shared(self.kernel.shared.len() as u32 - 1)
     }
 
     /// A symbolic extent.

@@ -70,6 +70,10 @@ fn a_wrong_code_generator_is_noticed() {
                 | Inst::Store { .. }
                 | Inst::Scatter { .. }
                 | Inst::Prefetch { .. }
+                | Inst::Barrier
+                | Inst::CopyAsync { .. }
+                | Inst::CommitCopies
+                | Inst::WaitCopies { .. }
                 | Inst::If { .. } => {}
             }
         }

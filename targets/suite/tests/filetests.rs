@@ -4,7 +4,8 @@
 //! comes of it; `BLESS=1` rewrites these.
 //!
 //! - `run N tasks, NAME = V V .., ..` runs the kernel on buffers and sizes (`V*N` is a value repeated) by the evaluator, and gives the
-//!   buffers that it writes. Every code generator must give the same bits on every machine that this one can be.
+//!   buffers that it writes. Every code generator must give the same bits on every machine that this one can be; those for
+//!   processors are not asked for kernels with threads.
 //! - `verify` gives what is wrong with the kernel.
 //! - `compile MACHINE` gives what every code generator says; the name of the generator is shown as `*`.
 //!
@@ -19,7 +20,7 @@ use std::fmt::Write;
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Machine, Target};
 use tilewright_target_suite::{Case, CompileKernel, cases, check, eval};
-use tilewright_te::kernel::{Access, Kernel};
+use tilewright_te::kernel::{Access, Kernel, Threads};
 use tilewright_te::text::ParseError;
 
 /// The code generators of this build.
@@ -111,7 +112,9 @@ fn run(kernel: Kernel, rest: &str) -> String {
             writeln!(out, "{}: {}", buffer.name, elements.join(" ")).expect("a string");
         }
     }
-    for (kind, compile) in generators() {
+    // Processors have no threads.
+    let takes = case.kernel.threads == Threads::ONE && case.kernel.shared.is_empty();
+    for (kind, compile) in generators().into_iter().filter(|_| takes) {
         for machine in ["cpu", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"] {
             let target = Target::parse(machine, kind).expect("a known machine");
             if Machine::host().runs_code_for(&target.machine) {

@@ -106,13 +106,20 @@ fn innermost_loops<'a>(insts: &'a [Inst], found: &mut Vec<&'a [Inst]>) {
                 innermost_loops(then_body, found);
                 innermost_loops(else_body, found);
             }
-            Inst::Let { .. } | Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } => {}
+            Inst::Let { .. }
+            | Inst::Store { .. }
+            | Inst::Scatter { .. }
+            | Inst::Prefetch { .. }
+            | Inst::Barrier
+            | Inst::CopyAsync { .. }
+            | Inst::CommitCopies
+            | Inst::WaitCopies { .. } => {}
         }
     }
 }
 
 fn kernels(func: &Func, masked_access: Option<u32>) -> Vec<Kernel> {
-    let options = FlattenOptions { masked_access, buffer_align: 64 };
+    let options = FlattenOptions { masked_access, buffer_align: 64, lanes: None };
     let mut check = |pass: &'static str, made: Made<'_, '_>| {
         assert_eq!(made.verify(), Ok(()), "after {pass}:\n{made}");
         Ok(())

@@ -93,7 +93,7 @@ pub(crate) fn compare(
     for (i, (e, g)) in floats(&expected).iter().zip(floats(&got)).enumerate() {
         assert!((e - g).abs() <= 1e-5 * (1.0 + e.abs()), "{machine}: element {i}: {e} and {g}\n{fast}");
     }
-    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64 };
+    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None };
     flatten(fast, &options).unwrap_or_else(|e| panic!("{e}\n{fast}"));
 }
 

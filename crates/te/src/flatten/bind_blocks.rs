@@ -40,7 +40,7 @@ impl<'a> BindBlocks<'a> {
                     all.push(Stmt::Masked(Masked { mask, stmts: self.list(masked.stmts)? }));
                 }
                 Stmt::Block(block) => self.block(&block, &mut all)?,
-                Stmt::Stores(_) => all.push(stmt),
+                Stmt::Stores(_) | Stmt::Barrier => all.push(stmt),
                 Stmt::Prefetch(mut hint) => {
                     hint.element = self.known.simplify(&hint.element);
                     all.push(Stmt::Prefetch(hint));
@@ -72,9 +72,10 @@ impl<'a> BindBlocks<'a> {
         let stmts = self.list(l.body.stmts);
         self.lane = outer;
         self.known.leave(before);
+        let is_thread = matches!(l.kind, LoopKind::Thread(_));
         match n {
             // The simplifier has put the one value in place of the variable.
-            Some(1) if begin.as_int().is_some() => all.extend(stmts?),
+            Some(1) if begin.as_int().is_some() && !is_thread => all.extend(stmts?),
             _ => {
                 let body = Body { fact: l.body.fact, stmts: stmts? };
                 all.push(Stmt::Loop(Loop { var: l.var, begin, end, kind: l.kind, body }));

@@ -125,7 +125,13 @@ impl Hoist {
         inst.for_each_operand_mut(|operand| *operand = self.new[*operand]);
         match inst {
             Inst::Let { result, op } => self.op(result, op),
-            Inst::Store { .. } | Inst::Scatter { .. } | Inst::Prefetch { .. } => self.push(inst),
+            Inst::Store { .. }
+            | Inst::Scatter { .. }
+            | Inst::Prefetch { .. }
+            | Inst::Barrier
+            | Inst::CopyAsync { .. }
+            | Inst::CommitCopies
+            | Inst::WaitCopies { .. } => self.push(inst),
             Inst::Loop { var, begin, end, mut carried, body } => {
                 let depth = self.lists.nestings.len();
                 let var = self.define(var, depth);
@@ -163,7 +169,7 @@ impl Hoist {
 
     /// Places an operation whose operands have their new names.
     fn op(&mut self, result: Value, op: Op) {
-        if matches!(op, Op::Load { .. } | Op::Gather { .. }) {
+        if stays(&op) {
             let result = self.define(result, self.lists.innermost());
             return self.push(Inst::Let { result, op });
         }
@@ -181,10 +187,16 @@ impl Hoist {
     }
 }
 
+/// Whether an operation must stay where it is: a guard may be what makes it safe, or all lanes of a warp what makes it
+/// right.
+pub(super) fn stays(op: &Op) -> bool {
+    matches!(op, Op::Load { .. } | Op::Gather { .. } | Op::Shuffle { .. })
+}
+
 /// Whether an operation is one instruction on a scalar or none.
 fn is_cheap(ty: Type, op: &Op) -> bool {
     match op {
-        Op::Int(_) | Op::Float(_) | Op::Size(_) | Op::Iota => true,
+        Op::Int(_) | Op::Float(_) | Op::Size(_) | Op::Warp | Op::Lane | Op::Iota => true,
         Op::Unary(..) | Op::Compare(..) | Op::Select(..) => ty.lanes == 1 && !ty.dtype.is_float(),
         Op::Binary(op, ..) => {
             let divides =
@@ -198,6 +210,7 @@ fn is_cheap(ty: Type, op: &Op) -> bool {
         | Op::Cast(_)
         | Op::Bitcast(_)
         | Op::Fma(..)
+        | Op::Shuffle { .. }
         | Op::Load { .. }
         | Op::Gather { .. } => false,
     }

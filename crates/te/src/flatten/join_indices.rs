@@ -56,7 +56,7 @@ impl JoinIndices<'_> {
                         }
                     }
                 }
-                Stmt::Block(_) | Stmt::Prefetch(_) => {}
+                Stmt::Block(_) | Stmt::Prefetch(_) | Stmt::Barrier => {}
             }
         }
     }
@@ -109,7 +109,7 @@ fn any_divides(stmts: &[Stmt<'_>]) -> bool {
                 found = found || several_divide(&store.indices) || of_store().any(loads_divide);
             }
         }
-        Stmt::Block(_) | Stmt::Prefetch(_) => {}
+        Stmt::Block(_) | Stmt::Prefetch(_) | Stmt::Barrier => {}
     });
     found
 }

@@ -51,7 +51,7 @@ impl<'a> MaskVectors<'a> {
                     all.push(Stmt::If(branch));
                 }
                 Stmt::Block(block) => self.block(block, &mut all),
-                Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) => all.push(stmt),
+                Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) | Stmt::Barrier => all.push(stmt),
             }
         }
         all

@@ -3,7 +3,9 @@
 //! [`flatten`] is the pipeline; each pass is a file of its name. All of them leave alone what a schedule has decided: no
 //! loop is reordered, split or vectorized here. Loads and stores stay where the schedule has them, under their guards.
 
+mod barriers;
 mod bind_blocks;
+mod deal;
 mod error;
 mod hoist;
 mod join_indices;
@@ -14,6 +16,7 @@ mod options;
 mod partition;
 mod poly;
 mod split_kernels;
+mod threads;
 mod translate;
 mod unroll;
 mod unswitch;
@@ -22,6 +25,7 @@ mod whole_tiles;
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 
+pub use self::barriers::barriers;
 pub use self::bind_blocks::bind_blocks;
 pub use self::error::FlattenError;
 pub use self::hoist::hoist;
@@ -41,7 +45,7 @@ use crate::schedule::start_apart;
 use crate::verify::{self, Illegal, Stage, Violation, verify};
 
 /// The passes, in their order.
-pub const PASSES: [&str; 11] = [
+pub const PASSES: [&str; 12] = [
     "start_apart",
     "split_kernels",
     "unswitch",
@@ -51,6 +55,7 @@ pub const PASSES: [&str; 11] = [
     "mask_vectors",
     "bind_blocks",
     "join_indices",
+    "barriers",
     "translate",
     "hoist",
 ];
@@ -120,7 +125,7 @@ impl Display for Made<'_, '_> {
 ///
 /// # Errors
 /// Where a vectorized or unrolled loop has no constant extent, a register is indexed by a variable or read
-/// before it is written, or a parallel loop is not outermost. In test builds ([`verify::BY_DEFAULT`]) as [`flatten_verified`] too.
+/// before it is written, a parallel loop is not outermost, or threads cannot do what they are to do together. In test builds ([`verify::BY_DEFAULT`]) as [`flatten_verified`] too.
 pub fn flatten(func: &Func, options: &FlattenOptions) -> Result<Vec<FlatKernel>, FlattenError> {
     match verify::BY_DEFAULT {
         true => flatten_verified(func, options),
@@ -171,6 +176,9 @@ pub fn flatten_watched(
         watch("bind_blocks", Made::Nest(&mut nest, Form::Bound))?;
         join_indices(&mut nest);
         watch("join_indices", Made::Nest(&mut nest, Form::Bound))?;
+        // All accesses are there, each with its index: where threads meet does not change any more.
+        barriers(&mut nest, options)?;
+        watch("barriers", Made::Nest(&mut nest, Form::Bound))?;
 
         let mut flat = translate(&nest, options)?;
         watch("translate", Made::Kernel(&mut flat.kernel))?;

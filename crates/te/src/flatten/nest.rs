@@ -8,6 +8,9 @@
 //! - A serial loop runs its variable from `begin` to `end` (exclusive), and not at all unless `end` is above `begin`.
 //! - A vectorized loop runs its body once. Its variable has all values from 0 to `end`, one a lane: statements that use
 //!   it are done for all lanes, one statement after the other; those that do not are done once.
+//! - Iterations of a loop of threads are run by threads of the task, as in a function. Every statement is for all threads; a
+//!   block outside of such loops is done by the first thread, or by all of them where it writes registers that are not
+//!   dealt out (`threads`).
 //! - An unrolled loop is a serial one that must go before kernels are made.
 //! - A fact of a body holds wherever the body runs, and is there for the simplifier: no branch tests it. The bounds of a
 //!   loop may rely on the fact of its body, since nothing runs where they are not in order.
@@ -21,7 +24,7 @@ mod verify;
 use rustc_hash::FxHashSet;
 
 use crate::expr::{Buffer, Expr, Var};
-use crate::func::{self, Func, Prefetch, Store};
+use crate::func::{self, Func, Prefetch, Store, ThreadLevel};
 
 /// The program of one kernel.
 #[derive(Clone, Debug)]
@@ -88,6 +91,8 @@ pub enum Stmt<'a> {
     Stores(Stores<'a>),
     /// A hint.
     Prefetch(Prefetch),
+    /// All threads of the task arrive here before any goes on.
+    Barrier,
 }
 
 /// A counted loop.
@@ -114,6 +119,8 @@ pub enum LoopKind {
     Vectorized,
     /// The body is to be repeated.
     Unrolled,
+    /// Iterations are threads.
+    Thread(ThreadLevel),
 }
 
 /// `if condition { then } else { otherwise }`.
@@ -210,7 +217,7 @@ impl<'a> Stmt<'a> {
             Stmt::Loop(l) => (Some(&l.body.stmts), None),
             Stmt::If(branch) => (Some(&branch.then.stmts), Some(&branch.otherwise.stmts)),
             Stmt::Masked(masked) => (Some(&masked.stmts), None),
-            Stmt::Block(_) | Stmt::Stores(_) | Stmt::Prefetch(_) => (None, None),
+            Stmt::Block(_) | Stmt::Stores(_) | Stmt::Prefetch(_) | Stmt::Barrier => (None, None),
         };
         first.into_iter().chain(second)
     }

@@ -8,4 +8,6 @@ pub struct FlattenOptions {
     pub masked_access: Option<u32>,
     /// Alignment in bytes that the caller guarantees for the first element of every buffer.
     pub buffer_align: u32,
+    /// Threads of a warp, on a target whose tasks have threads.
+    pub lanes: Option<u32>,
 }

@@ -66,7 +66,9 @@ impl<'a> Partition<'a> {
                     }
                     all.push(Stmt::If(branch));
                 }
-                Stmt::Block(_) | Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) => all.push(stmt),
+                Stmt::Block(_) | Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) | Stmt::Barrier => {
+                    all.push(stmt)
+                }
             }
         }
         all
@@ -191,13 +193,14 @@ impl<'a> Partition<'a> {
                         LoopKind::Unrolled => copies.checked_mul(extent)?,
                         LoopKind::Vectorized => copies,
                         LoopKind::Serial => (extent == 1).then_some(copies)?,
+                        LoopKind::Thread(_) => return None,
                     }
                 }
                 Stmt::If(branch) => {
                     self.copies(&branch.then.stmts, inner)? + self.copies(&branch.otherwise.stmts, inner)?
                 }
                 Stmt::Prefetch(_) => 0,
-                Stmt::Masked(_) | Stmt::Stores(_) => return None,
+                Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Barrier => return None,
             };
         }
         Some(sum)

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::expr::{BinaryOp, Expr, ExprKind, Var};
+use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
+use crate::func::Func;
 
 /// A sum of integer multiples of products of atoms; an atom is an expression that is no sum or product.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +47,21 @@ impl Atoms {
             ExprKind::Binary(BinaryOp::Mul, a, b) => self.poly(a).times(&self.poly(b)),
             _ => Poly { constant: 0, terms: BTreeMap::from([(vec![self.number(expr)], 1)]) },
         }
+    }
+
+    /// The row-major position of an access with `indices`, or with the one that has been joined of them.
+    pub(super) fn position(&mut self, func: &Func, buffer: Buffer, indices: &[Expr]) -> Poly {
+        let shape = &func.buffers[buffer].shape;
+        if indices.len() < shape.len() {
+            return indices.iter().fold(Poly::default(), |sum, index| sum.plus(&self.poly(index), 1));
+        }
+        let mut stride = Poly { constant: 1, terms: Default::default() };
+        let mut sum = Poly::default();
+        for (index, extent) in indices.iter().zip(shape).rev() {
+            sum = sum.plus(&self.poly(index).times(&stride), 1);
+            stride = stride.times(&self.poly(extent));
+        }
+        sum
     }
 
     /// Whether the atom mentions the variable.

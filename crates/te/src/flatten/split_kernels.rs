@@ -15,7 +15,7 @@ use crate::simplify::Simplifier;
 /// The nests of a function, in the order in which they must run.
 ///
 /// # Errors
-/// Where a loop inside a task is parallel or bound to threads.
+/// Where a loop inside a task is parallel.
 pub fn split_kernels(func: &Func) -> Result<Vec<Nest<'_>>, FlattenError> {
     let mut phases: Vec<(Tasks, Vec<&func::Stmt>)> = Vec::new();
     let simplifier = Simplifier::for_sizes(func);
@@ -88,10 +88,7 @@ impl<'a> Converter<'_, 'a> {
                     format!("parallel loop `{name}` is not outermost"),
                 ));
             }
-            func::LoopKind::Thread(_) => {
-                let reason = format!("loop `{name}` is bound to threads this target has not");
-                return Err(FlattenError::of(self.func, "", reason));
-            }
+            func::LoopKind::Thread(level) => LoopKind::Thread(level),
         };
         let mut stmts = Vec::with_capacity(l.prefetches.len() + l.body.len());
         if kind != LoopKind::Vectorized {

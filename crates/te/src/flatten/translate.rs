@@ -2,23 +2,29 @@
 //!
 //! Indices become flat element offsets, vectorized loops vector values, and register buffers SSA values that loops carry
 //! and branches join (scalar replacement). Expressions that are equal and in scope are computed once; operations stand
-//! where they are first needed.
+//! where they are first needed. Loops of threads become branches where they have fewer iterations than there are threads.
 
 mod emit;
 mod expr;
 mod registers;
 mod stmt;
+mod threads;
 
 use rustc_hash::FxHashMap;
 use tilewright_dtype::DType;
 
 use self::emit::{Binding, Emitter};
+use super::deal::deal;
 use super::error::FlattenError;
 use super::nest::{Nest, Tasks};
 use super::options::FlattenOptions;
+use super::threads::threads_of;
 use crate::expr::{Buffer, Expr};
 use crate::func::Scope;
-use crate::kernel::{Access, Kernel, KernelBuffer, KernelLocal, KernelSize, Place, TaskGrid, Type, Value};
+use crate::kernel::uniform::divergent;
+use crate::kernel::{
+    Access, Kernel, KernelBuffer, KernelLocal, KernelSize, Place, TaskGrid, Threads, Type, Value,
+};
 
 /// A kernel with the buffers of the function that it takes, in the order of its parameters.
 #[derive(Clone, Debug)]
@@ -35,12 +41,16 @@ pub struct FlatKernel {
 /// Where a register is indexed by a variable or read before it is written, or a local buffer has no constant size.
 pub fn translate(nest: &Nest<'_>, options: &FlattenOptions) -> Result<FlatKernel, FlattenError> {
     let func = nest.func;
-    let Signature { buffers, params, locals, places } = signature(nest, options)?;
+    let threads = threads_of(nest, options)?;
+    let deal = deal(nest, threads)?;
+    let Signature { buffers, params, locals, shared, places } = signature(nest, options)?;
     let sizes = func.sizes.iter().map(|&var| KernelSize { var, name: func.vars[var].name.clone() });
     let mut kernel = Kernel {
         name: nest.name.clone(),
         buffers: params,
         locals,
+        threads,
+        shared,
         sizes: sizes.collect(),
         grid: match &nest.tasks {
             Tasks::Single => TaskGrid::single(),
@@ -55,7 +65,7 @@ pub fn translate(nest: &Nest<'_>, options: &FlattenOptions) -> Result<FlatKernel
     };
     kernel.task = kernel.values.push(Type::scalar(DType::I64));
     let task = kernel.task;
-    let mut emitter = Emitter::new(func, &mut kernel, places, nest.written.clone(), *options);
+    let mut emitter = Emitter::new(func, &mut kernel, places, nest.written.clone(), *options, deal);
     match &nest.tasks {
         Tasks::Single => {}
         Tasks::Shared(shared) => {
@@ -66,6 +76,11 @@ pub fn translate(nest: &Nest<'_>, options: &FlattenOptions) -> Result<FlatKernel
     emitter.stmts(&nest.body)?;
     let body = emitter.finish();
     kernel.body = body;
+    if threads != Threads::ONE
+        && let Some(fault) = divergent(&kernel).into_iter().next()
+    {
+        return Err(FlattenError::of(func, "", fault));
+    }
     Ok(FlatKernel { kernel, buffers })
 }
 
@@ -76,6 +91,7 @@ struct Signature {
     buffers: Vec<Buffer>,
     params: Vec<KernelBuffer>,
     locals: Vec<KernelLocal>,
+    shared: Vec<KernelLocal>,
     places: FxHashMap<Buffer, Place>,
 }
 
@@ -89,7 +105,7 @@ fn signature(nest: &Nest<'_>, options: &FlattenOptions) -> Result<Signature, Fla
             (false, true) => Access::Write,
             (true, true) => Access::ReadWrite,
         };
-        let Signature { buffers, params, locals, places } = &mut signature;
+        let Signature { buffers, params, locals, shared, places } = &mut signature;
         match data.scope {
             Scope::Global => {
                 places.insert(buffer, Place::Param(buffers.len() as u32));
@@ -97,21 +113,27 @@ fn signature(nest: &Nest<'_>, options: &FlattenOptions) -> Result<Signature, Fla
                 let align = options.buffer_align.max(data.dtype.bytes() as u32);
                 params.push(KernelBuffer { name: data.name.clone(), dtype: data.dtype, access, align });
             }
-            Scope::Stack => {
+            Scope::Shared if options.lanes.is_none() => {
+                let reason = format!("buffer `{}` is in shared memory, which this target has not", data.name);
+                return Err(FlattenError::of(func, "", reason));
+            }
+            Scope::Shared | Scope::Stack => {
                 let len = data.shape.iter().try_fold(1u64, |n, e| {
                     let extent = u64::try_from(e.as_int()?).ok()?;
                     n.checked_mul(extent)
                 });
-                let reason = || format!("stack buffer `{}` has no constant size", data.name);
+                let reason = || format!("local buffer `{}` has no constant size", data.name);
                 let len = len.ok_or_else(|| FlattenError::of(func, "", reason()))?;
-                places.insert(buffer, Place::Local(locals.len() as u32));
-                locals.push(KernelLocal { name: data.name.clone(), dtype: data.dtype, len: len.max(1) });
+                let array = KernelLocal { name: data.name.clone(), dtype: data.dtype, len: len.max(1) };
+                if data.scope == Scope::Shared {
+                    places.insert(buffer, Place::Shared(shared.len() as u32));
+                    shared.push(array);
+                } else {
+                    places.insert(buffer, Place::Local(locals.len() as u32));
+                    locals.push(array);
+                }
             }
             Scope::Register => {}
-            Scope::Shared => {
-                let reason = format!("buffer `{}` is in shared memory, which this target has not", data.name);
-                return Err(FlattenError::of(func, "", reason));
-            }
         }
     }
     Ok(signature)

@@ -43,7 +43,7 @@ impl<'a> Unroll<'_, 'a> {
                     masked.stmts = self.list(masked.stmts)?;
                     all.push(Stmt::Masked(masked));
                 }
-                Stmt::Block(_) | Stmt::Stores(_) | Stmt::Prefetch(_) => all.push(stmt),
+                Stmt::Block(_) | Stmt::Stores(_) | Stmt::Prefetch(_) | Stmt::Barrier => all.push(stmt),
             }
         }
         Ok(all)
@@ -51,7 +51,7 @@ impl<'a> Unroll<'_, 'a> {
 
     fn for_loop(&mut self, mut l: Loop<'a>, all: &mut Vec<Stmt<'a>>) -> Result<(), FlattenError> {
         match l.kind {
-            LoopKind::Serial => {
+            LoopKind::Serial | LoopKind::Thread(_) => {
                 self.around.push((l.var, l.begin.clone(), l.extent()));
                 l.body.stmts = self.list(l.body.stmts)?;
                 self.around.pop();
@@ -137,6 +137,7 @@ pub(super) fn substitute(stmts: &mut [Stmt<'_>], var: Var, value: &Expr) {
                 }
             }
             Stmt::Prefetch(hint) => replace(&mut hint.element),
+            Stmt::Barrier => {}
         }
     }
 }

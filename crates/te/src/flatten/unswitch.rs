@@ -47,7 +47,7 @@ fn stmt<'a>(mut stmt: Stmt<'a>, known: &[Expr], lane: Option<Var>) -> Stmt<'a> {
             let conditions = block.predicate.iter().flat_map(tree::conjuncts);
             block.predicate = tree::conjunction(conditions.filter(|c| !known.contains(c)));
         }
-        Stmt::If(_) | Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) => {}
+        Stmt::If(_) | Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) | Stmt::Barrier => {}
     }
     stmt
 }

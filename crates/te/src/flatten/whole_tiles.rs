@@ -65,7 +65,7 @@ impl WholeTiles {
                     self.known.leave(before);
                 }
             }
-            Stmt::Block(_) | Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) => {}
+            Stmt::Block(_) | Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) | Stmt::Barrier => {}
         }
         stmt
     }

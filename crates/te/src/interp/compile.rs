@@ -178,7 +178,8 @@ impl Compiler<'_> {
             let together = match l.kind {
                 LoopKind::Serial | LoopKind::Unrolled => None,
                 LoopKind::Vectorized => Some(Together::Lanes),
-                LoopKind::Parallel | LoopKind::Thread(_) => Some(Together::Tasks),
+                LoopKind::Parallel => Some(Together::Tasks),
+                LoopKind::Thread(level) => Some(Together::Threads(level)),
             };
             let private = fresh.clone();
             let watched =
@@ -193,9 +194,15 @@ impl Compiler<'_> {
             LoopKind::Serial | LoopKind::Vectorized | LoopKind::Unrolled => return Vec::new(),
             LoopKind::Parallel | LoopKind::Thread(_) => {}
         }
+        // Threads have nothing to themselves of what they share.
+        let is_own = |scope: Scope| match scope {
+            Scope::Global => false,
+            Scope::Shared => l.kind == LoopKind::Parallel,
+            Scope::Stack | Scope::Register => true,
+        };
         let inside = count_uses(&l.body);
         let private = |&(buffer, count): &(&Buffer, &usize)| {
-            self.func.buffers[*buffer].scope != Scope::Global && self.uses[buffer] == *count
+            is_own(self.func.buffers[*buffer].scope) && self.uses[buffer] == *count
         };
         let mut buffers: Vec<usize> =
             inside.iter().filter(private).map(|(buffer, _)| buffer.as_u32() as usize).collect();

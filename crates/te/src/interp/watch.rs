@@ -1,4 +1,4 @@
-//! Watches loops whose iterations may run at the same time, tasks and lanes: which iteration wrote and which read
+//! Watches loops whose iterations may run at the same time, tasks, threads and lanes: which iteration wrote and which read
 //! every element.
 //!
 //! Iterations run one after the other, and any order of them finds the same conflicts: two different iterations of one
@@ -6,12 +6,15 @@
 //! different ones are kept, since a later writer is in conflict with one of these or with none.
 
 use super::memory::{SKIP, Span};
+use crate::func::ThreadLevel;
 
 /// How the iterations of a loop may run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Together {
     /// As tasks, each with local buffers of its own. Those of a loop of tasks inside another one are all tasks of one grid.
     Tasks,
+    /// As threads of a task, those of one execution of the loop.
+    Threads(ThreadLevel),
     /// As lanes of vectors.
     Lanes,
 }
@@ -107,18 +110,23 @@ impl Watcher {
 /// All watched loops of a run.
 pub(super) struct Watch {
     tasks: Watcher,
+    warps: Watcher,
+    threads: Watcher,
     lanes: Watcher,
 }
 
 impl Watch {
     /// Watches buffers of so many elements.
     pub(super) fn new(elements: &[usize]) -> Watch {
-        Watch { tasks: Watcher::new(elements), lanes: Watcher::new(elements) }
+        let [tasks, warps, threads, lanes] = [(); 4].map(|()| Watcher::new(elements));
+        Watch { tasks, warps, threads, lanes }
     }
 
     fn of(&mut self, together: Together) -> &mut Watcher {
         match together {
             Together::Tasks => &mut self.tasks,
+            Together::Threads(ThreadLevel::Warp) => &mut self.warps,
+            Together::Threads(ThreadLevel::Lane) => &mut self.threads,
             Together::Lanes => &mut self.lanes,
         }
     }
@@ -159,6 +167,8 @@ impl Watch {
     ) -> Result<(), Race> {
         let mut note = |position: usize| {
             self.tasks.access(buffer, position, writes, block)?;
+            self.warps.access(buffer, position, writes, block)?;
+            self.threads.access(buffer, position, writes, block)?;
             self.lanes.access(buffer, position, writes, block)
         };
         match span {

@@ -5,12 +5,13 @@ use std::collections::HashSet;
 use cranelift_entity::EntityRef;
 use tilewright_dtype::{DType, Kind};
 
-use super::{Access, Inst, Kernel, Op, Place, Type, Value};
+use super::{Access, Inst, Kernel, Op, Place, Threads, Type, Value};
 use crate::expr::{BinaryOp, UnaryOp};
 
 impl Kernel {
     /// Checks that every value is defined once, before its uses and in their scope, that types agree, that
-    /// operations have a meaning for their types, and that read-only buffers are not written.
+    /// operations have a meaning for their types, that read-only buffers are not written, and that threads arrive
+    /// together where they must.
     ///
     /// # Errors
     /// All violations, each naming the value or place.
@@ -19,6 +20,7 @@ impl Kernel {
             Check { kernel: self, scopes: vec![HashSet::new()], defined: HashSet::new(), faults: vec![] };
         check.define(self.task, Some(Type::scalar(DType::I64)));
         check.body(&self.body);
+        check.threads();
         if check.faults.is_empty() { Ok(()) } else { Err(check.faults) }
     }
 }
@@ -105,9 +107,17 @@ impl Check<'_> {
             }
             Inst::Prefetch { place, index, offset: _ } => {
                 self.expect(*index, INDEX, "index");
-                if matches!(place, Place::Local(_)) {
-                    self.fault("prefetches from the stack".into());
+                match place {
+                    Place::Param(_) => {}
+                    Place::Local(_) => self.fault("prefetches from the stack".into()),
+                    Place::Shared(_) => self.fault("prefetches from a shared array".into()),
                 }
+            }
+            Inst::Barrier | Inst::CommitCopies | Inst::WaitCopies { pending: _ } => {}
+            Inst::CopyAsync { to, to_index, to_offset: _, from, index, offset: _, elements, mask } => {
+                self.expect(*to_index, INDEX, "index");
+                self.expect(*index, INDEX, "index");
+                self.copied(*to, *from, *elements, *mask);
             }
             Inst::Loop { var, begin, end, carried, body } => {
                 self.expect(*begin, INDEX, "begin");
@@ -157,11 +167,37 @@ impl Check<'_> {
         let dtype = match place {
             Place::Param(i) => self.kernel.buffers.get(i as usize).map(|buffer| buffer.dtype),
             Place::Local(i) => self.kernel.locals.get(i as usize).map(|local| local.dtype),
+            Place::Shared(i) => self.kernel.shared.get(i as usize).map(|shared| shared.dtype),
         };
         if dtype.is_none() {
             self.fault(format!("there is no {place:?}"));
         }
         dtype
+    }
+
+    fn copied(&mut self, to: Place, from: Place, elements: u32, mask: Option<Value>) {
+        if !matches!((to, from), (Place::Shared(_), Place::Param(_))) {
+            self.fault(format!("copies from {from:?} to {to:?}, not from a parameter to a shared array"));
+        }
+        if let (Some(to), Some(from)) = (self.element(to), self.element(from))
+            && to != from
+        {
+            self.fault(format!("copies {from} to {to}"));
+        }
+        if elements == 0 {
+            self.fault("copies nothing".into());
+        }
+        self.masked(mask, 1);
+    }
+
+    /// What the threads of a task must do together.
+    fn threads(&mut self) {
+        let Threads { warps, lanes } = self.kernel.threads;
+        if warps == 0 || lanes == 0 {
+            self.fault(format!("a task has {warps} x {lanes} threads"));
+        } else if self.faults.is_empty() {
+            self.faults = super::uniform::divergent(self.kernel);
+        }
     }
 
     fn written(&mut self, place: Place, value: Value, mask: Option<Value>) {
@@ -200,6 +236,12 @@ impl Check<'_> {
             Op::Int(_) => matches!(kind, Kind::Bool | Kind::Int | Kind::UInt),
             Op::Float(_) => kind == Kind::Float,
             Op::Size(i) => ty == INDEX && (*i as usize) < self.kernel.sizes.len(),
+            Op::Warp | Op::Lane => ty == INDEX,
+            Op::Shuffle { value, from } => {
+                self.expect(*value, ty, "operand");
+                self.expect(*from, INDEX, "lane");
+                true
+            }
             Op::Iota => ty.dtype.is_integer(),
             Op::Splat(a) => {
                 self.expect(*a, Type::scalar(ty.dtype), "operand");

@@ -72,9 +72,11 @@ pub(crate) fn conflict(func: &Func, path: &[usize], kind: LoopKind) -> Option<Co
         if uses(IterKind::Reduce) {
             reason.get_or_insert(Conflict::Accumulates { block: name.clone() });
         }
-        // Every task has its own local buffers, but for those that are used elsewhere too; lanes have not.
+        // Every task has its own local buffers, but for those that are used elsewhere too; lanes have not, and threads
+        // have none of the shared ones.
         let is_shared = block.body.iter().any(|s| match func.buffers[s.buffer].scope {
-            Scope::Global | Scope::Shared => true,
+            Scope::Global => true,
+            Scope::Shared => kind != LoopKind::Parallel || is_used_outside(func, path, s.buffer),
             Scope::Stack | Scope::Register => {
                 kind == LoopKind::Vectorized || is_used_outside(func, path, s.buffer)
             }

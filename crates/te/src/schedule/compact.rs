@@ -52,12 +52,16 @@ fn home_of(func: &Func, buffer: Buffer) -> Result<Option<tree::Path>, ScheduleEr
     let home = home.map(|mut home| {
         let depth = skipped_writes(func, buffer, &home);
         home.truncate(depth);
-        // Lanes have no elements of their own but those that a buffer has for each.
-        let is_vectorized = |depth: &usize| {
-            tree::loop_at(func, &home[..*depth]).is_some_and(|l| l.kind == LoopKind::Vectorized)
+        // Lanes have no elements of their own but those that a buffer has for each, nor have threads of what they share.
+        let is_together = |depth: &usize| {
+            tree::loop_at(func, &home[..*depth]).is_some_and(|l| match l.kind {
+                LoopKind::Vectorized => true,
+                LoopKind::Thread(_) => func.buffers[buffer].scope == Scope::Shared,
+                LoopKind::Serial | LoopKind::Parallel | LoopKind::Unrolled => false,
+            })
         };
-        if let Some(vectorized) = (1..=home.len()).find(is_vectorized) {
-            home.truncate(vectorized - 1);
+        if let Some(together) = (1..=home.len()).find(is_together) {
+            home.truncate(together - 1);
         }
         home
     });

@@ -1,8 +1,8 @@
-//! `unroll`, `vectorize`, `parallel`: how a loop runs.
+//! `unroll`, `vectorize`, `parallel`, `bind`: how a loop runs.
 
 use serde::{Deserialize, Serialize};
 
-use crate::func::{Func, LoopKind};
+use crate::func::{Func, LoopKind, ThreadLevel};
 use crate::schedule::{Apply, ScheduleError, bindings, tree};
 
 /// Repeats the body of a loop of constant extent.
@@ -27,7 +27,17 @@ pub struct Parallel {
     pub loop_name: String,
 }
 
-/// Most iterations that `unroll` and `vectorize` accept.
+/// Makes iterations threads of a task. The extent is constant, the iterations are independent, and no other loop around
+/// or inside is of the same level; the loop is inside the loops of tasks and outside of vectorized ones.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bind {
+    /// The loop.
+    pub loop_name: String,
+    /// Which threads.
+    pub level: ThreadLevel,
+}
+
+/// Most iterations that loops other than parallel ones may have.
 const MAX_CONSTANT_EXTENT: i64 = 1024;
 
 /// Finds a serial loop and sets its kind; loops other than parallel ones need a small constant extent.
@@ -52,14 +62,14 @@ fn set_kind(
                 return fail("only an outermost loop can be parallel, or the one alone inside it".into());
             }
         }
-        LoopKind::Vectorized | LoopKind::Unrolled => match l.extent.as_int() {
+        LoopKind::Vectorized | LoopKind::Unrolled | LoopKind::Thread(_) => match l.extent.as_int() {
             None => return fail(format!("the extent {:?} is not constant", l.extent)),
             Some(extent) if extent > MAX_CONSTANT_EXTENT => {
                 return fail(format!("the extent {extent} exceeds {MAX_CONSTANT_EXTENT}"));
             }
             Some(_) => {}
         },
-        LoopKind::Serial | LoopKind::Thread(_) => {}
+        LoopKind::Serial => {}
     }
     if kind == LoopKind::Vectorized {
         let mut nested = None;
@@ -73,7 +83,7 @@ fn set_kind(
             return fail(format!("`{other}` of the same nest is vectorized"));
         }
     }
-    if matches!(kind, LoopKind::Vectorized | LoopKind::Parallel)
+    if matches!(kind, LoopKind::Vectorized | LoopKind::Parallel | LoopKind::Thread(_))
         && let Some(conflict) = bindings::conflict(func, &path, kind)
     {
         return fail(conflict.to_string());
@@ -105,5 +115,13 @@ impl Apply for Parallel {
 
     fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
         set_kind(func, Self::NAME, &self.loop_name, LoopKind::Parallel).map(|()| Vec::new())
+    }
+}
+
+impl Apply for Bind {
+    const NAME: &'static str = "bind";
+
+    fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
+        set_kind(func, Self::NAME, &self.loop_name, LoopKind::Thread(self.level)).map(|()| Vec::new())
     }
 }

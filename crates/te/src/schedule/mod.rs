@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::func::{Func, Scope};
+use crate::func::{Func, Scope, ThreadLevel};
 use crate::verify::{self, Illegal, Stage};
 
 pub(crate) use apply::Apply;
@@ -57,7 +57,7 @@ pub use error::ScheduleError;
 pub use expand_dim::ExpandDim;
 pub use fuse::Fuse;
 pub use inline::ComputeInline;
-pub use kinds::{Parallel, Unroll, Vectorize};
+pub use kinds::{Bind, Parallel, Unroll, Vectorize};
 pub use pad_einsum::PadEinsum;
 pub use prefetch::Prefetch;
 pub use query::{BlockInfo, LoopInfo};
@@ -137,6 +137,8 @@ primitives! {
     Vectorize,
     /// Iterations as tasks.
     Parallel,
+    /// Iterations as threads.
+    Bind,
     /// Producer into its consumers' expressions.
     ComputeInline,
     /// Consumer into its producer's store.
@@ -232,8 +234,7 @@ impl Schedule {
         let primitive = primitive.into();
         let mut func = self.func.clone();
         let made = primitive.apply(&mut func)?;
-        if let Some(name) = tree::misplaced_tasks(&func) {
-            let reason = "it would be neither outermost nor alone inside an outermost loop of tasks";
+        if let Some((name, reason)) = tree::misplaced_loop(&func) {
             return Err(ScheduleError::new(primitive.name(), name, reason));
         }
         self.func = func;
@@ -276,6 +277,11 @@ impl Schedule {
     /// Makes iterations of an outermost data-parallel loop tasks, or of the one alone inside such a loop.
     pub fn parallel(&mut self, name: &str) -> Result<(), ScheduleError> {
         self.apply(Parallel { loop_name: name.into() }).map(drop)
+    }
+
+    /// Makes iterations of a data-parallel loop of constant extent threads of a task.
+    pub fn bind(&mut self, name: &str, level: ThreadLevel) -> Result<(), ScheduleError> {
+        self.apply(Bind { loop_name: name.into(), level }).map(drop)
     }
 
     /// Replaces loads of what a data-parallel block computes by the computation; the block disappears.

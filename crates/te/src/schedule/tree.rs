@@ -114,19 +114,41 @@ pub(crate) fn may_be_parallel(func: &Func, path: &[usize]) -> bool {
     }
 }
 
-/// The name of a loop of tasks that is where none may be.
-pub(crate) fn misplaced_tasks(func: &Func) -> Option<&str> {
-    fn search(func: &Func, stmts: &[Stmt], path: &mut Path) -> Option<Var> {
+/// Why a loop of tasks or threads may not be where it is, given the loops around it.
+pub(crate) fn misplaced(func: &Func, path: &[usize]) -> Option<&'static str> {
+    let l = loop_at(func, path)?;
+    match l.kind {
+        LoopKind::Parallel if !may_be_parallel(func, path) => {
+            Some("it would be neither outermost nor alone inside an outermost loop of tasks")
+        }
+        LoopKind::Thread(_) => {
+            let around = loops_above(func, path);
+            if around.iter().any(|other| other.kind == l.kind) {
+                Some("it would be inside a loop of the same threads")
+            } else if around.iter().any(|other| other.kind == LoopKind::Vectorized) {
+                Some("it would be threads inside of vectors")
+            } else {
+                None
+            }
+        }
+        LoopKind::Serial | LoopKind::Parallel | LoopKind::Vectorized | LoopKind::Unrolled => None,
+    }
+}
+
+/// The name of a loop of tasks or threads that is where none may be, and why not.
+pub(crate) fn misplaced_loop(func: &Func) -> Option<(&str, &'static str)> {
+    fn search(func: &Func, stmts: &[Stmt], path: &mut Path) -> Option<(Var, &'static str)> {
         stmts.iter().enumerate().find_map(|(index, s)| {
             let Stmt::Loop(l) = s else { return None };
             path.push(index);
-            let misplaced = l.kind == LoopKind::Parallel && !may_be_parallel(func, path);
-            let found = if misplaced { Some(l.var) } else { search(func, &l.body, path) };
+            let reason = misplaced(func, path).map(|reason| (l.var, reason));
+            let found = reason.or_else(|| search(func, &l.body, path));
             path.pop();
             found
         })
     }
-    search(func, &func.body, &mut Path::new()).map(|var| func.vars[var].name.as_str())
+    let (var, reason) = search(func, &func.body, &mut Path::new())?;
+    Some((func.vars[var].name.as_str(), reason))
 }
 
 /// The loop whose tasks write a local buffer that something outside of the loop accesses as well: each task has its own.

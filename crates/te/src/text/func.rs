@@ -21,7 +21,7 @@
 use std::fmt::{self, Display, Formatter, Write};
 
 use crate::expr::{Buffer, Expr, ExprKind, Var};
-use crate::func::{Block, Func, IterKind, LoopKind, Prefetch, Scope, Stmt, Store, ThreadAxis, VarKind};
+use crate::func::{Block, Func, IterKind, LoopKind, Prefetch, Scope, Stmt, Store, ThreadLevel, VarKind};
 use crate::text::print::{Names, write_expr};
 
 /// Names from a function.
@@ -157,26 +157,18 @@ fn kind_suffix(kind: LoopKind) -> &'static str {
         LoopKind::Parallel => " parallel",
         LoopKind::Vectorized => " vectorized",
         LoopKind::Unrolled => " unrolled",
-        LoopKind::Thread(ThreadAxis::BlockX) => " block_x",
-        LoopKind::Thread(ThreadAxis::BlockY) => " block_y",
-        LoopKind::Thread(ThreadAxis::BlockZ) => " block_z",
-        LoopKind::Thread(ThreadAxis::ThreadX) => " thread_x",
-        LoopKind::Thread(ThreadAxis::ThreadY) => " thread_y",
-        LoopKind::Thread(ThreadAxis::ThreadZ) => " thread_z",
+        LoopKind::Thread(ThreadLevel::Warp) => " warp",
+        LoopKind::Thread(ThreadLevel::Lane) => " lane",
     }
 }
 
 /// Every loop kind but serial, by its word in text.
-pub(crate) const LOOP_KINDS: [(&str, LoopKind); 9] = [
+pub(crate) const LOOP_KINDS: [(&str, LoopKind); 5] = [
     ("parallel", LoopKind::Parallel),
     ("vectorized", LoopKind::Vectorized),
     ("unrolled", LoopKind::Unrolled),
-    ("block_x", LoopKind::Thread(ThreadAxis::BlockX)),
-    ("block_y", LoopKind::Thread(ThreadAxis::BlockY)),
-    ("block_z", LoopKind::Thread(ThreadAxis::BlockZ)),
-    ("thread_x", LoopKind::Thread(ThreadAxis::ThreadX)),
-    ("thread_y", LoopKind::Thread(ThreadAxis::ThreadY)),
-    ("thread_z", LoopKind::Thread(ThreadAxis::ThreadZ)),
+    ("warp", LoopKind::Thread(ThreadLevel::Warp)),
+    ("lane", LoopKind::Thread(ThreadLevel::Lane)),
 ];
 
 fn write_stmts(f: &mut Formatter<'_>, func: &Func, stmts: &[Stmt], depth: usize) -> fmt::Result {

@@ -17,7 +17,8 @@
 //! }
 //! ```
 //!
-//! Sizes follow the buffers. Where tasks run in rounds it is `tasks ROUNDS rounds of TASKS`. A value has its type where an
+//! Sizes follow the buffers. Where a task has several threads it is `tasks n threads WARPS x LANES task %0`; arrays that they share
+//! are `shared t: f32[16]`, after the local ones. `copy_async t[%1] = x[%2], 4 where %3` copies 4 elements. Where tasks run in rounds it is `tasks ROUNDS rounds of TASKS`. A value has its type where an
 //! operation defines it; counters and tasks are `i64`, carried and joined values have the type of what they start from. NaN is
 //! written with its bits as an `f64`: `nan(9221120237041090560)`. Names that are no identifiers are quoted as in Rust.
 
@@ -26,7 +27,7 @@ use std::fmt::{self, Display, Formatter};
 use super::func::Name;
 use super::print::{Names, write_expr};
 use crate::expr::{Buffer, Var};
-use crate::kernel::{Access, Inst, Kernel, KernelBuffer, KernelLocal, KernelSize, Op, Place, Value};
+use crate::kernel::{Access, Inst, Kernel, KernelBuffer, KernelLocal, KernelSize, Op, Place, Threads, Value};
 
 impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -46,9 +47,15 @@ impl Display for Kernel {
             write!(f, " rounds of ")?;
         }
         write_expr(f, &self.grid.per_round, &SizeNames(self))?;
+        if self.threads != Threads::ONE {
+            write!(f, " threads {} x {}", self.threads.warps, self.threads.lanes)?;
+        }
         writeln!(f, " task {} {{", self.task)?;
         for KernelLocal { name, dtype, len } in &self.locals {
             writeln!(f, "  local {}: {dtype}[{len}]", Name(name))?;
+        }
+        for KernelLocal { name, dtype, len } in &self.shared {
+            writeln!(f, "  shared {}: {dtype}[{len}]", Name(name))?;
         }
         write_insts(f, self, &self.body, 1)?;
         writeln!(f, "}}")
@@ -101,6 +108,15 @@ fn write_insts(f: &mut Formatter<'_>, kernel: &Kernel, insts: &[Inst], depth: us
             Inst::Prefetch { place, index, offset } => {
                 writeln!(f, "prefetch {}", At(kernel, *place, *index, *offset))?;
             }
+            Inst::Barrier => writeln!(f, "barrier")?,
+            Inst::CopyAsync { to, to_index, to_offset, from, index, offset, elements, mask } => {
+                let (to, from) = (At(kernel, *to, *to_index, *to_offset), At(kernel, *from, *index, *offset));
+                write!(f, "copy_async {to} = {from}, {elements}")?;
+                write_mask(f, *mask)?;
+                writeln!(f)?;
+            }
+            Inst::CommitCopies => writeln!(f, "commit_copies")?,
+            Inst::WaitCopies { pending } => writeln!(f, "wait_copies {pending}")?,
             Inst::Loop { var, begin, end, carried, body } => {
                 write!(f, "for {var} in {begin}..{end}")?;
                 for c in carried {
@@ -136,6 +152,7 @@ impl Display for At<'_> {
         let name = match place {
             Place::Param(i) => &kernel.buffers[*i as usize].name,
             Place::Local(i) => &kernel.locals[*i as usize].name,
+            Place::Shared(i) => &kernel.shared[*i as usize].name,
         };
         match offset {
             0 => write!(f, "{}[{index}]", Name(name)),
@@ -159,6 +176,9 @@ fn write_op(f: &mut Formatter<'_>, kernel: &Kernel, op: &Op) -> fmt::Result {
             value => write!(f, "{value:?}"),
         },
         Op::Size(i) => write!(f, "size {}", Name(&kernel.sizes[*i as usize].name)),
+        Op::Warp => f.write_str("warp"),
+        Op::Lane => f.write_str("lane"),
+        Op::Shuffle { value, from } => write!(f, "shuffle {value}, {from}"),
         Op::Iota => f.write_str("iota"),
         Op::Splat(a) => write!(f, "splat {a}"),
         Op::Extract(a, lane) => write!(f, "extract {a}, {lane}"),

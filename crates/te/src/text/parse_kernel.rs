@@ -15,8 +15,8 @@ use super::tokens::{At, ParseError, Result, Token};
 use crate::expr::{BinaryOp, CompareOp, UnaryOp};
 use crate::func::VarKind;
 use crate::kernel::{
-    Access, Carried, Inst, Join, Kernel, KernelBuffer, KernelLocal, KernelSize, Op, Place, TaskGrid, Type,
-    Value,
+    Access, Carried, Inst, Join, Kernel, KernelBuffer, KernelLocal, KernelSize, Op, Place, TaskGrid, Threads,
+    Type, Value,
 };
 
 /// Values that a text may speak of: arenas are as large as the greatest number in it.
@@ -30,6 +30,7 @@ impl FromStr for Kernel {
             parser: Parser::new(text)?,
             buffers: Vec::new(),
             locals: Vec::new(),
+            shared: Vec::new(),
             sizes: Vec::new(),
             places: FxHashMap::default(),
             types: FxHashMap::default(),
@@ -44,6 +45,7 @@ struct KernelParser {
     parser: Parser,
     buffers: Vec<KernelBuffer>,
     locals: Vec<KernelLocal>,
+    shared: Vec<KernelLocal>,
     sizes: Vec<KernelSize>,
     places: FxHashMap<String, Place>,
     /// Types of the values defined so far.
@@ -68,17 +70,28 @@ impl KernelParser {
             self.parser.expect_word("of")?;
             grid = TaskGrid { rounds: grid.per_round, per_round: self.parser.index()? };
         }
+        let mut threads = Threads::ONE;
+        if self.parser.take_word("threads") {
+            threads.warps = self.unsigned()?;
+            self.parser.expect_word("x")?;
+            threads.lanes = self.unsigned()?;
+        }
         self.parser.expect_word("task")?;
         let task = self.defined(|_| Ok(Type::scalar(DType::I64)))?;
         self.parser.expect("{")?;
         while self.parser.at_word("local") && !self.parser.next_is("[") {
-            self.local()?;
+            let local = self.array("local", Place::Local(self.locals.len() as u32))?;
+            self.locals.push(local);
+        }
+        while self.parser.at_word("shared") && !self.parser.next_is("[") {
+            let shared = self.array("shared", Place::Shared(self.shared.len() as u32))?;
+            self.shared.push(shared);
         }
         let body = self.insts()?;
         self.parser.end()?;
         let values = self.values()?;
-        let KernelParser { buffers, locals, sizes, .. } = self;
-        Ok(Kernel { name, buffers, locals, sizes, grid, values, task, body })
+        let KernelParser { buffers, locals, shared, sizes, .. } = self;
+        Ok(Kernel { name, buffers, locals, threads, shared, sizes, grid, values, task, body })
     }
 
     /// The types of all values; numbers that do not occur are scalars that nothing defines.
@@ -115,18 +128,17 @@ impl KernelParser {
         Ok(())
     }
 
-    /// `local NAME: DTYPE[LEN]`.
-    fn local(&mut self) -> Result<()> {
-        self.parser.expect_word("local")?;
+    /// `local NAME: DTYPE[LEN]`, or `shared ..`.
+    fn array(&mut self, word: &str, place: Place) -> Result<KernelLocal> {
+        self.parser.expect_word(word)?;
         let name = self.parser.name()?;
         self.parser.expect(":")?;
         let dtype = self.parser.dtype()?;
         self.parser.expect("[")?;
         let len = self.unsigned()?;
         self.parser.expect("]")?;
-        self.declare(&name, Place::Local(self.locals.len() as u32))?;
-        self.locals.push(KernelLocal { name, dtype, len });
-        Ok(())
+        self.declare(&name, place)?;
+        Ok(KernelLocal { name, dtype, len })
     }
 
     fn declare(&mut self, name: &str, place: Place) -> Result<()> {
@@ -234,6 +246,14 @@ impl KernelParser {
             } else if self.parser.take_word("prefetch") {
                 let (place, index, offset) = self.access()?;
                 Inst::Prefetch { place, index, offset }
+            } else if self.parser.take_word("barrier") {
+                Inst::Barrier
+            } else if self.parser.take_word("copy_async") {
+                self.copy()?
+            } else if self.parser.take_word("commit_copies") {
+                Inst::CommitCopies
+            } else if self.parser.take_word("wait_copies") {
+                Inst::WaitCopies { pending: self.unsigned()? }
             } else {
                 return self
                     .parser
@@ -266,6 +286,16 @@ impl KernelParser {
 
     fn mask(&mut self) -> Result<Option<Value>> {
         if self.parser.take_word("where") { self.operand().map(Some) } else { Ok(None) }
+    }
+
+    fn copy(&mut self) -> Result<Inst> {
+        let (to, to_index, to_offset) = self.access()?;
+        self.parser.expect("=")?;
+        let (from, index, offset) = self.access()?;
+        self.parser.expect(",")?;
+        let elements = self.unsigned()?;
+        let mask = self.mask()?;
+        Ok(Inst::CopyAsync { to, to_index, to_offset, from, index, offset, elements, mask })
     }
 
     fn store(&mut self) -> Result<Inst> {
@@ -367,6 +397,12 @@ impl KernelParser {
                     Some(i) => Op::Size(i as u32),
                     None => return self.parser.fail_last(format!("there is no size `{size}`")),
                 }
+            }
+            "warp" => Op::Warp,
+            "lane" => Op::Lane,
+            "shuffle" => {
+                let [value, from] = self.operands()?;
+                Op::Shuffle { value, from }
             }
             "iota" => Op::Iota,
             "splat" => Op::Splat(self.operand()?),

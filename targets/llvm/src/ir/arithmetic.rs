@@ -27,6 +27,9 @@ impl Function<'_> {
             Op::Int(value) => self.int(ty, *value),
             Op::Float(bits) => self.float(ty, f64::from_bits(*bits)),
             Op::Size(i) => self.size(*i),
+            Op::Warp | Op::Lane | Op::Shuffle { .. } => {
+                Err(unsupported(self.kernel, "cooperation of threads"))
+            }
             Op::Iota => self.iota(ty),
             Op::Splat(scalar) => self.splat(ty, *scalar),
             Op::Extract(a, lane) => self.extract(*a, *lane),

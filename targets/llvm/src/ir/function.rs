@@ -5,7 +5,7 @@ use std::fmt::Write;
 use cranelift_entity::SecondaryMap;
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenError, Target};
-use tilewright_te::kernel::{Carried, Inst, Join, Kernel, Op, Place, Type, Value};
+use tilewright_te::kernel::{Carried, Inst, Join, Kernel, Op, Place, Threads, Type, Value};
 
 use super::{Metadata, PlaceInfo, invalid, lane, unsupported, vector};
 
@@ -39,6 +39,9 @@ pub(super) fn translate(
         return Err(invalid(kernel, "its name is not a symbol"));
     }
     kernel.verify().map_err(|faults| invalid(kernel, faults.join("; ")))?;
+    if kernel.threads != Threads::ONE {
+        return Err(unsupported(kernel, "a task of several threads"));
+    }
     let mut function = Function {
         kernel,
         target,
@@ -147,6 +150,9 @@ impl Function<'_> {
                 self.scatter(*place, *indices, *offset, *value, *mask)
             }
             Inst::Prefetch { place, index, offset } => self.prefetch(*place, *index, *offset),
+            Inst::Barrier | Inst::CopyAsync { .. } | Inst::CommitCopies | Inst::WaitCopies { .. } => {
+                Err(unsupported(self.kernel, "cooperation of threads"))
+            }
             Inst::Loop { var, begin, end, carried, body } => {
                 self.counted_loop(*var, *begin, *end, carried, body)
             }
@@ -162,6 +168,9 @@ impl Function<'_> {
             Op::Splat(scalar) => self.constants[*scalar],
             Op::Float(_)
             | Op::Size(_)
+            | Op::Warp
+            | Op::Lane
+            | Op::Shuffle { .. }
             | Op::Iota
             | Op::Extract(..)
             | Op::Concat(_)
@@ -363,6 +372,7 @@ impl Function<'_> {
         let info = match place {
             Place::Param(i) => self.buffers.get(i as usize),
             Place::Local(i) => self.locals.get(i as usize),
+            Place::Shared(_) => return Err(unsupported(self.kernel, "shared arrays")),
         };
         info.cloned().ok_or_else(|| invalid(self.kernel, format!("there is no {place:?}")))
     }

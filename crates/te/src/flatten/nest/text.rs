@@ -17,7 +17,7 @@ use std::fmt::{self, Display, Formatter};
 
 use super::{Block, Body, Counter, LoopKind, Nest, Stmt, Tasks};
 use crate::expr::Expr;
-use crate::func::{Func, Store};
+use crate::func::{Func, Store, ThreadLevel};
 use crate::text::func::{List, Name, Named};
 
 impl Display for Nest<'_> {
@@ -55,6 +55,8 @@ fn write_stmts(f: &mut Formatter<'_>, func: &Func, stmts: &[Stmt<'_>], depth: us
                     LoopKind::Serial => "",
                     LoopKind::Vectorized => " vectorized",
                     LoopKind::Unrolled => " unrolled",
+                    LoopKind::Thread(ThreadLevel::Warp) => " warp",
+                    LoopKind::Thread(ThreadLevel::Lane) => " lane",
                 };
                 let name = Name(&func.vars[l.var].name);
                 writeln!(f, "{indent}for {name} in {}..{}{kind} {{", named(&l.begin), named(&l.end))?;
@@ -80,6 +82,10 @@ fn write_stmts(f: &mut Formatter<'_>, func: &Func, stmts: &[Stmt<'_>], depth: us
             Stmt::Prefetch(hint) => {
                 let name = Name(&func.buffers[hint.buffer].name);
                 writeln!(f, "{indent}prefetch {name}[{}]", named(&hint.element))?;
+                continue;
+            }
+            Stmt::Barrier => {
+                writeln!(f, "{indent}barrier")?;
                 continue;
             }
         }

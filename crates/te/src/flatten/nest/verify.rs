@@ -91,13 +91,14 @@ impl Check<'_> {
                 }
                 Stmt::Stores(stores) => stores.stores.iter().for_each(|store| self.store(store)),
                 Stmt::Prefetch(hint) => self.expr(&hint.element, DType::I64),
+                Stmt::Barrier => {}
             }
         }
     }
 
     fn unrolled(&mut self, kind: LoopKind, end: &Expr, name: &str) {
         match kind {
-            LoopKind::Serial => {}
+            LoopKind::Serial | LoopKind::Thread(_) => {}
             LoopKind::Unrolled => self.fault(format!("loop {name} is not unrolled")),
             LoopKind::Vectorized => {
                 if end.as_int().is_none_or(|lanes| lanes < 2) {

@@ -4,8 +4,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tilewright_dtype::DType;
 
 use crate::expr::{Buffer, Expr, UnaryOp, Var};
+use crate::flatten::deal::Deal;
 use crate::flatten::error::FlattenError;
-use crate::flatten::hoist::{Lists, Nesting};
+use crate::flatten::hoist::{Lists, Nesting, stays};
 use crate::flatten::options::FlattenOptions;
 use crate::flatten::poly::Atoms;
 use crate::func::Func;
@@ -36,6 +37,15 @@ pub(super) struct Emitter<'a> {
     /// Those of them that something has read.
     pub(super) partial_reads: std::collections::BTreeSet<(Buffer, i64)>,
     pub(super) atoms: Atoms,
+    /// How registers are dealt out to threads.
+    pub(super) deal: Deal,
+    /// The indices of this thread's warp and lane; nothing where there is one of the level.
+    pub(super) warp: Option<Value>,
+    pub(super) thread: Option<Value>,
+    /// Whether loops of threads around have dealt with all warps, and with all lanes.
+    pub(super) covered: (bool, bool),
+    /// Whether lanes without a part in what is done do it all the same, since others shuffle.
+    pub(super) in_shuffling: bool,
     /// The block being lowered, for errors.
     pub(super) block: String,
     /// Conditions under which loads may be performed, innermost last; scalars or vectors of `Bool`.
@@ -73,7 +83,9 @@ impl<'a> Emitter<'a> {
         places: FxHashMap<Buffer, Place>,
         written: FxHashSet<Buffer>,
         options: FlattenOptions,
+        deal: Deal,
     ) -> Emitter<'a> {
+        let threads = kernel.threads;
         let mut emitter = Emitter {
             func,
             kernel,
@@ -89,6 +101,11 @@ impl<'a> Emitter<'a> {
             partial: Default::default(),
             partial_reads: Default::default(),
             atoms: Atoms::default(),
+            deal,
+            warp: None,
+            thread: None,
+            covered: (false, false),
+            in_shuffling: false,
             block: String::new(),
             guards: Vec::new(),
         };
@@ -97,6 +114,9 @@ impl<'a> Emitter<'a> {
             let value = emitter.op(Type::scalar(DType::I64), Op::Size(i as u32));
             emitter.bindings.insert(var, Binding::Scalar(value));
         }
+        let index = Type::scalar(DType::I64);
+        emitter.warp = (threads.warps > 1).then(|| emitter.op(index, Op::Warp));
+        emitter.thread = (threads.lanes > 1).then(|| emitter.op(index, Op::Lane));
         emitter
     }
 
@@ -151,10 +171,7 @@ impl<'a> Emitter<'a> {
 
     /// Emits an operation.
     pub(super) fn op(&mut self, ty: Type, op: Op) -> Value {
-        let depth = match op {
-            Op::Load { .. } | Op::Gather { .. } => self.lists.innermost(),
-            _ => self.lists.home(ty, &op),
-        };
+        let depth = if stays(&op) { self.lists.innermost() } else { self.lists.home(ty, &op) };
         let result = self.value_at(depth, ty);
         self.push(Inst::Let { result, op });
         result

@@ -165,6 +165,11 @@ impl Emitter<'_> {
         let place = self.place(buffer)?;
         let address = self.address(buffer, indices)?;
         let (scalar_guard, vector_guard) = self.combined_guard()?;
+        if self.in_shuffling && self.written.contains(&buffer) {
+            let name = &self.func.buffers[buffer].name;
+            return self
+                .error(format!("`{name}` is written, and read where lanes shuffle that have no part in it"));
+        }
         let stable = !self.written.contains(&buffer) && self.guards.is_empty();
         let value = match address {
             Address::Consecutive { index, offset, per_lane } => {
@@ -289,17 +294,7 @@ impl Emitter<'_> {
 
     /// The row-major element index of `indices`, or of the one that has been joined of them.
     pub(super) fn flat_index(&mut self, buffer: Buffer, indices: &[Expr]) -> Poly {
-        let shape = &self.func.buffers[buffer].shape;
-        if indices.len() < shape.len() {
-            return indices.iter().fold(Poly::default(), |sum, index| sum.plus(&self.atoms.poly(index), 1));
-        }
-        let mut stride = Poly { constant: 1, terms: Default::default() };
-        let mut sum = Poly::default();
-        for (index, extent) in indices.iter().zip(shape).rev() {
-            sum = sum.plus(&self.atoms.poly(index).times(&stride), 1);
-            stride = stride.times(&self.atoms.poly(extent));
-        }
-        sum
+        self.atoms.position(self.func, buffer, indices)
     }
 
     /// The flat address of an access.

@@ -12,7 +12,13 @@ use crate::kernel::{Op, Type, Value};
 impl Emitter<'_> {
     /// First element and lanes of a register access.
     fn register_slot(&mut self, buffer: Buffer, indices: &[Expr]) -> Result<(i64, u32), FlattenError> {
-        let poly = self.flat_index(buffer, indices);
+        let mut poly = self.flat_index(buffer, indices);
+        if self.deal.dealt.contains(&buffer) {
+            // The thread decides of the rest.
+            let (atoms, vars) = (&self.atoms, &self.deal.vars);
+            let by_thread = |atom: u32| vars.iter().any(|&var| atoms.uses(atom, var));
+            poly.terms.retain(|product, _| !product.iter().any(|&atom| by_thread(atom)));
+        }
         let lane_var = self.lane.map(|l| l.var);
         let name = &self.func.buffers[buffer].name;
         match poly.terms.len() {
@@ -34,7 +40,16 @@ impl Emitter<'_> {
     }
 
     pub(super) fn load_register(&mut self, buffer: Buffer, indices: &[Expr]) -> Result<Value, FlattenError> {
+        if let Some(&shuffle) = self.deal.shuffles.get(&(buffer, indices.to_vec())) {
+            let value = self.register_at(buffer, shuffle.slot, shuffle.lanes)?;
+            return Ok(self.shuffled(value, shuffle.from));
+        }
         let (start, lanes) = self.register_slot(buffer, indices)?;
+        self.register_at(buffer, start, lanes)
+    }
+
+    /// Consecutive elements of those that this thread holds.
+    fn register_at(&mut self, buffer: Buffer, start: i64, lanes: u32) -> Result<Value, FlattenError> {
         let below = self.registers.range((buffer, i64::MIN)..=(buffer, start)).next_back();
         if let Some((&(_, first), &value)) = below {
             if self.partial.contains(&(buffer, first)) {

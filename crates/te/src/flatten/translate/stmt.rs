@@ -13,7 +13,7 @@ use crate::func::{Prefetch, Scope, Store};
 use crate::kernel::{Carried, Inst, Join, Op, Type, Value};
 
 /// Register contents by buffer and first element.
-type Registers = std::collections::BTreeMap<(Buffer, i64), Value>;
+pub(super) type Registers = std::collections::BTreeMap<(Buffer, i64), Value>;
 
 impl Emitter<'_> {
     /// Emits statements one after the other.
@@ -22,12 +22,17 @@ impl Emitter<'_> {
             Stmt::Loop(l) => match (l.kind, self.lanes_of(l)) {
                 (LoopKind::Vectorized, Some(lanes)) => self.vector(l, lanes),
                 (LoopKind::Serial, _) => self.counted_loop(l),
+                (LoopKind::Thread(level), _) => self.thread_loop(l, level),
                 (LoopKind::Unrolled | LoopKind::Vectorized, _) => self.error("a loop is not unrolled yet"),
             },
             Stmt::If(branch) => self.branch(branch),
             Stmt::Masked(masked) => self.masked(masked),
-            Stmt::Stores(stores) => self.stores(stores),
+            Stmt::Stores(stores) => self.stores_of_threads(stores),
             Stmt::Prefetch(hint) => self.prefetch(hint),
+            Stmt::Barrier => {
+                self.push(Inst::Barrier);
+                Ok(())
+            }
             Stmt::Block(block) => self.error(format!("block `{}` is not bound yet", block.source.name)),
         })
     }
@@ -143,12 +148,18 @@ impl Emitter<'_> {
         };
         let (then_registers, then_body) = side(&branch.then, before.clone())?;
         let (else_registers, else_body) = side(&branch.otherwise, before)?;
-        let joins = self.join_registers(then_registers, else_registers)?;
+        let joins = self.join_registers(then_registers, else_registers, true)?;
         self.push(Inst::If { condition, then_body, else_body, joins });
         Ok(())
     }
 
-    fn join_registers(&mut self, then: Registers, other: Registers) -> Result<Vec<Join>, FlattenError> {
+    /// Registers after a branch. Where it `may_miss`, they may be read by who does not write them.
+    pub(super) fn join_registers(
+        &mut self,
+        then: Registers,
+        other: Registers,
+        may_miss: bool,
+    ) -> Result<Vec<Join>, FlattenError> {
         let mut joins = Vec::new();
         let keys: std::collections::BTreeSet<_> = then.keys().chain(other.keys()).copied().collect();
         let mut joined = Registers::new();
@@ -162,7 +173,7 @@ impl Emitter<'_> {
             }
             // A register that one side does not write is undefined there: nothing may read it, zero will do.
             let undefined = self.undefined(ty);
-            if a.is_none() || b.is_none() {
+            if may_miss && (a.is_none() || b.is_none()) {
                 self.partial.insert(key);
             }
             let (then_value, else_value) = (a.unwrap_or(undefined), b.unwrap_or(undefined));
@@ -185,16 +196,19 @@ impl Emitter<'_> {
     }
 
     /// The stores of a block.
-    fn stores(&mut self, block: &Stores<'_>) -> Result<(), FlattenError> {
+    pub(super) fn stores(&mut self, block: &Stores<'_>) -> Result<(), FlattenError> {
         let outer = std::mem::replace(&mut self.block, block.block.to_string());
         let independent = !read_each_other(&block.stores);
         for (n, store) in block.stores.iter().enumerate() {
             let Store { buffer, indices, value } = store;
             let value = if n > 0 && independent { self.expr_in_common(value)? } else { self.expr(value)? };
             let (scalar, vector) = self.combined_guard()?;
-            debug_assert!(scalar.is_none(), "scalar predicates are branches");
+            debug_assert!(scalar.is_none() || self.in_shuffling, "scalar predicates are branches");
             if self.func.buffers[*buffer].scope == Scope::Register {
-                self.store_register(*buffer, indices, value, vector)?;
+                let mask = self.both(scalar, vector);
+                self.store_register(*buffer, indices, value, mask)?;
+            } else if let Some(scalar) = scalar {
+                self.store_under(scalar, *buffer, indices, value, vector)?;
             } else {
                 self.store_memory(*buffer, indices, value, vector)?;
             }

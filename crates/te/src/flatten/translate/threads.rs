@@ -1,0 +1,192 @@
+//! Translation of what threads do: loops of threads, and blocks outside of them.
+//!
+//! A loop of threads binds its variable to the index of the warp or lane. Where there are more threads than iterations, or
+//! more of the other level than anything inside asks for, its body is in a branch. Lanes that shuffle must all be there: then
+//! those without a part compute as the others do, and keep their registers.
+
+use tilewright_dtype::DType;
+
+use super::emit::{Binding, Emitter};
+use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind};
+use crate::flatten::deal::From;
+use crate::flatten::error::FlattenError;
+use crate::flatten::hoist::Nesting;
+use crate::flatten::nest::{self, Loop, LoopKind, Stmt, Stores};
+use crate::func::{Scope, ThreadLevel};
+use crate::kernel::{Inst, Op, Type, Value};
+
+impl Emitter<'_> {
+    /// A loop whose iterations are threads.
+    pub(super) fn thread_loop(&mut self, l: &Loop<'_>, level: ThreadLevel) -> Result<(), FlattenError> {
+        let extent = l.end.as_int().unwrap_or(0);
+        let threads = self.kernel.threads;
+        let (index, all) = match level {
+            ThreadLevel::Warp => (self.warp, threads.warps),
+            ThreadLevel::Lane => (self.thread, threads.lanes),
+        };
+        let value = match index {
+            Some(value) => value,
+            None => self.int(0),
+        };
+        self.bindings.insert(l.var, Binding::Scalar(value));
+        let outer = self.covered;
+        let mut others = None;
+        match level {
+            ThreadLevel::Warp => {
+                self.covered.0 = true;
+                if !self.covered.1 && !holds(&l.body.stmts, ThreadLevel::Lane) {
+                    others = self.thread;
+                    self.covered.1 = true;
+                }
+            }
+            ThreadLevel::Lane => {
+                self.covered.1 = true;
+                if !self.covered.0 && !holds(&l.body.stmts, ThreadLevel::Warp) {
+                    others = self.warp;
+                    self.covered.0 = true;
+                }
+            }
+        }
+        let others = others.map(|index| self.is_below(index, 1));
+        let own = (extent < i64::from(all)).then(|| self.is_below(value, extent));
+        let (warps, lanes) = match level {
+            ThreadLevel::Warp => (own, others),
+            ThreadLevel::Lane => (others, own),
+        };
+        let shuffle = self.shuffles(&l.body.stmts);
+        let body =
+            |emitter: &mut Self| emitter.some_lanes(lanes, shuffle, |emitter| emitter.stmts(&l.body.stmts));
+        let result = match warps {
+            None => body(self),
+            Some(warps) => self.some_threads(warps, body),
+        };
+        self.covered = outer;
+        result
+    }
+
+    /// What those lanes do for which a condition holds; all of them are there where some `shuffle`.
+    fn some_lanes(
+        &mut self,
+        condition: Option<Value>,
+        shuffle: bool,
+        body: impl FnOnce(&mut Self) -> Result<(), FlattenError>,
+    ) -> Result<(), FlattenError> {
+        match condition {
+            None => body(self),
+            Some(condition) if shuffle => {
+                let outer = std::mem::replace(&mut self.in_shuffling, true);
+                self.guards.push(condition);
+                let result = body(self);
+                self.guards.pop();
+                self.in_shuffling = outer;
+                result
+            }
+            Some(condition) => self.some_threads(condition, body),
+        }
+    }
+
+    /// Stores, by the threads that are to do them.
+    pub(super) fn stores_of_threads(&mut self, stores: &Stores<'_>) -> Result<(), FlattenError> {
+        let is_own = |buffer: Buffer| {
+            self.func.buffers[buffer].scope == Scope::Register && !self.deal.dealt.contains(&buffer)
+        };
+        if stores.stores.iter().all(|store| is_own(store.buffer)) {
+            return self.stores(stores);
+        }
+        let warps = self.warp.filter(|_| !self.covered.0).map(|index| self.is_below(index, 1));
+        let lanes = self.thread.filter(|_| !self.covered.1).map(|index| self.is_below(index, 1));
+        let shuffle = lanes.is_some() && self.shuffles(&[Stmt::Stores(stores.clone())]);
+        let body = |emitter: &mut Self| emitter.some_lanes(lanes, shuffle, |emitter| emitter.stores(stores));
+        match warps {
+            None => body(self),
+            Some(warps) => self.some_threads(warps, body),
+        }
+    }
+
+    /// What some threads do: registers of the others are not theirs.
+    fn some_threads(
+        &mut self,
+        condition: Value,
+        body: impl FnOnce(&mut Self) -> Result<(), FlattenError>,
+    ) -> Result<(), FlattenError> {
+        let before = self.registers.clone();
+        self.open(Nesting::Branch);
+        let result = body(self);
+        let then_body = self.close();
+        result?;
+        let then_registers = std::mem::replace(&mut self.registers, before.clone());
+        let joins = self.join_registers(then_registers, before, false)?;
+        self.push(Inst::If { condition, then_body, else_body: Vec::new(), joins });
+        Ok(())
+    }
+
+    /// Writes memory where a scalar condition holds.
+    pub(super) fn store_under(
+        &mut self,
+        condition: Value,
+        buffer: Buffer,
+        indices: &[Expr],
+        value: Value,
+        mask: Option<Value>,
+    ) -> Result<(), FlattenError> {
+        self.open(Nesting::Branch);
+        let result = self.store_memory(buffer, indices, value, mask);
+        let then_body = self.close();
+        result?;
+        self.push(Inst::If { condition, then_body, else_body: Vec::new(), joins: Vec::new() });
+        Ok(())
+    }
+
+    /// Both of two conditions, of which the second may be one of lanes of a vector.
+    pub(super) fn both(&mut self, scalar: Option<Value>, vector: Option<Value>) -> Option<Value> {
+        match (scalar, vector) {
+            (Some(scalar), Some(vector)) => {
+                let ty = self.type_of(vector);
+                let wide = self.widen(scalar, ty.lanes);
+                Some(self.op(ty, Op::Binary(BinaryOp::And, vector, wide)))
+            }
+            (scalar, vector) => scalar.or(vector),
+        }
+    }
+
+    /// What another lane has.
+    pub(super) fn shuffled(&mut self, value: Value, from: From) -> Value {
+        let from = match (from, self.thread) {
+            (From::Lane(lane), _) => self.int(lane),
+            (From::Further(distance), Some(own)) => {
+                let distance = self.int(distance);
+                self.op(Type::scalar(DType::I64), Op::Binary(BinaryOp::Add, own, distance))
+            }
+            (From::Further(_), None) => self.int(0),
+        };
+        self.op(self.type_of(value), Op::Shuffle { value, from })
+    }
+
+    fn is_below(&mut self, index: Value, end: i64) -> Value {
+        let end = self.int(end);
+        self.op(Type::scalar(DType::Bool), Op::Compare(CompareOp::Lt, index, end))
+    }
+
+    /// Whether something in statements takes another lane's register.
+    fn shuffles(&self, stmts: &[Stmt<'_>]) -> bool {
+        let mut found = false;
+        nest::for_each(stmts, &mut |stmt| {
+            let Stmt::Stores(stores) = stmt else { return };
+            for e in stores.stores.iter().flat_map(|store| store.indices.iter().chain([&store.value])) {
+                e.walk(&mut |x| {
+                    if let ExprKind::Load(buffer, indices) = x.kind() {
+                        found |= self.deal.shuffles.contains_key(&(*buffer, indices.clone()));
+                    }
+                });
+            }
+        });
+        found
+    }
+}
+
+/// Whether there are loops of a level among statements.
+fn holds(stmts: &[Stmt<'_>], level: ThreadLevel) -> bool {
+    let mut found = false;
+    nest::for_each_loop(stmts, &mut |l| found |= l.kind == LoopKind::Thread(level));
+    found
+}

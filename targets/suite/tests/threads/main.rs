@@ -1,0 +1,195 @@
+//! Functions scheduled for threads, by primitives: their kernels give the interpreter's bits, and each barrier is needed.
+
+mod random;
+mod running;
+
+use running::{check_barriers, compare, kernels};
+use tilewright_dtype::DType;
+use tilewright_te::flatten::FlatKernel;
+use tilewright_te::kernel::{Inst, Op};
+use tilewright_te::math::expand_func;
+use tilewright_te::schedule::Schedule;
+use tilewright_te::{Expr, Func, Scope, ThreadLevel};
+
+const LANES: u32 = 32;
+
+/// The kernels of a schedule, which must agree with the interpreter and have so many barriers, each of which is needed.
+fn check(schedule: Schedule, barriers: usize) -> Vec<FlatKernel> {
+    let mut func = schedule.finish().expect("finishes");
+    expand_func(&mut func);
+    let kernels = kernels(&func, LANES).unwrap_or_else(|error| panic!("{error}\n{func}"));
+    for seed in 0..3 {
+        let result = compare(&func, &kernels, seed);
+        assert_eq!(result, Ok(()), "{func}\n{}", kernels[0].kernel);
+    }
+    assert_eq!(check_barriers(&func, &kernels, 1), barriers, "{func}\n{}", kernels[0].kernel);
+    kernels
+}
+
+fn count(insts: &[Inst], wanted: &impl Fn(&Inst) -> bool) -> usize {
+    let inside = |inst: &Inst| match inst {
+        Inst::Loop { body, .. } => count(body, wanted),
+        Inst::If { then_body, else_body, .. } => count(then_body, wanted) + count(else_body, wanted),
+        _ => 0,
+    };
+    insts.iter().map(|inst| usize::from(wanted(inst)) + inside(inst)).sum()
+}
+
+/// `C = A * B`.
+fn product(m: i64, n: i64, k: i64) -> Func {
+    let mut f = Func::new("product");
+    let a = f.add_input("A", DType::F32, vec![Expr::int(m), Expr::int(k)]);
+    let b = f.add_input("B", DType::F32, vec![Expr::int(k), Expr::int(n)]);
+    let shape = vec![Expr::int(m), Expr::int(n)];
+    let c = f.reduce("C", DType::F32, shape, vec![Expr::int(k)], Expr::f32(0.0), |f, i, r, acc| {
+        let (x, y) =
+            (f.load(a, vec![i[0].clone(), r[0].clone()]), f.load(b, vec![r[0].clone(), i[1].clone()]));
+        Expr::fma(x, y, acc)
+    });
+    f.promote_to_output(c);
+    f
+}
+
+/// Tiles of 32 x 32 by 2 warps, 4 x 4 in registers of each thread; both operands go through shared memory, 8 steps at a time.
+fn tiled_product(m: i64, n: i64, k: i64) -> Schedule {
+    let mut s = Schedule::new(product(m, n, k));
+    let store = s.cache_write("C", Scope::Register).unwrap();
+    let [i, j] = <[String; 2]>::try_from(s.loop_names(&store).unwrap()).unwrap();
+    let i = s.split(&i, &[None, Some(2), Some(4), Some(4)]).unwrap();
+    let j = s.split(&j, &[None, Some(8), Some(4)]).unwrap();
+    s.reorder(&[&i[0], &j[0], &i[1], &i[2], &j[1], &i[3], &j[2]]).unwrap();
+    let task = s.fuse(&[&i[0], &j[0]]).unwrap();
+    let lane = s.fuse(&[&i[2], &j[1]]).unwrap();
+    s.parallel(&task).unwrap();
+    s.bind(&i[1], ThreadLevel::Warp).unwrap();
+    s.bind(&lane, ThreadLevel::Lane).unwrap();
+    s.unroll(&i[3]).unwrap();
+    s.unroll(&j[2]).unwrap();
+
+    let own = s.compute_at("C", &task).unwrap();
+    let i = s.split(&own[0], &[Some(2), Some(4), Some(4)]).unwrap();
+    let j = s.split(&own[1], &[Some(8), Some(4)]).unwrap();
+    let k = s.split(&own[2], &[None, Some(8)]).unwrap();
+    s.reorder(&[&k[0], &i[0], &i[1], &j[0], &k[1], &i[2], &j[1]]).unwrap();
+    let lane = s.fuse(&[&i[1], &j[0]]).unwrap();
+    s.bind(&i[0], ThreadLevel::Warp).unwrap();
+    s.bind(&lane, ThreadLevel::Lane).unwrap();
+    s.unroll(&i[2]).unwrap();
+    s.unroll(&j[1]).unwrap();
+    s.decompose_reduction("C", &k[0]).unwrap();
+
+    for operand in ["A", "B"] {
+        let fetch = s.cache_read("C", operand, Scope::Shared).unwrap();
+        let loops = s.compute_at(&fetch, &k[0]).unwrap();
+        let all = s.fuse(&[&loops[0], &loops[1]]).unwrap();
+        let threads = s.split(&all, &[None, Some(2), Some(32)]).unwrap();
+        s.bind(&threads[1], ThreadLevel::Warp).unwrap();
+        s.bind(&threads[2], ThreadLevel::Lane).unwrap();
+    }
+    s
+}
+
+#[test]
+fn tiled_products() {
+    let kernels = check(tiled_product(64, 64, 24), 2);
+    let kernel = &kernels[0].kernel;
+    assert_eq!((kernel.threads.warps, kernel.threads.lanes, kernel.shared.len()), (2, 32, 2), "{kernel}");
+    let products = count(&kernel.body, &|i| matches!(i, Inst::Let { op: Op::Fma(..), .. }));
+    assert_eq!(products, 16, "{kernel}");
+}
+
+#[test]
+fn tiled_products_of_odd_extents() {
+    check(tiled_product(45, 39, 21), 2);
+}
+
+/// Sums of rows: each lane has every 32nd element, then halves of the lanes add what the others have.
+fn row_sums(rows: i64, columns: i64) -> Func {
+    let mut f = Func::new("row_sums");
+    let x = f.add_input("x", DType::F32, vec![Expr::int(rows), Expr::int(columns)]);
+    let shape = |lanes: i64| vec![Expr::int(rows), Expr::int(lanes)];
+    let steps = vec![Expr::int(columns / 32)];
+    let mut sums = f.reduce("s32", DType::F32, shape(32), steps, Expr::f32(0.0), |f, i, r, acc| {
+        acc + f.load(x, vec![i[0].clone(), r[0].clone() * 32 + i[1].clone()])
+    });
+    for lanes in [16, 8, 4, 2, 1] {
+        sums = f.compute(&format!("s{lanes}"), DType::F32, shape(lanes), |f, i| {
+            let other = vec![i[0].clone(), i[1].clone() + lanes];
+            f.load(sums, i.to_vec()) + f.load(sums, other)
+        });
+    }
+    let y = f.compute("y", DType::F32, shape(columns), |f, i| {
+        f.load(x, i.to_vec()) / f.load(sums, vec![i[0].clone(), Expr::int(0)])
+    });
+    f.promote_to_output(y);
+    f
+}
+
+#[test]
+fn sums_in_trees_of_shuffles() {
+    let mut s = Schedule::new(row_sums(10, 96));
+    let y = s.loop_names("y").unwrap();
+    let rows = s.split(&y[0], &[None, Some(4)]).unwrap();
+    let columns = s.split(&y[1], &[None, Some(32)]).unwrap();
+    s.parallel(&rows[0]).unwrap();
+    s.bind(&rows[1], ThreadLevel::Warp).unwrap();
+    s.reorder(&[&columns[1], &columns[0]]).unwrap();
+    s.bind(&columns[1], ThreadLevel::Lane).unwrap();
+    for lanes in [1, 2, 4, 8, 16, 32] {
+        let name = format!("s{lanes}");
+        s.set_scope(&name, Scope::Register).unwrap();
+        let loops = s.compute_at(&name, &rows[1]).unwrap();
+        let lane = s.fuse(&[&loops[0], &loops[1]]).unwrap();
+        s.bind(&lane, ThreadLevel::Lane).unwrap();
+        if lanes == 32 {
+            s.decompose_reduction(&name, &loops[2]).unwrap();
+        }
+    }
+    let kernels = check(s, 0);
+    let kernel = &kernels[0].kernel;
+    let shuffles = count(&kernel.body, &|i| matches!(i, Inst::Let { op: Op::Shuffle { .. }, .. }));
+    // Five to add, and one to hand the sum to all lanes.
+    assert_eq!((shuffles, kernel.shared.len()), (6, 0), "{kernel}");
+}
+
+#[test]
+fn a_transposition_through_shared_memory() {
+    for [rows, columns] in [[64, 96], [37, 50]] {
+        let mut f = Func::new("transposed");
+        let x = f.add_input("x", DType::F32, vec![Expr::int(rows), Expr::int(columns)]);
+        let y = f.compute("y", DType::F32, vec![Expr::int(columns), Expr::int(rows)], |f, i| {
+            f.load(x, vec![i[1].clone(), i[0].clone()])
+        });
+        f.promote_to_output(y);
+        let mut s = Schedule::new(f);
+        let loops = s.loop_names("y").unwrap();
+        let tile = s.tile(&[&loops[0], &loops[1]], &[32, 32]).unwrap();
+        let task = s.fuse(&[&tile[0], &tile[1]]).unwrap();
+        s.parallel(&task).unwrap();
+        let fetch = s.cache_read("y", "x", Scope::Shared).unwrap();
+        let fetched = s.compute_at(&fetch, &task).unwrap();
+        for [row, column] in [[&tile[2], &tile[3]], [&fetched[0], &fetched[1]]] {
+            let rows = s.split(row, &[None, Some(4)]).unwrap();
+            s.bind(&rows[1], ThreadLevel::Warp).unwrap();
+            s.bind(column, ThreadLevel::Lane).unwrap();
+        }
+        check(s, 1);
+    }
+}
+
+#[test]
+fn elements_of_an_open_number() {
+    let mut f = Func::new("relu");
+    let n: Expr = f.add_size("n", 1, 1 << 20).into();
+    let x = f.add_input("x", DType::F32, vec![n.clone() * 37]);
+    let y = f.compute("y", DType::F32, vec![n * 37], |f, i| f.load(x, i.to_vec()).max(Expr::f32(0.0)));
+    f.promote_to_output(y);
+    let mut s = Schedule::new(f);
+    let loops = s.loop_names("y").unwrap();
+    let split = s.split(&loops[0], &[None, Some(2), Some(32), Some(4)]).unwrap();
+    s.parallel(&split[0]).unwrap();
+    s.bind(&split[1], ThreadLevel::Warp).unwrap();
+    s.bind(&split[2], ThreadLevel::Lane).unwrap();
+    s.vectorize(&split[3]).unwrap();
+    check(s, 0);
+}
