@@ -71,13 +71,7 @@ impl<'a> Application<'a> {
 
     /// Nodes of expressions that a run evaluates, saturating; an intrinsic counts as one.
     pub fn operations(&self) -> u64 {
-        let of_block = |block: &Block| {
-            let mut nodes = 0u64;
-            block.for_each_expr(|e| e.walk(&mut |_| nodes += 1));
-            let extents = block.iters.iter().map(|iter| iter.extent.as_int().unwrap_or(1).max(0) as u64);
-            extents.fold(nodes, u64::saturating_mul)
-        };
-        self.func.blocks().into_iter().map(of_block).fold(0, u64::saturating_add)
+        operations(&self.func)
     }
 
     /// The results, by the interpreter.
@@ -95,18 +89,45 @@ impl<'a> Application<'a> {
     }
 }
 
+/// Nodes of expressions that a function of constant extents evaluates, saturating; an intrinsic counts as one.
+pub fn operations(func: &Func) -> u64 {
+    let of_block = |block: &Block| {
+        let mut nodes = 0u64;
+        block.for_each_expr(|e| e.walk(&mut |_| nodes += 1));
+        let extents = block.iters.iter().map(|iter| iter.extent.as_int().unwrap_or(1).max(0) as u64);
+        extents.fold(nodes, u64::saturating_mul)
+    };
+    func.blocks().into_iter().map(of_block).fold(0, u64::saturating_add)
+}
+
 /// Runs packing functions on a constant, each on what the one before gave: the bytes of the last one's output. Functions
 /// that only move elements, as nearly all do, run without the interpreter.
 ///
 /// # Errors
 /// The interpreter's message.
 pub fn pack(packing: &[Func], tensor: &Tensor) -> Result<Vec<u8>, String> {
-    let bytes = tensor.bytes().ok_or("strings cannot be packed")?;
-    let Some((first, others)) = packing.split_first() else { return Ok(bytes.as_slice().to_vec()) };
-    others.iter().try_fold(pack_once(first, bytes.as_slice())?, |bytes, func| pack_once(func, &bytes))
+    pack_by(packing, tensor, pack_once)
 }
 
-fn pack_once(packing: &Func, bytes: &[u8]) -> Result<Vec<u8>, String> {
+/// [`pack`], each function run by `run` on the bytes of its input.
+///
+/// # Errors
+/// What `run` says.
+pub fn pack_by(
+    packing: &[Func],
+    tensor: &Tensor,
+    run: impl Fn(&Func, &[u8]) -> Result<Vec<u8>, String>,
+) -> Result<Vec<u8>, String> {
+    let bytes = tensor.bytes().ok_or("strings cannot be packed")?;
+    let Some((first, others)) = packing.split_first() else { return Ok(bytes.as_slice().to_vec()) };
+    others.iter().try_fold(run(first, bytes.as_slice())?, |bytes, func| run(func, &bytes))
+}
+
+/// Runs one packing function.
+///
+/// # Errors
+/// The interpreter's message.
+pub fn pack_once(packing: &Func, bytes: &[u8]) -> Result<Vec<u8>, String> {
     if let Some(packed) = Relayout::of(packing).and_then(|relayout| relayout.run(bytes)) {
         return Ok(packed);
     }

@@ -11,12 +11,13 @@ use tilewright_graph::passes::Evaluate;
 use tilewright_graph::{Bytes, Op, Tensor, TensorType};
 use tilewright_lower::evaluate::Application;
 use tilewright_machine::{CodegenKind, Target};
+use tilewright_runtime::pool::Pool;
 use tilewright_runtime::threads::{ThreadPool, available_threads};
-use tilewright_runtime::{SessionOptions, TensorView};
+use tilewright_runtime::{Model, SessionOptions, TensorView};
 use tilewright_te::computation::DIRECT;
 use tilewright_te::flatten::{FlattenOptions, flatten};
 use tilewright_te::schedule::{Schedule, ScheduleError};
-use tilewright_te::{Computation, IterKind, math};
+use tilewright_te::{Computation, Func, IterKind, math};
 use tilewright_tune::Task;
 
 use crate::autoschedule::{Kernels, flatten_error};
@@ -24,7 +25,7 @@ use crate::error::CompileError;
 use crate::tuning::probe::{Data, Probe};
 
 /// Operations from which on an operator is compiled: the interpreter takes about as long for them as code generation for a function.
-const COMPILED_FROM: u64 = 1 << 24;
+pub(crate) const COMPILED_FROM: u64 = 1 << 24;
 
 /// Operations from which on an operator is left to be computed when the model runs: about half a minute of compiled code.
 const NOT_FOLDED_FROM: u64 = 1 << 36;
@@ -71,23 +72,54 @@ fn run_compiled(
     inputs: &[Option<&Tensor>],
     outputs: &[TensorType],
 ) -> Result<Vec<Tensor>, CompileError> {
-    let internal = |e: &dyn std::fmt::Display| CompileError::internal("fold", e.to_string());
-    let target = Target::host(CodegenKind::Cranelift);
-    let task = Task { computation: Computation::of(application.func), target, calls: 1, constant_bytes: 0 };
-    let probe = Probe::new(&task, kernels(&task)?)?;
-    let model =
-        crate::loader().from_bytes(probe.artifact(&task, Data::Given, 1)?).map_err(|e| internal(&e))?;
-    let pool = Arc::new(ThreadPool::new(available_threads()));
-    let mut session = model.session_with(SessionOptions { pool, ..SessionOptions::default() });
     let operands = inputs.iter().flatten().zip(&application.inputs);
     let views: Vec<TensorView<'_>> =
         operands.map(|(tensor, bytes)| TensorView::new(tensor.dtype(), tensor.dims(), bytes)).collect();
-    let results = session.run(&views).map_err(|e| internal(&e))?;
-    let tensor = |((_, view), ty): ((_, TensorView<'_>), &TensorType)| {
+    let pool = Arc::new(ThreadPool::new(available_threads()));
+    let results = Compiled::new(application.func)?.run(&views, pool)?;
+    let tensor = |(bytes, ty): (Vec<u8>, &TensorType)| {
         let dims = ty.shape.as_fixed().ok_or_else(|| internal(&"a result of open extents"))?;
-        Tensor::from_bytes(ty.dtype, dims, Bytes::new(view.bytes.to_vec())).map_err(|e| internal(&e))
+        Tensor::from_bytes(ty.dtype, dims, Bytes::new(bytes)).map_err(|e| internal(&e))
     };
-    results.iter().zip(outputs).map(tensor).collect()
+    results.into_iter().zip(outputs).map(tensor).collect()
+}
+
+fn internal(error: &dyn std::fmt::Display) -> CompileError {
+    CompileError::internal("fold", error.to_string())
+}
+
+/// A function of constant extents as machine code for this process. It gives the bits that the interpreter does.
+pub(crate) struct Compiled {
+    model: Model,
+}
+
+impl Compiled {
+    /// Compiles a function whose intrinsics are not expanded and which has no schedule yet.
+    ///
+    /// # Errors
+    /// A defect of code generation.
+    pub(crate) fn new(func: Func) -> Result<Compiled, CompileError> {
+        let target = Target::host(CodegenKind::Cranelift);
+        let task = Task { computation: Computation::of(func), target, calls: 1, constant_bytes: 0 };
+        let probe = Probe::new(&task, kernels(&task)?)?;
+        let model =
+            crate::loader().from_bytes(probe.artifact(&task, Data::Given, 1)?).map_err(|e| internal(&e))?;
+        Ok(Compiled { model })
+    }
+
+    /// The bytes of the results.
+    ///
+    /// # Errors
+    /// Inputs that are not the function's.
+    pub(crate) fn run(
+        &self,
+        inputs: &[TensorView<'_>],
+        pool: Arc<dyn Pool>,
+    ) -> Result<Vec<Vec<u8>>, CompileError> {
+        let mut session = self.model.session_with(SessionOptions { pool, ..SessionOptions::default() });
+        let results = session.run(inputs).map_err(|e| internal(&e))?;
+        Ok(results.iter().map(|(_, view)| view.bytes.to_vec()).collect())
+    }
 }
 
 /// The kernels of a function by a schedule that keeps the order of sums.
