@@ -106,31 +106,32 @@ pub fn operations(func: &Func) -> u64 {
 /// # Errors
 /// The interpreter's message.
 pub fn pack(packing: &[Func], tensor: &Tensor) -> Result<Vec<u8>, String> {
-    pack_by(packing, tensor, pack_once)
+    pack_by(packing, tensor, interpret)
 }
 
-/// [`pack`], each function run by `run` on the bytes of its input.
+/// [`pack`], where `compute` runs the functions that do more than move elements, on the bytes of their input.
 ///
 /// # Errors
-/// What `run` says.
+/// What `compute` says.
 pub fn pack_by(
     packing: &[Func],
     tensor: &Tensor,
-    run: impl Fn(&Func, &[u8]) -> Result<Vec<u8>, String>,
+    compute: impl Fn(&Func, &[u8]) -> Result<Vec<u8>, String>,
 ) -> Result<Vec<u8>, String> {
     let bytes = tensor.bytes().ok_or("strings cannot be packed")?;
+    let run = |func: &Func, bytes: &[u8]| match Relayout::of(func).and_then(|relayout| relayout.run(bytes)) {
+        Some(packed) => Ok(packed),
+        None => compute(func, bytes),
+    };
     let Some((first, others)) = packing.split_first() else { return Ok(bytes.as_slice().to_vec()) };
     others.iter().try_fold(run(first, bytes.as_slice())?, |bytes, func| run(func, &bytes))
 }
 
-/// Runs one packing function.
+/// Runs one packing function by the interpreter.
 ///
 /// # Errors
 /// The interpreter's message.
-pub fn pack_once(packing: &Func, bytes: &[u8]) -> Result<Vec<u8>, String> {
-    if let Some(packed) = Relayout::of(packing).and_then(|relayout| relayout.run(bytes)) {
-        return Ok(packed);
-    }
+pub fn interpret(packing: &Func, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let program = Program::compile(packing).map_err(|e| e.to_string())?;
     let mut results = program.run(&[], &[bytes], Mode::Exact).map_err(|e| e.to_string())?;
     if results.len() != 1 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tilewright_digest::{Canonical, Digest};
 use tilewright_graph::Tensor;
-use tilewright_lower::evaluate::{operations, pack_by, pack_once};
+use tilewright_lower::evaluate::{interpret, operations, pack_by};
 use tilewright_runtime::TensorView;
 use tilewright_runtime::pool::Serial;
 use tilewright_te::Func;
@@ -57,13 +57,9 @@ impl Packers {
         Ok(Packers { compiled: compiled.collect::<Result<_, CompileError>>()? })
     }
 
-    /// Runs one packing function.
-    fn run(&self, func: &Func, bytes: &[u8]) -> Result<Vec<u8>, String> {
-        let compiled = match self.compiled.is_empty() || Relayout::of(func).is_some() {
-            true => None,
-            false => self.compiled.get(&func.digest()),
-        };
-        let Some(compiled) = compiled else { return pack_once(func, bytes) };
+    /// Runs one packing function that does more than move elements.
+    fn compute(&self, func: &Func, bytes: &[u8]) -> Result<Vec<u8>, String> {
+        let Some(compiled) = self.compiled.get(&func.digest()) else { return interpret(func, bytes) };
         let input = &func.buffers[func.params[0]];
         let dims: Vec<usize> =
             input.shape.iter().map(|extent| extent.as_int().unwrap_or_default() as usize).collect();
@@ -85,7 +81,7 @@ pub fn lay_out(weights: Vec<tilewright_lower::Weight>, jobs: usize) -> Result<Ve
     let one = |weight: &tilewright_lower::Weight| match &weight.packing[..] {
         [] => Ok(Weight::Tensor(weight.tensor.clone())),
         packing => {
-            let packed = pack_by(packing, &weight.tensor, |func, bytes| packers.run(func, bytes));
+            let packed = pack_by(packing, &weight.tensor, |func, bytes| packers.compute(func, bytes));
             packed.map(Weight::Packed).map_err(|error| CompileError::internal("weights", error))
         }
     };
@@ -122,7 +118,7 @@ mod tests {
         let func: Func = TRANSFORM.parse().expect("a function");
         let bytes = tensor.bytes().expect("elements").as_slice();
         let compiled = HashMap::from([(func.digest(), Compiled::new(func.clone()).expect("code"))]);
-        let by = |packers: Packers| packers.run(&func, bytes).expect("bytes");
+        let by = |packers: Packers| packers.compute(&func, bytes).expect("bytes");
         assert_eq!(by(Packers { compiled }), by(Packers { compiled: HashMap::new() }));
     }
 }
