@@ -128,6 +128,9 @@ impl Fitted {
         let mut numbers = samples.fit(&before.numbers, &measured.numbers)?;
         let mut defaults = Vec::new();
         if args.recorded.is_none() {
+            // What was chosen before has to be known as well: by random candidates alone, numbers that choose otherwise look better than
+            // they are.
+            samples.refine(&before.numbers, start + time);
             for round in 1..=ROUNDS {
                 let found = samples.refine(&numbers, start + time);
                 output::note(&format!("round {round}: {found} first choices were new\n"));
