@@ -1,8 +1,8 @@
 //! The `.twm` artifact: one file with manifest, plans, code images and weights.
 //!
 //! ```text
-//! header   64 bytes   magic, version, number of sections, length of the file, SHA-256 of the section table
-//! table    64 bytes each: kind, offset, length, SHA-256 of the section
+//! header   64 bytes   magic, version, number of sections, length of the file, BLAKE3 of the section table
+//! table    64 bytes each: kind, offset, length, BLAKE3 of the section
 //! sections in table order: manifest, plans and a code image for each level, weights
 //! ```
 //! A level is an instruction set that there is code for. Levels differ in schedules and layouts, so each has its own plans;
@@ -25,13 +25,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{ALIGN, Plan, SizeId};
 
-pub use write::{Contents, ContentsError, Level};
+pub use write::{Contents, ContentsError, Level, Pieces};
 
 /// First bytes of every artifact: not text, and damaged by transfers that treat it as text.
 pub const MAGIC: [u8; 8] = *b"\x89TWM\r\n\x1a\n";
 
 /// Version of the format. Readers accept only their own.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Alignment of code and weights in the file; that of a memory page on common machines.
 pub const PAGE: usize = 4096;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{DOUBLE, Random, demo_artifact, demo_manifest, demo_plan, demo_weights, one_kernel};
 use tilewright_runtime::artifact::{
-    Artifact, ArtifactError, Contents, ContentsError, ImageDef, Level, Manifest, Plans,
+    Artifact, ArtifactError, Contents, ContentsError, ImageDef, Level, Manifest, Pieces, Plans,
 };
 use tilewright_runtime::isa::Isa;
 use tilewright_runtime::plan::{Instr, Op, Plan};
@@ -52,6 +52,61 @@ fn bytes_are_the_same_streamed_or_in_memory_and_every_time() {
     let mut pipe = Pipe(Vec::new());
     assert_eq!(contents.write_to(&mut pipe).unwrap(), pipe.0.len() as u64);
     assert_eq!(pipe.0[..], demo_artifact()[..]);
+}
+
+#[test]
+fn large_pieces_are_written_as_small_ones_are() {
+    let (manifest, plan) = (demo_manifest(), demo_plan().plan);
+    let levels = [Level { plan: &plan, specialised: &[], image: DOUBLE }];
+    let weights: Vec<u8> = (0..1 << 20).map(|i| (i * 7 / 5) as u8).collect();
+    let streamed = |weights: &dyn Pieces| {
+        let contents = Contents { manifest: &manifest, levels: &levels, weights };
+        let mut file = Cursor::new(Vec::new());
+        contents.write_to(&mut file).unwrap();
+        assert_eq!(file.get_ref()[..], contents.to_bytes().unwrap()[..]);
+        file.into_inner()
+    };
+    let (first, second) = weights.split_at(700_000);
+    let small: [&[u8]; 16] = std::array::from_fn(|n| &weights[n << 16..(n + 1) << 16]);
+    assert!(streamed(&[first, second]) == streamed(&small));
+    assert!(streamed(&[first]) != streamed(&small));
+}
+
+/// Pieces that are not as long as they say, or end in an error.
+#[derive(Debug)]
+struct Liar {
+    said: usize,
+    fails: bool,
+}
+
+impl Pieces for Liar {
+    fn total(&self) -> usize {
+        self.said
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&[u8]) -> Result<(), ContentsError>) -> Result<(), ContentsError> {
+        visit(&[1; 64])?;
+        if self.fails { Err(ContentsError::Pieces("out of clay".into())) } else { visit(&[2; 64]) }
+    }
+}
+
+#[test]
+fn weights_that_cannot_be_made_are_errors() {
+    let (manifest, plan) = (demo_manifest(), demo_plan().plan);
+    let levels = [Level { plan: &plan, specialised: &[], image: DOUBLE }];
+    let check = |said: usize, fails: bool, expect: Option<&str>| {
+        let contents = Contents { manifest: &manifest, levels: &levels, weights: &Liar { said, fails } };
+        let expect = expect.map(|why| format!("weights cannot be made: {why}"));
+        let file = contents.write_to(&mut Cursor::new(Vec::new())).err().map(|e| e.to_string());
+        let pipe = contents.write_to(&mut Pipe(Vec::new())).err().map(|e| e.to_string());
+        assert_eq!((&file, &pipe), (&expect, &expect));
+        assert_eq!(contents.to_bytes().err().map(|e| e.to_string()), expect);
+    };
+    check(128, false, None);
+    for said in [0, 100, 127, 129] {
+        check(said, false, Some("they are not as long as was said"));
+    }
+    check(128, true, Some("out of clay"));
 }
 
 /// What can be written to once.
@@ -112,8 +167,8 @@ fn check_damage(edit: impl FnOnce(&mut Vec<u8>), expect: &str) {
 #[test]
 fn damage_is_told_apart() {
     check_damage(|bytes| bytes[0] = 0x0a, "not a Tilewright artifact");
-    let version = "artifact format version 7, this runtime reads version 6: compile the model again";
-    check_damage(|bytes| bytes[8] = 7, version);
+    let version = "artifact format version 8, this runtime reads version 7: compile the model again";
+    check_damage(|bytes| bytes[8] = 8, version);
     let len = demo_artifact().len();
     let cut = format!("damaged artifact: {} bytes, the header says {len}", len - 1);
     check_damage(|bytes| bytes.truncate(len - 1), &cut);

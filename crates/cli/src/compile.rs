@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use clap::ValueEnum;
 use serde_json::json;
 use tilewright::runtime::artifact::ImageDef;
-use tilewright::{Artifact, CodegenKind, Compiled, Level, Listing, codegen};
+use tilewright::{Artifact, CodegenKind, Compiled, Level, Listing, Observer, codegen};
 
 use crate::failure::Failure;
 use crate::model::{self, Source};
@@ -119,7 +120,9 @@ fn artifact(args: &Args) -> Result<(), Failure> {
     }
     let mut progress = Progress::new(&args.options.dump_after);
     let compiled = model::compile(&args.model, &args.options, &mut progress)?;
+    let start = Instant::now();
     let bytes = compiled.artifact.write(&path)?;
+    progress.step_done("write", start.elapsed());
     if args.json {
         return output::print_json(&figures(args, &path, bytes, &compiled, &progress));
     }

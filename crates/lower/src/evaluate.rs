@@ -106,25 +106,40 @@ pub fn operations(func: &Func) -> u64 {
 /// # Errors
 /// The interpreter's message.
 pub fn pack(packing: &[Func], tensor: &Tensor) -> Result<Vec<u8>, String> {
-    pack_by(packing, tensor, interpret)
+    let mut packed = Vec::new();
+    pack_by(packing, tensor, &mut packed, &|func, bytes, then| then(&interpret(func, bytes)?))?;
+    Ok(packed)
 }
 
-/// [`pack`], where `compute` runs the functions that do more than move elements, on the bytes of their input.
+/// Runs a packing function on the bytes of its input, and its last argument on those of the result, which need not outlive the call.
+pub type Compute<'a> =
+    &'a dyn Fn(&Func, &[u8], &mut dyn FnMut(&[u8]) -> Result<(), String>) -> Result<(), String>;
+
+/// [`pack`] in place of what `packed` holds, where `compute` runs the functions that do more than move elements.
 ///
 /// # Errors
 /// What `compute` says.
 pub fn pack_by(
     packing: &[Func],
     tensor: &Tensor,
-    compute: impl Fn(&Func, &[u8]) -> Result<Vec<u8>, String>,
-) -> Result<Vec<u8>, String> {
-    let bytes = tensor.bytes().ok_or("strings cannot be packed")?;
-    let run = |func: &Func, bytes: &[u8]| match Relayout::of(func).and_then(|relayout| relayout.run(bytes)) {
-        Some(packed) => Ok(packed),
-        None => compute(func, bytes),
+    packed: &mut Vec<u8>,
+    compute: Compute<'_>,
+) -> Result<(), String> {
+    run_all(packing, tensor.bytes().ok_or("strings cannot be packed")?.as_slice(), packed, compute)
+}
+
+fn run_all(packing: &[Func], bytes: &[u8], packed: &mut Vec<u8>, compute: Compute<'_>) -> Result<(), String> {
+    let Some((func, others)) = packing.split_first() else {
+        packed.clear();
+        packed.extend_from_slice(bytes);
+        return Ok(());
     };
-    let Some((first, others)) = packing.split_first() else { return Ok(bytes.as_slice().to_vec()) };
-    others.iter().try_fold(run(first, bytes.as_slice())?, |bytes, func| run(func, &bytes))
+    let moved = Relayout::of(func).is_some_and(|relayout| relayout.run(bytes, packed));
+    match (moved, others.is_empty()) {
+        (true, true) => Ok(()),
+        (true, false) => run_all(others, &std::mem::take(packed), packed, compute),
+        (false, _) => compute(func, bytes, &mut |result| run_all(others, result, packed, compute)),
+    }
 }
 
 /// Runs one packing function by the interpreter.

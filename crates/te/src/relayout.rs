@@ -73,21 +73,23 @@ impl Relayout {
         relayout.is_within_bounds().then_some(relayout)
     }
 
-    /// Copies; nothing if `source` is not as long as the input.
-    pub fn run(&self, source: &[u8]) -> Option<Vec<u8>> {
+    /// Copies to `target`, whose length becomes that of the output; false, with nothing done, if `source` is not as long as the input.
+    pub fn run(&self, source: &[u8], target: &mut Vec<u8>) -> bool {
         let size = self.dtype.bytes();
         if source.len() != self.from_len * size {
-            return None;
+            return false;
         }
-        let mut target = vec![0; self.to_len * size];
-        match size {
-            1 => self.copy::<1>(source, &mut target),
-            2 => self.copy::<2>(source, &mut target),
-            4 => self.copy::<4>(source, &mut target),
-            8 => self.copy::<8>(source, &mut target),
-            _ => return None,
-        }
-        Some(target)
+        let copy = match size {
+            1 => Relayout::copy::<1>,
+            2 => Relayout::copy::<2>,
+            4 => Relayout::copy::<4>,
+            8 => Relayout::copy::<8>,
+            _ => return false,
+        };
+        target.clear();
+        target.resize(self.to_len * size, 0);
+        copy(self, source, target);
+        true
     }
 
     fn copy<const SIZE: usize>(&self, source: &[u8], target: &mut [u8]) {
@@ -300,8 +302,10 @@ mod tests {
         let bytes: Vec<u8> = (0..len).map(|i| (i * 7 % 113) as u8 + 1).collect();
         let expected = Program::compile(func).unwrap().run(&[], &[&bytes], Mode::Exact).unwrap();
         let relayout = Relayout::of(func).expect("a copy");
-        assert!(relayout.run(&bytes).as_ref() == Some(&expected[0].bytes), "{func}");
-        assert_eq!(relayout.run(&bytes[1..]), None);
+        // What the target held before does not matter.
+        let mut target = vec![77; 3];
+        assert!(relayout.run(&bytes, &mut target) && target == expected[0].bytes, "{func}");
+        assert!(!relayout.run(&bytes[1..], &mut target));
     }
 
     #[test]

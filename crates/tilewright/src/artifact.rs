@@ -4,11 +4,11 @@ use std::path::Path;
 
 use tilewright_runtime::Bytes;
 use tilewright_runtime::artifact::{self, Contents, Manifest};
-use tilewright_runtime::plan::{ALIGN, Plan};
+use tilewright_runtime::plan::Plan;
 
 use crate::error::CompileError;
 use crate::files;
-use crate::weights::Weight;
+use crate::weights::Weights;
 
 /// The code of a model for one instruction set.
 #[derive(Debug)]
@@ -35,35 +35,20 @@ pub struct Artifact {
     pub manifest: Manifest,
     /// The code for each target, in the order of the manifest's images; at least one.
     pub levels: Vec<Level>,
-    /// The weights, in the order of their offsets.
-    pub weights: Vec<Weight>,
+    /// The weights of all levels.
+    pub(crate) weights: Weights,
 }
 
-static ZEROS: [u8; ALIGN] = [0; ALIGN];
-
 impl Artifact {
-    /// The weights with the zeros between them.
-    fn weight_pieces(&self) -> Vec<&[u8]> {
-        let mut pieces = Vec::with_capacity(self.weights.len() * 2);
-        for weight in &self.weights {
-            let bytes = weight.bytes();
-            let padded = bytes.len().div_ceil(ALIGN).max(1) * ALIGN;
-            pieces.push(bytes);
-            pieces.push(&ZEROS[..padded - bytes.len()]);
-        }
-        pieces
-    }
-
     /// Gives what is to be written to `write`.
     fn with_contents<T>(&self, write: impl FnOnce(&Contents<'_>) -> T) -> T {
-        let pieces = self.weight_pieces();
         let levels = self.levels.iter().map(|l| artifact::Level {
             plan: &l.plan,
             specialised: &l.specialised,
             image: &l.code,
         });
         let levels: Vec<_> = levels.collect();
-        write(&Contents { manifest: &self.manifest, levels: &levels, weights: &pieces })
+        write(&Contents { manifest: &self.manifest, levels: &levels, weights: &self.weights })
     }
 
     /// Writes the artifact to `path`, whole or not at all; the number of bytes.

@@ -229,7 +229,7 @@ pub fn compile_model(
         levels.push(compile_level(&graphs, target, options, &mut constants, observer)?);
     }
     let weight_bytes = constants.bytes();
-    let weights = timed("weights", observer, |_| weights::lay_out(constants.into_list(), options.jobs))?;
+    let weights = timed("weights", observer, |_| weights::Weights::new(constants.into_list(), options.jobs))?;
     let records: Vec<&str> = levels.iter().map(|level| level.records.as_str()).collect();
     let records = records.into_iter().filter(|digest| !digest.is_empty()).collect::<Vec<_>>().join(" ");
     let graph = graphs.swap_remove(0);

@@ -4,7 +4,7 @@
 //! distributes results over threads and lanes, so that every sum has its terms in the order of its definition. So what is folded, and
 //! with it the bytes of an artifact, does not depend on the machine that compiles.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tilewright_autosched::Decisions;
 use tilewright_graph::passes::Evaluate;
@@ -13,7 +13,7 @@ use tilewright_lower::evaluate::Application;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_runtime::pool::Pool;
 use tilewright_runtime::threads::{ThreadPool, available_threads};
-use tilewright_runtime::{Model, SessionOptions, TensorView};
+use tilewright_runtime::{Model, Session, SessionOptions, TensorView};
 use tilewright_te::computation::DIRECT;
 use tilewright_te::flatten::{FlattenOptions, flatten};
 use tilewright_te::schedule::{Schedule, ScheduleError};
@@ -75,13 +75,15 @@ fn run_compiled(
     let operands = inputs.iter().flatten().zip(&application.inputs);
     let views: Vec<TensorView<'_>> =
         operands.map(|(tensor, bytes)| TensorView::new(tensor.dtype(), tensor.dims(), bytes)).collect();
-    let pool = Arc::new(ThreadPool::new(available_threads()));
-    let results = Compiled::new(application.func)?.run(&views, pool)?;
+    let compiled = Compiled::new(application.func)?;
+    let pool: Arc<dyn Pool> = Arc::new(ThreadPool::new(available_threads()));
+    let results =
+        compiled.run(&views, &pool, |results| results.iter().map(|bytes| bytes.to_vec()).collect())?;
     let tensor = |(bytes, ty): (Vec<u8>, &TensorType)| {
         let dims = ty.shape.as_fixed().ok_or_else(|| internal(&"a result of open extents"))?;
         Tensor::from_bytes(ty.dtype, dims, Bytes::new(bytes)).map_err(|e| internal(&e))
     };
-    results.into_iter().zip(outputs).map(tensor).collect()
+    Vec::into_iter(results).zip(outputs).map(tensor).collect()
 }
 
 fn internal(error: &dyn std::fmt::Display) -> CompileError {
@@ -91,6 +93,8 @@ fn internal(error: &dyn std::fmt::Display) -> CompileError {
 /// A function of constant extents as machine code for this process. It gives the bits that the interpreter does.
 pub(crate) struct Compiled {
     model: Model,
+    /// Sessions that no thread runs: memory that a run has touched serves the next.
+    idle: Mutex<Vec<Session>>,
 }
 
 impl Compiled {
@@ -104,21 +108,29 @@ impl Compiled {
         let probe = Probe::new(&task, kernels(&task)?)?;
         let model =
             crate::loader().from_bytes(probe.artifact(&task, Data::Given, 1)?).map_err(|e| internal(&e))?;
-        Ok(Compiled { model })
+        Ok(Compiled { model, idle: Mutex::new(Vec::new()) })
     }
 
-    /// The bytes of the results.
+    /// What `take` makes of the bytes of the results.
     ///
     /// # Errors
     /// Inputs that are not the function's.
-    pub(crate) fn run(
+    pub(crate) fn run<T>(
         &self,
         inputs: &[TensorView<'_>],
-        pool: Arc<dyn Pool>,
-    ) -> Result<Vec<Vec<u8>>, CompileError> {
-        let mut session = self.model.session_with(SessionOptions { pool, ..SessionOptions::default() });
+        pool: &Arc<dyn Pool>,
+        take: impl FnOnce(&[&[u8]]) -> T,
+    ) -> Result<T, CompileError> {
+        let idle = self.idle.lock().ok().and_then(|mut idle| idle.pop());
+        let options = || SessionOptions { pool: pool.clone(), ..SessionOptions::default() };
+        let mut session = idle.unwrap_or_else(|| self.model.session_with(options()));
         let results = session.run(inputs).map_err(|e| internal(&e))?;
-        Ok(results.iter().map(|(_, view)| view.bytes.to_vec()).collect())
+        let bytes: Vec<&[u8]> = results.iter().map(|(_, view)| view.bytes).collect();
+        let taken = take(&bytes);
+        if let Ok(mut idle) = self.idle.lock() {
+            idle.push(session);
+        }
+        Ok(taken)
     }
 }
 

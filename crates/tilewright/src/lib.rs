@@ -21,7 +21,7 @@ pub mod reference;
 pub mod specialise;
 pub mod tuning;
 pub mod units;
-pub mod weights;
+mod weights;
 
 pub use artifact::{Artifact, Level};
 pub use cache::Cache;

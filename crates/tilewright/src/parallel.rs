@@ -1,7 +1,8 @@
 //! One function on many items, on several threads, with results in the order of the items.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
 use crate::error::CompileError;
@@ -74,6 +75,124 @@ pub(crate) fn map<T: Sync, R: Send>(
     results.collect::<Option<_>>().ok_or_else(|| CompileError::internal(step, "a thread stopped"))
 }
 
+/// Where several threads are in a list of items.
+struct Progress<R> {
+    /// The next item that no thread has begun.
+    next: usize,
+    /// Items whose results were consumed.
+    consumed: usize,
+    results: BTreeMap<usize, R>,
+    /// Whether nobody goes on.
+    is_over: bool,
+}
+
+struct Shared<R> {
+    progress: Mutex<Progress<R>>,
+    changed: Condvar,
+}
+
+impl<R> Shared<R> {
+    fn lock(&self) -> MutexGuard<'_, Progress<R>> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `ready` gives something.
+    fn wait<T>(&self, mut ready: impl FnMut(&mut Progress<R>) -> Option<T>) -> T {
+        let mut progress = self.lock();
+        loop {
+            if let Some(value) = ready(&mut progress) {
+                return value;
+            }
+            progress = self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Progress<R>)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+}
+
+/// Says that nobody goes on, also where a thread panics.
+struct Over<'a, R>(&'a Shared<R>);
+
+impl<R> Drop for Over<'_, R> {
+    fn drop(&mut self) {
+        self.0.change(|progress| progress.is_over = true);
+    }
+}
+
+/// `work` on each of `items`, on `jobs` threads, and meanwhile `consume` on place and result of each, in their order and on this thread.
+/// No item is begun before all but `window` of those before it are consumed.
+///
+/// # Errors
+/// The first that `consume` gives; what `failed` makes of it when a thread cannot be started or panics, in this `step` of the compilation.
+pub(crate) fn in_order<T: Sync, R: Send, E>(
+    step: &'static str,
+    items: &[T],
+    [jobs, window]: [usize; 2],
+    work: impl Fn(&T) -> R + Sync,
+    mut consume: impl FnMut(usize, R) -> Result<(), E>,
+    failed: impl Fn(CompileError) -> E,
+) -> Result<(), E> {
+    if jobs.min(items.len()) <= 1 {
+        return items.iter().enumerate().try_for_each(|(n, item)| consume(n, work(item)));
+    }
+    let progress = Progress { next: 0, consumed: 0, results: BTreeMap::new(), is_over: false };
+    let shared = Shared { progress: Mutex::new(progress), changed: Condvar::new() };
+    let begin = |progress: &mut Progress<R>| {
+        if progress.is_over || progress.next >= items.len() {
+            return Some(None);
+        }
+        let may_begin = progress.next < progress.consumed + window.max(1);
+        may_begin.then(|| {
+            progress.next += 1;
+            Some(progress.next - 1)
+        })
+    };
+    let run = || {
+        let panicking = Over(&shared);
+        while let Some(n) = shared.wait(begin) {
+            let result = work(&items[n]);
+            shared.change(|progress| _ = progress.results.insert(n, result));
+        }
+        std::mem::forget(panicking);
+    };
+    thread::scope(|scope| {
+        let mut workers = Vec::new();
+        // However this ends, the threads do.
+        let over = Over(&shared);
+        for _ in 0..jobs.min(items.len()) {
+            match thread::Builder::new().stack_size(STACK).spawn_scoped(scope, run) {
+                Ok(worker) => workers.push(worker),
+                // Those that could be started do the work.
+                Err(_) if !workers.is_empty() => break,
+                Err(error) => {
+                    return Err(failed(CompileError::Limit(format!("cannot start a thread: {error}"))));
+                }
+            }
+        }
+        let mut consume_all = || {
+            for n in 0..items.len() {
+                let result = shared.wait(|progress| match progress.results.remove(&n) {
+                    Some(result) => Some(Some(result)),
+                    None => progress.is_over.then_some(None),
+                });
+                let result =
+                    result.ok_or_else(|| failed(CompileError::internal(step, "a thread stopped")))?;
+                consume(n, result)?;
+                shared.change(|progress| progress.consumed += 1);
+            }
+            Ok(())
+        };
+        let consumed = consume_all();
+        drop(over);
+        // One that panicked is told of above.
+        workers.into_iter().for_each(|worker| _ = worker.join());
+        consumed
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +213,40 @@ mod tests {
     fn a_panic_is_an_error() {
         let result = map("test", &[1, 2, 3], 2, &mut |_| {}, |&n| assert_ne!(n, 2));
         assert_eq!(result.unwrap_err().to_string(), "internal error in test: a thread stopped");
+    }
+
+    #[test]
+    fn results_are_consumed_in_order_while_others_are_made() {
+        let items: Vec<usize> = (0..100).collect();
+        for (jobs, window) in [(1, 1), (2, 1), (2, 5), (7, 3), (200, 1000)] {
+            let (begun, consumed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let work = |&n: &usize| {
+                begun.fetch_add(1, Ordering::SeqCst);
+                n * n
+            };
+            let consume = |n: usize, square: usize| {
+                assert_eq!((n, square), (consumed.fetch_add(1, Ordering::SeqCst), n * n));
+                assert!(begun.load(Ordering::SeqCst) <= n + window.max(1));
+                Ok(())
+            };
+            in_order("test", &items, [jobs, window], work, consume, |e| e).unwrap();
+            assert_eq!(consumed.into_inner(), 100);
+        }
+    }
+
+    #[test]
+    fn an_error_ends_the_work() {
+        for jobs in [1, 3] {
+            let begun = AtomicUsize::new(0);
+            let work = |_: &usize| begun.fetch_add(1, Ordering::SeqCst);
+            let consume = |n, _| if n < 5 { Ok(()) } else { Err(format!("no room for {n}")) };
+            let items: Vec<usize> = (0..1000).collect();
+            let result = in_order("test", &items, [jobs, 4], work, consume, |e| e.to_string());
+            assert_eq!(result.unwrap_err(), "no room for 5");
+            assert!(begun.into_inner() <= 10);
+        }
+        let work = |&n: &i32| assert_ne!(n, 2);
+        let result = in_order("test", &[1, 2, 3], [2, 1], work, |_, ()| Ok(()), |e| e.to_string());
+        assert_eq!(result.unwrap_err(), "internal error in test: a thread stopped");
     }
 }

@@ -4,7 +4,6 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 
 use super::{
     Artifact, ArtifactError, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, ProgramDef, VERSION,
@@ -92,7 +91,7 @@ impl Artifact {
 }
 
 fn check_digest(kind: Kind, bytes: &[u8], digest: &[u8; 32]) -> Result<(), ArtifactError> {
-    if Sha256::digest(bytes)[..] == digest[..] { Ok(()) } else { Err(ArtifactError::Checksum(kind.name())) }
+    if blake3::hash(bytes) == *digest { Ok(()) } else { Err(ArtifactError::Checksum(kind.name())) }
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8], section: &Section) -> Result<T, ArtifactError> {
@@ -135,7 +134,7 @@ fn sections(bytes: &[u8]) -> Result<Vec<Section>, ArtifactError> {
     }
     let table =
         bytes.get(HEADER..HEADER + count * ENTRY).ok_or(ArtifactError::Table("number of sections"))?;
-    if Sha256::digest(table)[..] != bytes[24..56] {
+    if blake3::hash(table).as_slice() != &bytes[24..56] {
         return Err(ArtifactError::Checksum("the section table"));
     }
     let mut sections = Vec::with_capacity(count);

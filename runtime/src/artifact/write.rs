@@ -1,8 +1,9 @@
-//! Writing artifacts: deterministic bytes, weights streamed from where they are.
+//! Writing artifacts: deterministic bytes, weights streamed from where they are or as they are made.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use sha2::{Digest as _, Sha256};
+use blake3::Hasher;
 
 use super::{ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, VERSION};
 use crate::memory::{AlignedBuf, OutOfMemory};
@@ -26,8 +27,30 @@ pub struct Contents<'a> {
     pub manifest: &'a Manifest,
     /// The levels, at least one.
     pub levels: &'a [Level<'a>],
-    /// The weights section in pieces, padding included, that follow each other without a gap.
-    pub weights: &'a [&'a [u8]],
+    /// The weights section.
+    pub weights: &'a dyn Pieces,
+}
+
+/// A section in pieces that follow each other without a gap, padding included.
+pub trait Pieces: core::fmt::Debug + Sync {
+    /// Bytes of all pieces together.
+    fn total(&self) -> usize;
+
+    /// Gives the pieces to `visit` in order, the same each time; they may be made meanwhile, and need not outlive the call.
+    ///
+    /// # Errors
+    /// The first that `visit` gives, and pieces that cannot be made.
+    fn each(&self, visit: &mut dyn FnMut(&[u8]) -> Result<(), ContentsError>) -> Result<(), ContentsError>;
+}
+
+impl<T: AsRef<[u8]> + core::fmt::Debug + Sync, const N: usize> Pieces for [T; N] {
+    fn total(&self) -> usize {
+        self.iter().map(|piece| piece.as_ref().len()).sum()
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&[u8]) -> Result<(), ContentsError>) -> Result<(), ContentsError> {
+        self.iter().try_for_each(|piece| visit(piece.as_ref()))
+    }
 }
 
 /// Contents that cannot be written.
@@ -39,6 +62,9 @@ pub enum ContentsError {
     /// Manifest or plans could not be encoded.
     #[error("manifest or plans cannot be encoded: {0}")]
     Encode(postcard::Error),
+    /// Pieces that could not be made.
+    #[error("weights cannot be made: {0}")]
+    Pieces(String),
     /// No memory for the bytes.
     #[error(transparent)]
     Memory(#[from] OutOfMemory),
@@ -54,7 +80,7 @@ impl From<postcard::Error> for ContentsError {
     }
 }
 
-/// A SHA-256 checksum.
+/// A BLAKE3 checksum.
 type Digest = [u8; 32];
 
 /// A section where it lies.
@@ -62,44 +88,44 @@ struct Section<'a> {
     kind: Kind,
     start: usize,
     len: usize,
-    pieces: Pieces<'a>,
+    bytes: SectionBytes<'a>,
+}
+
+enum SectionBytes<'a> {
+    Owned(Vec<u8>),
+    Borrowed(&'a [u8]),
+    Pieces(&'a dyn Pieces),
 }
 
 impl Section<'_> {
-    fn digest(&self) -> Digest {
-        let mut hash = Sha256::new();
-        let infallible: Result<(), core::convert::Infallible> = self.pieces.each(|piece| {
+    /// Gives the section's bytes in order; as many as it has room for.
+    fn each(&self, mut visit: impl FnMut(&[u8]) -> Result<(), ContentsError>) -> Result<(), ContentsError> {
+        let pieces = match &self.bytes {
+            SectionBytes::Owned(bytes) => return visit(bytes),
+            SectionBytes::Borrowed(bytes) => return visit(bytes),
+            SectionBytes::Pieces(pieces) => pieces,
+        };
+        let mut left = self.len;
+        pieces.each(&mut |piece| {
+            left = left.checked_sub(piece.len()).ok_or_else(wrong_total)?;
+            visit(piece)
+        })?;
+        if left == 0 { Ok(()) } else { Err(wrong_total()) }
+    }
+
+    #[cfg(feature = "std")]
+    fn digest(&self) -> Result<Digest, ContentsError> {
+        let mut hash = Hasher::new();
+        self.each(|piece| {
             hash.update(piece);
             Ok(())
-        });
-        let Ok(()) = infallible;
-        hash.finalize().into()
+        })?;
+        Ok(hash.finalize().into())
     }
 }
 
-enum Pieces<'a> {
-    Owned(Vec<u8>),
-    Borrowed(&'a [&'a [u8]]),
-}
-
-impl Pieces<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Pieces::Owned(bytes) => bytes.len(),
-            Pieces::Borrowed(pieces) => pieces.iter().map(|piece| piece.len()).sum(),
-        }
-    }
-
-    fn each<E>(&self, mut visit: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        match self {
-            Pieces::Owned(bytes) => visit(bytes),
-            Pieces::Borrowed(pieces) => pieces.iter().try_for_each(|piece| visit(piece)),
-        }
-    }
-}
-
-fn digests(sections: &[Section<'_>]) -> Vec<Digest> {
-    sections.iter().map(Section::digest).collect()
+fn wrong_total() -> ContentsError {
+    ContentsError::Pieces("they are not as long as was said".into())
 }
 
 /// Bytes of header and table of so many sections.
@@ -124,7 +150,7 @@ fn head(sections: &[Section<'_>], digests: &[Digest]) -> Vec<u8> {
     head.extend(VERSION.to_le_bytes());
     head.extend((sections.len() as u32).to_le_bytes());
     head.extend((end as u64).to_le_bytes());
-    head.extend(&Sha256::digest(&table)[..]);
+    head.extend(blake3::hash(&table).as_bytes());
     head.extend([0; 8]);
     head.extend(table);
     head
@@ -138,20 +164,25 @@ impl<'a> Contents<'a> {
             return Err(ContentsError::Levels(self.levels.len()));
         }
         let mut parts = Vec::with_capacity(count);
-        parts.push((Kind::Manifest, Pieces::Owned(postcard::to_allocvec(self.manifest)?)));
+        parts.push((Kind::Manifest, SectionBytes::Owned(postcard::to_allocvec(self.manifest)?)));
         for level in self.levels {
             // As `Plans` reads them.
             let plans = postcard::to_allocvec(&(level.plan, level.specialised))?;
-            parts.push((Kind::Plans, Pieces::Owned(plans)));
-            parts.push((Kind::Code, Pieces::Borrowed(core::slice::from_ref(&level.image))));
+            parts.push((Kind::Plans, SectionBytes::Owned(plans)));
+            parts.push((Kind::Code, SectionBytes::Borrowed(level.image)));
         }
-        parts.push((Kind::Weights, Pieces::Borrowed(self.weights)));
+        parts.push((Kind::Weights, SectionBytes::Pieces(self.weights)));
 
         let mut end = head_len(count);
-        let placed = parts.into_iter().map(|(kind, pieces)| {
-            let (start, len) = (end.next_multiple_of(kind.align()), pieces.len());
+        let placed = parts.into_iter().map(|(kind, bytes)| {
+            let len = match &bytes {
+                SectionBytes::Owned(bytes) => bytes.len(),
+                SectionBytes::Borrowed(bytes) => bytes.len(),
+                SectionBytes::Pieces(pieces) => pieces.total(),
+            };
+            let start = end.next_multiple_of(kind.align());
             end = start + len;
-            Section { kind, start, len, pieces }
+            Section { kind, start, len, bytes }
         });
         Ok(placed.collect())
     }
@@ -159,66 +190,92 @@ impl<'a> Contents<'a> {
     /// The bytes of the artifact in memory, aligned for loading in place.
     ///
     /// # Errors
-    /// When the contents cannot be encoded or there is no memory.
+    /// When the contents cannot be encoded or made, or there is no memory.
     pub fn to_bytes(&self) -> Result<AlignedBuf, ContentsError> {
         let sections = self.sections()?;
-        let head = head(&sections, &digests(&sections));
-        let end = sections.last().map_or(head.len(), |last| last.start + last.len);
+        let head_len = head_len(sections.len());
+        let end = sections.last().map_or(head_len, |last| last.start + last.len);
         let mut bytes = AlignedBuf::zeroed(end)?;
-        bytes[..head.len()].copy_from_slice(&head);
+        let mut digests = Vec::with_capacity(sections.len());
         for section in &sections {
             let mut at = section.start;
-            section.pieces.each(|piece| {
+            section.each(|piece| {
                 bytes[at..at + piece.len()].copy_from_slice(piece);
                 at += piece.len();
-                Ok::<(), ContentsError>(())
+                Ok(())
             })?;
+            digests.push(blake3::hash(&bytes[section.start..at]).into());
         }
+        bytes[..head_len].copy_from_slice(&head(&sections, &digests));
         Ok(bytes)
     }
 
-    /// Writes the artifact; the weights go from their pieces to `out`, while another thread computes the checksums where what is
-    /// written can be returned to. Returns the number of bytes.
+    /// Writes the artifact, its weights as their pieces come; the checksums come last where what is written can be returned to, else first,
+    /// from pieces that are made once more. Returns the number of bytes.
     ///
     /// # Errors
-    /// When the contents cannot be encoded or `out` fails.
+    /// When the contents cannot be encoded or made, or `out` fails.
     #[cfg(feature = "std")]
     pub fn write_to(&self, out: &mut (impl std::io::Write + std::io::Seek)) -> Result<u64, ContentsError> {
         let sections = self.sections()?;
         let Ok(begin) = out.stream_position() else {
-            // A pipe: the checksums come first.
-            out.write_all(&head(&sections, &digests(&sections)))?;
-            let end = write_sections(&sections, out)?;
+            let digests: Result<Vec<Digest>, ContentsError> = sections.iter().map(Section::digest).collect();
+            out.write_all(&head(&sections, &digests?))?;
+            let (end, _) = write_sections(&sections, out)?;
             out.flush()?;
             return Ok(end);
         };
-        let mut written = Ok(0);
-        let computed = std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().spawn_scoped(scope, || digests(&sections));
-            written = out
-                .write_all(&std::vec![0; head_len(sections.len())])
-                .and_then(|()| write_sections(&sections, out));
-            thread.ok().and_then(|thread| thread.join().ok())
-        });
-        let end = written?;
-        // Without a second thread, by this one.
-        let computed = computed.unwrap_or_else(|| digests(&sections));
+        out.write_all(&std::vec![0; head_len(sections.len())])?;
+        let (end, digests) = write_sections(&sections, out)?;
         out.seek(std::io::SeekFrom::Start(begin))?;
-        out.write_all(&head(&sections, &computed))?;
+        out.write_all(&head(&sections, &digests))?;
         out.seek(std::io::SeekFrom::Start(begin + end))?;
         out.flush()?;
         Ok(end)
     }
 }
 
-/// Writes what comes after the head; where it ends.
+/// Bytes of a piece from which on another thread computes the checksum while it is written: that takes longer than starting a thread.
 #[cfg(feature = "std")]
-fn write_sections(sections: &[Section<'_>], out: &mut impl std::io::Write) -> std::io::Result<u64> {
+const SHARED_FROM: usize = 1 << 18;
+
+/// Writes what comes after the head; where it ends, and the checksums.
+#[cfg(feature = "std")]
+fn write_sections(
+    sections: &[Section<'_>],
+    out: &mut impl std::io::Write,
+) -> Result<(u64, Vec<Digest>), ContentsError> {
     let mut at = head_len(sections.len());
+    let mut digests = Vec::with_capacity(sections.len());
     for section in sections {
         out.write_all(&std::vec![0; section.start - at])?;
-        section.pieces.each(|piece| out.write_all(piece))?;
+        let mut hash = Hasher::new();
+        section.each(|piece| Ok(write_piece(piece, &mut hash, out)?))?;
+        digests.push(hash.finalize().into());
         at = section.start + section.len;
     }
-    Ok(at as u64)
+    Ok((at as u64, digests))
+}
+
+#[cfg(feature = "std")]
+fn write_piece(piece: &[u8], hash: &mut Hasher, out: &mut impl std::io::Write) -> std::io::Result<()> {
+    if piece.len() < SHARED_FROM {
+        hash.update(piece);
+        return out.write_all(piece);
+    }
+    let before = hash.clone();
+    let update = || {
+        let mut hash = before.clone();
+        hash.update(piece);
+        hash
+    };
+    let mut written = Ok(());
+    let updated = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, update);
+        written = out.write_all(piece);
+        thread.ok().and_then(|thread| thread.join().ok())
+    });
+    // Without a second thread, by this one.
+    *hash = updated.unwrap_or_else(update);
+    written
 }

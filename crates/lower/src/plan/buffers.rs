@@ -60,12 +60,13 @@ impl Builder<'_> {
     /// The buffer of a constant in the weights.
     pub(super) fn constant_buffer(&mut self, tensor: Tensor) -> Result<BufferId, LowerError> {
         let shape: Vec<i64> = tensor.dims().iter().map(|&d| d as i64).collect();
-        let (dtype, len) = (tensor.dtype(), tensor.bytes().map_or(0, |bytes| bytes.as_slice().len() as u64));
-        Ok(self.weight(Weight { tensor, packing: Vec::new() }, dtype, &shape, len))
+        let (dtype, bytes) =
+            (tensor.dtype(), tensor.bytes().map_or(0, |bytes| bytes.as_slice().len() as u64));
+        Ok(self.weight(Weight { tensor, packing: Vec::new(), bytes }, dtype, &shape))
     }
 
-    pub(super) fn weight(&mut self, weight: Weight, dtype: DType, shape: &[i64], len: u64) -> BufferId {
-        let (offset, len) = self.weights.place(weight, len);
+    pub(super) fn weight(&mut self, weight: Weight, dtype: DType, shape: &[i64]) -> BufferId {
+        let (offset, len) = self.weights.place(weight);
         let shape: Vec<SizeId> = shape.iter().map(|&n| self.sizes.constant(n)).collect();
         self.add_buffer(dtype, shape, Home::Fixed(Place::Weight { offset, len }))
     }
@@ -87,8 +88,8 @@ impl Builder<'_> {
         let (Some(shape), Some(bytes)) = (shape, bytes) else {
             return Err(LowerError::Internal("a packed constant has no constant shape".to_string()));
         };
-        let weight = Weight { tensor: tensor.clone(), packing: packing.to_vec() };
-        Ok(self.weight(weight, data.dtype, &shape, bytes))
+        let weight = Weight { tensor: tensor.clone(), packing: packing.to_vec(), bytes };
+        Ok(self.weight(weight, data.dtype, &shape))
     }
 
     /// A new buffer for a value as it lies in memory.

@@ -15,6 +15,15 @@ pub struct Weight {
     pub tensor: Tensor,
     /// What is made of it: functions of one input and one output, one after the other.
     pub packing: Vec<Func>,
+    /// Bytes of what comes of it.
+    pub bytes: u64,
+}
+
+impl Weight {
+    /// Its bytes and those up to the next weight.
+    pub fn padded_bytes(&self) -> u64 {
+        self.bytes.div_ceil(ALIGN).max(1) * ALIGN
+    }
 }
 
 /// The weights of one or more plans, each different one once; it starts at the next multiple of 64 bytes.
@@ -40,15 +49,15 @@ impl Weights {
         self.bytes
     }
 
-    /// The place of a weight of `len` bytes.
-    pub(super) fn place(&mut self, weight: Weight, len: u64) -> Place {
+    /// The place of a weight.
+    pub(super) fn place(&mut self, weight: Weight) -> Place {
         let write = |writer: &mut Writer| weight.packing.iter().for_each(|func| func.write(writer));
         let key = (weight.tensor.clone(), Digest::of("packing", write));
         if let Some(&place) = self.known.get(&key) {
             return place;
         }
-        let place = (self.bytes, len);
-        self.bytes += len.div_ceil(ALIGN).max(1) * ALIGN;
+        let place = (self.bytes, weight.bytes);
+        self.bytes += weight.padded_bytes();
         self.list.push(weight);
         self.known.insert(key, place);
         place

@@ -139,8 +139,7 @@ impl Probe {
             ..Manifest::default()
         };
         let levels = [Level { plan: &builder.plan, specialised: &[], image: &self.image.bytes }];
-        let contents =
-            Contents { manifest: &manifest, levels: &levels, weights: &[builder.weights.as_slice()] };
+        let contents = Contents { manifest: &manifest, levels: &levels, weights: &[&builder.weights] };
         contents.to_bytes().map(Bytes::new).map_err(|e| CompileError::Limit(e.to_string()))
     }
 
