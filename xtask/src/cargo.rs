@@ -6,8 +6,14 @@ use crate::llvm::{self, Llvm};
 use crate::project;
 
 /// The packages that have a feature `llvm`.
-pub(crate) const LLVM_PACKAGES: [&str; 5] =
-    ["tilewright-cli", "tilewright", "tilewright-benches", "tilewright-llvm", "tilewright-target-suite"];
+pub(crate) const LLVM_PACKAGES: [&str; 6] = [
+    "tilewright-cli",
+    "tilewright",
+    "tilewright-benches",
+    "tilewright-llvm",
+    "tilewright-cuda",
+    "tilewright-target-suite",
+];
 
 /// Which packages one cargo call is about.
 #[derive(Clone, Copy)]

@@ -29,6 +29,10 @@ const REQUIREMENTS: Requirements = Requirements { file: "tools/requirements.txt"
 const MODEL_REQUIREMENTS: Requirements =
     Requirements { file: "tools/requirements-models.txt", with_dependencies: false };
 
+/// NVIDIA's assembler, for tests of the code for GPUs; one program is used of it, so it comes without what it depends on.
+const GPU_REQUIREMENTS: Requirements =
+    Requirements { file: "tools/requirements-gpu.txt", with_dependencies: false };
+
 /// What `cargo xtask bench` needs besides.
 const PEER_REQUIREMENTS: Requirements =
     Requirements { file: "tools/requirements-bench.txt", with_dependencies: true };
@@ -54,6 +58,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
     let rest = ensure_components()
         .and_then(|()| ensure_python(&REQUIREMENTS))
         .and_then(|()| ensure_python(&MODEL_REQUIREMENTS))
+        .and_then(|()| ensure_python(&GPU_REQUIREMENTS))
         .and_then(|()| if args.peers { ensure_python(&PEER_REQUIREMENTS) } else { Ok(()) });
     match &rest {
         Ok(()) => println!("Python packages in {}", project::target_dir().join("venv").display()),

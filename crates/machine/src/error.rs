@@ -1,7 +1,7 @@
 //! What is wrong with the name of a target.
 
 use crate::feature::Arch;
-use crate::names::NAMES;
+use crate::names::{GPU_NAMES, NAMES};
 use crate::timing::TimingError;
 
 /// A text that names no target.
@@ -20,6 +20,12 @@ pub enum TargetError {
         name: String,
         /// The architecture of the target.
         arch: Arch,
+    },
+    /// No generation of GPUs of that name.
+    #[error("unknown GPU `{name}`; known are {}", GPU_NAMES.join(", "))]
+    UnknownGpu {
+        /// The name given.
+        name: String,
     },
     /// Not `KEY=VALUE` with a known key and a value in range.
     #[error("`{property}` is not a property of a target")]

@@ -12,3 +12,6 @@ pub const NAMES: &[(&str, &str)] = &[
     ("cortex-a72", "Arm Cortex-A72 (Raspberry Pi 4)"),
     ("cortex-a76", "Arm Cortex-A76 (Raspberry Pi 5)"),
 ];
+
+/// The generations of NVIDIA GPUs that code is made for ([`Gpu`](crate::Gpu)), the oldest first.
+pub(crate) const GPU_NAMES: [&str; 5] = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100"];

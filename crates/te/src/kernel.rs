@@ -19,6 +19,7 @@
 //! thread's own. What one thread writes, another sees after the next barrier, and not before. Two threads that access
 //! the same element between two barriers, one of them writing, are a race: a defect of the kernel.
 
+mod multiples;
 pub(crate) mod uniform;
 mod verify;
 

@@ -1,4 +1,4 @@
-//! Code generator on LLVM 22: kernels to relocatable objects.
+//! Code generator on LLVM 22: kernels to relocatable objects, and to PTX.
 //!
 //! Three steps, one file or folder each: [`ir`] translates kernels to LLVM IR as text, `passes` reads the
 //! text, which also verifies it, and runs our own short list of optimisations, and hands the result to LLVM's
@@ -14,13 +14,16 @@
 pub mod ir;
 #[cfg(feature = "llvm")]
 mod passes;
+pub mod ptx;
 
 use tilewright_machine::{CodegenError, Listing, ObjectCode, Target};
 use tilewright_te::kernel::Kernel;
 
+use ir::Isa;
+
 /// Compiles kernels into one object.
 pub fn compile(kernels: &[Kernel], target: &Target) -> Result<ObjectCode, CodegenError> {
-    let text = ir::translate(kernels, target)?;
+    let text = ir::translate(kernels, Isa::Processor(target))?;
     let object = passes::object(&text, target)?;
     Ok(ObjectCode { object, symbols: kernels.iter().map(|kernel| kernel.name.clone()).collect() })
 }
@@ -32,7 +35,7 @@ pub fn compile_kernel(kernel: &Kernel, target: &Target) -> Result<ObjectCode, Co
 
 /// The code of kernels as text: LLVM IR after the optimisations, or assembly.
 pub fn emit(kernels: &[Kernel], target: &Target, listing: Listing) -> Result<String, CodegenError> {
-    let text = ir::translate(kernels, target)?;
+    let text = ir::translate(kernels, Isa::Processor(target))?;
     passes::listing(&text, target, listing)
 }
 
@@ -49,7 +52,7 @@ pub fn version() -> String {
 /// Stands in for LLVM where it is not linked.
 #[cfg(not(feature = "llvm"))]
 mod passes {
-    use tilewright_machine::{CodegenError, CodegenKind, Listing, Target};
+    use tilewright_machine::{CodegenError, CodegenKind, Gpu, Listing, Target};
 
     const UNAVAILABLE: CodegenError = CodegenError::Unavailable {
         codegen: CodegenKind::Llvm,
@@ -62,6 +65,10 @@ mod passes {
 
     pub(crate) fn version() -> String {
         String::new()
+    }
+
+    pub(crate) fn ptx(_text: &str, _gpu: &Gpu) -> Result<String, CodegenError> {
+        Err(UNAVAILABLE)
     }
 
     pub(crate) fn listing(_text: &str, _target: &Target, _listing: Listing) -> Result<String, CodegenError> {

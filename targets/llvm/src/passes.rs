@@ -10,7 +10,7 @@ use inkwell::passes::PassBuilderOptions;
 use inkwell::targets::{
     CodeModel, FileType, InitializationConfig, RelocMode, Target as LlvmTarget, TargetMachine, TargetTriple,
 };
-use tilewright_machine::{Arch, CodegenError, CodegenKind, Listing, Target};
+use tilewright_machine::{Arch, CodegenError, CodegenKind, Gpu, Listing, Target};
 
 use crate::ir;
 
@@ -29,9 +29,17 @@ const PIPELINE: &str = "function(\
 
 pub(crate) fn object(text: &str, target: &Target) -> Result<Vec<u8>, CodegenError> {
     let context = Context::create();
-    let (module, machine) = optimise(&context, text, target)?;
+    let machine = machine(target)?;
+    let module = optimise(&context, text, &machine)?;
     let buffer = machine.write_to_memory_buffer(&module, FileType::Object).map_err(internal)?;
     Ok(buffer.as_slice().to_vec())
+}
+
+pub(crate) fn ptx(text: &str, gpu: &Gpu) -> Result<String, CodegenError> {
+    let context = Context::create();
+    let machine = gpu_machine(gpu)?;
+    let module = optimise(&context, text, &machine)?;
+    assembly(&machine, &module)
 }
 
 /// Of the library that is loaded, which need not be the one of the build.
@@ -42,32 +50,51 @@ pub(crate) fn version() -> String {
 
 pub(crate) fn listing(text: &str, target: &Target, listing: Listing) -> Result<String, CodegenError> {
     let context = Context::create();
-    let (module, machine) = optimise(&context, text, target)?;
+    let machine = machine(target)?;
+    let module = optimise(&context, text, &machine)?;
     match listing {
         Listing::Ir => Ok(module.print_to_string().to_string()),
-        Listing::Assembly => {
-            let buffer = machine.write_to_memory_buffer(&module, FileType::Assembly).map_err(internal)?;
-            // inkwell counts the terminating zero as part of the buffer.
-            let bytes = buffer.as_slice();
-            let text = bytes.strip_suffix(&[0]).unwrap_or(bytes);
-            String::from_utf8(text.to_vec()).map_err(internal)
-        }
+        Listing::Assembly => assembly(&machine, &module),
     }
+}
+
+fn assembly(machine: &TargetMachine, module: &Module<'_>) -> Result<String, CodegenError> {
+    let buffer = machine.write_to_memory_buffer(module, FileType::Assembly).map_err(internal)?;
+    // inkwell counts the terminating zero as part of the buffer.
+    let bytes = buffer.as_slice();
+    let text = bytes.strip_suffix(&[0]).unwrap_or(bytes);
+    String::from_utf8(text.to_vec()).map_err(internal)
 }
 
 fn optimise<'c>(
     context: &'c Context,
     text: &str,
-    target: &Target,
-) -> Result<(Module<'c>, TargetMachine), CodegenError> {
-    let machine = machine(target)?;
+    machine: &TargetMachine,
+) -> Result<Module<'c>, CodegenError> {
     let buffer = MemoryBuffer::create_from_memory_range_copy(text.as_bytes(), "kernels");
     let module = context.create_module_from_ir(buffer).map_err(internal)?;
     module.set_data_layout(&machine.get_target_data().get_data_layout());
     let options = PassBuilderOptions::create();
     options.set_verify_each(cfg!(debug_assertions));
-    module.run_passes(PIPELINE, &machine, options).map_err(internal)?;
-    Ok((module, machine))
+    module.run_passes(PIPELINE, machine, options).map_err(internal)?;
+    Ok(module)
+}
+
+fn gpu_machine(gpu: &Gpu) -> Result<TargetMachine, CodegenError> {
+    static INITIALISE: Once = Once::new();
+    INITIALISE.call_once(|| LlvmTarget::initialize_nvptx(&InitializationConfig::default()));
+    let triple = TargetTriple::create(ir::GPU_TRIPLE);
+    LlvmTarget::from_triple(&triple)
+        .map_err(internal)?
+        .create_target_machine(
+            &triple,
+            &gpu.to_string(),
+            ir::gpu_features(gpu),
+            OptimizationLevel::Aggressive,
+            RelocMode::Default,
+            CodeModel::Default,
+        )
+        .ok_or_else(|| internal(format!("no target machine for {gpu}")))
 }
 
 fn machine(target: &Target) -> Result<TargetMachine, CodegenError> {

@@ -28,6 +28,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
                                "tilewright-te"]),
     ("tilewright-target-suite", &["tilewright-cranelift", "tilewright-dtype", "tilewright-image", "tilewright-llvm",
                                "tilewright-machine", "tilewright-te"]),
+    ("tilewright-cuda",      &["tilewright-dtype", "tilewright-llvm", "tilewright-machine", "tilewright-target-suite",
+                               "tilewright-te"]),
     ("tilewright",           &["tilewright-autosched", "tilewright-cranelift", "tilewright-digest", "tilewright-dtype",
                                "tilewright-graph",
                                "tilewright-host", "tilewright-image", "tilewright-llvm", "tilewright-lower", "tilewright-machine",

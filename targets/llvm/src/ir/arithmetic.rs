@@ -1,11 +1,12 @@
 //! Operations that compute: constants, lanes, arithmetic, comparisons.
 
 use tilewright_dtype::{DType, Kind};
-use tilewright_machine::{Arch, CodegenError, Feature};
+use tilewright_machine::CodegenError;
 use tilewright_te::expr::{BinaryOp, CompareOp, UnaryOp, wrap};
 use tilewright_te::kernel::{Op, Type, Value};
 
 use super::function::Function;
+use super::threads::Axis;
 use super::{invalid, splat, suffix, unsupported, vector};
 
 /// LLVM's view of a type: its lane, the text of the whole type, the suffix of intrinsics.
@@ -27,9 +28,9 @@ impl Function<'_> {
             Op::Int(value) => self.int(ty, *value),
             Op::Float(bits) => self.float(ty, f64::from_bits(*bits)),
             Op::Size(i) => self.size(*i),
-            Op::Warp | Op::Lane | Op::Shuffle { .. } => {
-                Err(unsupported(self.kernel, "cooperation of threads"))
-            }
+            Op::Warp => self.thread_index(Axis::Warp),
+            Op::Lane => self.thread_index(Axis::Lane),
+            Op::Shuffle { value, from } => self.shuffle(*value, *from),
             Op::Iota => self.iota(ty),
             Op::Splat(scalar) => self.splat(ty, *scalar),
             Op::Extract(a, lane) => self.extract(*a, *lane),
@@ -188,11 +189,7 @@ impl Function<'_> {
             }
             (UnaryOp::Sqrt, Kind::Float) => Ok(self.def(call("sqrt"))),
             (UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Trunc | UnaryOp::Round, Kind::Float) => {
-                let has_instruction = match self.target.machine.arch {
-                    Arch::X86_64 => self.target.machine.has(Feature::Sse41),
-                    Arch::Aarch64 => true,
-                };
-                if !has_instruction {
+                if !self.isa.has_rounding() {
                     return Err(unsupported(self.kernel, format!("{} without SSE4.1", op.name())));
                 }
                 Ok(self.def(call(if op == UnaryOp::Round { "roundeven" } else { op.name() })))
@@ -392,7 +389,7 @@ impl Function<'_> {
             return Err(invalid(self.kernel, format!("fma of {ty}")));
         }
         let (x, y, z) = (self.operand(a)?, self.operand(b)?, self.operand(c)?);
-        if self.target.has_fma() {
+        if self.isa.has_fma() {
             return Ok(
                 self.def(format!("call {text} @llvm.fma.{suffix}({text} {x}, {text} {y}, {text} {z})"))
             );

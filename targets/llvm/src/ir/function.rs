@@ -4,23 +4,26 @@ use std::fmt::Write;
 
 use cranelift_entity::SecondaryMap;
 use tilewright_dtype::DType;
-use tilewright_machine::{CodegenError, Target};
-use tilewright_te::kernel::{Carried, Inst, Join, Kernel, Op, Place, Threads, Type, Value};
+use tilewright_machine::CodegenError;
+use tilewright_te::kernel::{Carried, Inst, Join, Kernel, KernelBuffer, Op, Place, Threads, Type, Value};
 
-use super::{Metadata, PlaceInfo, invalid, lane, unsupported, vector};
+use super::{Isa, Metadata, PlaceInfo, invalid, lane, unsupported, vector};
 
 /// A kernel's function in the making.
 pub(super) struct Function<'a> {
     pub(super) kernel: &'a Kernel,
-    pub(super) target: &'a Target,
+    pub(super) isa: Isa<'a>,
     pub(super) out: &'a mut String,
     pub(super) buffers: Vec<PlaceInfo>,
     pub(super) locals: Vec<PlaceInfo>,
-    sizes: Vec<String>,
+    pub(super) shared: Vec<PlaceInfo>,
+    pub(super) sizes: Vec<String>,
     /// What a value is called: a register or a constant.
     operands: SecondaryMap<Value, Option<String>>,
     /// Values that are one integer constant in every lane.
     constants: SecondaryMap<Value, Option<i64>>,
+    /// Exponents of powers of two that values are multiples of.
+    pub(super) multiples: SecondaryMap<Value, u32>,
     /// Label of the block being filled.
     block: String,
     n_temporaries: usize,
@@ -30,7 +33,7 @@ pub(super) struct Function<'a> {
 /// Writes the function of `kernel` to `out`.
 pub(super) fn translate(
     kernel: &Kernel,
-    target: &Target,
+    isa: Isa<'_>,
     metadata: &mut Metadata,
     out: &mut String,
 ) -> Result<(), CodegenError> {
@@ -39,24 +42,28 @@ pub(super) fn translate(
         return Err(invalid(kernel, "its name is not a symbol"));
     }
     kernel.verify().map_err(|faults| invalid(kernel, faults.join("; ")))?;
-    if kernel.threads != Threads::ONE {
-        return Err(unsupported(kernel, "a task of several threads"));
-    }
     let mut function = Function {
         kernel,
-        target,
+        isa,
         out,
         buffers: Vec::new(),
         locals: Vec::new(),
+        shared: Vec::new(),
         sizes: Vec::new(),
         operands: SecondaryMap::new(),
         constants: SecondaryMap::new(),
+        multiples: kernel.multiples(),
         block: "entry".to_owned(),
         n_temporaries: 0,
         n_blocks: 0,
     };
-    function.prologue(metadata)?;
-    function.tasks()?;
+    match isa {
+        Isa::Processor(_) => {
+            function.prologue(metadata)?;
+            function.tasks()?;
+        }
+        Isa::Gpu(gpu) => function.block_of_threads(gpu, metadata)?,
+    }
     function.out.push_str("}\n\n");
     Ok(())
 }
@@ -64,6 +71,9 @@ pub(super) fn translate(
 impl Function<'_> {
     fn prologue(&mut self, metadata: &mut Metadata) -> Result<(), CodegenError> {
         let kernel = self.kernel;
+        if kernel.threads != Threads::ONE || !kernel.shared.is_empty() {
+            return Err(unsupported(kernel, "a task of several threads"));
+        }
         let _ = write!(
             self.out,
             "define void @{}(ptr noalias readonly captures(none) %buffers, \
@@ -72,13 +82,7 @@ impl Function<'_> {
         );
         let scopes = metadata.buffer_scopes(kernel);
         for (i, (buffer, scopes)) in kernel.buffers.iter().zip(scopes).enumerate() {
-            self.memory_type(buffer.dtype)?;
-            if !buffer.align.is_power_of_two() {
-                return Err(invalid(
-                    kernel,
-                    format!("buffer `{}` is aligned to {}", buffer.name, buffer.align),
-                ));
-            }
+            self.check_buffer(buffer)?;
             let slot = self.def(format!("getelementptr ptr, ptr %buffers, i64 {i}"));
             let align = metadata.align(buffer.align);
             let pointer = self.def(format!(
@@ -86,6 +90,7 @@ impl Function<'_> {
             ));
             self.buffers.push(PlaceInfo {
                 pointer,
+                space: 0,
                 dtype: buffer.dtype,
                 align: u64::from(buffer.align),
                 scopes,
@@ -97,11 +102,28 @@ impl Function<'_> {
             let size = self.def(format!("load i64, ptr {slot}, !noundef !0, !invariant.load !0"));
             self.sizes.push(size);
         }
-        for local in &kernel.locals {
+        self.local_arrays()
+    }
+
+    pub(super) fn check_buffer(&self, buffer: &KernelBuffer) -> Result<(), CodegenError> {
+        self.memory_type(buffer.dtype)?;
+        match buffer.align.is_power_of_two() {
+            true => Ok(()),
+            false => {
+                let reason = format!("buffer `{}` is aligned to {}", buffer.name, buffer.align);
+                Err(invalid(self.kernel, reason))
+            }
+        }
+    }
+
+    /// Arrays on the stack.
+    pub(super) fn local_arrays(&mut self) -> Result<(), CodegenError> {
+        for local in &self.kernel.locals {
             let element = self.memory_type(local.dtype)?;
             let pointer = self.def(format!("alloca [{} x {element}], align 64", local.len));
             self.locals.push(PlaceInfo {
                 pointer,
+                space: 0,
                 dtype: local.dtype,
                 align: 64,
                 scopes: String::new(),
@@ -114,9 +136,7 @@ impl Function<'_> {
     /// The loop over the tasks, with the kernel's body inside.
     fn tasks(&mut self) -> Result<(), CodegenError> {
         let kernel = self.kernel;
-        if self.ty(kernel.task)? != Type::scalar(DType::I64) {
-            return Err(invalid(kernel, "the task is not an i64"));
-        }
+        self.check_task()?;
         let some = self.def("icmp slt i64 %task_begin, %task_end".to_owned());
         let (head, done) = (self.label("task"), self.label("done"));
         let _ = writeln!(self.out, "  br i1 {some}, label %{head}, label %{done}");
@@ -136,7 +156,14 @@ impl Function<'_> {
         Ok(())
     }
 
-    fn body(&mut self, insts: &[Inst]) -> Result<(), CodegenError> {
+    pub(super) fn check_task(&self) -> Result<(), CodegenError> {
+        match self.ty(self.kernel.task)? == Type::scalar(DType::I64) {
+            true => Ok(()),
+            false => Err(invalid(self.kernel, "the task is not an i64")),
+        }
+    }
+
+    pub(super) fn body(&mut self, insts: &[Inst]) -> Result<(), CodegenError> {
         insts.iter().try_for_each(|inst| self.inst(inst))
     }
 
@@ -151,7 +178,7 @@ impl Function<'_> {
             }
             Inst::Prefetch { place, index, offset } => self.prefetch(*place, *index, *offset),
             Inst::Barrier | Inst::CopyAsync { .. } | Inst::CommitCopies | Inst::WaitCopies { .. } => {
-                Err(unsupported(self.kernel, "cooperation of threads"))
+                self.cooperate(inst)
             }
             Inst::Loop { var, begin, end, carried, body } => {
                 self.counted_loop(*var, *begin, *end, carried, body)
@@ -314,7 +341,7 @@ impl Function<'_> {
         self.out.insert_str(at, text);
     }
 
-    fn define(&mut self, value: Value, operand: String) {
+    pub(super) fn define(&mut self, value: Value, operand: String) {
         self.operands[value] = Some(operand);
     }
 
@@ -372,7 +399,7 @@ impl Function<'_> {
         let info = match place {
             Place::Param(i) => self.buffers.get(i as usize),
             Place::Local(i) => self.locals.get(i as usize),
-            Place::Shared(_) => return Err(unsupported(self.kernel, "shared arrays")),
+            Place::Shared(i) => self.shared.get(i as usize),
         };
         info.cloned().ok_or_else(|| invalid(self.kernel, format!("there is no {place:?}")))
     }

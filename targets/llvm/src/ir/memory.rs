@@ -5,7 +5,7 @@ use tilewright_machine::CodegenError;
 use tilewright_te::kernel::{Place, Type, Value};
 
 use super::function::Function;
-use super::{PlaceInfo, invalid, splat, suffix, vector};
+use super::{Isa, PlaceInfo, invalid, splat, suffix, vector};
 
 impl Function<'_> {
     pub(super) fn load(
@@ -24,14 +24,17 @@ impl Function<'_> {
             None => {
                 let invariant = if place.invariant { ", !invariant.load !0" } else { "" };
                 let vector = vector(element, ty.lanes);
-                self.def(format!("load {vector}, ptr {pointer}, align {align}{}{invariant}", place.scopes))
+                let ptr = place.ptr();
+                self.def(format!("load {vector}, {ptr} {pointer}, align {align}{}{invariant}", place.scopes))
             }
             Some(mask) => {
                 let mask = self.mask(mask, ty.lanes)?;
                 let (lanes, suffix) = (ty.lanes, masked_suffix(element, ty.lanes));
                 let loaded = self.def(format!(
-                    "call <{lanes} x {element}> @llvm.masked.load.{suffix}.p0(ptr align {align} {pointer}, \
+                    "call <{lanes} x {element}> @llvm.masked.load.{suffix}.p{}({} align {align} {pointer}, \
                      <{lanes} x i1> {mask}, <{lanes} x {element}> zeroinitializer){}",
+                    place.space,
+                    place.ptr(),
                     place.scopes
                 ));
                 self.scalar_if_one(loaded, element, lanes)
@@ -58,15 +61,18 @@ impl Function<'_> {
         match mask {
             None => {
                 let vector = vector(element, ty.lanes);
-                self.effect(format!("store {vector} {bits}, ptr {pointer}, align {align}{}", place.scopes));
+                let ptr = place.ptr();
+                self.effect(format!("store {vector} {bits}, {ptr} {pointer}, align {align}{}", place.scopes));
             }
             Some(mask) => {
                 let mask = self.mask(mask, ty.lanes)?;
                 let bits = self.vector_if_one(bits, element, ty.lanes);
                 let (lanes, suffix) = (ty.lanes, masked_suffix(element, ty.lanes));
                 self.effect(format!(
-                    "call void @llvm.masked.store.{suffix}.p0(<{lanes} x {element}> {bits}, \
-                     ptr align {align} {pointer}, <{lanes} x i1> {mask}){}",
+                    "call void @llvm.masked.store.{suffix}.p{}(<{lanes} x {element}> {bits}, \
+                     {} align {align} {pointer}, <{lanes} x i1> {mask}){}",
+                    place.space,
+                    place.ptr(),
                     place.scopes
                 ));
             }
@@ -91,8 +97,10 @@ impl Function<'_> {
         let mask = self.mask_or_all(mask, ty.lanes)?;
         let (lanes, suffix) = (ty.lanes, masked_suffix(element, ty.lanes));
         let bits = self.def(format!(
-            "call <{lanes} x {element}> @llvm.masked.gather.{suffix}.v{lanes}p0(<{lanes} x ptr> align {} {pointers}, \
+            "call <{lanes} x {element}> @llvm.masked.gather.{suffix}.v{lanes}p{}(<{lanes} x {}> align {} {pointers}, \
              <{lanes} x i1> {mask}, <{lanes} x {element}> zeroinitializer){}",
+            place.space,
+            place.ptr(),
             ty.dtype.bytes(),
             place.scopes
         ));
@@ -120,15 +128,17 @@ impl Function<'_> {
         let (lanes, suffix) = (ty.lanes, masked_suffix(element, ty.lanes));
         // LLVM orders overlapping lanes from the first to the last, as kernels do.
         self.effect(format!(
-            "call void @llvm.masked.scatter.{suffix}.v{lanes}p0(<{lanes} x {element}> {bits}, \
-             <{lanes} x ptr> align {} {pointers}, <{lanes} x i1> {mask}){}",
+            "call void @llvm.masked.scatter.{suffix}.v{lanes}p{}(<{lanes} x {element}> {bits}, \
+             <{lanes} x {}> align {} {pointers}, <{lanes} x i1> {mask}){}",
+            place.space,
+            place.ptr(),
             ty.dtype.bytes(),
             place.scopes
         ));
         Ok(())
     }
 
-    fn typed_place(&self, place: Place, dtype: DType) -> Result<PlaceInfo, CodegenError> {
+    pub(super) fn typed_place(&self, place: Place, dtype: DType) -> Result<PlaceInfo, CodegenError> {
         let info = self.place(place)?;
         if info.dtype != dtype {
             return Err(invalid(self.kernel, format!("{dtype} access to {place:?} of {}", info.dtype)));
@@ -136,8 +146,12 @@ impl Function<'_> {
         Ok(info)
     }
 
-    /// Asks for a cache line, into the second level: more requests can be under way from there than from the first.
+    /// Asks for a cache line, into the second level: more requests can be under way from there than from the first. Threads
+    /// of a GPU wait for each other's memory anyway.
     pub(super) fn prefetch(&mut self, place: Place, index: Value, offset: i64) -> Result<(), CodegenError> {
+        if matches!(self.isa, Isa::Gpu(_)) {
+            return Ok(());
+        }
         let place = self.place(place)?;
         let pointer = self.address(&place, index, offset)?;
         self.effect(format!("call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)"));
@@ -146,18 +160,24 @@ impl Function<'_> {
 
     /// The address of element `index + offset`. The offset is a step of its own so that accesses of a
     /// register tile differ by constants, which instruction selection folds.
-    fn address(&mut self, place: &PlaceInfo, index: Value, offset: i64) -> Result<String, CodegenError> {
+    pub(super) fn address(
+        &mut self,
+        place: &PlaceInfo,
+        index: Value,
+        offset: i64,
+    ) -> Result<String, CodegenError> {
         let element = self.memory_type(place.dtype)?;
         let index_ty = self.ty(index)?;
         if index_ty != Type::scalar(DType::I64) {
             return Err(invalid(self.kernel, format!("index {index} is a {index_ty}")));
         }
         let index = self.operand(index)?;
-        let base = self.def(format!("getelementptr {element}, ptr {}, i64 {index}", place.pointer));
+        let ptr = place.ptr();
+        let base = self.def(format!("getelementptr {element}, {ptr} {}, i64 {index}", place.pointer));
         Ok(if offset == 0 {
             base
         } else {
-            self.def(format!("getelementptr {element}, ptr {base}, i64 {offset}"))
+            self.def(format!("getelementptr {element}, {ptr} {base}, i64 {offset}"))
         })
     }
 
@@ -173,18 +193,21 @@ impl Function<'_> {
         if index_ty != Type::vector(DType::I64, lanes) {
             return Err(invalid(self.kernel, format!("indices {indices} are a {index_ty}")));
         }
-        let indices = self.operand(indices)?;
+        let (indices, ptr) = (self.operand(indices)?, place.ptr());
         let base = match offset {
             0 => place.pointer.clone(),
-            _ => self.def(format!("getelementptr {element}, ptr {}, i64 {offset}", place.pointer)),
+            _ => self.def(format!("getelementptr {element}, {ptr} {}, i64 {offset}", place.pointer)),
         };
-        Ok(self.def(format!("getelementptr {element}, ptr {base}, <{lanes} x i64> {indices}")))
+        Ok(self.def(format!("getelementptr {element}, {ptr} {base}, <{lanes} x i64> {indices}")))
     }
 
-    /// Bytes that the address of `index + offset` is a multiple of, for a constant index; LLVM finds out more
-    /// from the alignment of the buffer itself.
+    /// Bytes that the address of `index + offset` is a multiple of; on processors, which read vectors from anywhere, for a constant
+    /// index only: LLVM finds out more from the alignment of the buffer itself.
     fn alignment(&self, place: &PlaceInfo, index: Value, offset: i64) -> u64 {
         let bytes = place.dtype.bytes() as u64;
+        if matches!(self.isa, Isa::Gpu(_)) {
+            return self.known_alignment(index, offset, place);
+        }
         match self.constant(index) {
             Some(index) => {
                 let at = (index.wrapping_add(offset) as u64).wrapping_mul(bytes);

@@ -1,8 +1,9 @@
 //! Kernels as LLVM IR text.
 //!
-//! A kernel becomes one function: a prologue that loads buffer pointers and extents, and a loop over tasks
-//! around the body. `function` translates control flow, `memory` loads and stores, `arithmetic` and
-//! `convert` the operations of values.
+//! A kernel becomes one function: a prologue that finds buffers and extents, and around the body a loop over tasks, where
+//! a processor runs it, or one task of each block, where a GPU does. `function` translates control flow, `memory` loads and
+//! stores, `arithmetic` and `convert` the operations of values, `threads` what the threads of a block do together; `isa`
+//! says what differs between machines.
 //!
 //! Representation: a value of one lane is an LLVM scalar, of several an LLVM vector of exactly those lanes;
 //! truth values are `i1` in registers and `i8` in memory. Buffers get alias scopes of their own, and loads
@@ -11,36 +12,34 @@
 mod arithmetic;
 mod convert;
 mod function;
+mod isa;
 mod memory;
 mod text;
+mod threads;
 
 use std::fmt::Write;
 
-use tilewright_machine::{CodegenError, Target};
+use tilewright_machine::CodegenError;
 use tilewright_te::kernel::Kernel;
+
+pub(crate) use isa::{GPU_TRIPLE, features, gpu_features};
+pub use isa::{Isa, symbol};
+pub(crate) use threads::shared_bytes;
 
 use text::{Metadata, PlaceInfo, invalid, lane, same_bits, splat, suffix, unsupported, vector};
 
 /// The kernels as one LLVM module, before any optimisation.
-pub fn translate(kernels: &[Kernel], target: &Target) -> Result<String, CodegenError> {
-    let mut out = format!("target triple = \"{}\"\n\n", target.machine.arch.triple());
+pub fn translate(kernels: &[Kernel], isa: Isa<'_>) -> Result<String, CodegenError> {
+    let mut out = format!("target triple = \"{}\"\n\n", isa.triple());
     let mut metadata = Metadata::new();
     for kernel in kernels {
-        function::translate(kernel, target, &mut metadata, &mut out)?;
+        function::translate(kernel, isa, &mut metadata, &mut out)?;
     }
     let _ = write!(
         out,
-        "attributes #0 = {{ nounwind norecurse \"no-builtins\" \"frame-pointer\"=\"none\" \
-         \"prefer-vector-width\"=\"{}\" \"target-features\"=\"{}\" }}\n\n{}",
-        target.vector_bits(),
-        features(target),
+        "attributes #0 = {{ nounwind norecurse \"no-builtins\" {} }}\n\n{}",
+        isa.attributes(),
         metadata.text
     );
     Ok(out)
-}
-
-/// LLVM's feature string.
-pub(crate) fn features(target: &Target) -> String {
-    let names: Vec<String> = target.machine.features.iter().map(|f| format!("+{}", f.name())).collect();
-    names.join(",")
 }

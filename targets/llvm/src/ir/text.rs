@@ -57,6 +57,8 @@ impl Metadata {
 #[derive(Clone)]
 pub(super) struct PlaceInfo {
     pub(super) pointer: String,
+    /// LLVM's address space: 0 on processors and for a thread's own arrays, 1 for global and 3 for shared memory of GPUs.
+    pub(super) space: u32,
     pub(super) dtype: DType,
     pub(super) align: u64,
     /// Alias metadata for any access.
@@ -66,6 +68,11 @@ pub(super) struct PlaceInfo {
 }
 
 impl PlaceInfo {
+    /// LLVM's type of pointers into it.
+    pub(super) fn ptr(&self) -> String {
+        if self.space == 0 { "ptr".to_owned() } else { format!("ptr addrspace({})", self.space) }
+    }
+
     pub(super) fn is_invariant(access: Access) -> bool {
         match access {
             Access::Read => true,

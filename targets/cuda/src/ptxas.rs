@@ -1,0 +1,325 @@
+//! NVIDIA's assembler as a child process, with caps on its time and memory: some inputs make it run without end.
+#![allow(unsafe_code, reason = "the limit of memory is set in the child before ptxas runs")]
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use tilewright_machine::Gpu;
+
+/// A ptxas on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ptxas {
+    path: PathBuf,
+    version: String,
+    limits: Limits,
+}
+
+/// What a run of ptxas may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Time until it is killed.
+    pub time: Duration,
+    /// Bytes of address space.
+    pub memory: u64,
+}
+
+impl Default for Limits {
+    /// A minute and 8 GiB: a module of a whole model takes seconds and less than one.
+    fn default() -> Limits {
+        Limits { time: Duration::from_secs(60), memory: 8 << 30 }
+    }
+}
+
+/// Machine code of a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cubin {
+    /// The file, an ELF image for the driver.
+    pub bytes: Vec<u8>,
+    /// What each kernel takes, in the order in which ptxas names them.
+    pub usage: Vec<Usage>,
+}
+
+/// What a kernel takes of the device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Its symbol.
+    pub symbol: String,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Bytes of local memory of a thread: arrays that are no registers.
+    pub stack: u32,
+    /// Bytes that a thread stores because registers do not suffice.
+    pub spill_stores: u32,
+    /// Bytes that it loads again.
+    pub spill_loads: u32,
+    /// Bytes of shared memory of a block, without those that the launch asks for.
+    pub shared: u32,
+}
+
+/// Why there is no cubin.
+#[derive(Debug, thiserror::Error)]
+pub enum PtxasError {
+    /// No such program, or it does not run.
+    #[error("{}: {source}", path.display())]
+    Start {
+        /// The program.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It does not say its version.
+    #[error("{} is no ptxas: `--version` gives no release", path.display())]
+    NoVersion {
+        /// The program.
+        path: PathBuf,
+    },
+    /// It refused the text, or failed.
+    #[error("ptxas {version} for {gpu} failed ({status}): {message}")]
+    Failed {
+        /// Its version.
+        version: String,
+        /// The GPU it assembled for.
+        gpu: Gpu,
+        /// How it ended.
+        status: ExitStatus,
+        /// What it said.
+        message: String,
+    },
+    /// It took too long.
+    #[error("ptxas {version} for {gpu} was stopped after {} s", time.as_secs_f64())]
+    TimedOut {
+        /// Its version.
+        version: String,
+        /// The GPU it assembled for.
+        gpu: Gpu,
+        /// The limit.
+        time: Duration,
+    },
+    /// Its files could not be written or read.
+    #[error("files for ptxas: {0}")]
+    Files(#[from] io::Error),
+}
+
+/// Variable of the environment that names the program.
+const VARIABLE: &str = "TILEWRIGHT_PTXAS";
+
+impl Ptxas {
+    /// Looks for the program: where the variable `TILEWRIGHT_PTXAS` says, in `PATH`, and where CUDA's toolkit is. None where there is none.
+    ///
+    /// # Errors
+    /// The variable names something that is no ptxas.
+    pub fn find() -> Result<Option<Ptxas>, PtxasError> {
+        if let Some(path) = std::env::var_os(VARIABLE) {
+            return Ptxas::at(Path::new(&path)).map(Some);
+        }
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let toolkit = [PathBuf::from("/usr/local/cuda/bin")];
+        let found = std::env::split_paths(&folders).chain(toolkit).map(|folder| folder.join("ptxas"));
+        Ok(found.filter(|path| path.is_file()).find_map(|path| Ptxas::at(&path).ok()))
+    }
+
+    /// The program at a path.
+    ///
+    /// # Errors
+    /// It does not run, or is no ptxas.
+    pub fn at(path: &Path) -> Result<Ptxas, PtxasError> {
+        let limits = Limits { time: Duration::from_secs(10), ..Limits::default() };
+        let folder = tempfile::tempdir()?;
+        let mut command = Command::new(path);
+        command.arg("--version");
+        let start = |source| PtxasError::Start { path: path.to_owned(), source };
+        let run = run(&mut command, folder.path(), limits).map_err(start)?;
+        let version = run.output.lines().find_map(|line| line.split_once("release ")?.1.split(',').next());
+        match version.filter(|_| run.status.is_some_and(|status| status.success())) {
+            Some(version) => Ok(Ptxas {
+                path: path.to_owned(),
+                version: version.trim().to_owned(),
+                limits: Limits::default(),
+            }),
+            None => Err(PtxasError::NoVersion { path: path.to_owned() }),
+        }
+    }
+
+    /// The same with other limits.
+    pub fn with_limits(self, limits: Limits) -> Ptxas {
+        Ptxas { limits, ..self }
+    }
+
+    /// Its release, such as `13.0`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Assembles a PTX module for one generation.
+    ///
+    /// # Errors
+    /// ptxas refuses the text, takes too long or too much memory.
+    pub fn assemble(&self, ptx: &str, gpu: &Gpu) -> Result<Cubin, PtxasError> {
+        let folder = tempfile::tempdir()?;
+        let [source, target] = ["module.ptx", "module.cubin"].map(|name| folder.path().join(name));
+        fs::write(&source, ptx)?;
+        let mut command = Command::new(&self.path);
+        command.args(["--verbose", &format!("--gpu-name={gpu}"), "--output-file"]).arg(&target).arg(&source);
+        let start = |error| PtxasError::Start { path: self.path.clone(), source: error };
+        let run = run(&mut command, folder.path(), self.limits).map_err(start)?;
+        let version = self.version.clone();
+        match run.status {
+            None => Err(PtxasError::TimedOut { version, gpu: *gpu, time: self.limits.time }),
+            Some(status) if !status.success() => {
+                let message = run.output.lines().filter(|line| !line.contains("ptxas info"));
+                let message = message.take(MESSAGES).collect::<Vec<_>>().join("\n");
+                Err(PtxasError::Failed { version, gpu: *gpu, status, message })
+            }
+            Some(_) => Ok(Cubin { bytes: fs::read(&target)?, usage: usage(&run.output) }),
+        }
+    }
+}
+
+/// Most lines of an error.
+const MESSAGES: usize = 20;
+
+/// How a run ended.
+struct Run {
+    /// None if it was killed for its time.
+    status: Option<ExitStatus>,
+    /// What it wrote to both of its outputs.
+    output: String,
+}
+
+/// Runs a command within limits; its output goes through a file in `folder`.
+fn run(command: &mut Command, folder: &Path, limits: Limits) -> io::Result<Run> {
+    let path = folder.join("output.txt");
+    let file = File::create(&path)?;
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    let most = libc::rlimit { rlim_cur: limits.memory, rlim_max: limits.memory };
+    let limit = move || {
+        // SAFETY: `setrlimit` is safe to call between fork and exec, and reads a struct that this closure owns.
+        match unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const most) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure allocates nothing and takes no lock.
+    unsafe { command.pre_exec(limit) };
+    let mut child = command.spawn()?;
+    let (start, mut pause) = (Instant::now(), Duration::from_micros(500));
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status);
+        }
+        if start.elapsed() >= limits.time {
+            // That it has ended meanwhile is no error.
+            _ = child.kill();
+            child.wait()?;
+            break None;
+        }
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(Duration::from_millis(10));
+    };
+    Ok(Run { status, output: String::from_utf8_lossy(&fs::read(&path)?).into_owned() })
+}
+
+/// What `--verbose` says of each kernel.
+fn usage(output: &str) -> Vec<Usage> {
+    let mut all: Vec<Usage> = Vec::new();
+    for line in output.lines() {
+        if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+            let symbol = rest.split('\'').next().unwrap_or_default().to_owned();
+            all.push(Usage { symbol, ..Usage::default() });
+        }
+        let Some(last) = all.last_mut() else { continue };
+        // `NUMBER what` in the lines of the kernel named last, separated by commas.
+        let list = line.rsplit_once(" : Used ").map_or(line, |(_, list)| list);
+        for item in list.split(',') {
+            let words: Vec<&str> = item.trim().trim_start_matches("used ").splitn(2, ' ').collect();
+            let [number, what] = words[..] else { continue };
+            let Ok(number) = number.parse::<u32>() else { continue };
+            match what.trim() {
+                "registers" => last.registers = number,
+                "bytes stack frame" => last.stack = number,
+                "bytes spill stores" => last.spill_stores = number,
+                "bytes spill loads" => last.spill_loads = number,
+                "bytes smem" => last.shared = number,
+                _ => {}
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const SAID: &str = "\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'product' for 'sm_80'
+ptxas info    : Function properties for product
+    16 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
+ptxas info    : Used 54 registers, used 1 barriers, 8192 bytes smem, 388 bytes cmem[0]
+ptxas info    : Compiling entry function 'add' for 'sm_80'
+ptxas info    : Function properties for add
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 8 registers, 376 bytes cmem[0]
+";
+
+    #[test]
+    fn usage_is_read_from_what_is_said() {
+        let product = Usage {
+            symbol: "product".into(),
+            registers: 54,
+            stack: 16,
+            spill_stores: 4,
+            spill_loads: 8,
+            shared: 8192,
+        };
+        let add = Usage { symbol: "add".into(), registers: 8, ..Usage::default() };
+        assert_eq!(usage(SAID), [product, add]);
+    }
+
+    /// A program of our own in place of ptxas: it says a version, and then does what `body` says.
+    fn impostor(folder: &Path, body: &str) -> PathBuf {
+        let path = folder.join("ptxas");
+        let version = "if [ \"$1\" = --version ]; then echo 'tools, release 99.1, V99.1.2'; exit; fi";
+        fs::write(&path, format!("#!/bin/sh\n{version}\n{body}\n")).expect("a file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("rights");
+        path
+    }
+
+    #[track_caller]
+    fn assembled(body: &str, limits: Limits) -> String {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ptxas = Ptxas::at(&impostor(folder.path(), body)).expect("a version").with_limits(limits);
+        assert_eq!(ptxas.version(), "99.1");
+        ptxas.assemble("", &Gpu::ALL[0]).expect_err("no cubin").to_string()
+    }
+
+    #[test]
+    fn a_ptxas_that_fails_or_hangs_is_an_error() {
+        let error = assembled("echo 'module.ptx, line 3; error : no'; exit 2", Limits::default());
+        let expect = "ptxas 99.1 for sm_80 failed (exit status: 2): module.ptx, line 3; error : no";
+        assert_eq!(error, expect);
+        let short = Limits { time: Duration::from_millis(200), ..Limits::default() };
+        assert_eq!(assembled("exec sleep 600", short), "ptxas 99.1 for sm_80 was stopped after 0.2 s");
+        // Memory that it may not have.
+        let little = Limits { memory: 64 << 20, ..Limits::default() };
+        let error = assembled("ulimit -v | grep -qx 65536 && exit 7; exit 8", little);
+        assert!(error.contains("exit status: 7"), "{error}");
+        // It says that all is well, and leaves nothing.
+        let error = assembled("exit 0", Limits::default());
+        assert!(error.starts_with("files for ptxas: No such file"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_ptxas_is_told() {
+        let error = Ptxas::at(Path::new("/nowhere/ptxas")).expect_err("nothing").to_string();
+        assert!(error.starts_with("/nowhere/ptxas: No such file"), "{error}");
+        let error = Ptxas::at(Path::new("/bin/true")).expect_err("another program").to_string();
+        assert_eq!(error, "/bin/true is no ptxas: `--version` gives no release");
+    }
+}

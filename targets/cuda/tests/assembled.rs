@@ -1,0 +1,149 @@
+//! Kernels as PTX that ptxas takes, for two generations, and what ptxas says of them.
+//!
+//! Needs LLVM and ptxas (`cargo xtask setup` installs both); without them the tests count as ignored.
+
+#[path = "../../../tools/conditional_tests.rs"]
+mod conditional;
+mod kernels;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use conditional::Conditional;
+use tilewright_cuda::{Cubin, Ptxas, compile};
+use tilewright_machine::Gpu;
+use tilewright_target_suite::cases;
+use tilewright_te::kernel::Kernel;
+
+fn target_dir() -> PathBuf {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(default, PathBuf::from)
+}
+
+/// The one that is installed, else that of `cargo xtask setup`.
+fn ptxas() -> Option<Ptxas> {
+    if let Ok(Some(ptxas)) = Ptxas::find() {
+        return Some(ptxas);
+    }
+    let lib = std::fs::read_dir(target_dir().join("venv/lib")).ok()?;
+    let of_wheel = |python: PathBuf| python.join("site-packages/nvidia/cu13/bin/ptxas");
+    lib.flatten().find_map(|python| Ptxas::at(&of_wheel(python.path())).ok())
+}
+
+fn main() -> ExitCode {
+    let ptxas = ptxas();
+    let lacking = match (&ptxas, cfg!(feature = "llvm")) {
+        (Some(_), true) => None,
+        (None, _) => Some("no ptxas (installed by `cargo xtask setup`)".to_owned()),
+        (Some(_), false) => Some("built without LLVM".to_owned()),
+    };
+    type Test = fn(&Ptxas) -> Result<(), String>;
+    let tests: [(&str, Test); 5] = [
+        ("the_suite_assembles", the_suite_assembles),
+        ("file_tests_assemble", file_tests_assemble),
+        ("products_stay_in_registers", products_stay_in_registers),
+        ("threads_work_together", threads_work_together),
+        ("text_that_is_no_ptx_is_refused", text_that_is_no_ptx_is_refused),
+    ];
+    conditional::run(tests.map(|(name, test)| {
+        let ptxas = ptxas.clone();
+        Conditional::new(name, lacking.clone(), move || ptxas.as_ref().map_or(Ok(()), test))
+    }))
+}
+
+/// The generations that artifacts are for.
+fn gpus() -> [Gpu; 2] {
+    ["sm_80", "sm_90"].map(|name| name.parse().expect("a GPU"))
+}
+
+/// Compiles and assembles; the same each time, and nothing is called.
+fn assemble(ptxas: &Ptxas, kernels: &[Kernel], gpu: &Gpu) -> Result<(String, Cubin), String> {
+    let module = compile(kernels, gpu).map_err(|error| error.to_string())?;
+    if compile(kernels, gpu).as_ref() != Ok(&module) {
+        return Err("compiled again, the text is another".into());
+    }
+    if let Some(line) =
+        module.ptx.lines().find(|line| line.contains(".extern .func") || line.contains("call.uni"))
+    {
+        return Err(format!("calls a function: {line}"));
+    }
+    let cubin = ptxas.assemble(&module.ptx, gpu).map_err(|error| error.to_string())?;
+    match cubin.usage.len() == kernels.len() {
+        true => Ok((module.ptx, cubin)),
+        false => Err(format!("{} of {} kernels in the cubin", cubin.usage.len(), kernels.len())),
+    }
+}
+
+/// Every operation on every type, whatever its lanes; of the newer generation a part.
+fn the_suite_assembles(ptxas: &Ptxas) -> Result<(), String> {
+    let kernels: Vec<Kernel> = cases::all(true).into_iter().map(|case| case.kernel).collect();
+    for (gpu, step) in gpus().iter().zip([1, 7]) {
+        let some: Vec<Kernel> = kernels.iter().step_by(step).cloned().collect();
+        for some in some.chunks(100) {
+            assemble(ptxas, some, gpu)?;
+        }
+    }
+    Ok(())
+}
+
+/// The kernels of the suite's file tests that a GPU takes: with threads, copies and shuffles.
+fn file_tests_assemble(ptxas: &Ptxas) -> Result<(), String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../suite/filetests");
+    for gpu in gpus() {
+        let (mut assembled, mut threads) = (0, 0);
+        for file in std::fs::read_dir(&folder).map_err(|error| error.to_string())?.flatten() {
+            let text = std::fs::read_to_string(file.path()).map_err(|error| error.to_string())?;
+            let kernel = text.split("\n----").next().and_then(|text| text.parse::<Kernel>().ok());
+            let Some(kernel) = kernel.filter(|kernel| compile(std::slice::from_ref(kernel), &gpu).is_ok())
+            else {
+                continue;
+            };
+            assemble(ptxas, std::slice::from_ref(&kernel), &gpu)
+                .map_err(|error| format!("{}: {error}", file.path().display()))?;
+            assembled += 1;
+            threads += usize::from(kernel.threads.lanes == Gpu::LANES);
+        }
+        if assembled < 12 || threads < 2 {
+            return Err(format!("{gpu}: only {assembled} kernels, {threads} with threads"));
+        }
+    }
+    Ok(())
+}
+
+/// Tiles of products are registers: no local memory, nothing spilled, operands by vectors of four.
+fn products_stay_in_registers(ptxas: &Ptxas) -> Result<(), String> {
+    for gpu in gpus() {
+        let (ptx, cubin) = assemble(ptxas, &kernels::product(1024, 1024, 1024), &gpu)?;
+        for usage in &cubin.usage {
+            if usage.stack + usage.spill_stores + usage.spill_loads > 0 {
+                return Err(format!("{gpu}: {usage:?}"));
+            }
+        }
+        let count = |what: &str| ptx.matches(what).count();
+        let (fmas, loads) = (count("fma.rn.f32"), count("ld.shared.v4"));
+        if fmas != 64 * 8 || loads != 4 * 8 || count("ld.shared.f32") + count("ld.shared.b32") != 0 {
+            return Err(format!("{gpu}: {fmas} multiply-adds and {loads} loads of vectors in\n{ptx}"));
+        }
+    }
+    Ok(())
+}
+
+fn threads_work_together(ptxas: &Ptxas) -> Result<(), String> {
+    for gpu in gpus() {
+        let (ptx, _) = assemble(ptxas, &kernels::row_sums(100, 1000), &gpu)?;
+        for what in ["shfl.sync.idx.b32", "bar.sync", ".reqntid 32, 4, 1"] {
+            if !ptx.contains(what) {
+                return Err(format!("{gpu}: no {what} in\n{ptx}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn text_that_is_no_ptx_is_refused(ptxas: &Ptxas) -> Result<(), String> {
+    let error = ptxas.assemble("this is no PTX", &Gpu::ALL[0]).expect_err("no cubin").to_string();
+    match error.contains("for sm_80 failed (exit status") && error.contains("module.ptx, line 1") {
+        true => Ok(()),
+        false => Err(error),
+    }
+}

@@ -1,0 +1,74 @@
+//! What differs between the machines that kernels are translated for.
+
+use std::borrow::Cow;
+
+use tilewright_machine::{Arch, Feature, Gpu, Target};
+
+/// A machine to translate kernels for.
+#[derive(Clone, Copy, Debug)]
+pub enum Isa<'a> {
+    /// A processor: a function runs a range of tasks.
+    Processor(&'a Target),
+    /// An NVIDIA GPU, through PTX: a block of threads runs a task.
+    Gpu(&'a Gpu),
+}
+
+impl Isa<'_> {
+    pub(super) fn triple(self) -> &'static str {
+        match self {
+            Isa::Processor(target) => target.machine.arch.triple(),
+            Isa::Gpu(_) => GPU_TRIPLE,
+        }
+    }
+
+    /// Attributes of functions.
+    pub(super) fn attributes(self) -> String {
+        match self {
+            Isa::Processor(target) => format!(
+                "\"frame-pointer\"=\"none\" \"prefer-vector-width\"=\"{}\" \"target-features\"=\"{}\"",
+                target.vector_bits(),
+                features(target)
+            ),
+            Isa::Gpu(gpu) => {
+                format!("\"target-cpu\"=\"{gpu}\" \"target-features\"=\"{}\"", gpu_features(gpu))
+            }
+        }
+    }
+
+    /// Whether a fused multiply-add is one instruction.
+    pub(super) fn has_fma(self) -> bool {
+        match self {
+            Isa::Processor(target) => target.has_fma(),
+            Isa::Gpu(_) => true,
+        }
+    }
+
+    /// Whether rounding to an integral value is one instruction.
+    pub(super) fn has_rounding(self) -> bool {
+        match self {
+            Isa::Processor(target) => match target.machine.arch {
+                Arch::X86_64 => target.machine.has(Feature::Sse41),
+                Arch::Aarch64 => true,
+            },
+            Isa::Gpu(_) => true,
+        }
+    }
+}
+
+/// LLVM's feature string.
+pub(crate) fn features(target: &Target) -> String {
+    let names: Vec<String> = target.machine.features.iter().map(|f| format!("+{}", f.name())).collect();
+    names.join(",")
+}
+
+pub(crate) const GPU_TRIPLE: &str = "nvptx64-nvidia-cuda";
+
+/// The same for a GPU: the version of PTX, which has to know the generation. Drivers since CUDA 11.8 take 7.8, since 12.7 8.6.
+pub(crate) fn gpu_features(gpu: &Gpu) -> &'static str {
+    if gpu.sm <= 90 { "+ptx78" } else { "+ptx86" }
+}
+
+/// The symbol of a kernel in a PTX module, whose names have no dots.
+pub fn symbol(name: &str) -> Cow<'_, str> {
+    if name.contains('.') { Cow::Owned(name.replace('.', "$")) } else { Cow::Borrowed(name) }
+}
