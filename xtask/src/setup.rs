@@ -16,6 +16,9 @@ use crate::{cargo, project};
 /// Debian packages that the LLVM code generator needs: to link with, and to emit objects for other builds.
 const LLVM_PACKAGES: [&str; 3] = ["llvm-22-dev", "libpolly-22-dev", "lld-22"];
 
+/// Debian packages that make an OpenCL device of the processor, and find it: for tests of the code for GPUs.
+const OPENCL_PACKAGES: [&str; 2] = ["pocl-opencl-icd", "ocl-icd-libopencl1"];
+
 /// Python packages to install, and whether what they depend on comes along.
 struct Requirements {
     file: &'static str,
@@ -55,6 +58,9 @@ pub(crate) fn run(args: &Args) -> Verdict {
         Ok(llvm) => println!("LLVM {} at {}", llvm.version, llvm.prefix.display()),
         Err(error) => eprintln!("LLVM 22: {error:#}\nGoing on with Cranelift only."),
     }
+    if let Err(error) = ensure_opencl() {
+        eprintln!("PoCL: {error:#}\nGoing on without an OpenCL device.");
+    }
     let rest = ensure_components()
         .and_then(|()| ensure_python(&REQUIREMENTS))
         .and_then(|()| ensure_python(&MODEL_REQUIREMENTS))
@@ -88,6 +94,15 @@ pub(crate) fn ensure_llvm() -> anyhow::Result<Llvm> {
     }
     apt_install(&LLVM_PACKAGES)?;
     llvm::detect().context("installed, but llvm-config-22 does not answer")
+}
+
+/// PoCL, installed by apt where that is possible without asking anyone.
+fn ensure_opencl() -> anyhow::Result<()> {
+    // Where vendors' drivers are listed that the library loads.
+    if Path::new("/etc/OpenCL/vendors/pocl.icd").exists() {
+        return Ok(());
+    }
+    apt_install(&OPENCL_PACKAGES)
 }
 
 /// Installs packages by apt as root or through `sudo -n`; otherwise the error holds the command to type.

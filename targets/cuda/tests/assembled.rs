@@ -4,7 +4,6 @@
 
 #[path = "../../../tools/conditional_tests.rs"]
 mod conditional;
-mod kernels;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,7 +11,7 @@ use std::process::ExitCode;
 use conditional::Conditional;
 use tilewright_cuda::{Cubin, Ptxas, compile};
 use tilewright_machine::Gpu;
-use tilewright_target_suite::cases;
+use tilewright_target_suite::{cases, scheduled};
 use tilewright_te::kernel::Kernel;
 
 fn target_dir() -> PathBuf {
@@ -113,7 +112,7 @@ fn file_tests_assemble(ptxas: &Ptxas) -> Result<(), String> {
 /// Tiles of products are registers: no local memory, nothing spilled, operands by vectors of four.
 fn products_stay_in_registers(ptxas: &Ptxas) -> Result<(), String> {
     for gpu in gpus() {
-        let (ptx, cubin) = assemble(ptxas, &kernels::product(1024, 1024, 1024), &gpu)?;
+        let (ptx, cubin) = assemble(ptxas, &scheduled::product(1024, 1024, 1024), &gpu)?;
         for usage in &cubin.usage {
             if usage.stack + usage.spill_stores + usage.spill_loads > 0 {
                 return Err(format!("{gpu}: {usage:?}"));
@@ -130,7 +129,7 @@ fn products_stay_in_registers(ptxas: &Ptxas) -> Result<(), String> {
 
 fn threads_work_together(ptxas: &Ptxas) -> Result<(), String> {
     for gpu in gpus() {
-        let (ptx, _) = assemble(ptxas, &kernels::row_sums(100, 1000), &gpu)?;
+        let (ptx, _) = assemble(ptxas, &scheduled::row_sums(100, 960), &gpu)?;
         for what in ["shfl.sync.idx.b32", "bar.sync", ".reqntid 32, 4, 1"] {
             if !ptx.contains(what) {
                 return Err(format!("{gpu}: no {what} in\n{ptx}"));

@@ -10,6 +10,7 @@ pub mod cases;
 pub mod eval;
 pub mod kernels;
 pub mod run;
+pub mod scheduled;
 
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenError, ObjectCode, Target};
@@ -51,9 +52,6 @@ pub fn check(cases: &[Case], compile: CompileKernel, target: &Target) -> Vec<Str
 
 fn check_one(case: &Case, compile: CompileKernel, target: &Target) -> Result<(), String> {
     let name = &case.kernel.name;
-    let mut expected = case.buffers.clone();
-    eval::run(&case.kernel, &mut expected, &case.sizes, 0..case.tasks)
-        .map_err(|error| format!("{name}: {error}"))?;
     let code = compile(&case.kernel, target).map_err(|error| format!("{name}: {error}"))?;
     let compiled = run::Loaded::new(&code).map_err(|error| format!("{name}: {error}"))?;
     let mut found: Vec<run::AlignedBytes> = case.buffers.iter().map(|b| run::AlignedBytes::new(b)).collect();
@@ -61,18 +59,31 @@ fn check_one(case: &Case, compile: CompileKernel, target: &Target) -> Result<(),
     let middle = case.tasks / 2;
     compiled.call(0, &mut found, &case.sizes, 0..middle);
     compiled.call(0, &mut found, &case.sizes, middle..case.tasks);
+    let found: Vec<&[u8]> = found.iter().map(run::AlignedBytes::bytes).collect();
+    compare(case, &found)
+}
+
+/// Holds the contents of the buffers after all tasks were run against what the evaluator makes of them.
+///
+/// # Errors
+/// The first element that differs, what it means, and both values.
+pub fn compare(case: &Case, found: &[&[u8]]) -> Result<(), String> {
+    let name = &case.kernel.name;
+    let mut expected = case.buffers.clone();
+    eval::run(&case.kernel, &mut expected, &case.sizes, 0..case.tasks)
+        .map_err(|error| format!("{name}: {error}"))?;
     for (i, buffer) in case.kernel.buffers.iter().enumerate() {
-        if buffer.access == Access::Read && found[i].bytes() != case.buffers[i] {
+        if buffer.access == Access::Read && found[i] != case.buffers[i] {
             return Err(format!("{name}: `{}` is only read, yet it changed", buffer.name));
         }
-        if let Some(element) = first_difference(buffer.dtype, &expected[i], found[i].bytes()) {
+        if let Some(element) = first_difference(buffer.dtype, &expected[i], found[i]) {
             let region = case.regions.iter().rev().find(|r| r.buffer == i && r.first <= element);
             let (what, at) = region.map_or(("", element), |r| (r.what.as_str(), element - r.first));
             let bytes = buffer.dtype.bytes();
             let show = |all: &[u8]| eval::show(buffer.dtype, &all[element * bytes..(element + 1) * bytes]);
             return Err(format!(
                 "{name}: {what} element {at} is {}, expected {}",
-                show(found[i].bytes()),
+                show(found[i]),
                 show(&expected[i])
             ));
         }

@@ -22,6 +22,7 @@ use std::fmt::Write;
 use tilewright_machine::CodegenError;
 use tilewright_te::kernel::Kernel;
 
+#[cfg(feature = "llvm")]
 pub(crate) use isa::{GPU_TRIPLE, features, gpu_features};
 pub use isa::{Isa, symbol};
 pub(crate) use threads::shared_bytes;

@@ -1,4 +1,4 @@
-//! Functions scheduled for threads by primitives, as kernels.
+//! Functions scheduled for the threads of a GPU by primitives, as kernels: what rules for GPUs will make, in small.
 
 use tilewright_dtype::DType;
 use tilewright_machine::Gpu;
@@ -9,7 +9,7 @@ use tilewright_te::schedule::{Padding, Piece, Schedule};
 use tilewright_te::{Expr, Func, Scope, ThreadLevel};
 
 fn finish(schedule: Schedule) -> Vec<Kernel> {
-    let mut func = schedule.finish().expect("finishes");
+    let mut func = schedule.finish().expect("a schedule that is legal");
     expand_func(&mut func);
     let options = FlattenOptions { masked_access: None, buffer_align: 64, lanes: Some(Gpu::LANES) };
     let kernels = flatten(&func, &options).unwrap_or_else(|error| panic!("{error}\n{func}"));
@@ -18,7 +18,10 @@ fn finish(schedule: Schedule) -> Vec<Kernel> {
 
 /// `C = A * B` by tiles of 128 x 128 of 8 warps, 8 x 8 in registers of each thread; both operands go through shared memory, 8 steps at a
 /// time, that of A transposed.
-pub(crate) fn product(m: i64, n: i64, k: i64) -> Vec<Kernel> {
+///
+/// # Panics
+/// Where a primitive refuses: a defect.
+pub fn product(m: i64, n: i64, k: i64) -> Vec<Kernel> {
     let mut f = Func::new("product");
     let a = f.add_input("A", DType::F32, vec![Expr::int(m), Expr::int(k)]);
     let b = f.add_input("B", DType::F32, vec![Expr::int(k), Expr::int(n)]);
@@ -74,8 +77,11 @@ pub(crate) fn product(m: i64, n: i64, k: i64) -> Vec<Kernel> {
     finish(s)
 }
 
-/// Sums of rows, four rows a task, through shared memory and a tree of shuffles.
-pub(crate) fn row_sums(rows: i64, columns: i64) -> Vec<Kernel> {
+/// Sums of rows, four rows a task, through shared memory and a tree of shuffles. There are a multiple of 4 rows and of 32 columns.
+///
+/// # Panics
+/// Where a primitive refuses: a defect.
+pub fn row_sums(rows: i64, columns: i64) -> Vec<Kernel> {
     let mut f = Func::new("row_sums");
     let x = f.add_input("x", DType::F32, vec![Expr::int(rows), Expr::int(columns)]);
     let shape = |lanes: i64| vec![Expr::int(rows), Expr::int(lanes)];
