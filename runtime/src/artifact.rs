@@ -1,8 +1,8 @@
 //! The `.twm` artifact: one file with manifest, plans, code images and weights.
 //!
 //! ```text
-//! header   64 bytes   magic, version, number of sections, length of the file, BLAKE3 of the section table
-//! table    64 bytes each: kind, offset, length, BLAKE3 of the section
+//! header   64 bytes   magic, version, number of sections, length of the file, checksum of the section table
+//! table    64 bytes each: kind, offset, length, checksum of the section
 //! sections in table order: manifest, plans and a code image for each level, weights
 //! ```
 //! A level is an instruction set that there is code for. Levels differ in schedules and layouts, so each has its own plans;
@@ -12,7 +12,7 @@
 //! All numbers are little-endian. Sections follow each other with zero padding up to their alignment (code and
 //! weights: [`PAGE`]), so every byte of a file is determined by its contents and the reader accepts nothing else. The checksums of table, manifest, plan and
 //! code are checked when a file is read, that of the weights only by [`Artifact::verify_weights`]: weights are
-//! mapped, not read, at load.
+//! mapped, not read, at load. A checksum is XXH3 of 128 bits: it finds damage, and takes a tenth of the time that writing does.
 
 mod read;
 mod write;
@@ -35,6 +35,12 @@ pub const VERSION: u32 = 7;
 
 /// Alignment of code and weights in the file; that of a memory page on common machines.
 pub const PAGE: usize = 4096;
+
+type Checksum = [u8; 16];
+
+fn checksum(bytes: &[u8]) -> Checksum {
+    xxhash_rust::xxh3::xxh3_128(bytes).to_le_bytes()
+}
 
 const HEADER: usize = 64;
 const ENTRY: usize = 64;
@@ -179,7 +185,7 @@ pub struct Artifact {
     pub images: Vec<Range<usize>>,
     /// The weights.
     pub weights: Range<usize>,
-    weights_digest: [u8; 32],
+    weights_checksum: Checksum,
 }
 
 /// Bytes that are not a sound artifact.

@@ -6,14 +6,15 @@ use core::ops::Range;
 use serde::de::DeserializeOwned;
 
 use super::{
-    Artifact, ArtifactError, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, ProgramDef, VERSION,
+    Artifact, ArtifactError, Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, ProgramDef,
+    VERSION, checksum,
 };
 use crate::plan::Plan;
 
 struct Section {
     kind: Kind,
     range: Range<usize>,
-    digest: [u8; 32],
+    checksum: Checksum,
 }
 
 impl Artifact {
@@ -36,14 +37,14 @@ impl Artifact {
             return Err(ArtifactError::Table("order of sections"));
         }
         for section in core::iter::once(manifest).chain(levels) {
-            check_digest(section.kind, &bytes[section.range.clone()], &section.digest)?;
+            check(section.kind, &bytes[section.range.clone()], &section.checksum)?;
         }
         let artifact = Artifact {
             manifest: decode::<Manifest>(bytes, manifest)?,
             plans: levels.iter().step_by(2).map(|plans| decode(bytes, plans)).collect::<Result<_, _>>()?,
             images: levels.iter().skip(1).step_by(2).map(|code| code.range.clone()).collect(),
             weights: weights.range.clone(),
-            weights_digest: weights.digest,
+            weights_checksum: weights.checksum,
         };
         artifact.check()?;
         Ok(artifact)
@@ -55,7 +56,7 @@ impl Artifact {
     /// When they are not what the compiler wrote.
     pub fn verify_weights(&self, bytes: &[u8]) -> Result<(), ArtifactError> {
         let weights = bytes.get(self.weights.clone()).ok_or(ArtifactError::Table("weights"))?;
-        check_digest(Kind::Weights, weights, &self.weights_digest)
+        check(Kind::Weights, weights, &self.weights_checksum)
     }
 
     fn check(&self) -> Result<(), ArtifactError> {
@@ -90,8 +91,8 @@ impl Artifact {
     }
 }
 
-fn check_digest(kind: Kind, bytes: &[u8], digest: &[u8; 32]) -> Result<(), ArtifactError> {
-    if blake3::hash(bytes) == *digest { Ok(()) } else { Err(ArtifactError::Checksum(kind.name())) }
+fn check(kind: Kind, bytes: &[u8], expected: &Checksum) -> Result<(), ArtifactError> {
+    if checksum(bytes) == *expected { Ok(()) } else { Err(ArtifactError::Checksum(kind.name())) }
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8], section: &Section) -> Result<T, ArtifactError> {
@@ -129,19 +130,19 @@ fn sections(bytes: &[u8]) -> Result<Vec<Section>, ArtifactError> {
         return Err(ArtifactError::Length { expected, got });
     }
     let count = u32_at(bytes, 12) as usize;
-    if count > MAX_SECTIONS || bytes[56..64] != [0; 8] {
+    if count > MAX_SECTIONS || bytes[40..64] != [0; 24] {
         return Err(ArtifactError::Table("header"));
     }
     let table =
         bytes.get(HEADER..HEADER + count * ENTRY).ok_or(ArtifactError::Table("number of sections"))?;
-    if blake3::hash(table).as_slice() != &bytes[24..56] {
+    if checksum(table)[..] != bytes[24..40] {
         return Err(ArtifactError::Checksum("the section table"));
     }
     let mut sections = Vec::with_capacity(count);
     let mut end = HEADER + count * ENTRY;
     for entry in table.chunks_exact(ENTRY) {
         let kind = Kind::from_u32(u32_at(entry, 0)).ok_or(ArtifactError::Table("kind of section"))?;
-        if entry[4..8] != [0; 4] || entry[56..64] != [0; 8] {
+        if entry[4..8] != [0; 4] || entry[40..64] != [0; 24] {
             return Err(ArtifactError::Table("section"));
         }
         let start = end.next_multiple_of(kind.align());
@@ -155,7 +156,7 @@ fn sections(bytes: &[u8]) -> Result<Vec<Section>, ArtifactError> {
             return Err(ArtifactError::Table("place of a section"));
         }
         end = range.end;
-        sections.push(Section { kind, range, digest: array(&entry[24..56]) });
+        sections.push(Section { kind, range, checksum: array(&entry[24..40]) });
     }
     if end != bytes.len() {
         return Err(ArtifactError::Table("end of the last section"));

@@ -3,9 +3,10 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use blake3::Hasher;
+#[cfg(feature = "std")]
+use xxhash_rust::xxh3::Xxh3;
 
-use super::{ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, VERSION};
+use super::{Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, VERSION, checksum};
 use crate::memory::{AlignedBuf, OutOfMemory};
 use crate::plan::Plan;
 
@@ -80,9 +81,6 @@ impl From<postcard::Error> for ContentsError {
     }
 }
 
-/// A BLAKE3 checksum.
-type Digest = [u8; 32];
-
 /// A section where it lies.
 struct Section<'a> {
     kind: Kind,
@@ -114,13 +112,13 @@ impl Section<'_> {
     }
 
     #[cfg(feature = "std")]
-    fn digest(&self) -> Result<Digest, ContentsError> {
-        let mut hash = Hasher::new();
+    fn checksum(&self) -> Result<Checksum, ContentsError> {
+        let mut hash = Xxh3::new();
         self.each(|piece| {
             hash.update(piece);
             Ok(())
         })?;
-        Ok(hash.finalize().into())
+        Ok(hash.digest128().to_le_bytes())
     }
 }
 
@@ -134,15 +132,15 @@ fn head_len(n_sections: usize) -> usize {
 }
 
 /// Header and section table.
-fn head(sections: &[Section<'_>], digests: &[Digest]) -> Vec<u8> {
+fn head(sections: &[Section<'_>], checksums: &[Checksum]) -> Vec<u8> {
     let mut table = Vec::with_capacity(sections.len() * ENTRY);
-    for (section, digest) in sections.iter().zip(digests) {
+    for (section, checksum) in sections.iter().zip(checksums) {
         table.extend((section.kind as u32).to_le_bytes());
         table.extend([0; 4]);
         table.extend((section.start as u64).to_le_bytes());
         table.extend((section.len as u64).to_le_bytes());
-        table.extend(digest);
-        table.extend([0; 8]);
+        table.extend(checksum);
+        table.extend([0; 24]);
     }
     let end = sections.last().map_or(head_len(0), |last| last.start + last.len);
     let mut head = Vec::with_capacity(HEADER + table.len());
@@ -150,8 +148,8 @@ fn head(sections: &[Section<'_>], digests: &[Digest]) -> Vec<u8> {
     head.extend(VERSION.to_le_bytes());
     head.extend((sections.len() as u32).to_le_bytes());
     head.extend((end as u64).to_le_bytes());
-    head.extend(blake3::hash(&table).as_bytes());
-    head.extend([0; 8]);
+    head.extend(checksum(&table));
+    head.extend([0; 24]);
     head.extend(table);
     head
 }
@@ -196,7 +194,7 @@ impl<'a> Contents<'a> {
         let head_len = head_len(sections.len());
         let end = sections.last().map_or(head_len, |last| last.start + last.len);
         let mut bytes = AlignedBuf::zeroed(end)?;
-        let mut digests = Vec::with_capacity(sections.len());
+        let mut checksums = Vec::with_capacity(sections.len());
         for section in &sections {
             let mut at = section.start;
             section.each(|piece| {
@@ -204,9 +202,9 @@ impl<'a> Contents<'a> {
                 at += piece.len();
                 Ok(())
             })?;
-            digests.push(blake3::hash(&bytes[section.start..at]).into());
+            checksums.push(checksum(&bytes[section.start..at]));
         }
-        bytes[..head_len].copy_from_slice(&head(&sections, &digests));
+        bytes[..head_len].copy_from_slice(&head(&sections, &checksums));
         Ok(bytes)
     }
 
@@ -219,63 +217,40 @@ impl<'a> Contents<'a> {
     pub fn write_to(&self, out: &mut (impl std::io::Write + std::io::Seek)) -> Result<u64, ContentsError> {
         let sections = self.sections()?;
         let Ok(begin) = out.stream_position() else {
-            let digests: Result<Vec<Digest>, ContentsError> = sections.iter().map(Section::digest).collect();
-            out.write_all(&head(&sections, &digests?))?;
+            let checksums: Result<Vec<Checksum>, ContentsError> =
+                sections.iter().map(Section::checksum).collect();
+            out.write_all(&head(&sections, &checksums?))?;
             let (end, _) = write_sections(&sections, out)?;
             out.flush()?;
             return Ok(end);
         };
         out.write_all(&std::vec![0; head_len(sections.len())])?;
-        let (end, digests) = write_sections(&sections, out)?;
+        let (end, checksums) = write_sections(&sections, out)?;
         out.seek(std::io::SeekFrom::Start(begin))?;
-        out.write_all(&head(&sections, &digests))?;
+        out.write_all(&head(&sections, &checksums))?;
         out.seek(std::io::SeekFrom::Start(begin + end))?;
         out.flush()?;
         Ok(end)
     }
 }
 
-/// Bytes of a piece from which on another thread computes the checksum while it is written: that takes longer than starting a thread.
-#[cfg(feature = "std")]
-const SHARED_FROM: usize = 1 << 18;
-
 /// Writes what comes after the head; where it ends, and the checksums.
 #[cfg(feature = "std")]
 fn write_sections(
     sections: &[Section<'_>],
     out: &mut impl std::io::Write,
-) -> Result<(u64, Vec<Digest>), ContentsError> {
+) -> Result<(u64, Vec<Checksum>), ContentsError> {
     let mut at = head_len(sections.len());
-    let mut digests = Vec::with_capacity(sections.len());
+    let mut checksums = Vec::with_capacity(sections.len());
     for section in sections {
         out.write_all(&std::vec![0; section.start - at])?;
-        let mut hash = Hasher::new();
-        section.each(|piece| Ok(write_piece(piece, &mut hash, out)?))?;
-        digests.push(hash.finalize().into());
+        let mut hash = Xxh3::new();
+        section.each(|piece| {
+            hash.update(piece);
+            Ok(out.write_all(piece)?)
+        })?;
+        checksums.push(hash.digest128().to_le_bytes());
         at = section.start + section.len;
     }
-    Ok((at as u64, digests))
-}
-
-#[cfg(feature = "std")]
-fn write_piece(piece: &[u8], hash: &mut Hasher, out: &mut impl std::io::Write) -> std::io::Result<()> {
-    if piece.len() < SHARED_FROM {
-        hash.update(piece);
-        return out.write_all(piece);
-    }
-    let before = hash.clone();
-    let update = || {
-        let mut hash = before.clone();
-        hash.update(piece);
-        hash
-    };
-    let mut written = Ok(());
-    let updated = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, update);
-        written = out.write_all(piece);
-        thread.ok().and_then(|thread| thread.join().ok())
-    });
-    // Without a second thread, by this one.
-    *hash = updated.unwrap_or_else(update);
-    written
+    Ok((at as u64, checksums))
 }
