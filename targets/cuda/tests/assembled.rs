@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         ("file_tests_assemble", file_tests_assemble),
         ("products_stay_in_registers", products_stay_in_registers),
         ("threads_work_together", threads_work_together),
-        ("text_that_is_no_ptx_is_refused", text_that_is_no_ptx_is_refused),
+        ("what_is_no_module_is_refused", what_is_no_module_is_refused),
     ];
     conditional::run(tests.map(|(name, test)| {
         let ptxas = ptxas.clone();
@@ -139,7 +139,12 @@ fn threads_work_together(ptxas: &Ptxas) -> Result<(), String> {
     Ok(())
 }
 
-fn text_that_is_no_ptx_is_refused(ptxas: &Ptxas) -> Result<(), String> {
+fn what_is_no_module_is_refused(ptxas: &Ptxas) -> Result<(), String> {
+    let kernel = &cases::all(true)[0].kernel;
+    let twice = compile(&[kernel.clone(), kernel.clone()], &Gpu::ALL[0]).expect_err("one name").to_string();
+    if !twice.ends_with("another kernel of the module has its name") {
+        return Err(twice);
+    }
     let error = ptxas.assemble("this is no PTX", &Gpu::ALL[0]).expect_err("no cubin").to_string();
     match error.contains("for sm_80 failed (exit status") && error.contains("module.ptx, line 1") {
         true => Ok(()),

@@ -36,15 +36,15 @@ pub struct Entry {
 pub fn compile(kernels: &[Kernel], gpu: &Gpu) -> Result<Module, CodegenError> {
     let text = ir::translate(kernels, Isa::Gpu(gpu))?;
     let ptx = passes::ptx(&text, gpu)?;
-    Ok(Module { ptx, entries: kernels.iter().map(entry).collect() })
+    Ok(Module { ptx, entries: kernels.iter().map(|kernel| entry(kernel, gpu)).collect() })
 }
 
-fn entry(kernel: &Kernel) -> Entry {
+fn entry(kernel: &Kernel, gpu: &Gpu) -> Entry {
     let Threads { warps, lanes } = kernel.threads;
     let bytes = shared_bytes(&kernel.shared);
     let is_dynamic = bytes > u64::from(Gpu::STATIC_SHARED);
     Entry {
-        symbol: ir::symbol(&kernel.name).into_owned(),
+        symbol: Isa::Gpu(gpu).symbol(&kernel.name).into_owned(),
         threads: [lanes, warps],
         dynamic_shared: if is_dynamic { bytes as u32 } else { 0 },
     }

@@ -52,7 +52,10 @@ pub(super) fn translate(
         sizes: Vec::new(),
         operands: SecondaryMap::new(),
         constants: SecondaryMap::new(),
-        multiples: kernel.multiples(),
+        multiples: match isa {
+            Isa::Processor(_) => SecondaryMap::new(),
+            Isa::Gpu(_) => kernel.multiples(),
+        },
         block: "entry".to_owned(),
         n_temporaries: 0,
         n_blocks: 0,

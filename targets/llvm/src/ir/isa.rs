@@ -43,6 +43,14 @@ impl Isa<'_> {
         }
     }
 
+    /// The symbol of a kernel; those of PTX have no dots.
+    pub fn symbol(self, name: &str) -> Cow<'_, str> {
+        match self {
+            Isa::Gpu(_) if name.contains('.') => Cow::Owned(name.replace('.', "$")),
+            Isa::Gpu(_) | Isa::Processor(_) => Cow::Borrowed(name),
+        }
+    }
+
     /// Whether rounding to an integral value is one instruction.
     pub(super) fn has_rounding(self) -> bool {
         match self {
@@ -66,9 +74,4 @@ pub(crate) const GPU_TRIPLE: &str = "nvptx64-nvidia-cuda";
 /// The same for a GPU: the version of PTX, which has to know the generation. Drivers since CUDA 11.8 take 7.8, since 12.7 8.6.
 pub(crate) fn gpu_features(gpu: &Gpu) -> &'static str {
     if gpu.sm <= 90 { "+ptx78" } else { "+ptx86" }
-}
-
-/// The symbol of a kernel in a PTX module, whose names have no dots.
-pub fn symbol(name: &str) -> Cow<'_, str> {
-    if name.contains('.') { Cow::Owned(name.replace('.', "$")) } else { Cow::Borrowed(name) }
 }

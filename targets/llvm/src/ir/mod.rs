@@ -17,14 +17,15 @@ mod memory;
 mod text;
 mod threads;
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use tilewright_machine::CodegenError;
 use tilewright_te::kernel::Kernel;
 
+pub use isa::Isa;
 #[cfg(feature = "llvm")]
 pub(crate) use isa::{GPU_TRIPLE, features, gpu_features};
-pub use isa::{Isa, symbol};
 pub(crate) use threads::shared_bytes;
 
 use text::{Metadata, PlaceInfo, invalid, lane, same_bits, splat, suffix, unsupported, vector};
@@ -33,7 +34,11 @@ use text::{Metadata, PlaceInfo, invalid, lane, same_bits, splat, suffix, unsuppo
 pub fn translate(kernels: &[Kernel], isa: Isa<'_>) -> Result<String, CodegenError> {
     let mut out = format!("target triple = \"{}\"\n\n", isa.triple());
     let mut metadata = Metadata::new();
+    let mut symbols = HashSet::new();
     for kernel in kernels {
+        if !symbols.insert(isa.symbol(&kernel.name)) {
+            return Err(invalid(kernel, "another kernel of the module has its name"));
+        }
         function::translate(kernel, isa, &mut metadata, &mut out)?;
     }
     let _ = write!(

@@ -7,7 +7,7 @@ use tilewright_machine::{CodegenError, Gpu};
 use tilewright_te::kernel::{Inst, KernelLocal, Place, Threads, Value};
 
 use super::function::Function;
-use super::{Isa, Metadata, PlaceInfo, invalid, symbol, unsupported};
+use super::{Isa, Metadata, PlaceInfo, invalid, unsupported};
 
 /// An axis of a block: lanes are `x`, warps `y`.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl Function<'_> {
         let _ = write!(
             self.out,
             "define ptx_kernel void @{}({}) #0 \"nvvm.reqntid\"=\"{lanes},{warps},1\" {{\nentry:\n",
-            symbol(&kernel.name),
+            self.isa.symbol(&kernel.name),
             params.join(", ")
         );
         let scopes = metadata.buffer_scopes(kernel);
@@ -100,7 +100,7 @@ impl Function<'_> {
     fn shared_arrays(&mut self) -> Result<(), CodegenError> {
         let kernel = self.kernel;
         let is_dynamic = shared_bytes(&kernel.shared) > u64::from(Gpu::STATIC_SHARED);
-        let name = symbol(&kernel.name);
+        let name = self.isa.symbol(&kernel.name);
         let dynamic = format!("@{name}$shared");
         if is_dynamic {
             let _ = writeln!(
