@@ -117,6 +117,11 @@ fn products_stay_in_registers(ptxas: &Ptxas) -> Result<(), String> {
             if usage.stack + usage.spill_stores + usage.spill_loads > 0 {
                 return Err(format!("{gpu}: {usage:?}"));
             }
+            // While one block waits for memory another has work.
+            let resident = gpu.resident_blocks(256, usage.registers, usage.shared);
+            if resident < 2 {
+                return Err(format!("{gpu}: {resident} blocks at the same time by {usage:?}"));
+            }
         }
         let count = |what: &str| ptx.matches(what).count();
         let (fmas, loads) = (count("fma.rn.f32"), count("ld.shared.v4"));

@@ -2,6 +2,7 @@
 
 use tilewright_dtype::DType;
 use tilewright_machine::Gpu;
+use tilewright_te::expr::Buffer;
 use tilewright_te::flatten::{FlattenOptions, flatten};
 use tilewright_te::kernel::Kernel;
 use tilewright_te::math::expand_func;
@@ -16,12 +17,8 @@ fn finish(schedule: Schedule) -> Vec<Kernel> {
     kernels.into_iter().map(|flat| flat.kernel).collect()
 }
 
-/// `C = A * B` by tiles of 128 x 128 of 8 warps, 8 x 8 in registers of each thread; both operands go through shared memory, 8 steps at a
-/// time, that of A transposed.
-///
-/// # Panics
-/// Where a primitive refuses: a defect.
-pub fn product(m: i64, n: i64, k: i64) -> Vec<Kernel> {
+/// `C = A * B`.
+pub fn product_func(m: i64, n: i64, k: i64) -> Func {
     let mut f = Func::new("product");
     let a = f.add_input("A", DType::F32, vec![Expr::int(m), Expr::int(k)]);
     let b = f.add_input("B", DType::F32, vec![Expr::int(k), Expr::int(n)]);
@@ -32,8 +29,16 @@ pub fn product(m: i64, n: i64, k: i64) -> Vec<Kernel> {
         Expr::fma(x, y, acc)
     });
     f.promote_to_output(c);
+    f
+}
 
-    let mut s = Schedule::new(f);
+/// `C = A * B` by tiles of 128 x 128 of 8 warps, 8 x 8 in registers of each thread; both operands go through shared memory, 8 steps at a
+/// time, that of A transposed.
+///
+/// # Panics
+/// Where a primitive refuses: a defect.
+pub fn product(m: i64, n: i64, k: i64) -> Vec<Kernel> {
+    let mut s = Schedule::new(product_func(m, n, k));
     let store = s.cache_write("C", Scope::Register).expect("a cache");
     let [i, j] = <[String; 2]>::try_from(s.loop_names(&store).expect("loops")).expect("two");
     let i = s.split(&i, &[None, Some(4), Some(4), Some(8)]).expect("splits");
@@ -77,11 +82,9 @@ pub fn product(m: i64, n: i64, k: i64) -> Vec<Kernel> {
     finish(s)
 }
 
-/// Sums of rows, four rows a task, through shared memory and a tree of shuffles. There are a multiple of 4 rows and of 32 columns.
-///
-/// # Panics
-/// Where a primitive refuses: a defect.
-pub fn row_sums(rows: i64, columns: i64) -> Vec<Kernel> {
+/// Sums of the rows of `x`: each of 32 lanes has every 32nd element, then halves of the lanes add what the others have. Gives the buffer of
+/// the sums, which is no output yet.
+pub fn row_sums_func(rows: i64, columns: i64) -> (Func, Buffer) {
     let mut f = Func::new("row_sums");
     let x = f.add_input("x", DType::F32, vec![Expr::int(rows), Expr::int(columns)]);
     let shape = |lanes: i64| vec![Expr::int(rows), Expr::int(lanes)];
@@ -95,6 +98,15 @@ pub fn row_sums(rows: i64, columns: i64) -> Vec<Kernel> {
             f.load(sums, i.to_vec()) + f.load(sums, other)
         });
     }
+    (f, sums)
+}
+
+/// Sums of rows, four rows a task, through shared memory and a tree of shuffles. There are a multiple of 4 rows and of 32 columns.
+///
+/// # Panics
+/// Where a primitive refuses: a defect.
+pub fn row_sums(rows: i64, columns: i64) -> Vec<Kernel> {
+    let (mut f, sums) = row_sums_func(rows, columns);
     f.promote_to_output(sums);
 
     let mut s = Schedule::new(f);

@@ -5,6 +5,7 @@ mod running;
 
 use running::{check_barriers, compare, kernels};
 use tilewright_dtype::DType;
+use tilewright_target_suite::scheduled;
 use tilewright_te::flatten::FlatKernel;
 use tilewright_te::kernel::{Inst, Op};
 use tilewright_te::math::expand_func;
@@ -35,24 +36,9 @@ fn count(insts: &[Inst], wanted: &impl Fn(&Inst) -> bool) -> usize {
     insts.iter().map(|inst| usize::from(wanted(inst)) + inside(inst)).sum()
 }
 
-/// `C = A * B`.
-fn product(m: i64, n: i64, k: i64) -> Func {
-    let mut f = Func::new("product");
-    let a = f.add_input("A", DType::F32, vec![Expr::int(m), Expr::int(k)]);
-    let b = f.add_input("B", DType::F32, vec![Expr::int(k), Expr::int(n)]);
-    let shape = vec![Expr::int(m), Expr::int(n)];
-    let c = f.reduce("C", DType::F32, shape, vec![Expr::int(k)], Expr::f32(0.0), |f, i, r, acc| {
-        let (x, y) =
-            (f.load(a, vec![i[0].clone(), r[0].clone()]), f.load(b, vec![r[0].clone(), i[1].clone()]));
-        Expr::fma(x, y, acc)
-    });
-    f.promote_to_output(c);
-    f
-}
-
 /// Tiles of 32 x 32 by 2 warps, 4 x 4 in registers of each thread; both operands go through shared memory, 8 steps at a time.
 fn tiled_product(m: i64, n: i64, k: i64) -> Schedule {
-    let mut s = Schedule::new(product(m, n, k));
+    let mut s = Schedule::new(scheduled::product_func(m, n, k));
     let store = s.cache_write("C", Scope::Register).unwrap();
     let [i, j] = <[String; 2]>::try_from(s.loop_names(&store).unwrap()).unwrap();
     let i = s.split(&i, &[None, Some(2), Some(4), Some(4)]).unwrap();
@@ -103,22 +89,12 @@ fn tiled_products_of_odd_extents() {
     check(tiled_product(45, 39, 21), 2);
 }
 
-/// Sums of rows: each lane has every 32nd element, then halves of the lanes add what the others have.
-fn row_sums(rows: i64, columns: i64) -> Func {
-    let mut f = Func::new("row_sums");
-    let x = f.add_input("x", DType::F32, vec![Expr::int(rows), Expr::int(columns)]);
-    let shape = |lanes: i64| vec![Expr::int(rows), Expr::int(lanes)];
-    let steps = vec![Expr::int(columns / 32)];
-    let mut sums = f.reduce("s32", DType::F32, shape(32), steps, Expr::f32(0.0), |f, i, r, acc| {
-        acc + f.load(x, vec![i[0].clone(), r[0].clone() * 32 + i[1].clone()])
-    });
-    for lanes in [16, 8, 4, 2, 1] {
-        sums = f.compute(&format!("s{lanes}"), DType::F32, shape(lanes), |f, i| {
-            let other = vec![i[0].clone(), i[1].clone() + lanes];
-            f.load(sums, i.to_vec()) + f.load(sums, other)
-        });
-    }
-    let y = f.compute("y", DType::F32, shape(columns), |f, i| {
+/// Rows over their sums.
+fn rows_over_sums(rows: i64, columns: i64) -> Func {
+    let (mut f, sums) = scheduled::row_sums_func(rows, columns);
+    let x = f.params[0];
+    let shape = vec![Expr::int(rows), Expr::int(columns)];
+    let y = f.compute("y", DType::F32, shape, |f, i| {
         f.load(x, i.to_vec()) / f.load(sums, vec![i[0].clone(), Expr::int(0)])
     });
     f.promote_to_output(y);
@@ -127,7 +103,7 @@ fn row_sums(rows: i64, columns: i64) -> Func {
 
 #[test]
 fn sums_in_trees_of_shuffles() {
-    let mut s = Schedule::new(row_sums(10, 96));
+    let mut s = Schedule::new(rows_over_sums(10, 96));
     let y = s.loop_names("y").unwrap();
     let rows = s.split(&y[0], &[None, Some(4)]).unwrap();
     let columns = s.split(&y[1], &[None, Some(32)]).unwrap();
