@@ -322,29 +322,33 @@ impl Samples {
         }
         found
     }
+}
 
-    /// Measures default schedules with one machine's numbers against those with another's, for the functions that are held out: for each
-    /// the time with `after` over that with `before`, 1 where the schedules are the same.
-    ///
-    /// # Errors
-    /// Where a function cannot be measured.
-    pub fn compare(&self, before: &Numbers, after: &Numbers) -> Result<Vec<(String, f64)>, CompileError> {
-        let compare = |sample: &Sample| {
-            let task = Task { target: with_numbers(&sample.task.target, before), ..sample.task.clone() };
-            let target = with_numbers(&task.target, after);
-            let strategy = |target: &Target| {
-                let planned = plan(&task.computation, target, &Decisions::default());
-                planned.map(|planned| planned.strategy).ok()
-            };
-            if strategy(&task.target) == strategy(&target) {
-                return Ok((sample.shape.name(), 1.0));
-            }
-            let times = InProcess::on_one_core(JOBS).measure_default(&task, &target, Effort::Confirm);
-            let times = times.map_err(|error| CompileError::internal("calibrate", error))?;
-            Ok((sample.shape.name(), times.ratio()))
+/// Measures default schedules with one machine's numbers against those with another's: for each function the time with `after` over that
+/// with `before`, 1 where the schedules are the same.
+///
+/// # Errors
+/// Where a function cannot be measured.
+pub fn compare(
+    samples: &[Sample],
+    before: &Numbers,
+    after: &Numbers,
+) -> Result<Vec<(String, f64)>, CompileError> {
+    let compare = |sample: &Sample| {
+        let task = Task { target: with_numbers(&sample.task.target, before), ..sample.task.clone() };
+        let target = with_numbers(&task.target, after);
+        let strategy = |target: &Target| {
+            let planned = plan(&task.computation, target, &Decisions::default());
+            planned.map(|planned| planned.strategy).ok()
         };
-        self.held_out.iter().map(compare).collect()
-    }
+        if strategy(&task.target) == strategy(&target) {
+            return Ok((sample.shape.name(), 1.0));
+        }
+        let times = InProcess::on_one_core(JOBS).measure_default(&task, &target, Effort::Confirm);
+        let times = times.map_err(|error| CompileError::internal("calibrate", error))?;
+        Ok((sample.shape.name(), times.ratio()))
+    };
+    samples.iter().map(compare).collect()
 }
 
 /// How well the model with these numbers ranks the candidates of some functions, and their algorithms, as one number.
