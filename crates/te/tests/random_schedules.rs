@@ -8,8 +8,8 @@ use tilewright_te::interp::evaluate_index;
 use tilewright_te::schedule::compact::compact;
 use tilewright_te::schedule::{
     Bind, CacheInplace, CacheRead, CacheWrite, CollapseDims, ComputeAt, ComputeInline, DecomposeReduction,
-    ExpandDim, Fuse, PadEinsum, Padding, Parallel, Piece, Prefetch, Primitive, PrimitiveKind, Reorder,
-    ReverseComputeAt, ReverseComputeInline, Rfactor, Schedule, SetScope, Split, SplitIter, Tile,
+    ExpandDim, Fuse, PadEinsum, Padding, Parallel, Piece, Prefetch, Primitive, PrimitiveKind, Reindex,
+    Reorder, ReverseComputeAt, ReverseComputeInline, Rfactor, Schedule, SetScope, Split, SplitIter, Tile,
     TransformLayout, Unroll, Vectorize,
 };
 use tilewright_te::verify::{Stage, verify};
@@ -63,6 +63,7 @@ fn subject(primitive: &Primitive) -> Option<&String> {
         | Primitive::ComputeAt(ComputeAt { block, .. })
         | Primitive::ReverseComputeAt(ReverseComputeAt { block, .. })
         | Primitive::CacheRead(CacheRead { block, .. })
+        | Primitive::Reindex(Reindex { block, .. })
         | Primitive::CacheWrite(CacheWrite { block, .. })
         | Primitive::CacheInplace(CacheInplace { block, .. })
         | Primitive::DecomposeReduction(DecomposeReduction { block, .. })
@@ -109,6 +110,7 @@ fn may_fit(kind: PrimitiveKind, block: &Block) -> bool {
         | Kind::ComputeAt
         | Kind::ReverseComputeAt
         | Kind::CacheRead
+        | Kind::Reindex
         | Kind::CacheWrite
         | Kind::SetScope
         | Kind::TransformLayout
@@ -134,6 +136,7 @@ fn share_of(kind: PrimitiveKind) -> usize {
         | Kind::Bind
         | Kind::ReverseComputeInline
         | Kind::CacheRead
+        | Kind::Reindex
         | Kind::CacheWrite
         | Kind::CacheInplace
         | Kind::SetScope
@@ -256,6 +259,13 @@ fn random_primitive(kind: PrimitiveKind, schedule: &Schedule, focus: &str, rando
             ReverseComputeAt { block: consumer(), loop_name }.into()
         }
         Kind::CacheRead => CacheRead { block, buffer, scope }.into(),
+        Kind::Reindex => {
+            let mut iters = read_by(schedule.func(), &block, &buffer);
+            if random.below(2) == 0 {
+                iters.reverse();
+            }
+            Reindex { block, buffer, iters, scope }.into()
+        }
         Kind::CacheWrite => CacheWrite { block, scope }.into(),
         Kind::CacheInplace => CacheInplace { block, loop_name: own_loop, scope }.into(),
         Kind::SetScope => SetScope { buffer, scope }.into(),
@@ -274,7 +284,10 @@ fn random_primitive(kind: PrimitiveKind, schedule: &Schedule, focus: &str, rando
             let padding = if random.below(2) == 0 { Padding::Zero } else { Padding::Undefined };
             TransformLayout { buffer, pieces, padding }.into()
         }
-        Kind::CollapseDims => CollapseDims { buffer, dim: random.below(3) }.into(),
+        Kind::CollapseDims => {
+            let ends = if random.below(2) == 0 { vec![consumer()] } else { Vec::new() };
+            CollapseDims { buffer, dim: random.below(3), ends }.into()
+        }
         Kind::ExpandDim => ExpandDim { buffer, dim: random.below(3), inner: factor(random) }.into(),
         Kind::SplitIter => SplitIter { block, iter: random.below(4), inner: factor(random) }.into(),
         Kind::PadEinsum => {
@@ -290,6 +303,24 @@ fn random_primitive(kind: PrimitiveKind, schedule: &Schedule, focus: &str, rando
                 .into()
         }
     }
+}
+
+/// The positions of the variables by which a block reads a buffer.
+fn read_by(func: &Func, block: &str, buffer: &str) -> Vec<usize> {
+    let Some(block) = func.block(block) else { return Vec::new() };
+    let mut used = vec![false; block.iters.len()];
+    block.for_each_expr(|e| {
+        e.walk(&mut |x| {
+            if let ExprKind::Load(b, indices) = x.kind()
+                && func.buffers[*b].name == buffer
+            {
+                for (used, iter) in used.iter_mut().zip(&block.iters) {
+                    *used |= indices.iter().any(|index| index.uses(iter.var));
+                }
+            }
+        });
+    });
+    (0..used.len()).filter(|&n| used[n]).collect()
 }
 
 /// Iterations of all blocks, with symbolic extents at their greatest: what the interpreter will have to do.

@@ -62,10 +62,24 @@ impl fmt::Display for Conflict {
 
 /// Why iterations of the loop cannot run at the same time as `kind` says, if they cannot.
 pub(crate) fn conflict(func: &Func, path: &[usize], kind: LoopKind) -> Option<Conflict> {
+    conflict_where(func, path, kind, true)
+}
+
+/// The same where nothing is known of loops that may have no iterations.
+pub(crate) fn conflict_of_any(func: &Func, path: &[usize], kind: LoopKind) -> Option<Conflict> {
+    conflict_where(func, path, kind, false)
+}
+
+/// [`conflict`], with or without the knowledge that the loops around have iterations.
+fn conflict_where(func: &Func, path: &[usize], kind: LoopKind, runs: bool) -> Option<Conflict> {
     let l = tree::loop_at(func, path)?;
     let mut reason = None;
     let mut simplifier = tree::simplifier_within(func, &[path, &[0]].concat(), &l.body);
+    let outer = tree::loops_above(func, path);
+    let running = outer.iter().copied().chain([l]).filter(|_| runs);
+    let extents: Vec<&Expr> = running.map(|l| &l.extent).collect();
     let n_facts = simplifier.n_facts();
+    let around: Vec<Var> = outer.iter().map(|outer| outer.var).collect();
     tree::for_each_block(&l.body, &mut |block| {
         let uses = |kind: IterKind| block.iters.iter().any(|i| i.kind == kind && i.value.uses(l.var));
         let name = &block.name;
@@ -85,12 +99,45 @@ pub(crate) fn conflict(func: &Func, path: &[usize], kind: LoopKind) -> Option<Co
             return;
         }
         block.predicate.iter().for_each(|p| simplifier.assume(p));
-        if !distinguishes(&simplifier, block, l.var) {
+        extents.iter().for_each(|extent| simplifier.assume_positive(extent));
+        let is_told = |block: &Block| distinguishes(&simplifier, block, l.var);
+        if !is_told(block) && !is_told(&without_fixed(&simplifier, block, &around)) {
             reason.get_or_insert(Conflict::Writes { block: name.clone() });
         }
         simplifier.forget_facts(n_facts);
     });
     reason
+}
+
+/// The block as it is where loops around are at 0: what they add to its variables is the same in all iterations that are compared.
+fn without_fixed(simplifier: &Simplifier, block: &Block, around: &[Var]) -> Block {
+    let is_fixed = |(monomial, _): &(Vec<Expr>, i64)| {
+        let is_other = |e: &Expr| e.as_var().is_some_and(|var| !around.contains(&var));
+        !monomial.iter().any(|atom| atom.any(&mut |e| is_other(e)))
+    };
+    let mut block = block.clone();
+    for iter in &mut block.iters {
+        let mut linear = simplifier.linear(&iter.value);
+        linear.terms.retain(|term| !is_fixed(term));
+        iter.value = linear.to_expr();
+    }
+    block
+}
+
+/// Whether parallel and vectorized loops from the outermost to the given one still have independent
+/// iterations.
+pub(crate) fn check_kinds(func: &Func, loop_path: &[usize]) -> Result<(), String> {
+    for depth in 1..=loop_path.len() {
+        let Some(l) = tree::loop_at(func, &loop_path[..depth]) else { continue };
+        let ordered = match l.kind {
+            LoopKind::Serial | LoopKind::Unrolled => true,
+            LoopKind::Parallel | LoopKind::Vectorized | LoopKind::Thread(_) => false,
+        };
+        if !ordered && let Some(reason) = conflict(func, &loop_path[..depth], l.kind) {
+            return Err(format!("`{}` could no longer be {:?}: {reason}", func.vars[l.var].name, l.kind));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a block that is not inside the loop at `path` accesses a buffer.

@@ -29,7 +29,7 @@ pub struct CacheWrite {
 }
 
 /// The suffix of a copy's name.
-fn suffix(scope: Scope) -> &'static str {
+pub(crate) fn suffix(scope: Scope) -> &'static str {
     match scope {
         Scope::Global => "global",
         Scope::Shared => "shared",
@@ -76,6 +76,26 @@ pub(crate) fn rename(block: &mut Block, from: Buffer, to: Buffer) {
     });
 }
 
+/// Refuses a copy of a buffer for a block that does not read it, or writes it, or where it has not been written when the block's nest begins.
+pub(crate) fn check_copied(func: &Func, path: &[usize], block: &Block, buffer: Buffer) -> Result<(), String> {
+    let name = &func.buffers[buffer].name;
+    if !tree::reads(block, buffer) {
+        return Err(format!("the block does not read `{name}`"));
+    }
+    if tree::writes(block, buffer) {
+        return Err(format!("the block also writes `{name}`"));
+    }
+    let late = |(p, b): &(tree::Path, &Block)| tree::writes(b, buffer) && p[0] >= path[0];
+    if let Some((_, writer)) = tree::blocks_with_paths(func).iter().find(|x| late(x)) {
+        return Err(format!("`{}` writes `{name}` in the same nest", writer.name));
+    }
+    let writers: Vec<_> = func.blocks().into_iter().filter(|b| tree::writes(b, buffer)).collect();
+    if !writers.is_empty() && !writers.iter().any(|b| region::covers(func, b, buffer)) {
+        return Err(format!("`{name}` has elements that are never written"));
+    }
+    Ok(())
+}
+
 impl Apply for CacheRead {
     const NAME: &'static str = "cache_read";
 
@@ -84,20 +104,7 @@ impl Apply for CacheRead {
         let path = tree::find_block(func, Self::NAME, &self.block)?;
         let buffer = tree::find_buffer(func, Self::NAME, &self.buffer)?;
         let Some(block) = tree::block_at(func, &path) else { return Ok(Vec::new()) };
-        if !tree::reads(block, buffer) {
-            return fail(format!("the block does not read `{}`", self.buffer));
-        }
-        if tree::writes(block, buffer) {
-            return fail(format!("the block also writes `{}`", self.buffer));
-        }
-        let late = |(p, b): &(tree::Path, &Block)| tree::writes(b, buffer) && p[0] >= path[0];
-        if let Some((_, writer)) = tree::blocks_with_paths(func).iter().find(|x| late(x)) {
-            return fail(format!("`{}` writes `{}` in the same nest", writer.name, self.buffer));
-        }
-        let writers: Vec<_> = func.blocks().into_iter().filter(|b| tree::writes(b, buffer)).collect();
-        if !writers.is_empty() && !writers.iter().any(|b| region::covers(func, b, buffer)) {
-            return fail(format!("`{}` has elements that are never written", self.buffer));
-        }
+        check_copied(func, &path, block, buffer).or_else(fail)?;
         let copy = duplicate(func, buffer, self.scope);
         let name = func.unique_block_name(&format!("{}_read", self.buffer));
         let nest = copy_nest(func, buffer, copy, &name);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::expr::{Buffer, Expr};
 use crate::func::{Block, Func, Iter, IterKind, Loop, Scope, Stmt, Store, VarKind};
-use crate::schedule::compute_at::check_kinds;
+use crate::schedule::bindings::check_kinds;
 use crate::schedule::region::{Accesses, Span, guarded, region_of};
 use crate::schedule::{Apply, ScheduleError, cache, tree};
 

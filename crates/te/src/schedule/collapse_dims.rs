@@ -21,6 +21,9 @@ pub struct CollapseDims {
     pub buffer: String,
     /// The first of the two dimensions.
     pub dim: usize,
+    /// Data-parallel blocks at which it ends: what else they access by the two variables they access by quotient and remainder.
+    #[serde(default)]
+    pub ends: Vec<String>,
 }
 
 /// Two variables of a block: the first, and the second right after it.
@@ -32,7 +35,9 @@ struct Pair {
 
 /// What becomes one: dimensions of buffers and variables of blocks.
 #[derive(Debug, Default)]
-struct Collapse {
+struct Collapse<'a> {
+    /// Blocks at which it ends.
+    ends: &'a [String],
     /// Buffers with the first of two dimensions.
     dims: Vec<(Buffer, usize)>,
     /// Blocks' paths with the position of the first of two variables, and these.
@@ -45,12 +50,12 @@ impl Apply for CollapseDims {
     fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
         let fail = |reason: String| ScheduleError::new(Self::NAME, &self.buffer, reason);
         let buffer = tree::find_buffer(func, Self::NAME, &self.buffer)?;
-        let collapse = Collapse::from(func, buffer, self.dim).map_err(fail)?;
+        let collapse = Collapse::from(func, buffer, self.dim, &self.ends).map_err(fail)?;
         let loops = collapse.blocks.iter().map(|(path, _, pair)| loops_of(func, path, *pair));
         let loops: Vec<(tree::Path, Expr)> = loops.collect::<Result<_, _>>().map_err(fail)?;
         for ((path, position, pair), (at, extent)) in collapse.blocks.iter().zip(loops) {
             if let Some(block) = tree::block_at(func, path) {
-                let mut merged = merged(func, block, &collapse.dims, *pair).map_err(fail)?;
+                let mut merged = collapse.merged(func, block, &collapse.dims, *pair).map_err(fail)?;
                 merged.iters[*position].extent = extent.clone();
                 merged.iters.remove(position + 1);
                 if let Some(block) = tree::block_at_mut(func, path) {
@@ -78,16 +83,16 @@ impl Func {
     /// The buffers that `collapse_dims` of a buffer's dimensions `dim` and `dim + 1` would change, by name, each with the
     /// first of its two dimensions; nothing where it would fail.
     pub fn collapsible_dims(&self, buffer: Buffer, dim: usize) -> Option<Vec<(String, usize)>> {
-        let collapse = Collapse::from(self, buffer, dim).ok()?;
+        let collapse = Collapse::from(self, buffer, dim, &[]).ok()?;
         collapse.blocks.iter().try_for_each(|(path, _, pair)| loops_of(self, path, *pair).map(drop)).ok()?;
         Some(collapse.dims.iter().map(|&(buffer, dim)| (self.buffers[buffer].name.clone(), dim)).collect())
     }
 }
 
-impl Collapse {
+impl<'a> Collapse<'a> {
     /// What goes together, starting from one buffer.
-    fn from(func: &Func, buffer: Buffer, dim: usize) -> Result<Collapse, String> {
-        let mut collapse = Collapse::default();
+    fn from(func: &Func, buffer: Buffer, dim: usize, ends: &'a [String]) -> Result<Collapse<'a>, String> {
+        let mut collapse = Collapse { ends, ..Collapse::default() };
         collapse.add(func, buffer, dim)?;
         let blocks = tree::blocks_with_paths(func);
         let mut n_done = 0;
@@ -146,11 +151,15 @@ impl Collapse {
             return Err(format!("block `{name}` has a predicate"));
         }
         self.blocks.push((path.clone(), position, pair));
+        if self.ends.contains(name) {
+            let dims = self.dims.clone();
+            return self.merged(func, block, &dims, pair).map(drop);
+        }
         // Every use of the variables must be one of those that become one.
         let accesses = tree::accesses(block).into_iter();
         let found: Vec<(Buffer, usize)> =
             accesses.filter_map(|(buffer, indices)| Some((buffer, paired_dim(&indices, pair)?))).collect();
-        merged(func, block, &found, pair)?;
+        self.merged(func, block, &found, pair)?;
         for (buffer, dim) in found {
             let extents = [position, position + 1].map(|n| &block.iters[n].extent);
             let shape = func.buffers[buffer].shape.get(dim..dim + 2).unwrap_or_default();
@@ -164,78 +173,84 @@ impl Collapse {
         }
         Ok(())
     }
+
+    /// The block with the first variable in place of both: in accesses of buffers with the dimensions, and as the number that counts
+    /// both where the extent of the second is a constant. Then, where the block reads none of these buffers or it ends there, also as
+    /// quotient and remainder.
+    fn merged(
+        &self,
+        func: &Func,
+        block: &Block,
+        dims: &[(Buffer, usize)],
+        pair: Pair,
+    ) -> Result<Block, String> {
+        let Pair { outer, inner } = pair;
+        let paired = |buffer: Buffer, indices: &[Expr], index: &Expr| {
+            let at = paired_dim(indices, pair).filter(|dim| dims.contains(&(buffer, *dim)))?;
+            let mut indices = indices.to_vec();
+            indices.splice(at..at + 2, [index.clone()]);
+            Some(indices)
+        };
+        let uses = |block: &Block, is_use: &dyn Fn(&Expr) -> bool| {
+            let mut found = false;
+            block.for_each_expr(|e| found |= e.any(&mut |x| is_use(x)));
+            found
+        };
+        // Without those accesses it shows what else uses the two.
+        let mut merged = block.clone();
+        tree::map_accesses(&mut merged, |buffer, indices| paired(buffer, indices, &Expr::int(0)));
+        if !uses(&merged, &|e| e.as_var().is_some_and(|v| v == outer || v == inner)) {
+            let mut merged = block.clone();
+            tree::map_accesses(&mut merged, |buffer, indices| paired(buffer, indices, &Expr::var(outer)));
+            return Ok(merged);
+        }
+        let extent = |var: Var| block.iters.iter().find(|i| i.var == var).and_then(|i| i.extent.as_int());
+        let by_itself = || format!("block `{}` uses one of the variables by itself", block.name);
+        let (Some(n_outer), Some(n_inner)) = (extent(outer), extent(inner)) else { return Err(by_itself()) };
+        // With the second variable as the number that counts both the first is in nothing else.
+        let number = Expr::var(outer) * n_inner + Expr::var(inner);
+        let mut merged = block.clone();
+        tree::map_accesses(&mut merged, |buffer, indices| paired(buffer, indices, &number));
+        let second = Expr::var(inner) - Expr::var(outer) * n_inner;
+        merged.map_exprs(|e| e.substitute_var(inner, &second));
+        let mut simplifier = Simplifier::for_sizes(func).keep_fixed_variables();
+        for iter in &block.iters {
+            let extent = if iter.var == inner { Expr::int(n_outer * n_inner) } else { iter.extent.clone() };
+            simplifier.bind_range(iter.var, Expr::int(0), extent);
+        }
+        tree::simplify_indices(&mut merged, &simplifier);
+        if !uses(&merged, &|e| e.as_var() == Some(outer)) {
+            merged.map_exprs(|e| e.substitute_var(inner, &Expr::var(outer)));
+            return Ok(merged);
+        }
+        let reads = uses(block, &|e| match e.kind() {
+            ExprKind::Load(buffer, indices) => paired(*buffer, indices, &number).is_some(),
+            _ => false,
+        });
+        if reads && !self.ends.contains(&block.name) || block.is_reduction() {
+            return Err(by_itself());
+        }
+        let count = Expr::int(n_inner);
+        let parts = [Expr::var(outer).floor_div(count.clone()), Expr::var(outer).floor_mod(count)];
+        let mut merged = block.clone();
+        tree::map_accesses(&mut merged, |buffer, indices| paired(buffer, indices, &number));
+        merged.map_exprs(|e| {
+            e.substitute(&|v| [outer, inner].iter().position(|&own| own == v).map(|n| parts[n].clone()))
+        });
+        let mut simplifier = Simplifier::for_sizes(func).keep_fixed_variables();
+        for iter in block.iters.iter().filter(|iter| iter.var != inner) {
+            let extent = if iter.var == outer { Expr::int(n_outer * n_inner) } else { iter.extent.clone() };
+            simplifier.bind_range(iter.var, Expr::int(0), extent);
+        }
+        tree::simplify_indices(&mut merged, &simplifier);
+        Ok(merged)
+    }
 }
 
 /// The dimension that the first of the variables indexes, with the second right after it.
 fn paired_dim(indices: &[Expr], pair: Pair) -> Option<usize> {
     let is_pair = |w: &[Expr]| w[0].as_var() == Some(pair.outer) && w[1].as_var() == Some(pair.inner);
     indices.windows(2).position(is_pair)
-}
-
-/// The block with the first variable in place of both: in accesses of buffers with the dimensions, and as the number that counts
-/// both where the extent of the second is a constant. Then, where the block reads none of these buffers, also as quotient and
-/// remainder.
-fn merged(func: &Func, block: &Block, dims: &[(Buffer, usize)], pair: Pair) -> Result<Block, String> {
-    let Pair { outer, inner } = pair;
-    let paired = |buffer: Buffer, indices: &[Expr], index: &Expr| {
-        let at = paired_dim(indices, pair).filter(|dim| dims.contains(&(buffer, *dim)))?;
-        let mut indices = indices.to_vec();
-        indices.splice(at..at + 2, [index.clone()]);
-        Some(indices)
-    };
-    let uses = |block: &Block, is_use: &dyn Fn(&Expr) -> bool| {
-        let mut found = false;
-        block.for_each_expr(|e| found |= e.any(&mut |x| is_use(x)));
-        found
-    };
-    // Without those accesses it shows what else uses the two.
-    let mut merged = block.clone();
-    tree::map_accesses(&mut merged, |buffer, indices| paired(buffer, indices, &Expr::int(0)));
-    if !uses(&merged, &|e| e.as_var().is_some_and(|v| v == outer || v == inner)) {
-        let mut merged = block.clone();
-        tree::map_accesses(&mut merged, |buffer, indices| paired(buffer, indices, &Expr::var(outer)));
-        return Ok(merged);
-    }
-    let extent = |var: Var| block.iters.iter().find(|i| i.var == var).and_then(|i| i.extent.as_int());
-    let by_itself = || format!("block `{}` uses one of the variables by itself", block.name);
-    let (Some(n_outer), Some(n_inner)) = (extent(outer), extent(inner)) else { return Err(by_itself()) };
-    // With the second variable as the number that counts both the first is in nothing else.
-    let number = Expr::var(outer) * n_inner + Expr::var(inner);
-    let mut merged = block.clone();
-    tree::map_accesses(&mut merged, |buffer, indices| paired(buffer, indices, &number));
-    let second = Expr::var(inner) - Expr::var(outer) * n_inner;
-    merged.map_exprs(|e| e.substitute_var(inner, &second));
-    let mut simplifier = Simplifier::for_sizes(func).keep_fixed_variables();
-    for iter in &block.iters {
-        let extent = if iter.var == inner { Expr::int(n_outer * n_inner) } else { iter.extent.clone() };
-        simplifier.bind_range(iter.var, Expr::int(0), extent);
-    }
-    tree::simplify_indices(&mut merged, &simplifier);
-    if !uses(&merged, &|e| e.as_var() == Some(outer)) {
-        merged.map_exprs(|e| e.substitute_var(inner, &Expr::var(outer)));
-        return Ok(merged);
-    }
-    let reads = uses(block, &|e| match e.kind() {
-        ExprKind::Load(buffer, indices) => paired(*buffer, indices, &number).is_some(),
-        _ => false,
-    });
-    if reads || block.is_reduction() {
-        return Err(by_itself());
-    }
-    let count = Expr::int(n_inner);
-    let parts = [Expr::var(outer).floor_div(count.clone()), Expr::var(outer).floor_mod(count)];
-    let mut merged = block.clone();
-    tree::map_accesses(&mut merged, |buffer, indices| paired(buffer, indices, &number));
-    merged.map_exprs(|e| {
-        e.substitute(&|v| [outer, inner].iter().position(|&own| own == v).map(|n| parts[n].clone()))
-    });
-    let mut simplifier = Simplifier::for_sizes(func).keep_fixed_variables();
-    for iter in block.iters.iter().filter(|iter| iter.var != inner) {
-        let extent = if iter.var == outer { Expr::int(n_outer * n_inner) } else { iter.extent.clone() };
-        simplifier.bind_range(iter.var, Expr::int(0), extent);
-    }
-    tree::simplify_indices(&mut merged, &simplifier);
-    Ok(merged)
 }
 
 /// Where the loop of the first variable is, right around that of the second, and the extent that it gets.

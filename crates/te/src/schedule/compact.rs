@@ -6,12 +6,14 @@
 
 use crate::expr::{Buffer, CompareOp, Expr, ExprKind, Var};
 use crate::func::{Block, Func, Iter, IterKind, LoopKind, Scope, Stmt, VarKind};
+use crate::schedule::adopt::adopt;
 use crate::schedule::region::{Accesses, Span, accessed, bind, region_of};
 use crate::schedule::{ScheduleError, tree};
 use crate::simplify::Simplifier;
 
 /// Shrinks every buffer that is not global.
 pub fn compact(func: &mut Func) -> Result<(), ScheduleError> {
+    adopt(func);
     let local: Vec<Buffer> =
         func.buffers.iter().filter(|(_, b)| b.scope != Scope::Global).map(|(id, _)| id).collect();
     for buffer in local {

@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::expr::{Expr, Var};
-use crate::func::{Block, Func, IterKind, LoopKind, Stmt, Store, VarKind};
+use crate::func::{Block, Func, IterKind, Stmt, Store, VarKind};
+use crate::schedule::bindings::check_kinds;
 use crate::schedule::inline::plain_indices;
 use crate::schedule::region::{
     Accesses, Span, accessed, bind, depends_on_data, domain_conditions, guarded, region_of,
 };
-use crate::schedule::{Apply, ScheduleError, bindings, tree};
+use crate::schedule::{Apply, ScheduleError, tree};
 
 /// Computes, in each iteration of a loop, what the blocks inside need of a producer's result.
 ///
@@ -211,22 +212,6 @@ fn check_inputs(func: &Func, block: &Block, path: &[usize], loop_name: &str) -> 
         }
         if other_path > target {
             return Err(format!("its producer `{}` comes after the start of `{loop_name}`", other.name));
-        }
-    }
-    Ok(())
-}
-
-/// Whether parallel and vectorized loops from the outermost to the given one still have independent
-/// iterations.
-pub(crate) fn check_kinds(func: &Func, loop_path: &[usize]) -> Result<(), String> {
-    for depth in 1..=loop_path.len() {
-        let Some(l) = tree::loop_at(func, &loop_path[..depth]) else { continue };
-        let ordered = match l.kind {
-            LoopKind::Serial | LoopKind::Unrolled => true,
-            LoopKind::Parallel | LoopKind::Vectorized | LoopKind::Thread(_) => false,
-        };
-        if !ordered && let Some(reason) = bindings::conflict(func, &loop_path[..depth], l.kind) {
-            return Err(format!("`{}` could no longer be {:?}: {reason}", func.vars[l.var].name, l.kind));
         }
     }
     Ok(())

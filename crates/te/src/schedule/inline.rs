@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::expr::{Buffer, Expr, ExprKind, Var};
 use crate::func::{Block, Func, Store};
+use crate::schedule::bindings::check_kinds;
 use crate::schedule::{Apply, ScheduleError, tree};
 
 /// Nodes of an expression, as a tree, from which on equal sub-expressions are looked for and shared: every use of a value would
@@ -65,6 +66,12 @@ fn n_reads(func: &Func, buffer: Buffer) -> usize {
         });
     }
     n
+}
+
+/// Whether all loops may still run as they do: what a block was the last to use in a loop is used elsewhere now.
+fn check_all_kinds(func: &Func) -> Result<(), String> {
+    let blocks = tree::blocks_with_paths(func);
+    blocks.iter().try_for_each(|(path, _)| check_kinds(func, &path[..path.len() - 1]))
 }
 
 impl Apply for ComputeInline {
@@ -136,6 +143,7 @@ impl Apply for ComputeInline {
                 return Err(fail(format!("it reads `{name}`, which each task of `{tasks}` has for itself")));
             }
         }
+        check_all_kinds(func).map_err(fail)?;
         Ok(Vec::new())
     }
 }

@@ -11,6 +11,7 @@
 //! Predicates say only that iteration variables are inside their domains; primitives that bind iteration
 //! variables anew rely on this and make predicates anew.
 
+mod adopt;
 mod apply;
 pub(crate) mod bindings;
 mod cache;
@@ -28,10 +29,12 @@ mod pad_einsum;
 mod prefetch;
 mod query;
 pub(crate) mod region;
+mod reindex;
 mod reorder;
 mod reverse_compute_at;
 mod reverse_compute_inline;
 mod rfactor;
+mod serial;
 mod set_scope;
 mod split;
 mod split_iter;
@@ -62,10 +65,12 @@ pub use pad_einsum::PadEinsum;
 pub use prefetch::Prefetch;
 pub use query::{BlockInfo, LoopInfo};
 pub use region::{Digit, footprint};
+pub use reindex::Reindex;
 pub use reorder::Reorder;
 pub use reverse_compute_at::ReverseComputeAt;
 pub use reverse_compute_inline::ReverseComputeInline;
 pub use rfactor::{Rfactor, indivisible};
+pub use serial::threads_as_loops;
 pub use set_scope::SetScope;
 pub use split::Split;
 pub use split_iter::SplitIter;
@@ -149,6 +154,8 @@ primitives! {
     ReverseComputeAt,
     /// A copy of what a block reads.
     CacheRead,
+    /// A copy of what a block reads, by the block's variables.
+    Reindex,
     /// A copy of what a block writes.
     CacheWrite,
     /// A copy of what a block accumulates in.
@@ -311,6 +318,19 @@ impl Schedule {
         Ok(self.apply(CacheRead { block: block.into(), buffer: buffer.into(), scope })?.remove(0))
     }
 
+    /// Makes `block` read `buffer` through a copy in the given scope that has its variables `iters` for dimensions; returns the name of
+    /// the copying block. See [`Reindex`].
+    pub fn reindex(
+        &mut self,
+        block: &str,
+        buffer: &str,
+        iters: &[usize],
+        scope: Scope,
+    ) -> Result<String, ScheduleError> {
+        let (block, buffer, iters) = (block.into(), buffer.into(), iters.to_vec());
+        Ok(self.apply(Reindex { block, buffer, iters, scope })?.remove(0))
+    }
+
     /// Makes `block` write a new buffer in the given scope that a new block copies to the one it wrote;
     /// returns the name of the copying block.
     pub fn cache_write(&mut self, block: &str, scope: Scope) -> Result<String, ScheduleError> {
@@ -352,7 +372,17 @@ impl Schedule {
 
     /// Makes one dimension of two of a buffer and of all that is indexed by the same variables; see [`CollapseDims`].
     pub fn collapse_dims(&mut self, buffer: &str, dim: usize) -> Result<(), ScheduleError> {
-        self.apply(CollapseDims { buffer: buffer.into(), dim }).map(drop)
+        self.collapse_dims_within(buffer, dim, &[])
+    }
+
+    /// The same, but that it ends at some blocks.
+    pub fn collapse_dims_within(
+        &mut self,
+        buffer: &str,
+        dim: usize,
+        ends: &[String],
+    ) -> Result<(), ScheduleError> {
+        self.apply(CollapseDims { buffer: buffer.into(), dim, ends: ends.to_vec() }).map(drop)
     }
 
     /// Makes two dimensions of one of a buffer, and of all that is indexed by the same variables; see [`ExpandDim`].

@@ -1,9 +1,9 @@
 //! What rules ask of a schedule: loops, producers, consumers, the nature of blocks.
 
 use crate::expr::{Buffer, Expr};
-use crate::func::{Block, Func, IterKind, Loop, LoopKind};
+use crate::func::{Block, Func, IterKind, Loop, LoopKind, ThreadLevel};
 use crate::schedule::{
-    Apply, Fuse, Parallel, Schedule, ScheduleError, Split, Vectorize, bindings, region, tree,
+    Apply, Bind, Fuse, Parallel, Schedule, ScheduleError, Split, Vectorize, bindings, region, tree,
 };
 
 /// A loop around a block.
@@ -41,7 +41,8 @@ pub struct BlockInfo {
 
 impl Schedule {
     /// Whether threads may share loops, given in groups of directly nested ones, outermost first: each group is fused to one loop
-    /// of tasks, and the second is alone in the first.
+    /// of tasks, and the second is alone in the first. Loops that can be told apart only where it is known that all of them have
+    /// iterations do not count: tasks would divide by open extents, which takes longer than more tasks save.
     pub fn may_share(&self, groups: &[&[String]]) -> bool {
         let mut func = self.func.clone();
         let mut share = |loops: &[String]| {
@@ -49,7 +50,9 @@ impl Schedule {
                 [one] => one.clone(),
                 many => Fuse { loops: many.to_vec() }.apply(&mut func).ok()?.remove(0),
             };
-            Parallel { loop_name: task }.apply(&mut func).ok()
+            let path = tree::find_loop(&func, "may_share", &task).ok()?;
+            let told = bindings::conflict_of_any(&func, &path, LoopKind::Parallel).is_none();
+            Parallel { loop_name: task }.apply(&mut func).ok().filter(|_| told)
         };
         groups.iter().all(|loops| share(loops).is_some())
     }
@@ -149,6 +152,33 @@ impl Func {
             Vectorize { loop_name }.apply(&mut func).ok()
         };
         vectorize().is_some()
+    }
+
+    /// Whether threads may provably share the results of a block whose loops are as computed: of the outermost `rank` loops the last
+    /// `joined` become one that is split by `factors` into tasks, warps, lanes and maybe elements of a vector, and the others are
+    /// tasks too.
+    pub fn may_be_threads(&self, block: &str, rank: usize, joined: usize, factors: &[Option<i64>]) -> bool {
+        let Ok(path) = tree::find_block(self, "may_be_threads", block) else { return false };
+        let mut func = Func { body: vec![self.body[path[0]].clone()], ..self.without_body() };
+        let mut share = || {
+            let loops = func.loops_around(block);
+            let names = loops.get(..rank)?.iter().map(|l| func.vars[l.var].name.clone());
+            let mut names: Vec<String> = names.collect();
+            let row = names.split_off(rank.checked_sub(joined)?);
+            let loop_name = Fuse { loops: row }.apply(&mut func).ok()?.pop()?;
+            let parts = Split { loop_name, factors: factors.to_vec() }.apply(&mut func).ok()?;
+            let levels = [ThreadLevel::Warp, ThreadLevel::Lane];
+            for (level, part) in levels.into_iter().zip(parts.iter().skip(1)) {
+                Bind { loop_name: part.clone(), level }.apply(&mut func).ok()?;
+            }
+            if let Some(part) = parts.get(3) {
+                Vectorize { loop_name: part.clone() }.apply(&mut func).ok()?;
+            }
+            names.push(parts[0].clone());
+            let loop_name = Fuse { loops: names }.apply(&mut func).ok()?.pop()?;
+            Parallel { loop_name }.apply(&mut func).ok()
+        };
+        share().is_some()
     }
 
     fn without_body(&self) -> Func {

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
 use crate::func::{Block, Func, IterKind, Loop};
-use crate::schedule::compute_at::{check_kinds, check_nest, rebuilt_nest};
+use crate::schedule::bindings::check_kinds;
+use crate::schedule::compute_at::{check_nest, rebuilt_nest};
 use crate::schedule::region::{Accesses, Span, accessed, exact_writes, region_of};
 use crate::schedule::{Apply, ScheduleError, tree};
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::expr::{Buffer, Expr, ExprKind, Var};
 use crate::func::Func;
-use crate::schedule::compute_at::check_kinds;
+use crate::schedule::bindings::check_kinds;
 use crate::schedule::inline::{plain_indices, single_store};
 use crate::schedule::{Apply, ScheduleError, tree};
 use crate::simplify::Simplifier;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
 use crate::func::{Block, Func, Iter, IterKind, Loop, Scope, Stmt, Store, VarKind};
-use crate::schedule::{Apply, ScheduleError, bindings, tree};
+use crate::schedule::{Apply, ScheduleError, bindings, region, tree};
 
 /// Splits a commutative reduction over one of its loops.
 ///
@@ -21,10 +21,12 @@ pub struct Rfactor {
 }
 
 /// The operation by which the reduction's steps combine.
-fn combiner(store: &Store) -> Option<BinaryOp> {
-    match store.value.kind() {
+fn combiner(value: &Expr) -> Option<BinaryOp> {
+    match value.kind() {
         ExprKind::Binary(op, ..) => Some(*op),
         ExprKind::Fma(..) => Some(BinaryOp::Add),
+        // A step that some iterations leave out.
+        ExprKind::Select(_, step, _) => combiner(step),
         _ => None,
     }
 }
@@ -39,7 +41,7 @@ fn divisible(block: &Block) -> Result<(&Store, &Store, BinaryOp), &'static str> 
     let ([store], [start]) = (&block.body[..], &block.init[..]) else {
         return Err("it has not exactly one store and one start");
     };
-    let Some(op) = combiner(store).filter(|_| bindings::is_commutative(block)) else {
+    let Some(op) = combiner(&store.value).filter(|_| bindings::is_commutative(block)) else {
         return Err("its steps do not combine by a commutative operation");
     };
     if !is_identity(op, &start.value) {
@@ -277,6 +279,9 @@ impl Apply for Rfactor {
         let fail = |reason: String| ScheduleError::new(Self::NAME, &self.block, reason);
         let Some(reduction) = Reduction::find(self, func)? else { return Ok(Vec::new()) };
         let (store, start, op) = self.check(func, &reduction).map_err(fail)?;
+        if !region::covers(func, &reduction.block, store.buffer) {
+            return Err(fail("it computes only a part of its result, of which all would be combined".into()));
+        }
         let partial = Partial::declare(func, &reduction, store.buffer);
         let buffer = partial.buffer;
         let block = partial.block(func, &reduction, store, start).map_err(|reason| fail(reason.into()))?;

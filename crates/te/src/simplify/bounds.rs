@@ -89,14 +89,22 @@ impl Simplifier {
     /// A range that holds every value of an `I64` expression.
     pub fn interval(&self, expr: &Expr) -> Interval {
         if let ExprKind::Int(_) | ExprKind::Var(_) | ExprKind::Load(..) = expr.kind() {
-            return self.interval_node(expr);
+            return self.known_positive(expr, self.interval_node(expr));
         }
         if let Some(&known) = self.intervals.borrow().get(expr) {
             return known;
         }
-        let interval = self.interval_node(expr);
+        let interval = self.known_positive(expr, self.interval_node(expr));
         self.intervals.borrow_mut().insert(expr.clone(), interval);
         interval
+    }
+
+    /// The interval of an expression that may be known to be at least 1.
+    fn known_positive(&self, expr: &Expr, interval: Interval) -> Interval {
+        match self.positive.contains(expr) {
+            true => Interval { lo: interval.lo.max(1), ..interval },
+            false => interval,
+        }
     }
 
     fn interval_node(&self, expr: &Expr) -> Interval {

@@ -31,6 +31,10 @@ pub struct Simplifier {
     ranges: FxHashMap<Var, Range>,
     /// Forms known to be at least 0.
     facts: Vec<Linear>,
+    /// Expressions that are at least 1.
+    positive: Vec<Expr>,
+    /// Whether extents are known to be at least 1; then quotients are multiplied out, which takes time.
+    multiplies_out: bool,
     memo: RefCell<FxHashMap<Expr, Expr>>,
     /// Ranges of expressions, by the ranges of variables.
     intervals: RefCell<FxHashMap<Expr, Interval>>,
@@ -135,6 +139,38 @@ impl Simplifier {
         }
     }
 
+    /// Notes that an extent is at least 1, and so are its factors: where a loop runs, it has iterations.
+    pub fn assume_positive(&mut self, extent: &Expr) {
+        self.multiplies_out = true;
+        match extent.kind() {
+            ExprKind::Binary(BinaryOp::Mul, a, b) => {
+                self.assume_positive(a);
+                self.assume_positive(b);
+            }
+            ExprKind::Int(_) => {}
+            _ => {
+                self.assume_factors_positive(extent);
+                // In whichever form it is met.
+                for form in [extent.clone(), self.simplify(extent)] {
+                    if !self.positive.contains(&form) {
+                        self.positive.push(form);
+                    }
+                }
+            }
+        }
+        self.forget();
+    }
+
+    /// Notes what follows of a rounded quotient that is at least 1: a product that is all that makes it so is not 0.
+    fn assume_factors_positive(&mut self, quotient: &Expr) {
+        let ExprKind::Binary(BinaryOp::FloorDiv, x, d) = quotient.kind() else { return };
+        let sum = self.linear(x);
+        let ([(product, k)], Some(d)) = (&sum.terms[..], d.as_int()) else { return };
+        if *k > 0 && sum.constant < d && product.iter().all(|factor| self.interval(factor).lo >= 0) {
+            product.iter().for_each(|factor| self.assume_positive(factor));
+        }
+    }
+
     /// How many facts are known.
     pub fn n_facts(&self) -> usize {
         self.facts.len()
@@ -182,11 +218,11 @@ impl Simplifier {
     }
 
     /// Whether the form is known to be at least 0, by bounds or with the help of one fact: a whole number of times, so that a term
-    /// of both goes away, or once.
+    /// of both goes away, or once. Where loops are known to run, quotients are also multiplied out.
     pub fn is_non_negative(&self, linear: &Linear) -> bool {
         let budget = Budget::of(bounds::MAX_STEPS);
         let at_least_zero = |l: &Linear| self.lower_bound_within(l, &budget).is_some_and(|b| b >= 0);
-        let with = |fact: &Linear| {
+        let with = |linear: &Linear, fact: &Linear| {
             let times = fact.terms.iter().filter_map(|(monomial, k)| {
                 let (_, own) = linear.terms.iter().find(|(other, _)| other == monomial)?;
                 own.checked_rem(*k).filter(|&rest| rest == 0).map(|_| own / k).filter(|&times| times > 1)
@@ -194,7 +230,41 @@ impl Simplifier {
             let scaled = |times: i64| fact.checked_scale(times);
             std::iter::once(1).chain(times).filter_map(scaled).any(|fact| at_least_zero(&linear.sub(&fact)))
         };
-        at_least_zero(linear) || self.facts.iter().any(with)
+        at_least_zero(linear)
+            || self.facts.iter().any(|fact| with(linear, fact))
+            || self.multiplies_out
+                && self
+                    .multiplied_out(linear)
+                    .iter()
+                    .any(|form| at_least_zero(form) || self.facts.iter().any(|fact| with(form, fact)))
+    }
+
+    /// Forms without one of a form's quotients or remainders that are at least 0 only where the form is: `d·(x floordiv d)` is between
+    /// `x - (d - 1)` and `x`, and a whole number of `d` that is greater than `-d` is at least 0.
+    fn multiplied_out(&self, linear: &Linear) -> Vec<Linear> {
+        let divisor = linear.terms.iter().fold(0, |divisor, (_, k)| linear::gcd(divisor, *k)).max(1);
+        let terms: Vec<(Vec<Expr>, i64)> =
+            linear.terms.iter().map(|(m, k)| (m.clone(), k / divisor)).collect();
+        let linear = Linear { terms, constant: linear.constant.div_euclid(divisor) };
+        let multiplied = |(index, (monomial, k)): (usize, &(Vec<Expr>, i64))| {
+            let [atom] = &monomial[..] else { return None };
+            let ExprKind::Binary(op @ (BinaryOp::FloorDiv | BinaryOp::FloorMod), x, d) = atom.kind() else {
+                return None;
+            };
+            if self.interval(d).lo < 1 {
+                return None;
+            }
+            let mut rest = linear.clone();
+            rest.terms.remove(index);
+            let below = Linear::of(&(d.clone() - 1));
+            if *op == BinaryOp::FloorMod {
+                let end = if *k > 0 { Linear::int(0) } else { below };
+                return Some(rest.add(&end.checked_scale(*k)?));
+            }
+            let quotient = if *k > 0 { Linear::of(x).sub(&below) } else { Linear::of(x) };
+            Some(rest.mul(&Linear::of(d)).add(&quotient.checked_scale(*k)?).add(&below))
+        };
+        linear.terms.iter().enumerate().filter_map(multiplied).collect()
     }
 
     /// The sum-of-products normal form, atoms simplified, `(x floordiv n)·n + x floormod n` put together.
