@@ -9,13 +9,16 @@
 //! Where a rule could do one of several right things it asks for a decision. [`Decisions`] found by measurement
 //! take the place of what the model would do.
 //!
-//! [`cpu`] has the rules for processors. Another kind of machine has a [`RuleSet`] of its own, with strategies of its own.
+//! [`cpu`] has the rules for processors, [`gpu`] those for GPUs. Another kind of machine has a [`RuleSet`] of its own, with strategies of its own.
 
 mod algorithms;
+mod any;
 pub mod context;
 pub mod cpu;
 mod decisions;
+pub mod gpu;
 pub mod layouts;
+mod loops;
 mod model;
 pub mod pattern;
 pub mod planner;
@@ -31,6 +34,7 @@ use tilewright_machine::Target;
 use tilewright_te::Computation;
 
 pub use algorithms::Algorithms;
+pub use any::Strategy;
 pub use decisions::{AutoscheduleError, Candidate, Chooser, Decision, Decisions};
 pub use planner::{Form, Offer, Planned, Ruling, Scheduled, apply};
 pub use rule::RuleSet;
@@ -43,24 +47,34 @@ pub fn plan(
     computation: &Computation,
     target: &Target,
     decisions: &Decisions,
-) -> Result<Planned<cpu::Strategy>, AutoscheduleError> {
-    planner::plan(&cpu::RULES, computation, target, decisions)
+) -> Result<Planned<Strategy>, AutoscheduleError> {
+    match target.gpu {
+        None => Ok(planner::plan(&cpu::RULES, computation, target, decisions)?.map(Strategy::Cpu)),
+        Some(_) => Ok(planner::plan(&gpu::RULES, computation, target, decisions)?.map(Strategy::Gpu)),
+    }
 }
 
 /// Cycles of a planned function on one core by the model, as far as strategies have a price; the plan may be one for another target that
 /// differs in its timing alone. Nothing where no strategy has one.
-pub fn cycles(planned: &Planned<cpu::Strategy>, computation: &Computation, target: &Target) -> Option<f64> {
+pub fn cycles(planned: &Planned<Strategy>, computation: &Computation, target: &Target) -> Option<f64> {
     let (func, layouts, taken) = (planned.prepared.func(), &planned.prepared.layouts, BTreeSet::new());
     let constant_inputs = &computation.constant_inputs;
     let context = context::Context { target, func, layouts, constant_inputs, taken: &taken };
-    let costs = planned.strategy.blocks.iter().filter_map(|strategy| cpu::price::cost(&context, strategy));
+    let cost = |strategy: &Strategy| match strategy {
+        Strategy::Cpu(strategy) => cpu::price::cost(&context, strategy),
+        Strategy::Gpu(_) => None,
+    };
+    let costs = planned.strategy.blocks.iter().filter_map(cost);
     costs.reduce(|a, b| a + b)
 }
 
 /// The algorithms of a function with their cost in cycles on one core by the model, the lowest first; none where it has a price for the
 /// direct one at most. The target may differ in its timing from the one that they were prepared for.
 pub fn algorithm_costs(algorithms: &Algorithms, target: &Target) -> Vec<(String, f64)> {
-    let candidates = algorithms.candidates(&cpu::RULES, target);
+    let candidates = match target.gpu {
+        None => algorithms.candidates(&cpu::RULES, target),
+        Some(_) => algorithms.candidates(&gpu::RULES, target),
+    };
     candidates.into_iter().map(|candidate| (candidate.value, candidate.cost)).collect()
 }
 
@@ -73,8 +87,9 @@ pub fn offers(
     computation: &Computation,
     target: &Target,
     most: f64,
-) -> Result<Vec<Offer<cpu::Strategy>>, AutoscheduleError> {
-    planner::offers(&cpu::RULES, computation, target, most)
+) -> Result<Vec<Offer<Strategy>>, AutoscheduleError> {
+    let plan = |decisions: &Decisions| plan(computation, target, decisions);
+    planner::offers(&plan, most)
 }
 
 /// Plans a function and schedules it as planned.

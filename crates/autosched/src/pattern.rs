@@ -173,6 +173,43 @@ pub fn walks(strides: &[Stride]) -> bool {
         && strides.contains(&Stride::Constant(1))
 }
 
+/// How many leading dimensions of the last block's domain are rows: every other block has the same ones first and then
+/// the row's, or, if it computes one value a row, no others. Nothing where no block reduces a row.
+pub fn leading_dims(func: &Func, last: &Block, producers: &[&Block]) -> Option<usize> {
+    let plain = |block: &Block| {
+        block.body.len() == 1
+            && stores_at_its_variables(block)
+            && block.iters.iter().all(|i| i.extent.as_int() != Some(0))
+    };
+    let reductions: Vec<&&Block> = producers.iter().filter(|b| b.is_reduction()).collect();
+    let first = reductions.first()?;
+    let extents = |block: &Block, kind: IterKind| -> Vec<Expr> {
+        iters_of(block, kind).into_iter().map(|n| block.iters[n].extent.clone()).collect()
+    };
+    let all = extents(last, IterKind::Spatial);
+    // One value a row: the row's own dimensions are missing or have one element.
+    let is_value = |spatial: &[Expr], rows: &[Expr]| {
+        spatial.starts_with(rows) && spatial[rows.len()..].iter().all(|extent| extent.as_int() == Some(1))
+    };
+    let values = extents(first, IterKind::Spatial);
+    let n_rows = (1..all.len()).find(|&n| is_value(&values, &all[..n]))?;
+    if last.is_reduction() {
+        return None;
+    }
+    let (rows, row) = all.split_at(n_rows);
+    let fits = |block: &&Block| {
+        let (spatial, reduced) = (extents(block, IterKind::Spatial), extents(block, IterKind::Reduce));
+        let is_temporary = block.body.iter().all(|s| !func.params.contains(&s.buffer));
+        let shares_rows = match reduced.is_empty() {
+            true => is_value(&spatial, rows) || spatial == all,
+            false => is_value(&spatial, rows) && reduced == row,
+        };
+        plain(block) && is_temporary && shares_rows
+    };
+    let is_output = last.body.iter().all(|s| func.is_output(s.buffer));
+    (plain(last) && is_output && producers.iter().all(fits)).then_some(n_rows)
+}
+
 /// The extents of a block's variables of a kind, where known.
 pub fn extents_of(block: &Block, kind: IterKind) -> Vec<Option<i64>> {
     iters_of(block, kind).into_iter().map(|n| block.iters[n].extent.as_int()).collect()

@@ -97,6 +97,15 @@ pub struct Form {
     pub layout: String,
 }
 
+impl<S> Planned<S> {
+    /// The plan with its strategies as another type has them.
+    pub fn map<T>(self, f: impl FnMut(S) -> T) -> Planned<T> {
+        let Planned { prepared, strategy: FuncStrategy { algorithm, blocks }, rulings, decisions } = self;
+        let strategy = FuncStrategy { algorithm, blocks: blocks.into_iter().map(f).collect() };
+        Planned { prepared, strategy, rulings, decisions }
+    }
+}
+
 impl<S: Strategy> Planned<S> {
     /// How much dearer it is by the model than what the rules do by default.
     pub fn relative_cost(&self) -> f64 {
@@ -162,14 +171,12 @@ pub fn plan<S: Strategy>(
 /// times as dear, in the order of the decisions.
 ///
 /// # Errors
-/// As [`plan`].
+/// As `plan`, which plans the function as decided.
 pub fn offers<S: Strategy>(
-    rules: &RuleSet<S>,
-    computation: &Computation,
-    target: &Target,
+    plan: &dyn Fn(&Decisions) -> Result<Planned<S>, AutoscheduleError>,
     most: f64,
 ) -> Result<Vec<Offer<S>>, AutoscheduleError> {
-    let best = plan(rules, computation, target, &Decisions::default())?;
+    let best = plan(&Decisions::default())?;
     let mut offers = Vec::new();
     for decision in &best.decisions {
         for rank in 1..decision.candidates.len() {
@@ -179,7 +186,7 @@ pub fn offers<S: Strategy>(
             }
             let mut decisions = Decisions::default();
             decisions.set(&other.point, other.value());
-            if let Ok(planned) = plan(rules, computation, target, &decisions) {
+            if let Ok(planned) = plan(&decisions) {
                 offers.push(Offer { decisions, cost: planned.relative_cost(), planned });
             }
         }

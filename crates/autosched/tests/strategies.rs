@@ -6,7 +6,7 @@ mod made_up;
 use std::collections::HashSet;
 
 use tilewright_autosched::strategy::FuncStrategy;
-use tilewright_autosched::{Decisions, Offer, Planned, apply, cpu, offers, plan, planner};
+use tilewright_autosched::{Decisions, Offer, Planned, Strategy, apply, offers, plan, planner};
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_te::interp::{Mode, Program};
@@ -34,7 +34,7 @@ fn target() -> Target {
     Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target")
 }
 
-fn planned() -> Planned<cpu::Strategy> {
+fn planned() -> Planned<Strategy> {
     plan(&product(), &target(), &Decisions::default()).expect("a plan")
 }
 
@@ -42,7 +42,7 @@ fn planned() -> Planned<cpu::Strategy> {
 fn strategies_are_data() {
     let planned = planned();
     let text = serde_json::to_string(&planned.strategy).expect("a text");
-    let back: FuncStrategy<cpu::Strategy> = serde_json::from_str(&text).expect("the strategy");
+    let back: FuncStrategy<Strategy> = serde_json::from_str(&text).expect("the strategy");
     assert_eq!(back, planned.strategy);
     // What comes back applies as what was planned.
     let computation = product();

@@ -1,4 +1,4 @@
-//! Targets: a machine together with a code generator.
+//! Targets: a machine together with a code generator, and maybe a GPU.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,21 +8,24 @@ use serde::{Deserialize, Serialize};
 use crate::codegen::{Codegen, CodegenKind};
 use crate::error::TargetError;
 use crate::feature::{Arch, Feature};
+use crate::gpu::Gpu;
 use crate::machine::Machine;
 
-/// What code is generated for, by what. Prints as `MACHINE@CODEGEN` in full and parses back.
+/// What code is generated for, by what. Prints as `MACHINE@CODEGEN` in full, before it `GPU/` where there is one, and parses back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Target {
     /// The hardware.
     pub machine: Machine,
     /// The code generator.
     pub codegen: Codegen,
+    /// The GPU whose threads functions are scheduled for. Code for the machine runs threads as loops.
+    pub gpu: Option<Gpu>,
 }
 
 impl Target {
     /// The machine as the code generator can use it.
     pub fn new(machine: Machine, codegen: CodegenKind) -> Target {
-        Target { machine, codegen: codegen.describe() }
+        Target { machine, codegen: codegen.describe(), gpu: None }
     }
 
     /// The machine the compiler runs on.
@@ -30,9 +33,16 @@ impl Target {
         Target::new(Machine::host(), codegen)
     }
 
-    /// A target from the machine's name or description (see [`Machine`]).
+    /// A target from the machine's name or description (see [`Machine`]), before it `GPU/` where functions are scheduled for one.
+    ///
+    /// # Errors
+    /// Where there is no such machine or GPU.
     pub fn parse(machine: &str, codegen: CodegenKind) -> Result<Target, TargetError> {
-        Ok(Target::new(machine.parse()?, codegen))
+        let (gpu, machine) = match machine.split_once('/').filter(|(gpu, _)| gpu.starts_with("sm_")) {
+            Some((gpu, machine)) => (Some(gpu.parse()?), machine),
+            None => (None, machine),
+        };
+        Ok(Target { gpu, ..Target::new(machine.parse()?, codegen) })
     }
 
     /// Width of the vectors to use, in bits.
@@ -73,6 +83,7 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.gpu.iter().try_for_each(|gpu| write!(f, "{gpu}/"))?;
         write!(f, "{}@{}", self.machine, self.codegen.kind)
     }
 }
@@ -94,8 +105,12 @@ mod tests {
     fn targets_round_trip() {
         for kind in CodegenKind::ALL {
             let target = Target::host(kind);
+            assert_eq!(target.to_string().parse(), Ok(target.clone()));
+            let target = Target { gpu: Some("sm_90".parse().unwrap()), ..target };
+            assert!(target.to_string().starts_with("sm_90/"), "{target}");
             assert_eq!(target.to_string().parse(), Ok(target));
         }
+        assert!(matches!("sm_7/cpu".parse::<Target>(), Err(TargetError::UnknownGpu { .. })));
         assert_eq!(
             "cpu@gcc".parse::<Target>().unwrap_err().to_string(),
             "unknown code generator `gcc`; known are llvm, cranelift"

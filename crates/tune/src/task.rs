@@ -96,8 +96,9 @@ impl fmt::Display for TaskKey {
 /// What of a target schedules depend on.
 pub fn family(target: &Target) -> String {
     let machine = &target.machine;
+    let gpu = target.gpu.map(|gpu| format!("{gpu}/")).unwrap_or_default();
     format!(
-        "{};vector={};registers={};l1d={};l2={};{}",
+        "{gpu}{};vector={};registers={};l1d={};l2={};{}",
         machine.level(),
         target.vector_bits(),
         target.n_vector_registers(),

@@ -10,10 +10,10 @@ use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Block, Func, IterKind, Loop, Var};
 
 use crate::context::Context;
-use crate::cpu::reduction::loops_of;
 use crate::cpu::tasks::Tasks;
 use crate::cpu::window::pack_constants;
 use crate::decisions::Chooser;
+use crate::loops::loops_of;
 use crate::pattern::{AccessInfo, Stride, domain_simplifier, iters_of, loads};
 use crate::refusal::Refusal;
 use crate::rule::Packing;

@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::cpu::elementwise::grain_of;
 use crate::cpu::tasks::{Grain, Tasks};
 use crate::decisions::Chooser;
+use crate::loops::loops_of;
 use crate::pattern::{AccessInfo, Stride, domain_simplifier, extents_of, iterations, iters_of, loads, walks};
 use crate::refusal::Refusal;
 use crate::strategy::Domain;
@@ -146,14 +147,4 @@ pub(crate) fn lanes_at(schedule: &mut Schedule, partial: &str, around: &str) -> 
         schedule.set_scope(&buffer, Scope::Register)?;
     }
     Ok(true)
-}
-
-/// The loops that drive a block's variables of a kind, outermost first.
-pub(crate) fn loops_of(
-    schedule: &Schedule,
-    block: &str,
-    kind: IterKind,
-) -> Result<Vec<String>, ScheduleError> {
-    let loops = schedule.loops(block)?.into_iter();
-    Ok(loops.filter(|l| l.iter_kind == Some(kind)).map(|l| l.name).collect())
 }

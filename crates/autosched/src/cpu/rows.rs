@@ -8,16 +8,17 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tilewright_te::flatten::masks;
 use tilewright_te::schedule::{Schedule, ScheduleError, indivisible};
-use tilewright_te::{Block, Expr, Func, IterKind, Scope};
+use tilewright_te::{Block, Func, IterKind, Scope};
 
 use crate::context::Context;
 use crate::cpu::elementwise::grain_of;
-use crate::cpu::reduction::{lanes_at, loops_of};
+use crate::cpu::reduction::lanes_at;
 use crate::cpu::tasks::{Grain, Tasks};
 use crate::decisions::Chooser;
+use crate::loops::{joined, loops_of};
 use crate::model::machine::{MAX_STACK_OF_ROW, n_cores};
 use crate::model::tasks::PARALLEL_GRAIN;
-use crate::pattern::{constant_product, iters_of, stores_at_its_variables};
+use crate::pattern::{constant_product, iters_of, leading_dims};
 use crate::refusal::Refusal;
 use crate::strategy::{Domain, Level};
 
@@ -166,43 +167,6 @@ fn reduces_in_lanes(context: &Context<'_>, block: &Block) -> bool {
     extent.is_none_or(|n| n >= lanes) && (divides || masks)
 }
 
-/// How many leading dimensions of the last block's domain are rows: every other block has the same ones first and then
-/// the row's, or, if it computes one value a row, no others. Nothing where no block reduces a row.
-fn leading_dims(func: &Func, last: &Block, producers: &[&Block]) -> Option<usize> {
-    let plain = |block: &Block| {
-        block.body.len() == 1
-            && stores_at_its_variables(block)
-            && block.iters.iter().all(|i| i.extent.as_int() != Some(0))
-    };
-    let reductions: Vec<&&Block> = producers.iter().filter(|b| b.is_reduction()).collect();
-    let first = reductions.first()?;
-    let extents = |block: &Block, kind: IterKind| -> Vec<Expr> {
-        iters_of(block, kind).into_iter().map(|n| block.iters[n].extent.clone()).collect()
-    };
-    let all = extents(last, IterKind::Spatial);
-    // One value a row: the row's own dimensions are missing or have one element.
-    let is_value = |spatial: &[Expr], rows: &[Expr]| {
-        spatial.starts_with(rows) && spatial[rows.len()..].iter().all(|extent| extent.as_int() == Some(1))
-    };
-    let values = extents(first, IterKind::Spatial);
-    let n_rows = (1..all.len()).find(|&n| is_value(&values, &all[..n]))?;
-    if last.is_reduction() {
-        return None;
-    }
-    let (rows, row) = all.split_at(n_rows);
-    let fits = |block: &&Block| {
-        let (spatial, reduced) = (extents(block, IterKind::Spatial), extents(block, IterKind::Reduce));
-        let is_temporary = block.body.iter().all(|s| !func.params.contains(&s.buffer));
-        let shares_rows = match reduced.is_empty() {
-            true => is_value(&spatial, rows) || spatial == all,
-            false => is_value(&spatial, rows) && reduced == row,
-        };
-        plain(block) && is_temporary && shares_rows
-    };
-    let is_output = last.body.iter().all(|s| func.is_output(s.buffer));
-    (plain(last) && is_output && producers.iter().all(fits)).then_some(n_rows)
-}
-
 impl Strategy {
     /// The blocks that it schedules.
     pub(crate) fn blocks(&self) -> Vec<String> {
@@ -283,13 +247,5 @@ fn reduce_in_order(schedule: &mut Schedule, block: &str, innermost: &str) -> Res
     match steps.iter().find(|name| made.contains(name)) {
         Some(first) => schedule.decompose_reduction(block, first).map(drop),
         None => Ok(()),
-    }
-}
-
-/// One loop of several.
-fn joined(schedule: &mut Schedule, loops: &[String]) -> Result<String, ScheduleError> {
-    match loops {
-        [one] => Ok(one.clone()),
-        many => schedule.fuse(&many.iter().map(String::as_str).collect::<Vec<_>>()),
     }
 }

@@ -1,0 +1,407 @@
+//! Matrix products and convolutions: tiles in registers, both factors through shared memory.
+//!
+//! Whatever indexes the factors, each is copied by the block's variables first (im2col for a convolution), so that there are rows, columns
+//! and steps. The copies are filled by all threads of a task, a few steps at a time.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
+use tilewright_te::{Block, Expr, IterKind, Scope, ThreadLevel};
+
+use super::elements::{Store, shares_loops, store_of};
+use super::threads::LANES;
+use super::tile::{Extents, Tile, steps_at_a_time};
+use crate::context::Context;
+use crate::decisions::Chooser;
+use crate::layouts::Relayout;
+use crate::loops::joined;
+use crate::pattern::{
+    AccessInfo, constant_product, domain_simplifier, is_cheap, iters_of, operands, stores_at_its_variables,
+};
+use crate::refusal::Refusal;
+use crate::rule::Packing;
+use crate::strategy::{Domain, list};
+
+/// Rows, and columns, from which on there are tiles.
+const LEAST: i64 = 8;
+
+/// Steps from which on fetching pays.
+const LEAST_STEPS: i64 = 4;
+
+/// What is done to a product.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Strategy {
+    /// The block.
+    pub block: String,
+    /// What it computes.
+    pub domain: Domain,
+    /// The block that stores its results.
+    pub store: Store,
+    /// The factors: that of rows, that of columns.
+    pub factors: [Factor; 2],
+    /// Positions of the variables that count rows, columns and steps; all other data-parallel ones number products.
+    pub rows: Vec<usize>,
+    /// See `rows`.
+    pub columns: Vec<usize>,
+    /// See `rows`.
+    pub steps: Vec<usize>,
+    /// The tile.
+    pub tile: Tile,
+    /// Steps that are fetched at a time.
+    pub steps_at_a_time: i64,
+    /// Constants that are stored as they are fetched.
+    pub packings: Vec<Packing>,
+}
+
+/// A factor of a product.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Factor {
+    /// The buffer.
+    pub buffer: String,
+    /// The block that fills it, if that is computed on the way.
+    pub on_the_way: Option<String>,
+    /// The block that fetches it.
+    pub fetch: String,
+    /// Positions of the variables by which it is read, those that number products first, then steps, then rows or columns.
+    pub by: Vec<usize>,
+}
+
+/// `conv: f32[1, 64, 56, 56 | 64, 3, 3], rows 1, columns 2 3, steps 4 5 6, tile 64x128of8x8, 8 steps at a time`.
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}, ", self.block, self.domain)?;
+        if !self.store.is_copy {
+            write!(f, "stored by {}, ", self.store.block)?;
+        }
+        for block in self.factors.iter().filter_map(|factor| factor.on_the_way.as_ref()) {
+            write!(f, "{block} on the way, ")?;
+        }
+        let positions = |of: &[usize]| of.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+        let [rows, columns, steps] = [&self.rows, &self.columns, &self.steps].map(|of| positions(of));
+        write!(f, "rows {rows}, columns {columns}, steps {steps}, tile {}, ", self.tile)?;
+        write!(f, "{} steps at a time", self.steps_at_a_time)?;
+        if !self.packings.is_empty() {
+            write!(f, ", constant {}", list(&self.packings))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a block's variables are to its factors.
+struct Roles {
+    /// The factor of rows and that of columns.
+    factors: [AccessInfo; 2],
+    rows: Vec<usize>,
+    columns: Vec<usize>,
+    steps: Vec<usize>,
+    products: Vec<usize>,
+}
+
+impl Roles {
+    fn of(block: &Block) -> Result<Roles, &'static str> {
+        let Some((a, b)) = operands(block).filter(|_| stores_at_its_variables(block)) else {
+            return Err("no sum of products of two operands");
+        };
+        let uses = |n: &usize, access: &AccessInfo| access.uses(block.iters[*n].var);
+        let spatial = iters_of(block, IterKind::Spatial);
+        // Columns are those that results are consecutive along.
+        let several = |n: &&usize| block.iters[**n].extent.as_int() != Some(1);
+        let last = spatial.iter().rev().filter(several).find(|n| uses(n, &a) != uses(n, &b));
+        let swapped = last.is_some_and(|n| uses(n, &a));
+        let factors = if swapped { [b, a] } else { [a, b] };
+        let of = |own: usize| {
+            let only = spatial.iter().filter(several);
+            let only = only.filter(|n| uses(n, &factors[own]) && !uses(n, &factors[1 - own]));
+            last_run(block, &only.copied().collect::<Vec<_>>())
+        };
+        let (rows, columns) = (of(0), of(1));
+        // What has one value moves nothing.
+        let steps: Vec<usize> =
+            iters_of(block, IterKind::Reduce).into_iter().filter(|n| several(&n)).collect();
+        if !steps.iter().all(|n| uses(n, &factors[0]) && uses(n, &factors[1])) {
+            return Err("a step does not move both factors");
+        }
+        if rows.is_empty() || columns.is_empty() || steps.is_empty() {
+            return Err("one of its factors is no matrix");
+        }
+        if last_run(block, &steps).len() < steps.len() {
+            return Err("its steps have open extents");
+        }
+        let products = spatial.into_iter().filter(|n| !rows.contains(n) && !columns.contains(n)).collect();
+        Ok(Roles { factors, rows, columns, steps, products })
+    }
+}
+
+/// The last of some variables that follow one another and have known extents, or the last alone.
+fn last_run(block: &Block, variables: &[usize]) -> Vec<usize> {
+    let known = |n: usize| block.iters[n].extent.as_int().is_some();
+    let Some((&last, before)) = variables.split_last() else { return Vec::new() };
+    let mut run = vec![last];
+    for &n in before.iter().rev() {
+        if n + 1 != run[0] || !known(n) || !known(run[0]) {
+            break;
+        }
+        run.insert(0, n);
+    }
+    run
+}
+
+/// Plans a product of matrices, or what copies of its factors make one.
+pub(crate) fn plan(
+    context: &Context<'_>,
+    block: &Block,
+    chooser: &mut Chooser<'_>,
+) -> Result<Strategy, Refusal> {
+    let refuse = |reason: &str| Err(Refusal::new("product", &block.name, reason));
+    let Some(gpu) = context.target.gpu else { return refuse("the machine has no GPU") };
+    if !context.is_as_computed(block) || shares_loops(context, block) {
+        return refuse("its loops are not its own");
+    }
+    let roles = Roles::of(block).map_err(|reason| Refusal::new("product", &block.name, reason))?;
+    let count = |of: &[usize]| constant_product(of.iter().map(|&n| &block.iters[n].extent));
+    let extents =
+        Extents { batch: count(&roles.products), rows: count(&roles.rows), columns: count(&roles.columns) };
+    let steps = count(&roles.steps);
+    let is_less = |extent: Option<i64>, least: i64| extent.is_some_and(|n| n < least);
+    if is_less(extents.rows, LEAST) || is_less(extents.columns, LEAST) || is_less(steps, LEAST_STEPS) {
+        return refuse("few rows, columns or steps");
+    }
+    let simplifier = domain_simplifier(context.func, block);
+    let is_inside = |access: &AccessInfo| {
+        let shape = &context.func.buffers[access.buffer].shape;
+        access.indices.iter().zip(shape).all(|(index, extent)| {
+            simplifier.prove_le(&Expr::int(0), index) && simplifier.prove_lt(index, extent)
+        })
+    };
+    let [a, b] = &roles.factors;
+    if a.buffer == b.buffer || !roles.factors.iter().all(is_inside) {
+        return refuse("its factors cannot be copied");
+    }
+    let whole = |access: &AccessInfo| context.func.is_whole(access.buffer);
+    if !roles.factors.iter().all(whole) {
+        return refuse("a factor is never written in full");
+    }
+    let Some(store) = store_of(context, block) else { return refuse("its results cannot wait in registers") };
+    let tile = chooser.decide(&block.name, "tile", &Tile::candidates(&gpu, extents))?;
+    let factors = [(a, &roles.rows), (b, &roles.columns)].map(|(access, own)| {
+        let used = |n: &&usize| access.uses(block.iters[**n].var);
+        let by = roles.products.iter().chain(&roles.steps).chain(own).filter(used).copied().collect();
+        let buffer = context.func.buffers[access.buffer].name.clone();
+        let on_the_way = producer_on_the_way(context, block, access);
+        Factor { fetch: context.new_block(&format!("{buffer}_read")), buffer, on_the_way, by }
+    });
+    let packings = roles.factors.iter().zip(&factors).filter_map(|(a, f)| packing(context, block, a, f));
+    Ok(Strategy {
+        block: block.name.clone(),
+        domain: Domain::of(context.func, block),
+        store,
+        packings: packings.collect(),
+        factors,
+        steps_at_a_time: steps_at_a_time(steps),
+        tile,
+        rows: roles.rows,
+        columns: roles.columns,
+        steps: roles.steps,
+    })
+}
+
+/// The block that computes a factor, if it is cheap and for this product alone: the padding of a convolution's input.
+fn producer_on_the_way(context: &Context<'_>, block: &Block, access: &AccessInfo) -> Option<String> {
+    let writes = |other: &&&Block| other.body.iter().any(|store| store.buffer == access.buffer);
+    let blocks = context.func.blocks();
+    let mut writers = blocks.iter().filter(writes);
+    let (Some(writer), None) = (writers.next(), writers.next()) else { return None };
+    let [store] = &writer.body[..] else { return None };
+    let is_alone = matches!(&context.func.consumers(writer)[..], [consumer] if consumer.name == block.name);
+    let inlines = !writer.is_reduction()
+        && writer.init.is_empty()
+        && stores_at_its_variables(writer)
+        && is_cheap(&store.value)
+        && context.is_as_computed(writer)
+        && !context.func.params.contains(&access.buffer);
+    (is_alone && inlines).then(|| writer.name.clone())
+}
+
+/// How a constant factor is stored: in the order in which it is fetched.
+fn packing(context: &Context<'_>, block: &Block, access: &AccessInfo, factor: &Factor) -> Option<Packing> {
+    let input = context.constant_input(access.buffer)?;
+    let reads = |other: &&&Block| crate::pattern::loads(other).iter().any(|a| a.buffer == access.buffer);
+    if context.func.blocks().iter().filter(reads).count() != 1 || context.layout(access.buffer).is_some() {
+        return None;
+    }
+    let dim = |n: &usize| access.indices.iter().position(|index| index.as_var() == Some(block.iters[*n].var));
+    let dims: Option<Vec<usize>> = factor.by.iter().map(dim).collect();
+    let mut dims = dims.filter(|dims| dims.len() <= access.indices.len())?;
+    // Dimensions of one element, which no variable indexes, are anywhere.
+    let others: Vec<usize> = (0..access.indices.len()).filter(|dim| !dims.contains(dim)).collect();
+    dims.splice(0..0, others);
+    if dims.windows(2).all(|w| w[0] < w[1]) {
+        return None;
+    }
+    let pieces = dims.into_iter().map(|dim| Piece { dim, factor: None }).collect();
+    let relayout = Relayout { buffer: factor.buffer.clone(), pieces, padding: Padding::Zero };
+    Some(Packing { input, relayout, at_once: false })
+}
+
+impl Strategy {
+    /// The blocks that it schedules.
+    pub(crate) fn blocks(&self) -> Vec<String> {
+        let store = (!self.store.is_copy).then(|| self.store.block.clone());
+        let producers = self.factors.iter().filter_map(|factor| factor.on_the_way.clone());
+        [self.block.clone()].into_iter().chain(store).chain(producers).collect()
+    }
+
+    /// The blocks that it makes.
+    pub(crate) fn copies(&self) -> Vec<String> {
+        let store = self.store.is_copy.then(|| self.store.block.clone());
+        self.factors.iter().map(|factor| factor.fetch.clone()).chain(store).collect()
+    }
+
+    /// Schedules the block.
+    pub(crate) fn apply(&self, schedule: &mut Schedule) -> Result<Vec<Relayout>, ScheduleError> {
+        let fetched = self.as_product(schedule)?;
+        let task = self.store_tiles(schedule)?;
+        let steps = self.multiply(schedule, &task)?;
+        for fetch in fetched {
+            self.fetch(schedule, &fetch, &steps)?;
+        }
+        schedule.parallel(&task)?;
+        Ok(Vec::new())
+    }
+
+    /// Gives the block one variable for rows, one for columns and one for steps, each a multiple of the tile's, and copies of its factors
+    /// that are indexed by these; gives the blocks that fill them.
+    fn as_product(&self, schedule: &mut Schedule) -> Result<Vec<String>, ScheduleError> {
+        let lost = || ScheduleError::new("product", &self.block, "its variables are lost");
+        let mut fetched = Vec::new();
+        for factor in &self.factors {
+            fetched.push(schedule.reindex(&self.block, &factor.buffer, &factor.by, Scope::Shared)?);
+            if let Some(producer) = &factor.on_the_way {
+                schedule.compute_inline(producer)?;
+            }
+        }
+        let written = |schedule: &Schedule, block: &str| -> Result<String, ScheduleError> {
+            schedule.block_info(block)?.writes.pop().ok_or_else(lost)
+        };
+        let result = match self.store.is_copy {
+            true => {
+                schedule.cache_write(&self.block, Scope::Register)?;
+                written(schedule, &self.block)?
+            }
+            false => {
+                let result = written(schedule, &self.block)?;
+                schedule.set_scope(&result, Scope::Register)?;
+                result
+            }
+        };
+        let mut ends = vec![self.store.block.clone()];
+        ends.extend(fetched.iter().cloned());
+        let first_step = self.steps.first().copied().ok_or_else(lost)?;
+        // Later variables first, so that earlier ones are where they were.
+        for run in self.runs() {
+            for n in run.iter().rev().skip(1) {
+                match *n < first_step {
+                    true => schedule.collapse_dims_within(&result, *n, &ends)?,
+                    false => {
+                        let by = &self.factors[0].by;
+                        let dim = by.iter().position(|other| other == n).ok_or_else(lost)?;
+                        let copy = written(schedule, &fetched[0])?;
+                        schedule.collapse_dims_within(&copy, dim, &ends)?;
+                    }
+                }
+            }
+        }
+        let n = schedule.block_info(&self.block)?.iters.len();
+        let [rows, columns] = self.tile.extents();
+        let factors: Vec<i64> = (0..n)
+            .map(|at| match at {
+                at if at == self.place_of(&self.rows) => rows,
+                at if at == self.place_of(&self.columns) => columns,
+                at if at == self.place_of(&self.steps) => self.steps_at_a_time,
+                _ => 1,
+            })
+            .collect();
+        for (fetch, extent) in fetched.iter().zip([rows, columns]) {
+            let n = schedule.block_info(fetch)?.iters.len();
+            let mut factors = vec![1; n.saturating_sub(2)];
+            factors.extend([self.steps_at_a_time, extent]);
+            schedule.pad_einsum(fetch, &factors)?;
+        }
+        schedule.pad_einsum(&self.block, &factors)?;
+        Ok(fetched)
+    }
+
+    /// The variables that become one, the last run first.
+    fn runs(&self) -> Vec<&[usize]> {
+        let mut runs: Vec<&[usize]> = vec![&self.rows, &self.columns, &self.steps];
+        runs.sort_by_key(|run| std::cmp::Reverse(run.first().copied()));
+        runs
+    }
+
+    /// Where the variable is that a run becomes.
+    fn place_of(&self, run: &[usize]) -> usize {
+        let first = run.first().copied().unwrap_or_default();
+        let before = self.runs().into_iter().filter(|other| other.first().copied() < Some(first));
+        first - before.map(|other| other.len() - 1).sum::<usize>()
+    }
+
+    /// Makes tiles of the loops over results; gives the loop over tasks.
+    fn store_tiles(&self, schedule: &mut Schedule) -> Result<String, ScheduleError> {
+        let mut loops = schedule.loop_names(&self.store.block)?;
+        let [row, column] = [self.place_of(&self.rows), self.place_of(&self.columns)];
+        let parts = |schedule: &mut Schedule, name: &str, n: usize| {
+            let Tile { own, lanes, warps } = self.tile;
+            schedule.split(name, &[None, Some(warps[n]), Some(lanes[n]), Some(own[n])])
+        };
+        let (rows, columns) =
+            (parts(schedule, &loops[row].clone(), 0)?, parts(schedule, &loops[column].clone(), 1)?);
+        loops[row].clone_from(&rows[0]);
+        loops[column].clone_from(&columns[0]);
+        let inner = (1..4).flat_map(|n| [&rows[n], &columns[n]]);
+        let order: Vec<&str> = loops.iter().chain(inner).map(String::as_str).collect();
+        schedule.reorder(&order)?;
+        let task = joined(schedule, &loops)?;
+        self.bind(schedule, [&rows[1..], &columns[1..]])?;
+        Ok(task)
+    }
+
+    /// Binds the loops over a tile's warps and lanes, and unrolls those over a thread's own results.
+    fn bind(&self, schedule: &mut Schedule, [rows, columns]: [&[String]; 2]) -> Result<(), ScheduleError> {
+        let warp = schedule.fuse(&[&rows[0], &columns[0]])?;
+        let lane = schedule.fuse(&[&rows[1], &columns[1]])?;
+        schedule.bind(&warp, ThreadLevel::Warp)?;
+        schedule.bind(&lane, ThreadLevel::Lane)?;
+        schedule.unroll(&rows[2])?;
+        schedule.unroll(&columns[2])
+    }
+
+    /// Multiplies a tile inside of a task; gives the loop over what is fetched together.
+    fn multiply(&self, schedule: &mut Schedule, task: &str) -> Result<String, ScheduleError> {
+        let own = schedule.compute_at(&self.block, task)?;
+        let [row, column] = [self.place_of(&self.rows), self.place_of(&self.columns)];
+        let parts = |schedule: &mut Schedule, name: &str, n: usize| {
+            let Tile { own, lanes, warps } = self.tile;
+            schedule.split(name, &[Some(warps[n]), Some(lanes[n]), Some(own[n])])
+        };
+        let rows = parts(schedule, &own[row], 0)?;
+        let columns = parts(schedule, &own[column], 1)?;
+        let steps = schedule.split(&own[self.place_of(&self.steps)], &[None, Some(self.steps_at_a_time)])?;
+        let order =
+            [&steps[0], &rows[0], &columns[0], &rows[1], &columns[1], &steps[1], &rows[2], &columns[2]];
+        schedule.reorder(&order.map(String::as_str))?;
+        schedule.unroll(&steps[1])?;
+        self.bind(schedule, [&rows, &columns])?;
+        schedule.decompose_reduction(&self.block, &steps[0])?;
+        Ok(steps[0].clone())
+    }
+
+    /// Has all threads of a task fetch a factor's part of the steps.
+    fn fetch(&self, schedule: &mut Schedule, fetch: &str, steps: &str) -> Result<(), ScheduleError> {
+        let made = schedule.compute_at(fetch, steps)?;
+        let all = joined(schedule, &made)?;
+        let parts = schedule.split(&all, &[None, Some(self.tile.n_warps()), Some(LANES)])?;
+        schedule.bind(&parts[1], ThreadLevel::Warp)?;
+        schedule.bind(&parts[2], ThreadLevel::Lane)
+    }
+}

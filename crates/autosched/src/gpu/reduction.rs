@@ -1,0 +1,149 @@
+//! Reductions of many steps to few results: a warp for each result, or a task.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tilewright_te::schedule::{Schedule, ScheduleError, indivisible};
+use tilewright_te::{Block, IterKind, Scope, ThreadLevel};
+
+use super::elements::{Store, shares_loops, store_of};
+use super::threads::LANES;
+use super::tree::{reduce_in_task, reduce_in_warp};
+use crate::context::Context;
+use crate::loops::joined;
+use crate::pattern::{
+    AccessInfo, Stride, constant_product, domain_simplifier, extents_of, iters_of, loads, stride,
+};
+use crate::refusal::Refusal;
+use crate::strategy::Domain;
+
+/// Steps from which on a task takes a result rather than a warp, if there are few.
+const STEPS_OF_TASK: i64 = 4096;
+
+/// Warps of a task that takes a result. Their threads divide its steps, where these are known: what is left over could not be told from a
+/// result that is left out.
+pub(crate) const WARPS: i64 = 8;
+
+/// What is done to a reduction of many steps.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Strategy {
+    /// The block.
+    pub block: String,
+    /// What it computes.
+    pub domain: Domain,
+    /// The block that stores its results.
+    pub store: Store,
+    /// Who takes a result.
+    pub by: Group,
+}
+
+/// The threads that reduce together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Group {
+    /// A warp; so many are a task.
+    Warp(i64),
+    /// A task of so many warps.
+    Task(i64),
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Group::Warp(n) => write!(f, "by a warp each, {n} a task"),
+            Group::Task(n) => write!(f, "by a task of {n} warps each"),
+        }
+    }
+}
+
+/// `sum: f32[64 | 1024], by a warp each, 4 a task`.
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}, ", self.block, self.domain)?;
+        if !self.store.is_copy {
+            write!(f, "stored by {}, ", self.store.block)?;
+        }
+        self.by.fmt(f)
+    }
+}
+
+/// Plans a reduction whose steps are shared out to lanes: where its results are too few for a thread each, or its steps lie consecutive.
+pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Refusal> {
+    let refuse = |reason: &str| Err(Refusal::new("reduction", &block.name, reason));
+    let Some(gpu) = context.target.gpu else { return refuse("the machine has no GPU") };
+    if !context.is_as_computed(block) || shares_loops(context, block) {
+        return refuse("its loops are not its own");
+    }
+    if !block.is_commutative() {
+        return refuse("its steps may not run in any order");
+    }
+    if let Some(reason) = indivisible(block) {
+        return refuse(reason);
+    }
+    let steps = constant_product(iters_of(block, IterKind::Reduce).iter().map(|&n| &block.iters[n].extent));
+    let results =
+        constant_product(iters_of(block, IterKind::Spatial).iter().map(|&n| &block.iters[n].extent));
+    if extents_of(block, IterKind::Spatial).is_empty() {
+        return refuse("a single result");
+    }
+    if steps.is_some_and(|n| n < LANES) {
+        return refuse("few steps");
+    }
+    let multiprocessors = i64::from(gpu.multiprocessors);
+    let few = results.is_some_and(|n| n < 4 * LANES * multiprocessors);
+    if !few && !walks_by_steps(context, block) {
+        return refuse("a thread each goes through what lies together");
+    }
+    let Some(store) = store_of(context, block) else { return refuse("its results cannot wait in registers") };
+    let long = steps.is_none_or(|n| n >= STEPS_OF_TASK && n % (WARPS * LANES) == 0);
+    let by = match results {
+        Some(n) if n < multiprocessors && long => Group::Task(WARPS),
+        results => Group::Warp([4, 2].into_iter().find(|&n| results.is_none_or(|all| all >= n)).unwrap_or(1)),
+    };
+    Ok(Strategy { block: block.name.clone(), domain: Domain::of(context.func, block), store, by })
+}
+
+/// Whether what is read lies consecutive along the steps, and not along the results.
+fn walks_by_steps(context: &Context<'_>, block: &Block) -> bool {
+    let simplifier = domain_simplifier(context.func, block);
+    let last = |kind| iters_of(block, kind).last().map(|&n| block.iters[n].var);
+    let (Some(step), Some(result)) = (last(IterKind::Reduce), last(IterKind::Spatial)) else { return false };
+    let accumulators: Vec<_> = block.body.iter().map(|store| store.buffer).collect();
+    let reads = loads(block).into_iter().filter(|a| !accumulators.contains(&a.buffer));
+    let walks = |a: &AccessInfo, var| stride(context.func, &simplifier, a, var) == Stride::Constant(1);
+    let reads: Vec<AccessInfo> = reads.collect();
+    reads.iter().any(|a| walks(a, step)) && !reads.iter().any(|a| walks(a, result))
+}
+
+impl Strategy {
+    /// The blocks that it schedules.
+    pub(crate) fn blocks(&self) -> Vec<String> {
+        let store = (!self.store.is_copy).then(|| self.store.block.clone());
+        [self.block.clone()].into_iter().chain(store).collect()
+    }
+
+    /// The blocks that it makes.
+    pub(crate) fn copies(&self) -> Vec<String> {
+        self.store.is_copy.then(|| self.store.block.clone()).into_iter().collect()
+    }
+
+    /// Schedules the block.
+    pub(crate) fn apply(&self, schedule: &mut Schedule) -> Result<(), ScheduleError> {
+        if self.store.is_copy {
+            schedule.cache_write(&self.block, Scope::Register)?;
+        }
+        let loops = schedule.loop_names(&self.store.block)?;
+        let results = joined(schedule, &loops)?;
+        match self.by {
+            Group::Warp(n) => {
+                let parts = schedule.split(&results, &[None, Some(n)])?;
+                schedule.bind(&parts[1], ThreadLevel::Warp)?;
+                reduce_in_warp(schedule, &self.block, &parts[1])?;
+                schedule.parallel(&parts[0])
+            }
+            Group::Task(warps) => {
+                reduce_in_task(schedule, &self.block, &results, warps)?;
+                schedule.parallel(&results)
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Tiles of products: what a task computes in the registers of its threads, and which of them suits an extent.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tilewright_machine::Gpu;
+
+use crate::decisions::Candidate;
+use crate::pattern::pieces_of;
+
+/// Rows and columns of a task's tile, from the thread's own to those of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Tile {
+    /// Rows and columns of a thread.
+    pub own: [i64; 2],
+    /// Rows and columns of threads of a warp.
+    pub lanes: [i64; 2],
+    /// Rows and columns of warps.
+    pub warps: [i64; 2],
+}
+
+/// `128x64 of 8x8`.
+impl fmt::Display for Tile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [[rows, columns], [own_rows, own_columns]] = [self.extents(), self.own];
+        write!(f, "{rows}x{columns}of{own_rows}x{own_columns}")
+    }
+}
+
+/// Tiles that are offered, the most economical first. Lanes lie so that a warp's columns are consecutive in shared memory and the elements
+/// of both factors that it reads are as few as possible.
+const TILES: [Tile; 8] = [
+    Tile { own: [8, 8], lanes: [4, 8], warps: [4, 2] },
+    Tile { own: [8, 8], lanes: [4, 8], warps: [4, 1] },
+    Tile { own: [8, 8], lanes: [4, 8], warps: [2, 2] },
+    Tile { own: [8, 8], lanes: [4, 8], warps: [2, 1] },
+    Tile { own: [4, 4], lanes: [4, 8], warps: [4, 2] },
+    Tile { own: [4, 4], lanes: [4, 8], warps: [2, 2] },
+    Tile { own: [4, 4], lanes: [4, 8], warps: [2, 1] },
+    Tile { own: [4, 4], lanes: [2, 16], warps: [2, 1] },
+];
+
+/// Steps that both factors are fetched for at a time, the best first: enough to hide the barriers, and few enough for several tasks' shared
+/// memory and the unrolled loop's code.
+const STEPS: [i64; 6] = [8, 16, 9, 12, 7, 4];
+
+/// Multiply-adds of a warp that a multiprocessor begins in a cycle.
+const WARPS_PER_CYCLE: i64 = 4;
+
+/// Extents of a product, where known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extents {
+    /// Products of the same extents.
+    pub(crate) batch: Option<i64>,
+    /// Rows.
+    pub(crate) rows: Option<i64>,
+    /// Columns.
+    pub(crate) columns: Option<i64>,
+}
+
+/// What is taken for an open extent.
+const OPEN: i64 = 512;
+
+impl Tile {
+    /// Rows and columns of the whole.
+    pub(crate) fn extents(&self) -> [i64; 2] {
+        [0, 1].map(|n| self.own[n] * self.lanes[n] * self.warps[n])
+    }
+
+    /// Warps of a task.
+    pub(crate) fn n_warps(&self) -> i64 {
+        self.warps[0] * self.warps[1]
+    }
+
+    /// Cycles of a multiprocessor for a step of the whole product. A thread's step has a multiply-add for each of its results, and a load from
+    /// shared memory for each four elements of either factor, of which a multiprocessor begins one warp's in a cycle and a quarter of those
+    /// of arithmetic (128 bytes a cycle; CUDA C++ Programming Guide).
+    fn cycles(&self, gpu: &Gpu, extents: Extents) -> f64 {
+        let [own_rows, own_columns] = self.own;
+        let [rows, columns] = self.extents();
+        let of = |extent: Option<i64>| extent.unwrap_or(OPEN);
+        let tiles =
+            of(extents.batch) * pieces_of(of(extents.rows), rows) * pieces_of(of(extents.columns), columns);
+        let rounds = pieces_of(tiles, i64::from(gpu.multiprocessors));
+        let arithmetic = (own_rows * own_columns) as f64 / WARPS_PER_CYCLE as f64;
+        let loads = ((own_rows + own_columns) / 4) as f64;
+        // Loads and arithmetic overlap, but each waits for the other now and then.
+        let step = arithmetic.max(loads) + arithmetic.min(loads) / 4.0;
+        (rounds * self.n_warps()) as f64 * step
+    }
+
+    /// The tiles that suit a product, the cheapest first.
+    pub(crate) fn candidates(gpu: &Gpu, extents: Extents) -> Vec<Candidate<Tile>> {
+        let fits = |tile: &Tile| {
+            let [rows, columns] = tile.extents();
+            let is_used = |extent: Option<i64>, tile: i64| extent.is_none_or(|extent| 2 * extent > tile);
+            is_used(extents.rows, rows) && is_used(extents.columns, columns)
+        };
+        let smallest = TILES.len() - 1;
+        let offered = TILES.iter().enumerate().filter(|(n, tile)| *n == smallest || fits(tile));
+        let candidate = |(_, tile): (usize, &Tile)| {
+            let cost = tile.cycles(gpu, extents);
+            Candidate { value: *tile, cost, features: vec![("tile.cycles", cost.log2())] }
+        };
+        let mut candidates: Vec<Candidate<Tile>> = offered.map(candidate).collect();
+        candidates.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+        candidates
+    }
+}
+
+/// Steps that are fetched at a time: a divisor of all, if there is one, so that none is left over.
+pub(crate) fn steps_at_a_time(all: Option<i64>) -> i64 {
+    let divides = |n: &&i64| all.is_some_and(|all| all % **n == 0);
+    let short = all.filter(|&n| n < STEPS[0]);
+    short.or_else(|| STEPS.iter().find(divides).copied()).unwrap_or(STEPS[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn best(batch: i64, rows: i64, columns: i64) -> String {
+        let gpu = "sm_90".parse().expect("a GPU");
+        let extents = Extents { batch: Some(batch), rows: Some(rows), columns: Some(columns) };
+        Tile::candidates(&gpu, extents)[0].value.to_string()
+    }
+
+    #[test]
+    fn large_products_get_large_tiles_and_small_ones_get_many() {
+        assert_eq!(best(1, 4096, 4096), "128x128of8x8");
+        assert_eq!(best(1, 512, 49), "32x32of4x4");
+        assert_eq!(best(1, 10, 3000), "16x64of4x4");
+    }
+
+    #[test]
+    fn steps_are_a_divisor_of_all_where_there_is_one() {
+        assert_eq!(
+            [Some(576), Some(27), Some(147), Some(5), Some(11), None].map(steps_at_a_time),
+            [8, 9, 7, 5, 8, 8]
+        );
+    }
+}
