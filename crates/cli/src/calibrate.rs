@@ -61,8 +61,9 @@ const WORST: usize = 10;
 /// The verb.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let machine = match &args.before {
-        Some(before) => Machine::host()
-            .with_timing(Timing::named(before).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?),
+        Some(before) => Machine::host().with_timing(
+            Timing::named(before).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?,
+        ),
         None => Machine::host(),
     };
     let before = &machine.timing;

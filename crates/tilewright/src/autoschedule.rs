@@ -1,13 +1,12 @@
 //! Functions of the program to kernels: plan, schedule, expand intrinsics, flatten.
 
-use tilewright_autosched::cpu::Strategy;
-use tilewright_autosched::{Decisions, Planned, Ruling, Scheduled, apply, plan};
+use tilewright_autosched::{Decisions, Planned, Ruling, Scheduled, Strategy, apply, plan};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::Target;
 use tilewright_te::flatten::{
     FlatKernel, FlattenError, FlattenOptions, Made, flatten, flatten_verified, flatten_watched,
 };
-use tilewright_te::schedule::check_finished;
+use tilewright_te::schedule::{check_finished, threads_as_loops};
 use tilewright_te::verify::{self, Illegal, Stage};
 use tilewright_te::{Computation, Func, math};
 use tilewright_tune::task::strategy_digest;
@@ -92,6 +91,9 @@ fn finish(
     if verifies {
         let found = verify::check(&scheduled, Stage::Flattenable, "the expansion of intrinsics");
         CompileError::illegal("schedule", found.err().into_iter().collect())?;
+    }
+    if target.gpu.is_some() {
+        threads_as_loops(&mut scheduled);
     }
     let flatten = if verifies { flatten_verified } else { flatten };
     let kernels = flatten(&scheduled, &flatten_options(target)).map_err(flatten_error)?;

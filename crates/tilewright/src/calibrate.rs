@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use tilewright_autosched::strategy::FuncStrategy;
-use tilewright_autosched::{Algorithms, Decisions, Planned, algorithm_costs, cpu, cycles, plan};
+use tilewright_autosched::{Algorithms, Decisions, Planned, Strategy, algorithm_costs, cycles, plan};
 use tilewright_machine::{Numbers, Target};
 use tilewright_tune::fit::{self, Ranked, TELLING_SPREAD};
 use tilewright_tune::{Effort, Measure, Task};
@@ -33,7 +33,7 @@ pub struct Sample {
     task: Task,
     /// Its algorithms, prepared once for all prices.
     prepared: Algorithms,
-    plans: Vec<Planned<cpu::Strategy>>,
+    plans: Vec<Planned<Strategy>>,
     /// Times over that of what the rules did by default.
     times: Vec<f64>,
     /// Times of what the rules do by default with each algorithm, over the same; none where there is only one.
@@ -49,7 +49,7 @@ pub struct Record {
     shape: Shape,
     /// Whether numbers are told by it, and not fitted on it.
     held_out: bool,
-    candidates: Vec<(FuncStrategy<cpu::Strategy>, f64)>,
+    candidates: Vec<(FuncStrategy<Strategy>, f64)>,
     algorithms: Vec<(String, f64)>,
 }
 
@@ -127,7 +127,7 @@ impl Sample {
         Sample { shape, task, prepared, plans: Vec::new(), times: Vec::new(), algorithms: Vec::new() }
     }
 
-    fn plan(&self, decisions: &Decisions) -> Option<Planned<cpu::Strategy>> {
+    fn plan(&self, decisions: &Decisions) -> Option<Planned<Strategy>> {
         let planned = plan(&self.task.computation, &self.task.target, decisions).ok()?;
         cycles(&planned, &self.task.computation, &self.task.target).map(|_| planned)
     }
@@ -138,9 +138,8 @@ impl Sample {
         let Ok(planned) = plan(&self.task.computation, &target, &Decisions::default()) else { return false };
         let is_priced = cycles(&planned, &self.task.computation, &target).is_some();
         // Strategies of different algorithms have no prices that could be compared; all algorithms are measured.
-        let is_other =
-            |known: &Planned<cpu::Strategy>| known.strategy.algorithm != planned.strategy.algorithm;
-        let is_known = |known: &Planned<cpu::Strategy>| known.strategy == planned.strategy;
+        let is_other = |known: &Planned<Strategy>| known.strategy.algorithm != planned.strategy.algorithm;
+        let is_known = |known: &Planned<Strategy>| known.strategy == planned.strategy;
         if !is_priced || self.plans.iter().any(|known| is_other(known) || is_known(known)) {
             return false;
         }

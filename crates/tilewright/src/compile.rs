@@ -478,7 +478,8 @@ fn manifest(graph: &Graph, options: &Options) -> Manifest {
 fn lower_options(target: &Target, options: &Options) -> LowerOptions {
     let lanes = i64::from(target.lanes(4));
     LowerOptions {
-        block_lanes: (lanes >= 4).then_some(lanes),
+        // A GPU's threads have an element each; their factors are laid out where they are fetched.
+        block_lanes: (lanes >= 4 && target.gpu.is_none()).then_some(lanes),
         variants: options.numerics == Numerics::Default,
         parts: true,
     }

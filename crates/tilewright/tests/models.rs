@@ -1,5 +1,5 @@
 //! The ten benchmark models: what every code generator makes of them agrees with ONNX Runtime, has the same bits
-//! on any number of threads, and is the same artifact when compiled again.
+//! on any number of threads, and is the same artifact when compiled again. So does what the rules for GPUs make of them, threads as loops.
 
 mod common;
 mod onnx_runtime;
@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use common::{failed, model_path};
-use onnx_runtime::{Feed, Tensor, agree, answers_of, artifact, codegens, run, session};
-use tilewright::CodegenKind;
+use onnx_runtime::{Feed, Tensor, agree, answers_of, artifact_for, codegens, run, session};
 use tilewright::runtime::Model;
+use tilewright::{Options, Target};
 
 /// A model and the inputs it runs on: for each case the extents of every input.
 struct Subject {
@@ -63,7 +63,14 @@ fn main() -> ExitCode {
         |subject| {
             let model = model_path(subject.name)?;
             let cases = prepare(subject, &model)?;
-            codegens().try_for_each(|codegen| check(&model, &cases, codegen).map_err(failed(codegen.name())))
+            codegens().try_for_each(|codegen| {
+                let target = Target::host(codegen);
+                check(&model, &cases, target).map_err(failed(codegen.name()))
+            })?;
+            // As a GPU's threads would compute it, one after the other.
+            let gpu = "sm_80".parse().map_err(|error: tilewright::machine::TargetError| error.to_string())?;
+            let target = Target { gpu: Some(gpu), ..Target::host(Options::best_codegen()) };
+            check(&model, &cases, target).map_err(failed("threads as loops"))
         },
     )
 }
@@ -79,9 +86,9 @@ fn prepare(subject: &Subject, model: &Path) -> Result<Vec<Case>, String> {
     inputs.into_iter().zip(answers).map(case).collect()
 }
 
-/// Compiles and runs a model with a code generator.
-fn check(model: &Path, cases: &[Case], codegen: CodegenKind) -> Result<(), String> {
-    let model = Model::from_bytes(artifact(model, codegen)?).map_err(|error| error.to_string())?;
+/// Compiles and runs a model for a target.
+fn check(model: &Path, cases: &[Case], target: Target) -> Result<(), String> {
+    let model = Model::from_bytes(artifact_for(model, target)?).map_err(|error| error.to_string())?;
     for case in cases {
         let of_threads =
             |threads| run(&mut session(&model, threads), &case.inputs).map_err(|error| error.to_string());

@@ -6,6 +6,7 @@
 //! do not fill vector registers. A new code generator passes when `check(&cases::all(), ...)` does.
 
 pub mod build;
+pub mod by_rules;
 pub mod cases;
 pub mod eval;
 pub mod kernels;

@@ -26,7 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
                                "tilewright-te"]),
     ("tilewright-llvm",      &["tilewright-dtype", "tilewright-image", "tilewright-machine", "tilewright-runtime",
                                "tilewright-te"]),
-    ("tilewright-target-suite", &["tilewright-cranelift", "tilewright-dtype", "tilewright-image", "tilewright-llvm",
+    ("tilewright-target-suite", &["tilewright-autosched", "tilewright-cranelift", "tilewright-dtype", "tilewright-image", "tilewright-llvm",
                                "tilewright-machine", "tilewright-te"]),
     ("tilewright-cuda",      &["tilewright-llvm", "tilewright-machine", "tilewright-target-suite", "tilewright-te"]),
     ("tilewright-opencl",    &["tilewright-dtype", "tilewright-target-suite", "tilewright-te"]),

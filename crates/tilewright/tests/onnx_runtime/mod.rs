@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use tilewright::runtime::threads::ThreadPool;
 use tilewright::runtime::{Bytes, Model, RunError, Session, SessionOptions, TensorView};
-use tilewright::{CodegenKind, DType, Options, compile};
+use tilewright::{CodegenKind, DType, Options, Target, compile};
 
 use crate::common::{failed, target_dir};
 
@@ -143,8 +143,14 @@ pub(crate) fn codegens() -> impl Iterator<Item = CodegenKind> {
 
 /// Compiles a model, and again: the bytes must be the same.
 pub(crate) fn artifact(model: &Path, codegen: CodegenKind) -> Result<Bytes, String> {
+    artifact_for(model, Target::host(codegen))
+}
+
+/// The same for any target.
+pub(crate) fn artifact_for(model: &Path, target: Target) -> Result<Bytes, String> {
+    let options = Options::for_target(target);
     let bytes = || -> Result<Bytes, String> {
-        let compiled = compile(model, &Options::host(codegen), &mut ());
+        let compiled = compile(model, &options, &mut ());
         compiled.and_then(|compiled| compiled.artifact.to_bytes()).map_err(|error| error.to_string())
     };
     let first = bytes()?;

@@ -1,6 +1,7 @@
 //! Functions scheduled for threads, by primitives: their kernels give the interpreter's bits, and each barrier is needed.
 
 mod random;
+mod rules;
 mod running;
 
 use running::{check_barriers, compare, kernels};

@@ -1,0 +1,138 @@
+//! Functions as the rules for GPUs schedule them: one for each rule, with extents that tiles and warps do not divide, and open ones.
+
+use tilewright_autosched::{Decisions, schedule};
+use tilewright_dtype::DType;
+use tilewright_machine::Target;
+use tilewright_te::math::expand_func;
+use tilewright_te::{Computation, Expr, Func, UnaryOp};
+
+use crate::scheduled::product_func;
+
+fn extents(of: &[i64]) -> Vec<Expr> {
+    of.iter().map(|&n| Expr::int(n)).collect()
+}
+
+/// The product of an open number of rows, and its epilogue.
+fn open_product(columns: i64, steps: i64) -> Func {
+    let mut f = Func::new("open_product");
+    let rows = f.add_size("rows", 0, 1 << 20);
+    let a = f.add_input("a", DType::F32, vec![Expr::var(rows), Expr::int(steps)]);
+    let b = f.add_input("b", DType::F32, extents(&[steps, columns]));
+    let shape = vec![Expr::var(rows), Expr::int(columns)];
+    let c = f.reduce("c", DType::F32, shape.clone(), extents(&[steps]), Expr::f32(0.0), |f, i, r, acc| {
+        let x = f.load(a, vec![i[0].clone(), r[0].clone()]);
+        Expr::fma(x, f.load(b, vec![r[0].clone(), i[1].clone()]), acc)
+    });
+    let y = f.compute("y", DType::F32, shape, |f, i| f.load(c, i.to_vec()).max(Expr::f32(0.0)));
+    f.promote_to_output(y);
+    f
+}
+
+/// A convolution of 3 x 3 with padding.
+fn convolution(channels: i64, results: i64, size: i64) -> Func {
+    let mut f = Func::new("convolution");
+    let x = f.add_input("x", DType::F32, extents(&[1, channels, size, size]));
+    let w = f.add_input("w", DType::F32, extents(&[results, channels, 3, 3]));
+    let pad = f.compute("pad", DType::F32, extents(&[1, channels, size + 2, size + 2]), |f, i| {
+        let inside = |n: &Expr| n.clone().gt(Expr::int(0)).and(n.clone().lt(Expr::int(size + 1)));
+        let place = vec![i[0].clone(), i[1].clone(), i[2].clone() - 1, i[3].clone() - 1];
+        Expr::select(inside(&i[2]).and(inside(&i[3])), f.load(x, place), Expr::f32(0.0))
+    });
+    let (shape, window) = (extents(&[1, results, size, size]), extents(&[channels, 3, 3]));
+    let y = f.reduce("y", DType::F32, shape, window, Expr::f32(0.0), |f, i, r, acc| {
+        let place =
+            vec![i[0].clone(), r[0].clone(), i[2].clone() + r[1].clone(), i[3].clone() + r[2].clone()];
+        let weight = f.load(w, vec![i[1].clone(), r[0].clone(), r[1].clone(), r[2].clone()]);
+        Expr::fma(f.load(pad, place), weight, acc)
+    });
+    f.promote_to_output(y);
+    f
+}
+
+/// Softmax of rows.
+fn softmax(rows: i64, columns: i64) -> Func {
+    let mut f = Func::new("softmax");
+    let x = f.add_input("x", DType::F32, extents(&[rows, columns]));
+    let at = |i: &[Expr], r: &[Expr]| vec![i[0].clone(), r[0].clone()];
+    let lowest = Expr::lowest(DType::F32);
+    let most = f.reduce("most", DType::F32, extents(&[rows]), extents(&[columns]), lowest, |f, i, r, acc| {
+        acc.max(f.load(x, at(i, r)))
+    });
+    let shape = extents(&[rows, columns]);
+    let exp = f.compute("exp", DType::F32, shape.clone(), |f, i| {
+        Expr::unary(UnaryOp::Exp, f.load(x, i.to_vec()) - f.load(most, vec![i[0].clone()]))
+    });
+    let sum =
+        f.reduce("sum", DType::F32, extents(&[rows]), extents(&[columns]), Expr::f32(0.0), |f, i, r, acc| {
+            acc + f.load(exp, at(i, r))
+        });
+    let y =
+        f.compute("y", DType::F32, shape, |f, i| f.load(exp, i.to_vec()) / f.load(sum, vec![i[0].clone()]));
+    f.promote_to_output(y);
+    f
+}
+
+/// Sums of rows.
+fn sums(rows: i64, columns: i64) -> Func {
+    let mut f = Func::new("sums");
+    let x = f.add_input("x", DType::F32, extents(&[rows, columns]));
+    let y =
+        f.reduce("y", DType::F32, extents(&[rows]), extents(&[columns]), Expr::f32(0.0), |f, i, r, acc| {
+            acc + f.load(x, vec![i[0].clone(), r[0].clone()])
+        });
+    f.promote_to_output(y);
+    f
+}
+
+/// The greatest of each 3 x 3.
+fn pooling(channels: i64, size: i64) -> Func {
+    let mut f = Func::new("pooling");
+    let x = f.add_input("x", DType::F32, extents(&[channels, size + 2, size + 2]));
+    let lowest = Expr::lowest(DType::F32);
+    let shape = extents(&[channels, size, size]);
+    let y = f.reduce("y", DType::F32, shape, extents(&[3, 3]), lowest, |f, i, r, acc| {
+        acc.max(f.load(x, vec![i[0].clone(), i[1].clone() + r[0].clone(), i[2].clone() + r[1].clone()]))
+    });
+    f.promote_to_output(y);
+    f
+}
+
+/// An element for each.
+fn elements(rows: i64, columns: i64) -> Func {
+    let mut f = Func::new("elements");
+    let x = f.add_input("x", DType::F32, extents(&[rows, columns]));
+    let y =
+        f.compute("y", DType::F32, extents(&[rows, columns]), |f, i| f.load(x, i.to_vec()) * Expr::f32(2.0));
+    f.promote_to_output(y);
+    f
+}
+
+/// The functions as computed, each with the rule that takes it.
+pub fn functions() -> Vec<(&'static str, Func)> {
+    vec![
+        ("product", product_func(100, 70, 27)),
+        ("product", open_product(72, 24)),
+        ("product", convolution(5, 24, 9)),
+        ("rows", softmax(6, 100)),
+        ("rows", softmax(3, 2100)),
+        ("reduction", sums(7, 300)),
+        ("rows", softmax(3, 2304)),
+        ("reduction", sums(3, 5000)),
+        ("reduction", sums(3, 5120)),
+        ("elements", pooling(5, 13)),
+        ("elements", elements(33, 28)),
+    ]
+}
+
+/// A function as the rules for a GPU schedule it, elementary functions expanded; and the names of the rules.
+///
+/// # Panics
+/// Where the rules make a schedule that does not apply: a defect.
+pub fn by_rules(func: &Func, gpu: &str) -> (Func, Vec<&'static str>) {
+    let target: Target = format!("{gpu}/x86-64-v3@llvm").parse().expect("a target");
+    let scheduled = schedule(&Computation::of(func.clone()), &target, &Decisions::default())
+        .unwrap_or_else(|error| panic!("{}: {error}", func.name));
+    let mut func = scheduled.func;
+    expand_func(&mut func);
+    (func, scheduled.rulings.iter().map(|ruling| ruling.rule).collect())
+}
