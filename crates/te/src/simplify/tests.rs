@@ -285,6 +285,26 @@ fn a_fact_counts_as_often_as_it_must() {
     assert_ne!(s.simplify(&clamped(2)), s.simplify(&row(2)));
 }
 
+/// A loop over tiles of an open extent and batches: where it runs there are tiles, so remainders by their number are remainders.
+#[test]
+fn loops_that_run_have_iterations() {
+    let mut func = Func::new("t");
+    let (n, batch) = (func.add_size("n", 0, 1 << 20), func.add_size("batch", 0, 1 << 20));
+    let task = func.add_var("task", VarKind::Loop);
+    let tiles = Expr::var(n).ceil_div(128);
+    let extent = Expr::var(batch) * tiles.clone();
+    let mut s = Simplifier::for_sizes(&func);
+    s.bind_range(task, 0, extent.clone());
+    let tile = Expr::var(task).floor_mod(tiles.clone());
+    let number = Expr::var(task).floor_div(tiles.clone());
+    assert!(!s.prove_lt(&tile, &tiles) && !s.prove_lt(&number, &Expr::var(batch)));
+    s.assume_positive(&s.simplify(&extent));
+    assert!(s.prove_le(&Expr::int(0), &tile) && s.prove_lt(&tile, &tiles));
+    assert!(s.prove_lt(&number, &Expr::var(batch)));
+    assert!(s.prove_le(&(tile * 128 + 128), &(tiles * 128)));
+    assert!(!s.prove_lt(&(number + 1), &Expr::var(batch)));
+}
+
 /// Each selection makes two questions of one: 40 of them would make 2^40.
 #[test]
 fn a_question_about_bounds_ends_with_its_budget() {
