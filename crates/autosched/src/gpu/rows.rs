@@ -193,7 +193,7 @@ impl Strategy {
                     hold(schedule, name)?;
                 }
                 RowKind::Combined => match self.by {
-                    Group::Warp(_) => _ = reduce_in_warp(schedule, name, &around)?,
+                    Group::Warp(_) => reduce_in_warp(schedule, name, &around)?,
                     Group::Task(warps) => reduce_in_task(schedule, name, &around, warps)?,
                 },
             }

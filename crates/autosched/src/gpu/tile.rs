@@ -19,7 +19,7 @@ pub struct Tile {
     pub warps: [i64; 2],
 }
 
-/// `128x64 of 8x8`.
+/// `128x64of8x8`.
 impl fmt::Display for Tile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [[rows, columns], [own_rows, own_columns]] = [self.extents(), self.own];

@@ -6,8 +6,7 @@ use tilewright_te::{IterKind, Scope, ThreadLevel};
 use super::threads::LANES;
 use crate::loops::{joined, loops_of};
 
-/// Reduces inside of a loop by the lanes of one warp. The block's nest is its own. Every lane has the result, in a register, and the names
-/// of blocks that are made are given.
+/// Reduces inside of a loop by the lanes of one warp. The block's nest is its own. Every lane has the result, in a register.
 ///
 /// # Errors
 /// Where a primitive refuses: not a reduction that can be made of partial results.
@@ -15,7 +14,7 @@ pub(super) fn reduce_in_warp(
     schedule: &mut Schedule,
     block: &str,
     around: &str,
-) -> Result<Vec<String>, ScheduleError> {
+) -> Result<(), ScheduleError> {
     let steps = loops_of(schedule, block, IterKind::Reduce)?;
     let steps = joined(schedule, &steps)?;
     let parts = schedule.split(&steps, &[None, Some(LANES)])?;
@@ -49,7 +48,7 @@ pub(super) fn reduce_in_warp(
             false => schedule.unroll(first)?,
         }
     }
-    Ok(partial)
+    Ok(())
 }
 
 /// Reduces inside of a loop by several warps, which meet in shared memory. Every thread has the result, in a register.
@@ -80,7 +79,7 @@ pub(super) fn reduce_in_task(
     let made = schedule.compute_at(&store, around)?;
     let warp = made.last().ok_or_else(|| lost(&store))?.clone();
     schedule.bind(&warp, ThreadLevel::Warp)?;
-    reduce_in_warp(schedule, &of_warp, &warp).map(drop)
+    reduce_in_warp(schedule, &of_warp, &warp)
 }
 
 /// Keeps what a block writes in registers.

@@ -101,7 +101,7 @@ impl Simplifier {
 
     /// The interval of an expression that may be known to be at least 1.
     fn known_positive(&self, expr: &Expr, interval: Interval) -> Interval {
-        match self.positive.contains(expr) {
+        match self.positive.iter().any(|(known, _)| known == expr) {
             true => Interval { lo: interval.lo.max(1), ..interval },
             false => interval,
         }

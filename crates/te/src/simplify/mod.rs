@@ -31,8 +31,8 @@ pub struct Simplifier {
     ranges: FxHashMap<Var, Range>,
     /// Forms known to be at least 0.
     facts: Vec<Linear>,
-    /// Expressions that are at least 1.
-    positive: Vec<Expr>,
+    /// Expressions that are at least 1, each with how many facts it takes for that.
+    positive: Vec<(Expr, usize)>,
     /// Whether extents are known to be at least 1; then quotients are multiplied out, which takes time.
     multiplies_out: bool,
     memo: RefCell<FxHashMap<Expr, Expr>>,
@@ -152,8 +152,8 @@ impl Simplifier {
                 self.assume_factors_positive(extent);
                 // In whichever form it is met.
                 for form in [extent.clone(), self.simplify(extent)] {
-                    if !self.positive.contains(&form) {
-                        self.positive.push(form);
+                    if !self.positive.iter().any(|(known, _)| *known == form) {
+                        self.positive.push((form, self.facts.len()));
                     }
                 }
             }
@@ -176,9 +176,14 @@ impl Simplifier {
         self.facts.len()
     }
 
-    /// Forgets all facts but the first `n`.
+    /// Forgets all facts but the first `n`, and what followed from the others.
     pub fn forget_facts(&mut self, n: usize) {
         self.facts.truncate(n);
+        let n_positive = self.positive.len();
+        self.positive.retain(|(_, n_facts)| *n_facts <= n);
+        if self.positive.len() < n_positive {
+            self.forget();
+        }
         self.memo.borrow_mut().clear();
     }
 

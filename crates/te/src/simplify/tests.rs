@@ -303,6 +303,14 @@ fn loops_that_run_have_iterations() {
     assert!(s.prove_lt(&number, &Expr::var(batch)));
     assert!(s.prove_le(&(tile * 128 + 128), &(tiles * 128)));
     assert!(!s.prove_lt(&(number + 1), &Expr::var(batch)));
+    // What is positive by a fact is so no longer than that is known.
+    let mut s = Simplifier::for_sizes(&func);
+    let most = Expr::var(n).max(Expr::var(batch));
+    s.assume(&Expr::var(n).ge(Expr::var(batch)));
+    s.assume_positive(&most);
+    assert!(s.prove_le(&Expr::int(1), &Expr::var(n)));
+    s.forget_facts(0);
+    assert!(!s.prove_le(&Expr::int(1), &Expr::var(n)));
 }
 
 /// Each selection makes two questions of one: 40 of them would make 2^40.

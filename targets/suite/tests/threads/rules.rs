@@ -1,4 +1,4 @@
-//! What the rules for GPUs make of functions: the interpreter's bits, no races, and no barrier that could go.
+//! What the rules for GPUs make of functions: the interpreter's bits, and no races.
 
 use tilewright_target_suite::by_rules::{by_rules, functions};
 
