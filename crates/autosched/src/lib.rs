@@ -9,7 +9,7 @@
 //! Where a rule could do one of several right things it asks for a decision. [`Decisions`] found by measurement
 //! take the place of what the model would do.
 //!
-//! [`cpu`] has the rules for processors, [`gpu`] those for GPUs. Another kind of machine has a [`RuleSet`] of its own, with strategies of its own.
+//! [`cpu`] has the rules for processors, [`gpu`] those for GPUs: a [`RuleSet`] each, with strategies of its own.
 
 mod algorithms;
 mod any;

@@ -210,6 +210,12 @@ pub fn leading_dims(func: &Func, last: &Block, producers: &[&Block]) -> Option<u
     (plain(last) && is_output && producers.iter().all(fits)).then_some(n_rows)
 }
 
+/// Bytes of what blocks compute of a row, values aside.
+pub fn row_temporaries(func: &Func, producers: &[&Block], row: i64) -> i64 {
+    let elements = producers.iter().filter(|b| !b.is_reduction());
+    elements.map(|b| row * func.buffers[b.body[0].buffer].dtype.bytes() as i64).sum()
+}
+
 /// The extents of a block's variables of a kind, where known.
 pub fn extents_of(block: &Block, kind: IterKind) -> Vec<Option<i64>> {
     iters_of(block, kind).into_iter().map(|n| block.iters[n].extent.as_int()).collect()

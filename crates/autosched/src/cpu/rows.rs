@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tilewright_te::flatten::masks;
 use tilewright_te::schedule::{Schedule, ScheduleError, indivisible};
-use tilewright_te::{Block, Func, IterKind, Scope};
+use tilewright_te::{Block, IterKind, Scope};
 
 use crate::context::Context;
 use crate::cpu::elementwise::grain_of;
@@ -18,7 +18,7 @@ use crate::decisions::Chooser;
 use crate::loops::{joined, loops_of};
 use crate::model::machine::{MAX_STACK_OF_ROW, n_cores};
 use crate::model::tasks::PARALLEL_GRAIN;
-use crate::pattern::{constant_product, iters_of, leading_dims};
+use crate::pattern::{constant_product, iters_of, leading_dims, row_temporaries};
 use crate::refusal::Refusal;
 use crate::strategy::{Domain, Level};
 
@@ -109,7 +109,7 @@ pub(crate) fn plan(context: &Context<'_>, chooser: &mut Chooser<'_>) -> Result<S
         return refuse("its columns cannot be shown to be apart as one loop");
     }
     let mut planned = Vec::new();
-    let on_stack = row.is_some_and(|row| temporaries(func, producers, row) <= MAX_STACK_OF_ROW);
+    let on_stack = row.is_some_and(|row| row_temporaries(func, producers, row) <= MAX_STACK_OF_ROW);
     for block in producers {
         planned.push(plan_producer(context, block, n_rows, on_stack)?);
     }
@@ -120,12 +120,6 @@ pub(crate) fn plan(context: &Context<'_>, chooser: &mut Chooser<'_>) -> Result<S
     let elements = row.or(Some(PARALLEL_GRAIN));
     let tasks = grain.map(|task| Tasks::plan(&extents, None, Grain { elements, task })).unwrap_or_default();
     Ok(Strategy { domain: Domain::of(func, last), blocks: planned, rows: n_rows, lanes, tasks })
-}
-
-/// Bytes of what blocks compute of a row, values aside.
-fn temporaries(func: &Func, producers: &[&Block], row: i64) -> i64 {
-    let elements = producers.iter().filter(|b| !b.is_reduction());
-    elements.map(|b| row * func.buffers[b.body[0].buffer].dtype.bytes() as i64).sum()
 }
 
 fn plan_producer(

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Block, Iter, IterKind, Scope};
 
+use super::store::{Store, shares_loops, store_of};
 use super::threads::Threads;
 use super::tree::hold;
 use crate::context::Context;
@@ -39,22 +40,11 @@ pub struct Strategy {
     pub threads: Threads,
 }
 
-/// The block that stores the results of a reduction, which are in registers before.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Store {
-    /// Its name.
-    pub block: String,
-    /// Whether it is a copy that the strategy makes.
-    pub is_copy: bool,
-}
-
 /// `out: f32[64, 56], rows of 2 by 8 warps of 4 elements a thread`.
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}, ", self.block, self.domain)?;
-        if let Some(store) = self.store.as_ref().filter(|store| !store.is_copy) {
-            write!(f, "stored by {}, ", store.block)?;
-        }
+        self.store.iter().try_for_each(|store| store.fmt(f))?;
         write!(f, "rows of {} by {}", self.joined, self.threads)
     }
 }
@@ -97,30 +87,6 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Ref
     })
 }
 
-/// Whether a loop around the block is around another one too.
-pub(super) fn shares_loops(context: &Context<'_>, block: &Block) -> bool {
-    let own = context.func.loops_around(&block.name);
-    let others = context.func.blocks().into_iter().filter(|other| other.name != block.name);
-    let around: Vec<_> =
-        others.flat_map(|other| context.func.loops_around(&other.name)).map(|l| l.var).collect();
-    own.iter().any(|l| around.contains(&l.var))
-}
-
-/// The block that is to store a reduction's results: its epilogue, if no strategy has that, or a copy.
-pub(super) fn store_of(context: &Context<'_>, block: &Block) -> Option<Store> {
-    if block.body.len() != 1 || !context.func.is_sole_writer(block) {
-        return None;
-    }
-    let free = |epilogue: &&Block| context.is_as_computed(epilogue) && !shares_loops(context, epilogue);
-    match context.epilogue_of(block).filter(free) {
-        Some(epilogue) => Some(Store { block: epilogue.name.clone(), is_copy: false }),
-        None if context.func.is_whole(block.body[0].buffer) => {
-            Some(Store { block: context.new_block(&format!("{}_write", block.name)), is_copy: true })
-        }
-        None => None,
-    }
-}
-
 /// How many trailing loops are walked as one: those that make a row, or up to the first whose extent is open.
 fn joined_loops(extents: &[Option<i64>]) -> usize {
     let mut row = 1i64;
@@ -158,13 +124,13 @@ fn consecutive(context: &Context<'_>, block: &Block, row: &[Option<i64>]) -> i64
 impl Strategy {
     /// The blocks that it schedules.
     pub(crate) fn blocks(&self) -> Vec<String> {
-        let store = self.store.iter().filter(|store| !store.is_copy).map(|store| store.block.clone());
+        let store = self.store.as_ref().and_then(Store::taken);
         [self.block.clone()].into_iter().chain(store).collect()
     }
 
     /// The blocks that it makes.
     pub(crate) fn copies(&self) -> Vec<String> {
-        self.store.iter().filter(|store| store.is_copy).map(|store| store.block.clone()).collect()
+        self.store.as_ref().and_then(Store::copy).into_iter().collect()
     }
 
     /// Schedules the block.

@@ -8,6 +8,7 @@ pub mod elements;
 pub mod product;
 pub mod reduction;
 pub mod rows;
+mod store;
 mod strategy;
 pub mod threads;
 pub mod tile;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{Block, Expr, IterKind, Scope, ThreadLevel};
 
-use super::elements::{Store, shares_loops, store_of};
+use super::store::{Store, shares_loops, store_of};
 use super::threads::LANES;
 use super::tile::{Extents, Tile, steps_at_a_time};
 use crate::context::Context;
@@ -71,9 +71,7 @@ pub struct Factor {
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}, ", self.block, self.domain)?;
-        if !self.store.is_copy {
-            write!(f, "stored by {}, ", self.store.block)?;
-        }
+        self.store.fmt(f)?;
         for block in self.factors.iter().filter_map(|factor| factor.on_the_way.as_ref()) {
             write!(f, "{block} on the way, ")?;
         }
@@ -247,14 +245,14 @@ fn packing(context: &Context<'_>, block: &Block, access: &AccessInfo, factor: &F
 impl Strategy {
     /// The blocks that it schedules.
     pub(crate) fn blocks(&self) -> Vec<String> {
-        let store = (!self.store.is_copy).then(|| self.store.block.clone());
+        let store = self.store.taken();
         let producers = self.factors.iter().filter_map(|factor| factor.on_the_way.clone());
         [self.block.clone()].into_iter().chain(store).chain(producers).collect()
     }
 
     /// The blocks that it makes.
     pub(crate) fn copies(&self) -> Vec<String> {
-        let store = self.store.is_copy.then(|| self.store.block.clone());
+        let store = self.store.copy();
         self.factors.iter().map(|factor| factor.fetch.clone()).chain(store).collect()
     }
 

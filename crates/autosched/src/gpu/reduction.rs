@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tilewright_te::schedule::{Schedule, ScheduleError, indivisible};
 use tilewright_te::{Block, IterKind, Scope, ThreadLevel};
 
-use super::elements::{Store, shares_loops, store_of};
+use super::store::{Store, shares_loops, store_of};
 use super::threads::LANES;
 use super::tree::{reduce_in_task, reduce_in_warp};
 use crate::context::Context;
@@ -59,9 +59,7 @@ impl fmt::Display for Group {
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}, ", self.block, self.domain)?;
-        if !self.store.is_copy {
-            write!(f, "stored by {}, ", self.store.block)?;
-        }
+        self.store.fmt(f)?;
         self.by.fmt(f)
     }
 }
@@ -117,13 +115,13 @@ fn walks_by_steps(context: &Context<'_>, block: &Block) -> bool {
 impl Strategy {
     /// The blocks that it schedules.
     pub(crate) fn blocks(&self) -> Vec<String> {
-        let store = (!self.store.is_copy).then(|| self.store.block.clone());
+        let store = self.store.taken();
         [self.block.clone()].into_iter().chain(store).collect()
     }
 
     /// The blocks that it makes.
     pub(crate) fn copies(&self) -> Vec<String> {
-        self.store.is_copy.then(|| self.store.block.clone()).into_iter().collect()
+        self.store.copy().into_iter().collect()
     }
 
     /// Schedules the block.

@@ -6,14 +6,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tilewright_te::schedule::{Schedule, ScheduleError, indivisible};
-use tilewright_te::{Block, Func, Scope, ThreadLevel};
+use tilewright_te::{Block, Scope, ThreadLevel};
 
 use super::reduction::{Group, WARPS};
 use super::threads::{LANES, Threads};
 use super::tree::{hold, reduce_in_task, reduce_in_warp};
 use crate::context::Context;
 use crate::loops::joined;
-use crate::pattern::{constant_product, leading_dims};
+use crate::pattern::{constant_product, leading_dims, row_temporaries};
 use crate::refusal::Refusal;
 use crate::strategy::Domain;
 
@@ -113,7 +113,7 @@ pub(crate) fn plan(context: &Context<'_>) -> Result<Strategy, Refusal> {
         return refuse("its elements cannot be shown to be apart");
     }
     let of_task = if let Group::Warp(n) = by { n } else { 1 };
-    let shared = row.is_some_and(|row| of_task * temporaries(func, producers, row) <= SHARED);
+    let shared = row.is_some_and(|row| of_task * row_temporaries(func, producers, row) <= SHARED);
     let mut planned = Vec::new();
     for block in producers {
         planned.push(plan_producer(context, block, n_rows, shared)?);
@@ -126,12 +126,6 @@ fn warps(by: Group) -> i64 {
     match by {
         Group::Warp(n) | Group::Task(n) => n,
     }
-}
-
-/// Bytes of what blocks compute of a row, values aside.
-fn temporaries(func: &Func, producers: &[&Block], row: i64) -> i64 {
-    let elements = producers.iter().filter(|b| !b.is_reduction());
-    elements.map(|b| row * func.buffers[b.body[0].buffer].dtype.bytes() as i64).sum()
 }
 
 fn plan_producer(

@@ -44,9 +44,14 @@ pub(crate) fn duplicate(func: &mut Func, buffer: Buffer, scope: Scope) -> Buffer
     func.add_buffer(&format!("{}_{}", data.name, suffix(scope)), data.dtype, data.shape, scope)
 }
 
-/// A nest that copies one buffer to another of the same shape.
-fn copy_nest(func: &mut Func, from: Buffer, to: Buffer, name: &str) -> Stmt {
-    let extents = func.buffers[from].shape.clone();
+/// A nest over all of a buffer that stores in each element what `value` makes of the variables that index it.
+pub(crate) fn copy_nest(
+    func: &mut Func,
+    to: Buffer,
+    name: &str,
+    value: impl FnOnce(&Func, Vec<Expr>) -> Expr,
+) -> Stmt {
+    let extents = func.buffers[to].shape.clone();
     let (mut loops, mut iters) = (Vec::new(), Vec::new());
     for (n, extent) in extents.into_iter().enumerate() {
         let loop_var = func.add_var(&format!("{name}_i{n}"), VarKind::Loop);
@@ -55,7 +60,7 @@ fn copy_nest(func: &mut Func, from: Buffer, to: Buffer, name: &str) -> Stmt {
         iters.push(Iter { var, extent, kind: IterKind::Spatial, value: Expr::var(loop_var) });
     }
     let indices: Vec<Expr> = iters.iter().map(|i| Expr::var(i.var)).collect();
-    let value = func.load(from, indices.clone());
+    let value = value(func, indices.clone());
     let body = vec![Store { buffer: to, indices, value }];
     let block = Block { name: name.to_string(), iters, predicate: None, init: Vec::new(), body };
     tree::nest(loops, Stmt::Block(Box::new(block)))
@@ -107,7 +112,7 @@ impl Apply for CacheRead {
         check_copied(func, &path, block, buffer).or_else(fail)?;
         let copy = duplicate(func, buffer, self.scope);
         let name = func.unique_block_name(&format!("{}_read", self.buffer));
-        let nest = copy_nest(func, buffer, copy, &name);
+        let nest = copy_nest(func, copy, &name, |func, i| func.load(buffer, i));
         if let Some(block) = tree::block_at_mut(func, &path) {
             rename(block, buffer, copy);
         }
@@ -143,7 +148,7 @@ impl Apply for CacheWrite {
         }
         let copy = duplicate(func, buffer, self.scope);
         let name = func.unique_block_name(&format!("{}_write", self.block));
-        let nest = copy_nest(func, copy, buffer, &name);
+        let nest = copy_nest(func, buffer, &name, |func, i| func.load(copy, i));
         if let Some(block) = tree::block_at_mut(func, &path) {
             rename(block, buffer, copy);
         }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::expr::{Buffer, Expr, ExprKind};
-use crate::func::{Block, Func, Iter, IterKind, Scope, Stmt, Store, VarKind};
-use crate::schedule::cache::{check_copied, suffix};
+use crate::func::{Block, Func, Iter, Scope};
+use crate::schedule::cache::{check_copied, copy_nest, suffix};
 use crate::schedule::region::{Accesses, accessed, depends_on_data};
 use crate::schedule::{Apply, ScheduleError, tree};
 use crate::simplify::Simplifier;
@@ -72,7 +72,10 @@ impl Apply for Reindex {
                 })
             });
         }
-        let nest = copy_nest(func, (buffer, &place), copy, &iters, &name);
+        let nest = copy_nest(func, copy, &name, |func, own| {
+            let of = |var| iters.iter().position(|iter| iter.var == var).map(|n| own[n].clone());
+            func.load(buffer, place.iter().map(|index| index.substitute(&of)).collect())
+        });
         func.body.insert(path[0], nest);
         Ok(vec![name])
     }
@@ -92,26 +95,4 @@ fn check_inside(func: &Func, block: &Block, buffer: Buffer, place: &[Expr]) -> R
         true => Ok(()),
         false => Err(format!("it cannot be shown that all loads are inside of `{}`", data.name)),
     }
-}
-
-/// A nest over the domains of some variables of a block that copies what the block reads at them.
-fn copy_nest(func: &mut Func, (from, place): (Buffer, &[Expr]), to: Buffer, of: &[Iter], name: &str) -> Stmt {
-    let (mut loops, mut iters) = (Vec::new(), Vec::new());
-    for (n, iter) in of.iter().enumerate() {
-        let loop_var = func.add_var(&format!("{name}_i{n}"), VarKind::Loop);
-        let var = func.add_var(&format!("{name}_vi{n}"), VarKind::Iter);
-        loops.push((loop_var, iter.extent.clone()));
-        iters.push(Iter {
-            var,
-            extent: iter.extent.clone(),
-            kind: IterKind::Spatial,
-            value: Expr::var(loop_var),
-        });
-    }
-    let own = |var| of.iter().position(|iter| iter.var == var).map(|n| Expr::var(iters[n].var));
-    let value = func.load(from, place.iter().map(|index| index.substitute(&own)).collect());
-    let indices = iters.iter().map(|iter| Expr::var(iter.var)).collect();
-    let body = vec![Store { buffer: to, indices, value }];
-    let block = Block { name: name.to_string(), iters, predicate: None, init: Vec::new(), body };
-    tree::nest(loops, Stmt::Block(Box::new(block)))
 }
