@@ -127,17 +127,20 @@ fn without_fixed(simplifier: &Simplifier, block: &Block, around: &[Var]) -> Bloc
 /// Whether parallel and vectorized loops from the outermost to the given one still have independent
 /// iterations.
 pub(crate) fn check_kinds(func: &Func, loop_path: &[usize]) -> Result<(), String> {
-    for depth in 1..=loop_path.len() {
-        let Some(l) = tree::loop_at(func, &loop_path[..depth]) else { continue };
-        let ordered = match l.kind {
-            LoopKind::Serial | LoopKind::Unrolled => true,
-            LoopKind::Parallel | LoopKind::Vectorized | LoopKind::Thread(_) => false,
-        };
-        if !ordered && let Some(reason) = conflict(func, &loop_path[..depth], l.kind) {
-            return Err(format!("`{}` could no longer be {:?}: {reason}", func.vars[l.var].name, l.kind));
-        }
+    (1..=loop_path.len()).try_for_each(|depth| check_kind(func, &loop_path[..depth]))
+}
+
+/// Whether the loop at `path`, if its iterations run at the same time, still has independent ones.
+pub(crate) fn check_kind(func: &Func, path: &[usize]) -> Result<(), String> {
+    let Some(l) = tree::loop_at(func, path) else { return Ok(()) };
+    let found = match l.kind {
+        LoopKind::Serial | LoopKind::Unrolled => None,
+        LoopKind::Parallel | LoopKind::Vectorized | LoopKind::Thread(_) => conflict(func, path, l.kind),
+    };
+    match found {
+        Some(reason) => Err(format!("`{}` could no longer be {:?}: {reason}", func.vars[l.var].name, l.kind)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Whether a block that is not inside the loop at `path` accesses a buffer.

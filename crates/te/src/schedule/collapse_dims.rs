@@ -151,14 +151,14 @@ impl<'a> Collapse<'a> {
             return Err(format!("block `{name}` has a predicate"));
         }
         self.blocks.push((path.clone(), position, pair));
-        if self.ends.contains(name) {
-            let dims = self.dims.clone();
-            return self.merged(func, block, &dims, pair).map(drop);
-        }
+        let ends = self.ends.contains(name);
         // Every use of the variables must be one of those that become one.
         let accesses = tree::accesses(block).into_iter();
-        let found: Vec<(Buffer, usize)> =
+        let mut found: Vec<(Buffer, usize)> =
             accesses.filter_map(|(buffer, indices)| Some((buffer, paired_dim(&indices, pair)?))).collect();
+        if ends {
+            found.retain(|at| self.dims.contains(at));
+        }
         self.merged(func, block, &found, pair)?;
         for (buffer, dim) in found {
             let extents = [position, position + 1].map(|n| &block.iters[n].extent);
@@ -264,6 +264,11 @@ fn loops_of(func: &Func, path: &tree::Path, pair: Pair) -> Result<(tree::Path, E
             "the loops of `{}` and the variable after it are apart",
             func.vars[pair.outer].name
         ));
+    }
+    let mut prefetches = !l.prefetches.is_empty();
+    tree::for_each_loop(&l.body, &mut |inner| prefetches |= !inner.prefetches.is_empty());
+    if prefetches {
+        return Err(format!("a loop inside of `{}` prefetches", func.vars[l.var].name));
     }
     Ok((outer, product(&l.extent, &next.extent)?))
 }

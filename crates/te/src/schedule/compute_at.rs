@@ -76,7 +76,7 @@ impl Apply for ComputeAt {
         let Some(target) = tree::loop_at(func, &loop_path).filter(|_| inside > 0) else {
             return Err(fail(format!("nothing inside `{}` reads its result", self.loop_name)));
         };
-        let simplifier = tree::simplifier_within(func, &[&loop_path[..], &[0]].concat(), &target.body);
+        let mut simplifier = tree::simplifier_within(func, &[&loop_path[..], &[0]].concat(), &target.body);
         let regions: Vec<Vec<Span>> = buffers
             .iter()
             .filter_map(|b| region_of(func, &simplifier, &target.body, *b, Accesses::Reads))
@@ -95,7 +95,7 @@ impl Apply for ComputeAt {
         };
         let spans =
             block.iters.iter().map(|i| bound(i.var).filter(|_| i.kind == IterKind::Spatial)).collect();
-        let (nest, names) = rebuilt_nest(func, &simplifier, block, spans, kept);
+        let (nest, names) = rebuilt_nest(func, &mut simplifier, block, spans, kept);
         if let Some(l) = tree::loop_at_mut(func, &loop_path) {
             l.body.insert(position.unwrap_or(0), nest);
         }
@@ -121,16 +121,17 @@ fn kept_conditions(func: &Func, block: &Block, path: &[usize]) -> Vec<Expr> {
     others.filter_map(of_variables).collect()
 }
 
-/// The block under new loops over the given spans (the whole domain where there is none) and under
-/// `conditions` (over loops around and the block's variables), with the names of the loops.
+/// The block under new loops over the given spans (the whole domain where there is none) and under those of the
+/// `conditions` (over loops around and the block's variables) that its domain does not imply, with the names of the loops.
 pub(crate) fn rebuilt_nest(
     func: &mut Func,
-    simplifier: &crate::simplify::Simplifier,
+    simplifier: &mut crate::simplify::Simplifier,
     mut block: Block,
     spans: Vec<Option<Span>>,
-    mut conditions: Vec<Expr>,
+    conditions: Vec<Expr>,
 ) -> (Stmt, Vec<String>) {
     let (mut loops, mut names) = (Vec::new(), Vec::new());
+    let mut guards: Vec<Expr> = Vec::new();
     for (n, (iter, span)) in block.iters.iter_mut().zip(spans).enumerate() {
         let var = tree::loop_var(func, &format!("{}_ax{n}", block.name));
         names.push(func.vars[var].name.clone());
@@ -140,15 +141,21 @@ pub(crate) fn rebuilt_nest(
                 loops.push((var, iter.extent.clone()));
             }
             Some(span) => {
-                let (value, guards) = guarded(simplifier, &span.min, &span.extent, &iter.extent, var);
+                let (value, ends) = guarded(simplifier, &span.min, &span.extent, &iter.extent, var);
                 iter.value = value;
-                conditions.extend(guards);
+                guards.extend(ends);
                 loops.push((var, span.extent));
             }
         }
     }
-    let bound: Vec<Expr> = conditions.iter().map(|condition| bind(&block, condition)).collect();
-    block.predicate = tree::conjunction(bound);
+    let n_facts = simplifier.n_facts();
+    loops.iter().for_each(|(var, extent)| simplifier.bind_range(*var, Expr::int(0), extent.clone()));
+    guards.iter().for_each(|guard| simplifier.assume(guard));
+    let bound = conditions.iter().map(|condition| bind(&block, condition));
+    let mut said: Vec<Expr> = bound.filter(|condition| !simplifier.prove(condition)).collect();
+    simplifier.forget_facts(n_facts);
+    said.extend(guards);
+    block.predicate = tree::conjunction(said);
     (tree::nest(loops, Stmt::Block(Box::new(block))), names)
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::expr::{Expr, Var};
 use crate::func::{Block, Func, Iter, IterKind, Loop, Stmt, VarKind};
+use crate::schedule::region::domain_conditions;
 use crate::schedule::{Apply, ScheduleError, bindings, tree};
 
 /// Moves the `init` of a reduction block into a block `BLOCK_init` in front of a loop around it.
@@ -72,10 +73,11 @@ impl Apply for DecomposeReduction {
             iter_vars.push((iter.var, Expr::var(var)));
             iters.push(Iter { var, value: substitute(&iter.value, &renamed), ..(*iter).clone() });
         }
-        let dropped =
-            |e: &Expr| inside.iter().any(|l| e.uses(l.var) && !renamed.iter().any(|(old, _)| *old == l.var));
-        let conditions = block.predicate.iter().flat_map(tree::conjuncts).filter(|c| !dropped(c));
-        let predicate = tree::conjunction(conditions.map(|c| substitute(&c, &renamed)));
+        let is_dropped = |l: &&Loop| !renamed.iter().any(|(old, _)| *old == l.var);
+        let dropped: Vec<Var> = inside.iter().filter(is_dropped).map(|l| l.var).collect();
+        let conditions = conditions_of_some(func, &block_path, &dropped)
+            .map_err(|reason| ScheduleError::new(Self::NAME, &self.block, reason))?;
+        let predicate = tree::conjunction(conditions.iter().map(|c| substitute(c, &renamed)));
         let mut body = block.init.clone();
         for store in &mut body {
             store.indices.iter_mut().for_each(|i| *i = substitute(i, &iter_vars));
@@ -98,6 +100,43 @@ impl Apply for DecomposeReduction {
         tree::normalize(func);
         Ok(vec![name])
     }
+}
+
+/// Under which conditions over the other loops a reduction has any step as the loops of `dropped` vary, which are what its predicate
+/// says of their first iterations; an error where nothing proves that.
+///
+/// What the predicate says of the reduction's variables alone is left out: over nothing, the result is the start.
+fn conditions_of_some(func: &Func, path: &[usize], dropped: &[Var]) -> Result<Vec<Expr>, String> {
+    let Some(block) = tree::block_at(func, path) else { return Ok(Vec::new()) };
+    let mut simplifier = tree::simplifier_at(func, path);
+    let mut steps = Block { predicate: None, ..block.clone() };
+    steps.iters.retain(|i| i.kind == IterKind::Reduce);
+    let of_steps = domain_conditions(&simplifier, &steps);
+    let at_first = |v: Var| dropped.contains(&v).then(|| Expr::int(0));
+    let n_facts = simplifier.n_facts();
+    let mut conditions = Vec::new();
+    for condition in block.predicate.iter().flat_map(tree::conjuncts) {
+        let is_kept = |v: Var| func.vars[v].kind == VarKind::Loop && !dropped.contains(&v);
+        let of_others = condition.any(&mut |e| e.as_var().is_some_and(is_kept));
+        if !of_others || of_steps.contains(&simplifier.simplify(&condition)) {
+            continue;
+        }
+        let first = condition.substitute(&at_first);
+        if first == condition {
+            conditions.push(condition);
+            continue;
+        }
+        if simplifier.prove(&first) {
+            continue;
+        }
+        simplifier.assume(&condition);
+        if !simplifier.prove(&first) {
+            return Err(format!("nothing proves in which iterations `{}` has no step at all", block.name));
+        }
+        simplifier.forget_facts(n_facts);
+        conditions.push(simplifier.simplify(&first));
+    }
+    Ok(conditions)
 }
 
 fn substitute(e: &Expr, values: &[(Var, Expr)]) -> Expr {

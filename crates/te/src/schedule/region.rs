@@ -14,6 +14,13 @@ pub(crate) struct Span {
     pub(crate) extent: Expr,
 }
 
+impl Span {
+    /// The index after the last.
+    pub(crate) fn end(&self) -> Expr {
+        self.min.clone() + self.extent.clone()
+    }
+}
+
 /// Which accesses count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accesses {
@@ -300,7 +307,8 @@ pub(crate) fn exact_writes(
         for condition in block.predicate.iter().flat_map(tree::conjuncts) {
             let condition = simplifier.simplify(&condition);
             // A reduction whose first step runs stores its element, whatever later steps it skips.
-            if domain.contains(&condition) || simplifier.prove(&condition.substitute(&of_reduction)) {
+            let is_in_domain = domain.contains(&condition) && is_inner(&condition);
+            if is_in_domain || simplifier.prove(&condition.substitute(&of_reduction)) {
                 continue;
             }
             match &mut result {

@@ -102,10 +102,19 @@ impl Apply for Reorder {
             }
         }
 
+        let depth_of = |list: &[Var], v: Var| list.iter().position(|x| *x == v);
+        let encloses = |list: &[Var], v: Var, inner: Var| depth_of(list, inner) > depth_of(list, v);
+        // A loop whose iterations run at the same time now holds loops whose iterations ran one after another outside of it.
+        let gains = |v: Var| new.iter().any(|&x| encloses(&new, v, x) && !encloses(&old, v, x));
+        let gaining: Vec<bool> = new.iter().map(|&v| gains(v)).collect();
         for (n, (var, extent, kind)) in reordered.into_iter().enumerate() {
             if let Some(l) = tree::loop_at_mut(func, &innermost[..outermost.len() + n]) {
                 (l.var, l.extent, l.kind) = (var, extent, kind);
             }
+        }
+        for (n, _) in gaining.iter().enumerate().filter(|(_, gains)| **gains) {
+            bindings::check_kind(func, &innermost[..outermost.len() + n])
+                .map_err(|reason| ScheduleError::new(Self::NAME, &place, reason))?;
         }
         tree::normalize(func);
         Ok(Vec::new())

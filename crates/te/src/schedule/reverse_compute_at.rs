@@ -42,7 +42,7 @@ impl Apply for ReverseComputeAt {
         }
         tree::remove(func, &block_path);
         let Some(target) = tree::loop_at(func, &loop_path) else { return Ok(Vec::new()) };
-        let simplifier = tree::simplifier_within(func, &[&loop_path[..], &[0]].concat(), &target.body);
+        let mut simplifier = tree::simplifier_within(func, &[&loop_path[..], &[0]].concat(), &target.body);
         let around: Vec<_> =
             (1..=loop_path.len()).filter_map(|d| tree::loop_at(func, &loop_path[..d])).collect();
 
@@ -113,14 +113,45 @@ impl Apply for ReverseComputeAt {
                 *span = None;
             }
         }
-        let (nest, names) = rebuilt_nest(func, &simplifier, block, spans, conditions);
+        let (nest, names) = rebuilt_nest(func, &mut simplifier, block, spans, conditions);
         if let Some(l) = tree::loop_at_mut(func, &loop_path) {
             l.body.insert(after + 1, nest);
         }
+        check_outer_producers(func, &self.block, &loop_path).map_err(fail)?;
         tree::normalize(func);
         check_kinds(func, &loop_path).map_err(fail)?;
         Ok(names)
     }
+}
+
+/// Whether producers that are not in the loop at `loop_path`, but share loops around it, have made by then what the block reads: of
+/// what they make in other iterations of these loops, some comes later.
+fn check_outer_producers(func: &Func, name: &str, loop_path: &[usize]) -> Result<(), String> {
+    let Some(block) = func.block(name) else { return Ok(()) };
+    for (path, producer) in tree::blocks_with_paths(func) {
+        let n_shared = path.iter().zip(loop_path).take_while(|(a, b)| a == b).count();
+        let Some(shared) = tree::loop_at(func, &loop_path[..n_shared]).filter(|_| n_shared > 0) else {
+            continue;
+        };
+        let (Some(made), Some(read)) = (path.get(n_shared), loop_path.get(n_shared)) else { continue };
+        let simplifier =
+            tree::simplifier_within(func, &[&loop_path[..n_shared], &[0]].concat(), &shared.body);
+        let region = |at: usize, buffer, accesses| {
+            let stmts = shared.body.get(at..=at).unwrap_or_default();
+            region_of(func, &simplifier, stmts, buffer, accesses).unwrap_or_default()
+        };
+        for buffer in tree::read_buffers(block).into_iter().filter(|&buffer| tree::writes(producer, buffer)) {
+            let made = region(*made, buffer, Accesses::Writes);
+            let covers = |(made, read): (&Span, &Span)| {
+                simplifier.prove_le(&made.min, &read.min) && simplifier.prove_le(&read.end(), &made.end())
+            };
+            if !made.iter().zip(&region(*read, buffer, Accesses::Reads)).all(covers) {
+                let buffer = &func.buffers[buffer].name;
+                return Err(format!("`{}` has not made all of `{buffer}` by then", producer.name));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The block, if any, whose result in a buffer is complete only after the last iteration of a loop: it accumulates over the loop, or
