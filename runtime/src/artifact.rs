@@ -93,6 +93,57 @@ pub struct ImageDef {
     pub program: ProgramDef,
     /// The programs that are specialised for some extents, in the order of [`Plans::specialised`].
     pub specialised: Vec<ProgramDef>,
+    /// Code for a device beside the processor.
+    pub device: Option<DeviceDef>,
+}
+
+/// The code of a level for a device: one section that holds all of [`DeviceDef::parts`], one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceDef {
+    /// The kind of device: `opencl`, `cuda`.
+    pub kind: String,
+    /// The oldest generation of it that runs the code (`sm_80`); empty where all do.
+    pub arch: String,
+    /// What made machine code of it, where something did: a program and its version.
+    pub assembler: String,
+    /// The code in its formats (`opencl-c`, `ptx`, `cubin`), each with its bytes. They are of the same kernels.
+    pub parts: Vec<(String, u64)>,
+    /// The kernels.
+    pub kernels: Vec<DeviceKernel>,
+}
+
+impl DeviceDef {
+    /// What the code is for, as `--target` has it.
+    pub fn target(&self) -> String {
+        match self.arch.is_empty() {
+            true => self.kind.clone(),
+            false => [&*self.kind, ":", &*self.arch].concat(),
+        }
+    }
+
+    /// The code in one of its formats; `None` where it is not there.
+    pub fn part<'a>(&self, format: &str, code: &'a [u8]) -> Option<&'a [u8]> {
+        let mut start = 0u64;
+        for (name, bytes) in &self.parts {
+            let end = start.checked_add(*bytes)?;
+            if name == format {
+                return code.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?);
+            }
+            start = end;
+        }
+        None
+    }
+}
+
+/// A kernel for a device. It takes the addresses of its buffers, its extents as 64-bit integers, and the first task as one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceKernel {
+    /// Its name in the code.
+    pub symbol: String,
+    /// Warps of a task, and lanes of a warp.
+    pub threads: [u32; 2],
+    /// Bytes of shared memory that its launch asks for.
+    pub dynamic_shared: u32,
 }
 
 impl ImageDef {

@@ -24,6 +24,7 @@
 extern crate alloc;
 
 pub mod artifact;
+pub mod device;
 mod error;
 mod exec;
 mod host;

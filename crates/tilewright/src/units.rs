@@ -294,7 +294,7 @@ pub(crate) fn image_def(target: &Target, program: ProgramDef) -> ImageDef {
         triple: target.machine.arch.triple().to_string(),
         features: target.machine.features.iter().map(|f| f.name().to_string()).collect(),
         program,
-        specialised: Vec::new(),
+        ..ImageDef::default()
     }
 }
 
