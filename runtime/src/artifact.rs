@@ -3,7 +3,7 @@
 //! ```text
 //! header   64 bytes   magic, version, number of sections, length of the file, checksum of the section table
 //! table    64 bytes each: kind, offset, length, checksum of the section
-//! sections in table order: manifest, plans and a code image for each level, weights
+//! sections in table order: manifest; plans, a code image and maybe code for a device for each level; weights
 //! ```
 //! A level is an instruction set that there is code for. Levels differ in schedules and layouts, so each has its own plans;
 //! they share the weights, where what both read alike is once. The plans of a level are that of the program for all extents
@@ -31,7 +31,7 @@ pub use write::{Contents, ContentsError, Level, Pieces};
 pub const MAGIC: [u8; 8] = *b"\x89TWM\r\n\x1a\n";
 
 /// Version of the format. Readers accept only their own.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Alignment of code and weights in the file; that of a memory page on common machines.
 pub const PAGE: usize = 4096;
@@ -56,11 +56,13 @@ enum Kind {
     Plans = 2,
     Code = 3,
     Weights = 4,
+    DeviceCode = 5,
 }
 
 impl Kind {
     fn from_u32(code: u32) -> Option<Kind> {
-        [Kind::Manifest, Kind::Plans, Kind::Code, Kind::Weights].into_iter().find(|&kind| kind as u32 == code)
+        let all = [Kind::Manifest, Kind::Plans, Kind::Code, Kind::Weights, Kind::DeviceCode];
+        all.into_iter().find(|&kind| kind as u32 == code)
     }
 
     const fn name(self) -> &'static str {
@@ -69,12 +71,13 @@ impl Kind {
             Kind::Plans => "plans",
             Kind::Code => "code",
             Kind::Weights => "weights",
+            Kind::DeviceCode => "code for a device",
         }
     }
 
     const fn align(self) -> usize {
         match self {
-            Kind::Manifest | Kind::Plans => ALIGN,
+            Kind::Manifest | Kind::Plans | Kind::DeviceCode => ALIGN,
             Kind::Code | Kind::Weights => PAGE,
         }
     }
@@ -159,7 +162,7 @@ pub struct ProgramDef {
     /// The open dimensions that it is specialised for, by name, and their extents. Notes for people: that a program fits
     /// some inputs is told by its plan.
     pub extents: Vec<(String, u64)>,
-    /// Offset of each kernel in the image, in the order of [`Plan::kernels`].
+    /// For each of [`Plan::kernels`] its offset in the image, or its index in [`DeviceDef::kernels`] if a device runs it.
     pub entries: Vec<u64>,
     /// How each kernel was scheduled, in the same order; empty where the compiler does not tell.
     pub schedules: Vec<ScheduleDef>,
@@ -234,6 +237,8 @@ pub struct Artifact {
     pub plans: Vec<Plans>,
     /// The code images in the order of [`Manifest::images`].
     pub images: Vec<Range<usize>>,
+    /// Code for devices, in the same order; empty where [`ImageDef::device`] is nothing.
+    pub device_code: Vec<Range<usize>>,
     /// The weights.
     pub weights: Range<usize>,
     weights_checksum: Checksum,

@@ -6,6 +6,7 @@ use core::fmt;
 
 use tilewright_dtype::DType;
 
+use crate::device::DeviceError;
 use crate::memory::OutOfMemory;
 use crate::plan::{BufferId, Cmp, HostId, SizeId};
 
@@ -216,6 +217,9 @@ pub enum RunError {
     /// The machine has no such memory.
     #[error(transparent)]
     Memory(#[from] OutOfMemory),
+    /// The device has no such memory, or failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// An instruction that cannot be executed with the sizes at hand: a mistake in the plan, or sizes that overflow.
     #[error("{nodes}: {fault}")]
     Plan {

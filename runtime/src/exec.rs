@@ -7,21 +7,25 @@
 
 mod frame;
 mod host_call;
+mod on_device;
+mod storage;
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use tilewright_dtype::DType;
 
+use crate::device::{DeviceError, Launch as DeviceLaunch};
 use crate::error::{ExecFault, RunError};
 use crate::memory::{OutOfMemory, nothing};
-use crate::model::{KernelFn, Program};
-use crate::plan::{BufferId, HostId, Instr, Op, SizeId, TextId};
+use crate::model::{KernelCode, KernelFn, Program};
+use crate::plan::{BufferId, HostId, Instr, Op, SizeId, Space, TextId};
 use crate::pool::{Pool, TaskGrid};
 use crate::value::Value;
 
 pub(crate) use frame::{Draws, Frame};
 pub use host_call::HostCall;
+pub(crate) use on_device::ModelDevice;
 
 /// Watches a run, for profiles and for comparing intermediate tensors. `()` watches nothing and costs nothing.
 pub trait Observer {
@@ -45,8 +49,12 @@ pub struct Inspect<'a> {
 }
 
 impl Inspect<'_> {
-    /// The bytes of a buffer; `None` while it has no memory.
+    /// The bytes of a buffer; `None` while it has no memory, and for those on a device.
     pub fn bytes(&self, id: BufferId) -> Option<&[u8]> {
+        if self.program.plan.buffers.get(id.index())?.space == Space::Device || self.frame.under_way.downloads
+        {
+            return None;
+        }
         let spot = self.frame.spot(self.program, id).ok()?;
         // SAFETY: `spot` located the range inside initialised memory, which nothing writes between instructions.
         Some(unsafe { core::slice::from_raw_parts(spot.ptr, spot.bytes) })
@@ -84,6 +92,12 @@ impl From<ExecFault> for Failure {
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Failure {
         Failure::Run(error)
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Failure {
+        Failure::Run(RunError::Device(error))
     }
 }
 
@@ -136,8 +150,15 @@ impl Exec<'_> {
         Ok(())
     }
 
-    /// Runs all instructions.
+    /// Runs all instructions, and waits for what they gave the device to do.
     pub(crate) fn run<O: Observer + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
+        let run = self.instructions(observer);
+        // Memory of this run may go or be read after it, also where it failed.
+        let waited = self.frame.wait().map_err(RunError::Device);
+        run.and(waited)
+    }
+
+    fn instructions<O: Observer + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
         let program = self.program;
         let mut index = 0;
         while let Some(instr) = program.plan.instrs.get(index) {
@@ -155,6 +176,9 @@ impl Exec<'_> {
 
     /// Executes one instruction; returns where to jump.
     fn step(&mut self, instr: &Instr) -> Result<Option<u32>, Failure> {
+        if self.must_wait(&instr.op) {
+            self.frame.wait()?;
+        }
         match &instr.op {
             Op::Call { kernel, buffers, sizes, rounds, per_round } => {
                 self.call(kernel.index(), buffers, sizes, (*rounds, *per_round))?
@@ -201,16 +225,7 @@ impl Exec<'_> {
                 let value = self.frame.value(*from)?.clone();
                 self.frame.values[to.index()] = Some(value);
             }
-            Op::Copy { from, to } => {
-                let (source, target) =
-                    (self.frame.spot(self.program, *from)?, self.frame.spot(self.program, *to)?);
-                if source.bytes != target.bytes {
-                    return Err(ExecFault::CopySize(*from, *to).into());
-                }
-                // SAFETY: both ranges were located inside memory of the run, and validation proved that the
-                // target is not read only; they may overlap.
-                unsafe { core::ptr::copy(source.ptr, target.ptr, source.bytes) }
-            }
+            Op::Copy { from, to } => self.copy(*from, *to)?,
             Op::Guard { lhs, cmp, rhs, message } => {
                 let (lhs, rhs) = (self.frame.size(*lhs)?, self.frame.size(*rhs)?);
                 if !cmp.holds(lhs, rhs) {
@@ -225,6 +240,72 @@ impl Exec<'_> {
             Op::Jump { target } => return Ok(Some(*target)),
         }
         Ok(None)
+    }
+
+    fn space(&self, id: BufferId) -> Space {
+        self.program.plan.buffers[id.index()].space
+    }
+
+    /// Whether an instruction touches memory of the host that the device may still read or write.
+    fn must_wait(&self, op: &Op) -> bool {
+        let under_way = self.frame.under_way;
+        if !(under_way.uploads || under_way.downloads) {
+            return false;
+        }
+        match op {
+            Op::Call { kernel, .. } => self.program.plan.kernels[kernel.index()].space == Space::Host,
+            Op::Host { .. } | Op::ReadSize { .. } | Op::ScaleSize { .. } | Op::WriteSize { .. } => true,
+            Op::Alloc { buffer } | Op::Grow { buffer } | Op::Free { buffer } => {
+                self.space(*buffer) == Space::Host
+            }
+            Op::Copy { from, to } => match (self.space(*from), self.space(*to)) {
+                (Space::Host, Space::Host) => true,
+                // A driver may read the source when it is asked, before what comes first is done.
+                (Space::Host, Space::Device) => under_way.downloads,
+                (Space::Device, Space::Host | Space::Device) => false,
+            },
+            Op::SetSize { .. }
+            | Op::ReadDim { .. }
+            | Op::CopyValue { .. }
+            | Op::Guard { .. }
+            | Op::BranchIfZero { .. }
+            | Op::Jump { .. } => false,
+        }
+    }
+
+    fn copy(&mut self, from: BufferId, to: BufferId) -> Result<(), Failure> {
+        let (source, target) = (self.frame.spot(self.program, from)?, self.frame.spot(self.program, to)?);
+        if source.bytes != target.bytes {
+            return Err(ExecFault::CopySize(from, to).into());
+        }
+        let spaces = (self.space(from), self.space(to));
+        if spaces == (Space::Host, Space::Host) {
+            // SAFETY: both ranges were located inside memory of the run, and validation proved that the
+            // target is not read only; they may overlap.
+            unsafe { core::ptr::copy(source.ptr, target.ptr, source.bytes) }
+            return Ok(());
+        }
+        let Some(stream) = self.frame.stream.as_mut().filter(|_| source.bytes > 0) else { return Ok(()) };
+        let under_way = &mut self.frame.under_way;
+        under_way.any = true;
+        let address = |ptr: *mut u8| ptr.addr() as u64;
+        // SAFETY: as above, and the memory of a run stays until its stream has been waited for: `must_wait`, `Frame::wait`.
+        unsafe {
+            match spaces {
+                (Space::Host, _) => {
+                    under_way.uploads = true;
+                    stream.upload(source.ptr, address(target.ptr), source.bytes)?;
+                }
+                (Space::Device, Space::Host) => {
+                    under_way.downloads = true;
+                    stream.download(address(source.ptr), target.ptr, source.bytes)?;
+                }
+                (Space::Device, Space::Device) => {
+                    stream.copy(address(source.ptr), address(target.ptr), source.bytes)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn set(&mut self, slot: SizeId, value: i64) {
@@ -246,29 +327,51 @@ impl Exec<'_> {
         if grid.tasks() == 0 {
             return Ok(());
         }
+        let code = self.program.kernel(kernel);
         self.frame.addresses.clear();
+        self.frame.device_addresses.clear();
         for (&id, param) in buffers.iter().zip(&self.program.plan.kernels[kernel].params) {
             let spot = self.frame.spot(self.program, id)?;
             if spot.ptr.addr() & (param.align as usize - 1) != 0 {
                 return Err(ExecFault::Misaligned(id).into());
             }
-            self.frame.addresses.push(if spot.bytes == 0 { nothing() } else { spot.ptr });
+            match (code, &self.program.device) {
+                (KernelCode::Device(_), Some(device)) => {
+                    let address = if spot.bytes == 0 { device.nothing() } else { spot.ptr.addr() as u64 };
+                    self.frame.device_addresses.push(address);
+                }
+                (KernelCode::Device(_), None) | (KernelCode::Host(_), _) => {
+                    self.frame.addresses.push(if spot.bytes == 0 { nothing() } else { spot.ptr });
+                }
+            }
         }
         self.frame.size_args.clear();
         for &id in sizes {
             let size = self.frame.size(id)?;
             self.frame.size_args.push(size);
         }
-        let launch = Launch {
-            kernel: self.program.kernel(kernel),
-            buffers: self.frame.addresses.as_ptr(),
-            sizes: self.frame.size_args.as_ptr(),
+        let kernel = match code {
+            KernelCode::Host(kernel) => kernel,
+            KernelCode::Device(index) => return self.launch(index, grid.tasks()),
         };
+        let launch =
+            Launch { kernel, buffers: self.frame.addresses.as_ptr(), sizes: self.frame.size_args.as_ptr() };
         if grid.tasks() == 1 {
             launch.run(0, 1);
         } else {
             self.pool.run(grid, &|begin, end| launch.run(begin, end));
         }
+        Ok(())
+    }
+
+    /// Runs all tasks of a kernel on the device, with the arguments in the frame.
+    fn launch(&mut self, kernel: usize, tasks: i64) -> Result<(), Failure> {
+        let Some(stream) = &mut self.frame.stream else { return Ok(()) };
+        self.frame.under_way.any = true;
+        let (buffers, sizes) = (&self.frame.device_addresses[..], &self.frame.size_args[..]);
+        // SAFETY: `call` located every buffer, whose memory stays until the stream has been waited for; that kernels keep to them is
+        // the contract of `Model::of_programs`.
+        unsafe { stream.launch(&DeviceLaunch { kernel, buffers, sizes, first: 0, tasks }) }?;
         Ok(())
     }
 

@@ -51,7 +51,8 @@ impl Isa {
     ///
     /// # Errors
     /// When none runs here.
-    pub fn choose(&self, images: &[ImageDef]) -> Result<usize, IsaError> {
+    pub fn choose<'i>(&self, images: impl IntoIterator<Item = &'i ImageDef>) -> Result<usize, IsaError> {
+        let images: Vec<&ImageDef> = images.into_iter().collect();
         let mut best: Option<usize> = None;
         let mut nearest: Option<Vec<&str>> = None;
         for (i, image) in images.iter().enumerate() {

@@ -48,7 +48,7 @@ pub use load::LoadError;
 #[cfg(feature = "std")]
 pub use load::Loader;
 pub use memory::{AlignedBuf, Bytes, OutOfMemory};
-pub use model::{KernelFn, Kernels, Model, ModelError, Program, ProgramParts};
+pub use model::{KernelCode, KernelFn, Kernels, Model, ModelError, Program, ProgramParts};
 pub use session::{Outputs, Session, SessionOptions};
 pub use tensor::{Element, TensorView, TensorViewMut, byte_len};
 pub use value::{TensorValue, Value};

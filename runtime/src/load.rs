@@ -7,15 +7,18 @@
 #[cfg(feature = "std")]
 mod mapped;
 
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::any::Any;
 
-use crate::artifact::{Artifact, ArtifactError, ProgramDef};
+use crate::artifact::{Artifact, ArtifactError, ImageDef, ProgramDef};
+use crate::device::{Device, DeviceError};
 use crate::host::HostOps;
 use crate::isa::{Isa, IsaError};
 use crate::memory::Bytes;
-use crate::model::{KernelFn, Kernels, Model, ModelError, ProgramParts};
-use crate::plan::Plan;
+use crate::model::{KernelCode, KernelFn, Kernels, Model, ModelError, ProgramParts};
+use crate::plan::{KernelDef, Plan, Space};
 
 #[cfg(feature = "std")]
 pub use mapped::Loader;
@@ -42,6 +45,20 @@ pub enum LoadError {
     /// No code for this machine.
     #[error(transparent)]
     Isa(#[from] IsaError),
+    /// Code for a device alone, and none was given.
+    #[error("the artifact has code for {0} alone: load it for such a device")]
+    NeedsDevice(String),
+    /// No code for the device that was given.
+    #[error("the artifact has no code for {asked}; it has code for {found}")]
+    OtherDevice {
+        /// The kind of device.
+        asked: String,
+        /// What there is code for.
+        found: String,
+    },
+    /// The device cannot run the code, or has no memory for it.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// Plan, code, weights and host operators do not fit each other.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -64,10 +81,54 @@ impl Model {
         host: Arc<dyn HostOps>,
     ) -> Result<Model, LoadError> {
         let artifact = Artifact::read(bytes)?;
-        let chosen = isa.choose(&artifact.manifest.images)?;
+        let chosen = choose(&artifact.manifest.images, isa, None)?;
         let base = bytes[artifact.images[chosen].clone()].as_ptr();
         // SAFETY: executable and written by the compiler, by the caller's word.
-        unsafe { tie(artifact, chosen, base, None, &Bytes::new(bytes), host) }
+        unsafe { tie(artifact, chosen, base, None, &Bytes::new(bytes), host, None) }
+    }
+}
+
+/// The image to run: of those for the device, or for none, which suit it best, that which uses most of the machine.
+fn choose(images: &[ImageDef], isa: &Isa, device: Option<&dyn Device>) -> Result<usize, LoadError> {
+    let kinds = || {
+        let mut kinds: Vec<&str> = Vec::new();
+        for image in images {
+            let kind = image.device.as_ref().map_or("the processor", |def| &def.kind);
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds.join(" and ")
+    };
+    let Some(device) = device else {
+        let of_host: Vec<usize> = (0..images.len()).filter(|&i| images[i].device.is_none()).collect();
+        return match of_host.is_empty() && !images.is_empty() {
+            true => Err(LoadError::NeedsDevice(kinds())),
+            false => Ok(of_host[isa.choose(of_host.iter().map(|&i| &images[i]))?]),
+        };
+    };
+    let of_kind = |i: &usize| images[*i].device.as_ref().filter(|def| def.kind == device.kind());
+    let mut best: Vec<usize> = Vec::new();
+    let mut best_rank = None;
+    let mut unfit = None;
+    for i in 0..images.len() {
+        let Some(def) = of_kind(&i) else { continue };
+        match device.suits(def) {
+            Err(error) => unfit = Some(error),
+            Ok(rank) if best_rank.is_some_and(|best| rank < best) => {}
+            Ok(rank) => {
+                if best_rank != Some(rank) {
+                    best.clear();
+                }
+                best_rank = Some(rank);
+                best.push(i);
+            }
+        }
+    }
+    match (best.is_empty(), unfit) {
+        (false, _) => Ok(best[isa.choose(best.iter().map(|&i| &images[i]))?]),
+        (true, Some(error)) => Err(error.into()),
+        (true, None) => Err(LoadError::OtherDevice { asked: device.kind().to_string(), found: kinds() }),
     }
 }
 
@@ -82,17 +143,27 @@ unsafe fn tie(
     code: Option<Arc<dyn Any + Send + Sync>>,
     bytes: &Bytes,
     host: Arc<dyn HostOps>,
+    device: Option<&dyn Device>,
 ) -> Result<Model, LoadError> {
-    let entry = |&offset: &u64| {
-        // SAFETY: `Artifact::read` checked that the entry is inside the image, which holds kernels.
-        unsafe { core::mem::transmute::<*const u8, KernelFn>(base.wrapping_add(offset as usize)) }
+    let entry = |(&entry, kernel): (&u64, &KernelDef)| match kernel.space {
+        Space::Device => KernelCode::Device(entry as usize),
+        Space::Host => {
+            let code = base.wrapping_add(entry as usize);
+            // SAFETY: `Artifact::read` checked that the entry is inside the image, which holds kernels.
+            KernelCode::Host(unsafe { core::mem::transmute::<*const u8, KernelFn>(code) })
+        }
+    };
+    let module = match (&artifact.manifest.images[chosen].device, device) {
+        (Some(def), Some(device)) => Some(device.load(def, &bytes[artifact.device_code[chosen].clone()])?),
+        (Some(_), None) | (None, _) => None,
     };
     // Of the levels the model knows the one that it runs.
     let mut image = artifact.manifest.images.swap_remove(chosen);
     let plans = artifact.plans.swap_remove(chosen);
     artifact.manifest.images.clear();
     let part = |plan: Plan, def: ProgramDef| {
-        let kernels = Kernels::new(def.entries.iter().map(entry).collect(), code.clone());
+        let table = def.entries.iter().zip(&plan.kernels).map(entry).collect();
+        let kernels = Kernels::of(table, code.clone());
         ProgramParts { plan, kernels, def }
     };
     let open = part(plans.open, core::mem::take(&mut image.program));
@@ -102,5 +173,5 @@ unsafe fn tie(
     artifact.manifest.images.push(image);
     let weights = bytes.slice(artifact.weights.clone()).ok_or(ArtifactError::Table("weights"))?;
     // SAFETY: the kernels are the compiler's for these plans.
-    Ok(unsafe { Model::of_programs(artifact.manifest, open, specialised, weights, host) }?)
+    Ok(unsafe { Model::of_programs(artifact.manifest, open, specialised, weights, host, module) }?)
 }

@@ -10,9 +10,13 @@ use core::fmt;
 use tilewright_dtype::{DType, Kind};
 
 use crate::artifact::{Manifest, ProgramDef, ScheduleDef, StepDef};
+use crate::device::{DeviceError, DeviceModule};
+use crate::exec::ModelDevice;
 use crate::host::HostOps;
 use crate::memory::{Bytes, OutOfMemory};
-use crate::plan::{BufferId, Op, Place, Plan, PlanError, SizeDef, SizeId, TensorSpec, ValueSpec};
+use crate::plan::{
+    BufferId, KernelDef, Op, Place, Plan, PlanError, SizeDef, SizeId, Space, TensorSpec, ValueSpec,
+};
 
 /// Machine code of one kernel: `(buffers, sizes, task_begin, task_end)`.
 ///
@@ -20,15 +24,29 @@ use crate::plan::{BufferId, Op, Place, Plan, PlanError, SizeDef, SizeId, TensorS
 /// `task_begin..task_end` are run. Kernels are pure: they call nothing and touch nothing but their buffers.
 pub type KernelFn = unsafe extern "C" fn(*const *mut u8, *const i64, i64, i64);
 
+/// The code of one kernel.
+#[derive(Clone, Copy, Debug)]
+pub enum KernelCode {
+    /// On the host.
+    Host(KernelFn),
+    /// On the device: index into [`DeviceDef::kernels`](crate::artifact::DeviceDef::kernels).
+    Device(usize),
+}
+
 /// The kernels of a program in the order of [`Plan::kernels`], and what keeps their code in memory.
 pub struct Kernels {
-    table: Vec<KernelFn>,
+    table: Vec<KernelCode>,
     _code: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Kernels {
     /// Kernels whose code lives as long as `code`; `None` for code that is linked into the program.
     pub fn new(table: Vec<KernelFn>, code: Option<Arc<dyn Any + Send + Sync>>) -> Kernels {
+        Kernels::of(table.into_iter().map(KernelCode::Host).collect(), code)
+    }
+
+    /// As [`Kernels::new`], also of kernels on the device.
+    pub fn of(table: Vec<KernelCode>, code: Option<Arc<dyn Any + Send + Sync>>) -> Kernels {
         Kernels { table, _code: code }
     }
 }
@@ -57,6 +75,15 @@ pub enum ModelError {
         /// In the code.
         got: usize,
     },
+    /// A kernel that runs elsewhere than the plan says.
+    #[error("kernel {0} and the plan disagree about whether a device runs it")]
+    Space(usize),
+    /// A plan that needs a device, and none was given.
+    #[error("the plan needs a device")]
+    NoDevice,
+    /// The device has no memory for the weights, or failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// The number of bytes of weights is not the plan's.
     #[error("the plan needs {expected} bytes of weights, given {got}")]
     Weights {
@@ -179,6 +206,7 @@ pub struct Program {
     pub(crate) facts: Facts,
     pub(crate) weights: Bytes,
     pub(crate) host: Arc<dyn HostOps>,
+    pub(crate) device: Option<Arc<ModelDevice>>,
     kernels: Kernels,
     def: ProgramDef,
 }
@@ -190,12 +218,23 @@ impl Program {
         parts: ProgramParts,
         weights: Bytes,
         host: Arc<dyn HostOps>,
+        device: Option<Arc<ModelDevice>>,
     ) -> Result<Program, ModelError> {
         let ProgramParts { plan, kernels, def } = parts;
         plan.validate().map_err(ModelError::Plan)?;
         let (expected, got) = (plan.kernels.len(), kernels.table.len());
         if expected != got {
             return Err(ModelError::Kernels { expected, got });
+        }
+        let in_space = |(def, code): (&KernelDef, &KernelCode)| match code {
+            KernelCode::Host(_) => def.space == Space::Host,
+            KernelCode::Device(_) => def.space == Space::Device,
+        };
+        if let Some(kernel) = plan.kernels.iter().zip(&kernels.table).position(|pair| !in_space(pair)) {
+            return Err(ModelError::Space(kernel));
+        }
+        if plan.needs_device() && device.is_none() {
+            return Err(ModelError::NoDevice);
         }
         let (expected, got) = (plan.weight_bytes, weights.len() as u64);
         if expected != got {
@@ -218,11 +257,16 @@ impl Program {
             }
         }
         let facts = Facts::of(&plan);
-        Ok(Program { plan, facts, weights, host, kernels, def })
+        Ok(Program { plan, facts, weights, host, device, kernels, def })
     }
 
-    pub(crate) fn kernel(&self, index: usize) -> KernelFn {
+    pub(crate) fn kernel(&self, index: usize) -> KernelCode {
         self.kernels.table[index]
+    }
+
+    /// Where the weights are on the device; nowhere without one.
+    pub(crate) fn device_weights(&self) -> *mut u8 {
+        self.device.as_ref().map_or(core::ptr::null_mut(), |device| device.weights())
     }
 
     /// Whether it is for inputs whose dims are these, those of all of them concatenated.
@@ -288,11 +332,12 @@ impl Model {
     ) -> Result<Model, ModelError> {
         let open = ProgramParts { plan, kernels, def: ProgramDef::default() };
         // SAFETY: by the caller's word.
-        unsafe { Model::of_programs(manifest, open, Vec::new(), weights, host) }
+        unsafe { Model::of_programs(manifest, open, Vec::new(), weights, host, None) }
     }
 
     /// Puts a model together from a program for all extents of the inputs and specialised ones: runs take the first of
-    /// these whose constant extents the inputs have, else that for all.
+    /// these whose constant extents the inputs have, else that for all. `device` has the kernels of plans that need one; the
+    /// weights are copied there, once.
     ///
     /// # Errors
     /// When the parts do not fit each other.
@@ -305,11 +350,13 @@ impl Model {
         specialised: Vec<ProgramParts>,
         weights: Bytes,
         host: Arc<dyn HostOps>,
+        device: Option<Arc<dyn DeviceModule>>,
     ) -> Result<Model, ModelError> {
         let weights = weights.aligned()?;
+        let device = device.map(|module| ModelDevice::new(module, &weights).map(Arc::new)).transpose()?;
         let program = |parts: ProgramParts| {
             // SAFETY: by the caller's word.
-            unsafe { Program::new(parts, weights.clone(), host.clone()) }.map(Arc::new)
+            unsafe { Program::new(parts, weights.clone(), host.clone(), device.clone()) }.map(Arc::new)
         };
         let open = program(open)?;
         let specialised = specialised.into_iter().map(program).collect::<Result<Vec<_>, _>>()?;

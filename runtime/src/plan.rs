@@ -17,6 +17,11 @@
 //! the blocks, whose sizes are known once the input dims are. Every base is a multiple of [`ALIGN`].
 //! Contents of arena, dynamic and output buffers are unspecified until written.
 //!
+//! # Devices
+//! A buffer lies in one [`Space`]: on the host or on a device beside it. There is an arena for each. A kernel runs in a space, and all
+//! its buffers are of that; what is not a kernel takes buffers of the host, but for memory management and [`Op::Copy`], the only way from
+//! one space to the other.
+//!
 //! # Host values
 //! What no buffer can hold (sequences, optionals, strings, tensors whose rank is data) is a *host value*, which only host
 //! operators look into. Values are shared and never changed; a run begins with none but those of the inputs.
@@ -89,15 +94,44 @@ impl SizeDef {
     }
 }
 
+/// Whose memory a buffer is in, and who runs a kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Space {
+    /// The processor.
+    #[default]
+    Host,
+    /// The device beside it.
+    Device,
+}
+
+impl Space {
+    /// The other one.
+    pub const fn other(self) -> Space {
+        match self {
+            Space::Host => Space::Device,
+            Space::Device => Space::Host,
+        }
+    }
+}
+
+/// Planned memory of a space.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ArenaDef {
+    /// Bytes of the static region.
+    pub bytes: u64,
+    /// Sizes in bytes of the blocks after it; early slots.
+    pub blocks: Vec<SizeId>,
+}
+
 /// Where the bytes of a buffer are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Place {
-    /// Memory of the caller, read only. Index into [`Plan::inputs`].
+    /// Memory of the caller on the host, read only. Index into [`Plan::inputs`].
     Input(u32),
-    /// Memory of an output. Index into [`Plan::outputs`]. If its size is late, it needs an [`Op::Alloc`],
+    /// Memory of an output, on the host. Index into [`Plan::outputs`]. If its size is late, it needs an [`Op::Alloc`],
     /// an [`Op::Grow`] or a host operator that allocates it before it is used.
     Output(u32),
-    /// A range of the weights section, read only.
+    /// A range of the weights section, read only. A device has a copy of them.
     Weight {
         /// First byte, a multiple of [`ALIGN`].
         offset: u64,
@@ -109,11 +143,11 @@ pub enum Place {
         /// First byte, a multiple of [`ALIGN`].
         offset: u64,
     },
-    /// A block of the arena, sized once the input dims are known: index into [`Plan::blocks`]. The size must be early.
+    /// A block of the arena, sized once the input dims are known: index into [`ArenaDef::blocks`]. The size must be early.
     Block(u32),
     /// Memory from [`Op::Alloc`], [`Op::Grow`] or a host operator, kept for reuse by the session.
     Dynamic,
-    /// Part of another buffer: slices, concatenation in place, reshapes.
+    /// Part of another buffer in the same space: slices, concatenation in place, reshapes.
     Alias {
         /// The buffer it is part of; chains end at a buffer that is no alias.
         buffer: BufferId,
@@ -131,6 +165,8 @@ pub struct BufferDef {
     pub size_bytes: SizeId,
     /// Logical dims, for host operators and observers; the product times the element size is at most `size_bytes`.
     pub shape: Vec<SizeId>,
+    /// Whose memory.
+    pub space: Space,
     /// Where it is.
     pub place: Place,
 }
@@ -162,6 +198,8 @@ pub struct KernelDef {
     pub params: Vec<KernelParam>,
     /// Number of symbolic extents it takes.
     pub n_sizes: u32,
+    /// Who runs it.
+    pub space: Space,
 }
 
 /// A comparison of two sizes.
@@ -297,7 +335,7 @@ pub enum Op {
         /// Destination.
         to: HostId,
     },
-    /// Copies the bytes of a buffer; both have the same size.
+    /// Copies the bytes of a buffer, also from one space to the other; both have the same size.
     Copy {
         /// Source.
         from: BufferId,
@@ -385,10 +423,10 @@ pub struct Plan {
     pub bounds: Vec<SizeBounds>,
     /// Buffers.
     pub buffers: Vec<BufferDef>,
-    /// Bytes of the static region of the arena.
-    pub arena_bytes: u64,
-    /// Sizes in bytes of the blocks after the static region; early slots.
-    pub blocks: Vec<SizeId>,
+    /// The arena on the host.
+    pub arena: ArenaDef,
+    /// The arena on the device.
+    pub device_arena: ArenaDef,
     /// Bytes of the weights section.
     pub weight_bytes: u64,
     /// Whether threads had better stay awake during a run, and between runs that follow one another soon.
@@ -424,6 +462,23 @@ impl Plan {
             late.push(is);
         }
         late
+    }
+
+    /// The arena of a space.
+    pub fn arena_in(&self, space: Space) -> &ArenaDef {
+        match space {
+            Space::Host => &self.arena,
+            Space::Device => &self.device_arena,
+        }
+    }
+
+    /// Whether anything of it is on a device.
+    pub fn needs_device(&self) -> bool {
+        self.buffers
+            .iter()
+            .map(|def| def.space)
+            .chain(self.kernels.iter().map(|def| def.space))
+            .any(|s| s == Space::Device)
     }
 
     /// A string of the table; empty for an id out of range.

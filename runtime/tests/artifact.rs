@@ -44,7 +44,7 @@ fn what_is_written_is_read() {
 #[test]
 fn bytes_are_the_same_streamed_or_in_memory_and_every_time() {
     let (manifest, plan, weights) = (demo_manifest(), demo_plan().plan, demo_weights());
-    let levels = [Level { plan: &plan, specialised: &[], image: DOUBLE }];
+    let levels = [Level { plan: &plan, specialised: &[], image: DOUBLE, device_code: None }];
     let contents = Contents { manifest: &manifest, levels: &levels, weights: &[&weights] };
     let mut file = Cursor::new(Vec::new());
     assert_eq!(contents.write_to(&mut file).unwrap(), file.position());
@@ -57,7 +57,7 @@ fn bytes_are_the_same_streamed_or_in_memory_and_every_time() {
 #[test]
 fn large_pieces_are_written_as_small_ones_are() {
     let (manifest, plan) = (demo_manifest(), demo_plan().plan);
-    let levels = [Level { plan: &plan, specialised: &[], image: DOUBLE }];
+    let levels = [Level { plan: &plan, specialised: &[], image: DOUBLE, device_code: None }];
     let weights: Vec<u8> = (0..1 << 20).map(|i| (i * 7 / 5) as u8).collect();
     let streamed = |weights: &dyn Pieces| {
         let contents = Contents { manifest: &manifest, levels: &levels, weights };
@@ -93,7 +93,7 @@ impl Pieces for Liar {
 #[test]
 fn weights_that_cannot_be_made_are_errors() {
     let (manifest, plan) = (demo_manifest(), demo_plan().plan);
-    let levels = [Level { plan: &plan, specialised: &[], image: DOUBLE }];
+    let levels = [Level { plan: &plan, specialised: &[], image: DOUBLE, device_code: None }];
     let check = |said: usize, fails: bool, expect: Option<&str>| {
         let contents = Contents { manifest: &manifest, levels: &levels, weights: &Liar { said, fails } };
         let expect = expect.map(|why| format!("weights cannot be made: {why}"));
@@ -167,8 +167,8 @@ fn check_damage(edit: impl FnOnce(&mut Vec<u8>), expect: &str) {
 #[test]
 fn damage_is_told_apart() {
     check_damage(|bytes| bytes[0] = 0x0a, "not a Tilewright artifact");
-    let version = "artifact format version 8, this runtime reads version 7: compile the model again";
-    check_damage(|bytes| bytes[8] = 8, version);
+    let version = "artifact format version 9, this runtime reads version 8: compile the model again";
+    check_damage(|bytes| bytes[8] = 9, version);
     let len = demo_artifact().len();
     let cut = format!("damaged artifact: {} bytes, the header says {len}", len - 1);
     check_damage(|bytes| bytes.truncate(len - 1), &cut);
@@ -238,7 +238,7 @@ fn a_thousand_random_mutations_are_all_found() {
 /// Writes a plan or manifest that the checksums do not protect.
 fn artifact_of(manifest: &Manifest, plan: &Plan) -> AlignedBuf {
     let weights = demo_weights();
-    let levels = [Level { plan, specialised: &[], image: DOUBLE }];
+    let levels = [Level { plan, specialised: &[], image: DOUBLE, device_code: None }];
     Contents { manifest, levels: &levels, weights: &[&weights] }.to_bytes().unwrap()
 }
 
@@ -336,7 +336,8 @@ fn images_of_several_levels_lie_side_by_side() {
     };
     let plans = ["least", "best", "future"].map(named);
     let images: [&[u8]; 3] = [&trap, DOUBLE, &trap];
-    let levels = [0, 1, 2].map(|i| Level { plan: &plans[i], specialised: &[], image: images[i] });
+    let levels =
+        [0, 1, 2].map(|i| Level { plan: &plans[i], specialised: &[], image: images[i], device_code: None });
     let manifest = Manifest { images: defs, ..manifest };
     let contents = Contents { manifest: &manifest, levels: &levels, weights: &[&weights] };
     let bytes = Bytes::new(contents.to_bytes().unwrap());

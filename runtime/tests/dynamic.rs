@@ -75,7 +75,7 @@ fn host_operators_fail_with_the_nodes_they_come_from() {
         let two = b.constant(2);
         let x = b.input("x", DType::F32, &[two], &[""]);
         let whole = b.buffer(DType::F32, &[two], Place::Arena { offset: 0 });
-        b.plan.arena_bytes = 64;
+        b.plan.arena.bytes = 64;
         b.op("/Copy", Op::Copy { from: x, to: whole });
         let whole = vec![Operand::Buffer(whole)];
         let (attrs, inputs) = (vec![], whole.clone());

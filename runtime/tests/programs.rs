@@ -17,8 +17,8 @@ use tilewright_runtime::{
 /// A program for a batch of `n`, whose temporary lies in memory that the open one has no use for.
 fn specialised(n: i64) -> Plan {
     let mut b = demo_plan_for(SizeDef::Const(n));
-    b.plan.blocks.clear();
-    b.plan.arena_bytes = 64 * n as u64;
+    b.plan.arena.blocks.clear();
+    b.plan.arena.bytes = 64 * n as u64;
     for buffer in &mut b.plan.buffers {
         if let Place::Block(_) = buffer.place {
             buffer.place = Place::Arena { offset: 0 };
@@ -42,7 +42,7 @@ fn contents<T>(
     let mut manifest = Manifest { images: vec![image], ..demo_manifest() };
     edit(&mut manifest);
     let (plan, weights) = (demo_plan().plan, demo_weights());
-    let levels = [Level { plan: &plan, specialised, image: DOUBLE }];
+    let levels = [Level { plan: &plan, specialised, image: DOUBLE, device_code: None }];
     write(&Contents { manifest: &manifest, levels: &levels, weights: &[&weights] })
 }
 
@@ -163,7 +163,14 @@ fn programs_come_together_without_an_artifact() {
     #[allow(unsafe_code, reason = "takes kernels")]
     // SAFETY: the kernels do what the plans say.
     let model = unsafe {
-        Model::of_programs(Manifest::default(), parts(demo_plan()), of_batch(3), weights, Arc::new(NoHostOps))
+        Model::of_programs(
+            Manifest::default(),
+            parts(demo_plan()),
+            of_batch(3),
+            weights,
+            Arc::new(NoHostOps),
+            None,
+        )
     }
     .unwrap();
     let mut session = model.session();

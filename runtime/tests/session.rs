@@ -217,7 +217,7 @@ fn sizes_that_overflow_are_errors_where_they_are_used() {
     let square = b.size(SizeDef::Mul(n, huge));
     let y = b.output("y", DType::F32, &[n]);
     let temporary = b.buffer(DType::U8, &[square], Place::Block(0));
-    b.plan.blocks.push(square);
+    b.plan.arena.blocks.push(square);
     let kernel = b.kernel("double", "rw", 0, common::double);
     let skip = b.op("", Op::BranchIfZero { slot: n, target: 2 });
     b.call(kernel, &[temporary, y], &[], n);

@@ -191,7 +191,7 @@ fn weight_bytes(artifact: &Artifact) -> u64 {
 
 /// The arena of the level and program that need most.
 fn arena_bytes(artifact: &Artifact) -> u64 {
-    artifact.levels.iter().flat_map(Level::plans).map(|plan| plan.arena_bytes).max().unwrap_or(0)
+    artifact.levels.iter().flat_map(Level::plans).map(|plan| plan.arena.bytes).max().unwrap_or(0)
 }
 
 fn report(args: &Args, path: &Path, bytes: u64, compiled: &Compiled, progress: &Progress) -> String {

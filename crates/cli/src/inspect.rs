@@ -220,13 +220,13 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
         ("weight_bytes", artifact.weights.len() as u64),
         (
             "arena_bytes",
-            artifact.plans.iter().flat_map(Plans::all).map(|plan| plan.arena_bytes).max().unwrap_or(0),
+            artifact.plans.iter().flat_map(Plans::all).map(|plan| plan.arena.bytes).max().unwrap_or(0),
         ),
     ] {
         report.fact(key, n, output::bytes(n));
     }
     for (key, n) in [
-        ("run_time_blocks", plan.blocks.len()),
+        ("run_time_blocks", plan.arena.blocks.len()),
         ("kernels", artifact.plans.iter().flat_map(Plans::all).map(|plan| plan.kernels.len()).sum()),
         ("instructions", artifact.plans.iter().flat_map(Plans::all).map(|plan| plan.instrs.len()).sum()),
     ] {
@@ -251,13 +251,13 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
 
 /// What of a program does not depend on how it was specialised.
 fn program_text(plan: &Plan) -> String {
-    format!("{} kernels, arena {}", plan.kernels.len(), output::bytes(plan.arena_bytes))
+    format!("{} kernels, arena {}", plan.kernels.len(), output::bytes(plan.arena.bytes))
 }
 
 fn variant_json(program: &ProgramDef, plan: &Plan) -> serde_json::Value {
     let extents: serde_json::Map<String, serde_json::Value> =
         program.extents.iter().map(|(name, n)| (name.clone(), (*n).into())).collect();
-    json!({"extents": extents, "kernels": plan.kernels.len(), "arena_bytes": plan.arena_bytes})
+    json!({"extents": extents, "kernels": plan.kernels.len(), "arena_bytes": plan.arena.bytes})
 }
 
 /// The instruction sets that there is code for with their programs, and which one would be taken here.
@@ -270,7 +270,7 @@ fn levels(artifact: &Artifact, report: &mut Report) -> Result<(), Failure> {
         let variants: Vec<_> = programs.clone().map(|(program, plan)| variant_json(program, plan)).collect();
         values.push(json!({
             "target": image.target, "triple": image.triple, "features": image.features, "chosen": chosen == Some(i),
-            "code_bytes": code.len(), "kernels": plans.open.kernels.len(), "arena_bytes": plans.open.arena_bytes,
+            "code_bytes": code.len(), "kernels": plans.open.kernels.len(), "arena_bytes": plans.open.arena.bytes,
             "variants": variants,
         }));
         lines.push(format!(

@@ -8,7 +8,7 @@ use tilewright_host::{HostOp, Registry};
 use tilewright_runtime::artifact::Manifest;
 use tilewright_runtime::plan::{
     BufferDef, BufferId, DimSpec, HostId, Instr, Nesting, Op, Operand, Place, Plan, SizeDef, SizeId,
-    TensorSpec, TextId, ValueSpec, ValueType,
+    Space, TensorSpec, TextId, ValueSpec, ValueType,
 };
 use tilewright_runtime::{Bytes, Kernels, Model, RunError, TensorValue, TensorView, Value};
 
@@ -22,7 +22,7 @@ fn tensor(plan: &mut Plan, name: &str, shape: Vec<SizeId>, place: Place) -> (Buf
     }
     let buffer = BufferId(plan.buffers.len() as u32);
     let dims = shape.iter().map(|&size| DimSpec { name: None, size }).collect();
-    plan.buffers.push(BufferDef { dtype: DType::F32, size_bytes, shape, place });
+    plan.buffers.push(BufferDef { dtype: DType::F32, size_bytes, shape, space: Space::Host, place });
     (buffer, TensorSpec { name: name.into(), dtype: DType::F32, dims, buffer })
 }
 
@@ -40,7 +40,7 @@ fn model(n: Option<i64>) -> Model {
     let (y, y_spec) = tensor(&mut plan, "y", vec![SizeId(1)], Place::Output(0));
     let (zero, _) = tensor(&mut plan, "", vec![], Place::Arena { offset: 0 });
     plan.buffers[zero.index()].dtype = DType::I32;
-    plan.arena_bytes = 64;
+    plan.arena.bytes = 64;
     let ty = ValueType { nesting: vec![Nesting::Sequence], dtype: DType::F32, dims: Some(vec![None]) };
     plan.values = vec![ty.clone(), ty];
     let [s, t] = [HostId(0), HostId(1)];

@@ -9,7 +9,7 @@ use super::{
     Artifact, ArtifactError, Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, ProgramDef,
     VERSION, checksum,
 };
-use crate::plan::Plan;
+use crate::plan::{KernelDef, Plan, Space};
 
 struct Section {
     kind: Kind,
@@ -27,25 +27,34 @@ impl Artifact {
         let [manifest, levels @ .., weights] = &sections[..] else {
             return Err(ArtifactError::Table("number of sections"));
         };
-        let (levels, rest) = levels.split_at(levels.len() / 2 * 2);
-        let is_level = |pair: &[Section]| pair[0].kind == Kind::Plans && pair[1].kind == Kind::Code;
-        let in_order = manifest.kind == Kind::Manifest
-            && levels.chunks_exact(2).all(is_level)
-            && rest.is_empty()
-            && weights.kind == Kind::Weights;
-        if !in_order {
+        if manifest.kind != Kind::Manifest || weights.kind != Kind::Weights {
             return Err(ArtifactError::Table("order of sections"));
         }
         for section in core::iter::once(manifest).chain(levels) {
             check(section.kind, &bytes[section.range.clone()], &section.checksum)?;
         }
-        let artifact = Artifact {
+        let mut artifact = Artifact {
             manifest: decode::<Manifest>(bytes, manifest)?,
-            plans: levels.iter().step_by(2).map(|plans| decode(bytes, plans)).collect::<Result<_, _>>()?,
-            images: levels.iter().skip(1).step_by(2).map(|code| code.range.clone()).collect(),
+            plans: Vec::new(),
+            images: Vec::new(),
+            device_code: Vec::new(),
             weights: weights.range.clone(),
             weights_checksum: weights.checksum,
         };
+        let mut rest = levels;
+        while let [plans, code, after @ ..] = rest {
+            if plans.kind != Kind::Plans || code.kind != Kind::Code {
+                break;
+            }
+            artifact.plans.push(decode(bytes, plans)?);
+            artifact.images.push(code.range.clone());
+            let device = after.first().filter(|next| next.kind == Kind::DeviceCode);
+            rest = &after[usize::from(device.is_some())..];
+            artifact.device_code.push(device.map_or(0..0, |device| device.range.clone()));
+        }
+        if !rest.is_empty() {
+            return Err(ArtifactError::Table("order of sections"));
+        }
         artifact.check()?;
         Ok(artifact)
     }
@@ -63,18 +72,30 @@ impl Artifact {
         if self.manifest.images.len() != self.images.len() {
             return Err(ArtifactError::Mismatch("number of code images"));
         }
-        for ((image, range), plans) in self.manifest.images.iter().zip(&self.images).zip(&self.plans) {
+        for (i, (image, plans)) in self.manifest.images.iter().zip(&self.plans).enumerate() {
             if image.specialised.len() != plans.specialised.len() {
                 return Err(ArtifactError::Mismatch("number of programs"));
             }
+            let bytes = image.device.iter().flat_map(|def| &def.parts).map(|(_, bytes)| *bytes);
+            if bytes.fold(0, u64::saturating_add) != self.device_code[i].len() as u64 {
+                return Err(ArtifactError::Mismatch("size of the code for a device"));
+            }
+            let n_device = image.device.as_ref().map_or(0, |def| def.kernels.len());
             for (program, plan) in image.programs().zip(plans.all()) {
-                self.check_program(program, plan, range.len())?;
+                self.check_program(program, plan, self.images[i].len(), n_device)?;
             }
         }
         Ok(())
     }
 
-    fn check_program(&self, program: &ProgramDef, plan: &Plan, code: usize) -> Result<(), ArtifactError> {
+    /// A program fits an image of so many bytes, and so many kernels for a device.
+    fn check_program(
+        &self,
+        program: &ProgramDef,
+        plan: &Plan,
+        code: usize,
+        n_device: usize,
+    ) -> Result<(), ArtifactError> {
         if let Err(mut errors) = plan.validate() {
             return Err(ArtifactError::Plan(errors.swap_remove(0)));
         }
@@ -84,7 +105,11 @@ impl Artifact {
         if program.entries.len() != plan.kernels.len() {
             return Err(ArtifactError::Mismatch("number of kernels"));
         }
-        if program.entries.iter().any(|&entry| entry >= code as u64) {
+        let is_outside = |(&entry, kernel): (&u64, &KernelDef)| match kernel.space {
+            Space::Host => entry >= code as u64,
+            Space::Device => entry >= n_device as u64,
+        };
+        if program.entries.iter().zip(&plan.kernels).any(is_outside) {
             return Err(ArtifactError::Mismatch("entry of a kernel"));
         }
         Ok(())

@@ -19,6 +19,8 @@ pub struct Level<'a> {
     pub specialised: &'a [Plan],
     /// The code image, of all plans.
     pub image: &'a [u8],
+    /// The code for a device, if there is any.
+    pub device_code: Option<&'a [u8]>,
 }
 
 /// What goes into an artifact. Images and weights are borrowed: nothing of them is held twice.
@@ -58,7 +60,7 @@ impl<T: AsRef<[u8]> + core::fmt::Debug + Sync, const N: usize> Pieces for [T; N]
 #[derive(Debug, thiserror::Error)]
 pub enum ContentsError {
     /// Too many levels, or none.
-    #[error("code for {0} instruction sets; 1 to {max} fit", max = (MAX_SECTIONS - 2) / 2)]
+    #[error("code for {0} instruction sets; 1 to {max} fit", max = (MAX_SECTIONS - 2) / 3)]
     Levels(usize),
     /// Manifest or plans could not be encoded.
     #[error("manifest or plans cannot be encoded: {0}")]
@@ -157,8 +159,9 @@ fn head(sections: &[Section<'_>], checksums: &[Checksum]) -> Vec<u8> {
 impl<'a> Contents<'a> {
     /// The sections, one after the other behind the head.
     fn sections(&self) -> Result<Vec<Section<'a>>, ContentsError> {
-        let count = 2 + 2 * self.levels.len();
-        if self.levels.is_empty() || count > MAX_SECTIONS {
+        let n_device = self.levels.iter().filter(|level| level.device_code.is_some()).count();
+        let count = 2 + 2 * self.levels.len() + n_device;
+        if self.levels.is_empty() || self.levels.len() > (MAX_SECTIONS - 2) / 3 {
             return Err(ContentsError::Levels(self.levels.len()));
         }
         let mut parts = Vec::with_capacity(count);
@@ -168,6 +171,7 @@ impl<'a> Contents<'a> {
             let plans = postcard::to_allocvec(&(level.plan, level.specialised))?;
             parts.push((Kind::Plans, SectionBytes::Owned(plans)));
             parts.push((Kind::Code, SectionBytes::Borrowed(level.image)));
+            parts.extend(level.device_code.map(|code| (Kind::DeviceCode, SectionBytes::Borrowed(code))));
         }
         parts.push((Kind::Weights, SectionBytes::Pieces(self.weights)));
 

@@ -1,19 +1,23 @@
 //! The memory of a session as the instructions of a program see it: arena, buffers, sizes.
 #![allow(unsafe_code, reason = "shares pointers between threads")]
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use super::on_device::DeviceBuf;
+use super::storage::Storage;
+use crate::device::{DeviceError, Stream};
 use crate::error::{ExecFault, RunError};
 use crate::host::Draw;
-use crate::memory::{AlignedBuf, OutOfMemory, dangling};
+use crate::memory::{AlignedBuf, dangling};
 use crate::model::Program;
-use crate::plan::{ALIGN, BufferId, HostId, Place, SizeId, TensorSpec};
+use crate::plan::{ALIGN, ArenaDef, BufferId, HostId, Place, SizeId, Space, TensorSpec};
 use crate::sizes::Sizes;
 use crate::tensor::byte_len;
 use crate::value::Value;
 
-/// A buffer in memory: `bytes` initialised bytes at `ptr`.
+/// A buffer in memory: `bytes` initialised bytes at `ptr`. On a device the pointer is an address there.
 #[derive(Clone, Copy)]
 pub(crate) struct Spot {
     pub(crate) ptr: *mut u8,
@@ -65,10 +69,14 @@ pub(crate) struct Frame {
     pub(crate) draws: Draws,
     pub(crate) memory_limit: u64,
     arena: AlignedBuf,
+    device_arena: DeviceBuf,
     /// Memory of outputs and dynamic buffers, by [`Facts::storage`](crate::model::Facts::storage).
-    storage: Vec<AlignedBuf>,
+    storage: Vec<Storage>,
     /// Memory of freed buffers.
-    free: Vec<AlignedBuf>,
+    free: Vec<Storage>,
+    /// Work of the session on its device; none before the first run.
+    pub(super) stream: Option<Box<dyn Stream>>,
+    pub(super) under_way: UnderWay,
     /// Meaningful for root buffers.
     bases: Vec<Base>,
     /// Meaningful for early buffers; `None` where the sizes at hand do not fit.
@@ -77,7 +85,19 @@ pub(crate) struct Frame {
     pub(crate) values: Vec<Option<Value>>,
     /// Arguments of the kernel that is called.
     pub(super) addresses: Vec<*mut u8>,
+    pub(super) device_addresses: Vec<u64>,
     pub(super) size_args: Vec<i64>,
+}
+
+/// What a stream may still be at since the last wait.
+#[derive(Clone, Copy, Default)]
+pub(super) struct UnderWay {
+    /// Anything at all.
+    pub(super) any: bool,
+    /// Reading of memory of the host.
+    pub(super) uploads: bool,
+    /// Writing of memory of the host.
+    pub(super) downloads: bool,
 }
 
 // SAFETY: the pointers are into memory that the frame owns, into the model's weights (immutable, shared), or into
@@ -93,12 +113,16 @@ impl Frame {
             draws: Draws::default(),
             memory_limit,
             arena: AlignedBuf::new(),
+            device_arena: DeviceBuf::default(),
             storage: Vec::new(),
             free: Vec::new(),
+            stream: None,
+            under_way: UnderWay::default(),
             bases: Vec::new(),
             extents: Vec::new(),
             values: Vec::new(),
             addresses: Vec::new(),
+            device_addresses: Vec::new(),
             size_args: Vec::new(),
         };
         frame.become_of(program);
@@ -114,15 +138,17 @@ impl Frame {
         for (from_spec, to_spec) in from.plan.outputs.iter().zip(&to.plan.outputs) {
             let place = |program: &Program, spec: &TensorSpec| program.facts.storage[spec.buffer.index()];
             if let (Some(from), Some(to)) = (place(from, from_spec), place(to, to_spec)) {
-                self.storage[to] = core::mem::take(&mut old[from]);
+                self.storage[to] = core::mem::replace(&mut old[from], Storage::new(Space::Host));
             }
         }
-        self.free.extend(old.into_iter().filter(|buf| buf.capacity() > 0));
+        self.free.extend(old.into_iter().filter(|own| own.capacity() > 0));
     }
 
     fn become_of(&mut self, program: &Program) {
         let Program { plan, facts, .. } = program;
-        self.storage.resize_with(facts.n_storage, AlignedBuf::new);
+        self.storage.clear();
+        let owners = plan.buffers.iter().zip(&facts.storage).filter(|(_, storage)| storage.is_some());
+        self.storage.extend(owners.map(|(def, _)| Storage::new(def.space)));
         // Once a program has run, a run of it allocates nothing.
         self.free.reserve(facts.n_storage);
         self.bases.clear();
@@ -131,8 +157,14 @@ impl Frame {
         self.extents.resize(plan.buffers.len(), None);
         self.values.clear();
         self.values.resize(plan.values.len(), None);
+        let most = |space: Space| {
+            let params = plan.kernels.iter().filter(|kernel| kernel.space == space);
+            params.map(|kernel| kernel.params.len()).max().unwrap_or(0)
+        };
         self.addresses.clear();
-        self.addresses.reserve(plan.kernels.iter().map(|kernel| kernel.params.len()).max().unwrap_or(0));
+        self.addresses.reserve(most(Space::Host));
+        self.device_addresses.clear();
+        self.device_addresses.reserve(most(Space::Device));
         self.size_args.clear();
         self.size_args.reserve(plan.kernels.iter().map(|kernel| kernel.n_sizes as usize).max().unwrap_or(0));
     }
@@ -152,7 +184,19 @@ impl Frame {
     /// Bytes the session holds; what the memory limit is about.
     pub(crate) fn reserved(&self) -> u64 {
         let owned = self.storage.iter().chain(&self.free).map(|buf| buf.capacity() as u64);
-        owned.fold(self.arena.capacity() as u64, u64::saturating_add)
+        let arenas = self.arena.capacity() as u64 + self.device_arena.capacity() as u64;
+        owned.fold(arenas, u64::saturating_add)
+    }
+
+    /// Waits until nothing is under way on the device.
+    pub(super) fn wait(&mut self) -> Result<(), DeviceError> {
+        match &mut self.stream {
+            Some(stream) if self.under_way.any => {
+                self.under_way = UnderWay::default();
+                stream.wait()
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn check_limit(&mut self, released: usize, asked: u64) -> Result<(), RunError> {
@@ -160,6 +204,7 @@ impl Frame {
         let bytes = |frame: &Frame| (frame.reserved() - released as u64).saturating_add(asked);
         if bytes(self) > limit {
             // What is kept for later must not stand in the way.
+            self.wait()?;
             self.free.clear();
         }
         let bytes = bytes(self);
@@ -169,38 +214,30 @@ impl Frame {
     /// Lays out arena, blocks and early outputs for the sizes at hand. `bases` of inputs must be set.
     pub(crate) fn lay_out(&mut self, program: &Program) -> Result<(), RunError> {
         let plan = &program.plan;
-        let mut end = plan.arena_bytes;
-        let mut blocks: Vec<(u64, u64)> = Vec::with_capacity(plan.blocks.len());
-        for &size in &plan.blocks {
-            // A block whose size is undefined here serves only branches that are not taken, or fails at its use.
-            let bytes = self.sizes.get(size).and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0);
-            let start = end.checked_next_multiple_of(ALIGN as u64);
-            let next = start.and_then(|start| start.checked_add(bytes));
-            let (Some(start), Some(next)) = (start, next) else {
-                return Err(RunError::Limit { bytes: u64::MAX, limit: self.memory_limit });
-            };
-            blocks.push((start, bytes));
-            end = next;
+        let (end, blocks) = self.blocks(&plan.arena)?;
+        if end > self.arena.capacity() {
+            self.check_limit(self.arena.capacity(), end as u64)?;
         }
-        if end > self.arena.capacity() as u64 {
-            self.check_limit(self.arena.capacity(), end)?;
-        }
-        self.arena.reset(usize::try_from(end).map_err(|_| OutOfMemory { bytes: end })?)?;
-        let arena = self.arena.as_mut_ptr();
+        self.arena.reset(end)?;
+        let device_blocks = self.lay_out_device(program)?;
+        let (arena, device_arena) = (self.arena.as_mut_ptr(), self.device_arena.as_mut_ptr());
         for (i, def) in plan.buffers.iter().enumerate() {
+            let (arena, blocks, weights) = match def.space {
+                Space::Host => (arena, &blocks, program.weights.as_ptr().cast_mut()),
+                Space::Device => (device_arena, &device_blocks, program.device_weights()),
+            };
             // Ranges of weights, arena and blocks are inside: proved by validation, or laid out above.
             self.bases[i] = match def.place {
-                Place::Weight { offset, len } => Base {
-                    ptr: program.weights.as_ptr().wrapping_add(offset as usize).cast_mut(),
-                    room: len as usize,
-                },
+                Place::Weight { offset, len } => {
+                    Base { ptr: weights.wrapping_add(offset as usize), room: len as usize }
+                }
                 Place::Arena { offset } => Base {
                     ptr: arena.wrapping_add(offset as usize),
-                    room: (plan.arena_bytes - offset) as usize,
+                    room: (plan.arena_in(def.space).bytes - offset) as usize,
                 },
                 Place::Block(block) => {
                     let (start, bytes) = blocks[block as usize];
-                    Base { ptr: arena.wrapping_add(start as usize), room: bytes as usize }
+                    Base { ptr: arena.wrapping_add(start), room: bytes }
                 }
                 Place::Output(_) if !program.facts.late[i] => {
                     match self.count(def.size_bytes) {
@@ -220,6 +257,39 @@ impl Frame {
         Ok(())
     }
 
+    /// Where an arena ends for the sizes at hand, and its blocks: start and bytes of each.
+    fn blocks(&self, arena: &ArenaDef) -> Result<(usize, Vec<(usize, usize)>), RunError> {
+        let too_large = RunError::Limit { bytes: u64::MAX, limit: self.memory_limit };
+        let Ok(mut end) = usize::try_from(arena.bytes) else { return Err(too_large) };
+        let mut blocks = Vec::with_capacity(arena.blocks.len());
+        for &size in &arena.blocks {
+            // A block whose size is undefined here serves only branches that are not taken, or fails at its use.
+            let bytes = self.sizes.get(size).map_or(0, |bytes| bytes.max(0));
+            let start = end.checked_next_multiple_of(ALIGN);
+            let next =
+                usize::try_from(bytes).ok().and_then(|bytes| Some((bytes, start?.checked_add(bytes)?)));
+            let (Some(start), Some((bytes, next))) = (start, next) else { return Err(too_large) };
+            blocks.push((start, bytes));
+            end = next;
+        }
+        Ok((end, blocks))
+    }
+
+    /// Lays out the arena of the device, where there is one; gives its blocks.
+    fn lay_out_device(&mut self, program: &Program) -> Result<Vec<(usize, usize)>, RunError> {
+        let Some(device) = &program.device else { return Ok(Vec::new()) };
+        if self.stream.is_none() {
+            self.stream = Some(device.module.stream()?);
+        }
+        let (end, blocks) = self.blocks(&program.plan.device_arena)?;
+        let own = self.device_arena.capacity();
+        if end > own {
+            self.check_limit(own, end as u64)?;
+            self.device_arena.replace(&device.module, end)?;
+        }
+        Ok(blocks)
+    }
+
     /// Frees the late buffers of the last run, and gives early outputs their own memory back.
     pub(crate) fn reset_storage(&mut self, program: &Program) {
         for (i, storage) in program.facts.storage.iter().enumerate() {
@@ -227,8 +297,8 @@ impl Frame {
             if program.facts.late[i] {
                 self.release(program, BufferId(i as u32));
             } else {
-                let buf = &mut self.storage[storage];
-                self.bases[i] = Base { ptr: buf.as_mut_ptr(), room: buf.len() };
+                let own = &mut self.storage[storage];
+                self.bases[i] = Base { ptr: own.as_mut_ptr(), room: own.len() };
             }
         }
     }
@@ -252,36 +322,72 @@ impl Frame {
     ) -> Result<(), RunError> {
         let Some(index) = program.facts.storage[id.index()] else { return Ok(()) };
         if self.storage[index].capacity() == 0 {
-            self.take_spare(index, bytes);
+            self.take_spare(index, program.plan.buffers[id.index()].space, bytes);
         }
         let own = self.storage[index].capacity();
         if bytes > own {
             let capacity = if keep { bytes.max(own.saturating_add(own / 2)) } else { bytes };
             self.check_limit(if keep { 0 } else { own }, capacity as u64)?;
-            let buf = &mut self.storage[index];
-            if keep { buf.reserve(capacity)? } else { buf.reset(capacity)? }
+            match &mut self.storage[index] {
+                Storage::Host(buf) if keep => buf.reserve(capacity)?,
+                Storage::Host(buf) => buf.reset(capacity)?,
+                Storage::Device(_) => self.replace_device(program, index, capacity, keep)?,
+            }
         }
-        let buf = &mut self.storage[index];
-        buf.reset(bytes)?;
-        self.bases[id.index()] = Base { ptr: buf.as_mut_ptr(), room: bytes };
+        let own = &mut self.storage[index];
+        own.set_len(bytes)?;
+        self.bases[id.index()] = Base { ptr: own.as_mut_ptr(), room: bytes };
+        Ok(())
+    }
+
+    /// Gives a buffer other memory on the device; `keep` its bytes or not.
+    fn replace_device(
+        &mut self,
+        program: &Program,
+        index: usize,
+        capacity: usize,
+        keep: bool,
+    ) -> Result<(), RunError> {
+        let (Some(device), Storage::Device(old)) = (&program.device, &mut self.storage[index]) else {
+            return Ok(());
+        };
+        let mut old = core::mem::take(old);
+        let mut new = DeviceBuf::default();
+        if keep && old.len() > 0 {
+            new.replace(&device.module, capacity)?;
+            if let Some(stream) = &mut self.stream {
+                self.under_way.any = true;
+                let [from, to] = [old.as_mut_ptr(), new.as_mut_ptr()].map(|ptr| ptr.addr() as u64);
+                // SAFETY: both live until the wait below, and the new memory is larger.
+                unsafe { stream.copy(from, to, old.len()) }?;
+            }
+            self.wait()?;
+        } else {
+            self.wait()?;
+            core::mem::swap(&mut old, &mut new);
+            new.replace(&device.module, capacity)?;
+        }
+        self.storage[index] = Storage::Device(new);
         Ok(())
     }
 
     /// Moves freed memory to a storage that has none: the smallest that fits, else the largest, which is then
     /// replaced. So there are never more allocations than storages, however sizes change.
-    fn take_spare(&mut self, index: usize, bytes: usize) {
+    fn take_spare(&mut self, index: usize, space: Space, bytes: usize) {
         let capacity = |i: &usize| self.free[*i].capacity();
-        let fits = (0..self.free.len()).filter(|i| capacity(i) >= bytes).min_by_key(capacity);
-        if let Some(spare) = fits.or_else(|| (0..self.free.len()).max_by_key(capacity)) {
+        let spares = || (0..self.free.len()).filter(|i| self.free[*i].space() == space);
+        let fits = spares().filter(|i| capacity(i) >= bytes).min_by_key(capacity);
+        if let Some(spare) = fits.or_else(|| spares().max_by_key(capacity)) {
             self.storage[index] = self.free.swap_remove(spare);
         }
     }
 
     pub(super) fn release(&mut self, program: &Program, id: BufferId) {
         let Some(index) = program.facts.storage[id.index()] else { return };
-        let buf = core::mem::take(&mut self.storage[index]);
-        if buf.capacity() > 0 {
-            self.free.push(buf);
+        let space = self.storage[index].space();
+        let own = core::mem::replace(&mut self.storage[index], Storage::new(space));
+        if own.capacity() > 0 {
+            self.free.push(own);
         }
         self.bases[id.index()] = NO_MEMORY;
     }

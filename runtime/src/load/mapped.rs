@@ -8,8 +8,9 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{LoadError, tie};
+use super::{LoadError, choose, tie};
 use crate::artifact::Artifact;
+use crate::device::Device;
 use crate::host::{HostOps, NoHostOps};
 use crate::isa::Isa;
 use crate::memory::Bytes;
@@ -23,6 +24,7 @@ pub struct Loader {
     host: Arc<dyn HostOps>,
     verify_weights: bool,
     isa: Isa,
+    device: Option<Arc<dyn Device>>,
 }
 
 impl Default for Loader {
@@ -34,7 +36,7 @@ impl Default for Loader {
 impl Loader {
     /// A loader without host operators that does not read the weights.
     pub fn new() -> Loader {
-        Loader { host: Arc::new(NoHostOps), verify_weights: false, isa: Isa::native() }
+        Loader { host: Arc::new(NoHostOps), verify_weights: false, isa: Isa::native(), device: None }
     }
 
     /// Gives models a registry of host operators.
@@ -46,6 +48,12 @@ impl Loader {
     /// Whether the checksum of the weights is checked too, which reads all of them.
     pub fn verify_weights(mut self, verify: bool) -> Loader {
         self.verify_weights = verify;
+        self
+    }
+
+    /// Loads code for a device, and for nothing else.
+    pub fn device(mut self, device: Arc<dyn Device>) -> Loader {
+        self.device = Some(device);
         self
     }
 
@@ -76,12 +84,13 @@ impl Loader {
         if self.verify_weights {
             artifact.verify_weights(&bytes)?;
         }
-        let chosen = self.isa.choose(&artifact.manifest.images)?;
+        let device = self.device.as_deref();
+        let chosen = choose(&artifact.manifest.images, &self.isa, device)?;
         let code = Mapping::of_code(&bytes[artifact.images[chosen].clone()]).map_err(LoadError::Code)?;
         let base = code.ptr.as_ptr().cast_const();
         // SAFETY: the code is executable, and stays so while the model has it. That it is the compiler's is what
         // the artifact states, and what its checksum ties to the file.
-        unsafe { tie(artifact, chosen, base, Some(Arc::new(code)), &bytes, self.host.clone()) }
+        unsafe { tie(artifact, chosen, base, Some(Arc::new(code)), &bytes, self.host.clone(), device) }
     }
 }
 

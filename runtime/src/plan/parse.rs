@@ -17,7 +17,7 @@ use line::{Line, Result};
 
 use super::{
     Access, BufferDef, DimSpec, Instr, KernelDef, KernelParam, MAX_NESTING, Nesting, Place, Plan, SizeBounds,
-    SizeDef, SizeId, TensorSpec, ValueSpec, ValueType,
+    SizeDef, SizeId, Space, TensorSpec, ValueSpec, ValueType,
 };
 
 impl FromStr for Plan {
@@ -38,6 +38,20 @@ impl FromStr for Plan {
 }
 
 impl Line<'_> {
+    /// After `device`: its arena, or a block of it.
+    fn device_entry(&mut self, plan: &mut Plan) -> Result<()> {
+        if self.take("arena") {
+            plan.device_arena.bytes = self.number()?;
+        } else {
+            self.expect("block")?;
+            let number = self.number()?;
+            self.is_next("device block", number, plan.device_arena.blocks.len())?;
+            self.expect(":")?;
+            plan.device_arena.blocks.push(self.size()?);
+        }
+        self.expect("bytes")
+    }
+
     /// Checks the number that an entry says it has.
     fn is_next(&self, what: &str, number: u32, len: usize) -> Result<()> {
         if number as usize == len {
@@ -49,7 +63,7 @@ impl Line<'_> {
 
     fn entry(&mut self, plan: &mut Plan) -> Result<()> {
         if self.take("arena") {
-            plan.arena_bytes = self.number()?;
+            plan.arena.bytes = self.number()?;
             self.expect("bytes")?;
             self.expect(",")?;
             self.expect("weights")?;
@@ -69,10 +83,13 @@ impl Line<'_> {
         }
         if self.take("block") {
             let number = self.number()?;
-            self.is_next("block", number, plan.blocks.len())?;
+            self.is_next("block", number, plan.arena.blocks.len())?;
             self.expect(":")?;
-            plan.blocks.push(self.size()?);
+            plan.arena.blocks.push(self.size()?);
             return self.expect("bytes");
+        }
+        if self.take("device") {
+            return self.device_entry(plan);
         }
         if let Some(number) = self.try_id("s")? {
             return self.size_entry(plan, number);
@@ -200,7 +217,8 @@ impl Line<'_> {
         let size_bytes = self.size()?;
         self.expect("bytes")?;
         self.expect(",")?;
-        Ok(BufferDef { dtype, size_bytes, shape, place: self.place()? })
+        let space = if self.take("device") { Space::Device } else { Space::Host };
+        Ok(BufferDef { dtype, size_bytes, shape, space, place: self.place()? })
     }
 
     fn place(&mut self) -> Result<Place> {
@@ -282,6 +300,12 @@ impl Line<'_> {
         let n_sizes = self.number()?;
         self.expect("sizes")?;
         self.expect(")")?;
-        Ok(KernelDef { name, params, n_sizes })
+        let space = if self.take("on") {
+            self.expect("device")?;
+            Space::Device
+        } else {
+            Space::Host
+        };
+        Ok(KernelDef { name, params, n_sizes, space })
     }
 }

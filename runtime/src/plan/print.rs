@@ -10,9 +10,13 @@
 //! s0 = dim 0 of input 0
 //! s0 "batch" in 1..=8 step 1
 //! block 0: s7 bytes
+//! device arena 64 bytes
+//! device block 0: s7 bytes
 //! b1: f32[s0, s1], s7 bytes, block 0
+//! b2: f32[s0, s1], s7 bytes, device block 0
 //! h0: seq(f32[*])
 //! k0: double(read align 4, write align 4; 0 sizes)
+//! k1: half(read align 4, write align 4; 0 sizes) on device
 //! 0: call k0 double(b0, b1) tasks s3 x s4 @ "node"
 //! 1: guard s0 <= s1 "too many" @ "node"
 //! 2: h0; s5 = host 3(b0, _) attrs 0a0b
@@ -22,11 +26,11 @@
 
 use core::fmt::{self, Display, Formatter, Write};
 
-use super::{Access, Op, Place, Plan, SizeDef, SizeId, TensorSpec, TextId, ValueSpec};
+use super::{Access, Op, Place, Plan, SizeDef, SizeId, Space, TensorSpec, TextId, ValueSpec};
 
 impl Display for Plan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "arena {} bytes, weights {} bytes", self.arena_bytes, self.weight_bytes)?;
+        writeln!(f, "arena {} bytes, weights {} bytes", self.arena.bytes, self.weight_bytes)?;
         if self.keep_awake {
             writeln!(f, "threads stay awake")?;
         }
@@ -44,13 +48,19 @@ impl Display for Plan {
             bounds.max.map_or(Ok(()), |max| write!(f, "={max}"))?;
             writeln!(f, " step {}", bounds.step)?;
         }
-        for (i, size) in self.blocks.iter().enumerate() {
+        for (i, size) in self.arena.blocks.iter().enumerate() {
             writeln!(f, "block {i}: {size} bytes")?;
+        }
+        if self.device_arena.bytes > 0 {
+            writeln!(f, "device arena {} bytes", self.device_arena.bytes)?;
+        }
+        for (i, size) in self.device_arena.blocks.iter().enumerate() {
+            writeln!(f, "device block {i}: {size} bytes")?;
         }
         for (i, def) in self.buffers.iter().enumerate() {
             write!(f, "b{i}: {}[", def.dtype)?;
             list(f, &def.shape)?;
-            write!(f, "], {} bytes, ", def.size_bytes)?;
+            write!(f, "], {} bytes, {}", def.size_bytes, prefix(def.space))?;
             place(f, def.place)?;
             f.write_char('\n')?;
         }
@@ -66,7 +76,8 @@ impl Display for Plan {
                 };
                 write!(f, "{}{access} align {}", if i == 0 { "" } else { ", " }, param.align)?;
             }
-            writeln!(f, "; {} sizes)", kernel.n_sizes)?;
+            let place = if kernel.space == Space::Device { " on device" } else { "" };
+            writeln!(f, "; {} sizes){place}", kernel.n_sizes)?;
         }
         for (i, instr) in self.instrs.iter().enumerate() {
             write!(f, "{i}: ")?;
@@ -142,6 +153,13 @@ fn size(f: &mut Formatter<'_>, def: SizeDef) -> fmt::Result {
         SizeDef::Min(a, b) => write!(f, "min({a}, {b})"),
         SizeDef::Max(a, b) => write!(f, "max({a}, {b})"),
         SizeDef::Computed => f.write_str("computed"),
+    }
+}
+
+fn prefix(space: Space) -> &'static str {
+    match space {
+        Space::Host => "",
+        Space::Device => "device ",
     }
 }
 

@@ -12,7 +12,7 @@ use thiserror::Error;
 use tilewright_dtype::DType;
 
 use super::{
-    ALIGN, BufferId, HostId, MAX_NESTING, Place, Plan, SizeDef, SizeId, TensorSpec, TextId, ValueSpec,
+    ALIGN, BufferId, HostId, MAX_NESTING, Place, Plan, SizeDef, SizeId, Space, TensorSpec, TextId, ValueSpec,
 };
 
 /// The place of a fault in a plan: table and index.
@@ -24,7 +24,7 @@ pub enum Site {
     Bounds(u32),
     /// Entry of [`Plan::buffers`].
     Buffer(u32),
-    /// Entry of [`Plan::blocks`].
+    /// Entry of [`ArenaDef::blocks`](super::ArenaDef::blocks).
     Block(u32),
     /// Entry of [`Plan::kernels`].
     Kernel(u32),
@@ -130,6 +130,21 @@ pub enum Fault {
     /// Bounds that no value satisfies, or a step under 1.
     #[error("bounds admit no value")]
     EmptyBounds,
+    /// A buffer on a device where one of the host is needed, or the other way round.
+    #[error("{buffer} is not in the memory of the {}", space_name(*.expected))]
+    Space {
+        /// The buffer.
+        buffer: BufferId,
+        /// Where it would have to be.
+        expected: Space,
+    },
+}
+
+const fn space_name(space: Space) -> &'static str {
+    match space {
+        Space::Host => "host",
+        Space::Device => "device",
+    }
 }
 
 /// A fault of a plan and its place.
@@ -207,6 +222,13 @@ impl Validator<'_> {
         ok
     }
 
+    /// A buffer that exists is in a space.
+    fn in_space(&mut self, site: Site, id: BufferId, expected: Space) {
+        if self.plan.buffers.get(id.index()).is_some_and(|def| def.space != expected) {
+            self.fail(site, Fault::Space { buffer: id, expected });
+        }
+    }
+
     fn value(&mut self, site: Site, id: HostId) {
         if id.index() >= self.plan.values.len() {
             self.fail(site, Fault::Missing(id.to_string()));
@@ -262,8 +284,10 @@ impl Validator<'_> {
 
     fn blocks(&mut self) {
         let plan = self.plan;
-        for (i, &size) in plan.blocks.iter().enumerate() {
-            self.early_size(Site::Block(i as u32), size);
+        for arena in [&plan.arena, &plan.device_arena] {
+            for (i, &size) in arena.blocks.iter().enumerate() {
+                self.early_size(Site::Block(i as u32), size);
+            }
         }
     }
 
@@ -279,36 +303,43 @@ impl Validator<'_> {
                 Some(SizeDef::Const(bytes)) => u64::try_from(*bytes).unwrap_or(0),
                 _ => 0,
             };
+            let arena = plan.arena_in(def.space);
             match def.place {
                 Place::Input(input) => {
+                    self.in_space(site, BufferId(i as u32), Space::Host);
                     self.early_size(site, def.size_bytes);
                     match plan.inputs.get(input as usize) {
                         None => self.fail(site, Fault::Missing(format!("input {input}"))),
                         Some(spec) => self.only_buffer(site, spec, i),
                     }
                 }
-                Place::Output(output) => match plan.outputs.get(output as usize) {
-                    None => self.fail(site, Fault::Missing(format!("output {output}"))),
-                    Some(spec) => self.only_buffer(site, spec, i),
-                },
+                Place::Output(output) => {
+                    self.in_space(site, BufferId(i as u32), Space::Host);
+                    match plan.outputs.get(output as usize) {
+                        None => self.fail(site, Fault::Missing(format!("output {output}"))),
+                        Some(spec) => self.only_buffer(site, spec, i),
+                    }
+                }
                 Place::Weight { offset, len } => {
                     self.early_size(site, def.size_bytes);
                     self.range(site, offset, len.max(bytes), "the weights", plan.weight_bytes);
                 }
                 Place::Arena { offset } => {
                     self.early_size(site, def.size_bytes);
-                    self.range(site, offset, bytes, "the arena", plan.arena_bytes);
+                    self.range(site, offset, bytes, "the arena", arena.bytes);
                 }
                 Place::Block(block) => {
                     self.early_size(site, def.size_bytes);
-                    if block as usize >= plan.blocks.len() {
+                    if block as usize >= arena.blocks.len() {
                         self.fail(site, Fault::Missing(format!("block {block}")));
                     }
                 }
                 Place::Dynamic => {}
                 Place::Alias { buffer, byte_offset } => {
                     self.size(site, byte_offset);
-                    self.buffer(site, buffer);
+                    if self.buffer(site, buffer) {
+                        self.in_space(site, buffer, def.space);
+                    }
                 }
             }
         }

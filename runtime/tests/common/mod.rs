@@ -8,7 +8,7 @@ use tilewright_dtype::DType;
 use tilewright_runtime::artifact::{Contents, ImageDef, Level, Manifest, ProgramDef};
 use tilewright_runtime::plan::{
     Access, BufferDef, BufferId, DimSpec, Instr, KernelDef, KernelId, KernelParam, Op, Place, Plan, SizeDef,
-    SizeId, TensorSpec, TextId,
+    SizeId, Space, TensorSpec, TextId,
 };
 use tilewright_runtime::{AlignedBuf, Bytes, HostOps, KernelFn, Kernels, Model, NoHostOps};
 
@@ -40,7 +40,13 @@ impl Builder {
         for &dim in shape {
             size_bytes = self.size(SizeDef::Mul(size_bytes, dim));
         }
-        self.plan.buffers.push(BufferDef { dtype, size_bytes, shape: shape.to_vec(), place });
+        self.plan.buffers.push(BufferDef {
+            dtype,
+            size_bytes,
+            shape: shape.to_vec(),
+            space: Space::Host,
+            place,
+        });
         BufferId(self.plan.buffers.len() as u32 - 1)
     }
 
@@ -69,7 +75,7 @@ impl Builder {
     pub(crate) fn kernel(&mut self, name: &str, params: &str, n_sizes: u32, code: KernelFn) -> KernelId {
         let access = |param| if param == 'w' { Access::Write } else { Access::Read };
         let params = params.chars().map(|param| KernelParam { align: 4, access: access(param) }).collect();
-        self.plan.kernels.push(KernelDef { name: name.into(), params, n_sizes });
+        self.plan.kernels.push(KernelDef { name: name.into(), params, n_sizes, space: Space::Host });
         self.kernels.push(code);
         KernelId(self.plan.kernels.len() as u32 - 1)
     }
@@ -166,7 +172,7 @@ pub(crate) fn demo_plan_for(batch: SizeDef) -> Builder {
     let three = b.constant(3);
     let x = b.input("x", DType::F32, &[batch, three], &["batch", ""]);
     let temporary = b.buffer(DType::F32, &[batch, three], Place::Block(0));
-    b.plan.blocks.push(b.plan.buffers[temporary.index()].size_bytes);
+    b.plan.arena.blocks.push(b.plan.buffers[temporary.index()].size_bytes);
     let y = b.output("y", DType::F32, &[batch, three]);
     let w = b.buffer(DType::F32, &[three], Place::Weight { offset: 0, len: 12 });
     b.plan.weight_bytes = 12;
@@ -203,7 +209,7 @@ pub(crate) fn demo_manifest() -> Manifest {
 pub(crate) fn demo_artifact() -> AlignedBuf {
     let (manifest, plan, weights) = (demo_manifest(), demo_plan().plan, demo_weights());
     let (first, second) = weights.split_at(8);
-    let levels = [Level { plan: &plan, specialised: &[], image: DOUBLE }];
+    let levels = [Level { plan: &plan, specialised: &[], image: DOUBLE, device_code: None }];
     let contents = Contents { manifest: &manifest, levels: &levels, weights: &[first, second] };
     contents.to_bytes().expect("contents that can be written")
 }

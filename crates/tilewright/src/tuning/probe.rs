@@ -8,7 +8,7 @@ use tilewright_lower::evaluate::pack;
 use tilewright_runtime::Bytes;
 use tilewright_runtime::artifact::{Contents, Level, Manifest, ProgramDef};
 use tilewright_runtime::plan::{
-    ALIGN, BufferDef, BufferId, DimSpec, Instr, KernelId, Op, Place, Plan, SizeDef, SizeId, TensorSpec,
+    ALIGN, BufferDef, BufferId, DimSpec, Instr, KernelId, Op, Place, Plan, SizeDef, SizeId, Space, TensorSpec,
     TextId,
 };
 use tilewright_te::kernel::Kernel;
@@ -125,10 +125,10 @@ impl Probe {
             builder.plan.outputs.push(spec);
         }
         for buffer in func.workspaces() {
-            let place = Place::Arena { offset: builder.plan.arena_bytes };
+            let place = Place::Arena { offset: builder.plan.arena.bytes };
             let id = builder.add(buffer, place, 0..repeat)?;
             let bytes = builder.constant(builder.plan.buffers[id.index()].size_bytes);
-            builder.plan.arena_bytes += (bytes as u64).next_multiple_of(ALIGN as u64);
+            builder.plan.arena.bytes += (bytes as u64).next_multiple_of(ALIGN as u64);
         }
         builder.calls(&self.kernels, repeat)?;
         builder.plan.weight_bytes = builder.weights.len() as u64;
@@ -246,7 +246,7 @@ impl Builder<'_> {
         let size_bytes = self.size(bytes);
         let shape = extents.into_iter().map(|extent| self.size(extent)).collect();
         let id = BufferId(self.plan.buffers.len() as u32);
-        self.plan.buffers.push(BufferDef { dtype, size_bytes, shape, place });
+        self.plan.buffers.push(BufferDef { dtype, size_bytes, shape, space: Space::Host, place });
         self.places[runs].iter_mut().for_each(|places| places.push((buffer, id)));
         Ok(id)
     }

@@ -6,7 +6,7 @@ use alloc::string::ToString;
 use tilewright_dtype::{DType, Kind};
 
 use super::{Fault, Site, Validator};
-use crate::plan::{Access, BufferId, Instr, KernelId, Op, Operand, Place};
+use crate::plan::{Access, BufferId, Instr, KernelId, Op, Operand, Place, Space};
 
 impl Validator<'_> {
     pub(super) fn instrs(&mut self) {
@@ -97,6 +97,7 @@ impl Validator<'_> {
             self.fail(site, Fault::Arity { what: "sizes", expected, given: n_sizes });
         }
         for (&buffer, param) in buffers.iter().zip(&def.params) {
+            self.in_space(site, buffer, def.space);
             match param.access {
                 Access::Read => _ = self.buffer(site, buffer),
                 Access::Write => self.written(site, buffer),
@@ -109,21 +110,28 @@ impl Validator<'_> {
         for &input in inputs {
             match input {
                 Operand::Absent => {}
-                Operand::Buffer(buffer) => _ = self.buffer(site, buffer),
+                Operand::Buffer(buffer) => {
+                    self.buffer(site, buffer);
+                    self.in_space(site, buffer, Space::Host);
+                }
                 Operand::Value(value) => self.value(site, value),
             }
         }
         for &output in outputs {
             match output {
                 Operand::Absent => {}
-                Operand::Buffer(buffer) => self.written(site, buffer),
+                Operand::Buffer(buffer) => {
+                    self.written(site, buffer);
+                    self.in_space(site, buffer, Space::Host);
+                }
                 Operand::Value(value) => self.value(site, value),
             }
         }
     }
 
-    /// An element that an instruction reads or writes as a number has one of the types it can handle.
+    /// An element that an instruction reads or writes as a number is on the host, of one of the types it can handle.
     fn element(&mut self, site: Site, buffer: BufferId, is_handled: impl Fn(DType) -> bool) {
+        self.in_space(site, buffer, Space::Host);
         if let Some(dtype) = self.plan.buffers.get(buffer.index()).map(|def| def.dtype)
             && !is_handled(dtype)
         {

@@ -1,0 +1,411 @@
+//! Plans with a device, on one made of the host's memory that puts everything off until it is waited for.
+#![allow(unsafe_code, reason = "plays a device, and runs its kernels")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use tilewright_runtime::artifact::{DeviceDef, DeviceKernel, Manifest, ProgramDef};
+use tilewright_runtime::device::{Device, DeviceError, DeviceModule, Launch, Stream};
+use tilewright_runtime::plan::{Fault, Plan};
+use tilewright_runtime::{
+    Bytes, KernelCode, Kernels, Model, ModelError, NoHostOps, ProgramParts, RunError, SessionOptions,
+    TensorView,
+};
+
+/// Allocations by address.
+#[derive(Default)]
+struct Memory {
+    blocks: BTreeMap<u64, Vec<u64>>,
+    limit: usize,
+    /// Streams with work left.
+    busy: usize,
+    waits: usize,
+    fails: bool,
+}
+
+impl Memory {
+    /// A range of an allocation, as a pointer; a range outside of all is a mistake of the executor.
+    fn at(&mut self, address: u64, bytes: usize) -> *mut u8 {
+        let (start, block) = self.blocks.range_mut(..=address).next_back().expect("an address of the device");
+        let offset = (address - start) as usize;
+        assert!(
+            offset + bytes <= 8 * block.len(),
+            "bytes {offset}..{} of {}",
+            offset + bytes,
+            8 * block.len()
+        );
+        block.as_mut_ptr().cast::<u8>().wrapping_add(offset)
+    }
+
+    fn used(&self) -> usize {
+        self.blocks.values().map(|block| 8 * block.len()).sum()
+    }
+}
+
+#[derive(Clone, Default)]
+struct Fake(Arc<Mutex<Memory>>);
+
+type Work = Box<dyn FnOnce(&mut Memory) + Send + Sync>;
+
+struct Lazy {
+    memory: Fake,
+    queue: Vec<Work>,
+}
+
+impl Lazy {
+    fn later(&mut self, work: impl FnOnce(&mut Memory) + Send + Sync + 'static) {
+        if self.queue.is_empty() {
+            self.memory.0.lock().unwrap().busy += 1;
+        }
+        self.queue.push(Box::new(work));
+    }
+}
+
+fn device_error() -> DeviceError {
+    DeviceError::Fault { device: "fake".into(), reason: "it was told to".into() }
+}
+
+impl DeviceModule for Fake {
+    fn device(&self) -> String {
+        "fake".into()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<u64, DeviceError> {
+        let mut memory = self.0.lock().unwrap();
+        let free = memory.limit - memory.used();
+        if bytes > free {
+            let (device, bytes, free) = ("fake".into(), bytes as u64, Some(free as u64));
+            return Err(DeviceError::Memory { device, bytes, free });
+        }
+        let last =
+            memory.blocks.last_key_value().map_or(4096, |(start, block)| start + 8 * block.len() as u64);
+        let address = last.next_multiple_of(256) + 256;
+        memory.blocks.insert(address, vec![u64::MAX; bytes.div_ceil(8)]);
+        Ok(address)
+    }
+
+    unsafe fn free(&self, address: u64) {
+        let mut memory = self.0.lock().unwrap();
+        assert_eq!(memory.busy, 0, "memory goes while a stream works");
+        memory.blocks.remove(&address).expect("an allocation");
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>, DeviceError> {
+        Ok(Box::new(Lazy { memory: self.clone(), queue: Vec::new() }))
+    }
+}
+
+impl Stream for Lazy {
+    unsafe fn upload(&mut self, from: *const u8, to: u64, bytes: usize) -> Result<(), DeviceError> {
+        let from = from.addr();
+        self.later(move |memory| {
+            let from = std::ptr::with_exposed_provenance::<u8>(from);
+            // SAFETY: the caller keeps the source until the wait; the target is checked.
+            unsafe { std::ptr::copy_nonoverlapping(from, memory.at(to, bytes), bytes) }
+        });
+        Ok(())
+    }
+
+    unsafe fn download(&mut self, from: u64, to: *mut u8, bytes: usize) -> Result<(), DeviceError> {
+        let to = to.expose_provenance();
+        self.later(move |memory| {
+            let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
+            // SAFETY: as in `upload`.
+            unsafe { std::ptr::copy_nonoverlapping(memory.at(from, bytes), to, bytes) }
+        });
+        Ok(())
+    }
+
+    unsafe fn copy(&mut self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
+        self.later(move |memory| {
+            let (from, to) = (memory.at(from, bytes), memory.at(to, bytes));
+            // SAFETY: both ranges are checked, and do not overlap by the caller's word.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) }
+        });
+        Ok(())
+    }
+
+    /// The kernel: `out[i] = in[i] + in[i]`, an element a task.
+    unsafe fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DeviceError> {
+        let &Launch { kernel, buffers: &[from, to], first, tasks, .. } = launch else {
+            return Err(device_error());
+        };
+        assert_eq!(kernel, 0);
+        self.later(move |memory| {
+            for i in first as u64..(first + tasks) as u64 {
+                let (from, to) = (memory.at(from + 4 * i, 4), memory.at(to + 4 * i, 4));
+                // SAFETY: both are checked, and buffers are aligned.
+                unsafe { *to.cast::<f32>() = 2.0 * *from.cast::<f32>() }
+            }
+        });
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), DeviceError> {
+        let mut memory = self.memory.0.lock().unwrap();
+        memory.busy -= usize::from(!self.queue.is_empty());
+        memory.waits += 1;
+        self.queue.drain(..).for_each(|work| work(&mut memory));
+        if memory.fails { Err(device_error()) } else { Ok(()) }
+    }
+}
+
+/// `double` on the host counts tasks as elements, as the device's kernel does.
+unsafe extern "C" fn double(buffers: *const *mut u8, _sizes: *const i64, begin: i64, end: i64) {
+    for i in begin as usize..end as usize {
+        // SAFETY: by the plan, both buffers have an element for each task.
+        unsafe {
+            let (source, target) = (*buffers, *buffers.add(1));
+            *target.cast::<f32>().add(i) = 2.0 * *source.cast::<f32>().add(i);
+        }
+    }
+}
+
+fn model(plan: &str, memory: &Fake) -> Result<Model, ModelError> {
+    let plan: Plan = plan.parse().expect("a plan");
+    let weights: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+    let weights = if plan.weight_bytes == 0 { Vec::new() } else { weights };
+    let code = plan.kernels.iter().map(|kernel| match kernel.space {
+        tilewright_runtime::plan::Space::Host => KernelCode::Host(double),
+        tilewright_runtime::plan::Space::Device => KernelCode::Device(0),
+    });
+    let open = ProgramParts { kernels: Kernels::of(code.collect(), None), plan, def: ProgramDef::default() };
+    let module: Arc<dyn DeviceModule> = Arc::new(memory.clone());
+    // SAFETY: the kernels do what the plans say.
+    unsafe {
+        let weights = Bytes::new(weights);
+        Model::of_programs(Manifest::default(), open, Vec::new(), weights, Arc::new(NoHostOps), Some(module))
+    }
+}
+
+fn fake(limit: usize) -> Fake {
+    let memory = Fake::default();
+    memory.0.lock().unwrap().limit = limit;
+    memory
+}
+
+fn run(session: &mut tilewright_runtime::Session, x: &[f32]) -> Result<Vec<f32>, RunError> {
+    let outputs = session.run(&[TensorView::of(&[x.len()], x)])?;
+    Ok(outputs.get(0).and_then(|output| output.to_vec::<f32>()).expect("an output"))
+}
+
+/// x to the device, doubled there, to the host, doubled, to the device once more through the same memory of the host, out.
+const THERE_AND_BACK: &str = r#"
+arena 128 bytes, weights 16 bytes
+device arena 64 bytes
+input "x": f32[n = s0] in b0
+output "y": f32[s0] in b1
+s0 = dim 0 of input 0
+s1 = 4
+s2 = s0 * s1
+s3 = 1
+s4 = 16
+device block 0: s2 bytes
+block 0: s2 bytes
+b0: f32[s0], s2 bytes, input 0
+b1: f32[s0], s2 bytes, output 0
+b2: f32[s0], s2 bytes, device block 0
+b3: f32[s0], s2 bytes, device dynamic
+b4: f32[s0], s2 bytes, block 0
+b5: f32[s0], s2 bytes, block 0
+b6: f32[s1], s4 bytes, device weights at 0 (16 bytes)
+b7: f32[s1], s4 bytes, device arena at 0
+b8: f32[s1], s4 bytes, arena at 0
+k0: on_device(read align 4, write align 4; 0 sizes) on device
+k1: on_host(read align 4, write align 4; 0 sizes)
+0: copy b0 to b2
+1: alloc b3
+2: call k0(b2, b3) tasks s3 x s0
+3: copy b3 to b4
+4: call k1(b4, b5) tasks s3 x s0
+5: copy b5 to b2
+6: call k0(b2, b3) tasks s3 x s0
+7: call k0(b6, b7) tasks s3 x s1
+8: copy b7 to b8
+9: copy b3 to b1
+"#;
+
+#[test]
+fn work_of_host_and_device_is_in_order() {
+    let memory = fake(1 << 20);
+    let model = model(THERE_AND_BACK, &memory).expect("a model");
+    assert_eq!(memory.0.lock().unwrap().used(), 16 + 512, "the weights, and what stands for nothing");
+    let mut session = model.session();
+    for n in [1, 5, 3, 0, 700] {
+        let x: Vec<f32> = (0..n).map(|i| i as f32 - 2.0).collect();
+        let expect: Vec<f32> = x.iter().map(|x| 8.0 * x).collect();
+        assert_eq!(run(&mut session, &x).unwrap(), expect, "{n} elements");
+    }
+    let held = memory.0.lock().unwrap().used();
+    memory.0.lock().unwrap().waits = 0;
+    assert!(run(&mut session, &[1.0; 700]).is_ok());
+    assert_eq!(memory.0.lock().unwrap().waits, 2, "before the host's kernel, and at the end");
+    assert_eq!(memory.0.lock().unwrap().used(), held, "runs that repeat allocate nothing");
+    drop((session, model));
+    assert_eq!(memory.0.lock().unwrap().used(), 0);
+}
+
+#[test]
+fn memory_that_is_not_there_costs_one_run() {
+    let memory = fake(4096);
+    let model = model(THERE_AND_BACK, &memory).expect("a model");
+    let mut session = model.session();
+    let error = run(&mut session, &[1.0; 5000]).expect_err("no memory");
+    assert!(matches!(&error, RunError::Device(DeviceError::Memory { .. })), "{error}");
+    assert_eq!(run(&mut session, &[1.0, 2.0]).unwrap(), [8.0, 16.0]);
+    let mut limited = model.session_with(SessionOptions { memory_limit: 1000, ..SessionOptions::default() });
+    assert!(matches!(run(&mut limited, &[1.0; 400]), Err(RunError::Limit { .. })));
+    assert_eq!(run(&mut limited, &[1.0]).unwrap(), [8.0]);
+}
+
+#[test]
+fn a_fault_is_an_error_of_the_run() {
+    let memory = fake(1 << 20);
+    let model = model(THERE_AND_BACK, &memory).expect("a model");
+    let mut session = model.session();
+    memory.0.lock().unwrap().fails = true;
+    assert_eq!(run(&mut session, &[1.0]).unwrap_err().to_string(), "fake failed: it was told to");
+    memory.0.lock().unwrap().fails = false;
+    assert_eq!(run(&mut model.session(), &[1.0]).unwrap(), [8.0]);
+}
+
+/// A buffer on the device that grows by a row a turn and keeps what it has.
+const GROWS: &str = r#"
+arena 0 bytes, weights 0 bytes
+input "x": f32[n = s0] in b0
+output "y": f32[s0] in b1
+s0 = dim 0 of input 0
+s1 = 4
+s2 = s0 * s1
+s3 = 1
+s4 = computed
+s5 = s4 * s1
+s6 = s4 + s3
+s7 = s0 - s4
+b0: f32[s0], s2 bytes, input 0
+b1: f32[s0], s2 bytes, output 0
+b2: f32[s4], s5 bytes, device dynamic
+b3: f32[s3], s1 bytes, device alias of b2 at s9
+b4: f32[s3], s1 bytes, alias of b0 at s9
+s8 = s4 - s3
+s9 = s8 * s1
+s10 = 0
+0: s4 = s10
+1: branch if s7 == 0 to 6
+2: s4 = s6
+3: grow b2
+4: copy b4 to b3
+5: jump to 1
+6: copy b2 to b1
+"#;
+
+#[test]
+fn what_grows_keeps_its_elements() {
+    let memory = fake(1 << 20);
+    let model = model(GROWS, &memory).expect("a model");
+    let mut session = model.session();
+    for n in [9, 40, 3] {
+        let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
+        assert_eq!(run(&mut session, &x).unwrap(), x);
+    }
+}
+
+#[test]
+fn a_plan_keeps_to_the_spaces_of_its_buffers() {
+    let faults = |from: &str, to: &str| {
+        let text = THERE_AND_BACK.replace(from, to);
+        assert_ne!(text, THERE_AND_BACK);
+        let plan: Plan = text.parse().expect("a plan");
+        let errors = plan.validate().expect_err("no sound plan");
+        errors.into_iter().map(|error| (error.to_string(), error.fault)).collect::<Vec<_>>()
+    };
+    for (from, to, message) in [
+        ("call k0(b2, b3)", "call k0(b4, b3)", "instruction 2: b4 is not in the memory of the device"),
+        ("call k1(b4, b5)", "call k1(b4, b3)", "instruction 4: b3 is not in the memory of the host"),
+        (
+            "f32[s0], s2 bytes, output 0",
+            "f32[s0], s2 bytes, device output 0",
+            "buffer 1: b1 is not in the memory of the host",
+        ),
+        ("device dynamic", "device alias of b4 at s3", "buffer 3: b4 is not in the memory of the device"),
+    ] {
+        let faults = faults(from, to);
+        assert!(
+            faults.iter().any(|(text, fault)| text == message && matches!(fault, Fault::Space { .. })),
+            "{faults:?}"
+        );
+    }
+    let plan: Plan = THERE_AND_BACK.parse().expect("a plan");
+    assert_eq!(plan.to_string().parse::<Plan>().expect("its own text"), plan);
+}
+
+#[test]
+fn code_is_found_by_its_format() {
+    let parts = vec![("ptx".to_string(), 3), ("cubin".to_string(), 2)];
+    let kernels = vec![DeviceKernel { symbol: "k".into(), threads: [1, 32], dynamic_shared: 0 }];
+    let def = DeviceDef { kind: "cuda".into(), arch: "sm_80".into(), parts, kernels, ..DeviceDef::default() };
+    assert_eq!(def.target(), "cuda:sm_80");
+    assert_eq!(def.part("cubin", b"abcde"), Some(&b"de"[..]));
+    assert_eq!(def.part("cubin", b"abcd"), None);
+    assert_eq!(def.part("opencl-c", b"abcde"), None);
+}
+
+/// Only its kind and what it says of code matter here.
+struct Picky;
+
+impl Device for Picky {
+    fn kind(&self) -> &str {
+        "picky"
+    }
+
+    fn name(&self) -> String {
+        "Picky".into()
+    }
+
+    fn suits(&self, def: &DeviceDef) -> Result<u32, DeviceError> {
+        match def.arch.strip_prefix("p").and_then(|n| n.parse().ok()) {
+            Some(n) if n < 5 => Ok(n),
+            _ => {
+                let reason = "it is too new".to_string();
+                Err(DeviceError::Unfit { device: self.name(), code: def.target(), reason })
+            }
+        }
+    }
+
+    fn load(&self, def: &DeviceDef, _code: &[u8]) -> Result<Arc<dyn DeviceModule>, DeviceError> {
+        Err(DeviceError::Code { device: self.name(), reason: format!("chose {}", def.target()) })
+    }
+}
+
+#[test]
+fn the_loader_takes_the_level_that_suits_the_device_best() {
+    use tilewright_runtime::artifact::{Contents, ImageDef, Level};
+    use tilewright_runtime::{LoadError, Loader};
+    let text = "arena 0 bytes, weights 0 bytes\ndevice arena 0 bytes\n";
+    let plan: Plan = text.parse().expect("a plan");
+    let load = |archs: &[&str], device: bool| {
+        let image = |arch: &&str| {
+            let device = DeviceDef { kind: "picky".into(), arch: (*arch).into(), ..DeviceDef::default() };
+            let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+            ImageDef { triple, device: (!arch.is_empty()).then_some(device), ..ImageDef::default() }
+        };
+        let manifest = Manifest { images: archs.iter().map(image).collect(), ..Manifest::default() };
+        let level = |arch: &&str| Level {
+            plan: &plan,
+            specialised: &[],
+            image: &[],
+            device_code: (!arch.is_empty()).then_some(&[][..]),
+        };
+        let levels: Vec<Level<'_>> = archs.iter().map(level).collect();
+        let contents = Contents { manifest: &manifest, levels: &levels, weights: &[[0u8; 0]; 0] };
+        let bytes = Bytes::new(contents.to_bytes().expect("an artifact"));
+        let loader = if device { Loader::new().device(Arc::new(Picky)) } else { Loader::new() };
+        loader.from_bytes(bytes).map(|model| model.manifest().images[0].device.is_some())
+    };
+    let message = |result: Result<bool, LoadError>| result.expect_err("an error").to_string();
+    assert!(message(load(&["p1", "p3", "p2", "", "p9"], true)).ends_with("chose picky:p3"));
+    assert!(message(load(&["p9"], true)).contains("Picky cannot run code for picky:p9: it is too new"));
+    assert!(!load(&["p1", ""], false).expect("the processor's"));
+    assert!(message(load(&["p1"], false)).contains("code for picky alone"));
+    assert!(message(load(&[""], true)).contains("no code for picky; it has code for the processor"));
+}
