@@ -1,7 +1,7 @@
 //! Graph operators to tensor expressions, fused groups to functions, memory and execution plan.
 //!
 //! Reading order: [`dims`] (extents), [`ops`] (the meaning of operators), [`program`] (fused groups to
-//! functions), [`tables`], [`parts`] (values that lie in others), [`sizes`], [`dynamic`] (extents that are data), [`host`] (what runs on the
+//! functions), [`tables`], [`parts`] (values that lie in others), `placement` (what runs on a device), [`sizes`], [`dynamic`] (extents that are data), [`host`] (what runs on the
 //! host), [`memory`], [`plan`] (the execution plan), [`work`] (what profiles say of steps).
 
 pub mod dims;
@@ -12,6 +12,7 @@ pub mod host;
 pub mod memory;
 pub mod ops;
 pub mod parts;
+mod placement;
 pub mod plan;
 pub mod program;
 pub mod sizes;

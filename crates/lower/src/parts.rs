@@ -36,14 +36,21 @@ const ALIGNMENT: u64 = 64;
 /// One operand in so many may be copied, by bytes: a copy runs on one thread.
 const MAX_COPIED: u64 = 4;
 
-/// Chooses the parts of a region's values.
-pub fn choose(graph: &Graph, region: RegionId, groups: &[Group], layouts: &Layouts) -> Parts {
-    let chooser = Chooser::new(graph, region, groups, layouts);
+/// Chooses the parts of a region's values; of those that functions compute, only such as `may_join` lie in others.
+pub fn choose(
+    graph: &Graph,
+    region: RegionId,
+    groups: &[Group],
+    layouts: &Layouts,
+    may_join: &dyn Fn(ValueId) -> bool,
+) -> Parts {
+    let chooser = Chooser::new(graph, region, groups, layouts, may_join);
     let mut parts = Parts::default();
     // Of concatenations that share operands the largest has them; others may turn out to be pieces of it.
     let mut joins: Vec<(u64, NodeId)> = Vec::new();
     for node in alone(groups) {
-        let output = graph.node(node).output().filter(|_| matches!(&graph.node(node).op, Op::Concat(_)));
+        let is_join = |output: &ValueId| matches!(&graph.node(node).op, Op::Concat(_)) && may_join(*output);
+        let output = graph.node(node).output().filter(is_join);
         joins.extend(output.and_then(|output| Some((chooser.bytes(output)?, node))));
     }
     joins.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
@@ -74,8 +81,14 @@ struct Chooser<'a> {
 }
 
 impl<'a> Chooser<'a> {
-    fn new(graph: &'a Graph, region: RegionId, groups: &[Group], layouts: &'a Layouts) -> Chooser<'a> {
-        let (mut computed, mut views) = (FxHashSet::default(), FxHashMap::default());
+    fn new(
+        graph: &'a Graph,
+        region: RegionId,
+        groups: &[Group],
+        layouts: &'a Layouts,
+        may_join: &dyn Fn(ValueId) -> bool,
+    ) -> Chooser<'a> {
+        let (mut computed, mut views): (FxHashSet<ValueId>, _) = (FxHashSet::default(), FxHashMap::default());
         for group in groups {
             match group.nodes[..] {
                 [only] => {
@@ -94,6 +107,7 @@ impl<'a> Chooser<'a> {
                 _ => computed.extend(group.outputs.iter().copied()),
             }
         }
+        computed.retain(|value| may_join(*value));
         let mut chooser = Chooser { graph, layouts, computed, views, results: FxHashSet::default() };
         chooser.results = graph.region(region).results.iter().map(|&value| chooser.root(value)).collect();
         chooser

@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 use tilewright_digest::Digest;
 use tilewright_graph::dim::Dim;
-use tilewright_graph::passes::fuse::{Group, fuse};
+use tilewright_graph::passes::fuse::{FusionPlan, Group, fuse};
 use tilewright_graph::passes::layouts::layouts;
 use tilewright_graph::{
     Graph, Layout, Layouts, NodeId, Op, Provenance, RegionId, Tensor, TensorType, ValueId,
 };
 use tilewright_host::HostOp;
+use tilewright_runtime::plan::Space;
 use tilewright_te::schedule::Piece;
 use tilewright_te::{Buffer, Computation, Expr, Func, Variant};
 
@@ -21,6 +22,7 @@ use crate::error::{Gap, LowerError};
 use crate::host::{host_op, is_host_value};
 use crate::ops::{self, Algorithm, Prepared};
 use crate::parts::{self, Part, Parts};
+use crate::placement::{self, Placement};
 use crate::tables::take_tables;
 use crate::work::Work;
 
@@ -35,6 +37,8 @@ pub struct Program {
     pub layouts: Layouts,
     /// Values that lie in others.
     pub parts: FxHashMap<ValueId, Part>,
+    /// Whose memory the results of functions and of control flow are in; those that are not there are on the host.
+    pub spaces: FxHashMap<ValueId, Space>,
 }
 
 /// A function of the program.
@@ -44,6 +48,8 @@ pub struct LoweredFunc {
     pub computation: Computation,
     /// What the inputs after the group's own are in every call.
     pub tables: Vec<Tensor>,
+    /// Who runs it.
+    pub space: Space,
 }
 
 /// One step of a region.
@@ -114,6 +120,8 @@ pub struct LowerOptions {
     pub variants: bool,
     /// Whether values may lie in others, so that concatenations and slices need no copies.
     pub parts: bool,
+    /// Whether there is a device beside the host, which runs what is not small and for the host alone.
+    pub device: bool,
 }
 
 /// Lowers a graph whose fused groups become functions.
@@ -127,11 +135,19 @@ pub fn lower(graph: &Graph, options: LowerOptions) -> Result<Program, LowerError
         program: Program::default(),
         known: FxHashMap::default(),
         apart: FxHashMap::default(),
+        placement: None,
         gaps: Vec::new(),
     };
-    for region in graph.live_regions() {
-        let steps = lowering.region(region);
-        lowering.program.regions.insert(region, steps);
+    let plans: Vec<(RegionId, FusionPlan)> =
+        graph.live_regions().into_iter().map(|region| (region, fuse(graph, region))).collect();
+    if options.device {
+        let placement = placement::place(graph, plans.iter().map(|(region, plan)| (*region, plan)));
+        lowering.program.spaces.clone_from(&placement.values);
+        lowering.placement = Some(placement);
+    }
+    for (region, plan) in &plans {
+        let steps = lowering.region(*region, plan);
+        lowering.program.regions.insert(*region, steps);
     }
     if lowering.gaps.is_empty() { Ok(lowering.program) } else { Err(LowerError::Unsupported(lowering.gaps)) }
 }
@@ -151,23 +167,26 @@ struct Lowering<'a> {
     graph: &'a Graph,
     options: LowerOptions,
     program: Program,
-    /// Functions by structure and tables.
-    known: FxHashMap<(Digest, Vec<Tensor>), usize>,
+    /// Functions by structure, tables, and who runs them.
+    known: FxHashMap<(Digest, Vec<Tensor>, Space), usize>,
     /// Nodes that need no function, with what they copy.
     apart: FxHashMap<NodeId, Vec<(ValueId, Part)>>,
+    /// Where steps run, if there is a device.
+    placement: Option<Placement>,
     gaps: Vec<Gap>,
 }
 
 impl Lowering<'_> {
-    fn region(&mut self, region: RegionId) -> Vec<Step> {
-        let plan = fuse(self.graph, region);
+    fn region(&mut self, region: RegionId, plan: &FusionPlan) -> Vec<Step> {
         if let Some(lanes) = self.options.block_lanes {
-            self.program.layouts.extend(layouts(self.graph, region, &plan, lanes));
+            self.program.layouts.extend(layouts(self.graph, region, plan, lanes));
         }
         // What loops and branches hold moves between runs of their regions.
         if self.options.parts && region == self.graph.main() {
+            let placement = self.placement.as_ref();
+            let may_join = |value| placement.is_none_or(|placement| placement.holds(value));
             let Parts { places, nodes } =
-                parts::choose(self.graph, region, &plan.groups, &self.program.layouts);
+                parts::choose(self.graph, region, &plan.groups, &self.program.layouts, &may_join);
             self.program.parts.extend(places);
             self.apart.extend(nodes);
         }
@@ -235,7 +254,8 @@ impl Lowering<'_> {
             inputs.iter().map(layout).chain(row_major).chain(group.outputs.iter().map(layout)).collect();
         let computation = Computation { func, variants: Vec::new(), constant_inputs, layouts };
         let definition = Digest::of("definition", |writer| computation.write_definition(writer));
-        let key = (definition, tables.clone());
+        let space = self.placement.as_ref().map_or(Space::Host, |placement| placement.of(group));
+        let key = (definition, tables.clone(), space);
         let index = match self.known.get(&key) {
             Some(&index) => index,
             None => {
@@ -245,7 +265,7 @@ impl Lowering<'_> {
                 let mut variants = self.variants(group, &computation.func, &tables);
                 variants.iter_mut().for_each(|variant| variant.func.name.clone_from(&computation.func.name));
                 computation.variants = variants;
-                self.program.funcs.push(LoweredFunc { computation, tables });
+                self.program.funcs.push(LoweredFunc { computation, tables, space });
                 self.known.insert(key, index);
                 index
             }

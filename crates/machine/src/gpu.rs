@@ -1,4 +1,4 @@
-//! GPUs: what their generations offer.
+//! GPUs: what their generations offer, and the kinds of code for them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -82,6 +82,41 @@ impl Gpu {
         let by_shared = self.shared_per_multiprocessor / of_block;
         let by_threads = self.threads_per_multiprocessor / (warps * Gpu::LANES);
         by_registers.min(by_shared).min(by_threads).min(self.blocks_per_multiprocessor)
+    }
+}
+
+/// A kind of device that code is generated for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum DeviceKind {
+    /// NVIDIA's GPUs, by PTX.
+    Cuda,
+    /// Whatever has a driver for OpenCL, by OpenCL C.
+    OpenCl,
+}
+
+impl DeviceKind {
+    /// Every kind.
+    pub const ALL: [DeviceKind; 2] = [DeviceKind::Cuda, DeviceKind::OpenCl];
+
+    /// The name on the command line and in artifacts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DeviceKind::Cuda => "cuda",
+            DeviceKind::OpenCl => "opencl",
+        }
+    }
+
+    /// The generation that schedules are made for where none is named.
+    pub const fn default_gpu(self) -> Gpu {
+        match self {
+            DeviceKind::Cuda | DeviceKind::OpenCl => Gpu::ALL[0],
+        }
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

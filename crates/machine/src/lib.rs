@@ -29,7 +29,7 @@ pub use code::{CodegenError, Listing, ObjectCode};
 pub use codegen::{Codegen, CodegenKind};
 pub use error::TargetError;
 pub use feature::{Arch, Feature, FeatureSet};
-pub use gpu::Gpu;
+pub use gpu::{DeviceKind, Gpu};
 pub use machine::Machine;
 pub use measure::ceilings::Ceilings;
 pub use names::NAMES;

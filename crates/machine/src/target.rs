@@ -1,4 +1,4 @@
-//! Targets: a machine together with a code generator, and maybe a GPU.
+//! Targets: a machine together with a code generator, and maybe a device beside it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,24 +8,27 @@ use serde::{Deserialize, Serialize};
 use crate::codegen::{Codegen, CodegenKind};
 use crate::error::TargetError;
 use crate::feature::{Arch, Feature};
-use crate::gpu::Gpu;
+use crate::gpu::{DeviceKind, Gpu};
 use crate::machine::Machine;
 
-/// What code is generated for, by what. Prints as `MACHINE@CODEGEN` in full, before it `GPU/` where there is one, and parses back.
+/// What code is generated for, by what. Prints as `MACHINE@CODEGEN` in full, before it `KIND:GPU/` where there is a device (`GPU/` where
+/// its threads run as loops), and parses back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Target {
     /// The hardware.
     pub machine: Machine,
     /// The code generator.
     pub codegen: Codegen,
-    /// The GPU whose threads functions are scheduled for. Code for the machine runs threads as loops.
+    /// The GPU whose threads functions are scheduled for.
     pub gpu: Option<Gpu>,
+    /// The kind of device that runs them; without it, code for the machine runs threads as loops.
+    pub device: Option<DeviceKind>,
 }
 
 impl Target {
     /// The machine as the code generator can use it.
     pub fn new(machine: Machine, codegen: CodegenKind) -> Target {
-        Target { machine, codegen: codegen.describe(), gpu: None }
+        Target { machine, codegen: codegen.describe(), gpu: None, device: None }
     }
 
     /// The machine the compiler runs on.
@@ -33,16 +36,31 @@ impl Target {
         Target::new(Machine::host(), codegen)
     }
 
-    /// A target from the machine's name or description (see [`Machine`]), before it `GPU/` where functions are scheduled for one.
+    /// A target from the machine's name or description (see [`Machine`]), before it `KIND:GPU/` or `GPU/`; of a device, GPU and
+    /// machine may be left out.
     ///
     /// # Errors
     /// Where there is no such machine or GPU.
-    pub fn parse(machine: &str, codegen: CodegenKind) -> Result<Target, TargetError> {
-        let (gpu, machine) = match machine.split_once('/').filter(|(gpu, _)| gpu.starts_with("sm_")) {
-            Some((gpu, machine)) => (Some(gpu.parse()?), machine),
-            None => (None, machine),
-        };
-        Ok(Target { gpu, ..Target::new(machine.parse()?, codegen) })
+    pub fn parse(text: &str, codegen: CodegenKind) -> Result<Target, TargetError> {
+        let (first, machine) = text.split_once('/').map_or((text, None), |(first, rest)| (first, Some(rest)));
+        let (kind, gpu) = first.split_once(':').map_or((first, None), |(kind, gpu)| (kind, Some(gpu)));
+        if let Some(device) = DeviceKind::ALL.into_iter().find(|device| device.name() == kind) {
+            let gpu = gpu.map_or(Ok(device.default_gpu()), str::parse)?;
+            let machine = machine.unwrap_or(BESIDE_DEVICES).parse()?;
+            return Ok(Target { gpu: Some(gpu), device: Some(device), ..Target::new(machine, codegen) });
+        }
+        match machine.filter(|_| first.starts_with("sm_")) {
+            Some(machine) => {
+                let gpu = Some(first.parse()?);
+                Ok(Target { gpu, ..Target::new(machine.parse()?, codegen) })
+            }
+            None => Ok(Target::new(text.parse()?, codegen)),
+        }
+    }
+
+    /// The machine beside the device, alone.
+    pub fn without_device(&self) -> Target {
+        Target { gpu: None, device: None, ..self.clone() }
     }
 
     /// Width of the vectors to use, in bits.
@@ -81,8 +99,12 @@ impl Target {
     }
 }
 
+/// The machine of a target for a device that names none. Little is computed there, so it is one that most machines are.
+const BESIDE_DEVICES: &str = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64-v3" };
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.device.iter().try_for_each(|device| write!(f, "{device}:"))?;
         self.gpu.iter().try_for_each(|gpu| write!(f, "{gpu}/"))?;
         write!(f, "{}@{}", self.machine, self.codegen.kind)
     }
@@ -108,8 +130,19 @@ mod tests {
             assert_eq!(target.to_string().parse(), Ok(target.clone()));
             let target = Target { gpu: Some("sm_90".parse().unwrap()), ..target };
             assert!(target.to_string().starts_with("sm_90/"), "{target}");
-            assert_eq!(target.to_string().parse(), Ok(target));
+            assert_eq!(target.to_string().parse(), Ok(target.clone()));
+            for device in DeviceKind::ALL {
+                let target = Target { device: Some(device), ..target.clone() };
+                assert!(target.to_string().starts_with(&format!("{device}:sm_90/")), "{target}");
+                assert_eq!(target.to_string().parse(), Ok(target));
+            }
         }
+        let named = |text: &str| text.parse::<Target>().map(|target| (target.device, target.gpu.map(|gpu| gpu.sm)));
+        assert_eq!(named("cuda"), Ok((Some(DeviceKind::Cuda), Some(80))));
+        assert_eq!(named("cuda:sm_90"), Ok((Some(DeviceKind::Cuda), Some(90))));
+        assert_eq!(named("opencl/x86-64-v4"), Ok((Some(DeviceKind::OpenCl), Some(80))));
+        assert!(matches!(named("cuda:sm_12"), Err(TargetError::UnknownGpu { .. })));
+        assert!(matches!(named("vulkan:sm_90"), Err(TargetError::UnknownMachine { .. })));
         assert!(matches!("sm_7/cpu".parse::<Target>(), Err(TargetError::UnknownGpu { .. })));
         assert_eq!(
             "cpu@gcc".parse::<Target>().unwrap_err().to_string(),

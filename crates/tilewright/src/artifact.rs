@@ -19,6 +19,8 @@ pub struct Level {
     pub specialised: Vec<Plan>,
     /// The flat code image, of all plans.
     pub code: Vec<u8>,
+    /// The code for the device, of all plans.
+    pub device_code: Option<Vec<u8>>,
 }
 
 impl Level {
@@ -46,6 +48,7 @@ impl Artifact {
             plan: &l.plan,
             specialised: &l.specialised,
             image: &l.code,
+            device_code: l.device_code.as_deref(),
         });
         let levels: Vec<_> = levels.collect();
         write(&Contents { manifest: &self.manifest, levels: &levels, weights: &self.weights })

@@ -2,7 +2,7 @@
 
 use tilewright_autosched::{Decisions, Planned, Ruling, Scheduled, Strategy, apply, plan};
 use tilewright_lower::LoweredFunc;
-use tilewright_machine::Target;
+use tilewright_machine::{Gpu, Target};
 use tilewright_te::flatten::{
     FlatKernel, FlattenError, FlattenOptions, Made, flatten, flatten_verified, flatten_watched,
 };
@@ -92,7 +92,7 @@ fn finish(
         let found = verify::check(&scheduled, Stage::Flattenable, "the expansion of intrinsics");
         CompileError::illegal("schedule", found.err().into_iter().collect())?;
     }
-    if target.gpu.is_some() {
+    if target.gpu.is_some() && target.device.is_none() {
         threads_as_loops(&mut scheduled);
     }
     let flatten = if verifies { flatten_verified } else { flatten };
@@ -120,7 +120,10 @@ pub(crate) fn flatten_error(error: FlattenError) -> CompileError {
 }
 
 fn flatten_options(target: &Target) -> FlattenOptions {
-    FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None }
+    match target.device {
+        Some(_) => FlattenOptions { masked_access: None, buffer_align: 64, lanes: Some(Gpu::LANES) },
+        None => FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None },
+    }
 }
 
 /// What one of the passes between functions and kernels makes of a scheduled function, as text.

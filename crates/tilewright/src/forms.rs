@@ -74,7 +74,7 @@ fn default_forms(lowered: &LoweredFunc, target: &Target, options: &Options) -> V
         return Vec::new();
     }
     // What is wrong with the function is said when it is scheduled for good.
-    let planned = plan(computation, target, &Decisions::default());
+    let planned = plan(computation, &units::in_space(target, lowered.space), &Decisions::default());
     planned.map_or_else(|_| Vec::new(), |planned| planned.forms(computation))
 }
 
@@ -121,7 +121,7 @@ fn groups(graphs: &[Graph], programs: &[Program], of: &[usize], defaults: &[Vec<
 /// constants.
 fn choices(lowered: &LoweredFunc, target: &Target) -> Vec<Choice> {
     let mut choices: Vec<Choice> = Vec::new();
-    for offer in offers(&lowered.computation, target, MOST).into_iter().flatten() {
+    for offer in offers(&lowered.computation, &units::in_space(target, lowered.space), MOST).into_iter().flatten() {
         let Offer { decisions, cost, planned } = offer;
         let choice = Choice { decisions, cost, forms: planned.forms(&lowered.computation) };
         match choices.iter_mut().find(|known| known.forms == choice.forms) {

@@ -11,6 +11,7 @@ pub mod cache;
 pub mod calibrate;
 pub mod codegen;
 pub mod compile;
+mod device_code;
 pub mod error;
 pub mod files;
 mod fold;

@@ -10,8 +10,8 @@ use tilewright_autosched::Decisions;
 use tilewright_digest::{Canonical, Digest};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::{CodegenKind, Target};
-use tilewright_runtime::artifact::{ImageDef, ProgramDef, ScheduleDef};
-use tilewright_runtime::plan::{Access, KernelDef, KernelParam};
+use tilewright_runtime::artifact::{DeviceKernel, ImageDef, ProgramDef, ScheduleDef};
+use tilewright_runtime::plan::{Access, KernelDef, KernelParam, Space};
 use tilewright_te::computation::DIRECT;
 use tilewright_te::kernel::{self, Kernel, TaskGrid};
 use tilewright_te::schedule::Piece;
@@ -21,6 +21,7 @@ use tilewright_tune::TaskKey;
 use crate::autoschedule::{Kernels, to_kernels};
 use crate::cache::Cache;
 use crate::codegen;
+use crate::device_code::{self, Piece as CodePiece};
 use crate::error::CompileError;
 use crate::options::{Observer, Options};
 use crate::parallel;
@@ -49,10 +50,12 @@ pub struct UnitKernel {
     pub buffers: Vec<Buffer>,
     /// Number of tasks, over the function's sizes.
     pub grid: TaskGrid,
-    /// Machine code: an object with the function [`symbol`](UnitKernel::symbol).
+    /// Machine code: an object with the function [`symbol`](UnitKernel::symbol); of a kernel on a device, its text there.
     pub object: Vec<u8>,
     /// The name in the object, unique among different units.
     pub symbol: String,
+    /// How a kernel on a device is launched.
+    pub device: Option<DeviceKernel>,
 }
 
 /// A function on the way to its unit.
@@ -60,7 +63,7 @@ pub enum Pending {
     /// The cache had it.
     Found(Box<Unit>),
     /// Scheduled, to be generated and kept under the key.
-    Scheduled(Digest, ScheduleDef, Box<Kernels>),
+    Scheduled(Digest, ScheduleDef, Space, Box<Kernels>),
 }
 
 /// A unit that the cache did not have.
@@ -88,10 +91,12 @@ struct Question<'a> {
 /// The key of a function's unit. Units hold names of variables and buffers, so keys depend on them, but not on that of the
 /// function.
 fn key(lowered: &LoweredFunc, settled: &Decisions, target: &Target, options: &Options) -> Digest {
-    let generator = match target.codegen.kind {
-        CodegenKind::Llvm => tilewright_llvm::version(),
+    let target = &in_space(target, lowered.space);
+    let generator = match (target.device, target.codegen.kind) {
+        (Some(device), _) => device_code::generator(device),
+        (None, CodegenKind::Llvm) => tilewright_llvm::version(),
         // Part of the compiler.
-        CodegenKind::Cranelift => String::new(),
+        (None, CodegenKind::Cranelift) => String::new(),
     };
     let task = TaskKey::new(&lowered.computation, target);
     let records = options.records.candidates(&task);
@@ -109,6 +114,14 @@ fn key(lowered: &LoweredFunc, settled: &Decisions, target: &Target, options: &Op
         lowered.computation.write(writer);
         lowered.computation.write_representation(writer);
     })
+}
+
+/// What a function that runs in a space is compiled for.
+pub(crate) fn in_space(target: &Target, space: Space) -> Target {
+    match (space, target.device) {
+        (Space::Host, Some(_)) => target.without_device(),
+        (Space::Host, None) | (Space::Device, _) => target.clone(),
+    }
 }
 
 /// The different functions among some.
@@ -171,8 +184,9 @@ pub fn schedule(
                 Err(_) => cache.remove(key),
             }
         }
-        let kernels = to_kernels(lowered, settled, target, options)?;
-        Ok(Pending::Scheduled(key, schedule_def(lowered, &kernels), Box::new(kernels)))
+        let kernels = to_kernels(lowered, settled, &in_space(target, lowered.space), options)?;
+        let schedule = schedule_def(lowered, &kernels);
+        Ok(Pending::Scheduled(key, schedule, lowered.space, Box::new(kernels)))
     };
     let pending = parallel::map("schedule", &funcs, options.jobs, &mut |_| {}, one)?;
     Ok(Schedules { pending: all_or_illegal(pending)?, of })
@@ -209,9 +223,10 @@ pub fn generate(
     for (unit, pending) in pending.into_iter().enumerate() {
         units.push(match pending {
             Pending::Found(unit) => *unit,
-            Pending::Scheduled(key, schedule_def, scheduled) => {
+            Pending::Scheduled(key, schedule_def, space, scheduled) => {
                 fresh.push(Fresh { unit, key });
-                let (unit, generated) = without_code(*scheduled, schedule_def, key);
+                let (unit, generated) = without_code(*scheduled, schedule_def, space, key);
+                let generated = generated.into_iter().map(|kernel| (kernel, space));
                 kernels.extend(generated);
                 unit
             }
@@ -219,18 +234,32 @@ pub fn generate(
     }
     let total = kernels.len();
     let mut progress = |done| observer.kernels(done, total);
-    let compile = |kernel: &Kernel| codegen::compile_kernel(kernel, target);
+    let compile = |(kernel, space): &(Kernel, Space)| match (space, target.device, &target.gpu) {
+        (Space::Device, Some(device), Some(gpu)) => device_code::compile_kernel(kernel, device, gpu),
+        _ => {
+            let code = codegen::compile_kernel(kernel, target)?;
+            Ok(CodePiece { text: code.object, ..CodePiece::default() })
+        }
+    };
     let codes = parallel::map("codegen", &kernels, jobs, &mut progress, compile)?;
     let places =
         fresh.iter().flat_map(|&Fresh { unit, .. }| (0..units[unit].kernels.len()).map(move |k| (unit, k)));
     for ((i, k), code) in places.collect::<Vec<_>>().into_iter().zip(codes) {
-        units[i].kernels[k].object = code?.object;
+        let CodePiece { text, kernel } = code?;
+        let unit = &mut units[i].kernels[k];
+        unit.object = text;
+        unit.device = (unit.def.space == Space::Device).then_some(kernel);
     }
     Ok((units, fresh))
 }
 
 /// A unit whose objects are to come, and the kernels to make them of, under the names that they have there.
-fn without_code(scheduled: Kernels, schedule: ScheduleDef, key: Digest) -> (Unit, Vec<Kernel>) {
+fn without_code(
+    scheduled: Kernels,
+    schedule: ScheduleDef,
+    space: Space,
+    key: Digest,
+) -> (Unit, Vec<Kernel>) {
     let Kernels { func, kernels: flat, packing, decisions, .. } = scheduled;
     let mut kernels = Vec::new();
     let mut generated = Vec::new();
@@ -239,11 +268,12 @@ fn without_code(scheduled: Kernels, schedule: ScheduleDef, key: Digest) -> (Unit
         let suffix = kernel.name.strip_prefix(&func.name).unwrap_or(&kernel.name).to_string();
         kernel.name = format!("u{key}{suffix}");
         kernels.push(UnitKernel {
-            def: KernelDef { name: suffix, ..kernel_def(&kernel) },
+            def: KernelDef { name: suffix, space, ..kernel_def(&kernel) },
             buffers: flat.buffers,
             grid: kernel.grid.clone(),
             object: Vec::new(),
             symbol: kernel.name.clone(),
+            device: None,
         });
         generated.push(kernel);
     }
@@ -307,7 +337,12 @@ pub(crate) fn kernel_def(kernel: &Kernel) -> KernelDef {
             kernel::Access::Write | kernel::Access::ReadWrite => Access::Write,
         },
     });
-    KernelDef { name: kernel.name.clone(), params: params.collect(), n_sizes: kernel.sizes.len() as u32 }
+    KernelDef {
+        name: kernel.name.clone(),
+        params: params.collect(),
+        n_sizes: kernel.sizes.len() as u32,
+        space: Space::Host,
+    }
 }
 
 /// Keeps new units. A cache that cannot be written is worth one warning and no more.
@@ -343,7 +378,7 @@ mod tests {
             f.load(input, i.to_vec()) + f.load(input, i.to_vec())
         });
         func.promote_to_output(out);
-        LoweredFunc { computation: Computation::of(func), tables: vec![] }
+        LoweredFunc { computation: Computation::of(func), tables: vec![], space: Space::Host }
     }
 
     #[test]
@@ -367,6 +402,14 @@ mod tests {
         let blocked =
             vec![None, Some(vec![Piece { dim: 0, factor: None }, Piece { dim: 0, factor: Some(4) }])];
         assert_ne!(other(&|c| c.layouts = blocked.clone()), plain);
+        let on_device = |lowered: &LoweredFunc| LoweredFunc {
+            space: Space::Device,
+            computation: lowered.computation.clone(),
+            tables: vec![],
+        };
+        let device = "opencl:sm_80/x86-64-v3@cranelift".parse().unwrap();
+        assert_eq!(key(&lowered("f", 8), &device), plain, "what runs beside a device");
+        assert_ne!(key(&on_device(&lowered("f", 8)), &device), plain);
         for other in ["x86-64-v3;l2=1@cranelift", "x86-64-v4@cranelift", "x86-64-v3@llvm"] {
             assert_ne!(key(&lowered("f", 8), &other.parse().unwrap()), plain, "{other}");
         }

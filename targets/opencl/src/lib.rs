@@ -40,8 +40,18 @@ pub fn print(kernels: &[Kernel]) -> Result<String, PrintError> {
     Ok(out)
 }
 
-/// Integer division as kernels have it: nothing traps, and the least integer by -1 wraps.
-const PRELUDE: &str = "\
+/// One kernel, without the [`PRELUDE`] of its program.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_kernel(kernel: &Kernel) -> Result<String, PrintError> {
+    let mut out = String::new();
+    kernel::print(kernel, &mut out)?;
+    Ok(out)
+}
+
+/// What a program begins with: integer division as kernels have it. Nothing traps, and the least integer by -1 wraps.
+pub const PRELUDE: &str = "\
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #pragma OPENCL FP_CONTRACT OFF
 #define SIGNED(T, W) \\

@@ -3,7 +3,7 @@
 use tilewright_dtype::DType;
 use tilewright_graph::dim::Dim;
 use tilewright_graph::{Provenance, Tensor, ValueId};
-use tilewright_runtime::plan::{BufferDef, BufferId, Op, Place, SizeId};
+use tilewright_runtime::plan::{BufferDef, BufferId, Op, Place, SizeId, Space};
 use tilewright_te::Func;
 
 use super::builder::{Builder, Home, NO_BUFFER};
@@ -14,9 +14,16 @@ use crate::parts::Part;
 use crate::sizes::element_bytes;
 
 impl Builder<'_> {
-    pub(super) fn add_buffer(&mut self, dtype: DType, shape: Vec<SizeId>, home: Home) -> BufferId {
+    /// A buffer in a space; an alias is where the other buffer is.
+    pub(super) fn add_buffer(
+        &mut self,
+        dtype: DType,
+        shape: Vec<SizeId>,
+        space: Space,
+        home: Home,
+    ) -> BufferId {
         let size_bytes = self.sizes.bytes(&shape, element_bytes(dtype));
-        self.add_buffer_of(dtype, shape, size_bytes, home)
+        self.add_buffer_of(dtype, shape, size_bytes, space, home)
     }
 
     pub(super) fn add_buffer_of(
@@ -24,16 +31,64 @@ impl Builder<'_> {
         dtype: DType,
         shape: Vec<SizeId>,
         size_bytes: SizeId,
+        space: Space,
         home: Home,
     ) -> BufferId {
         let place = match home {
             Home::Fixed(place) => place,
             Home::Planned => Place::Dynamic,
         };
+        let space = match place {
+            Place::Alias { buffer, .. } => self.space(buffer),
+            _ => space,
+        };
         let buffer = BufferId(self.buffers.len() as u32);
-        self.buffers.push(BufferDef { dtype, size_bytes, shape, place });
+        self.buffers.push(BufferDef { dtype, size_bytes, shape, space, place });
         self.homes.push(home);
         buffer
+    }
+
+    pub(super) fn space(&self, buffer: BufferId) -> Space {
+        self.buffers[buffer.index()].space
+    }
+
+    /// Where the result of a function or of control flow belongs.
+    pub(super) fn home_space(&self, value: ValueId) -> Space {
+        self.program.spaces.get(&value).copied().unwrap_or_default()
+    }
+
+    /// The buffer of a value that exists, in a space: its own, or a copy that is made here if there is none.
+    ///
+    /// A copy serves what comes after it in the same region: whether a branch or a loop runs at all is not known outside of it.
+    pub(super) fn operand_in(
+        &mut self,
+        value: ValueId,
+        space: Space,
+        provenance: &Provenance,
+    ) -> Result<BufferId, LowerError> {
+        if let Some(tensor) = self.graph.constant(value).filter(|_| space == Space::Device) {
+            if let Some(&buffer) = self.device_constants.get(&value) {
+                return Ok(buffer);
+            }
+            let buffer = self.constant_buffer(tensor.clone(), space)?;
+            self.device_constants.insert(value, buffer);
+            return Ok(buffer);
+        }
+        let from = self.operand(value)?;
+        if self.space(from) == space {
+            return Ok(from);
+        }
+        if let Some(&copy) = self.copies.iter().find_map(|copies| copies.get(&value)) {
+            return Ok(copy);
+        }
+        let BufferDef { dtype, size_bytes, shape, .. } = self.buffers[from.index()].clone();
+        let to = self.add_buffer_of(dtype, shape, size_bytes, space, Home::Planned);
+        if self.is_late(to) {
+            self.push(Op::Alloc { buffer: to }, provenance);
+        }
+        self.push(Op::Copy { from, to }, provenance);
+        self.copies.last_mut().map(|copies| copies.insert(value, to));
+        Ok(to)
     }
 
     /// Whether the buffer's size is known only once instructions have run.
@@ -52,27 +107,32 @@ impl Builder<'_> {
         let Some(tensor) = self.graph.constant(value) else {
             return Err(LowerError::Internal(format!("{value} is used before it is computed")));
         };
-        let buffer = self.constant_buffer(tensor.clone())?;
+        let buffer = self.constant_buffer(tensor.clone(), Space::Host)?;
         self.values.insert(value, buffer);
         Ok(buffer)
     }
 
     /// The buffer of a constant in the weights.
-    pub(super) fn constant_buffer(&mut self, tensor: Tensor) -> Result<BufferId, LowerError> {
+    pub(super) fn constant_buffer(&mut self, tensor: Tensor, space: Space) -> Result<BufferId, LowerError> {
         let shape: Vec<i64> = tensor.dims().iter().map(|&d| d as i64).collect();
         let (dtype, bytes) =
             (tensor.dtype(), tensor.bytes().map_or(0, |bytes| bytes.as_slice().len() as u64));
-        Ok(self.weight(Weight { tensor, packing: Vec::new(), bytes }, dtype, &shape))
+        Ok(self.weight(Weight { tensor, packing: Vec::new(), bytes }, dtype, &shape, space))
     }
 
-    pub(super) fn weight(&mut self, weight: Weight, dtype: DType, shape: &[i64]) -> BufferId {
+    fn weight(&mut self, weight: Weight, dtype: DType, shape: &[i64], space: Space) -> BufferId {
         let (offset, len) = self.weights.place(weight);
         let shape: Vec<SizeId> = shape.iter().map(|&n| self.sizes.constant(n)).collect();
-        self.add_buffer(dtype, shape, Home::Fixed(Place::Weight { offset, len }))
+        self.add_buffer(dtype, shape, space, Home::Fixed(Place::Weight { offset, len }))
     }
 
     /// The buffer of a constant as a function wants it.
-    pub(super) fn packed(&mut self, value: ValueId, packing: &[Func]) -> Result<BufferId, LowerError> {
+    pub(super) fn packed(
+        &mut self,
+        value: ValueId,
+        packing: &[Func],
+        space: Space,
+    ) -> Result<BufferId, LowerError> {
         let Some(tensor) = self.graph.constant(value) else {
             return Err(LowerError::Internal(format!("{value} is packed and no constant")));
         };
@@ -89,21 +149,21 @@ impl Builder<'_> {
             return Err(LowerError::Internal("a packed constant has no constant shape".to_string()));
         };
         let weight = Weight { tensor: tensor.clone(), packing: packing.to_vec(), bytes };
-        Ok(self.weight(weight, data.dtype, &shape))
+        Ok(self.weight(weight, data.dtype, &shape, space))
     }
 
     /// A new buffer for a value as it lies in memory.
     pub(super) fn stored_buffer(&mut self, value: ValueId, home: Home) -> Result<BufferId, LowerError> {
         let dims = self.value_dims(value)?;
         let shape = self.shape(value, &dims)?;
-        let dtype = self.dtype(value)?;
+        let (dtype, space) = (self.dtype(value)?, self.home_space(value));
         match self.stored.get(&value).cloned() {
             Some(elements) if elements != Dim::product(&dims) => {
                 let elements = self.dim_slot(&elements, Some(value))?;
                 let size_bytes = self.sizes.bytes(&[elements], element_bytes(dtype));
-                Ok(self.add_buffer_of(dtype, shape, size_bytes, home))
+                Ok(self.add_buffer_of(dtype, shape, size_bytes, space, home))
             }
-            Some(_) | None => Ok(self.add_buffer(dtype, shape, home)),
+            Some(_) | None => Ok(self.add_buffer(dtype, shape, space, home)),
         }
     }
 
@@ -123,7 +183,7 @@ impl Builder<'_> {
                 let output_dims = self.value_dims(output_value)?;
                 let output_shape = self.shape(output_value, &output_dims)?;
                 let place = Home::Fixed(Place::Output(self.output_index(i)));
-                let output = self.add_buffer(dtype, output_shape, place);
+                let output = self.add_buffer(dtype, output_shape, Space::Host, place);
                 if self.is_late(output) {
                     self.push(Op::Alloc { buffer: output }, provenance);
                 }
@@ -166,8 +226,7 @@ impl Builder<'_> {
 
     pub(super) fn alias(&mut self, buffer: BufferId, dtype: DType, shape: Vec<SizeId>) -> BufferId {
         let byte_offset = self.sizes.constant(0);
-        self.add_buffer(dtype, shape, Home::Fixed(Place::Alias { buffer, byte_offset }))
+        let space = self.space(buffer);
+        self.add_buffer(dtype, shape, space, Home::Fixed(Place::Alias { buffer, byte_offset }))
     }
-
-    // ---- steps
 }

@@ -12,7 +12,7 @@ use tilewright_graph::{
 use tilewright_runtime::artifact::StepDef;
 use tilewright_runtime::plan::{
     BufferDef, BufferId, Cmp, DimSpec, HostId, Instr, KernelDef, Op, Place, Plan, SizeBounds, SizeDef,
-    SizeId, TensorSpec, ValueSpec, ValueType,
+    SizeId, Space, TensorSpec, ValueSpec, ValueType,
 };
 use tilewright_te::{Buffer, Var};
 
@@ -48,6 +48,8 @@ pub struct Planned {
     pub steps: Vec<StepDef>,
     /// The largest sum of sizes of arena buffers alive at once: what no plan can do without, in bytes.
     pub arena_lower_bound: u64,
+    /// The same of the arena on the device.
+    pub device_arena_lower_bound: u64,
 }
 
 pub(super) struct Builder<'a> {
@@ -62,6 +64,10 @@ pub(super) struct Builder<'a> {
     pub(super) buffers: Vec<BufferDef>,
     pub(super) homes: Vec<Home>,
     pub(super) values: FxHashMap<ValueId, BufferId>,
+    /// Copies of values in the other space, by region, outermost first.
+    pub(super) copies: Vec<FxHashMap<ValueId, BufferId>>,
+    /// Constants as the device has them.
+    pub(super) device_constants: FxHashMap<ValueId, BufferId>,
     pub(super) value_types: Vec<ValueType>,
     pub(super) host_values: FxHashMap<ValueId, HostId>,
     pub(super) value_inputs: Vec<ValueSpec>,
@@ -102,6 +108,8 @@ impl<'a> Builder<'a> {
             buffers: Vec::new(),
             homes: Vec::new(),
             values: FxHashMap::default(),
+            copies: Vec::new(),
+            device_constants: FxHashMap::default(),
             value_types: Vec::new(),
             host_values: FxHashMap::default(),
             value_inputs: Vec::new(),
@@ -125,14 +133,16 @@ impl<'a> Builder<'a> {
         self.claim_outputs();
         self.region(self.graph.main())?;
         self.finish_outputs()?;
-        let (arena_bytes, blocks, arena_lower_bound) = self.plan_memory();
+        let spans = self.spans();
+        let (arena, arena_lower_bound) = self.plan_memory(Space::Host, &spans);
+        let (device_arena, device_arena_lower_bound) = self.plan_memory(Space::Device, &spans);
         let steps = self.steps();
         let plan = Plan {
             bounds: self.bounds(),
             sizes: self.sizes.into_defs(),
             buffers: self.buffers,
-            arena_bytes,
-            blocks,
+            arena,
+            device_arena,
             weight_bytes: self.weights.bytes(),
             keep_awake: false,
             kernels: self.kernels,
@@ -145,7 +155,7 @@ impl<'a> Builder<'a> {
             texts: self.texts.list,
         };
         match plan.validate() {
-            Ok(()) => Ok(Planned { plan, steps, arena_lower_bound }),
+            Ok(()) => Ok(Planned { plan, steps, arena_lower_bound, device_arena_lower_bound }),
             Err(errors) => {
                 let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
                 Err(LowerError::Internal(format!("invalid plan: {}", list.join("; "))))
@@ -174,7 +184,8 @@ impl<'a> Builder<'a> {
             let dims = self.value_dims(value)?;
             let shape = self.shape(value, &dims)?;
             let dtype = self.dtype(value)?;
-            let buffer = self.add_buffer(dtype, shape.clone(), Home::Fixed(Place::Input(i as u32)));
+            let place = Home::Fixed(Place::Input(i as u32));
+            let buffer = self.add_buffer(dtype, shape.clone(), Space::Host, place);
             self.values.insert(value, buffer);
             let name = self.graph.value(value).name.as_deref().unwrap_or_default().to_string();
             let dims = self.dim_specs(&dims, &shape);
@@ -239,7 +250,11 @@ impl<'a> Builder<'a> {
                 Step::View { input, output, .. } => {
                     view_of.insert(*output, *input);
                 }
-                Step::Call { outputs, .. } => made.extend(outputs.iter().map(|&o| (o, ()))),
+                // What the device makes is copied to the output.
+                Step::Call { outputs, .. } => {
+                    let on_host = outputs.iter().filter(|value| self.home_space(**value) == Space::Host);
+                    made.extend(on_host.map(|&value| (value, ())));
+                }
                 Step::Host { node, .. } => {
                     made_on_host.extend(self.graph.node(*node).outputs.iter().map(|&o| (o, ())));
                 }
@@ -282,7 +297,7 @@ impl<'a> Builder<'a> {
                 buffer
             } else {
                 let from = self.operand(value)?;
-                let to = self.add_buffer(dtype, shape.clone(), Home::Fixed(place));
+                let to = self.add_buffer(dtype, shape.clone(), Space::Host, Home::Fixed(place));
                 if self.is_late(to) {
                     self.push(Op::Alloc { buffer: to }, &Provenance::default());
                 }
@@ -363,8 +378,10 @@ impl<'a> Builder<'a> {
             return Err(LowerError::Internal(format!("{region} has no steps")));
         };
         self.active.push(region);
+        self.copies.push(FxHashMap::default());
         self.pending_guards()?;
         steps.iter().try_for_each(|step| self.step(step))?;
+        self.copies.pop();
         self.active.pop();
         Ok(())
     }
@@ -436,18 +453,18 @@ impl<'a> Builder<'a> {
         sizes: &[Dim],
         provenance: &Provenance,
     ) -> Result<(), LowerError> {
-        let compiled = &self.compiled[func];
+        let (compiled, space) = (&self.compiled[func], self.program.funcs[func].space);
         let mut places: FxHashMap<Buffer, BufferId> = FxHashMap::default();
         let (params_in, params_out) = compiled.func.params.split_at(compiled.func.n_inputs);
         for ((&param, &value), packing) in params_in.iter().zip(inputs).zip(&compiled.packing) {
             let buffer = match &packing[..] {
-                [] => self.operand(value)?,
-                packing => self.packed(value, packing)?,
+                [] => self.operand_in(value, space, provenance)?,
+                packing => self.packed(value, packing, space)?,
             };
             places.insert(param, buffer);
         }
         for (&param, table) in params_in[inputs.len()..].iter().zip(&self.program.funcs[func].tables) {
-            let buffer = self.constant_buffer(table.clone())?;
+            let buffer = self.constant_buffer(table.clone(), space)?;
             places.insert(param, buffer);
         }
         for (&param, &value) in params_out.iter().zip(outputs) {
@@ -471,7 +488,7 @@ impl<'a> Builder<'a> {
             let Some(shape) = shape else {
                 return Err(LowerError::Internal(format!("workspace `{}` has no size", data.name)));
             };
-            let id = self.add_buffer(data.dtype, shape, Home::Planned);
+            let id = self.add_buffer(data.dtype, shape, space, Home::Planned);
             if self.is_late(id) {
                 self.push(Op::Alloc { buffer: id }, provenance);
             }

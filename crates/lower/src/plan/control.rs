@@ -2,7 +2,7 @@
 
 use tilewright_graph::dim::Dim;
 use tilewright_graph::{NodeId, Op as GraphOp, Provenance, RegionId, ValueId};
-use tilewright_runtime::plan::{BufferId, Op, Operand, SizeId};
+use tilewright_runtime::plan::{BufferId, Op, Operand, SizeId, Space};
 
 use super::builder::{Builder, Home};
 use crate::error::LowerError;
@@ -32,7 +32,7 @@ impl Builder<'_> {
         let Some(condition) = data.input(0) else {
             return Err(LowerError::Internal("an If without a condition".to_string()));
         };
-        let condition = self.operand(condition)?;
+        let condition = self.operand_in(condition, Space::Host, &provenance)?;
         let slot = self.sizes.computed();
         self.push(Op::ReadSize { buffer: condition, element: 0, slot }, &provenance);
         for region in [then_region, else_region] {
@@ -95,7 +95,7 @@ impl Builder<'_> {
         let dims = self.graph.dims(value).map(<[_]>::to_vec).unwrap_or_default();
         let shape = dims.iter().map(|d| self.dim_slot(d, Some(value))).collect::<Result<Vec<_>, _>>()?;
         let dtype = self.dtype(value)?;
-        let buffer = self.add_buffer(dtype, shape, Home::Planned);
+        let buffer = self.add_buffer(dtype, shape, self.home_space(value), Home::Planned);
         self.values.insert(value, buffer);
         Ok(buffer)
     }

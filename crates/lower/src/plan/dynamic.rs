@@ -3,7 +3,7 @@
 use tilewright_dtype::{DType, Kind};
 use tilewright_graph::dim::Dim;
 use tilewright_graph::{NodeId, Provenance, SymbolId, ValueId};
-use tilewright_runtime::plan::{Cmp, Op, SizeDef, SizeId};
+use tilewright_runtime::plan::{Cmp, Op, SizeDef, SizeId, Space};
 
 use super::builder::Builder;
 use crate::dynamic::{Extents, SizeOp, extent};
@@ -56,7 +56,7 @@ impl Slots<'_, '_> {
         if !exists {
             return Err(self.gap("an operand that gives extents is computed inside the same kernel"));
         }
-        self.builder.operand(value)
+        self.builder.operand_in(value, Space::Host, &self.provenance)
     }
 }
 

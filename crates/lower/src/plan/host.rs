@@ -4,7 +4,8 @@ use tilewright_graph::dim::Dim;
 use tilewright_graph::{NodeId, Provenance, SymbolKind, Type, ValueId};
 use tilewright_host::HostOp;
 use tilewright_runtime::plan::{
-    BufferId, Cmp, HostId, MAX_NESTING, Nesting, Op, Operand, Place, SizeDef, SizeId, ValueSpec, ValueType,
+    BufferId, Cmp, HostId, MAX_NESTING, Nesting, Op, Operand, Place, SizeDef, SizeId, Space, ValueSpec,
+    ValueType,
 };
 
 use super::builder::{Builder, Home};
@@ -72,10 +73,22 @@ impl Builder<'_> {
         Ok(made)
     }
 
+    /// [`Builder::held`], for a host operator.
+    pub(super) fn held_on_host(
+        &mut self,
+        value: ValueId,
+        provenance: &Provenance,
+    ) -> Result<Operand, LowerError> {
+        match self.held(value, provenance)? {
+            Operand::Buffer(_) => self.operand_in(value, Space::Host, provenance).map(Operand::Buffer),
+            held @ (Operand::Value(_) | Operand::Absent) => Ok(held),
+        }
+    }
+
     /// The host value of a value that the graph has as one.
     pub(super) fn value_of(&mut self, value: ValueId) -> Result<HostId, LowerError> {
         let none = Provenance::default();
-        match self.held(value, &none)? {
+        match self.held_on_host(value, &none)? {
             Operand::Value(id) => Ok(id),
             from @ (Operand::Buffer(_) | Operand::Absent) => {
                 let id = self.declare_value(value)?;
@@ -108,7 +121,7 @@ impl Builder<'_> {
         like: ValueId,
         provenance: &Provenance,
     ) -> Result<(), LowerError> {
-        let from = self.held(value, provenance)?;
+        let from = self.held_on_host(value, provenance)?;
         self.assign_held(from, value, to, like, provenance);
         Ok(())
     }
@@ -180,7 +193,7 @@ impl Builder<'_> {
         let mut operands = Vec::with_capacity(inputs.len());
         for input in inputs {
             operands.push(match input {
-                Some(input) => self.held(input, &provenance)?,
+                Some(input) => self.held_on_host(input, &provenance)?,
                 None => Operand::Absent,
             });
         }
@@ -221,7 +234,7 @@ impl Builder<'_> {
             }
             Some(_) | None => Home::Planned,
         };
-        let buffer = self.add_buffer(self.dtype(value)?, shape, home);
+        let buffer = self.add_buffer(self.dtype(value)?, shape, Space::Host, home);
         self.values.insert(value, buffer);
         Ok(buffer)
     }

@@ -7,7 +7,7 @@
 use tilewright_graph::dim::Dim;
 use tilewright_graph::op::{LoopAttrs, ScanAttrs};
 use tilewright_graph::{NodeId, Provenance, Tensor, ValueId};
-use tilewright_runtime::plan::{BufferId, Cmp, HostId, Op, Operand, Place, SizeDef, SizeId};
+use tilewright_runtime::plan::{BufferId, Cmp, HostId, Op, Operand, Place, SizeDef, SizeId, Space};
 
 use super::builder::{Builder, Home};
 use crate::error::LowerError;
@@ -76,7 +76,7 @@ impl Builder<'_> {
         let condition_buffer = self.result(condition, &provenance)?;
         let initial = match inputs[1] {
             Some(initial) => self.operand(initial)?,
-            None => self.constant_buffer(Tensor::scalar(true))?,
+            None => self.constant_buffer(Tensor::scalar(true), Space::Host)?,
         };
         self.push(Op::Copy { from: initial, to: condition_buffer }, &provenance);
         let (initials, captures) = inputs[2..].split_at(attrs.carried);
@@ -197,7 +197,7 @@ impl Builder<'_> {
         if let Some([dim]) = self.graph.shape_value(value) {
             return self.dim_slot(dim, Some(value));
         }
-        let (buffer, slot) = (self.operand(value)?, self.sizes.computed());
+        let (buffer, slot) = (self.operand_in(value, Space::Host, provenance)?, self.sizes.computed());
         self.push(Op::ReadSize { buffer, element: 0, slot }, provenance);
         Ok(slot)
     }
@@ -354,7 +354,7 @@ impl Builder<'_> {
         let mut moves = Vec::new();
         for (&result, carried) in results.iter().zip(carried) {
             let Carried::Value { id, param } = *carried else { continue };
-            let from = match self.held(result, provenance)? {
+            let from = match self.held_on_host(result, provenance)? {
                 Operand::Value(from) if from != id && slots.contains(&from) => {
                     Operand::Value(self.set_aside(from, provenance))
                 }
@@ -399,7 +399,7 @@ impl Builder<'_> {
                 fixed.push(slot);
             }
             let dtype = self.dtype(result)?;
-            let aside = self.add_buffer(dtype, fixed.clone(), Home::Planned);
+            let aside = self.add_buffer(dtype, fixed.clone(), self.space(*buffer), Home::Planned);
             if self.is_late(aside) {
                 self.push(Op::Alloc { buffer: aside }, provenance);
             }
@@ -482,7 +482,8 @@ impl Builder<'_> {
         let data = &self.buffers[part.index()];
         let (dtype, shape, bytes) = (data.dtype, data.shape.clone(), data.size_bytes);
         let byte_offset = self.sizes.binary(SizeDef::Mul, bytes, index);
-        self.add_buffer(dtype, shape, Home::Fixed(Place::Alias { buffer: whole, byte_offset }))
+        let space = self.space(whole);
+        self.add_buffer(dtype, shape, space, Home::Fixed(Place::Alias { buffer: whole, byte_offset }))
     }
 
     /// The contiguous runs of slice `index` along `axis`: in the slice's own buffer, and in the whole.
@@ -513,7 +514,8 @@ impl Builder<'_> {
                 (self.sizes.binary(SizeDef::Mul, at, bytes), self.sizes.binary(SizeDef::Mul, run, bytes));
             let mut piece = |buffer, byte_offset| {
                 let place = Place::Alias { buffer, byte_offset };
-                self.add_buffer(dtype, shape[axis + 1..].to_vec(), Home::Fixed(place))
+                let space = self.space(buffer);
+                self.add_buffer(dtype, shape[axis + 1..].to_vec(), space, Home::Fixed(place))
             };
             runs.push((piece(part, in_part), piece(whole, in_whole)));
         }

@@ -1,6 +1,6 @@
-//! Placing buffers: arena offsets for sizes known now, shared blocks for sizes known before the run.
+//! Placing buffers: arena offsets for sizes known now, shared blocks for sizes known before the run; in each space by itself.
 
-use tilewright_runtime::plan::{BufferId, Op, Place, SizeDef, SizeId};
+use tilewright_runtime::plan::{ArenaDef, BufferId, Op, Place, SizeDef, SizeId, Space};
 
 use super::builder::{Builder, Home};
 use super::weights::ALIGN;
@@ -8,19 +8,18 @@ use crate::memory::{Lifetime, lower_bound, place};
 
 /// The first and last instruction that touch a buffer.
 #[derive(Clone, Copy)]
-struct Span {
+pub(super) struct Span {
     first: u32,
     last: u32,
 }
 
 impl Builder<'_> {
-    /// Places every planned buffer; gives the arena's bytes, the blocks, and the arena's lower bound.
-    pub(super) fn plan_memory(&mut self) -> (u64, Vec<SizeId>, u64) {
-        let spans = self.spans();
+    /// Places every planned buffer of a space; gives the arena and its lower bound in bytes.
+    pub(super) fn plan_memory(&mut self, space: Space, spans: &[Option<Span>]) -> (ArenaDef, u64) {
         let mut fixed: Vec<(usize, Lifetime)> = Vec::new();
         let mut open: Vec<(usize, Span)> = Vec::new();
         for (i, home) in self.homes.iter().enumerate() {
-            if *home != Home::Planned {
+            if *home != Home::Planned || self.buffers[i].space != space {
                 continue;
             }
             let Some(span) = spans[i] else {
@@ -45,7 +44,7 @@ impl Builder<'_> {
             self.buffers[*i].place = Place::Arena { offset };
         }
         let blocks = self.share_blocks(open);
-        (placement.total, blocks, lower_bound(&lifetimes, ALIGN))
+        (ArenaDef { bytes: placement.total, blocks }, lower_bound(&lifetimes, ALIGN))
     }
 
     /// Assigns buffers of open size to blocks, each as large as the largest of its buffers, in order of first
@@ -75,7 +74,7 @@ impl Builder<'_> {
     }
 
     /// For each buffer that is no alias, the instructions between which its contents matter.
-    fn spans(&self) -> Vec<Option<Span>> {
+    pub(super) fn spans(&self) -> Vec<Option<Span>> {
         let mut spans: Vec<Option<Span>> = vec![None; self.buffers.len()];
         let mut touch = |buffer: BufferId, at: u32| {
             let mut root = buffer.index();

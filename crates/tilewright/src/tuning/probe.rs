@@ -138,7 +138,7 @@ impl Probe {
             images: vec![image_def(&task.target, program)],
             ..Manifest::default()
         };
-        let levels = [Level { plan: &builder.plan, specialised: &[], image: &self.image.bytes }];
+        let levels = [Level { plan: &builder.plan, specialised: &[], image: &self.image.bytes, device_code: None }];
         let contents = Contents { manifest: &manifest, levels: &levels, weights: &[&builder.weights] };
         contents.to_bytes().map(Bytes::new).map_err(|e| CompileError::Limit(e.to_string()))
     }

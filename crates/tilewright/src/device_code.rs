@@ -1,0 +1,130 @@
+//! Kernels to code for the device of a target: pieces by kernel, which a cache may keep, and all of them as one module.
+
+use tilewright_cuda::{Limits, Ptxas};
+use tilewright_machine::{DeviceKind, Gpu, Target};
+use tilewright_runtime::artifact::{DeviceDef, DeviceKernel};
+use tilewright_te::kernel::Kernel;
+
+use crate::error::CompileError;
+
+/// The code of one kernel.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Piece {
+    /// OpenCL C or PTX.
+    pub(crate) text: Vec<u8>,
+    /// How the kernel is called and launched.
+    pub(crate) kernel: DeviceKernel,
+}
+
+/// What generates code for a kind of device, in so far as it is not part of the compiler.
+pub(crate) fn generator(device: DeviceKind) -> String {
+    match device {
+        DeviceKind::Cuda => tilewright_llvm::version(),
+        DeviceKind::OpenCl => String::new(),
+    }
+}
+
+/// Code of one kernel, which depends on the kernel, the kind of device and the GPU alone.
+///
+/// # Errors
+/// What the code generators say.
+pub(crate) fn compile_kernel(kernel: &Kernel, device: DeviceKind, gpu: &Gpu) -> Result<Piece, CompileError> {
+    let threads = [kernel.threads.warps, kernel.threads.lanes];
+    match device {
+        DeviceKind::OpenCl => {
+            let printed = tilewright_opencl::print_kernel(kernel);
+            let text = printed.map_err(|error| CompileError::internal("codegen", error))?.into_bytes();
+            let symbol = tilewright_opencl::symbol(&kernel.name);
+            Ok(Piece { text, kernel: DeviceKernel { symbol, threads, dynamic_shared: 0 } })
+        }
+        DeviceKind::Cuda => {
+            let module = tilewright_cuda::compile(std::slice::from_ref(kernel), gpu)?;
+            let entry = module.entries.into_iter().next();
+            let (symbol, dynamic_shared) =
+                entry.map(|entry| (entry.symbol, entry.dynamic_shared)).unwrap_or_default();
+            let text = module.ptx.into_bytes();
+            Ok(Piece { text, kernel: DeviceKernel { symbol, threads, dynamic_shared } })
+        }
+    }
+}
+
+/// The pieces as one module, in the formats that the device takes.
+///
+/// # Errors
+/// What ptxas says, where it is found: a defect, or a limit of it.
+pub(crate) fn join(
+    pieces: Vec<Piece>,
+    device: DeviceKind,
+    gpu: &Gpu,
+) -> Result<(DeviceDef, Vec<u8>), CompileError> {
+    let mut def = DeviceDef { kind: device.name().to_string(), ..DeviceDef::default() };
+    let mut code = match device {
+        DeviceKind::OpenCl => tilewright_opencl::PRELUDE.as_bytes().to_vec(),
+        DeviceKind::Cuda => Vec::new(),
+    };
+    for (i, Piece { text, kernel }) in pieces.into_iter().enumerate() {
+        match device {
+            DeviceKind::OpenCl => code.extend(text),
+            DeviceKind::Cuda if i == 0 => code.extend(text),
+            DeviceKind::Cuda => code.extend(without_head(&text)),
+        }
+        def.kernels.push(kernel);
+    }
+    let format = match device {
+        DeviceKind::OpenCl => "opencl-c",
+        DeviceKind::Cuda => "ptx",
+    };
+    def.parts.push((format.to_string(), code.len() as u64));
+    if device == DeviceKind::Cuda {
+        def.arch = gpu.to_string();
+        if let Some((cubin, assembler)) = assemble(&code, gpu)? {
+            def.parts.push(("cubin".to_string(), cubin.len() as u64));
+            def.assembler = assembler;
+            code.extend(cubin);
+        }
+    }
+    Ok((def, code))
+}
+
+/// Machine code for the GPU, and the version of what made it, where ptxas is found.
+fn assemble(ptx: &[u8], gpu: &Gpu) -> Result<Option<(Vec<u8>, String)>, CompileError> {
+    let internal = |error: &dyn std::fmt::Display| CompileError::internal("codegen", error);
+    let Some(ptxas) = Ptxas::find().map_err(|error| internal(&error))? else { return Ok(None) };
+    if ptx.is_empty() {
+        return Ok(None);
+    }
+    let text = std::str::from_utf8(ptx).map_err(|error| internal(&error))?;
+    // All kernels of a model are one module.
+    let limits = Limits { time: std::time::Duration::from_secs(300), ..Limits::default() };
+    let ptxas = ptxas.with_limits(limits);
+    let cubin = ptxas.assemble(text, gpu).map_err(|error| internal(&error))?;
+    Ok(Some((cubin.bytes, ptxas.version().to_string())))
+}
+
+/// What makes machine code of PTX here, which a target's cubins depend on; nothing where there is no ptxas, or the target is none for CUDA.
+pub(crate) fn assembler(target: &Target) -> String {
+    match target.device {
+        Some(DeviceKind::Cuda) => Ptxas::find().ok().flatten().map_or_else(String::new, |p| p.version().to_string()),
+        Some(DeviceKind::OpenCl) | None => String::new(),
+    }
+}
+
+/// A PTX module without the directives that a module begins with.
+fn without_head(ptx: &[u8]) -> Vec<u8> {
+    let lines = ptx.split_inclusive(|&byte| byte == b'\n');
+    let is_head = |line: &&[u8]| {
+        [&b".version"[..], b".target", b".address_size"].iter().any(|directive| line.starts_with(directive))
+    };
+    lines.filter(|line| !is_head(line)).flatten().copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_after_the_first_lose_their_head() {
+        let module = b"//\n.version 9.0\n.target sm_80\n.address_size 64\n\n.visible .entry k() { ret; }\n";
+        assert_eq!(without_head(module), b"//\n\n.visible .entry k() { ret; }\n");
+    }
+}
