@@ -45,9 +45,12 @@ pub enum LoadError {
     /// No code for this machine.
     #[error(transparent)]
     Isa(#[from] IsaError),
-    /// Code for a device alone, and none was given.
+    /// Code for a kind of device alone, and none was given.
     #[error("the artifact has code for {0} alone: load it for such a device")]
     NeedsDevice(String),
+    /// Code for several kinds of devices, and none was named.
+    #[error("the artifact has code for {0}: name one of them")]
+    SeveralDevices(String),
     /// No code for the device that was given.
     #[error("the artifact has no code for {asked}; it has code for {found}")]
     OtherDevice {
@@ -81,31 +84,46 @@ impl Model {
         host: Arc<dyn HostOps>,
     ) -> Result<Model, LoadError> {
         let artifact = Artifact::read(bytes)?;
-        let chosen = choose(&artifact.manifest.images, isa, None)?;
+        let chosen = choose(&artifact.manifest.images, isa, Wanted::Only)?;
         let base = bytes[artifact.images[chosen].clone()].as_ptr();
         // SAFETY: executable and written by the compiler, by the caller's word.
         unsafe { tie(artifact, chosen, base, None, &Bytes::new(bytes), host, None) }
     }
 }
 
+/// What messages call the machine that the loader runs on.
+const PROCESSOR: &str = "the processor";
+
+/// What a model is to run on.
+#[derive(Clone, Copy)]
+enum Wanted<'d> {
+    /// The only thing that there is code for.
+    Only,
+    /// The processor.
+    Host,
+    /// A device.
+    Device(&'d dyn Device),
+}
+
 /// The image to run: of those for the device, or for none, which suit it best, that which uses most of the machine.
-fn choose(images: &[ImageDef], isa: &Isa, device: Option<&dyn Device>) -> Result<usize, LoadError> {
-    let kinds = || {
-        let mut kinds: Vec<&str> = Vec::new();
-        for image in images {
-            let kind = image.device.as_ref().map_or("the processor", |def| &def.kind);
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
+fn choose(images: &[ImageDef], isa: &Isa, wanted: Wanted<'_>) -> Result<usize, LoadError> {
+    let mut kinds: Vec<&str> = Vec::new();
+    for image in images {
+        let kind = image.device.as_ref().map_or(PROCESSOR, |def| &def.kind);
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
         }
-        kinds.join(" and ")
-    };
-    let Some(device) = device else {
-        let of_host: Vec<usize> = (0..images.len()).filter(|&i| images[i].device.is_none()).collect();
-        return match of_host.is_empty() && !images.is_empty() {
-            true => Err(LoadError::NeedsDevice(kinds())),
-            false => Ok(of_host[isa.choose(of_host.iter().map(|&i| &images[i]))?]),
-        };
+    }
+    let device = match wanted {
+        Wanted::Device(device) => device,
+        Wanted::Only if kinds.len() > 1 => return Err(LoadError::SeveralDevices(kinds.join(" and "))),
+        Wanted::Only | Wanted::Host if !images.is_empty() && !kinds.contains(&PROCESSOR) => {
+            return Err(LoadError::NeedsDevice(kinds.join(" and ")));
+        }
+        Wanted::Only | Wanted::Host => {
+            let of_host: Vec<usize> = (0..images.len()).filter(|&i| images[i].device.is_none()).collect();
+            return Ok(of_host[isa.choose(of_host.iter().map(|&i| &images[i]))?]);
+        }
     };
     let of_kind = |i: &usize| images[*i].device.as_ref().filter(|def| def.kind == device.kind());
     let mut best: Vec<usize> = Vec::new();
@@ -128,7 +146,7 @@ fn choose(images: &[ImageDef], isa: &Isa, device: Option<&dyn Device>) -> Result
     match (best.is_empty(), unfit) {
         (false, _) => Ok(best[isa.choose(best.iter().map(|&i| &images[i]))?]),
         (true, Some(error)) => Err(error.into()),
-        (true, None) => Err(LoadError::OtherDevice { asked: device.kind().to_string(), found: kinds() }),
+        (true, None) => Err(LoadError::OtherDevice { asked: device.kind().to_string(), found: kinds.join(" and ") }),
     }
 }
 

@@ -383,7 +383,7 @@ fn the_loader_takes_the_level_that_suits_the_device_best() {
     use tilewright_runtime::{LoadError, Loader};
     let text = "arena 0 bytes, weights 0 bytes\ndevice arena 0 bytes\n";
     let plan: Plan = text.parse().expect("a plan");
-    let load = |archs: &[&str], device: bool| {
+    let load = |archs: &[&str], wanted: &str| {
         let image = |arch: &&str| {
             let device = DeviceDef { kind: "picky".into(), arch: (*arch).into(), ..DeviceDef::default() };
             let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
@@ -399,13 +399,20 @@ fn the_loader_takes_the_level_that_suits_the_device_best() {
         let levels: Vec<Level<'_>> = archs.iter().map(level).collect();
         let contents = Contents { manifest: &manifest, levels: &levels, weights: &[[0u8; 0]; 0] };
         let bytes = Bytes::new(contents.to_bytes().expect("an artifact"));
-        let loader = if device { Loader::new().device(Arc::new(Picky)) } else { Loader::new() };
+        let loader = match wanted {
+            "device" => Loader::new().device(Arc::new(Picky)),
+            "host" => Loader::new().on_host(),
+            _ => Loader::new(),
+        };
         loader.from_bytes(bytes).map(|model| model.manifest().images[0].device.is_some())
     };
     let message = |result: Result<bool, LoadError>| result.expect_err("an error").to_string();
-    assert!(message(load(&["p1", "p3", "p2", "", "p9"], true)).ends_with("chose picky:p3"));
-    assert!(message(load(&["p9"], true)).contains("Picky cannot run code for picky:p9: it is too new"));
-    assert!(!load(&["p1", ""], false).expect("the processor's"));
-    assert!(message(load(&["p1"], false)).contains("code for picky alone"));
-    assert!(message(load(&[""], true)).contains("no code for picky; it has code for the processor"));
+    assert!(message(load(&["p1", "p3", "p2", "", "p9"], "device")).ends_with("chose picky:p3"));
+    assert!(message(load(&["p9"], "device")).contains("Picky cannot run code for picky:p9: it is too new"));
+    assert!(!load(&["p1", ""], "host").expect("the processor's"));
+    assert!(!load(&[""], "any").expect("the processor's"));
+    assert!(message(load(&["p1", ""], "any")).contains("code for picky and the processor: name one"));
+    assert!(message(load(&["p1"], "host")).contains("code for picky alone"));
+    assert!(message(load(&["p1"], "any")).contains("code for picky alone"));
+    assert!(message(load(&[""], "device")).contains("no code for picky; it has code for the processor"));
 }

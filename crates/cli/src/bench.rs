@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::data;
+use crate::device::DeviceArgs;
 use crate::failure::{ERROR, Exit, Failure};
 use crate::model::{self, Engine, Inputs, Source};
 use crate::options::{CompileArgs, threads};
@@ -41,6 +42,8 @@ pub(crate) struct Args {
     /// Print nothing but the JSON object, which is the last line in any case
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
     #[command(flatten)]
     options: CompileArgs,
 }
@@ -131,7 +134,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Source::Onnx(path) if args.options.interpret() => measure_interpreter(&path, args)?,
         Source::Onnx(path) => {
             let mut progress = Progress::new(&args.options.dump_after);
-            let compiled = model::compile(&path, &args.options, &mut progress)?;
+            let options = args.device.target_of(&args.options);
+            let compiled = model::compile(&path, &options, &mut progress)?;
             let folder =
                 tempfile::tempdir().map_err(|error| Failure::write(&std::env::temp_dir(), &error))?;
             let artifact = folder.path().join("model.twm");
@@ -183,6 +187,9 @@ fn measure_elsewhere(artifact: &Path, args: &Args) -> Result<Figures, Failure> {
     if let Some(outputs) = &args.outputs {
         command.arg("--outputs").arg(outputs);
     }
+    if let Some(device) = args.device.name() {
+        command.args(["--device", device]);
+    }
     if let Some(threads) = args.threads {
         command.args(["--threads", &threads.to_string()]);
     }
@@ -210,7 +217,7 @@ fn measure_elsewhere(artifact: &Path, args: &Args) -> Result<Figures, Failure> {
 fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let bytes = std::fs::metadata(path).map_err(|error| Failure::read(path, &error))?.len();
     let start = Instant::now();
-    let model = model::load(path, false)?;
+    let model = model::load(path, false, &args.device)?;
     let mut sessions = model::sessions(&model, args.threads, args.sessions);
     let load = start.elapsed();
     let specs = model::plan_inputs(model.plan());

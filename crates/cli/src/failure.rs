@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use tilewright::CompileError;
+use tilewright::runtime::device::DeviceError;
 use tilewright::runtime::{InputErrors, LoadError, ModelError, RunError};
 use tilewright::tune::JournalError;
 
@@ -96,17 +97,32 @@ impl From<JournalError> for Failure {
     }
 }
 
+/// Whose fault it is that a device does not do what it is to.
+fn of_device(error: &DeviceError) -> Exit {
+    match error {
+        DeviceError::Unfit { .. } => Exit::Unsupported,
+        DeviceError::Code { .. } => Exit::Data,
+        DeviceError::Memory { .. } => Exit::Limit,
+        DeviceError::Fault { .. } => Exit::Io,
+    }
+}
+
 impl From<LoadError> for Failure {
     fn from(error: LoadError) -> Failure {
         let exit = match &error {
             LoadError::File { .. } => Exit::Io,
             LoadError::Code(_) | LoadError::Model(ModelError::Memory(_)) => Exit::Limit,
-            LoadError::Model(ModelError::DType { .. } | ModelError::HostOps(_)) => Exit::Unsupported,
+            LoadError::SeveralDevices(_) => Exit::Usage,
+            LoadError::Model(ModelError::DType { .. } | ModelError::HostOps(_) | ModelError::NoDevice)
+            | LoadError::NeedsDevice(_)
+            | LoadError::OtherDevice { .. } => Exit::Unsupported,
+            LoadError::Device(error) | LoadError::Model(ModelError::Device(error)) => of_device(error),
             LoadError::Artifact(_)
             | LoadError::Isa(_)
             | LoadError::Model(
                 ModelError::Plan(_)
                 | ModelError::Kernels { .. }
+                | ModelError::Space(_)
                 | ModelError::Weights { .. }
                 | ModelError::Program(_),
             ) => Exit::Data,
@@ -121,6 +137,7 @@ impl From<RunError> for Failure {
             RunError::Inputs(errors) => errors.clone().into(),
             RunError::Guard { .. } | RunError::Host { .. } => Failure::data(error),
             RunError::Limit { .. } | RunError::Memory(_) => Failure::new(Exit::Limit, error),
+            RunError::Device(fault) => Failure::new(of_device(fault), error),
             RunError::Plan { .. } => Failure::new(Exit::Internal, error),
         }
     }

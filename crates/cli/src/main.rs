@@ -8,6 +8,7 @@ mod compile;
 mod cost;
 mod data;
 mod database;
+mod device;
 mod doctor;
 mod failure;
 mod inspect;

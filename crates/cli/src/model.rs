@@ -9,10 +9,11 @@ use tilewright::runtime::isa::Isa;
 use tilewright::runtime::plan::{Nesting, Plan, SizeDef, TensorSpec, ValueSpec};
 use tilewright::runtime::threads::ThreadPool;
 use tilewright::runtime::{
-    AlignedBuf, InputError, InputErrors, Loader, Model, Session, SessionOptions, TensorView,
+    AlignedBuf, Bytes, InputError, InputErrors, LoadError, Loader, Model, Session, SessionOptions, TensorView,
 };
 use tilewright::{Compiled, DType, Machine, TensorData};
 
+use crate::device::{CPU, DeviceArgs};
 use crate::failure::{Exit, Failure};
 use crate::options::CompileArgs;
 use crate::progress::Progress;
@@ -147,14 +148,38 @@ pub(crate) fn isa() -> Result<Isa, Failure> {
 }
 
 /// Loads for the machine that [`ISA`] names, else for this one.
-pub(crate) fn loader() -> Result<Loader, Failure> {
+fn loader() -> Result<Loader, Failure> {
     Ok(tilewright::loader().as_if_on(&isa()?))
 }
 
+/// Loads an artifact for the device that was asked for, else for that which it has code for.
+fn load_with(
+    device: &DeviceArgs,
+    loader: Loader,
+    load: impl Fn(&Loader) -> Result<Model, LoadError>,
+) -> Result<Model, Failure> {
+    let open = |name: &str| Ok::<_, Failure>(loader.clone().device(tilewright::devices::open(name)?));
+    let asked = match device.name() {
+        Some(CPU) => loader.clone().on_host(),
+        Some(name) => open(name)?,
+        None => loader.clone(),
+    };
+    match load(&asked) {
+        Err(LoadError::NeedsDevice(kind)) if device.name().is_none() => Ok(load(&open(&kind)?)?),
+        loaded => Ok(loaded?),
+    }
+}
+
 /// Loads an artifact file.
-pub(crate) fn load(path: &Path, verify_weights: bool) -> Result<Model, Failure> {
-    let model = loader()?.verify_weights(verify_weights).load(path);
-    model.map_err(|error| Failure::from(error).about(path))
+pub(crate) fn load(path: &Path, verify_weights: bool, device: &DeviceArgs) -> Result<Model, Failure> {
+    let model = load_with(device, loader()?.verify_weights(verify_weights), |loader| loader.load(path));
+    model.map_err(|failure| failure.about(path))
+}
+
+/// Loads what was compiled in memory.
+pub(crate) fn load_bytes(bytes: &Bytes, path: &Path, device: &DeviceArgs) -> Result<Model, Failure> {
+    let model = load_with(device, loader()?, |loader| loader.from_bytes(bytes.clone()));
+    model.map_err(|failure| failure.about(path))
 }
 
 /// A model ready to run, by machine code or by the interpreter.
@@ -176,18 +201,20 @@ impl Engine {
         source: &Source,
         args: &CompileArgs,
         threads: Option<usize>,
+        device: &DeviceArgs,
     ) -> Result<Engine, Failure> {
         match source {
             Source::Artifact(path) => {
                 args.refuse(&format!("{} is compiled already", path.display()))?;
-                Ok(Engine::Compiled(Box::new(session(&load(path, false)?, threads))))
+                Ok(Engine::Compiled(Box::new(session(&load(path, false, device)?, threads))))
             }
             Source::Onnx(path) if args.interpret() => Engine::interpreter(path, args),
             Source::Onnx(path) => {
-                let compiled = compile(path, args, &mut Progress::new(&args.dump_after))?;
+                let args = device.target_of(args);
+                let compiled = compile(path, &args, &mut Progress::new(&args.dump_after))?;
                 let bytes = compiled.artifact.to_bytes()?;
                 drop(compiled);
-                let model = loader()?.from_bytes(bytes).map_err(|error| Failure::from(error).about(path))?;
+                let model = load_bytes(&bytes, path, device)?;
                 Ok(Engine::Compiled(Box::new(session(&model, threads))))
             }
         }

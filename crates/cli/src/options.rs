@@ -96,6 +96,11 @@ enum Mode {
 }
 
 impl CompileArgs {
+    /// The same for a target, unless they have one.
+    pub(crate) fn or_target(self, target: &str) -> CompileArgs {
+        CompileArgs { target: self.target.or_else(|| Some(target.to_string())), ..self }
+    }
+
     /// Whether the model is to be interpreted instead of compiled.
     pub(crate) fn interpret(&self) -> bool {
         self.codegen == Some(CodegenArg::Interpreter)
@@ -169,14 +174,16 @@ impl CompileArgs {
         let name = self.target.as_deref().unwrap_or("cpu");
         let mut targets: Vec<Target> = Vec::new();
         for name in name.split(',').map(str::trim) {
-            if name == "cuda" || name.starts_with("cuda:") {
-                return Err(Failure::not_built("--target cuda"));
-            }
-            let target = Target::parse(name, codegen).map_err(Failure::usage)?;
+            // In `cuda:sm_80,sm_90` the second is of the first one's kind.
+            let before = targets.last().and_then(|target| target.device).filter(|_| name.starts_with("sm_"));
+            let name = before.map_or(name.to_string(), |kind| format!("{kind}:{name}"));
+            let target = Target::parse(&name, codegen).map_err(Failure::usage)?;
             // By the same features the loader could not choose.
             let machine = &target.machine;
-            let is_same =
-                |t: &Target| t.machine.arch == machine.arch && t.machine.features == machine.features;
+            let is_same = |t: &Target| {
+                (t.device, t.gpu, t.machine.arch) == (target.device, target.gpu, machine.arch)
+                    && t.machine.features == machine.features
+            };
             if targets.iter().any(is_same) {
                 return Err(Failure::usage(format!(
                     "--target: {name} has the features of another one in the list"

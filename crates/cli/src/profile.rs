@@ -16,6 +16,7 @@ use tilewright::runtime::threads::{ThreadPool, available_threads};
 use tilewright::runtime::{Model, SessionOptions};
 
 use crate::data;
+use crate::device::DeviceArgs;
 use crate::failure::{Exit, Failure};
 use crate::model::{self, Inputs, Source};
 use crate::options::{CompileArgs, threads};
@@ -52,6 +53,8 @@ pub(crate) struct Args {
     /// Print one JSON object with every row
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
     #[command(flatten)]
     options: CompileArgs,
 }
@@ -93,18 +96,17 @@ fn load(args: &Args) -> Result<Model, Failure> {
     match Source::of(&args.model)? {
         Source::Artifact(path) => {
             args.options.refuse(&format!("{} is compiled already", path.display()))?;
-            model::load(&path, false)
+            model::load(&path, false, &args.device)
         }
         Source::Onnx(_) if args.options.interpret() => {
             Err(Failure::new(Exit::Usage, "profiles are of compiled models: the interpreter has no kernels"))
         }
         Source::Onnx(path) => {
-            let compiled =
-                model::compile(&path, &args.options, &mut Progress::new(&args.options.dump_after))?;
+            let options = args.device.target_of(&args.options);
+            let compiled = model::compile(&path, &options, &mut Progress::new(&options.dump_after))?;
             let bytes = compiled.artifact.to_bytes()?;
             drop(compiled);
-            let model = model::loader()?.from_bytes(bytes);
-            model.map_err(|error| Failure::from(error).about(&path))
+            model::load_bytes(&bytes, &path, &args.device)
         }
     }
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 use tilewright::graph::Tensor;
 
 use crate::data;
+use crate::device::DeviceArgs;
 use crate::failure::Failure;
 use crate::model::{Engine, Source};
 use crate::options::{CompileArgs, threads};
@@ -34,13 +35,15 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     options: CompileArgs,
 }
 
 /// The verb.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let source = Source::of(&args.model)?;
-    let mut engine = Engine::new(&source, &args.options, args.threads)?;
+    let mut engine = Engine::new(&source, &args.options, args.threads, &args.device)?;
     engine.set_seed(args.seed);
     let specs = engine.inputs();
     let inputs = match &args.inputs {

@@ -8,6 +8,7 @@ use tilewright::onnx::proto::ValueInfoProto;
 
 use crate::compare::{Distance, Tolerance, compare};
 use crate::data;
+use crate::device::DeviceArgs;
 use crate::failure::{Exit, Failure};
 use crate::model::{self, Engine, Source};
 use crate::options::{CompileArgs, threads};
@@ -40,6 +41,8 @@ pub(crate) struct Args {
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
     #[command(flatten)]
     options: CompileArgs,
 }
@@ -100,7 +103,7 @@ impl Subject {
         match source {
             Source::Artifact(path) => {
                 args.options.refuse(&format!("{} is compiled already", path.display()))?;
-                let session = model::session(&model::load(path, true)?, args.threads);
+                let session = model::session(&model::load(path, true, &args.device)?, args.threads);
                 Ok(Subject { ours: Engine::Compiled(Box::new(session)), reference: None })
             }
             Source::Onnx(path) if args.options.interpret() => {
@@ -108,13 +111,14 @@ impl Subject {
             }
             Source::Onnx(path) => {
                 let mut progress = Progress::new(&args.options.dump_after);
-                Subject::of(model::compile(path, &args.options, &mut progress)?, args)
+                let options = args.device.target_of(&args.options);
+                Subject::of(model::compile(path, &options, &mut progress)?, args)
             }
         }
     }
 
     fn of(compiled: tilewright::Compiled, args: &Args) -> Result<Subject, Failure> {
-        let model = model::loader()?.from_bytes(compiled.artifact.to_bytes()?)?;
+        let model = model::load_bytes(&compiled.artifact.to_bytes()?, &args.model, &args.device)?;
         let ours = Engine::Compiled(Box::new(model::session(&model, args.threads)));
         Ok(Subject {
             ours,
@@ -141,7 +145,7 @@ fn expected(args: &Args, subject: &mut Subject, inputs: &Named) -> Result<Named,
         Source::Onnx(_) => args.options.clone(),
         Source::Artifact(_) => CompileArgs::default(),
     };
-    Engine::new(&other, &options, args.threads)?.run(inputs)
+    Engine::new(&other, &options, args.threads, &DeviceArgs::default())?.run(inputs)
 }
 
 /// The verdict on each output, in the model's order.

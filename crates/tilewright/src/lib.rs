@@ -12,6 +12,7 @@ pub mod calibrate;
 pub mod codegen;
 pub mod compile;
 mod device_code;
+pub mod devices;
 pub mod error;
 pub mod files;
 mod fold;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{LoadError, choose, tie};
+use super::{LoadError, Wanted, choose, tie};
 use crate::artifact::Artifact;
 use crate::device::Device;
 use crate::host::{HostOps, NoHostOps};
@@ -24,6 +24,7 @@ pub struct Loader {
     host: Arc<dyn HostOps>,
     verify_weights: bool,
     isa: Isa,
+    on_host: bool,
     device: Option<Arc<dyn Device>>,
 }
 
@@ -36,7 +37,7 @@ impl Default for Loader {
 impl Loader {
     /// A loader without host operators that does not read the weights.
     pub fn new() -> Loader {
-        Loader { host: Arc::new(NoHostOps), verify_weights: false, isa: Isa::native(), device: None }
+        Loader { host: Arc::new(NoHostOps), verify_weights: false, isa: Isa::native(), on_host: false, device: None }
     }
 
     /// Gives models a registry of host operators.
@@ -54,6 +55,13 @@ impl Loader {
     /// Loads code for a device, and for nothing else.
     pub fn device(mut self, device: Arc<dyn Device>) -> Loader {
         self.device = Some(device);
+        self
+    }
+
+    /// Loads code for the processor alone, also where an artifact has code for devices too.
+    pub fn on_host(mut self) -> Loader {
+        self.on_host = true;
+        self.device = None;
         self
     }
 
@@ -85,7 +93,12 @@ impl Loader {
             artifact.verify_weights(&bytes)?;
         }
         let device = self.device.as_deref();
-        let chosen = choose(&artifact.manifest.images, &self.isa, device)?;
+        let wanted = match device {
+            Some(device) => Wanted::Device(device),
+            None if self.on_host => Wanted::Host,
+            None => Wanted::Only,
+        };
+        let chosen = choose(&artifact.manifest.images, &self.isa, wanted)?;
         let code = Mapping::of_code(&bytes[artifact.images[chosen].clone()]).map_err(LoadError::Code)?;
         let base = code.ptr.as_ptr().cast_const();
         // SAFETY: the code is executable, and stays so while the model has it. That it is the compiler's is what
