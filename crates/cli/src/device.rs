@@ -36,7 +36,7 @@ impl From<DevicesError> for Failure {
     fn from(error: DevicesError) -> Failure {
         let exit = match &error {
             DevicesError::Name { .. } => Exit::Usage,
-            DevicesError::NotBuilt(_) | DevicesError::OpenCl(_) => Exit::Unsupported,
+            DevicesError::Cuda(_) | DevicesError::OpenCl(_) => Exit::Unsupported,
         };
         Failure::new(exit, error)
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tilewright_machine::DeviceKind;
 use tilewright_runtime::device::Device;
+use tilewright_runtime_cuda::{Cuda, CudaDevice, CudaError};
 use tilewright_runtime_opencl::{OpenCl, OpenClDevice, OpenClError};
 
 /// A device that cannot be had.
@@ -15,9 +16,9 @@ pub enum DevicesError {
         /// The text.
         name: String,
     },
-    /// This build cannot run models on the kind of device.
-    #[error("this build runs nothing on {0} devices")]
-    NotBuilt(DeviceKind),
+    /// No CUDA device.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
     /// No OpenCL device.
     #[error("{0}; what has a driver for OpenCL is a device, and PoCL makes one of the processor (package pocl-opencl-icd)")]
     OpenCl(#[from] OpenClError),
@@ -35,7 +36,7 @@ pub fn open(name: &str) -> Result<Arc<dyn Device>, DevicesError> {
     };
     match DeviceKind::ALL.into_iter().find(|device| device.name() == kind).ok_or_else(unknown)? {
         DeviceKind::OpenCl => Ok(Arc::new(OpenClDevice::by_index(index)?)),
-        DeviceKind::Cuda => Err(DevicesError::NotBuilt(DeviceKind::Cuda)),
+        DeviceKind::Cuda => Ok(Arc::new(CudaDevice::by_index(index)?)),
     }
 }
 
@@ -51,16 +52,24 @@ pub struct Listed {
 /// All devices that this build could run models on, and what stands in the way of others.
 pub fn list() -> Vec<Listed> {
     let reason = |description: String| Listed { name: None, description };
+    let of_kind = |kind: DeviceKind, names: Vec<String>| {
+        let listed = move |(i, description)| Listed { name: Some(format!("{kind}:{i}")), description };
+        names.into_iter().enumerate().map(listed)
+    };
+    let mut devices = Vec::new();
+    match Cuda::devices() {
+        Err(error) => devices.push(reason(error.to_string())),
+        Ok(found) => devices.extend(of_kind(DeviceKind::Cuda, found.iter().map(Device::name).collect())),
+    }
     match OpenCl::find() {
-        Err(error) => vec![reason(error.to_string())],
+        Err(error) => devices.push(reason(error.to_string())),
         Ok(OpenCl { usable, unusable }) => {
-            let name = |index: usize| Some(format!("{}:{index}", DeviceKind::OpenCl));
-            let usable = usable.iter().enumerate();
-            let usable = usable.map(|(i, device)| Listed { name: name(i), description: device.name() });
+            devices.extend(of_kind(DeviceKind::OpenCl, usable.iter().map(Device::name).collect()));
             let unusable = unusable.into_iter().map(|other| reason(format!("{}: {}", other.name, other.reason)));
-            usable.chain(unusable).collect()
+            devices.extend(unusable);
         }
     }
+    devices
 }
 
 #[cfg(test)]
@@ -73,5 +82,6 @@ mod tests {
             assert!(matches!(open(name), Err(DevicesError::Name { .. })), "{name}");
         }
         assert!(matches!(open("opencl:9999"), Err(DevicesError::OpenCl(_))));
+        assert!(matches!(open("cuda:9999"), Err(DevicesError::Cuda(_))));
     }
 }

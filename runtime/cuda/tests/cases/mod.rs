@@ -1,0 +1,19 @@
+//! The tests, which run in processes of their own.
+
+mod faked;
+mod help;
+pub(crate) mod real;
+
+use std::process::ExitCode;
+
+/// Runs one, as all that the process does.
+pub(crate) fn run(name: &str) -> ExitCode {
+    let outcome = match faked::find(name).or_else(|| real::find(name)) {
+        Some(check) => check(),
+        None => Err(format!("there is no test {name}").into()),
+    };
+    if let Err(error) = &outcome {
+        eprintln!("{error}");
+    }
+    ExitCode::from(u8::from(outcome.is_err()))
+}
