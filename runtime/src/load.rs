@@ -146,7 +146,9 @@ fn choose(images: &[ImageDef], isa: &Isa, wanted: Wanted<'_>) -> Result<usize, L
     match (best.is_empty(), unfit) {
         (false, _) => Ok(best[isa.choose(best.iter().map(|&i| &images[i]))?]),
         (true, Some(error)) => Err(error.into()),
-        (true, None) => Err(LoadError::OtherDevice { asked: device.kind().to_string(), found: kinds.join(" and ") }),
+        (true, None) => {
+            Err(LoadError::OtherDevice { asked: device.kind().to_string(), found: kinds.join(" and ") })
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every case is a process of its own, so that a crash or a hang is the outcome of one case and nothing more.
 //! The suites are made from the onnx package by `tools/conformance.py`. The cases that pass are recorded in
-//! `xtask/data/conformance-CODEGEN.txt`; one of them that no longer passes is a regression.
+//! `xtask/data/conformance-NAME.txt` of each code generator and kind of device; one of them that no longer passes is a regression.
 
 mod baseline;
 mod case;
@@ -19,6 +19,7 @@ use crate::cargo::Cargo;
 use crate::project::Verdict;
 use crate::{build, project, setup};
 use baseline::Baseline;
+pub(crate) use case::Backend;
 use case::{Case, Runner, SUITES};
 pub(crate) use report::Report;
 
@@ -28,6 +29,12 @@ pub(crate) struct Args {
     /// Code generator, if not the build's default
     #[arg(long)]
     codegen: Option<String>,
+    /// Device to run on, if not the processor alone
+    #[arg(long)]
+    device: Option<String>,
+    /// Only every N-th case
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    every: u32,
     /// Another `tilewright` program than the one of this tree
     #[arg(long)]
     program: Option<PathBuf>,
@@ -49,13 +56,14 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Verdict {
     let cargo = Cargo::detect();
     let codegen = args.codegen.as_deref().unwrap_or(cargo.default_codegen());
+    let backend = Backend { device: args.device.clone(), ..Backend::of(codegen) };
     let program = build::tilewright_or(args.program.as_deref(), &cargo)?;
-    let report = check(program, codegen, |name| {
+    let report = check(program, &backend, args.every, |name| {
         args.suite.as_ref().is_none_or(|suite| name.split('/').next() == Some(suite))
             && args.filter.as_ref().is_none_or(|part| name.contains(part.as_str()))
     })?;
     print!("{report}");
-    let path = Baseline::path(codegen);
+    let path = Baseline::path(backend.name());
     let mut baseline = Baseline::load(&path)?;
     if args.bless {
         baseline.record(&report);
@@ -73,11 +81,11 @@ pub(crate) fn run(args: &Args) -> Verdict {
 }
 
 /// Runs every case and prints the table: the report, and how many cases passed before and are now refused as
-/// unsupported (regressions to wrong or crashed are faults of the report already).
-pub(crate) fn check_all(program: PathBuf, codegen: &str) -> anyhow::Result<(Report, usize)> {
-    let report = check(program, codegen, |_| true)?;
+/// unsupported (regressions to wrong or crashed are faults of the report already). Every `every`-th case alone, if that is not 1.
+pub(crate) fn check_all(program: PathBuf, backend: &Backend, every: u32) -> anyhow::Result<(Report, usize)> {
+    let report = check(program, backend, every, |_| true)?;
     print!("{report}");
-    let regressions = Baseline::load(&Baseline::path(codegen))?.regressions(&report);
+    let regressions = Baseline::load(&Baseline::path(backend.name()))?.regressions(&report);
     for (case, outcome) in &regressions {
         println!("regression: {} passed before, now {}", case.name, outcome.label());
     }
@@ -86,11 +94,16 @@ pub(crate) fn check_all(program: PathBuf, codegen: &str) -> anyhow::Result<(Repo
 }
 
 /// Runs the chosen cases, as many at once as there are processors, and keeps a line a case on disk.
-fn check(program: PathBuf, codegen: &str, chosen: impl Fn(&str) -> bool) -> anyhow::Result<Report> {
+fn check(
+    program: PathBuf,
+    backend: &Backend,
+    every: u32,
+    chosen: impl Fn(&str) -> bool,
+) -> anyhow::Result<Report> {
     let suites = ensure_suites()?;
-    let cases = load_cases(&suites, chosen)?;
-    let outputs = project::target_dir().join("conformance-outputs").join(codegen);
-    let runner = Runner { program, codegen: codegen.to_string(), outputs };
+    let cases: Vec<Case> = load_cases(&suites, chosen)?.into_iter().step_by(every as usize).collect();
+    let outputs = project::target_dir().join("conformance-outputs").join(backend.name());
+    let runner = Runner { program, backend: backend.clone(), outputs };
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(cases.len())));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, |n| n.get()) {
@@ -106,7 +119,7 @@ fn check(program: PathBuf, codegen: &str, chosen: impl Fn(&str) -> bool) -> anyh
         }
     });
     let report = Report::new(results.into_inner().expect("every worker has ended"));
-    let file = project::target_dir().join(format!("conformance-{codegen}.txt"));
+    let file = project::target_dir().join(format!("conformance-{}.txt", backend.name()));
     std::fs::write(&file, report.listing())?;
     println!("outcome of every case in {}", file.display());
     Ok(report)

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 
 use crate::cargo::{self, Cargo, Packages};
+use crate::conformance::Backend;
 use crate::project::Verdict;
 use crate::{build, conformance, digits, models, project, setup, tidy};
 
@@ -103,9 +104,20 @@ pub(crate) fn run() -> Verdict {
                 digits::check(program.clone(), codegen).map(Tally::of_check)
             });
             step(&format!("ONNX suites, {codegen}"), &mut || {
-                if complete { suites(program.clone(), codegen) } else { Ok(Tally::of_missing()) }
+                if complete {
+                    suites(program.clone(), &Backend::of(codegen), 1)
+                } else {
+                    Ok(Tally::of_missing())
+                }
             });
         }
+        step("ONNX suites, a tenth of them on an OpenCL device", &mut || match complete {
+            true => {
+                let device = Some("opencl".to_string());
+                suites(program.clone(), &Backend { device, ..Backend::of(cargo.default_codegen()) }, 10)
+            }
+            false => Ok(Tally::of_missing()),
+        });
     }
     println!("\n{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped);
     Ok(tally.failed == 0)
@@ -126,8 +138,8 @@ fn check(command: &mut Command) -> anyhow::Result<Tally> {
 }
 
 /// Every case of the suites is a test; one that we say is unsupported is skipped, unless it passed before.
-fn suites(program: PathBuf, codegen: &str) -> anyhow::Result<Tally> {
-    let (report, refused) = conformance::check_all(program, codegen)?;
+fn suites(program: PathBuf, backend: &Backend, every: u32) -> anyhow::Result<Tally> {
+    let (report, refused) = conformance::check_all(program, backend, every)?;
     let counts = report.counts();
     Ok(Tally {
         passed: counts.pass(),

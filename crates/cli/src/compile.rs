@@ -8,6 +8,7 @@ use std::time::Instant;
 use clap::ValueEnum;
 use serde_json::json;
 use tilewright::runtime::artifact::ImageDef;
+use tilewright::runtime::plan::Space;
 use tilewright::{Artifact, CodegenKind, Compiled, Level, Listing, Observer, codegen};
 
 use crate::failure::Failure;
@@ -48,8 +49,10 @@ enum Emit {
     Llvm,
     /// Assembly of the kernels
     Asm,
-    /// PTX of the kernels (not built yet)
+    /// PTX of the kernels for `--target cuda`, a module a level
     Ptx,
+    /// OpenCL C of the kernels for `--target opencl`, a program a level
+    OpenclC,
     /// A library to link statically (not built yet)
     Static,
     /// A shared library (not built yet)
@@ -78,7 +81,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         Emit::Llvm => listing(args, Listing::Ir),
         Emit::Asm => listing(args, Listing::Assembly),
-        Emit::Ptx => Err(Failure::not_built("--emit ptx")),
+        Emit::Ptx => device_code(args, "ptx", "cuda"),
+        Emit::OpenclC => device_code(args, "opencl-c", "opencl"),
         Emit::Static => Err(Failure::not_built("--emit static")),
         Emit::Shared => Err(Failure::not_built("--emit shared")),
     }
@@ -95,6 +99,10 @@ fn listing(args: &Args, listing: Listing) -> Result<(), Failure> {
         ));
     }
     let target = options.target.clone();
+    if let Some(device) = target.device {
+        let formats = "--emit ptx is for --target cuda, --emit opencl-c for --target opencl";
+        return Err(Failure::usage(format!("code for {device} devices has listings of its own: {formats}")));
+    }
     if listing == Listing::Ir && target.codegen.kind != CodegenKind::Llvm {
         return Err(Failure::usage("--emit llvm needs --codegen llvm"));
     }
@@ -104,6 +112,26 @@ fn listing(args: &Args, listing: Listing) -> Result<(), Failure> {
     let kernels = kernels.map_err(|error| Failure::from(error).about(&args.model))?;
     finished?;
     text(args, &codegen::listing(&kernels, &target, listing)?)
+}
+
+/// The code for devices in one of its formats, that of each level under a line that names it where there are several.
+fn device_code(args: &Args, format: &str, kind: &str) -> Result<(), Failure> {
+    let mut progress = Progress::new(&args.options.dump_after);
+    let artifact = model::compile(&args.model, &args.options, &mut progress)?.artifact;
+    let levels = artifact.levels.iter().zip(&artifact.manifest.images).filter_map(|(level, image)| {
+        let def = image.device.as_ref()?;
+        let code = def.part(format, level.device_code.as_deref()?)?;
+        Some((def.target(), String::from_utf8_lossy(code)))
+    });
+    let levels: Vec<(String, _)> = levels.collect();
+    match &levels[..] {
+        [] => Err(Failure::usage(format!("--emit {format} needs --target {kind}"))),
+        [(_, code)] => text(args, code),
+        several => text(
+            args,
+            &several.iter().map(|(target, code)| format!("// {target}\n{code}")).collect::<String>(),
+        ),
+    }
 }
 
 fn text(args: &Args, text: &str) -> Result<(), Failure> {
@@ -155,8 +183,11 @@ fn figures(
         "variants": variants(artifact),
         "code_bytes": code_bytes(artifact),
         "weight_bytes": weight_bytes(artifact),
-        "arena_bytes": arena_bytes(artifact),
+        "arena_bytes": arena_bytes(artifact, Space::Host),
         "arena_lower_bound_bytes": compiled.arena_lower_bound,
+        "device_code_bytes": device_code_bytes(artifact),
+        "device_arena_bytes": arena_bytes(artifact, Space::Device),
+        "device_arena_lower_bound_bytes": compiled.device_arena_lower_bound,
         "kernels": kernels(artifact),
         "functions": compiled.functions,
         "cached_functions": compiled.cached_functions,
@@ -171,6 +202,12 @@ fn code_bytes(artifact: &Artifact) -> u64 {
     artifact.levels.iter().map(|level| level.code.len() as u64).sum()
 }
 
+/// Code of all levels for devices.
+fn device_code_bytes(artifact: &Artifact) -> u64 {
+    let code = artifact.levels.iter().filter_map(|level| level.device_code.as_ref());
+    code.map(|code| code.len() as u64).sum()
+}
+
 /// Programs for some extents, beside that for all.
 fn variants(artifact: &Artifact) -> usize {
     artifact.levels.first().map_or(0, |level| level.specialised.len())
@@ -178,10 +215,12 @@ fn variants(artifact: &Artifact) -> usize {
 
 /// Kernels of all levels and programs; what several programs call counts once.
 fn kernels(artifact: &Artifact) -> usize {
-    let different = |image: &ImageDef| {
-        image.programs().flat_map(|program| &program.entries).collect::<HashSet<_>>().len()
+    let different = |(image, level): (&ImageDef, &Level)| {
+        let programs = image.programs().zip(level.plans());
+        let kernels = programs.flat_map(|(program, plan)| program.entries.iter().zip(&plan.kernels));
+        kernels.map(|(entry, kernel)| (entry, kernel.space)).collect::<HashSet<_>>().len()
     };
-    artifact.manifest.images.iter().map(different).sum()
+    artifact.manifest.images.iter().zip(&artifact.levels).map(different).sum()
 }
 
 /// The weights, which levels share.
@@ -189,9 +228,9 @@ fn weight_bytes(artifact: &Artifact) -> u64 {
     artifact.levels.first().map_or(0, |level| level.plan.weight_bytes)
 }
 
-/// The arena of the level and program that need most.
-fn arena_bytes(artifact: &Artifact) -> u64 {
-    artifact.levels.iter().flat_map(Level::plans).map(|plan| plan.arena.bytes).max().unwrap_or(0)
+/// The arena in a space, of the level and program that need most.
+fn arena_bytes(artifact: &Artifact, space: Space) -> u64 {
+    artifact.levels.iter().flat_map(Level::plans).map(|plan| plan.arena_in(space).bytes).max().unwrap_or(0)
 }
 
 fn report(args: &Args, path: &Path, bytes: u64, compiled: &Compiled, progress: &Progress) -> String {
@@ -212,8 +251,11 @@ fn report(args: &Args, path: &Path, bytes: u64, compiled: &Compiled, progress: &
         "code {}, weights {}, arena {}",
         output::bytes(code_bytes(artifact)),
         output::bytes(weight_bytes(artifact)),
-        output::bytes(arena_bytes(artifact)),
+        output::bytes(arena_bytes(artifact, Space::Host)),
     );
+    if let (code @ 1.., arena) = (device_code_bytes(artifact), arena_bytes(artifact, Space::Device)) {
+        _ = writeln!(text, "on the device: code {}, arena {}", output::bytes(code), output::bytes(arena));
+    }
     if variants(artifact) > 0 {
         _ = writeln!(text, "{} programs for some extents, beside that for all", variants(artifact));
     }

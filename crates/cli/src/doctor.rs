@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::json;
+use tilewright::device_code::ptxas_version;
+use tilewright::devices::{self, Listed};
 use tilewright::machine::measure::timing::{Measured, measure};
 use tilewright::machine::{Ceilings, Feature, TimingFile};
 use tilewright::runtime::threads::{NUM_THREADS, available_threads};
@@ -42,6 +44,10 @@ struct Findings {
     quota: Option<f64>,
     threads: usize,
     llvm: Llvm,
+    /// Version of the program that makes machine code for CUDA devices.
+    ptxas: Option<String>,
+    /// Devices beside the processor, and what stands in the way of others.
+    devices: Vec<Listed>,
     /// Measured, if asked for.
     ceilings: Vec<Ceilings>,
     /// The numbers of the cost model, if asked for.
@@ -86,6 +92,8 @@ impl Findings {
             quota: read("/proc/self/cgroup").and_then(|own| quota(Path::new("/sys/fs/cgroup"), &own)),
             threads: available_threads(),
             llvm: find_llvm(),
+            ptxas: ptxas_version(),
+            devices: devices::list(),
             ceilings: Vec::new(),
             timing: None,
             advice: Vec::new(),
@@ -177,6 +185,11 @@ impl Findings {
                 Llvm::Missing => "not found".to_string(),
             },
         ));
+        let without = "not found: what a CUDA driver has to assemble takes it time when a model is loaded";
+        rows.push(row("ptxas", self.ptxas.clone().unwrap_or_else(|| without.to_string())));
+        for Listed { name, description } in &self.devices {
+            rows.push(row(name.as_deref().unwrap_or("no device"), description.clone()));
+        }
         for ceilings in &self.ceilings {
             let threads = if ceilings.threads == 1 { "thread" } else { "threads" };
             rows.push(row(
@@ -220,6 +233,8 @@ impl Findings {
             "allowed": self.allowed,
             "quota": self.quota,
             "threads": self.threads,
+            "ptxas": self.ptxas,
+            "devices": self.devices.iter().map(|device| json!({"name": device.name, "description": device.description})).collect::<Vec<_>>(),
             "timing": self.timing.as_ref().map(|timing| calibrate::json(timing, &self.machine.timing)),
             "ceilings": self.ceilings.iter().map(profile::ceilings_json).collect::<Vec<_>>(),
             "advice": self.advice,

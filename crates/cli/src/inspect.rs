@@ -263,7 +263,9 @@ fn variant_json(program: &ProgramDef, plan: &Plan) -> serde_json::Value {
 /// The instruction sets that there is code for with their programs, and which one would be taken here.
 fn levels(artifact: &Artifact, report: &mut Report) -> Result<(), Failure> {
     let images = &artifact.manifest.images;
-    let chosen = model::isa()?.choose(images).ok();
+    // Which level a device takes, only the device can tell.
+    let of_host: Vec<usize> = (0..images.len()).filter(|&i| images[i].device.is_none()).collect();
+    let chosen = model::isa()?.choose(of_host.iter().map(|&i| &images[i])).ok().map(|i| of_host[i]);
     let (mut values, mut lines) = (Vec::new(), Vec::new());
     for (i, ((image, code), plans)) in images.iter().zip(&artifact.images).zip(&artifact.plans).enumerate() {
         let programs = image.specialised.iter().zip(&plans.specialised);
@@ -272,6 +274,10 @@ fn levels(artifact: &Artifact, report: &mut Report) -> Result<(), Failure> {
             "target": image.target, "triple": image.triple, "features": image.features, "chosen": chosen == Some(i),
             "code_bytes": code.len(), "kernels": plans.open.kernels.len(), "arena_bytes": plans.open.arena.bytes,
             "variants": variants,
+            "device": image.device.as_ref().map(|def| json!({
+                "target": def.target(), "assembler": def.assembler, "formats": def.parts, "kernels": def.kernels.len(),
+                "arena_bytes": plans.open.device_arena.bytes,
+            })),
         }));
         lines.push(format!(
             "{}: {}, code {}{}; {} {}",
@@ -282,6 +288,19 @@ fn levels(artifact: &Artifact, report: &mut Report) -> Result<(), Failure> {
             image.triple,
             image.features.join(" "),
         ));
+        if let Some(def) = &image.device {
+            let formats: Vec<String> =
+                def.parts.iter().map(|(name, n)| format!("{name} {}", output::bytes(*n))).collect();
+            let assembler = if def.assembler.is_empty() { "" } else { ", by " };
+            lines.push(format!(
+                "  on {}: {} kernels, arena {}, {}{assembler}{}",
+                def.target(),
+                def.kernels.len(),
+                output::bytes(plans.open.device_arena.bytes),
+                formats.join(", "),
+                def.assembler,
+            ));
+        }
         lines.extend(programs.map(|(program, plan)| {
             format!("  {}: {}", output::extents(&program.extents), program_text(plan))
         }));

@@ -138,11 +138,12 @@ impl<'a> Placer<'a> {
         let mut same = |from: &[ValueId], to: &[ValueId]| {
             from.iter().zip(to).for_each(|(&from, &to)| self.add(from, Use::Same(to)));
         };
-        let given = |values: &[Option<ValueId>], to: &[ValueId], same: &mut dyn FnMut(&[ValueId], &[ValueId])| {
-            for (value, &param) in values.iter().zip(to) {
-                value.iter().for_each(|&value| same(&[value], &[param]));
-            }
-        };
+        let given =
+            |values: &[Option<ValueId>], to: &[ValueId], same: &mut dyn FnMut(&[ValueId], &[ValueId])| {
+                for (value, &param) in values.iter().zip(to) {
+                    value.iter().for_each(|&value| same(&[value], &[param]));
+                }
+            };
         match &data.op {
             Op::If(attrs) => {
                 for region in [attrs.then_region, attrs.else_region] {
@@ -237,7 +238,8 @@ impl<'a> Placer<'a> {
                 Use::Group(group) => on_host[group],
                 Use::Output | Use::Same(_) => false,
             };
-            let is_needed = group.outputs.iter().any(|value| self.uses.get(value).is_some_and(|u| u.iter().any(is_read)));
+            let is_needed =
+                group.outputs.iter().any(|value| self.uses.get(value).is_some_and(|u| u.iter().any(is_read)));
             let is_there = |value: &ValueId| match made_by.get(&self.root(*value)) {
                 Some(&group) => on_host[group],
                 None => self.is_from_host(self.root(*value)),

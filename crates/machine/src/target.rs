@@ -137,7 +137,8 @@ mod tests {
                 assert_eq!(target.to_string().parse(), Ok(target));
             }
         }
-        let named = |text: &str| text.parse::<Target>().map(|target| (target.device, target.gpu.map(|gpu| gpu.sm)));
+        let named =
+            |text: &str| text.parse::<Target>().map(|target| (target.device, target.gpu.map(|gpu| gpu.sm)));
         assert_eq!(named("cuda"), Ok((Some(DeviceKind::Cuda), Some(80))));
         assert_eq!(named("cuda:sm_90"), Ok((Some(DeviceKind::Cuda), Some(90))));
         assert_eq!(named("opencl/x86-64-v4"), Ok((Some(DeviceKind::OpenCl), Some(80))));

@@ -202,7 +202,8 @@ fn compile_level(
     for (graph, program) in graphs.iter().zip(&lowered) {
         let (units_here, rest) = units_of.split_at(program.funcs.len());
         units_of = rest;
-        let Numbered { compiled, kernels, def } = number(&units, units_here, &program.funcs, &level.code.entries);
+        let Numbered { compiled, kernels, def } =
+            number(&units, units_here, &program.funcs, &level.code.entries);
         let planned =
             timed("plan", observer, |_| Ok(plan::build(graph, program, &compiled, kernels, constants)?))?;
         level.programs.push(ProgramDef { steps: planned.steps, ..def });
@@ -435,9 +436,8 @@ fn link(units: &[Unit], target: &Target) -> Result<Linked, CompileError> {
     let objects: Vec<&[u8]> = of_host().map(|kernel| kernel.object.as_slice()).collect();
     let symbols: Vec<&str> = of_host().map(|kernel| kernel.symbol.as_str()).collect();
     let image = tilewright_image::link(&objects, &symbols).map_err(|e| CompileError::internal("link", e))?;
-    let on_device = kernels().filter_map(|kernel| {
-        Some(Piece { text: kernel.object.clone(), kernel: kernel.device.clone()? })
-    });
+    let on_device = kernels()
+        .filter_map(|kernel| Some(Piece { text: kernel.object.clone(), kernel: kernel.device.clone()? }));
     let device = match (target.device, &target.gpu) {
         (Some(device), Some(gpu)) => Some(device_code::join(on_device.collect(), device, gpu)?),
         _ => None,

@@ -98,13 +98,20 @@ fn assemble(ptx: &[u8], gpu: &Gpu) -> Result<Option<(Vec<u8>, String)>, CompileE
     let limits = Limits { time: std::time::Duration::from_secs(300), ..Limits::default() };
     let ptxas = ptxas.with_limits(limits);
     let cubin = ptxas.assemble(text, gpu).map_err(|error| internal(&error))?;
-    Ok(Some((cubin.bytes, ptxas.version().to_string())))
+    Ok(Some((cubin.bytes, format!("ptxas {}", ptxas.version()))))
+}
+
+/// The version of the ptxas that machine code for CUDA devices is made by; none where there is none.
+pub fn ptxas_version() -> Option<String> {
+    Ptxas::find().ok().flatten().map(|ptxas| ptxas.version().to_string())
 }
 
 /// What makes machine code of PTX here, which a target's cubins depend on; nothing where there is no ptxas, or the target is none for CUDA.
 pub(crate) fn assembler(target: &Target) -> String {
     match target.device {
-        Some(DeviceKind::Cuda) => Ptxas::find().ok().flatten().map_or_else(String::new, |p| p.version().to_string()),
+        Some(DeviceKind::Cuda) => {
+            ptxas_version().map_or_else(String::new, |version| format!("ptxas {version}"))
+        }
         Some(DeviceKind::OpenCl) | None => String::new(),
     }
 }

@@ -11,7 +11,9 @@ use tilewright_runtime_opencl::{OpenCl, OpenClDevice, OpenClError};
 #[derive(Debug, thiserror::Error)]
 pub enum DevicesError {
     /// A text that names no device.
-    #[error("`{name}` is no device: `opencl` and `cuda` are, with a number after a colon where there are several")]
+    #[error(
+        "`{name}` is no device: `opencl` and `cuda` are, with a number after a colon where there are several"
+    )]
     Name {
         /// The text.
         name: String,
@@ -20,7 +22,9 @@ pub enum DevicesError {
     #[error(transparent)]
     Cuda(#[from] CudaError),
     /// No OpenCL device.
-    #[error("{0}; what has a driver for OpenCL is a device, and PoCL makes one of the processor (package pocl-opencl-icd)")]
+    #[error(
+        "{0}; what has a driver for OpenCL is a device, and PoCL makes one of the processor (package pocl-opencl-icd)"
+    )]
     OpenCl(#[from] OpenClError),
 }
 
@@ -65,7 +69,8 @@ pub fn list() -> Vec<Listed> {
         Err(error) => devices.push(reason(error.to_string())),
         Ok(OpenCl { usable, unusable }) => {
             devices.extend(of_kind(DeviceKind::OpenCl, usable.iter().map(Device::name).collect()));
-            let unusable = unusable.into_iter().map(|other| reason(format!("{}: {}", other.name, other.reason)));
+            let unusable =
+                unusable.into_iter().map(|other| reason(format!("{}: {}", other.name, other.reason)));
             devices.extend(unusable);
         }
     }

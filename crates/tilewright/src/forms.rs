@@ -121,7 +121,9 @@ fn groups(graphs: &[Graph], programs: &[Program], of: &[usize], defaults: &[Vec<
 /// constants.
 fn choices(lowered: &LoweredFunc, target: &Target) -> Vec<Choice> {
     let mut choices: Vec<Choice> = Vec::new();
-    for offer in offers(&lowered.computation, &units::in_space(target, lowered.space), MOST).into_iter().flatten() {
+    for offer in
+        offers(&lowered.computation, &units::in_space(target, lowered.space), MOST).into_iter().flatten()
+    {
         let Offer { decisions, cost, planned } = offer;
         let choice = Choice { decisions, cost, forms: planned.forms(&lowered.computation) };
         match choices.iter_mut().find(|known| known.forms == choice.forms) {

@@ -11,7 +11,7 @@ pub mod cache;
 pub mod calibrate;
 pub mod codegen;
 pub mod compile;
-mod device_code;
+pub mod device_code;
 pub mod devices;
 pub mod error;
 pub mod files;

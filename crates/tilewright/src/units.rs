@@ -254,12 +254,7 @@ pub fn generate(
 }
 
 /// A unit whose objects are to come, and the kernels to make them of, under the names that they have there.
-fn without_code(
-    scheduled: Kernels,
-    schedule: ScheduleDef,
-    space: Space,
-    key: Digest,
-) -> (Unit, Vec<Kernel>) {
+fn without_code(scheduled: Kernels, schedule: ScheduleDef, space: Space, key: Digest) -> (Unit, Vec<Kernel>) {
     let Kernels { func, kernels: flat, packing, decisions, .. } = scheduled;
     let mut kernels = Vec::new();
     let mut generated = Vec::new();

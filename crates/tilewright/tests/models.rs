@@ -1,59 +1,18 @@
 //! The ten benchmark models: what every code generator makes of them agrees with ONNX Runtime, has the same bits
 //! on any number of threads, and is the same artifact when compiled again. So does what the rules for GPUs make of them, threads as loops.
 
+mod benchmark;
 mod common;
 mod onnx_runtime;
 
 use std::path::Path;
 use std::process::ExitCode;
 
+use benchmark::{Case, SUBJECTS, prepare};
 use common::{failed, model_path};
-use onnx_runtime::{Feed, Tensor, agree, answers_of, artifact_for, codegens, run, session};
+use onnx_runtime::{agree, artifact_for, codegens, run, session};
 use tilewright::runtime::Model;
 use tilewright::{Options, Target};
-
-/// A model and the inputs it runs on: for each case the extents of every input.
-struct Subject {
-    name: &'static str,
-    inputs: &'static [(&'static str, Fill)],
-    cases: &'static [&'static [usize]],
-}
-
-/// What an input is filled with.
-#[derive(Clone, Copy)]
-enum Fill {
-    /// Seeded noise between -2 and 2, as F32.
-    Noise,
-    /// Seeded token ids below 100, as I64.
-    Ids,
-    /// Ones whose last eighth is padding, as I64.
-    Mask,
-}
-
-const IMAGE: &[(&str, Fill)] = &[("input", Fill::Noise)];
-
-const SUBJECTS: [Subject; 10] = [
-    Subject { name: "squeezenet1_1", inputs: IMAGE, cases: &[&[1, 3, 224, 224]] },
-    Subject { name: "mobilenet_v2", inputs: IMAGE, cases: &[&[1, 3, 224, 224]] },
-    Subject { name: "efficientnet_b0", inputs: IMAGE, cases: &[&[1, 3, 224, 224]] },
-    Subject { name: "densenet121", inputs: IMAGE, cases: &[&[1, 3, 224, 224]] },
-    Subject { name: "resnet50", inputs: IMAGE, cases: &[&[1, 3, 224, 224]] },
-    Subject { name: "inception_v3", inputs: IMAGE, cases: &[&[1, 3, 299, 299]] },
-    Subject { name: "convnext_tiny", inputs: IMAGE, cases: &[&[1, 3, 224, 224]] },
-    Subject { name: "vit_b_16", inputs: IMAGE, cases: &[&[1, 3, 224, 224]] },
-    Subject { name: "gpt2_s64", inputs: &[("input_ids", Fill::Ids)], cases: &[&[1, 64]] },
-    Subject {
-        name: "bert_base_dyn",
-        inputs: &[("input_ids", Fill::Ids), ("attention_mask", Fill::Mask)],
-        cases: &[&[1, 7], &[2, 128], &[1, 384]],
-    },
-];
-
-/// Inputs, and the outputs that ONNX Runtime has for them.
-struct Case {
-    inputs: Vec<Tensor>,
-    expected: Vec<Tensor>,
-}
 
 fn main() -> ExitCode {
     common::check_all(
@@ -75,17 +34,6 @@ fn main() -> ExitCode {
     )
 }
 
-/// The cases of a model with ONNX Runtime's outputs.
-fn prepare(subject: &Subject, model: &Path) -> Result<Vec<Case>, String> {
-    let inputs: Vec<Vec<Tensor>> = subject.cases.iter().map(|dims| inputs(subject, dims)).collect();
-    let feeds = |inputs: &Vec<Tensor>| inputs.iter().cloned().map(Feed::from).collect();
-    let answers = answers_of(model, &inputs.iter().map(feeds).collect::<Vec<Vec<Feed>>>())?;
-    let case = |(inputs, answer): (Vec<Tensor>, Result<_, _>)| {
-        Ok(Case { inputs, expected: answer.map_err(failed("ONNX Runtime"))? })
-    };
-    inputs.into_iter().zip(answers).map(case).collect()
-}
-
 /// Compiles and runs a model for a target.
 fn check(model: &Path, cases: &[Case], target: Target) -> Result<(), String> {
     let model = Model::from_bytes(artifact_for(model, target)?).map_err(|error| error.to_string())?;
@@ -96,27 +44,4 @@ fn check(model: &Path, cases: &[Case], target: Target) -> Result<(), String> {
         checked.map_err(|reason| format!("{:?}: {reason}", case.inputs[0].dims))?;
     }
     Ok(())
-}
-
-/// Seeded inputs of the given extents.
-fn inputs(subject: &Subject, dims: &[usize]) -> Vec<Tensor> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = move || {
-        // xorshift64
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state >> 40
-    };
-    let n: usize = dims.iter().product();
-    let last = dims.last().copied().unwrap_or(1);
-    let tensor = |&(name, fill): &(&str, Fill)| match fill {
-        Fill::Noise => Tensor::of_f32(name, dims, (0..n).map(|_| random() as f32 / (1 << 22) as f32 - 2.0)),
-        Fill::Ids => Tensor::of_i64(name, dims, (0..n).map(|_| random() as i64 % 100)),
-        Fill::Mask => {
-            let kept = (last * 7 / 8).max(1);
-            Tensor::of_i64(name, dims, (0..n).map(|i| i64::from(i % last < kept)))
-        }
-    };
-    subject.inputs.iter().map(tensor).collect()
 }

@@ -12,11 +12,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use common::{failed, model_path};
-use onnx_runtime::{Feed, Tensor, agree, answers_of, artifact, codegens, run, session};
+use onnx_runtime::{Feed, Tensor, agree, answers_of, artifact, artifact_for, codegens, run, session};
 use tilewright::runtime::{Model, RunError, Session};
+use tilewright::{Options, Target, devices};
 
 /// Seconds of speech.
 const SECONDS: usize = 4;
+
+/// Chunks of each stream that a device is given.
+const CHUNKS_ON_DEVICE: usize = 12;
 
 /// Elements of the state of one sequence: two rows.
 const STATE: usize = 128;
@@ -47,12 +51,21 @@ const BATCHES: [(usize, usize); 5] = [(1, 1), (3, 3), (2, 1), (1, 2), (3, 2)];
 /// A name, and what is checked under it.
 type Subject = (&'static str, fn() -> Result<(), String>);
 
-const SUBJECTS: [Subject; 2] =
-    [("silero_vad, streams", check_streams), ("silero_vad, other sizes", check_sizes)];
+const SUBJECTS: [Subject; 3] = [
+    ("silero_vad, streams", check_streams),
+    ("silero_vad, other sizes", check_sizes),
+    (ON_DEVICE, check_on_device),
+];
+
+/// The test that needs an OpenCL device.
+const ON_DEVICE: &str = "silero_vad, streams on OpenCL";
 
 fn main() -> ExitCode {
     let lacking = model_path("silero_vad").err().or_else(onnx_runtime::lacking);
-    common::check_all(&SUBJECTS, |subject| subject.0, |_| lacking.clone(), |subject| subject.1())
+    let no_device = devices::open("opencl").err().map(|error| error.to_string());
+    let lacks =
+        |subject: &Subject| lacking.clone().or_else(|| no_device.clone().filter(|_| subject.0 == ON_DEVICE));
+    common::check_all(&SUBJECTS, |subject| subject.0, lacks, |subject| subject.1())
 }
 
 /// Chunk by chunk, with the state carried.
@@ -74,6 +87,23 @@ fn check_streams() -> Result<(), String> {
             check_stream(&mut sessions, stream, audio, expected)
                 .map_err(failed(&format!("{codegen}, {} Hz, chunks of {}", stream.rate, stream.chunk)))?;
         }
+    }
+    Ok(())
+}
+
+/// The first chunks on an OpenCL device: branches are decided on the host, the networks run on the device.
+fn check_on_device() -> Result<(), String> {
+    let path = model_path("silero_vad")?;
+    let device = devices::open("opencl").map_err(|error| error.to_string())?;
+    let target = Target::parse("opencl", Options::best_codegen()).map_err(|error| error.to_string())?;
+    let model = tilewright::loader().device(device).from_bytes(artifact_for(&path, target)?);
+    let model = model.map_err(failed("load"))?;
+    let mut sessions = [session(&model, 1), session(&model, 2)];
+    for stream in &STREAMS {
+        let audio = &chunks(stream)[..CHUNKS_ON_DEVICE];
+        let expected = answers(&path, stream, audio)?;
+        check_stream(&mut sessions, stream, audio, &expected)
+            .map_err(failed(&format!("{} Hz", stream.rate)))?;
     }
     Ok(())
 }

@@ -7,8 +7,8 @@ use tilewright_dtype::DType;
 use tilewright_host::{HostOp, Registry};
 use tilewright_runtime::artifact::Manifest;
 use tilewright_runtime::plan::{
-    BufferDef, BufferId, DimSpec, HostId, Instr, Nesting, Op, Operand, Place, Plan, SizeDef, SizeId,
-    Space, TensorSpec, TextId, ValueSpec, ValueType,
+    BufferDef, BufferId, DimSpec, HostId, Instr, Nesting, Op, Operand, Place, Plan, SizeDef, SizeId, Space,
+    TensorSpec, TextId, ValueSpec, ValueType,
 };
 use tilewright_runtime::{Bytes, Kernels, Model, RunError, TensorValue, TensorView, Value};
 

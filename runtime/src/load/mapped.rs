@@ -37,7 +37,13 @@ impl Default for Loader {
 impl Loader {
     /// A loader without host operators that does not read the weights.
     pub fn new() -> Loader {
-        Loader { host: Arc::new(NoHostOps), verify_weights: false, isa: Isa::native(), on_host: false, device: None }
+        Loader {
+            host: Arc::new(NoHostOps),
+            verify_weights: false,
+            isa: Isa::native(),
+            on_host: false,
+            device: None,
+        }
     }
 
     /// Gives models a registry of host operators.

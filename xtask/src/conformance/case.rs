@@ -138,12 +138,33 @@ fn kind_of(name: &serde_json::Value) -> anyhow::Result<ValueKind> {
     }
 }
 
-/// Runs cases with one program and one code generator.
+/// What makes the code of cases, and what runs it.
+#[derive(Clone, Debug)]
+pub(crate) struct Backend {
+    /// The code generator for the processor.
+    pub(crate) codegen: String,
+    /// The device, if not the processor alone.
+    pub(crate) device: Option<String>,
+}
+
+impl Backend {
+    /// A code generator for the processor alone.
+    pub(crate) fn of(codegen: &str) -> Backend {
+        Backend { codegen: codegen.to_string(), device: None }
+    }
+
+    /// Its name in files: the device's, else the code generator's.
+    pub(crate) fn name(&self) -> &str {
+        self.device.as_deref().unwrap_or(&self.codegen)
+    }
+}
+
+/// Runs cases with one program.
 pub(crate) struct Runner {
     /// The `tilewright` program.
     pub(crate) program: PathBuf,
-    /// Its code generator.
-    pub(crate) codegen: String,
+    /// What it compiles for.
+    pub(crate) backend: Backend,
     /// Where outputs go, a folder a case.
     pub(crate) outputs: PathBuf,
 }
@@ -180,7 +201,8 @@ impl Runner {
             .arg(data)
             .arg("--outputs")
             .arg(&outputs);
-        command.args(["--codegen", &self.codegen, "--threads", "1", "--no-cache", "--verify-passes"]);
+        command.args(["--codegen", &self.backend.codegen, "--threads", "1", "--no-cache", "--verify-passes"]);
+        command.args(self.backend.device.iter().flat_map(|device| ["--device", device]));
         command.stdout(Stdio::null()).stderr(File::create(&messages)?);
         let status = wait(command.spawn()?, TIME_LIMIT)?;
         let messages = String::from_utf8_lossy(&std::fs::read(&messages)?).into_owned();
@@ -244,7 +266,8 @@ mod tests {
         let program = project::path("xtask/data/stand-in.sh");
         let json = JSON.replace("COMPARABLE", &comparable.to_string());
         let case = Case::parse("node/test_x".into(), dir.path().join("node/test_x"), &json).unwrap();
-        let runner = Runner { program, codegen: "cranelift".into(), outputs: dir.path().join("outputs") };
+        let runner =
+            Runner { program, backend: Backend::of("cranelift"), outputs: dir.path().join("outputs") };
         let outcome = runner.run(&case);
         assert!(expect(&outcome), "{outcome:?}");
     }

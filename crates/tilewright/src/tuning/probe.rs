@@ -8,8 +8,8 @@ use tilewright_lower::evaluate::pack;
 use tilewright_runtime::Bytes;
 use tilewright_runtime::artifact::{Contents, Level, Manifest, ProgramDef};
 use tilewright_runtime::plan::{
-    ALIGN, BufferDef, BufferId, DimSpec, Instr, KernelId, Op, Place, Plan, SizeDef, SizeId, Space, TensorSpec,
-    TextId,
+    ALIGN, BufferDef, BufferId, DimSpec, Instr, KernelId, Op, Place, Plan, SizeDef, SizeId, Space,
+    TensorSpec, TextId,
 };
 use tilewright_te::kernel::Kernel;
 use tilewright_te::{Buffer, Func};
@@ -138,7 +138,8 @@ impl Probe {
             images: vec![image_def(&task.target, program)],
             ..Manifest::default()
         };
-        let levels = [Level { plan: &builder.plan, specialised: &[], image: &self.image.bytes, device_code: None }];
+        let levels =
+            [Level { plan: &builder.plan, specialised: &[], image: &self.image.bytes, device_code: None }];
         let contents = Contents { manifest: &manifest, levels: &levels, weights: &[&builder.weights] };
         contents.to_bytes().map(Bytes::new).map_err(|e| CompileError::Limit(e.to_string()))
     }
