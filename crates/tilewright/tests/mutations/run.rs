@@ -49,6 +49,7 @@ pub(crate) fn run(model: &Model, random: &mut Random) -> String {
         Err(RunError::Plan { fault: ExecFault::Negative(_) | ExecFault::Undefined(_), .. }) => {
             "run refused: an extent is negative or beyond 64 bits"
         }
+        Err(RunError::Device(fault)) => return format!("{FAULT}no device was asked for: {fault}"),
         Err(RunError::Plan { fault, nodes }) => return format!("{FAULT}plan: {nodes}: {fault}"),
     };
     outcome.to_string()
