@@ -60,8 +60,18 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Ref
     let is_plain = |iter: &Iter| iter.extent.as_int().is_some() || iter.extent.as_var().is_some();
     let waits = block.is_reduction() && block.iters.iter().all(is_plain);
     let store = if waits { store_of(context, block) } else { None };
-    let is_epilogue = store.as_ref().is_some_and(|store| !store.is_copy);
-    let last = if is_epilogue { context.epilogue_of(block).unwrap_or(block) } else { block };
+    let last_of = |store: &Option<Store>| match store {
+        Some(store) if !store.is_copy => context.epilogue_of(block).unwrap_or(block),
+        Some(_) | None => block,
+    };
+    // A thread has the results that it stores, and no other one has them too.
+    let own = extents_of(block, IterKind::Spatial);
+    let is_own = |store: &Store| {
+        extents_of(last_of(&Some(store.clone())), IterKind::Spatial) == own
+            && own.iter().any(|n| *n != Some(1))
+    };
+    let store = store.filter(is_own);
+    let last = last_of(&store);
     let extents = extents_of(last, IterKind::Spatial);
     if extents.is_empty() {
         return refuse("a single result");

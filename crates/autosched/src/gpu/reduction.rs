@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use tilewright_machine::DeviceKind;
 use tilewright_te::schedule::{Schedule, ScheduleError, indivisible};
 use tilewright_te::{Block, IterKind, Scope, ThreadLevel};
 
@@ -93,9 +94,21 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Ref
     }
     let Some(store) = store_of(context, block) else { return refuse("its results cannot wait in registers") };
     let long = steps.is_none_or(|n| n >= STEPS_OF_TASK && n % (WARPS * LANES) == 0);
+    // OpenCL has no shuffle but one that all warps of a task come to.
+    let all_come = context.target.device == Some(DeviceKind::OpenCl);
+    let fills = |n: i64| match results {
+        Some(all) => all >= n && (!all_come || all % n == 0),
+        None => !all_come,
+    };
+    let last = match store.is_copy {
+        true => block,
+        false => context.epilogue_of(block).unwrap_or(block),
+    };
+    let rank = last.iters.iter().filter(|iter| iter.kind == IterKind::Spatial).count();
+    let is_apart = |n: i64| context.func.may_be_threads(&last.name, rank, rank, &[None, Some(n)]);
     let by = match results {
         Some(n) if n < multiprocessors && long => Group::Task(WARPS),
-        results => Group::Warp([4, 2].into_iter().find(|&n| results.is_none_or(|all| all >= n)).unwrap_or(1)),
+        _ => Group::Warp([4, 2].into_iter().find(|&n| fills(n) && is_apart(n)).unwrap_or(1)),
     };
     Ok(Strategy { block: block.name.clone(), domain: Domain::of(context.func, block), store, by })
 }

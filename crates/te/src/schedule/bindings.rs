@@ -101,12 +101,37 @@ fn conflict_where(func: &Func, path: &[usize], kind: LoopKind, runs: bool) -> Op
         block.predicate.iter().for_each(|p| simplifier.assume(p));
         extents.iter().for_each(|extent| simplifier.assume_positive(extent));
         let is_told = |block: &Block| distinguishes(&simplifier, block, l.var);
-        if !is_told(block) && !is_told(&without_fixed(&simplifier, block, &around)) {
+        if !is_told(block)
+            && !is_told(&without_fixed(&simplifier, block, &around))
+            && !is_told_by_residue(&simplifier, block, l.var, &around)
+        {
             reason.get_or_insert(Conflict::Writes { block: name.clone() });
         }
         simplifier.forget_facts(n_facts);
     });
     reason
+}
+
+/// Whether one of the block's variables alone tells iterations of a loop apart: it is the residue of a sum of the loop's variable, which runs
+/// through less than the modulus, and of loops around, which are the same in all iterations that are compared. So it is where a fused loop is
+/// split by what divides some of its extents and not others.
+fn is_told_by_residue(simplifier: &Simplifier, block: &Block, var: Var, around: &[Var]) -> bool {
+    let itself = Expr::var(var);
+    block.iters.iter().filter(|i| i.kind == IterKind::Spatial).any(|iter| {
+        let value = simplifier.simplify(&iter.value);
+        let ExprKind::Binary(BinaryOp::FloorMod, sum, modulus) = value.kind() else { return false };
+        let is_fixed = |e: &Expr| !e.any(&mut |e| e.as_var().is_some_and(|v| !around.contains(&v)));
+        let sum = simplifier.linear(sum);
+        let (own, others): (Vec<_>, Vec<_>) =
+            sum.terms.iter().partition(|(monomial, _)| matches!(&monomial[..], [only] if *only == itself));
+        let [(_, coefficient)] = own[..] else { return false };
+        let walked = itself.clone() * Expr::int(coefficient.wrapping_abs());
+        *coefficient != 0
+            && is_fixed(modulus)
+            && others.iter().all(|(monomial, _)| monomial.iter().all(is_fixed))
+            && simplifier.prove_le(&Expr::int(0), &itself)
+            && simplifier.prove_lt(&walked, modulus)
+    })
 }
 
 /// The block as it is where loops around are at 0: what they add to its variables is the same in all iterations that are compared.
