@@ -18,6 +18,9 @@ pub(super) const SUITES: [(&str, usize); 5] =
 /// A case that takes longer hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
+/// The same on a device, which may be one that the processor plays: whole networks take their time there.
+const TIME_LIMIT_ON_DEVICE: Duration = Duration::from_secs(240);
+
 /// Exit codes of `tilewright`, as its manual states them.
 const EXIT_UNSUPPORTED: i32 = 3;
 const EXIT_INTERNAL: i32 = 70;
@@ -204,9 +207,10 @@ impl Runner {
         command.args(["--codegen", &self.backend.codegen, "--threads", "1", "--no-cache", "--verify-passes"]);
         command.args(self.backend.device.iter().flat_map(|device| ["--device", device]));
         command.stdout(Stdio::null()).stderr(File::create(&messages)?);
-        let status = wait(command.spawn()?, TIME_LIMIT)?;
+        let limit = if self.backend.device.is_some() { TIME_LIMIT_ON_DEVICE } else { TIME_LIMIT };
+        let status = wait(command.spawn()?, limit)?;
         let messages = String::from_utf8_lossy(&std::fs::read(&messages)?).into_owned();
-        Ok(match outcome_of_exit(status, &messages) {
+        Ok(match outcome_of_exit(status, &messages, limit) {
             Some(Outcome::Crashed(how)) => Outcome::Crashed(how),
             _ if !case.comparable => Outcome::NotComparable,
             Some(other) => other,
@@ -234,10 +238,10 @@ fn wait(mut child: std::process::Child, limit: Duration) -> std::io::Result<Opti
 }
 
 /// What the exit status alone decides; `None` where the outputs do.
-fn outcome_of_exit(status: Option<ExitStatus>, messages: &str) -> Option<Outcome> {
+fn outcome_of_exit(status: Option<ExitStatus>, messages: &str, limit: Duration) -> Option<Outcome> {
     let said = messages.split_whitespace().collect::<Vec<_>>().join(" ");
     let Some(status) = status else {
-        return Some(Outcome::Crashed(format!("no end after {} s", TIME_LIMIT.as_secs())));
+        return Some(Outcome::Crashed(format!("no end after {} s", limit.as_secs())));
     };
     match status.code() {
         Some(0) => None,

@@ -472,11 +472,12 @@ impl<'a> Walk<'_, '_, 'a> {
     /// The accesses of stores to what threads share.
     fn accesses_of(&mut self, stores: &Stores<'_>) -> Vec<Access> {
         let nest = self.pass.nest;
-        let mut all: Vec<(Buffer, &[Expr], bool)> = Vec::new();
+        let mut loads = Loads { found: Vec::new(), seen: FxHashSet::default() };
         for store in &stores.stores {
-            all.push((store.buffer, &store.indices, true));
-            store.indices.iter().chain([&store.value]).for_each(|e| loads(e, false, &mut all));
+            loads.found.push((store.buffer, &store.indices, true));
+            store.indices.iter().chain([&store.value]).for_each(|e| loads.visit(e, false));
         }
+        let mut all = loads.found;
         let is_shared = |buffer: Buffer| match nest.func.buffers[buffer].scope {
             Scope::Global => nest.written.contains(&buffer),
             Scope::Shared => true,
@@ -554,26 +555,37 @@ struct Access {
 }
 
 /// Loads in an expression. What a condition guards may read the first element instead.
-fn loads<'e>(e: &'e Expr, is_guarded: bool, found: &mut Vec<(Buffer, &'e [Expr], bool)>) {
-    match e.kind() {
-        ExprKind::Load(buffer, indices) => {
-            found.push((*buffer, indices, false));
-            if is_guarded {
-                found.push((*buffer, &[], false));
+struct Loads<'e> {
+    found: Vec<(Buffer, &'e [Expr], bool)>,
+    /// Expressions that were looked at, unguarded and guarded: they share parts, and there may be far more paths than parts.
+    seen: FxHashSet<(*const ExprKind, bool)>,
+}
+
+impl<'e> Loads<'e> {
+    fn visit(&mut self, e: &'e Expr, is_guarded: bool) {
+        if !self.seen.insert((e.kind(), is_guarded)) {
+            return;
+        }
+        match e.kind() {
+            ExprKind::Load(buffer, indices) => {
+                self.found.push((*buffer, indices, false));
+                if is_guarded {
+                    self.found.push((*buffer, &[], false));
+                }
+                indices.iter().for_each(|index| self.visit(index, is_guarded));
             }
-            indices.iter().for_each(|index| loads(index, is_guarded, found));
+            ExprKind::Select(condition, a, b) => {
+                self.visit(condition, is_guarded);
+                self.visit(a, true);
+                self.visit(b, true);
+            }
+            ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Var(_) => {}
+            ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Bitcast(a) => self.visit(a, is_guarded),
+            ExprKind::Binary(_, a, b) | ExprKind::Compare(_, a, b) => {
+                self.visit(a, is_guarded);
+                self.visit(b, is_guarded);
+            }
+            ExprKind::Fma(a, b, c) => [a, b, c].into_iter().for_each(|e| self.visit(e, is_guarded)),
         }
-        ExprKind::Select(condition, a, b) => {
-            loads(condition, is_guarded, found);
-            loads(a, true, found);
-            loads(b, true, found);
-        }
-        ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Var(_) => {}
-        ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Bitcast(a) => loads(a, is_guarded, found),
-        ExprKind::Binary(_, a, b) | ExprKind::Compare(_, a, b) => {
-            loads(a, is_guarded, found);
-            loads(b, is_guarded, found);
-        }
-        ExprKind::Fma(a, b, c) => [a, b, c].into_iter().for_each(|e| loads(e, is_guarded, found)),
     }
 }
