@@ -316,7 +316,7 @@ mod tests {
         let child = project::command("sleep").arg("60").spawn().unwrap();
         assert_eq!(wait(child, Duration::from_millis(5)).unwrap(), None);
         assert!(
-            matches!(outcome_of_exit(None, ""), Some(Outcome::Crashed(how)) if how == "no end after 60 s")
+            matches!(outcome_of_exit(None, "", TIME_LIMIT), Some(Outcome::Crashed(how)) if how == "no end after 60 s")
         );
     }
 }

@@ -98,7 +98,9 @@ pub(crate) fn plan(context: &Context<'_>) -> Result<Strategy, Refusal> {
     }
     // All warps of a task have a row, so that they may wait for one another.
     let rows = constant_product(outer.iter().map(|i| &i.extent));
-    let divides = |n: &i64| rows.is_some_and(|rows| rows % n == 0);
+    // Those of a task have the last of the outer loops in common, else their temporaries would be as large as all that these go through.
+    let innermost = outer.iter().rev().find_map(|i| i.extent.as_int().filter(|n| *n != 1));
+    let divides = |n: &i64| rows.is_some_and(|rows| rows % n == 0) && innermost.is_some_and(|last| last % n == 0);
     let by = match row {
         Some(n) if n < ROW_OF_TASK || n % (WARPS * LANES) != 0 => {
             Group::Warp([4, 2].into_iter().find(divides).unwrap_or(1))

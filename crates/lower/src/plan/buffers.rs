@@ -75,20 +75,31 @@ impl Builder<'_> {
             return Ok(buffer);
         }
         let from = self.operand(value)?;
-        if self.space(from) == space {
-            return Ok(from);
+        Ok(if self.space(from) == space { from } else { self.copied(from, provenance) })
+    }
+
+    /// A buffer's copy in the other space. Views of a buffer are views of its copy.
+    fn copied(&mut self, from: BufferId, provenance: &Provenance) -> BufferId {
+        if let Some(&copy) = self.copies.iter().find_map(|copies| copies.get(&from)) {
+            return copy;
         }
-        if let Some(&copy) = self.copies.iter().find_map(|copies| copies.get(&value)) {
-            return Ok(copy);
-        }
-        let BufferDef { dtype, size_bytes, shape, .. } = self.buffers[from.index()].clone();
-        let to = self.add_buffer_of(dtype, shape, size_bytes, space, Home::Planned);
-        if self.is_late(to) {
-            self.push(Op::Alloc { buffer: to }, provenance);
-        }
-        self.push(Op::Copy { from, to }, provenance);
-        self.copies.last_mut().map(|copies| copies.insert(value, to));
-        Ok(to)
+        let BufferDef { dtype, size_bytes, shape, space, .. } = self.buffers[from.index()].clone();
+        let to = match self.views.get(&from).copied() {
+            Some(whole) => {
+                let whole = self.copied(whole, provenance);
+                self.alias(whole, dtype, shape)
+            }
+            None => {
+                let to = self.add_buffer_of(dtype, shape, size_bytes, space.other(), Home::Planned);
+                if self.is_late(to) {
+                    self.push(Op::Alloc { buffer: to }, provenance);
+                }
+                self.push(Op::Copy { from, to }, provenance);
+                to
+            }
+        };
+        self.copies.last_mut().map(|copies| copies.insert(from, to));
+        to
     }
 
     /// Whether the buffer's size is known only once instructions have run.

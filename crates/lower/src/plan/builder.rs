@@ -64,8 +64,10 @@ pub(super) struct Builder<'a> {
     pub(super) buffers: Vec<BufferDef>,
     pub(super) homes: Vec<Home>,
     pub(super) values: FxHashMap<ValueId, BufferId>,
-    /// Copies of values in the other space, by region, outermost first.
-    pub(super) copies: Vec<FxHashMap<ValueId, BufferId>>,
+    /// Copies of buffers in the other space, by region, outermost first.
+    pub(super) copies: Vec<FxHashMap<BufferId, BufferId>>,
+    /// Buffers that are all of another one with another shape, with that one.
+    pub(super) views: FxHashMap<BufferId, BufferId>,
     /// Constants as the device has them.
     pub(super) device_constants: FxHashMap<ValueId, BufferId>,
     pub(super) value_types: Vec<ValueType>,
@@ -109,6 +111,7 @@ impl<'a> Builder<'a> {
             homes: Vec::new(),
             values: FxHashMap::default(),
             copies: Vec::new(),
+            views: FxHashMap::default(),
             device_constants: FxHashMap::default(),
             value_types: Vec::new(),
             host_values: FxHashMap::default(),
@@ -403,6 +406,7 @@ impl<'a> Builder<'a> {
                 let shape = self.shape(*output, &dims)?;
                 let dtype = self.dtype(*output)?;
                 let buffer = self.alias(from, dtype, shape);
+                self.views.insert(buffer, from);
                 self.values.insert(*output, buffer);
                 Ok(())
             }
