@@ -11,6 +11,7 @@ mod compile;
 mod conformance;
 mod corpus;
 mod digits;
+mod gpu;
 mod llvm;
 mod models;
 mod mutants;
@@ -58,6 +59,12 @@ enum Task {
     Corpus(corpus::Args),
     /// Measure how fast this machine is, for the cost model of schedules
     Calibrate(calibrate::Args),
+    /// Pack all that checks and times models on a machine with a GPU, which needs no compiler: one archive
+    GpuPack(gpu::PackArgs),
+    /// Check models on a device against the processor
+    GpuCheck(gpu::ScriptArgs),
+    /// Time models on a device beside PyTorch
+    GpuBench(gpu::ScriptArgs),
     /// Check the rules of the source tree that rustc and clippy do not know
     Tidy,
 }
@@ -76,6 +83,9 @@ fn main() -> ExitCode {
         Task::Mutants(args) => mutants::run(&args),
         Task::Corpus(args) => corpus::run(&args),
         Task::Calibrate(args) => calibrate::run(&args),
+        Task::GpuPack(args) => gpu::pack(&args),
+        Task::GpuCheck(args) => gpu::check(&args),
+        Task::GpuBench(args) => gpu::bench(&args),
         Task::Tidy => tidy::run(),
     };
     match verdict {

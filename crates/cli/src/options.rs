@@ -118,13 +118,24 @@ impl CompileArgs {
         options.verify_passes |= self.verify_passes;
         options.dims = self.dims()?;
         options.keep_awake = self.mode == Some(Mode::ReduceOverhead);
-        if !self.no_cache && !self.verify_passes {
-            options.cache = Cache::of_user().map_err(Failure::usage)?;
-        }
+        options.cache = self.cache()?;
         if !self.no_database {
             options.records = Arc::new(records::lookup(self.database.as_deref())?);
         }
         Ok(options)
+    }
+
+    /// The cache to use, if any.
+    fn cache(&self) -> Result<Option<Cache>, Failure> {
+        match self.no_cache || self.verify_passes {
+            true => Ok(None),
+            false => Cache::of_user().map_err(Failure::usage),
+        }
+    }
+
+    /// Whether there is a cache with functions that LLVM has made: a build without LLVM takes them.
+    fn has_functions_of_llvm(&self) -> Result<bool, Failure> {
+        Ok(self.cache()?.is_some_and(|cache| cache.generator().is_some()))
     }
 
     /// What is known of open dimensions.
@@ -162,9 +173,12 @@ impl CompileArgs {
     /// What to compile for, at least one.
     fn targets(&self) -> Result<Vec<Target>, Failure> {
         let codegen = match self.codegen {
-            Some(CodegenArg::Llvm) if Options::best_codegen() != CodegenKind::Llvm => {
+            Some(CodegenArg::Llvm)
+                if Options::best_codegen() != CodegenKind::Llvm && !self.has_functions_of_llvm()? =>
+            {
                 let message = "the code generator llvm is not in this build: install LLVM 22 and build with the \
-                               feature `llvm` (`cargo xtask setup` does both), or use --codegen cranelift";
+                               feature `llvm` (`cargo xtask setup` does both), use --codegen cranelift, or set \
+                               TILEWRIGHT_CACHE_DIR to a cache of such a build";
                 return Err(Failure::new(Exit::Unsupported, message));
             }
             Some(CodegenArg::Llvm) => CodegenKind::Llvm,

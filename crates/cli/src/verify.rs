@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Tolerance relative to the largest magnitude of the output
     #[arg(long, value_name = "A", default_value = "1e-4", value_parser = tolerance)]
     atol: f64,
+    /// Times to run the model: each must give the same bits
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
     /// Threads [default: what the process may use]
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<usize>,
@@ -62,6 +65,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         None => data::noise(&specs)?,
     };
     let outputs = subject.ours.run(&inputs)?;
+    if let Some(run) = first_other_run(&mut subject.ours, &inputs, &outputs, args.runs)? {
+        let message = format!("{}: run {run} of {} gives other bits", args.model.display(), args.runs);
+        return Err(Failure::new(Exit::Check, message));
+    }
     let expected = expected(args, &mut subject, &inputs)?;
     let verdicts = judge(&expected, &outputs, args.tolerance())?;
     let agrees = verdicts.iter().all(|(_, verdict)| verdict.is_ok());
@@ -125,6 +132,21 @@ impl Subject {
             reference: Some(Engine::Interpreter { graph: Box::new(compiled.graph), seed: 0 }),
         })
     }
+}
+
+/// The first run whose outputs differ in any bit from those of the first one, of so many.
+fn first_other_run(
+    ours: &mut Engine,
+    inputs: &Named,
+    outputs: &Named,
+    runs: u32,
+) -> Result<Option<u32>, Failure> {
+    for run in 2..=runs {
+        if ours.run(inputs)? != *outputs {
+            return Ok(Some(run));
+        }
+    }
+    Ok(None)
 }
 
 fn expected(args: &Args, subject: &mut Subject, inputs: &Named) -> Result<Named, Failure> {

@@ -59,10 +59,10 @@ impl Place {
         (number(&run, "entries"), number(&run, "bytes"))
     }
 
-    /// The files below the cache's folder.
+    /// The files of the cache's functions.
     fn entries(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
-        collect(&self.path("cache"), &mut files);
+        collect(&self.path("cache/functions"), &mut files);
         files
     }
 }
@@ -96,6 +96,27 @@ fn the_bytes_are_the_same_with_and_without_a_cache() {
     assert_eq!(place.compile(&[]), (expected.clone(), functions, functions));
     assert_eq!(place.compile(&["--no-cache"]), (expected, functions, 0));
     assert_eq!(place.stats().0, functions);
+}
+
+#[test]
+fn a_build_without_llvm_takes_only_what_one_with_it_has_left() {
+    let place = Place::new();
+    let generator = place.path("cache/generator");
+    if cfg!(feature = "llvm") {
+        place.compile(&["--codegen", "llvm"]);
+        assert!(fs::read_to_string(generator).unwrap().starts_with("22."));
+        return;
+    }
+    let refuse = |parts: [&str; 2]| {
+        let run = run(&mut place.command(&["compile", "digits.onnx", "--codegen", "llvm"]));
+        assert_eq!(run.code, Some(3), "{}", run.err);
+        parts.iter().for_each(|part| assert!(run.err.contains(part), "{}", run.err));
+    };
+    place.compile(&[]);
+    assert!(!generator.exists());
+    refuse(["the code generator llvm is not in this build", "TILEWRIGHT_CACHE_DIR"]);
+    fs::write(generator, "22.1.8\n").unwrap();
+    refuse(["function `f", "is not in the cache of compiled functions"]);
 }
 
 #[test]
@@ -289,7 +310,7 @@ fn the_verb_tells_and_clears() {
     assert_eq!(place.stats().0, functions);
     let cleared = place.succeed(&["cache", "clear", "--json"]);
     assert_eq!((number(&cleared, "removed_entries"), number(&cleared, "entries")), (functions, 0));
-    assert_eq!(place.entries(), [place.path("cache/notes")]);
+    assert!(place.entries().is_empty() && place.path("cache/notes").exists());
 
     let mut command = place.command(&["cache", "path"]);
     command.env_remove("TILEWRIGHT_CACHE_DIR").env("HOME", "/home/somebody");

@@ -48,6 +48,8 @@ fn verify_agrees_with_the_interpreter_and_tells_where_it_does_not() {
     let inputs = image();
     let run = succeed(dir, &["verify", "digits.onnx", "--inputs", &inputs, "--json"]);
     assert_eq!(run.json()["agrees"], true);
+    succeed(dir, &["verify", "digits.onnx", "--inputs", &inputs, "--runs", "3"]);
+    fail(dir, &["verify", "digits.onnx", "--inputs", &inputs, "--runs", "0"], 2, &["--runs"]);
     succeed(
         dir,
         &["run", "digits.onnx", "--codegen", "interpreter", "--inputs", &inputs, "--outputs", "out.npz"],

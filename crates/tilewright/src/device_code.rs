@@ -16,14 +16,6 @@ pub(crate) struct Piece {
     pub(crate) kernel: DeviceKernel,
 }
 
-/// What generates code for a kind of device, in so far as it is not part of the compiler.
-pub(crate) fn generator(device: DeviceKind) -> String {
-    match device {
-        DeviceKind::Cuda => tilewright_llvm::version(),
-        DeviceKind::OpenCl => String::new(),
-    }
-}
-
 /// Code of one kernel, which depends on the kernel, the kind of device and the GPU alone.
 ///
 /// # Errors

@@ -26,6 +26,17 @@ pub enum CompileError {
     /// The code generator refused or failed.
     #[error(transparent)]
     Codegen(#[from] CodegenError),
+    /// A function that the cache did not have, of a code generator that is not in this build.
+    #[error(
+        "function `{function}` is not in the cache of compiled functions, and {source}; or take a cache in which such \
+         a build has compiled this model for this target"
+    )]
+    NotKept {
+        /// Name of the function.
+        function: String,
+        /// What is missing.
+        source: CodegenError,
+    },
     /// An option contradicts the model.
     #[error("{0}")]
     Option(String),
@@ -74,7 +85,8 @@ impl CompileError {
         match self {
             CompileError::Option(_) | CompileError::Target(_) => 2,
             CompileError::Lower(LowerError::Unsupported(_) | LowerError::UnboundExtent { .. }) => 3,
-            CompileError::Codegen(CodegenError::Unavailable { .. } | CodegenError::Unsupported { .. }) => 3,
+            CompileError::Codegen(CodegenError::Unavailable { .. } | CodegenError::Unsupported { .. })
+            | CompileError::NotKept { .. } => 3,
             CompileError::Limit(_) => 4,
             CompileError::Import(errors) if errors.is_unsupported() => 3,
             CompileError::Import(errors) if errors.is_limit() => 4,

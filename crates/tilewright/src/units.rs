@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tilewright_autosched::Decisions;
 use tilewright_digest::{Canonical, Digest};
 use tilewright_lower::LoweredFunc;
-use tilewright_machine::{CodegenKind, Target};
+use tilewright_machine::{CodegenError, CodegenKind, DeviceKind, Target};
 use tilewright_runtime::artifact::{DeviceKernel, ImageDef, ProgramDef, ScheduleDef};
 use tilewright_runtime::plan::{Access, KernelDef, KernelParam, Space};
 use tilewright_te::computation::DIRECT;
@@ -79,7 +79,7 @@ pub struct Fresh {
 #[derive(Serialize)]
 struct Question<'a> {
     compiler: &'a str,
-    generator: String,
+    generator: &'a str,
     target: String,
     numerics: String,
     /// What records offer for the function: the schedule each was made beside, and its decisions.
@@ -89,14 +89,13 @@ struct Question<'a> {
 }
 
 /// The key of a function's unit. Units hold names of variables and buffers, so keys depend on them, but not on that of the
-/// function.
-fn key(lowered: &LoweredFunc, settled: &Decisions, target: &Target, options: &Options) -> Digest {
+/// function. `llvm` is the version of LLVM that makes code, or made it.
+fn key(lowered: &LoweredFunc, settled: &Decisions, target: &Target, options: &Options, llvm: &str) -> Digest {
     let target = &in_space(target, lowered.space);
     let generator = match (target.device, target.codegen.kind) {
-        (Some(device), _) => device_code::generator(device),
-        (None, CodegenKind::Llvm) => tilewright_llvm::version(),
+        (Some(DeviceKind::Cuda), _) | (None, CodegenKind::Llvm) => llvm,
         // Part of the compiler.
-        (None, CodegenKind::Cranelift) => String::new(),
+        (Some(DeviceKind::OpenCl), _) | (None, CodegenKind::Cranelift) => "",
     };
     let task = TaskKey::new(&lowered.computation, target);
     let records = options.records.candidates(&task);
@@ -114,6 +113,15 @@ fn key(lowered: &LoweredFunc, settled: &Decisions, target: &Target, options: &Op
         lowered.computation.write(writer);
         lowered.computation.write_representation(writer);
     })
+}
+
+/// The version of LLVM whose code a compilation takes. A build without LLVM makes no such code, but takes what another one
+/// has left in its cache.
+fn llvm_version(cache: Option<&Cache>) -> String {
+    match tilewright_llvm::is_available() {
+        true => tilewright_llvm::version(),
+        false => cache.and_then(Cache::generator).unwrap_or_default(),
+    }
 }
 
 /// What a function that runs in a space is compiled for.
@@ -143,7 +151,8 @@ pub(crate) fn different<'a>(
     options: &Options,
 ) -> Result<Different<'a>, CompileError> {
     let funcs: Vec<(&LoweredFunc, &Decisions)> = funcs.iter().copied().zip(settled).collect();
-    let key = |&(func, settled): &(&LoweredFunc, &Decisions)| key(func, settled, target, options);
+    let llvm = llvm_version(options.cache.as_ref());
+    let key = |&(func, settled): &(&LoweredFunc, &Decisions)| key(func, settled, target, options, &llvm);
     let keys = parallel::map("schedule", &funcs, options.jobs, &mut |_| {}, key)?;
     let mut known = FxHashMap::default();
     let mut different = Different { funcs: Vec::new(), of: Vec::with_capacity(funcs.len()) };
@@ -218,6 +227,7 @@ pub fn generate(
     observer: &mut dyn Observer,
 ) -> Result<(Vec<Unit>, Vec<Fresh>), CompileError> {
     let mut kernels = Vec::new();
+    let mut names = Vec::new();
     let mut fresh = Vec::new();
     let mut units = Vec::new();
     for (unit, pending) in pending.into_iter().enumerate() {
@@ -225,6 +235,7 @@ pub fn generate(
             Pending::Found(unit) => *unit,
             Pending::Scheduled(key, schedule_def, space, scheduled) => {
                 fresh.push(Fresh { unit, key });
+                names.push(scheduled.func.name.clone());
                 let (unit, generated) = without_code(*scheduled, schedule_def, space, key);
                 let generated = generated.into_iter().map(|kernel| (kernel, space));
                 kernels.extend(generated);
@@ -242,15 +253,25 @@ pub fn generate(
         }
     };
     let codes = parallel::map("codegen", &kernels, jobs, &mut progress, compile)?;
-    let places =
-        fresh.iter().flat_map(|&Fresh { unit, .. }| (0..units[unit].kernels.len()).map(move |k| (unit, k)));
-    for ((i, k), code) in places.collect::<Vec<_>>().into_iter().zip(codes) {
-        let CodePiece { text, kernel } = code?;
-        let unit = &mut units[i].kernels[k];
-        unit.object = text;
-        unit.device = (unit.def.space == Space::Device).then_some(kernel);
+    let mut codes = codes.into_iter();
+    for (&Fresh { unit, .. }, name) in fresh.iter().zip(&names) {
+        for (kernel, code) in units[unit].kernels.iter_mut().zip(&mut codes) {
+            let CodePiece { text, kernel: launch } = code.map_err(|error| not_kept(error, name))?;
+            kernel.object = text;
+            kernel.device = (kernel.def.space == Space::Device).then_some(launch);
+        }
     }
     Ok((units, fresh))
+}
+
+/// The error for a function whose code generator is not in this build, where the cache did not have it either.
+fn not_kept(error: CompileError, function: &str) -> CompileError {
+    match error {
+        CompileError::Codegen(source @ CodegenError::Unavailable { .. }) => {
+            CompileError::NotKept { function: function.to_string(), source }
+        }
+        other => other,
+    }
 }
 
 /// A unit whose objects are to come, and the kernels to make them of, under the names that they have there.
@@ -348,6 +369,9 @@ pub fn keep(units: &[Unit], fresh: &[Fresh], cache: &Cache, observer: &mut dyn O
             cache.write(key, &bytes)?;
         }
         if !fresh.is_empty() {
+            if tilewright_llvm::is_available() {
+                cache.set_generator(&tilewright_llvm::version())?;
+            }
             cache.prune()?;
         }
         Ok(())
@@ -377,11 +401,32 @@ mod tests {
     }
 
     #[test]
+    fn code_of_llvm_is_known_by_the_version_that_made_it() {
+        let target: Target = "x86-64-v3@llvm".parse().unwrap();
+        let options = Options::for_target(target.clone());
+        let none = Decisions::default();
+        let func = lowered("f", 8);
+        let by = |target: &Target, llvm: &str| key(&func, &none, target, &options, llvm);
+        assert_ne!(by(&target, "22.1.8"), by(&target, "22.1.9"));
+        let cranelift: Target = "x86-64-v3@cranelift".parse().unwrap();
+        assert_eq!(by(&cranelift, "22.1.8"), by(&cranelift, ""));
+
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::at(dir.path(), 1 << 20);
+        assert_eq!(llvm_version(Some(&cache)), tilewright_llvm::version());
+        cache.set_generator("22.0.7").unwrap();
+        let expected =
+            if tilewright_llvm::is_available() { tilewright_llvm::version() } else { "22.0.7".into() };
+        assert_eq!(llvm_version(Some(&cache)), expected);
+        assert_eq!(llvm_version(None), tilewright_llvm::version());
+    }
+
+    #[test]
     fn a_key_depends_on_all_but_the_name() {
         let target: Target = "x86-64-v3@cranelift".parse().unwrap();
         let options = Options::for_target(target.clone());
         let none = Decisions::default();
-        let key = |lowered: &LoweredFunc, target: &Target| key(lowered, &none, target, &options);
+        let key = |lowered: &LoweredFunc, target: &Target| key(lowered, &none, target, &options, "22");
         let plain = key(&lowered("f0_add", 8), &target);
         assert_eq!(key(&lowered("f7_add", 8), &target), plain);
         assert_ne!(key(&lowered("f0_add", 9), &target), plain);
@@ -409,10 +454,10 @@ mod tests {
             assert_ne!(key(&lowered("f", 8), &other.parse().unwrap()), plain, "{other}");
         }
         let strict = Options { numerics: Numerics::Strict, ..options.clone() };
-        assert_ne!(super::key(&lowered("f", 8), &none, &target, &strict), plain);
+        assert_ne!(super::key(&lowered("f", 8), &none, &target, &strict, "22"), plain);
         let mut settled = none.clone();
         settled.set("y/tile", "4x3");
-        assert_ne!(super::key(&lowered("f", 8), &settled, &target, &options), plain);
+        assert_ne!(super::key(&lowered("f", 8), &settled, &target, &options, "22"), plain);
     }
 
     #[test]

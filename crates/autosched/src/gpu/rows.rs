@@ -100,7 +100,8 @@ pub(crate) fn plan(context: &Context<'_>) -> Result<Strategy, Refusal> {
     let rows = constant_product(outer.iter().map(|i| &i.extent));
     // Those of a task have the last of the outer loops in common, else their temporaries would be as large as all that these go through.
     let innermost = outer.iter().rev().find_map(|i| i.extent.as_int().filter(|n| *n != 1));
-    let divides = |n: &i64| rows.is_some_and(|rows| rows % n == 0) && innermost.is_some_and(|last| last % n == 0);
+    let divides =
+        |n: &i64| rows.is_some_and(|rows| rows % n == 0) && innermost.is_some_and(|last| last % n == 0);
     let by = match row {
         Some(n) if n < ROW_OF_TASK || n % (WARPS * LANES) != 0 => {
             Group::Warp([4, 2].into_iter().find(divides).unwrap_or(1))

@@ -9,6 +9,7 @@
 //! FOLDER/functions/3f/3f09...e1     64 hexadecimal digits: the key
 //!   32 bytes   SHA-256 of key and contents
 //!   contents
+//! FOLDER/generator                  version of the LLVM that entries were made with last
 //! ```
 
 mod folder;
@@ -120,6 +121,31 @@ impl Cache {
         Ok(())
     }
 
+    /// The version of LLVM that entries were made with last; nothing where none was.
+    pub fn generator(&self) -> Option<String> {
+        let text = fs::read_to_string(self.generator_path()).ok()?;
+        Some(text.trim().to_string()).filter(|version| !version.is_empty())
+    }
+
+    /// Remembers the version of LLVM that entries are made with, for [`Cache::generator`] of a build without LLVM.
+    ///
+    /// # Errors
+    /// As [`Cache::write`].
+    pub fn set_generator(&self, version: &str) -> io::Result<()> {
+        if self.generator().as_deref() == Some(version) {
+            return Ok(());
+        }
+        fs::create_dir_all(&self.folder)?;
+        let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.folder)?;
+        writeln!(file, "{version}")?;
+        file.persist(self.generator_path()).map_err(|error| error.error)?;
+        Ok(())
+    }
+
+    fn generator_path(&self) -> PathBuf {
+        self.folder.join("generator")
+    }
+
     /// Removes an entry that is of no use.
     pub fn remove(&self, key: Digest) {
         // One that stays will be met again, and no more.
@@ -180,6 +206,20 @@ pub(crate) mod tests {
         assert_eq!(cache.read(a), Some(b"again".to_vec()));
         cache.remove(a);
         assert_eq!(cache.read(a), None);
+    }
+
+    #[test]
+    fn the_generator_is_that_of_the_last_entries() {
+        let (_dir, cache) = cache();
+        assert_eq!(cache.generator(), None);
+        for version in ["22.1.8", "22.1.8", "22.1.9"] {
+            cache.set_generator(version).unwrap();
+            assert_eq!(cache.generator().as_deref(), Some(version));
+        }
+        cache.clear().unwrap();
+        assert_eq!(cache.generator().as_deref(), Some("22.1.9"));
+        fs::write(cache.generator_path(), "\n").unwrap();
+        assert_eq!(cache.generator(), None);
     }
 
     #[test]
