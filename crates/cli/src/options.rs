@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tilewright::{Cache, CodegenKind, DimOption, Numerics, Options, Target};
+use tilewright::{Cache, CodegenKind, DimOption, Numerics, Options, Target, devices};
 
 use crate::failure::{Exit, Failure};
 use crate::records;
@@ -190,7 +190,11 @@ impl CompileArgs {
         for name in name.split(',').map(str::trim) {
             // In `cuda:sm_80,sm_90` the second is of the first one's kind.
             let before = targets.last().and_then(|target| target.device).filter(|_| name.starts_with("sm_"));
-            let name = before.map_or(name.to_string(), |kind| format!("{kind}:{name}"));
+            let name = match (name, before) {
+                ("cuda", _) => devices::cuda_gpu().map_or(name.to_string(), |gpu| format!("cuda:{gpu}")),
+                (name, None) => name.to_string(),
+                (name, Some(kind)) => format!("{kind}:{name}"),
+            };
             let target = Target::parse(&name, codegen).map_err(Failure::usage)?;
             // By the same features the loader could not choose.
             let machine = &target.machine;

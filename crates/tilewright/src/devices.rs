@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tilewright_machine::DeviceKind;
+use tilewright_machine::{DeviceKind, Gpu};
 use tilewright_runtime::device::Device;
 use tilewright_runtime_cuda::{Cuda, CudaDevice, CudaError};
 use tilewright_runtime_opencl::{OpenCl, OpenClDevice, OpenClError};
@@ -44,6 +44,17 @@ pub fn open(name: &str) -> Result<Arc<dyn Device>, DevicesError> {
     }
 }
 
+/// The newest generation that code is made for and this machine's first CUDA device runs; nothing where there is none.
+pub fn cuda_gpu() -> Option<Gpu> {
+    let (major, minor) = CudaDevice::by_index(0).ok()?.compute_capability();
+    newest(10 * major + minor)
+}
+
+/// The newest generation that a device of a compute capability runs.
+fn newest(capability: u32) -> Option<Gpu> {
+    Gpu::ALL.into_iter().filter(|gpu| gpu.sm <= capability).max_by_key(|gpu| gpu.sm)
+}
+
 /// A device, or what stands in the way of using it.
 #[derive(Clone, Debug)]
 pub struct Listed {
@@ -80,6 +91,12 @@ pub fn list() -> Vec<Listed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_runs_code_for_its_generation_and_older_ones() {
+        let newest = |capability| newest(capability).map(|gpu| gpu.sm);
+        assert_eq!([75, 80, 87, 90, 120].map(newest), [None, Some(80), Some(86), Some(90), Some(100)]);
+    }
 
     #[test]
     fn names_of_no_device_are_told_apart() {
