@@ -34,6 +34,12 @@ pub trait Observer {
         let _ = (index, instr);
     }
 
+    /// Whether what an instruction gives a device to do is waited for before [`Observer::end`]: then times are the device's too, and
+    /// a run takes longer.
+    fn waits(&self) -> bool {
+        false
+    }
+
     /// After an instruction.
     fn end(&mut self, index: usize, instr: &Instr, state: &Inspect<'_>) {
         let _ = (index, instr, state);
@@ -160,10 +166,14 @@ impl Exec<'_> {
 
     fn instructions<O: Observer + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
         let program = self.program;
+        let waits = observer.waits();
         let mut index = 0;
         while let Some(instr) = program.plan.instrs.get(index) {
             observer.begin(index, instr);
             let jump = self.step(instr).map_err(|failure| self.name(failure, instr.provenance))?;
+            if waits {
+                self.frame.wait().map_err(|error| self.name(error.into(), instr.provenance))?;
+            }
             observer.end(index, instr, &Inspect { program, frame: self.frame });
             index = jump.map_or(index + 1, |target| target as usize);
         }

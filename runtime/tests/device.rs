@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use tilewright_runtime::artifact::{DeviceDef, DeviceKernel, Manifest, ProgramDef};
 use tilewright_runtime::device::{Device, DeviceError, DeviceModule, Launch, Stream};
-use tilewright_runtime::plan::{Fault, Plan};
+use tilewright_runtime::plan::{BufferId, Fault, Instr, Plan};
 use tilewright_runtime::{
-    Bytes, KernelCode, Kernels, Model, ModelError, NoHostOps, ProgramParts, RunError, SessionOptions,
-    TensorView,
+    Bytes, Inspect, KernelCode, Kernels, Model, ModelError, NoHostOps, Observer, ProgramParts, RunError,
+    SessionOptions, TensorView,
 };
 
 /// Allocations by address.
@@ -243,6 +243,39 @@ fn work_of_host_and_device_is_in_order() {
     assert_eq!(memory.0.lock().unwrap().used(), held, "runs that repeat allocate nothing");
     drop((session, model));
     assert_eq!(memory.0.lock().unwrap().used(), 0);
+}
+
+/// Waits for every instruction, and sees what it downloaded.
+struct Watch(Vec<usize>);
+
+impl Observer for Watch {
+    fn waits(&self) -> bool {
+        true
+    }
+
+    fn end(&mut self, index: usize, _: &Instr, state: &Inspect<'_>) {
+        // The buffer of the host that the device's first results are copied to, and one of the device.
+        assert!(state.bytes(BufferId(2)).is_none());
+        if index == 3 {
+            let bytes = state.bytes(BufferId(4)).expect("it is there");
+            assert_eq!(bytes, [2.0f32, 4.0].map(f32::to_le_bytes).concat());
+        }
+        self.0.push(index);
+    }
+}
+
+#[test]
+fn an_observer_may_wait_for_each_instruction() {
+    let memory = fake(1 << 20);
+    let model = model(THERE_AND_BACK, &memory).expect("a model");
+    let mut session = model.session();
+    assert!(run(&mut session, &[1.0, 2.0]).is_ok());
+    memory.0.lock().unwrap().waits = 0;
+    let mut watch = Watch(Vec::new());
+    let x = [1.0f32, 2.0];
+    session.run_observed(&[TensorView::of(&[2], &x)], &[], &mut watch).expect("a run");
+    assert_eq!(watch.0, (0..10).collect::<Vec<_>>());
+    assert_eq!(memory.0.lock().unwrap().waits, 8, "all but an allocation and a kernel of the host");
 }
 
 #[test]

@@ -158,6 +158,10 @@ impl<'l> Recorder<'l> {
 }
 
 impl Observer for Recorder<'_> {
+    fn waits(&self) -> bool {
+        true
+    }
+
     fn begin(&mut self, _index: usize, _instr: &Instr) {
         self.last.get_or_insert_with(Instant::now);
     }

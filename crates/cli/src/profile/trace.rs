@@ -73,6 +73,10 @@ struct Tracer<'a> {
 }
 
 impl Observer for Tracer<'_> {
+    fn waits(&self) -> bool {
+        true
+    }
+
     fn begin(&mut self, index: usize, _instr: &Instr) {
         self.pool.instr.store(index, Ordering::Relaxed);
         self.begun = Instant::now();
