@@ -383,6 +383,35 @@ fn code_is_found_by_its_format() {
     assert_eq!(def.part("opencl-c", b"abcde"), None);
 }
 
+/// An artifact whose manifest and code for a device contradict each other, behind sound checksums.
+#[test]
+fn contradictions_about_devices_are_found() {
+    use tilewright_runtime::artifact::{Artifact, Contents, ImageDef, Level};
+    let plan: Plan =
+        "arena 0 bytes, weights 0 bytes\nk0: far(; 0 sizes) on device\n".parse().expect("a plan");
+    let kernel = DeviceKernel { symbol: "far".into(), threads: [1, 32], dynamic_shared: 0 };
+    let read = |entry: u64, bytes: u64, device: bool, code: Option<&[u8]>| {
+        let parts = vec![("opencl-c".to_string(), bytes)];
+        let def = DeviceDef { parts, kernels: vec![kernel.clone()], ..DeviceDef::default() };
+        let program = ProgramDef { entries: vec![entry], ..ProgramDef::default() };
+        let image = ImageDef { program, device: device.then_some(def), ..ImageDef::default() };
+        let manifest = Manifest { images: vec![image], ..Manifest::default() };
+        let levels = [Level { plan: &plan, specialised: &[], image: &[], device_code: code }];
+        let contents = Contents { manifest: &manifest, levels: &levels, weights: &[[0u8; 0]; 0] };
+        let bytes = contents.to_bytes().expect("an artifact");
+        Artifact::read(&bytes).map(drop).map_err(|error| error.to_string())
+    };
+    let size = "the artifact contradicts itself: size of the code for a device".to_string();
+    let entry = "the artifact contradicts itself: entry of a kernel".to_string();
+    assert_eq!(read(0, 3, true, Some(b"abc")), Ok(()));
+    assert_eq!(read(0, 4, true, Some(b"abc")), Err(size.clone()));
+    assert_eq!(read(0, u64::MAX, true, Some(b"abc")), Err(size.clone()));
+    assert_eq!(read(0, 3, true, None), Err(size.clone()));
+    assert_eq!(read(0, 3, false, Some(b"abc")), Err(size));
+    assert_eq!(read(1, 3, true, Some(b"abc")), Err(entry.clone()));
+    assert_eq!(read(0, 0, false, None), Err(entry));
+}
+
 /// Only its kind and what it says of code matter here.
 struct Picky;
 
