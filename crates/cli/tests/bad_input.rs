@@ -35,10 +35,34 @@ fn command_lines_that_make_no_sense_are_told_what_is_possible() {
 #[test]
 fn what_is_designed_but_not_built_says_so() {
     let dir = folder();
-    for option in [["--emit", "ptx"], ["--emit", "static"], ["--target", "cuda:sm_90"]] {
-        let [option, value] = option;
-        fail(dir.path(), &["compile", "digits.onnx", option, value], 3, &["not built yet"]);
+    for value in ["static", "shared"] {
+        fail(dir.path(), &["compile", "digits.onnx", "--emit", value], 3, &["not built yet"]);
     }
+}
+
+#[test]
+fn devices_that_are_not_there() {
+    let dir = folder();
+    let dir = dir.path();
+    fail(dir, &["compile", "digits.onnx", "--emit", "ptx"], 2, &["needs --target cuda"]);
+    fail(dir, &["compile", "digits.onnx", "--target", "opencl", "--emit", "asm"], 2, &["--emit opencl-c"]);
+    fail(dir, &["compile", "digits.onnx", "--target", "cuda:sm_12"], 2, &["unknown GPU `sm_12`", "sm_90"]);
+    let same = ["compile", "digits.onnx", "--target", "opencl,opencl"];
+    fail(dir, &same, 2, &["the features of another one"]);
+    succeed(dir, &["compile", "digits.onnx", "--target", "opencl,cpu"]);
+    fail(
+        dir,
+        &["bench", "digits.twm", "--seconds", "0"],
+        2,
+        &["code for opencl and the processor", "name one"],
+    );
+    succeed(dir, &["bench", "digits.twm", "--seconds", "0", "--device", "cpu"]);
+    fail(dir, &["bench", "digits.twm", "--device", "gpu"], 2, &["`gpu` is no device", "opencl"]);
+    // With a driver there is no such device, without one there is none at all.
+    fail(dir, &["bench", "digits.twm", "--device", "opencl:999"], 3, &["OpenCL"]);
+    fail(dir, &["bench", "digits.twm", "--device", "cuda:999"], 3, &["CUDA"]);
+    succeed(dir, &["compile", "digits.onnx", "--target", "opencl"]);
+    fail(dir, &["bench", "digits.twm", "--device", "cpu"], 3, &["code for opencl alone"]);
 }
 
 #[test]
