@@ -6,9 +6,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tilewright_te::schedule::{Schedule, ScheduleError};
-use tilewright_te::{Block, Iter, IterKind, Scope};
+use tilewright_te::{Block, Expr, Iter, IterKind, Scope};
 
-use super::store::{Store, shares_loops, store_of};
+use super::store::{Store, last_of, shares_loops, store_of};
 use super::threads::Threads;
 use super::tree::hold;
 use crate::context::Context;
@@ -60,18 +60,14 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Ref
     let is_plain = |iter: &Iter| iter.extent.as_int().is_some() || iter.extent.as_var().is_some();
     let waits = block.is_reduction() && block.iters.iter().all(is_plain);
     let store = if waits { store_of(context, block) } else { None };
-    let last_of = |store: &Option<Store>| match store {
-        Some(store) if !store.is_copy => context.epilogue_of(block).unwrap_or(block),
-        Some(_) | None => block,
-    };
     // A thread has the results that it stores, and no other one has them too.
-    let own = extents_of(block, IterKind::Spatial);
-    let is_own = |store: &Store| {
-        extents_of(last_of(&Some(store.clone())), IterKind::Spatial) == own
-            && own.iter().any(|n| *n != Some(1))
+    let results = |block: &Block| -> Vec<Expr> {
+        iters_of(block, IterKind::Spatial).iter().map(|&n| block.iters[n].extent.clone()).collect()
     };
-    let store = store.filter(is_own);
-    let last = last_of(&store);
+    let own = results(block);
+    let are_several = own.iter().any(|extent| extent.as_int() != Some(1));
+    let store = store.filter(|store| are_several && results(last_of(context, block, Some(store))) == own);
+    let last = last_of(context, block, store.as_ref());
     let extents = extents_of(last, IterKind::Spatial);
     if extents.is_empty() {
         return refuse("a single result");

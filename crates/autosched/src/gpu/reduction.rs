@@ -7,7 +7,7 @@ use tilewright_machine::DeviceKind;
 use tilewright_te::schedule::{Schedule, ScheduleError, indivisible};
 use tilewright_te::{Block, IterKind, Scope, ThreadLevel};
 
-use super::store::{Store, shares_loops, store_of};
+use super::store::{Store, last_of, shares_loops, store_of};
 use super::threads::LANES;
 use super::tree::{reduce_in_task, reduce_in_warp};
 use crate::context::Context;
@@ -100,10 +100,7 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Ref
         Some(all) => all >= n && (!all_come || all % n == 0),
         None => !all_come,
     };
-    let last = match store.is_copy {
-        true => block,
-        false => context.epilogue_of(block).unwrap_or(block),
-    };
+    let last = last_of(context, block, Some(&store));
     let rank = last.iters.iter().filter(|iter| iter.kind == IterKind::Spatial).count();
     let is_apart = |n: i64| context.func.may_be_threads(&last.name, rank, rank, &[None, Some(n)]);
     let by = match results {

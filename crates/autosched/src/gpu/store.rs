@@ -28,6 +28,14 @@ impl Store {
     }
 }
 
+/// The block that stores the results of a block in the end, as it is before the strategy makes a copy.
+pub(super) fn last_of<'a>(context: &Context<'a>, block: &'a Block, store: Option<&Store>) -> &'a Block {
+    match store {
+        Some(store) if !store.is_copy => context.epilogue_of(block).unwrap_or(block),
+        Some(_) | None => block,
+    }
+}
+
 /// `stored by relu, `, nothing for a copy.
 impl fmt::Display for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
