@@ -44,6 +44,14 @@ entity_impl!(Buffer, "b");
 #[derive(Clone)]
 pub struct Expr(Arc<ExprNode>);
 
+/// The shared nodes that searches of expressions which have nodes in common have met.
+#[derive(Default)]
+pub(crate) struct Visited(FxHashSet<*const ExprNode>);
+
+/// What became of the shared nodes of expressions that are rewritten in the same way, each beside the node, which it keeps alive.
+#[derive(Default)]
+pub(crate) struct Rewritten(FxHashMap<*const ExprNode, (Expr, Expr)>);
+
 struct ExprNode {
     dtype: DType,
     /// Nodes as a tree, saturating.
@@ -331,22 +339,20 @@ impl Expr {
 
     /// Whether any sub-expression (or the expression) satisfies `test`; a shared node is tested once.
     pub fn any(&self, test: &mut impl FnMut(&Expr) -> bool) -> bool {
-        fn search(
-            e: &Expr,
-            seen: &mut FxHashSet<*const ExprNode>,
-            test: &mut impl FnMut(&Expr) -> bool,
-        ) -> bool {
-            // Only shared nodes can be met again.
-            if Arc::strong_count(&e.0) > 1 && !e.is_leaf() && !seen.insert(Arc::as_ptr(&e.0)) {
-                return false;
-            }
-            let mut found = test(e);
-            if !found {
-                e.for_each_operand(|operand| found = found || search(operand, seen, test));
-            }
-            found
+        self.search(&mut Visited::default(), test)
+    }
+
+    /// The same, but for nodes that a search with the same set has tested before.
+    pub(crate) fn search(&self, visited: &mut Visited, test: &mut impl FnMut(&Expr) -> bool) -> bool {
+        // Only shared nodes can be met again.
+        if Arc::strong_count(&self.0) > 1 && !self.is_leaf() && !visited.0.insert(Arc::as_ptr(&self.0)) {
+            return false;
         }
-        search(self, &mut FxHashSet::default(), test)
+        let mut found = test(self);
+        if !found {
+            self.for_each_operand(|operand| found = found || operand.search(visited, test));
+        }
+        found
     }
 
     fn is_leaf(&self) -> bool {
@@ -404,23 +410,25 @@ impl Expr {
     /// Rewrites bottom-up: `rewrite` sees each node with its operands already rewritten and returns a
     /// replacement or `None` to keep it. Shared nodes are rewritten once and stay shared.
     pub fn rewrite(&self, rewrite: &mut impl FnMut(&Expr) -> Option<Expr>) -> Expr {
-        fn visit(
-            e: &Expr,
-            done: &mut FxHashMap<*const ExprNode, Expr>,
-            rewrite: &mut impl FnMut(&Expr) -> Option<Expr>,
-        ) -> Expr {
-            let shared = Arc::strong_count(&e.0) > 1 && !e.is_leaf();
-            if shared && let Some(known) = done.get(&Arc::as_ptr(&e.0)) {
-                return known.clone();
-            }
-            let rebuilt = e.map_operands(|operand| visit(operand, done, rewrite));
-            let result = rewrite(&rebuilt).unwrap_or(rebuilt);
-            if shared {
-                done.insert(Arc::as_ptr(&e.0), result.clone());
-            }
-            result
+        self.rewrite_with(&mut Rewritten::default(), rewrite)
+    }
+
+    /// The same, where nodes that other expressions share with this one may have been rewritten before.
+    pub(crate) fn rewrite_with(
+        &self,
+        done: &mut Rewritten,
+        rewrite: &mut impl FnMut(&Expr) -> Option<Expr>,
+    ) -> Expr {
+        let shared = Arc::strong_count(&self.0) > 1 && !self.is_leaf();
+        if shared && let Some((_, known)) = done.0.get(&Arc::as_ptr(&self.0)) {
+            return known.clone();
         }
-        visit(self, &mut FxHashMap::default(), rewrite)
+        let rebuilt = self.map_operands(|operand| operand.rewrite_with(done, rewrite));
+        let result = rewrite(&rebuilt).unwrap_or(rebuilt);
+        if shared {
+            done.0.insert(Arc::as_ptr(&self.0), (self.clone(), result.clone()));
+        }
+        result
     }
 
     /// The same expression with equal sub-expressions as one shared node, also with those that were shared before among `known`.

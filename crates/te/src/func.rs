@@ -17,7 +17,7 @@ use cranelift_entity::PrimaryMap;
 use serde::{Deserialize, Serialize};
 use tilewright_dtype::DType;
 
-use crate::expr::{Buffer, Expr, Var};
+use crate::expr::{Buffer, Expr, Rewritten, Var};
 
 /// A tensor function: parameters, buffers, and a loop nest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -328,6 +328,17 @@ impl Block {
             store.indices.iter().for_each(&mut visit);
             visit(&store.value);
         }
+    }
+
+    /// Rewrites every expression over iteration variables as [`Expr::rewrite`] does; what they share stays shared.
+    pub fn rewrite_exprs(&mut self, rewrite: &mut impl FnMut(&Expr) -> Option<Expr>) {
+        let mut done = Rewritten::default();
+        self.map_exprs(|e| e.rewrite_with(&mut done, rewrite));
+    }
+
+    /// Replaces variables in every expression over iteration variables by what `value` returns for them.
+    pub fn substitute(&mut self, value: &impl Fn(Var) -> Option<Expr>) {
+        self.rewrite_exprs(&mut |e| e.as_var().and_then(value));
     }
 
     /// Replaces every expression over iteration variables.

@@ -75,6 +75,26 @@ pub(crate) fn map<T: Sync, R: Send>(
     results.collect::<Option<_>>().ok_or_else(|| CompileError::internal(step, "a thread stopped"))
 }
 
+/// [`map`] that begins with the largest items, so that none is left for one thread at the end while the others wait.
+///
+/// # Errors
+/// As of [`map`].
+pub(crate) fn map_largest_first<T: Sync, R: Send>(
+    step: &'static str,
+    items: &[T],
+    jobs: usize,
+    progress: &mut dyn FnMut(usize),
+    size: impl Fn(&T) -> usize,
+    work: impl Fn(&T) -> R + Sync,
+) -> Result<Vec<R>, CompileError> {
+    let mut order: Vec<(usize, &T)> = items.iter().enumerate().collect();
+    order.sort_by_key(|(_, item)| std::cmp::Reverse(size(item)));
+    let results = map(step, &order, jobs, progress, |(_, item)| work(item))?;
+    let mut results: Vec<(usize, R)> = order.iter().map(|(n, _)| *n).zip(results).collect();
+    results.sort_by_key(|(n, _)| *n);
+    Ok(results.into_iter().map(|(_, result)| result).collect())
+}
+
 /// Where several threads are in a list of items.
 struct Progress<R> {
     /// The next item that no thread has begun.
@@ -206,6 +226,23 @@ mod tests {
             let results = map("test", &items, jobs, &mut |done| heard.push(done), |n| n * n).unwrap();
             assert_eq!(results, expected);
             assert_eq!(heard, (1..=100).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn the_largest_begin_and_results_are_in_order() {
+        let items = [3, 50, 7, 50, 1];
+        for jobs in [1, 3] {
+            let begun = Mutex::new(Vec::new());
+            let work = |&n: &usize| {
+                begun.lock().unwrap().push(n);
+                n + 1
+            };
+            let results = map_largest_first("test", &items, jobs, &mut |_| {}, |&n| n, work).unwrap();
+            assert_eq!(results, [4, 51, 8, 51, 2]);
+            if jobs == 1 {
+                assert_eq!(begun.into_inner().unwrap(), [50, 50, 7, 3, 1]);
+            }
         }
     }
 

@@ -252,7 +252,8 @@ pub fn generate(
             Ok(CodePiece { text: code.object, ..CodePiece::default() })
         }
     };
-    let codes = parallel::map("codegen", &kernels, jobs, &mut progress, compile)?;
+    let size = |(kernel, _): &(Kernel, Space)| kernel.values.len();
+    let codes = parallel::map_largest_first("codegen", &kernels, jobs, &mut progress, size, compile)?;
     let mut codes = codes.into_iter();
     for (&Fresh { unit, .. }, name) in fresh.iter().zip(&names) {
         for (kernel, code) in units[unit].kernels.iter_mut().zip(&mut codes) {

@@ -1,5 +1,8 @@
 //! LLVM proper: reads IR, optimises it, selects instructions.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Once;
 
 use inkwell::OptimizationLevel;
@@ -28,11 +31,12 @@ const PIPELINE: &str = "function(\
     dce)";
 
 pub(crate) fn object(text: &str, target: &Target) -> Result<Vec<u8>, CodegenError> {
-    let context = Context::create();
-    let machine = machine(target)?;
-    let module = optimise(&context, text, &machine)?;
-    let buffer = machine.write_to_memory_buffer(&module, FileType::Object).map_err(internal)?;
-    Ok(buffer.as_slice().to_vec())
+    on_machine(target, |machine| {
+        let context = Context::create();
+        let module = optimise(&context, text, machine)?;
+        let buffer = machine.write_to_memory_buffer(&module, FileType::Object).map_err(internal)?;
+        Ok(buffer.as_slice().to_vec())
+    })
 }
 
 pub(crate) fn ptx(text: &str, gpu: &Gpu) -> Result<String, CodegenError> {
@@ -49,13 +53,14 @@ pub(crate) fn version() -> String {
 }
 
 pub(crate) fn listing(text: &str, target: &Target, listing: Listing) -> Result<String, CodegenError> {
-    let context = Context::create();
-    let machine = machine(target)?;
-    let module = optimise(&context, text, &machine)?;
-    match listing {
-        Listing::Ir => Ok(module.print_to_string().to_string()),
-        Listing::Assembly => assembly(&machine, &module),
-    }
+    on_machine(target, |machine| {
+        let context = Context::create();
+        let module = optimise(&context, text, machine)?;
+        match listing {
+            Listing::Ir => Ok(module.print_to_string().to_string()),
+            Listing::Assembly => assembly(machine, &module),
+        }
+    })
 }
 
 fn assembly(machine: &TargetMachine, module: &Module<'_>) -> Result<String, CodegenError> {
@@ -95,6 +100,22 @@ fn gpu_machine(gpu: &Gpu) -> Result<TargetMachine, CodegenError> {
             CodeModel::Default,
         )
         .ok_or_else(|| internal(format!("no target machine for {gpu}")))
+}
+
+/// Runs `work` on the thread's machine for a target. Making one, and what it knows of a processor with these features, takes longer
+/// than some kernels.
+fn on_machine<T>(
+    target: &Target,
+    work: impl FnOnce(&TargetMachine) -> Result<T, CodegenError>,
+) -> Result<T, CodegenError> {
+    thread_local! {
+        static MACHINES: RefCell<HashMap<[String; 3], TargetMachine>> = RefCell::default();
+    }
+    let names = [target.machine.arch.triple(), scheduling_model(target), &ir::features(target)];
+    MACHINES.with_borrow_mut(|machines| match machines.entry(names.map(str::to_owned)) {
+        Entry::Occupied(known) => work(known.get()),
+        Entry::Vacant(free) => work(free.insert(machine(target)?)),
+    })
 }
 
 fn machine(target: &Target) -> Result<TargetMachine, CodegenError> {

@@ -7,7 +7,7 @@
 use super::error::FlattenError;
 use super::known::Known;
 use super::nest::{Block, Body, If, Loop, LoopKind, Masked, Nest, Stmt, Stores};
-use crate::expr::{Expr, Var};
+use crate::expr::{Expr, Rewritten, Var};
 use crate::func::{Func, IterKind, Store};
 
 /// Replaces blocks by their stores, in normal form. Predicates must be gone.
@@ -133,10 +133,13 @@ impl<'a> BindBlocks<'a> {
             let of = block.source.iters.iter().zip(values).find(|(iter, _)| iter.var == var);
             of.map(|(_, value)| value.clone())
         };
-        let bind = |e: &Expr| self.known.simplify(&e.substitute(&value_of));
+        let mut done = Rewritten::default();
+        let mut bind = |e: &Expr| {
+            self.known.simplify(&e.rewrite_with(&mut done, &mut |e| e.as_var().and_then(value_of)))
+        };
         let stores = stores.iter().map(|store| Store {
             buffer: store.buffer,
-            indices: store.indices.iter().map(bind).collect(),
+            indices: store.indices.iter().map(&mut bind).collect(),
             value: bind(&store.value),
         });
         Stmt::Stores(Stores { block: &block.source.name, stores: stores.collect() })

@@ -1,6 +1,9 @@
 //! Facts about how blocks use the loops around them.
 
+use std::cell::OnceCell;
 use std::fmt;
+
+use rustc_hash::FxHashSet;
 
 use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
 use crate::func::{Block, Func, IterKind, LoopKind, Scope};
@@ -80,6 +83,8 @@ fn conflict_where(func: &Func, path: &[usize], kind: LoopKind, runs: bool) -> Op
     let extents: Vec<&Expr> = running.map(|l| &l.extent).collect();
     let n_facts = simplifier.n_facts();
     let around: Vec<Var> = outer.iter().map(|outer| outer.var).collect();
+    let outside = OnceCell::new();
+    let is_used_outside = |buffer| outside.get_or_init(|| buffers_outside(func, path)).contains(&buffer);
     tree::for_each_block(&l.body, &mut |block| {
         let uses = |kind: IterKind| block.iters.iter().any(|i| i.kind == kind && i.value.uses(l.var));
         let name = &block.name;
@@ -90,10 +95,8 @@ fn conflict_where(func: &Func, path: &[usize], kind: LoopKind, runs: bool) -> Op
         // have none of the shared ones.
         let is_shared = block.body.iter().any(|s| match func.buffers[s.buffer].scope {
             Scope::Global => true,
-            Scope::Shared => kind != LoopKind::Parallel || is_used_outside(func, path, s.buffer),
-            Scope::Stack | Scope::Register => {
-                kind == LoopKind::Vectorized || is_used_outside(func, path, s.buffer)
-            }
+            Scope::Shared => kind != LoopKind::Parallel || is_used_outside(s.buffer),
+            Scope::Stack | Scope::Register => kind == LoopKind::Vectorized || is_used_outside(s.buffer),
         });
         if !is_shared {
             return;
@@ -168,10 +171,11 @@ pub(crate) fn check_kind(func: &Func, path: &[usize]) -> Result<(), String> {
     }
 }
 
-/// Whether a block that is not inside the loop at `path` accesses a buffer.
-fn is_used_outside(func: &Func, path: &[usize], buffer: Buffer) -> bool {
-    let uses = |b: &Block| tree::writes(b, buffer) || tree::reads(b, buffer);
-    tree::blocks_with_paths(func).iter().any(|(p, b)| !p.starts_with(path) && uses(b))
+/// What the blocks that are not inside the loop at `path` access.
+fn buffers_outside(func: &Func, path: &[usize]) -> FxHashSet<Buffer> {
+    let blocks = tree::blocks_with_paths(func);
+    let outside = blocks.iter().filter(|(p, _)| !p.starts_with(path));
+    outside.flat_map(|(_, b)| tree::written(b).into_iter().chain(tree::read_buffers(b))).collect()
 }
 
 /// What is known in a block inside the loop at `path`, or in the block at `path`.

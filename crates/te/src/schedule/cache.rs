@@ -73,11 +73,9 @@ pub(crate) fn rename(block: &mut Block, from: Buffer, to: Buffer) {
             store.buffer = to;
         }
     }
-    block.map_exprs(|e| {
-        e.rewrite(&mut |x| match x.kind() {
-            ExprKind::Load(b, indices) if *b == from => Some(Expr::load(x.dtype(), to, indices.clone())),
-            _ => None,
-        })
+    block.rewrite_exprs(&mut |x| match x.kind() {
+        ExprKind::Load(b, indices) if *b == from => Some(Expr::load(x.dtype(), to, indices.clone())),
+        _ => None,
     });
 }
 

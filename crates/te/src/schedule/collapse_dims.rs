@@ -212,7 +212,7 @@ impl<'a> Collapse<'a> {
         let mut merged = block.clone();
         tree::map_accesses(&mut merged, |buffer, indices| paired(buffer, indices, &number));
         let second = Expr::var(inner) - Expr::var(outer) * n_inner;
-        merged.map_exprs(|e| e.substitute_var(inner, &second));
+        merged.substitute(&|v| (v == inner).then(|| second.clone()));
         let mut simplifier = Simplifier::for_sizes(func).keep_fixed_variables();
         for iter in &block.iters {
             let extent = if iter.var == inner { Expr::int(n_outer * n_inner) } else { iter.extent.clone() };
@@ -220,7 +220,7 @@ impl<'a> Collapse<'a> {
         }
         tree::simplify_indices(&mut merged, &simplifier);
         if !uses(&merged, &|e| e.as_var() == Some(outer)) {
-            merged.map_exprs(|e| e.substitute_var(inner, &Expr::var(outer)));
+            merged.substitute(&|v| (v == inner).then(|| Expr::var(outer)));
             return Ok(merged);
         }
         let reads = uses(block, &|e| match e.kind() {
@@ -234,9 +234,7 @@ impl<'a> Collapse<'a> {
         let parts = [Expr::var(outer).floor_div(count.clone()), Expr::var(outer).floor_mod(count)];
         let mut merged = block.clone();
         tree::map_accesses(&mut merged, |buffer, indices| paired(buffer, indices, &number));
-        merged.map_exprs(|e| {
-            e.substitute(&|v| [outer, inner].iter().position(|&own| own == v).map(|n| parts[n].clone()))
-        });
+        merged.substitute(&|v| [outer, inner].iter().position(|&own| own == v).map(|n| parts[n].clone()));
         let mut simplifier = Simplifier::for_sizes(func).keep_fixed_variables();
         for iter in block.iters.iter().filter(|iter| iter.var != inner) {
             let extent = if iter.var == outer { Expr::int(n_outer * n_inner) } else { iter.extent.clone() };

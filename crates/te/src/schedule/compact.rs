@@ -169,13 +169,11 @@ fn shrink(func: &mut Func, buffer: Buffer, home: &[usize]) {
                 store.indices = new;
             }
         }
-        block.map_exprs(|e| {
-            e.rewrite(&mut |x| match x.kind() {
-                ExprKind::Load(b, indices) if *b == buffer => {
-                    find(indices).map(|new| Expr::load(x.dtype(), buffer, new))
-                }
-                _ => None,
-            })
+        block.rewrite_exprs(&mut |x| match x.kind() {
+            ExprKind::Load(b, indices) if *b == buffer => {
+                find(indices).map(|new| Expr::load(x.dtype(), buffer, new))
+            }
+            _ => None,
         });
         if let Some(place) = tree::block_at_mut(func, &path) {
             *place = block;

@@ -154,17 +154,15 @@ impl Expansion {
         };
         tree::map_accesses(block, expanded);
         // What had quotients by the variables before has none now.
-        block.map_exprs(|e| {
-            e.rewrite(&mut |x| match x.kind() {
-                ExprKind::Load(buffer, indices) => {
-                    let simple = |index: &Expr| match index.as_var() {
-                        Some(_) => index.clone(),
-                        None => simplifier.simplify(index),
-                    };
-                    Some(Expr::load(x.dtype(), *buffer, indices.iter().map(simple).collect()))
-                }
-                _ => None,
-            })
+        block.rewrite_exprs(&mut |x| match x.kind() {
+            ExprKind::Load(buffer, indices) => {
+                let simple = |index: &Expr| match index.as_var() {
+                    Some(_) => index.clone(),
+                    None => simplifier.simplify(index),
+                };
+                Some(Expr::load(x.dtype(), *buffer, indices.iter().map(simple).collect()))
+            }
+            _ => None,
         });
     }
 }

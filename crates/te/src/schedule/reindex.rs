@@ -63,13 +63,9 @@ impl Apply for Reindex {
             func.add_buffer(&format!("{}_{}", data.name, suffix(self.scope)), data.dtype, shape, self.scope);
         if let Some(block) = tree::block_at_mut(func, &path) {
             let indices: Vec<Expr> = iters.iter().map(|iter| Expr::var(iter.var)).collect();
-            block.map_exprs(|e| {
-                e.rewrite(&mut |x| match x.kind() {
-                    ExprKind::Load(b, _) if *b == buffer => {
-                        Some(Expr::load(x.dtype(), copy, indices.clone()))
-                    }
-                    _ => None,
-                })
+            block.rewrite_exprs(&mut |x| match x.kind() {
+                ExprKind::Load(b, _) if *b == buffer => Some(Expr::load(x.dtype(), copy, indices.clone())),
+                _ => None,
             });
         }
         let nest = copy_nest(func, copy, &name, |func, own| {

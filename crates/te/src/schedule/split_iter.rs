@@ -73,7 +73,7 @@ pub(super) fn split_variable(
         let iter = Iter { var: inner_var, extent, kind, value: Expr::var(inner_loop) };
         block.iters.insert(position + 1, iter);
         let value = Expr::var(var) * inner + Expr::var(inner_var);
-        block.map_exprs(|e| e.substitute_var(var, &value));
+        block.substitute(&|v| (v == var).then(|| value.clone()));
     }
     if let Some(l) = tree::loop_at_mut(func, &at) {
         l.extent = Expr::int(l.extent.as_int().unwrap_or(0) / inner);

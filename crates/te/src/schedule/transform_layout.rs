@@ -111,13 +111,11 @@ impl Apply for TransformLayout {
                     store.indices = digits(&store.indices);
                 }
             }
-            block.map_exprs(|e| {
-                e.rewrite(&mut |x| match x.kind() {
-                    ExprKind::Load(b, indices) if *b == buffer => {
-                        Some(Expr::load(x.dtype(), buffer, digits(indices)))
-                    }
-                    _ => None,
-                })
+            block.rewrite_exprs(&mut |x| match x.kind() {
+                ExprKind::Load(b, indices) if *b == buffer => {
+                    Some(Expr::load(x.dtype(), buffer, digits(indices)))
+                }
+                _ => None,
             });
         });
         func.body = body;

@@ -2,7 +2,7 @@
 
 use tilewright_dtype::DType;
 
-use crate::expr::{Buffer, Expr, ExprKind, Var};
+use crate::expr::{Buffer, Expr, ExprKind, Var, Visited};
 use crate::func::{Block, Func, Loop, LoopKind, Scope, Stmt, VarKind};
 use crate::schedule::ScheduleError;
 use crate::simplify::Simplifier;
@@ -348,9 +348,9 @@ pub(crate) fn loop_var(func: &mut Func, hint: &str) -> Var {
 
 /// Whether a block loads from the buffer.
 pub(crate) fn reads(block: &Block, buffer: Buffer) -> bool {
-    let mut found = false;
-    block
-        .for_each_expr(|e| found |= e.any(&mut |x| matches!(x.kind(), ExprKind::Load(b, _) if *b == buffer)));
+    let (mut visited, mut found) = (Visited::default(), false);
+    let mut is_load = |x: &Expr| matches!(x.kind(), ExprKind::Load(b, _) if *b == buffer);
+    block.for_each_expr(|e| found = found || e.search(&mut visited, &mut is_load));
     found
 }
 
@@ -372,14 +372,15 @@ pub(crate) fn written(block: &Block) -> Vec<Buffer> {
 
 /// The buffers a block loads from, each once, in order.
 pub(crate) fn read_buffers(block: &Block) -> Vec<Buffer> {
-    let mut out: Vec<Buffer> = Vec::new();
+    let (mut visited, mut out): (Visited, Vec<Buffer>) = Default::default();
     block.for_each_expr(|e| {
-        e.walk(&mut |x| {
+        e.search(&mut visited, &mut |x| {
             if let ExprKind::Load(b, _) = x.kind()
                 && !out.contains(b)
             {
                 out.push(*b);
             }
+            false
         });
     });
     out
@@ -406,13 +407,11 @@ pub(crate) fn map_accesses(block: &mut Block, map: impl Fn(Buffer, &[Expr]) -> O
             store.indices = indices;
         }
     }
-    block.map_exprs(|e| {
-        e.rewrite(&mut |x| match x.kind() {
-            ExprKind::Load(buffer, indices) => {
-                map(*buffer, indices).map(|indices| Expr::load(x.dtype(), *buffer, indices))
-            }
-            _ => None,
-        })
+    block.rewrite_exprs(&mut |x| match x.kind() {
+        ExprKind::Load(buffer, indices) => {
+            map(*buffer, indices).map(|indices| Expr::load(x.dtype(), *buffer, indices))
+        }
+        _ => None,
     });
 }
 
@@ -439,5 +438,5 @@ pub(crate) fn loop_of(func: &Func, path: &[usize], var: Var) -> Result<Path, Str
 /// Simplifies the indices and conditions of a block, wherever they are in a value.
 pub(crate) fn simplify_indices(block: &mut Block, simplifier: &Simplifier) {
     let is_simple = |x: &Expr| matches!(x.dtype(), DType::I64 | DType::Bool);
-    block.map_exprs(|e| e.rewrite(&mut |x| is_simple(x).then(|| simplifier.simplify(x))));
+    block.rewrite_exprs(&mut |x| is_simple(x).then(|| simplifier.simplify(x)));
 }
