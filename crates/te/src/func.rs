@@ -110,8 +110,16 @@ pub struct Loop {
     pub kind: LoopKind,
     /// What each iteration asks for before its statements.
     pub prefetches: Vec<Prefetch>,
+    /// How many iterations the copies to shared memory at the beginning of its body may be ahead, with the one that is computed; 1 if they
+    /// are not. Only for how fast it runs: its iterations mean what they do one after the other.
+    #[serde(default = "one")]
+    pub stages: u32,
     /// The statements, at least one.
     pub body: Vec<Stmt>,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// A hint that an element will be needed soon: its cache line may be brought near. It never faults, and has no
@@ -310,9 +318,18 @@ impl Func {
 }
 
 impl Loop {
+    /// What ties the loop to its iterations as they are: why it can be neither split nor merged with others.
+    pub(crate) fn tied(&self) -> Option<&'static str> {
+        match (self.prefetches.is_empty(), self.stages) {
+            (false, _) => Some("prefetches"),
+            (true, 1) => None,
+            (true, _) => Some("is pipelined"),
+        }
+    }
+
     /// A loop that runs its iterations in order.
     pub fn serial(var: Var, extent: Expr, body: Vec<Stmt>) -> Loop {
-        Loop { var, extent, kind: LoopKind::Serial, prefetches: Vec::new(), body }
+        Loop { var, extent, kind: LoopKind::Serial, prefetches: Vec::new(), stages: 1, body }
     }
 }
 

@@ -180,7 +180,7 @@ impl<'a, 'w> Walk<'a, 'w> {
     }
 
     fn loop_(&mut self, l: &Loop) {
-        let Loop { var, extent, kind, prefetches, body } = l;
+        let Loop { var, extent, kind, prefetches, stages, body } = l;
         self.var(*var);
         self.expr(extent);
         self.writer.data(kind);
@@ -190,6 +190,9 @@ impl<'a, 'w> Walk<'a, 'w> {
                 walk.expr(element);
             }
         });
+        if *stages != 1 {
+            self.variant("pipeline", |walk| walk.writer.data(stages));
+        }
         self.stmts(body);
     }
 

@@ -208,6 +208,9 @@ impl Verifier<'_> {
         if !l.prefetches.is_empty() && matches!(l.kind, LoopKind::Vectorized | LoopKind::Thread(_)) {
             self.report(&place, format!("prefetches, and is {:?}", l.kind));
         }
+        if l.stages != 1 && (l.kind != LoopKind::Serial || !crate::schedule::is_stages(l.stages)) {
+            self.report(&place, format!("a pipeline of {} stages, and {:?}", l.stages, l.kind));
+        }
         if !self.seen.insert(name) {
             self.report(&place, "the variable is bound twice");
         }

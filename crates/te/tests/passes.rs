@@ -58,6 +58,10 @@ fn over_nest(pass: &str, nest: &mut Nest<'_>) -> String {
             barriers(nest, &OPTIONS).expect("has its barriers");
             Form::Bound
         }
+        "pipeline" => {
+            pipeline(nest, &OPTIONS).expect("runs ahead");
+            Form::Bound
+        }
         other => panic!("no pass `{other}` over nests"),
     };
     verified(Made::Nest(nest, form))

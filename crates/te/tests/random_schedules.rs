@@ -8,12 +8,12 @@ use tilewright_te::interp::evaluate_index;
 use tilewright_te::schedule::compact::compact;
 use tilewright_te::schedule::{
     Bind, CacheInplace, CacheRead, CacheWrite, CollapseDims, ComputeAt, ComputeInline, DecomposeReduction,
-    ExpandDim, Fuse, PadEinsum, Padding, Parallel, Piece, Prefetch, Primitive, PrimitiveKind, Reindex,
-    Reorder, ReverseComputeAt, ReverseComputeInline, Rfactor, Schedule, SetScope, Split, SplitIter, Tile,
-    TransformLayout, Unroll, Vectorize,
+    ExpandDim, Fuse, PadEinsum, Padding, Parallel, Piece, Pipeline, Prefetch, Primitive, PrimitiveKind,
+    Reindex, Reorder, ReverseComputeAt, ReverseComputeInline, Rfactor, Schedule, SetScope, Split, SplitIter,
+    Tile, TransformLayout, Unroll, Vectorize,
 };
 use tilewright_te::verify::{Stage, verify};
-use tilewright_te::{Block, ExprKind, Func, Scope, Stmt, ThreadLevel};
+use tilewright_te::{Block, ExprKind, Func, LoopKind, Scope, Stmt, ThreadLevel};
 
 /// Schedules to try for each function, 2,240 in all; `TILEWRIGHT_SCHEDULES` in the environment overrides it.
 const SCHEDULES: usize = 160;
@@ -79,6 +79,7 @@ fn subject(primitive: &Primitive) -> Option<&String> {
         | Primitive::Vectorize(_)
         | Primitive::Parallel(_)
         | Primitive::Bind(_)
+        | Primitive::Pipeline(_)
         | Primitive::SetScope(_)
         | Primitive::TransformLayout(_)
         | Primitive::CollapseDims(_)
@@ -118,7 +119,8 @@ fn may_fit(kind: PrimitiveKind, block: &Block) -> bool {
         | Kind::ExpandDim
         | Kind::SplitIter
         | Kind::PadEinsum
-        | Kind::Prefetch => true,
+        | Kind::Prefetch
+        | Kind::Pipeline => true,
     }
 }
 
@@ -145,6 +147,7 @@ fn share_of(kind: PrimitiveKind) -> usize {
         | Kind::PadEinsum
         | Kind::Rfactor
         | Kind::Prefetch
+        | Kind::Pipeline
         | Kind::CollapseDims => 2,
         Kind::SplitIter | Kind::ExpandDim => 1,
     }
@@ -165,7 +168,11 @@ fn random_kind(random: &mut Random) -> PrimitiveKind {
 /// one is gone, and the loops that are left take another order.
 fn next_kind(last: Option<PrimitiveKind>, random: &mut Random) -> PrimitiveKind {
     match last {
+        Some(PrimitiveKind::CacheRead | PrimitiveKind::Reindex) if random.below(2) == 0 => {
+            PrimitiveKind::ComputeAt
+        }
         Some(PrimitiveKind::ComputeAt) if random.below(3) == 0 => PrimitiveKind::ComputeInline,
+        Some(PrimitiveKind::ComputeAt) if random.below(2) == 0 => PrimitiveKind::Pipeline,
         Some(PrimitiveKind::ComputeInline) if random.below(3) == 0 => PrimitiveKind::Reorder,
         Some(_) | None => random_kind(random),
     }
@@ -206,7 +213,13 @@ fn random_primitive(kind: PrimitiveKind, schedule: &Schedule, focus: &str, rando
     if is_focused && pairs.iter().any(|(producer, consumer)| producer == focus || consumer == focus) {
         pairs.retain(|(producer, consumer)| producer == focus || consumer == focus);
     }
-    let pair = random.pick(&pairs).cloned();
+    // Copies in shared memory are there to be taken inside of loops.
+    let is_shared = |(producer, _): &&(String, String)| {
+        let block = schedule.func().block(producer);
+        block.is_some_and(|b| b.body.iter().all(|s| schedule.func().buffers[s.buffer].scope == Scope::Shared))
+    };
+    let shared: Vec<(String, String)> = pairs.iter().filter(is_shared).cloned().collect();
+    let pair = random.pick(if is_focused && !shared.is_empty() { &shared } else { &pairs }).cloned();
     let producer = || pair.as_ref().map_or_else(|| block.clone(), |(producer, _)| producer.clone());
     let consumer = || pair.as_ref().map_or_else(|| block.clone(), |(_, consumer)| consumer.clone());
     let loop_around = |random: &mut Random, partner: Option<&String>| {
@@ -214,7 +227,10 @@ fn random_primitive(kind: PrimitiveKind, schedule: &Schedule, focus: &str, rando
         loops.and_then(|loops| random.pick(&loops).cloned()).unwrap_or_else(|| loop_name.clone())
     };
     let factor = |random: &mut Random| [1, 2, 3, 4, 5, 8, 16][random.below(7)];
-    let scope = [Scope::Global, Scope::Stack, Scope::Register, Scope::Shared][random.below(4)];
+    // Most copies are in shared memory, where more can be done with them.
+    let scopes = [Scope::Global, Scope::Stack, Scope::Register, Scope::Shared, Scope::Shared, Scope::Shared];
+    let is_copy = matches!(kind, Kind::CacheRead | Kind::Reindex);
+    let scope = scopes[random.below(if is_copy { 6 } else { 4 })];
     let level = [ThreadLevel::Warp, ThreadLevel::Lane][random.below(2)];
     match kind {
         Kind::Split => {
@@ -295,6 +311,11 @@ fn random_primitive(kind: PrimitiveKind, schedule: &Schedule, focus: &str, rando
             PadEinsum { block, factors: (0..n).map(|_| factor(random)).collect() }.into()
         }
         Kind::Rfactor => Rfactor { block, loop_name: own_loop }.into(),
+        Kind::Pipeline => {
+            let copying = loops_that_copy(schedule.func());
+            let loop_name = random.pick(&copying).filter(|_| is_aimed).cloned().unwrap_or(own_loop);
+            Pipeline { loop_name, stages: [2, 4][random.below(2)] }.into()
+        }
         Kind::Prefetch => {
             let along = if random.below(2) == 0 { some_loops(random) } else { Vec::new() };
             let distance = random.below(4) as i64;
@@ -303,6 +324,28 @@ fn random_primitive(kind: PrimitiveKind, schedule: &Schedule, focus: &str, rando
                 .into()
         }
     }
+}
+
+/// Serial loops that begin with what fills shared memory.
+fn loops_that_copy(func: &Func) -> Vec<String> {
+    fn visit(func: &Func, stmts: &[Stmt], found: &mut Vec<String>) {
+        for stmt in stmts {
+            let Stmt::Loop(l) = stmt else { continue };
+            let mut first = &l.body[0];
+            while let Stmt::Loop(inner) = first {
+                first = &inner.body[0];
+            }
+            let Stmt::Block(block) = first else { continue };
+            let is_shared = block.body.iter().all(|s| func.buffers[s.buffer].scope == Scope::Shared);
+            if is_shared && l.body.len() > 1 && l.kind == LoopKind::Serial {
+                found.push(func.vars[l.var].name.clone());
+            }
+            visit(func, &l.body, found);
+        }
+    }
+    let mut found = Vec::new();
+    visit(func, &func.body, &mut found);
+    found
 }
 
 /// The positions of the variables by which a block reads a buffer.

@@ -50,6 +50,8 @@ pub struct Strategy {
     pub tile: Tile,
     /// Steps that are fetched at a time.
     pub steps_at_a_time: i64,
+    /// Stages of the pipeline that fetches them, 1 if there is none.
+    pub stages: u32,
     /// Constants that are stored as they are fetched.
     pub packings: Vec<Packing>,
 }
@@ -79,6 +81,9 @@ impl fmt::Display for Strategy {
         let [rows, columns, steps] = [&self.rows, &self.columns, &self.steps].map(|of| positions(of));
         write!(f, "rows {rows}, columns {columns}, steps {steps}, tile {}, ", self.tile)?;
         write!(f, "{} steps at a time", self.steps_at_a_time)?;
+        if self.stages > 1 {
+            write!(f, " in {} stages", self.stages)?;
+        }
         if !self.packings.is_empty() {
             write!(f, ", constant {}", list(&self.packings))?;
         }
@@ -197,6 +202,7 @@ pub(crate) fn plan(
         packings: packings.collect(),
         factors,
         steps_at_a_time: steps_at_a_time(steps),
+        stages: tile.stages(&gpu, steps),
         tile,
         rows: roles.rows,
         columns: roles.columns,
@@ -263,6 +269,9 @@ impl Strategy {
         let steps = self.multiply(schedule, &task)?;
         for fetch in fetched {
             self.fetch(schedule, &fetch, &steps)?;
+        }
+        if self.stages > 1 {
+            schedule.pipeline(&steps, self.stages)?;
         }
         schedule.parallel(&task)?;
         Ok(Vec::new())
@@ -399,6 +408,8 @@ impl Strategy {
         let made = schedule.compute_at(fetch, steps)?;
         let all = joined(schedule, &made)?;
         let parts = schedule.split(&all, &[None, Some(self.tile.n_warps()), Some(LANES)])?;
+        // A thread's elements are a constant distance apart, which instructions have room for.
+        schedule.unroll(&parts[0])?;
         schedule.bind(&parts[1], ThreadLevel::Warp)?;
         schedule.bind(&parts[2], ThreadLevel::Lane)
     }

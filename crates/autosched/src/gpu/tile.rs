@@ -44,7 +44,20 @@ const TILES: [Tile; 8] = [
 /// memory and the unrolled loop's code.
 const STEPS: [i64; 6] = [8, 16, 9, 12, 7, 4];
 
-/// Multiply-adds of a warp that a multiprocessor begins in a cycle.
+/// Stages of a pipeline, the best first. Memory answers after about 500 cycles, and a multiprocessor works longer than that on the 8 steps of
+/// its large tiles; small ones need more of them under way.
+const STAGES: [u32; 2] = [4, 2];
+
+/// Registers of a thread for addresses and loop counters.
+const ADDRESSES: i64 = 32;
+
+/// Instructions for an element that is copied: the copy, its address, and its part of a branch.
+const COPY: f64 = 2.0;
+
+/// Instructions of a loop over steps for each of them: counters, versions of the shared arrays, waits and branches, some 24 for 8 steps.
+const LOOP: f64 = 3.0;
+
+/// Instructions of a warp that a multiprocessor begins in a cycle.
 const WARPS_PER_CYCLE: i64 = 4;
 
 /// Extents of a product, where known.
@@ -72,9 +85,9 @@ impl Tile {
         self.warps[0] * self.warps[1]
     }
 
-    /// Cycles of a multiprocessor for a step of the whole product. A thread's step has a multiply-add for each of its results, and a load from
-    /// shared memory for each four elements of either factor, of which a multiprocessor begins one warp's in a cycle and a quarter of those
-    /// of arithmetic (128 bytes a cycle; CUDA C++ Programming Guide).
+    /// Cycles of a multiprocessor for a step of the whole product. A thread's step has a multiply-add for each of its results, a load from
+    /// shared memory for each four elements of either factor, its part of the copies, and what a loop takes. A multiprocessor begins four warps'
+    /// instructions in a cycle, and one of these loads (128 bytes a cycle; CUDA C++ Programming Guide).
     fn cycles(&self, gpu: &Gpu, extents: Extents) -> f64 {
         let [own_rows, own_columns] = self.own;
         let [rows, columns] = self.extents();
@@ -82,11 +95,33 @@ impl Tile {
         let tiles =
             of(extents.batch) * pieces_of(of(extents.rows), rows) * pieces_of(of(extents.columns), columns);
         let rounds = pieces_of(tiles, i64::from(gpu.multiprocessors));
-        let arithmetic = (own_rows * own_columns) as f64 / WARPS_PER_CYCLE as f64;
         let loads = ((own_rows + own_columns) / 4) as f64;
-        // Loads and arithmetic overlap, but each waits for the other now and then.
-        let step = arithmetic.max(loads) + arithmetic.min(loads) / 4.0;
+        let copies = (rows + columns) as f64 / (self.n_warps() * i64::from(Gpu::LANES)) as f64;
+        let instructions = (own_rows * own_columns) as f64 + loads + COPY * copies + LOOP;
+        let begun = instructions / WARPS_PER_CYCLE as f64;
+        // Loads overlap with the rest, but each waits for the other now and then.
+        let step = begun.max(loads) + begun.min(loads) / 4.0;
         (rounds * self.n_warps()) as f64 * step
+    }
+
+    /// Stages of the pipeline that fetches the factors: as many as make a multiprocessor hold no fewer tasks, and as there are steps for.
+    pub(crate) fn stages(&self, gpu: &Gpu, steps: Option<i64>) -> u32 {
+        let at_a_time = steps_at_a_time(steps);
+        let rounds = steps.map_or(i64::MAX, |steps| pieces_of(steps, at_a_time));
+        let [rows, columns] = self.extents();
+        let bytes = (rows + columns) * at_a_time * size_of::<f32>() as i64;
+        // Results, the parts of both factors for a step and the next, and addresses.
+        let registers = self.own[0] * self.own[1] + 2 * (self.own[0] + self.own[1]) + ADDRESSES;
+        let resident = |stages: u32| {
+            let shared = bytes * i64::from(stages);
+            let threads = self.n_warps() * i64::from(Gpu::LANES);
+            gpu.resident_blocks(threads as u32, registers as u32, shared as u32)
+        };
+        let fits = |stages: u32| {
+            bytes * i64::from(stages) <= i64::from(Gpu::STATIC_SHARED) && resident(stages) == resident(1)
+        };
+        let found = STAGES.into_iter().find(|&stages| i64::from(stages) <= rounds && fits(stages));
+        found.unwrap_or(1)
     }
 
     /// The tiles that suit a product, the cheapest first.
@@ -130,6 +165,14 @@ mod tests {
         assert_eq!(best(1, 4096, 4096), "128x128of8x8");
         assert_eq!(best(1, 512, 49), "32x32of4x4");
         assert_eq!(best(1, 10, 3000), "16x64of4x4");
+    }
+
+    #[test]
+    fn there_are_stages_where_shared_memory_is_left() {
+        let gpu: Gpu = "sm_80".parse().expect("a GPU");
+        let stages = |tile: usize, steps: i64| TILES[tile].stages(&gpu, Some(steps));
+        assert_eq!([stages(0, 1024), stages(5, 4608)], [4, 4]);
+        assert_eq!([stages(0, 8), stages(0, 16), stages(0, 32)], [1, 2, 4]);
     }
 
     #[test]

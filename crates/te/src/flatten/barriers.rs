@@ -116,7 +116,7 @@ impl<'a> Barriers<'_, 'a> {
         for stmt in stmts {
             match stmt {
                 Stmt::Loop(l) if l.kind == LoopKind::Serial => {
-                    all.push(Stmt::Loop(self.serial(l, pending, place)?));
+                    self.serial_after_barrier(l, pending, place, &mut all)?;
                 }
                 Stmt::Loop(l) if matches!(l.kind, LoopKind::Thread(_)) => {
                     let whole = Stmt::Loop(l);
@@ -143,6 +143,7 @@ impl<'a> Barriers<'_, 'a> {
                     all.push(stmt);
                 }
                 Stmt::Block(_) | Stmt::Prefetch(_) => all.push(stmt),
+                Stmt::Copies(_) | Stmt::CommitCopies | Stmt::WaitCopies(_) => all.push(stmt),
             }
         }
         Ok(all)
@@ -157,22 +158,59 @@ impl<'a> Barriers<'_, 'a> {
         all: &mut Vec<Stmt<'a>>,
     ) -> Result<Pending, FlattenError> {
         let touches = self.touches(stmt, place);
-        let mut met = None;
-        for before in pending.iter() {
-            if met.is_none() && touches.iter().any(|touch| self.meets(before, touch)) {
-                met = Some(before);
-            }
-        }
-        if let Some(before) = met {
-            if place.is_divergent {
-                let name = &self.nest.func.buffers[before.buffer].name;
-                let reason = format!("threads meet in `{name}` where not all of them arrive");
-                return Err(FlattenError::of(self.nest.func, "", reason));
-            }
+        if self.meets_pending(&touches, pending, place)? {
             pending.clear();
             all.push(Stmt::Barrier);
         }
         Ok(touches)
+    }
+
+    /// Whether touches meet what is pending, so that a barrier has to come between.
+    fn meets_pending(
+        &mut self,
+        touches: &Pending,
+        pending: &Pending,
+        place: Place,
+    ) -> Result<bool, FlattenError> {
+        let met =
+            pending.iter().find(|before| touches.iter().any(|touch| self.meets(before, touch))).cloned();
+        match met {
+            Some(before) if place.is_divergent => {
+                let name = &self.nest.func.buffers[before.buffer].name;
+                let reason = format!("threads meet in `{name}` where not all of them arrive");
+                Err(FlattenError::of(self.nest.func, "", reason))
+            }
+            met => Ok(met.is_some()),
+        }
+    }
+
+    /// A serial loop. Where its body is one statement, a barrier before that, for what was done before the loop, would be there in each
+    /// iteration: it comes before the loop instead.
+    fn serial_after_barrier(
+        &mut self,
+        l: Loop<'a>,
+        pending: &mut Pending,
+        place: Place,
+        all: &mut Vec<Stmt<'a>>,
+    ) -> Result<(), FlattenError> {
+        let runs = l.begin.as_int().zip(l.end.as_int()).is_some_and(|(begin, end)| begin < end);
+        let mut meets = false;
+        let whole = Stmt::Loop(l);
+        if runs && whole.lists().all(|stmts| stmts.len() == 1) {
+            let touches = self.touches(&whole, place);
+            meets = self.meets_pending(&touches, pending, place)?;
+        }
+        if meets {
+            pending.clear();
+        }
+        let Stmt::Loop(l) = whole else { return Ok(()) };
+        let l = self.serial(l, pending, place)?;
+        // What iterations do to each other may want one in each of them.
+        if meets && !matches!(l.body.stmts[..], [Stmt::Barrier, ..]) {
+            all.push(Stmt::Barrier);
+        }
+        all.push(Stmt::Loop(l));
+        Ok(())
     }
 
     fn serial(
@@ -333,6 +371,7 @@ impl<'a> Barriers<'_, 'a> {
             Stmt::Loop(l) => Some(l.var),
             Stmt::If(_) | Stmt::Masked(_) | Stmt::Block(_) | Stmt::Stores(_) => None,
             Stmt::Prefetch(_) | Stmt::Barrier => None,
+            Stmt::Copies(_) | Stmt::CommitCopies | Stmt::WaitCopies(_) => None,
         };
         if let Some(known) = self.known.get(&(var, first)) {
             return known.clone();
@@ -443,6 +482,7 @@ impl<'a> Walk<'_, '_, 'a> {
             }
             Stmt::Stores(stores) => self.stores(stores, around),
             Stmt::Block(_) | Stmt::Prefetch(_) | Stmt::Barrier => {}
+            Stmt::Copies(_) | Stmt::CommitCopies | Stmt::WaitCopies(_) => {}
         }
     }
 

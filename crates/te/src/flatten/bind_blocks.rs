@@ -41,6 +41,7 @@ impl<'a> BindBlocks<'a> {
                 }
                 Stmt::Block(block) => self.block(&block, &mut all)?,
                 Stmt::Stores(_) | Stmt::Barrier => all.push(stmt),
+                Stmt::Copies(_) | Stmt::CommitCopies | Stmt::WaitCopies(_) => all.push(stmt),
                 Stmt::Prefetch(mut hint) => {
                     hint.element = self.known.simplify(&hint.element);
                     all.push(Stmt::Prefetch(hint));
@@ -78,7 +79,7 @@ impl<'a> BindBlocks<'a> {
             Some(1) if begin.as_int().is_some() && !is_thread => all.extend(stmts?),
             _ => {
                 let body = Body { fact: l.body.fact, stmts: stmts? };
-                all.push(Stmt::Loop(Loop { var: l.var, begin, end, kind: l.kind, body }));
+                all.push(Stmt::Loop(Loop { var: l.var, begin, end, kind: l.kind, stages: l.stages, body }));
             }
         }
         Ok(())

@@ -120,7 +120,9 @@ impl Collect<'_, '_> {
                 }
                 Stmt::Masked(masked) => self.stmts(&masked.stmts, around, vector)?,
                 Stmt::Stores(stores) => self.stores(stores, around, vector)?,
-                Stmt::Block(_) | Stmt::Prefetch(_) | Stmt::Barrier => {}
+                Stmt::Copies(stmts) => self.stmts(stmts, around, vector)?,
+                Stmt::Block(_) | Stmt::Prefetch(_) => {}
+                Stmt::Barrier | Stmt::CommitCopies | Stmt::WaitCopies(_) => {}
             }
         }
         Ok(())

@@ -56,7 +56,9 @@ impl JoinIndices<'_> {
                         }
                     }
                 }
-                Stmt::Block(_) | Stmt::Prefetch(_) | Stmt::Barrier => {}
+                Stmt::Copies(stmts) => self.list(stmts),
+                Stmt::Block(_) | Stmt::Prefetch(_) => {}
+                Stmt::Barrier | Stmt::CommitCopies | Stmt::WaitCopies(_) => {}
             }
         }
     }
@@ -110,6 +112,7 @@ fn any_divides(stmts: &[Stmt<'_>]) -> bool {
             }
         }
         Stmt::Block(_) | Stmt::Prefetch(_) | Stmt::Barrier => {}
+        Stmt::Copies(_) | Stmt::CommitCopies | Stmt::WaitCopies(_) => {}
     });
     found
 }

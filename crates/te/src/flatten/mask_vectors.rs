@@ -52,6 +52,7 @@ impl<'a> MaskVectors<'a> {
                 }
                 Stmt::Block(block) => self.block(block, &mut all),
                 Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) | Stmt::Barrier => all.push(stmt),
+                Stmt::Copies(_) | Stmt::CommitCopies | Stmt::WaitCopies(_) => all.push(stmt),
             }
         }
         all

@@ -14,6 +14,7 @@ mod mask_vectors;
 pub mod nest;
 mod options;
 mod partition;
+mod pipeline;
 mod poly;
 mod split_kernels;
 mod threads;
@@ -34,6 +35,7 @@ pub use self::mask_vectors::{mask_vectors, masks};
 use self::nest::{Form, Nest};
 pub use self::options::FlattenOptions;
 pub use self::partition::partition;
+pub use self::pipeline::pipeline;
 pub use self::split_kernels::split_kernels;
 pub use self::translate::{FlatKernel, translate};
 pub use self::unroll::unroll;
@@ -45,7 +47,7 @@ use crate::schedule::start_apart;
 use crate::verify::{self, Illegal, Stage, Violation, verify};
 
 /// The passes, in their order.
-pub const PASSES: [&str; 12] = [
+pub const PASSES: [&str; 13] = [
     "start_apart",
     "split_kernels",
     "unswitch",
@@ -56,6 +58,7 @@ pub const PASSES: [&str; 12] = [
     "bind_blocks",
     "join_indices",
     "barriers",
+    "pipeline",
     "translate",
     "hoist",
 ];
@@ -179,6 +182,8 @@ pub fn flatten_watched(
         // All accesses are there, each with its index: where threads meet does not change any more.
         barriers(&mut nest, options)?;
         watch("barriers", Made::Nest(&mut nest, Form::Bound))?;
+        pipeline(&mut nest, options)?;
+        watch("pipeline", Made::Nest(&mut nest, Form::Bound))?;
 
         let mut flat = translate(&nest, options)?;
         watch("translate", Made::Kernel(&mut flat.kernel))?;

@@ -21,7 +21,7 @@
 mod text;
 mod verify;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::expr::{Buffer, Expr, Var};
 use crate::func::{self, Func, Prefetch, Store, ThreadLevel};
@@ -39,6 +39,8 @@ pub struct Nest<'a> {
     pub written: FxHashSet<Buffer>,
     /// What makes tasks.
     pub tasks: Tasks,
+    /// Shared buffers of which there are several versions, one after the other, and how many.
+    pub versions: FxHashMap<Buffer, u32>,
     /// The statements of a task.
     pub body: Vec<Stmt<'a>>,
 }
@@ -93,6 +95,13 @@ pub enum Stmt<'a> {
     Prefetch(Prefetch),
     /// All threads of the task arrive here before any goes on.
     Barrier,
+    /// Copies to shared memory that the thread need not wait for, if it is left to its kernel: they are there when it has waited
+    /// for their group.
+    Copies(Vec<Stmt<'a>>),
+    /// Makes a group of this thread's copies that are in none.
+    CommitCopies,
+    /// Waits for all groups of this thread's copies but so many of the youngest.
+    WaitCopies(u32),
 }
 
 /// A counted loop.
@@ -106,6 +115,8 @@ pub struct Loop<'a> {
     pub end: Expr,
     /// How it runs; only serial loops begin elsewhere than at 0.
     pub kind: LoopKind,
+    /// How many iterations the copies at the beginning of its body are to be ahead, and one; `pipeline` leaves 1.
+    pub stages: u32,
     /// What an iteration does.
     pub body: Body<'a>,
 }
@@ -216,8 +227,9 @@ impl<'a> Stmt<'a> {
         let (first, second): (Option<&[Stmt<'a>]>, Option<&[Stmt<'a>]>) = match self {
             Stmt::Loop(l) => (Some(&l.body.stmts), None),
             Stmt::If(branch) => (Some(&branch.then.stmts), Some(&branch.otherwise.stmts)),
-            Stmt::Masked(masked) => (Some(&masked.stmts), None),
-            Stmt::Block(_) | Stmt::Stores(_) | Stmt::Prefetch(_) | Stmt::Barrier => (None, None),
+            Stmt::Masked(Masked { stmts, .. }) | Stmt::Copies(stmts) => (Some(stmts), None),
+            Stmt::Block(_) | Stmt::Stores(_) | Stmt::Prefetch(_) => (None, None),
+            Stmt::Barrier | Stmt::CommitCopies | Stmt::WaitCopies(_) => (None, None),
         };
         first.into_iter().chain(second)
     }

@@ -66,9 +66,8 @@ impl<'a> Partition<'a> {
                     }
                     all.push(Stmt::If(branch));
                 }
-                Stmt::Block(_) | Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) | Stmt::Barrier => {
-                    all.push(stmt)
-                }
+                Stmt::Block(_) | Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) => all.push(stmt),
+                Stmt::Barrier | Stmt::Copies(_) | Stmt::CommitCopies | Stmt::WaitCopies(_) => all.push(stmt),
             }
         }
         all
@@ -201,6 +200,7 @@ impl<'a> Partition<'a> {
                 }
                 Stmt::Prefetch(_) => 0,
                 Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Barrier => return None,
+                Stmt::Copies(_) | Stmt::CommitCopies | Stmt::WaitCopies(_) => return None,
             };
         }
         Some(sum)

@@ -4,7 +4,7 @@
 //! inside it, round by round; what lies between such loops becomes a kernel of one task. Hints for buffers that a kernel
 //! does not access in global memory are dropped.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::error::FlattenError;
 use super::nest::{Block, Body, Counter, Loop, LoopKind, Nest, Stmt, Tasks};
@@ -54,7 +54,7 @@ fn kernel<'a>(
     let Used { read, written } = Used::by(stmts);
     let converter = Converter { func, read: &read, written: &written };
     let body = stmts.iter().map(|stmt| converter.stmt(stmt)).collect::<Result<_, _>>()?;
-    Ok(Nest { func, name, read, written, tasks, body })
+    Ok(Nest { func, name, read, written, tasks, versions: FxHashMap::default(), body })
 }
 
 struct Converter<'u, 'a> {
@@ -99,7 +99,14 @@ impl<'a> Converter<'_, 'a> {
             stmts.push(self.stmt(inner)?);
         }
         let body = Body::new(stmts);
-        Ok(Stmt::Loop(Loop { var: l.var, begin: Expr::int(0), end: l.extent.clone(), kind, body }))
+        Ok(Stmt::Loop(Loop {
+            var: l.var,
+            begin: Expr::int(0),
+            end: l.extent.clone(),
+            kind,
+            stages: l.stages,
+            body,
+        }))
     }
 
     fn is_param(&self, buffer: Buffer) -> bool {

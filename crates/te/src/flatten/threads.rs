@@ -150,11 +150,12 @@ impl Uses<'_, '_> {
                     }
                     self.stmts(&l.body.stmts, around.enter(l));
                 }
-                Stmt::If(_) | Stmt::Masked(_) => {
+                Stmt::If(_) | Stmt::Masked(_) | Stmt::Copies(_) => {
                     stmt.lists().for_each(|list| self.stmts(list, around));
                 }
                 Stmt::Stores(stores) => self.stores(stores, around),
                 Stmt::Block(_) | Stmt::Prefetch(_) | Stmt::Barrier => {}
+                Stmt::CommitCopies | Stmt::WaitCopies(_) => {}
             }
         }
     }

@@ -43,7 +43,9 @@ impl<'a> Unroll<'_, 'a> {
                     masked.stmts = self.list(masked.stmts)?;
                     all.push(Stmt::Masked(masked));
                 }
-                Stmt::Block(_) | Stmt::Stores(_) | Stmt::Prefetch(_) | Stmt::Barrier => all.push(stmt),
+                Stmt::Copies(stmts) => all.push(Stmt::Copies(self.list(stmts)?)),
+                Stmt::Block(_) | Stmt::Stores(_) | Stmt::Prefetch(_) => all.push(stmt),
+                Stmt::Barrier | Stmt::CommitCopies | Stmt::WaitCopies(_) => all.push(stmt),
             }
         }
         Ok(all)
@@ -137,7 +139,8 @@ pub(super) fn substitute(stmts: &mut [Stmt<'_>], var: Var, value: &Expr) {
                 }
             }
             Stmt::Prefetch(hint) => replace(&mut hint.element),
-            Stmt::Barrier => {}
+            Stmt::Copies(stmts) => substitute(stmts, var, value),
+            Stmt::Barrier | Stmt::CommitCopies | Stmt::WaitCopies(_) => {}
         }
     }
 }

@@ -48,6 +48,7 @@ fn stmt<'a>(mut stmt: Stmt<'a>, known: &[Expr], lane: Option<Var>) -> Stmt<'a> {
             block.predicate = tree::conjunction(conditions.filter(|c| !known.contains(c)));
         }
         Stmt::If(_) | Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) | Stmt::Barrier => {}
+        Stmt::Copies(_) | Stmt::CommitCopies | Stmt::WaitCopies(_) => {}
     }
     stmt
 }

@@ -66,6 +66,7 @@ impl WholeTiles {
                 }
             }
             Stmt::Block(_) | Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) | Stmt::Barrier => {}
+            Stmt::Copies(_) | Stmt::CommitCopies | Stmt::WaitCopies(_) => {}
         }
         stmt
     }

@@ -263,10 +263,10 @@ fn loops_of(func: &Func, path: &tree::Path, pair: Pair) -> Result<(tree::Path, E
             func.vars[pair.outer].name
         ));
     }
-    let mut prefetches = !l.prefetches.is_empty();
-    tree::for_each_loop(&l.body, &mut |inner| prefetches |= !inner.prefetches.is_empty());
-    if prefetches {
-        return Err(format!("a loop inside of `{}` prefetches", func.vars[l.var].name));
+    let mut tied = l.tied();
+    tree::for_each_loop(&l.body, &mut |inner| tied = tied.or(inner.tied()));
+    if let Some(tied) = tied {
+        return Err(format!("a loop inside of `{}` {tied}", func.vars[l.var].name));
     }
     Ok((outer, product(&l.extent, &next.extent)?))
 }

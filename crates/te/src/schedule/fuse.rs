@@ -39,8 +39,8 @@ impl Apply for Fuse {
             if l.kind != LoopKind::Serial {
                 return fail(format!("`{name}` is already {:?}", l.kind));
             }
-            if !l.prefetches.is_empty() {
-                return fail(format!("`{name}` prefetches"));
+            if let Some(tied) = l.tied() {
+                return fail(format!("`{name}` {tied}"));
             }
             if let Some(outer) = fused.iter().find(|outer| l.extent.uses(outer.var)) {
                 return fail(format!("the extent of `{name}` depends on `{}`", func.vars[outer.var].name));

@@ -53,6 +53,9 @@ fn set_kind(
     if l.kind != LoopKind::Serial {
         return fail(format!("the loop is already {:?}", l.kind));
     }
+    if l.stages > 1 {
+        return fail("the loop is pipelined".into());
+    }
     if !l.prefetches.is_empty() && matches!(kind, LoopKind::Vectorized | LoopKind::Thread(_)) {
         return fail("the loop prefetches".into());
     }

@@ -26,6 +26,7 @@ mod fuse;
 mod inline;
 mod kinds;
 mod pad_einsum;
+mod pipeline;
 mod prefetch;
 mod query;
 pub(crate) mod region;
@@ -62,6 +63,8 @@ pub use fuse::Fuse;
 pub use inline::ComputeInline;
 pub use kinds::{Bind, Parallel, Unroll, Vectorize};
 pub use pad_einsum::PadEinsum;
+pub use pipeline::Pipeline;
+pub(crate) use pipeline::is_stages;
 pub use prefetch::Prefetch;
 pub use query::{BlockInfo, LoopInfo};
 pub use region::{Digit, footprint};
@@ -178,6 +181,8 @@ primitives! {
     Rfactor,
     /// Hints for the next iteration of an outer loop.
     Prefetch,
+    /// Copies of later iterations while earlier ones are computed.
+    Pipeline,
 }
 
 /// Why a schedule has no result.
@@ -406,6 +411,11 @@ impl Schedule {
     /// ahead.
     pub fn prefetch(&mut self, prefetch: Prefetch) -> Result<(), ScheduleError> {
         self.apply(prefetch).map(drop)
+    }
+
+    /// Has the copies to shared memory at the beginning of a loop's body run ahead; see [`Pipeline`].
+    pub fn pipeline(&mut self, loop_name: &str, stages: u32) -> Result<(), ScheduleError> {
+        self.apply(Pipeline { loop_name: loop_name.into(), stages }).map(drop)
     }
 
     /// Splits a reduction over a loop into partial results and their combination; returns the block that

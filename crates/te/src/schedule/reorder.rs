@@ -43,8 +43,8 @@ impl Apply for Reorder {
             if depth < innermost.len() && l.body.len() != 1 {
                 return fail(format!("`{}` holds more than the next loop", func.vars[l.var].name));
             }
-            if !l.prefetches.is_empty() {
-                return fail(format!("`{}` prefetches", func.vars[l.var].name));
+            if let Some(tied) = l.tied() {
+                return fail(format!("`{}` {tied}", func.vars[l.var].name));
             }
             chain.push((l.var, l.extent.clone(), l.kind));
         }

@@ -29,8 +29,8 @@ impl Apply for Split {
         if target.kind != LoopKind::Serial {
             return fail(format!("the loop is already {:?}", target.kind));
         }
-        if !target.prefetches.is_empty() {
-            return fail("the loop prefetches".into());
+        if let Some(tied) = target.tied() {
+            return fail(format!("the loop {tied}"));
         }
         if self.factors.len() < 2 {
             return fail("at least two factors are needed".into());

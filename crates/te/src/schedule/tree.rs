@@ -429,7 +429,7 @@ pub(crate) fn loop_of(func: &Func, path: &[usize], var: Var) -> Result<Path, Str
         for_each_block(&l.body, &mut |_| blocks += 1);
         let alone = block.iters.iter().filter(|i| i.value.uses(l.var)).count() == 1;
         let is_plain =
-            alone && is_whole(l) && blocks == 1 && l.kind == LoopKind::Serial && l.prefetches.is_empty();
+            alone && is_whole(l) && blocks == 1 && l.kind == LoopKind::Serial && l.tied().is_none();
         is_plain.then(|| path[..depth].to_vec())
     });
     found.ok_or_else(|| format!("the loops of block `{}` are not as computed", block.name))

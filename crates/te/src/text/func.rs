@@ -15,7 +15,7 @@
 //!
 //! Temporaries follow the opening brace as `buffer T: f32[n] global`; a block's predicate is `where (..)`
 //! after its variables. A loop's prefetches stand behind its kind, as `prefetch A[element]` with one row-major
-//! position. Names that are no identifiers are quoted as in Rust. Variables that nothing binds and
+//! position; the stages of a pipelined one, as `pipeline 4`, behind them. Names that are no identifiers are quoted as in Rust. Variables that nothing binds and
 //! buffers that are no parameters and nowhere accessed are left out.
 
 use std::fmt::{self, Display, Formatter, Write};
@@ -181,6 +181,9 @@ fn write_stmts(f: &mut Formatter<'_>, func: &Func, stmts: &[Stmt], depth: usize)
                 for Prefetch { buffer, element } in &l.prefetches {
                     let buffer = Name(&func.buffers[*buffer].name);
                     write!(f, " prefetch {buffer}[{}]", Named(func, element))?;
+                }
+                if l.stages > 1 {
+                    write!(f, " pipeline {}", l.stages)?;
                 }
                 f.write_str(" {\n")?;
                 write_stmts(f, func, &l.body, depth + 1)?;

@@ -283,17 +283,25 @@ impl Parser {
         let var = self.bind(&name, VarKind::Loop)?;
         let mut kind = LoopKind::Serial;
         let mut prefetches = Vec::new();
+        let mut stages = 1;
         while !self.at("{") {
             let word = self.name()?;
             match LOOP_KINDS.iter().find(|k| k.0 == word) {
                 Some(found) if prefetches.is_empty() => kind = found.1,
+                None if word == "pipeline" && stages == 1 => {
+                    let read = u32::try_from(self.integer()?).ok().filter(|&n| n > 1);
+                    stages = match read {
+                        Some(read) => read,
+                        None => return self.fail_last("a pipeline has two stages or more"),
+                    };
+                }
                 None if word == "prefetch" => prefetches.push(self.prefetch()?),
                 Some(_) | None => return self.fail_last(format!("`{word}` is no kind of loop")),
             }
         }
         self.expect("{")?;
         let body = self.stmts()?;
-        Ok(Stmt::Loop(Box::new(Loop { var, extent, kind, prefetches, body })))
+        Ok(Stmt::Loop(Box::new(Loop { var, extent, kind, prefetches, stages, body })))
     }
 
     /// `BUFFER[ELEMENT]`.

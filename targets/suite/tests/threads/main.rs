@@ -4,7 +4,7 @@ mod random;
 mod rules;
 mod running;
 
-use running::{check_barriers, compare, kernels};
+use running::{check_needed, compare, kernels};
 use tilewright_dtype::DType;
 use tilewright_target_suite::scheduled;
 use tilewright_te::flatten::FlatKernel;
@@ -17,6 +17,11 @@ const LANES: u32 = 32;
 
 /// The kernels of a schedule, which must agree with the interpreter and have so many barriers, each of which is needed.
 fn check(schedule: Schedule, barriers: usize) -> Vec<FlatKernel> {
+    check_with_waits(schedule, [barriers, 0])
+}
+
+/// The same, with so many waits for copies.
+fn check_with_waits(schedule: Schedule, [barriers, waits]: [usize; 2]) -> Vec<FlatKernel> {
     let mut func = schedule.finish().expect("finishes");
     expand_func(&mut func);
     let kernels = kernels(&func, LANES).unwrap_or_else(|error| panic!("{error}\n{func}"));
@@ -24,7 +29,7 @@ fn check(schedule: Schedule, barriers: usize) -> Vec<FlatKernel> {
         let result = compare(&func, &kernels, seed);
         assert_eq!(result, Ok(()), "{func}\n{}", kernels[0].kernel);
     }
-    assert_eq!(check_barriers(&func, &kernels, 1), barriers, "{func}\n{}", kernels[0].kernel);
+    assert_eq!(check_needed(&func, &kernels, 1), [barriers, waits], "{func}\n{}", kernels[0].kernel);
     kernels
 }
 
@@ -88,6 +93,24 @@ fn tiled_products() {
 #[test]
 fn tiled_products_of_odd_extents() {
     check(tiled_product(45, 39, 21), 2);
+}
+
+#[test]
+fn pipelined_products() {
+    for (stages, extents) in [(2, (64, 64, 40)), (4, (45, 39, 37)), (4, (33, 64, 9)), (8, (32, 32, 21))] {
+        let (m, n, k) = extents;
+        let mut s = tiled_product(m, n, k);
+        let steps = s.loop_names("C").unwrap()[1].clone();
+        s.pipeline(&steps, stages).unwrap();
+        // The loop waits once, for the thread's own copies and then for the other threads.
+        let kernels = check_with_waits(s, [1, 1]);
+        let kernel = &kernels[0].kernel;
+        let copies = count(&kernel.body, &|i| matches!(i, Inst::CopyAsync { .. }));
+        let ahead = (stages as usize - 1).min((k as usize).div_ceil(8));
+        assert_eq!(copies, 2 * (ahead + 1), "{kernel}");
+        let array = |name: &str| kernel.shared.iter().find(|array| array.name == name).map(|a| a.len);
+        assert_eq!(array("A_shared"), Some(u64::from(stages) * 32 * 8), "{kernel}");
+    }
 }
 
 /// Rows over their sums.

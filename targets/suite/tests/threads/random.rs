@@ -121,6 +121,13 @@ fn random_schedule(original: &Func, random: &mut Random) -> Schedule {
         let inside = loops.iter().position(|name| *name == task).map_or(0, |at| at + 1);
         bind_some(&mut s, &block, inside, random);
     }
+    for block in s.blocks() {
+        for name in s.loop_names(&block).unwrap() {
+            if random.below(2) == 0 {
+                drop(s.pipeline(&name, [2, 4][random.below(2)]));
+            }
+        }
+    }
     s
 }
 
@@ -130,8 +137,8 @@ enum Outcome {
     Plain,
     /// Lowering says why not.
     Refused,
-    /// It agrees, and so many barriers were needed or proven to be.
-    Agrees(usize),
+    /// It agrees, with so many barriers and waits for copies.
+    Agrees(usize, usize),
 }
 
 fn check_seed(original: &Func, seed: u64) -> Outcome {
@@ -158,24 +165,27 @@ fn check_seed(original: &Func, seed: u64) -> Outcome {
     }
     match all.iter().all(|flat| flat.kernel.threads == Threads::ONE) {
         true => Outcome::Plain,
-        false => Outcome::Agrees(text.matches("barrier\n").count()),
+        false => Outcome::Agrees(text.matches("barrier\n").count(), text.matches("wait_copies").count()),
     }
 }
 
 fn check(original: Func) {
     let schedules = std::env::var("TILEWRIGHT_SCHEDULES").map_or(SCHEDULES, |n| n.parse().expect("a number"));
-    let (mut plain, mut refused, mut agree, mut barriers) = (0, 0, 0, 0);
+    let (mut plain, mut refused, mut agree, mut barriers, mut waits) = (0, 0, 0, 0, 0);
     for seed in 0..schedules as u64 {
         match check_seed(&original, seed) {
             Outcome::Plain => plain += 1,
             Outcome::Refused => refused += 1,
-            Outcome::Agrees(n) => {
+            Outcome::Agrees(own_barriers, own_waits) => {
                 agree += 1;
-                barriers += n;
+                barriers += own_barriers;
+                waits += own_waits;
             }
         }
     }
-    println!("{agree} agree with {barriers} barriers, {refused} are refused, {plain} have no threads");
+    println!(
+        "{agree} agree with {barriers} barriers and {waits} waits, {refused} are refused, {plain} have no threads"
+    );
     assert!(agree * 10 > schedules, "{agree} agree, {refused} are refused, {plain} have no threads");
 }
 

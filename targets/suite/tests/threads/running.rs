@@ -68,61 +68,67 @@ pub(crate) fn compare(func: &Func, kernels: &[FlatKernel], seed: u64) -> Result<
     Ok(())
 }
 
-/// The kernel without each of its barriers in turn.
-pub(crate) fn without_a_barrier(kernel: &Kernel) -> Vec<Kernel> {
-    /// Takes out the `n`-th barrier; gives how many there are before it otherwise.
-    fn take(insts: &mut Vec<Inst>, n: &mut usize) -> bool {
-        let mut found = None;
-        for (at, inst) in insts.iter_mut().enumerate() {
-            match inst {
-                Inst::Barrier if *n == 0 => found = Some(at),
-                Inst::Barrier => *n -= 1,
-                Inst::Loop { body, .. } => {
-                    if take(body, n) {
-                        return true;
-                    }
+/// The kernel without each of the wanted instructions in turn.
+pub(crate) fn without_one(kernel: &Kernel, wanted: fn(&Inst) -> bool) -> Vec<Kernel> {
+    /// Takes out the `n`-th; gives whether there is one.
+    fn take(insts: &mut Vec<Inst>, n: &mut usize, wanted: fn(&Inst) -> bool) -> bool {
+        for at in 0..insts.len() {
+            if wanted(&insts[at]) {
+                if *n == 0 {
+                    insts.remove(at);
+                    return true;
                 }
+                *n -= 1;
+            }
+            let is_taken = match &mut insts[at] {
+                Inst::Loop { body, .. } => take(body, n, wanted),
                 Inst::If { then_body, else_body, .. } => {
-                    if take(then_body, n) || take(else_body, n) {
-                        return true;
-                    }
+                    take(then_body, n, wanted) || take(else_body, n, wanted)
                 }
                 Inst::Let { .. }
                 | Inst::Store { .. }
                 | Inst::Scatter { .. }
                 | Inst::Prefetch { .. }
+                | Inst::Barrier
                 | Inst::CopyAsync { .. }
                 | Inst::CommitCopies
-                | Inst::WaitCopies { .. } => {}
-            }
-            if found.is_some() {
-                break;
+                | Inst::WaitCopies { .. } => false,
+            };
+            if is_taken {
+                return true;
             }
         }
-        found.inspect(|at| drop(insts.remove(*at))).is_some()
+        false
     }
     let mut all = Vec::new();
     loop {
         let (mut kernel, mut n) = (kernel.clone(), all.len());
-        if !take(&mut kernel.body, &mut n) {
+        if !take(&mut kernel.body, &mut n, wanted) {
             return all;
         }
         all.push(kernel);
     }
 }
 
-/// Demands that without any one of its barriers a race is found in each kernel. Gives how many there are.
-pub(crate) fn check_barriers(func: &Func, kernels: &[FlatKernel], seed: u64) -> usize {
-    let mut barriers = 0;
-    for (n, flat) in kernels.iter().enumerate() {
-        for (at, kernel) in without_a_barrier(&flat.kernel).into_iter().enumerate() {
-            let mut all = kernels.to_vec();
-            all[n].kernel = kernel;
-            let found = compare(func, &all, seed);
-            let is_race = found.as_ref().is_err_and(|error| error.starts_with("race"));
-            assert!(is_race, "without barrier {at}: {found:?}\n{func}\n{}", flat.kernel);
-            barriers += 1;
+/// Demands that each barrier, and each wait for copies, of the kernels is needed: without it the evaluator finds a race, or the missing wait. Gives
+/// how many there are of either.
+pub(crate) fn check_needed(func: &Func, kernels: &[FlatKernel], seed: u64) -> [usize; 2] {
+    let kinds: [(fn(&Inst) -> bool, &str); 2] = [
+        (|inst| matches!(inst, Inst::Barrier), "race"),
+        (|inst| matches!(inst, Inst::WaitCopies { .. }), "missing wait"),
+    ];
+    kinds.map(|(wanted, fault)| {
+        let mut found = 0;
+        for (n, flat) in kernels.iter().enumerate() {
+            for (at, kernel) in without_one(&flat.kernel, wanted).into_iter().enumerate() {
+                let mut all = kernels.to_vec();
+                all[n].kernel = kernel;
+                let result = compare(func, &all, seed);
+                let is_caught = result.as_ref().is_err_and(|error| error.starts_with(fault));
+                assert!(is_caught, "without number {at}, no {fault}: {result:?}\n{func}\n{}", flat.kernel);
+                found += 1;
+            }
         }
-    }
-    barriers
+        found
+    })
 }

@@ -59,7 +59,11 @@ fn write_stmts(f: &mut Formatter<'_>, func: &Func, stmts: &[Stmt<'_>], depth: us
                     LoopKind::Thread(ThreadLevel::Lane) => " lane",
                 };
                 let name = Name(&func.vars[l.var].name);
-                writeln!(f, "{indent}for {name} in {}..{}{kind} {{", named(&l.begin), named(&l.end))?;
+                write!(f, "{indent}for {name} in {}..{}{kind}", named(&l.begin), named(&l.end))?;
+                if l.stages > 1 {
+                    write!(f, " pipeline {}", l.stages)?;
+                }
+                f.write_str(" {\n")?;
                 write_body(f, func, &l.body, depth + 1)?;
             }
             Stmt::If(branch) => {
@@ -86,6 +90,18 @@ fn write_stmts(f: &mut Formatter<'_>, func: &Func, stmts: &[Stmt<'_>], depth: us
             }
             Stmt::Barrier => {
                 writeln!(f, "{indent}barrier")?;
+                continue;
+            }
+            Stmt::Copies(stmts) => {
+                writeln!(f, "{indent}copy {{")?;
+                write_stmts(f, func, stmts, depth + 1)?;
+            }
+            Stmt::CommitCopies => {
+                writeln!(f, "{indent}commit")?;
+                continue;
+            }
+            Stmt::WaitCopies(pending) => {
+                writeln!(f, "{indent}wait {pending}")?;
                 continue;
             }
         }

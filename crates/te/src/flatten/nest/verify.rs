@@ -91,7 +91,8 @@ impl Check<'_> {
                 }
                 Stmt::Stores(stores) => stores.stores.iter().for_each(|store| self.store(store)),
                 Stmt::Prefetch(hint) => self.expr(&hint.element, DType::I64),
-                Stmt::Barrier => {}
+                Stmt::Copies(stmts) => self.stmts(stmts),
+                Stmt::Barrier | Stmt::CommitCopies | Stmt::WaitCopies(_) => {}
             }
         }
     }

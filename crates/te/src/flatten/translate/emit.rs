@@ -46,6 +46,8 @@ pub(super) struct Emitter<'a> {
     pub(super) covered: (bool, bool),
     /// Whether lanes without a part in what is done do it all the same, since others shuffle.
     pub(super) in_shuffling: bool,
+    /// Whether stores to shared arrays are copies that this thread need not wait for.
+    pub(super) is_ahead: bool,
     /// The block being lowered, for errors.
     pub(super) block: String,
     /// Conditions under which loads may be performed, innermost last; scalars or vectors of `Bool`.
@@ -106,6 +108,7 @@ impl<'a> Emitter<'a> {
             thread: None,
             covered: (false, false),
             in_shuffling: false,
+            is_ahead: false,
             block: String::new(),
             guards: Vec::new(),
         };

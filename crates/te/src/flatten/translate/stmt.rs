@@ -33,6 +33,20 @@ impl Emitter<'_> {
                 self.push(Inst::Barrier);
                 Ok(())
             }
+            Stmt::Copies(stmts) => {
+                let outer = std::mem::replace(&mut self.is_ahead, true);
+                let result = self.stmts(stmts);
+                self.is_ahead = outer;
+                result
+            }
+            Stmt::CommitCopies => {
+                self.push(Inst::CommitCopies);
+                Ok(())
+            }
+            Stmt::WaitCopies(pending) => {
+                self.push(Inst::WaitCopies { pending: *pending });
+                Ok(())
+            }
             Stmt::Block(block) => self.error(format!("block `{}` is not bound yet", block.source.name)),
         })
     }
@@ -201,6 +215,9 @@ impl Emitter<'_> {
         let independent = !read_each_other(&block.stores);
         for (n, store) in block.stores.iter().enumerate() {
             let Store { buffer, indices, value } = store;
+            if self.is_ahead && self.copied_ahead(store)? {
+                continue;
+            }
             let value = if n > 0 && independent { self.expr_in_common(value)? } else { self.expr(value)? };
             let (scalar, vector) = self.combined_guard()?;
             debug_assert!(scalar.is_none() || self.in_shuffling, "scalar predicates are branches");

@@ -7,12 +7,13 @@
 use tilewright_dtype::DType;
 
 use super::emit::{Binding, Emitter};
+use super::expr::Address;
 use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind};
 use crate::flatten::deal::From;
 use crate::flatten::error::FlattenError;
 use crate::flatten::hoist::Nesting;
 use crate::flatten::nest::{self, Loop, LoopKind, Stmt, Stores};
-use crate::func::{Scope, ThreadLevel};
+use crate::func::{Scope, Store, ThreadLevel};
 use crate::kernel::{Inst, Op, Type, Value};
 
 impl Emitter<'_> {
@@ -137,6 +138,39 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// A store as an asynchronous copy, if it is one: of an element of memory that the kernel does not write, or of zero where a condition fails.
+    pub(super) fn copied_ahead(&mut self, store: &Store) -> Result<bool, FlattenError> {
+        let (condition, read) = match store.value.kind() {
+            ExprKind::Select(condition, read, other) if is_zero(other) => (Some(condition), read),
+            _ => (None, &store.value),
+        };
+        let ExprKind::Load(from, from_indices) = read.kind() else { return Ok(false) };
+        let is_input = self.func.buffers[*from].scope == Scope::Global && !self.written.contains(from);
+        let follows_data = |index: &Expr| index.any(&mut |e| matches!(e.kind(), ExprKind::Load(..)));
+        let is_plain = is_input
+            && self.func.buffers[store.buffer].scope == Scope::Shared
+            && COPIED_BYTES.contains(&read.dtype().bytes())
+            && self.lane.is_none()
+            && self.guards.is_empty()
+            && !from_indices.iter().any(follows_data);
+        if !is_plain {
+            return Ok(false);
+        }
+        let mask = condition.map(|condition| self.expr(condition)).transpose()?;
+        let (to, from_place) = (self.place(store.buffer)?, self.place(*from)?);
+        let (own, other) = (self.address(store.buffer, &store.indices)?, self.address(*from, from_indices)?);
+        let (
+            Address::Consecutive { index: to_index, offset: to_offset, .. },
+            Address::Consecutive { index, offset, .. },
+        ) = (own, other)
+        else {
+            return Ok(false);
+        };
+        let from = from_place;
+        self.push(Inst::CopyAsync { to, to_index, to_offset, from, index, offset, elements: 1, mask });
+        Ok(true)
+    }
+
     /// Both of two conditions, of which the second may be one of lanes of a vector.
     pub(super) fn both(&mut self, scalar: Option<Value>, vector: Option<Value>) -> Option<Value> {
         match (scalar, vector) {
@@ -181,6 +215,17 @@ impl Emitter<'_> {
             }
         });
         found
+    }
+}
+
+/// Bytes that a copy may have (PTX ISA, `cp.async`); larger ones are of several elements.
+const COPIED_BYTES: [usize; 2] = [4, 8];
+
+fn is_zero(e: &Expr) -> bool {
+    match e.kind() {
+        ExprKind::Int(value) => *value == 0,
+        ExprKind::Float(bits) => *bits == 0,
+        _ => false,
     }
 }
 
