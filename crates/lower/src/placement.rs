@@ -99,7 +99,7 @@ impl<'a> Placer<'a> {
             let inputs = node.inputs.iter().flatten();
             match &node.op {
                 Op::If(_) | Op::Loop(_) | Op::Scan(_) => return self.control(only),
-                Op::FromDims(_) | Op::Shape(_) | Op::Size => return,
+                Op::Shape(_) | Op::Size => return,
                 Op::Reshape(_) | Op::Identity => {
                     if let (Some(input), Some(output)) = (node.input(0), node.output())
                         && !is_host_value(graph, input)

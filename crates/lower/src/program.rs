@@ -200,6 +200,11 @@ impl Lowering<'_> {
         steps
     }
 
+    /// Who runs a group.
+    fn space(&self, group: &Group) -> Space {
+        self.placement.as_ref().map_or(Space::Host, |placement| placement.of(group))
+    }
+
     fn group(&mut self, group: &Group) -> Result<Option<Step>, Gap> {
         let node = self.graph.node(group.anchor);
         let provenance = Provenance::merge(group.nodes.iter().map(|&n| &self.graph.node(n).provenance));
@@ -210,6 +215,8 @@ impl Lowering<'_> {
             }
             match &node.op {
                 Op::If(_) | Op::Loop(_) | Op::Scan(_) => return Ok(Some(Step::Control { node: only })),
+                // Extents that only the device needs it writes itself: kernels have them as arguments.
+                Op::FromDims(_) if self.space(group) == Space::Device => {}
                 Op::FromDims(_) | Op::Shape(_) | Op::Size => {
                     let Some(output) = node.output() else { return Ok(None) };
                     return Ok(Some(Step::Extents { output, provenance }));
@@ -254,7 +261,7 @@ impl Lowering<'_> {
             inputs.iter().map(layout).chain(row_major).chain(group.outputs.iter().map(layout)).collect();
         let computation = Computation { func, variants: Vec::new(), constant_inputs, layouts };
         let definition = Digest::of("definition", |writer| computation.write_definition(writer));
-        let space = self.placement.as_ref().map_or(Space::Host, |placement| placement.of(group));
+        let space = self.space(group);
         let key = (definition, tables.clone(), space);
         let index = match self.known.get(&key) {
             Some(&index) => index,

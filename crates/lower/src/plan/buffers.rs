@@ -78,18 +78,21 @@ impl Builder<'_> {
         Ok(if self.space(from) == space { from } else { self.copied(from, provenance) })
     }
 
-    /// A buffer's copy in the other space. Views of a buffer are views of its copy.
+    /// A buffer's copy in the other space. Views of a buffer are views of its copy, and weights are in both spaces from the beginning.
     fn copied(&mut self, from: BufferId, provenance: &Provenance) -> BufferId {
         if let Some(&copy) = self.copies.iter().find_map(|copies| copies.get(&from)) {
             return copy;
         }
-        let BufferDef { dtype, size_bytes, shape, space, .. } = self.buffers[from.index()].clone();
-        let to = match self.views.get(&from).copied() {
-            Some(whole) => {
+        let BufferDef { dtype, size_bytes, shape, space, place } = self.buffers[from.index()].clone();
+        let to = match (self.views.get(&from).copied(), place) {
+            (Some(whole), _) => {
                 let whole = self.copied(whole, provenance);
                 self.alias(whole, dtype, shape)
             }
-            None => {
+            (None, Place::Weight { .. }) => {
+                self.add_buffer_of(dtype, shape, size_bytes, space.other(), Home::Fixed(place))
+            }
+            (None, _) => {
                 let to = self.add_buffer_of(dtype, shape, size_bytes, space.other(), Home::Planned);
                 if self.is_late(to) {
                     self.push(Op::Alloc { buffer: to }, provenance);

@@ -414,8 +414,10 @@ impl<'a> Builder<'a> {
                 for &output in outputs.iter() {
                     self.placed(output, provenance)?;
                 }
+                let space = outputs.first().map_or(Space::Host, |&output| self.home_space(output));
                 for &(value, part) in copies {
-                    let (from, to) = (self.operand(value)?, self.part(value, part, provenance)?);
+                    let from = self.operand_in(value, space, provenance)?;
+                    let to = self.part(value, part, provenance)?;
                     self.push(Op::Copy { from, to }, provenance);
                 }
                 Ok(())

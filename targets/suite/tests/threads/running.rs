@@ -68,10 +68,13 @@ pub(crate) fn compare(func: &Func, kernels: &[FlatKernel], seed: u64) -> Result<
     Ok(())
 }
 
+/// Tells the instructions that are taken out.
+type Wanted = fn(&Inst) -> bool;
+
 /// The kernel without each of the wanted instructions in turn.
-pub(crate) fn without_one(kernel: &Kernel, wanted: fn(&Inst) -> bool) -> Vec<Kernel> {
+pub(crate) fn without_one(kernel: &Kernel, wanted: Wanted) -> Vec<Kernel> {
     /// Takes out the `n`-th; gives whether there is one.
-    fn take(insts: &mut Vec<Inst>, n: &mut usize, wanted: fn(&Inst) -> bool) -> bool {
+    fn take(insts: &mut Vec<Inst>, n: &mut usize, wanted: Wanted) -> bool {
         for at in 0..insts.len() {
             if wanted(&insts[at]) {
                 if *n == 0 {
@@ -113,10 +116,9 @@ pub(crate) fn without_one(kernel: &Kernel, wanted: fn(&Inst) -> bool) -> Vec<Ker
 /// Demands that each barrier, and each wait for copies, of the kernels is needed: without it the evaluator finds a race, or the missing wait. Gives
 /// how many there are of either.
 pub(crate) fn check_needed(func: &Func, kernels: &[FlatKernel], seed: u64) -> [usize; 2] {
-    let kinds: [(fn(&Inst) -> bool, &str); 2] = [
-        (|inst| matches!(inst, Inst::Barrier), "race"),
-        (|inst| matches!(inst, Inst::WaitCopies { .. }), "missing wait"),
-    ];
+    let is_barrier = |inst: &Inst| matches!(inst, Inst::Barrier);
+    let is_wait = |inst: &Inst| matches!(inst, Inst::WaitCopies { .. });
+    let kinds = [(is_barrier as Wanted, "race"), (is_wait as Wanted, "missing wait")];
     kinds.map(|(wanted, fault)| {
         let mut found = 0;
         for (n, flat) in kernels.iter().enumerate() {
