@@ -29,7 +29,7 @@ fn open_product(columns: i64, steps: i64) -> Func {
 }
 
 /// A convolution of 3 x 3 with padding.
-fn convolution(channels: i64, results: i64, size: i64) -> Func {
+pub fn convolution(channels: i64, results: i64, size: i64) -> Func {
     let mut f = Func::new("convolution");
     let x = f.add_input("x", DType::F32, extents(&[1, channels, size, size]));
     let w = f.add_input("w", DType::F32, extents(&[results, channels, 3, 3]));

@@ -17,7 +17,8 @@ use crate::decisions::Chooser;
 use crate::layouts::Relayout;
 use crate::loops::joined;
 use crate::pattern::{
-    AccessInfo, constant_product, domain_simplifier, is_cheap, iters_of, operands, stores_at_its_variables,
+    AccessInfo, Stride, constant_product, domain_simplifier, is_cheap, iters_of, operands,
+    stores_at_its_variables,
 };
 use crate::refusal::Refusal;
 use crate::rule::Packing;
@@ -25,6 +26,9 @@ use crate::strategy::{Domain, list};
 
 /// Rows, and columns, from which on there are tiles.
 const LEAST: i64 = 8;
+
+/// Elements that one instruction copies to shared memory where they are consecutive: 16 bytes, the most that it can (PTX ISA, `cp.async`).
+const TOGETHER: i64 = 4;
 
 /// Steps from which on fetching pays.
 const LEAST_STEPS: i64 = 4;
@@ -67,6 +71,8 @@ pub struct Factor {
     pub fetch: String,
     /// Positions of the variables by which it is read, those that number products first, then steps, then rows or columns.
     pub by: Vec<usize>,
+    /// Elements that a thread fetches with one instruction: they are consecutive in memory too.
+    pub together: i64,
 }
 
 /// `conv: f32[1, 64, 56, 56 | 64, 3, 3], rows 1, columns 2 3, steps 4 5 6, tile 64x128of8x8, 8 steps at a time`.
@@ -74,8 +80,13 @@ impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}, ", self.block, self.domain)?;
         self.store.fmt(f)?;
-        for block in self.factors.iter().filter_map(|factor| factor.on_the_way.as_ref()) {
-            write!(f, "{block} on the way, ")?;
+        for factor in &self.factors {
+            if let Some(block) = &factor.on_the_way {
+                write!(f, "{block} on the way, ")?;
+            }
+            if factor.together > 1 {
+                write!(f, "{} by {}, ", factor.buffer, factor.together)?;
+            }
         }
         let positions = |of: &[usize]| of.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
         let [rows, columns, steps] = [&self.rows, &self.columns, &self.steps].map(|of| positions(of));
@@ -187,19 +198,36 @@ pub(crate) fn plan(
     }
     let Some(store) = store_of(context, block) else { return refuse("its results cannot wait in registers") };
     let tile = chooser.decide(&block.name, "tile", &Tile::candidates(&gpu, extents))?;
-    let factors = [(a, &roles.rows), (b, &roles.columns)].map(|(access, own)| {
+    let [own_rows, own_columns] = tile.extents();
+    let mut factors = [(a, &roles.rows), (b, &roles.columns)].map(|(access, own)| {
         let used = |n: &&usize| access.uses(block.iters[**n].var);
         let by = roles.products.iter().chain(&roles.steps).chain(own).filter(used).copied().collect();
         let buffer = context.func.buffers[access.buffer].name.clone();
         let on_the_way = producer_on_the_way(context, block, access);
-        Factor { fetch: context.new_block(&format!("{buffer}_read")), buffer, on_the_way, by }
+        Factor { fetch: context.new_block(&format!("{buffer}_read")), buffer, on_the_way, by, together: 1 }
     });
-    let packings = roles.factors.iter().zip(&factors).filter_map(|(a, f)| packing(context, block, a, f));
+    let packings: Vec<Option<Packing>> =
+        roles.factors.iter().zip(&factors).map(|(a, f)| packing(context, block, a, f)).collect();
+    let whole_steps = steps.is_some_and(|n| n % steps_at_a_time(steps) == 0);
+    let owns = [(extents.rows, own_rows, &roles.rows), (extents.columns, own_columns, &roles.columns)];
+    for (n, (all, tile, own)) in owns.into_iter().enumerate() {
+        let (access, factor) = (&roles.factors[n], &mut factors[n]);
+        let is_whole = whole_steps && all.is_some_and(|all| all % tile == 0);
+        let is_dense = own.last().is_some_and(|&last| {
+            let iter = &block.iters[last];
+            let is_next = || context.stride(&simplifier, access, iter.var) == Stride::Constant(1);
+            iter.extent.as_int().is_some_and(|n| n % TOGETHER == 0) && (packings[n].is_some() || is_next())
+        });
+        let fetched = tile * steps_at_a_time(steps);
+        if is_whole && is_dense && factor.on_the_way.is_none() && fetched % (TOGETHER * LANES) == 0 {
+            factor.together = TOGETHER;
+        }
+    }
     Ok(Strategy {
         block: block.name.clone(),
         domain: Domain::of(context.func, block),
         store,
-        packings: packings.collect(),
+        packings: packings.into_iter().flatten().collect(),
         factors,
         steps_at_a_time: steps_at_a_time(steps),
         stages: tile.stages(&gpu, steps),
@@ -267,8 +295,8 @@ impl Strategy {
         let fetched = self.as_product(schedule)?;
         let task = self.store_tiles(schedule)?;
         let steps = self.multiply(schedule, &task)?;
-        for fetch in fetched {
-            self.fetch(schedule, &fetch, &steps)?;
+        for ((fetch, factor), extent) in fetched.iter().zip(&self.factors).zip(self.tile.extents()) {
+            self.fetch(schedule, fetch, &steps, [factor.together, extent * self.steps_at_a_time])?;
         }
         if self.stages > 1 {
             schedule.pipeline(&steps, self.stages)?;
@@ -403,11 +431,27 @@ impl Strategy {
         Ok(steps[0].clone())
     }
 
-    /// Has all threads of a task fetch a factor's part of the steps.
-    fn fetch(&self, schedule: &mut Schedule, fetch: &str, steps: &str) -> Result<(), ScheduleError> {
+    /// Has all threads of a task fetch a factor's part of the steps, so many elements together.
+    fn fetch(
+        &self,
+        schedule: &mut Schedule,
+        fetch: &str,
+        steps: &str,
+        [together, all]: [i64; 2],
+    ) -> Result<(), ScheduleError> {
         let made = schedule.compute_at(fetch, steps)?;
-        let all = joined(schedule, &made)?;
-        let parts = schedule.split(&all, &[None, Some(self.tile.n_warps()), Some(LANES)])?;
+        let joined = joined(schedule, &made)?;
+        let mut factors = vec![None, Some(self.tile.n_warps()), Some(LANES)];
+        if together > 1 {
+            let of_warps = all / (together * LANES);
+            let warps = (1..=self.tile.n_warps()).rev().find(|warps| of_warps % warps == 0);
+            factors[1] = warps;
+            factors.push(Some(together));
+        }
+        let parts = schedule.split(&joined, &factors)?;
+        if together > 1 {
+            schedule.vectorize(&parts[3])?;
+        }
         // A thread's elements are a constant distance apart, which instructions have room for.
         schedule.unroll(&parts[0])?;
         schedule.bind(&parts[1], ThreadLevel::Warp)?;

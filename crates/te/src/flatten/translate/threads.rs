@@ -150,7 +150,7 @@ impl Emitter<'_> {
         let is_plain = is_input
             && self.func.buffers[store.buffer].scope == Scope::Shared
             && COPIED_BYTES.contains(&read.dtype().bytes())
-            && self.lane.is_none()
+            && (self.lane.is_none() || condition.is_none())
             && self.guards.is_empty()
             && !from_indices.iter().any(follows_data);
         if !is_plain {
@@ -160,14 +160,18 @@ impl Emitter<'_> {
         let (to, from_place) = (self.place(store.buffer)?, self.place(*from)?);
         let (own, other) = (self.address(store.buffer, &store.indices)?, self.address(*from, from_indices)?);
         let (
-            Address::Consecutive { index: to_index, offset: to_offset, .. },
-            Address::Consecutive { index, offset, .. },
+            Address::Consecutive { index: to_index, offset: to_offset, per_lane },
+            Address::Consecutive { index, offset, per_lane: from_lanes },
         ) = (own, other)
         else {
             return Ok(false);
         };
+        let elements = self.lane.map_or(1, |lane| lane.lanes);
+        if self.lane.is_some() && !(per_lane && from_lanes) {
+            return Ok(false);
+        }
         let from = from_place;
-        self.push(Inst::CopyAsync { to, to_index, to_offset, from, index, offset, elements: 1, mask });
+        self.push(Inst::CopyAsync { to, to_index, to_offset, from, index, offset, elements, mask });
         Ok(true)
     }
 
