@@ -2,12 +2,14 @@
 //!
 //! Needs LLVM and ptxas (`cargo xtask setup` installs both); without them the tests count as ignored.
 
+mod common;
 #[path = "../../../tools/conditional_tests.rs"]
 mod conditional;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
+use common::ptxas;
 use conditional::Conditional;
 use tilewright_cuda::{Cubin, Ptxas, Usage, compile};
 use tilewright_machine::Gpu;
@@ -15,21 +17,6 @@ use tilewright_target_suite::by_rules::{by_rules, functions};
 use tilewright_target_suite::{cases, scheduled};
 use tilewright_te::flatten::{FlattenOptions, flatten};
 use tilewright_te::kernel::Kernel;
-
-fn target_dir() -> PathBuf {
-    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(default, PathBuf::from)
-}
-
-/// The one that is installed, else that of `cargo xtask setup`.
-fn ptxas() -> Option<Ptxas> {
-    if let Ok(Some(ptxas)) = Ptxas::find() {
-        return Some(ptxas);
-    }
-    let lib = std::fs::read_dir(target_dir().join("venv/lib")).ok()?;
-    let of_wheel = |python: PathBuf| python.join("site-packages/nvidia/cu13/bin/ptxas");
-    lib.flatten().find_map(|python| Ptxas::at(&of_wheel(python.path())).ok())
-}
 
 fn main() -> ExitCode {
     let ptxas = ptxas();

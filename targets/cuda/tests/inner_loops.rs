@@ -3,6 +3,7 @@
 //! Needs LLVM, ptxas and nvdisasm (`cargo xtask setup` installs them); without them the tests count as ignored. `BLESS=1` rewrites the table.
 //! What must hold is checked whatever their versions; the table is compared where they are those that it was made by.
 
+mod common;
 #[path = "../../../tools/conditional_tests.rs"]
 mod conditional;
 
@@ -10,6 +11,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use common::{ptxas, wheel_program};
 use conditional::Conditional;
 use tilewright_cuda::{Ptxas, Usage, compile};
 use tilewright_machine::Gpu;
@@ -29,17 +31,8 @@ struct Tools {
     nvdisasm: PathBuf,
 }
 
-fn wheel_program(name: &str) -> Option<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from);
-    let of_wheel = |python: PathBuf| python.join("site-packages/nvidia/cu13/bin").join(name);
-    let pythons = std::fs::read_dir(target.join("venv/lib")).ok()?;
-    pythons.flatten().map(|python| of_wheel(python.path())).find(|path| path.exists())
-}
-
 fn main() -> ExitCode {
-    let ptxas = Ptxas::find().ok().flatten().or_else(|| Ptxas::at(&wheel_program("ptxas")?).ok());
-    let tools = ptxas.zip(wheel_program("nvdisasm")).map(|(ptxas, nvdisasm)| Tools { ptxas, nvdisasm });
+    let tools = ptxas().zip(wheel_program("nvdisasm")).map(|(ptxas, nvdisasm)| Tools { ptxas, nvdisasm });
     let lacking = match (&tools, cfg!(feature = "llvm")) {
         (Some(_), true) => None,
         (None, _) => Some("no ptxas or no nvdisasm (installed by `cargo xtask setup`)".to_owned()),
