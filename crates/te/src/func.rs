@@ -112,14 +112,9 @@ pub struct Loop {
     pub prefetches: Vec<Prefetch>,
     /// How many iterations the copies to shared memory at the beginning of its body may be ahead, with the one that is computed; 1 if they
     /// are not. Only for how fast it runs: its iterations mean what they do one after the other.
-    #[serde(default = "one")]
     pub stages: u32,
     /// The statements, at least one.
     pub body: Vec<Stmt>,
-}
-
-fn one() -> u32 {
-    1
 }
 
 /// A hint that an element will be needed soon: its cache line may be brought near. It never faults, and has no

@@ -124,7 +124,7 @@ fn signature(nest: &Nest<'_>, options: &FlattenOptions) -> Result<Signature, Fla
                 });
                 let reason = || format!("local buffer `{}` has no constant size", data.name);
                 let len = len.ok_or_else(|| FlattenError::of(func, "", reason()))?;
-                let len = len * u64::from(nest.versions.get(&buffer).copied().unwrap_or(1));
+                let len = len.saturating_mul(nest.versions.get(&buffer).copied().unwrap_or(1).into());
                 let array = KernelLocal { name: data.name.clone(), dtype: data.dtype, len: len.max(1) };
                 if data.scope == Scope::Shared {
                     places.insert(buffer, Place::Shared(shared.len() as u32));

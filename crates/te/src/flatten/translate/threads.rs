@@ -144,21 +144,22 @@ impl Emitter<'_> {
             ExprKind::Select(condition, read, other) if is_zero(other) => (Some(condition), read),
             _ => (None, &store.value),
         };
-        let ExprKind::Load(from, from_indices) = read.kind() else { return Ok(false) };
-        let is_input = self.func.buffers[*from].scope == Scope::Global && !self.written.contains(from);
+        let ExprKind::Load(source, source_indices) = read.kind() else { return Ok(false) };
+        let is_input = self.func.buffers[*source].scope == Scope::Global && !self.written.contains(source);
         let follows_data = |index: &Expr| index.any(&mut |e| matches!(e.kind(), ExprKind::Load(..)));
         let is_plain = is_input
             && self.func.buffers[store.buffer].scope == Scope::Shared
             && COPIED_BYTES.contains(&read.dtype().bytes())
             && (self.lane.is_none() || condition.is_none())
             && self.guards.is_empty()
-            && !from_indices.iter().any(follows_data);
+            && !source_indices.iter().any(follows_data);
         if !is_plain {
             return Ok(false);
         }
         let mask = condition.map(|condition| self.expr(condition)).transpose()?;
-        let (to, from_place) = (self.place(store.buffer)?, self.place(*from)?);
-        let (own, other) = (self.address(store.buffer, &store.indices)?, self.address(*from, from_indices)?);
+        let (to, from) = (self.place(store.buffer)?, self.place(*source)?);
+        let (own, other) =
+            (self.address(store.buffer, &store.indices)?, self.address(*source, source_indices)?);
         let (
             Address::Consecutive { index: to_index, offset: to_offset, per_lane },
             Address::Consecutive { index, offset, per_lane: from_lanes },
@@ -170,7 +171,6 @@ impl Emitter<'_> {
         if self.lane.is_some() && !(per_lane && from_lanes) {
             return Ok(false);
         }
-        let from = from_place;
         self.push(Inst::CopyAsync { to, to_index, to_offset, from, index, offset, elements, mask });
         Ok(true)
     }
