@@ -22,11 +22,11 @@ use crate::ir;
 const PIPELINE: &str = "function(\
     sroa,\
     early-cse<memssa>,\
-    instcombine<no-verify-fixpoint>,\
+    instcombine<no-verify-fixpoint;max-iterations=1>,\
     simplifycfg,\
     loop-mssa(licm),\
     gvn,\
-    instcombine<no-verify-fixpoint>,\
+    instcombine<no-verify-fixpoint;max-iterations=1>,\
     simplifycfg,\
     dce)";
 

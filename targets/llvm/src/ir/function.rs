@@ -145,7 +145,7 @@ impl Function<'_> {
         let _ = writeln!(self.out, "  br i1 {some}, label %{head}, label %{done}");
         self.start(&head);
         let task = self.temporary();
-        let next = self.temporary();
+        let next = "%next_task";
         let phi = self.reserve_line();
         self.define(kernel.task, task.clone());
         self.body(&kernel.body)?;
@@ -320,9 +320,11 @@ impl Function<'_> {
         let _ = writeln!(self.out, "  {instruction}");
     }
 
+    /// A register for what is defined next. Registers are numbered in the order of their definitions, as LLVM wants them where they have
+    /// no names: it keeps no table of names for these.
     fn temporary(&mut self) -> String {
         self.n_temporaries += 1;
-        format!("%t{}", self.n_temporaries)
+        format!("%{}", self.n_temporaries - 1)
     }
 
     fn label(&mut self, what: &str) -> String {
