@@ -10,8 +10,11 @@ use crate::expr::{BinaryOp, Expr, ExprKind, Var};
 use crate::func::{Block, BufferData, Func, Stmt};
 use crate::interp::evaluate_index;
 
-/// Entries up to which neighbouring axes are joined to one: a table that stays in the first-level cache.
-const JOINED: usize = 2048;
+/// Entries up to which neighbouring axes are joined to one: a table that leaves room in the first-level cache.
+const JOINED: usize = 1024;
+
+/// Positions from which on an innermost axis of even steps is a loop of its own, without a table.
+const EVEN_FROM: usize = 16;
 
 /// A copy of one input to one output; output elements that nothing is copied to are zero.
 #[derive(Clone, Debug)]
@@ -23,6 +26,28 @@ pub struct Relayout {
     base: Step,
     /// Outermost first. An element is at the base plus one step of each axis.
     axes: Vec<Vec<Step>>,
+    /// The innermost axis, if its steps are even.
+    even: Option<Even>,
+}
+
+/// An axis whose positions are `count` multiples of a step, from 0.
+#[derive(Clone, Copy, Debug)]
+struct Even {
+    count: usize,
+    from: usize,
+    to: usize,
+}
+
+impl Even {
+    /// The axis, if it is one; its steps go forward.
+    fn of(steps: &[Step]) -> Option<Even> {
+        let [first, second, ..] = steps else { return None };
+        let (from, to) = (second.from, second.to);
+        let at = |n: i64, step: &Step| step.from == n * from && step.to == n * to;
+        let is_even = first.from == 0 && (0..).zip(steps).all(|(n, step)| at(n, step));
+        let forward = from > 0 && to > 0 && steps.len() >= EVEN_FROM;
+        (is_even && forward).then_some(Even { count: steps.len(), from: from as usize, to: to as usize })
+    }
 }
 
 /// How far an axis moves in the source and in the destination, in elements.
@@ -30,6 +55,12 @@ pub struct Relayout {
 struct Step {
     from: i64,
     to: i64,
+}
+
+impl Step {
+    fn plus(self, step: &Step) -> Step {
+        Step { from: self.from + step.from, to: self.to + step.to }
+    }
 }
 
 impl Relayout {
@@ -63,14 +94,17 @@ impl Relayout {
         for condition in conditions {
             restrict(condition, &mut axes)?;
         }
-        let relayout = Relayout {
-            dtype: target.dtype,
-            from_len: elements(source)?,
-            to_len: elements(target)?,
-            base,
-            axes: joined(axes.into_iter().map(|axis| axis.steps.into_iter().map(|(_, step)| step).collect())),
-        };
-        relayout.is_within_bounds().then_some(relayout)
+        let steps = |axis: Axis| axis.steps.into_iter().map(|(_, step)| step).collect();
+        let mut axes: Vec<Vec<Step>> = axes.into_iter().map(steps).collect();
+        let (from_len, to_len) = (elements(source)?, elements(target)?);
+        if !is_within_bounds(&axes, base, [from_len, to_len]) {
+            return None;
+        }
+        let even = axes.last().and_then(|innermost| Even::of(innermost));
+        if even.is_some() {
+            axes.pop();
+        }
+        Some(Relayout { dtype: target.dtype, from_len, to_len, base, axes: joined(axes.into_iter()), even })
     }
 
     /// Copies to `target`, whose length becomes that of the output; false, with nothing done, if `source` is not as long as the input.
@@ -95,40 +129,43 @@ impl Relayout {
     fn copy<const SIZE: usize>(&self, source: &[u8], target: &mut [u8]) {
         let (source, _) = source.as_chunks::<SIZE>();
         let (target, _) = target.as_chunks_mut::<SIZE>();
-        copy(source, target, self.base, &self.axes);
-    }
-
-    /// Whether every element read and written exists.
-    fn is_within_bounds(&self) -> bool {
-        if self.axes.iter().any(Vec::is_empty) {
-            return true;
+        match self.even {
+            None => each(self.base, &self.axes, &mut |at| target[at.to as usize] = source[at.from as usize]),
+            Some(Even { count, from: 1, to: 1 }) => each(self.base, &self.axes, &mut |at| {
+                let (from, to) = (at.from as usize, at.to as usize);
+                target[to..][..count].copy_from_slice(&source[from..][..count]);
+            }),
+            Some(Even { count, from, to }) => each(self.base, &self.axes, &mut |at| {
+                let read = source[at.from as usize..].iter().step_by(from);
+                let written = target[at.to as usize..].iter_mut().step_by(to);
+                written.zip(read).take(count).for_each(|(to, from)| *to = *from);
+            }),
         }
-        let within = |len: usize, base: i64, part: &dyn Fn(&Step) -> i64| {
-            let sum = |pick: &dyn Fn(&[Step]) -> Option<i64>| {
-                self.axes.iter().try_fold(base, |sum, axis| sum.checked_add(pick(axis)?))
-            };
-            let least = sum(&|axis| axis.iter().map(part).min());
-            let greatest = sum(&|axis| axis.iter().map(part).max());
-            least.is_some_and(|n| n >= 0) && greatest.is_some_and(|n| n < len as i64)
-        };
-        within(self.from_len, self.base.from, &|step| step.from)
-            && within(self.to_len, self.base.to, &|step| step.to)
     }
 }
 
-fn copy<const SIZE: usize>(source: &[[u8; SIZE]], target: &mut [[u8; SIZE]], at: Step, axes: &[Vec<Step>]) {
+/// Whether every element read and written exists.
+fn is_within_bounds(axes: &[Vec<Step>], base: Step, [from_len, to_len]: [usize; 2]) -> bool {
+    if axes.iter().any(Vec::is_empty) {
+        return true;
+    }
+    let within = |len: usize, base: i64, part: &dyn Fn(&Step) -> i64| {
+        let sum = |pick: &dyn Fn(&[Step]) -> Option<i64>| {
+            axes.iter().try_fold(base, |sum, axis| sum.checked_add(pick(axis)?))
+        };
+        let least = sum(&|axis| axis.iter().map(part).min());
+        let greatest = sum(&|axis| axis.iter().map(part).max());
+        least.is_some_and(|n| n >= 0) && greatest.is_some_and(|n| n < len as i64)
+    };
+    within(from_len, base.from, &|step| step.from) && within(to_len, base.to, &|step| step.to)
+}
+
+/// Calls `visit` where each combination of the axes' steps leads.
+fn each(at: Step, axes: &[Vec<Step>], visit: &mut impl FnMut(Step)) {
     match axes {
-        [] => target[at.to as usize] = source[at.from as usize],
-        [axis] => {
-            for step in axis {
-                target[(at.to + step.to) as usize] = source[(at.from + step.from) as usize];
-            }
-        }
-        [axis, inner @ ..] => {
-            for step in axis {
-                copy(source, target, Step { from: at.from + step.from, to: at.to + step.to }, inner);
-            }
-        }
+        [] => visit(at),
+        [axis] => axis.iter().for_each(|step| visit(at.plus(step))),
+        [axis, inner @ ..] => axis.iter().for_each(|step| each(at.plus(step), inner, visit)),
     }
 }
 
@@ -138,8 +175,7 @@ fn joined(axes: impl DoubleEndedIterator<Item = Vec<Step>>) -> Vec<Vec<Step>> {
     for axis in axes.rev() {
         match out.last_mut() {
             Some(inner) if axis.len() * inner.len() <= JOINED => {
-                let sum = |a: &Step, b: &Step| Step { from: a.from + b.from, to: a.to + b.to };
-                *inner = axis.iter().flat_map(|a| inner.iter().map(|b| sum(a, b))).collect();
+                *inner = axis.iter().flat_map(|a| inner.iter().map(|b| a.plus(b))).collect();
             }
             Some(_) | None => out.push(axis),
         }
@@ -325,6 +361,10 @@ mod tests {
         ));
         check(&packing(DType::F16, &[100, 33], &[(1, None), (0, None), (1, 48.into())]));
         check(&packing(DType::I64, &[1, 40], &[(1, None), (0, None), (1, 16.into()), (1, 4.into())]));
+        // Innermost axes of even steps: neighbours on both sides, and not.
+        check(&copy_of(DType::F32, &[3, 40]));
+        check(&packing(DType::F32, &[40, 24], &[(1, None), (0, None)]));
+        check(&packing(DType::F64, &[3, 40, 17], &[(0, None), (1, None), (2, None), (1, 8.into())]));
         // An axis too long to be joined with its neighbours.
         check(&packing(DType::F32, &[5, 3000], &[(1, None), (0, None), (1, 8.into())]));
     }
