@@ -89,11 +89,12 @@ impl<'a> Application<'a> {
     }
 }
 
-/// Nodes of expressions that a function of constant extents evaluates, saturating; an intrinsic counts as one.
+/// Nodes of expressions that a function of constant extents evaluates, saturating; one that several stores of a block share counts once,
+/// and so does an intrinsic.
 pub fn operations(func: &Func) -> u64 {
     let of_block = |block: &Block| {
         let mut nodes = 0u64;
-        block.for_each_expr(|e| e.walk(&mut |_| nodes += 1));
+        block.for_each_node(|_| nodes += 1);
         let extents = block.iters.iter().map(|iter| iter.extent.as_int().unwrap_or(1).max(0) as u64);
         extents.fold(nodes, u64::saturating_mul)
     };

@@ -17,7 +17,7 @@ use cranelift_entity::PrimaryMap;
 use serde::{Deserialize, Serialize};
 use tilewright_dtype::DType;
 
-use crate::expr::{Buffer, Expr, Rewritten, Var};
+use crate::expr::{Buffer, Expr, Rewritten, Var, Visited};
 
 /// A tensor function: parameters, buffers, and a loop nest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -340,6 +340,16 @@ impl Block {
             store.indices.iter().for_each(&mut visit);
             visit(&store.value);
         }
+    }
+
+    /// Calls `visit` on every node of these expressions, each with its sub-expressions; a node that several share once.
+    pub fn for_each_node(&self, mut visit: impl FnMut(&Expr)) {
+        let mut visited = Visited::default();
+        let mut visit = |e: &Expr| {
+            visit(e);
+            false
+        };
+        self.for_each_expr(|e| _ = e.search(&mut visited, &mut visit));
     }
 
     /// Rewrites every expression over iteration variables as [`Expr::rewrite`] does; what they share stays shared.

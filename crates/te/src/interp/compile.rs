@@ -1,7 +1,7 @@
 //! Functions to bytecode.
 //!
 //! Every expression is computed once, in the outermost loop that binds all it depends on; loads stay in
-//! their block. Values that do not depend on the lane variable are computed for one lane and splatted where
+//! their block, and those of what the block writes are done again after each of its stores. Values that do not depend on the lane variable are computed for one lane and splatted where
 //! a lane operation needs them.
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -30,8 +30,28 @@ struct Val {
 struct Frame {
     code: Vec<Inst>,
     pure: FxHashMap<Expr, Val>,
+    /// What loads from buffers that the block does not write.
     loading: FxHashMap<(Expr, Option<Reg>), Val>,
+    /// What loads from those that it does, until its next store.
+    changing: FxHashMap<(Expr, Option<Reg>), Val>,
     splats: FxHashMap<(Class, Reg), Val>,
+}
+
+impl Frame {
+    /// The values known of what `loads`.
+    fn known(&mut self, loads: Loads) -> &mut FxHashMap<(Expr, Option<Reg>), Val> {
+        if loads == Loads::Changing { &mut self.changing } else { &mut self.loading }
+    }
+}
+
+/// What an expression loads from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Loads {
+    Nothing,
+    /// Buffers that the block does not write.
+    Kept,
+    /// One that it does, among others.
+    Changing,
 }
 
 struct Compiler<'f> {
@@ -46,7 +66,9 @@ struct Compiler<'f> {
     folding: bool,
     mask: Option<Val>,
     registers: [Vec<bool>; 3],
-    loads_inside: FxHashMap<Expr, bool>,
+    /// The buffers that the block writes.
+    written: FxHashSet<Buffer>,
+    loads_inside: FxHashMap<Expr, Loads>,
     uses: FxHashMap<Buffer, usize>,
 }
 
@@ -71,6 +93,7 @@ pub(super) fn compile(
             folding: false,
             mask: None,
             registers: Default::default(),
+            written: FxHashSet::default(),
             loads_inside: FxHashMap::default(),
             uses: uses.clone(),
         };
@@ -213,6 +236,8 @@ impl Compiler<'_> {
     fn block(&mut self, block: &Block) -> Result<Node, InterpError> {
         self.block_names.push(block.name.clone());
         let name = self.block_names.len() - 1;
+        self.written = block.init.iter().chain(&block.body).map(|store| store.buffer).collect();
+        self.loads_inside.clear();
         self.frames.push(Frame::default());
         let mut guard = None;
         if let Some(predicate) = &block.predicate {
@@ -274,7 +299,7 @@ impl Compiler<'_> {
             let op = Op::Store(value.class, Box::new(access), value.reg);
             let level = self.level();
             self.frames[level].code.push(Inst { dst: 0, lanes, op });
-            self.frames[level].loading.clear();
+            self.frames[level].changing.clear();
         }
         Ok(())
     }
@@ -336,35 +361,39 @@ impl Compiler<'_> {
         }
     }
 
-    fn loads(&mut self, e: &Expr) -> bool {
+    fn loads(&mut self, e: &Expr) -> Loads {
         if let Some(&known) = self.loads_inside.get(e) {
             return known;
         }
-        let mut found = matches!(e.kind(), ExprKind::Load(..));
-        e.for_each_operand(|operand| found = self.loads(operand) || found);
+        let mut found = match e.kind() {
+            ExprKind::Load(buffer, _) if self.written.contains(buffer) => Loads::Changing,
+            ExprKind::Load(..) => Loads::Kept,
+            _ => Loads::Nothing,
+        };
+        e.for_each_operand(|operand| found = self.loads(operand).max(found));
         self.loads_inside.insert(e.clone(), found);
         found
     }
 
     fn expr(&mut self, e: &Expr) -> Result<Val, InterpError> {
-        if self.loads(e) {
-            let mask = self.mask.map(|m| m.reg);
-            let level = self.level();
-            let known = &self.frames[level].loading;
-            if let Some(&v) = known.get(&(e.clone(), None)).or_else(|| known.get(&(e.clone(), mask))) {
-                return Ok(v);
-            }
-            let value = self.node(e)?;
-            self.frames[level].loading.insert((e.clone(), mask), value);
-            Ok(value)
-        } else {
+        let loads = self.loads(e);
+        if loads == Loads::Nothing {
             if let Some(&v) = self.frames.iter().rev().find_map(|frame| frame.pure.get(e)) {
                 return Ok(v);
             }
             let value = self.node(e)?;
             self.frames[value.level].pure.insert(e.clone(), value);
-            Ok(value)
+            return Ok(value);
         }
+        let mask = self.mask.map(|m| m.reg);
+        let level = self.level();
+        let known = self.frames[level].known(loads);
+        if let Some(&v) = known.get(&(e.clone(), None)).or_else(|| known.get(&(e.clone(), mask))) {
+            return Ok(v);
+        }
+        let value = self.node(e)?;
+        self.frames[level].known(loads).insert((e.clone(), mask), value);
+        Ok(value)
     }
 
     fn node(&mut self, e: &Expr) -> Result<Val, InterpError> {
@@ -396,7 +425,7 @@ impl Compiler<'_> {
             ExprKind::Select(c, a, b) => {
                 let c = self.expr(c)?;
                 let x = self.under(c, a)?;
-                let y = if self.loads(b) {
+                let y = if self.loads(b) != Loads::Nothing {
                     let not = self.emit(Class::Int, [c], |[c]| Op::IntUnary(UnaryOp::Not, DType::Bool, c));
                     self.under(not, b)?
                 } else {
@@ -441,7 +470,7 @@ impl Compiler<'_> {
 
     /// `e` with loads restricted to the lanes in which `condition` holds.
     fn under(&mut self, condition: Val, e: &Expr) -> Result<Val, InterpError> {
-        if !self.loads(e) {
+        if self.loads(e) == Loads::Nothing {
             return self.expr(e);
         }
         let outer = self.mask;

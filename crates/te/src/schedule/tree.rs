@@ -372,16 +372,13 @@ pub(crate) fn written(block: &Block) -> Vec<Buffer> {
 
 /// The buffers a block loads from, each once, in order.
 pub(crate) fn read_buffers(block: &Block) -> Vec<Buffer> {
-    let (mut visited, mut out): (Visited, Vec<Buffer>) = Default::default();
-    block.for_each_expr(|e| {
-        e.search(&mut visited, &mut |x| {
-            if let ExprKind::Load(b, _) = x.kind()
-                && !out.contains(b)
-            {
-                out.push(*b);
-            }
-            false
-        });
+    let mut out = Vec::new();
+    block.for_each_node(|x| {
+        if let ExprKind::Load(b, _) = x.kind()
+            && !out.contains(b)
+        {
+            out.push(*b);
+        }
     });
     out
 }

@@ -129,12 +129,10 @@ fn used_buffers(func: &Func) -> Vec<Buffer> {
     let mut used = Vec::new();
     for block in func.blocks() {
         block.init.iter().chain(&block.body).for_each(|s| used.push(s.buffer));
-        block.for_each_expr(|e| {
-            e.walk(&mut |x| {
-                if let ExprKind::Load(b, _) = x.kind() {
-                    used.push(*b);
-                }
-            });
+        block.for_each_node(|x| {
+            if let ExprKind::Load(b, _) = x.kind() {
+                used.push(*b);
+            }
         });
     }
     used
