@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex};
 
 use tilewright_autosched::Decisions;
+use tilewright_dtype::DType;
 use tilewright_graph::passes::Evaluate;
 use tilewright_graph::{Bytes, Op, Tensor, TensorType};
 use tilewright_lower::evaluate::Application;
@@ -17,21 +18,21 @@ use tilewright_runtime::{Model, Session, SessionOptions, TensorView};
 use tilewright_te::computation::DIRECT;
 use tilewright_te::flatten::{FlattenOptions, flatten};
 use tilewright_te::schedule::{Schedule, ScheduleError};
-use tilewright_te::{Computation, Func, IterKind, math};
+use tilewright_te::{Block, Computation, Func, IterKind, math};
 use tilewright_tune::Task;
 
 use crate::autoschedule::{Kernels, flatten_error};
 use crate::error::CompileError;
 use crate::tuning::probe::{Data, Probe};
 
-/// Operations from which on an operator is compiled: the interpreter takes about as long for them as code generation for a function.
-pub(crate) const COMPILED_FROM: u64 = 1 << 24;
+/// Operations from which on an operator is compiled: the interpreter takes about as long for them (3 ms) as code generation for a function.
+pub(crate) const COMPILED_FROM: u64 = 1 << 22;
 
 /// Operations from which on an operator is left to be computed when the model runs: about half a minute of compiled code.
 const NOT_FOLDED_FROM: u64 = 1 << 36;
 
-/// Lanes of vectors.
-const LANES: i64 = 8;
+/// Bytes of vectors: two registers of the code generator. Longer ones are more code for each lane, and take longer to compile.
+const VECTOR_BYTES: usize = 32;
 
 /// Evaluates operators on constants for constant folding.
 #[derive(Clone, Copy, Debug)]
@@ -178,7 +179,9 @@ fn vectorize(schedule: &mut Schedule, block: &str) -> Result<(), ScheduleError> 
     let Some(last) = order.pop().filter(|_| is_known) else {
         return Err(ScheduleError::new("fold", block, "no data-parallel loop"));
     };
-    let parts = schedule.split(&last, &[None, Some(LANES)])?;
+    let widest = schedule.func().block(block).map_or(VECTOR_BYTES, widest);
+    let lanes = (VECTOR_BYTES / widest).max(1) as i64;
+    let parts = schedule.split(&last, &[None, Some(lanes)])?;
     order.push(parts[0].clone());
     order.extend(reduced);
     order.push(parts[1].clone());
@@ -187,10 +190,20 @@ fn vectorize(schedule: &mut Schedule, block: &str) -> Result<(), ScheduleError> 
     schedule.vectorize(&parts[1])
 }
 
+/// Bytes of the widest type of floats that a block computes in, and of floats of single precision at least.
+fn widest(block: &Block) -> usize {
+    let mut bytes = DType::F32.bytes();
+    block.for_each_node(|e| {
+        if e.dtype().is_float() {
+            bytes = bytes.max(e.dtype().bytes());
+        }
+    });
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tilewright_dtype::DType;
     use tilewright_graph::Dim;
     use tilewright_graph::op::{ReduceAttrs, ReduceKind, SoftmaxAttrs, UnaryOp};
 
