@@ -36,6 +36,9 @@ use clap::Parser;
 
 use failure::{ERROR, Exit, Failure};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Compiles neural networks to fast self-contained artifacts, and runs them.
 #[derive(Parser)]
 #[command(name = "tilewright", version, after_help = EXIT_CODES, propagate_version = true)]
