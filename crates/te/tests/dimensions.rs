@@ -80,17 +80,38 @@ fn open_batches_and_rows_become_one() {
     }
 }
 
+/// The order of a block's variables does not matter, that of their loops does.
+#[test]
+fn loops_that_were_reordered_become_one() {
+    let mut func = Func::new("reordered");
+    let x = func.add_input("x", DType::F32, [5, 3, 4].map(Expr::int).to_vec());
+    let w = func.add_input("w", DType::F32, [3, 4].map(Expr::int).to_vec());
+    let depth = vec![Expr::int(4), Expr::int(3)];
+    let y = func.reduce("y", DType::F32, vec![Expr::int(5)], depth, Expr::f32(0.0), |f, i, r, acc| {
+        let at = [r[1].clone(), r[0].clone()];
+        Expr::fma(f.load(x, [i, &at].concat()), f.load(w, at.to_vec()), acc)
+    });
+    func.promote_to_output(y);
+    let mut s = Schedule::new(func.clone());
+    let apart = "collapse_dims of `w`: the loops of `y_vr2` and the variable after it are apart";
+    refuses(s.collapse_dims("w", 0), apart);
+    s.reorder(&["y_r2", "y_r1"]).unwrap();
+    s.collapse_dims("w", 0).unwrap();
+    assert_eq!([shape(&s, "x"), shape(&s, "w")], [vec![Some(5), Some(12)], vec![Some(12)]], "{}", s.func());
+    assert_same_results(&func, &s.finish().unwrap(), 3);
+}
+
 #[test]
 fn what_does_not_become_one_says_why() {
     let product = || Schedule::new(batched_product(3, 4));
     refuses(product().collapse_dims("y", 2), "collapse_dims of `y`: `y` has no dimensions 2 and 3");
     refuses(
         product().collapse_dims("x", 1),
-        "collapse_dims of `x`: the variables of block `c` do not follow one another",
+        "collapse_dims of `x`: block `c` reduces over one of the two variables",
     );
     refuses(
         product().collapse_dims("w", 0),
-        "collapse_dims of `w`: the variables of block `c` do not follow one another",
+        "collapse_dims of `w`: block `c` reduces over one of the two variables",
     );
     let mut split = product();
     split.split("c_i0", &[None, Some(3)]).unwrap();

@@ -48,7 +48,7 @@ pub struct Strategy {
     pub rows: Vec<usize>,
     /// See `rows`.
     pub columns: Vec<usize>,
-    /// See `rows`.
+    /// See `rows`; in the order in which steps are taken.
     pub steps: Vec<usize>,
     /// The tile.
     pub tile: Tile,
@@ -143,8 +143,29 @@ impl Roles {
             return Err("its steps have open extents");
         }
         let products = spatial.into_iter().filter(|n| !rows.contains(n) && !columns.contains(n)).collect();
+        let steps = channels_last(block, &factors[1], &columns, steps);
         Ok(Roles { factors, rows, columns, steps, products })
     }
+}
+
+/// The steps of a convolution through the window first and then through the channels, if what is fetched together then has one place in
+/// the window: where that place is, and whether it is padding, is found once for all of it.
+fn channels_last(block: &Block, access: &AccessInfo, columns: &[usize], mut steps: Vec<usize>) -> Vec<usize> {
+    let all = constant_product(steps.iter().map(|&n| &block.iters[n].extent));
+    let at_a_time = steps_at_a_time(all);
+    let var = |n: usize| block.iters[n].var;
+    // A place in a window is added to one among the columns.
+    let is_channel = |n: usize| {
+        let own = access.indices.iter().filter(|index| index.uses(var(n)));
+        !own.into_iter().any(|index| columns.iter().any(|&column| index.uses(var(column))))
+    };
+    let is_whole = |n: usize| block.iters[n].extent.as_int().is_some_and(|extent| extent % at_a_time == 0);
+    let found = steps.iter().rposition(|&n| is_channel(n) && is_whole(n));
+    if let Some(at) = found.filter(|_| !steps.iter().all(|&n| is_channel(n))) {
+        let channels = steps.remove(at);
+        steps.push(channels);
+    }
+    steps
 }
 
 /// The last of some variables that follow one another and have known extents, or the last alone.
@@ -332,7 +353,10 @@ impl Strategy {
         };
         let mut ends = vec![self.store.block.clone()];
         ends.extend(fetched.iter().cloned());
-        let first_step = self.steps.first().copied().ok_or_else(lost)?;
+        let first_step = self.steps.iter().min().copied().ok_or_else(lost)?;
+        let loops = schedule.loop_names(&self.block)?;
+        let steps: Vec<&str> = self.steps.iter().map(|&n| loops[n].as_str()).collect();
+        schedule.reorder(&steps)?;
         // Later variables first, so that earlier ones are where they were.
         for run in self.runs() {
             for n in run.iter().rev().skip(1) {
@@ -370,15 +394,15 @@ impl Strategy {
     /// The variables that become one, the last run first.
     fn runs(&self) -> Vec<&[usize]> {
         let mut runs: Vec<&[usize]> = vec![&self.rows, &self.columns, &self.steps];
-        runs.sort_by_key(|run| std::cmp::Reverse(run.first().copied()));
+        runs.sort_by_key(|run| std::cmp::Reverse(run.iter().min().copied()));
         runs
     }
 
     /// Where the variable is that a run becomes.
     fn place_of(&self, run: &[usize]) -> usize {
-        let first = run.first().copied().unwrap_or_default();
-        let before = self.runs().into_iter().filter(|other| other.first().copied() < Some(first));
-        first - before.map(|other| other.len() - 1).sum::<usize>()
+        let first = run.iter().min().copied();
+        let before = self.runs().into_iter().filter(|other| other.iter().min().copied() < first);
+        first.unwrap_or_default() - before.map(|other| other.len() - 1).sum::<usize>()
     }
 
     /// Makes tiles of the loops over results; gives the loop over tasks.

@@ -10,8 +10,8 @@ use crate::simplify::Simplifier;
 /// Makes one dimension of dimensions `dim` and `dim + 1` of a buffer, and one variable of the two by which blocks index
 /// them, and so on through all buffers that are indexed by these variables.
 ///
-/// Everywhere the two must be indexed by two plain variables that follow one another in their block, run through all of
-/// the dimensions' extents, and are used for nothing else but the number that counts both. A data-parallel block that only writes
+/// Everywhere the two must be indexed by two plain variables of one kind, whose loops follow one another, and which run through all of
+/// the dimensions' extents and are used for nothing else but the number that counts both. A data-parallel block that only writes
 /// what collapses may use them by themselves: there they become quotient and remainder. The elements of a buffer stay where they
 /// are, as long as its layout is row-major; loops must be as computed. The shape of an input or output becomes part of the
 /// function's contract with its caller.
@@ -26,7 +26,7 @@ pub struct CollapseDims {
     pub ends: Vec<String>,
 }
 
-/// Two variables of a block: the first, and the second right after it.
+/// Two variables of a block: that of the outer loop, and that of the loop right inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pair {
     outer: Var,
@@ -40,8 +40,8 @@ struct Collapse<'a> {
     ends: &'a [String],
     /// Buffers with the first of two dimensions.
     dims: Vec<(Buffer, usize)>,
-    /// Blocks' paths with the position of the first of two variables, and these.
-    blocks: Vec<(tree::Path, usize, Pair)>,
+    /// Blocks' paths with the two variables.
+    blocks: Vec<(tree::Path, Pair)>,
 }
 
 impl Apply for CollapseDims {
@@ -51,13 +51,14 @@ impl Apply for CollapseDims {
         let fail = |reason: String| ScheduleError::new(Self::NAME, &self.buffer, reason);
         let buffer = tree::find_buffer(func, Self::NAME, &self.buffer)?;
         let collapse = Collapse::from(func, buffer, self.dim, &self.ends).map_err(fail)?;
-        let loops = collapse.blocks.iter().map(|(path, _, pair)| loops_of(func, path, *pair));
+        let loops = collapse.blocks.iter().map(|(path, pair)| loops_of(func, path, *pair));
         let loops: Vec<(tree::Path, Expr)> = loops.collect::<Result<_, _>>().map_err(fail)?;
-        for ((path, position, pair), (at, extent)) in collapse.blocks.iter().zip(loops) {
+        for ((path, pair), (at, extent)) in collapse.blocks.iter().zip(loops) {
             if let Some(block) = tree::block_at(func, path) {
                 let mut merged = collapse.merged(func, block, &collapse.dims, *pair).map_err(fail)?;
-                merged.iters[*position].extent = extent.clone();
-                merged.iters.remove(position + 1);
+                merged.iters.retain(|iter| iter.var != pair.inner);
+                let outer = merged.iters.iter_mut().find(|iter| iter.var == pair.outer);
+                outer.into_iter().for_each(|iter| iter.extent.clone_from(&extent));
                 if let Some(block) = tree::block_at_mut(func, path) {
                     *block = merged;
                 }
@@ -84,7 +85,7 @@ impl Func {
     /// first of its two dimensions; nothing where it would fail.
     pub fn collapsible_dims(&self, buffer: Buffer, dim: usize) -> Option<Vec<(String, usize)>> {
         let collapse = Collapse::from(self, buffer, dim, &[]).ok()?;
-        collapse.blocks.iter().try_for_each(|(path, _, pair)| loops_of(self, path, *pair).map(drop)).ok()?;
+        collapse.blocks.iter().try_for_each(|(path, pair)| loops_of(self, path, *pair).map(drop)).ok()?;
         Some(collapse.dims.iter().map(|&(buffer, dim)| (self.buffers[buffer].name.clone(), dim)).collect())
     }
 }
@@ -138,19 +139,22 @@ impl<'a> Collapse<'a> {
             return Err(format!("block `{name}` indexes by more than plain variables"));
         };
         let pair = Pair { outer, inner };
-        let position = block.iters.windows(2).position(|i| i[0].var == outer && i[1].var == inner);
-        let Some(position) = position.filter(|&n| block.iters[n].kind == block.iters[n + 1].kind) else {
-            return Err(format!("the variables of block `{name}` do not follow one another"));
+        let iter = |var: Var| block.iters.iter().find(|iter| iter.var == var);
+        let (Some(first), Some(second)) = (iter(outer), iter(inner).filter(|_| outer != inner)) else {
+            return Err(format!("block `{name}` indexes by one variable twice"));
         };
-        match self.blocks.iter().find(|(at, ..)| at == path) {
-            Some((_, other, _)) if *other == position => return Ok(()),
+        if first.kind != second.kind {
+            return Err(format!("block `{name}` reduces over one of the two variables"));
+        }
+        match self.blocks.iter().find(|(at, _)| at == path) {
+            Some((_, other)) if *other == pair => return Ok(()),
             Some(_) => return Err(format!("two pairs of variables of block `{name}` would collapse")),
             None => {}
         }
         if block.predicate.is_some() {
             return Err(format!("block `{name}` has a predicate"));
         }
-        self.blocks.push((path.clone(), position, pair));
+        self.blocks.push((path.clone(), pair));
         let ends = self.ends.contains(name);
         // Every use of the variables must be one of those that become one.
         let accesses = tree::accesses(block).into_iter();
@@ -161,9 +165,8 @@ impl<'a> Collapse<'a> {
         }
         self.merged(func, block, &found, pair)?;
         for (buffer, dim) in found {
-            let extents = [position, position + 1].map(|n| &block.iters[n].extent);
             let shape = func.buffers[buffer].shape.get(dim..dim + 2).unwrap_or_default();
-            if !shape.iter().eq(extents) {
+            if !shape.iter().eq([&first.extent, &second.extent]) {
                 return Err(format!(
                     "block `{name}` does not run through all of `{}`",
                     func.buffers[buffer].name
