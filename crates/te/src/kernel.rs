@@ -20,6 +20,7 @@
 //! the same element between two barriers, one of them writing, are a race: a defect of the kernel.
 
 mod multiples;
+mod ranges;
 pub(crate) mod uniform;
 mod verify;
 
@@ -35,6 +36,7 @@ use crate::expr::{BinaryOp, CompareOp, Expr, UnaryOp, Var};
 pub struct Value(u32);
 entity_impl!(Value, "%");
 
+pub use self::ranges::Range;
 pub use self::uniform::Varies;
 
 /// One entry point: the tasks of one parallel loop, or a serial program as a single task.

@@ -82,6 +82,10 @@ fn run(passes: &[&str], input: &str) -> String {
                     let flat = flat.insert(translate(&nest, &OPTIONS).expect("translates"));
                     verified(Made::Kernel(&mut flat.kernel))
                 }
+                ("narrow", Some(flat)) => {
+                    narrow(&mut flat.kernel, &OPTIONS);
+                    verified(Made::Kernel(&mut flat.kernel))
+                }
                 ("hoist", Some(flat)) => {
                     hoist(&mut flat.kernel);
                     verified(Made::Kernel(&mut flat.kernel))

@@ -11,6 +11,7 @@ mod hoist;
 mod join_indices;
 mod known;
 mod mask_vectors;
+mod narrow;
 pub mod nest;
 mod options;
 mod partition;
@@ -32,6 +33,7 @@ pub use self::error::FlattenError;
 pub use self::hoist::hoist;
 pub use self::join_indices::join_indices;
 pub use self::mask_vectors::{mask_vectors, masks};
+pub use self::narrow::narrow;
 use self::nest::{Form, Nest};
 pub use self::options::FlattenOptions;
 pub use self::partition::partition;
@@ -47,7 +49,7 @@ use crate::schedule::start_apart;
 use crate::verify::{self, Illegal, Stage, Violation, verify};
 
 /// The passes, in their order.
-pub const PASSES: [&str; 13] = [
+pub const PASSES: [&str; 14] = [
     "start_apart",
     "split_kernels",
     "unswitch",
@@ -60,6 +62,7 @@ pub const PASSES: [&str; 13] = [
     "barriers",
     "pipeline",
     "translate",
+    "narrow",
     "hoist",
 ];
 
@@ -187,6 +190,8 @@ pub fn flatten_watched(
 
         let mut flat = translate(&nest, options)?;
         watch("translate", Made::Kernel(&mut flat.kernel))?;
+        narrow(&mut flat.kernel, options);
+        watch("narrow", Made::Kernel(&mut flat.kernel))?;
         hoist(&mut flat.kernel);
         watch("hoist", Made::Kernel(&mut flat.kernel))?;
         kernels.push(flat);

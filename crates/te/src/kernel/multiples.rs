@@ -46,7 +46,7 @@ fn exponent(op: &Op, known: &SecondaryMap<Value, u32>) -> u32 {
     match *op {
         Op::Int(0) => MOST,
         Op::Int(value) => value.trailing_zeros().min(MOST),
-        Op::Splat(a) | Op::Extract(a, _) | Op::Slice(a, _) | Op::Cast(a) => known[a],
+        Op::Splat(a) | Op::Extract(a, _) | Op::Slice(a, _) | Op::Cast(a) | Op::Bitcast(a) => known[a],
         Op::Shuffle { value, .. } => known[value],
         Op::Binary(op, a, b) => match op {
             BinaryOp::Add | BinaryOp::Sub | BinaryOp::Min | BinaryOp::Max => least(a, b),

@@ -23,7 +23,8 @@ impl Function<'_> {
     }
 
     /// The operand that holds the result of `op`.
-    pub(super) fn op(&mut self, ty: Type, op: &Op) -> Result<String, CodegenError> {
+    pub(super) fn op(&mut self, result: Value, op: &Op) -> Result<String, CodegenError> {
+        let ty = self.ty(result)?;
         match op {
             Op::Int(value) => self.int(ty, *value),
             Op::Float(bits) => self.float(ty, f64::from_bits(*bits)),
@@ -37,7 +38,7 @@ impl Function<'_> {
             Op::Concat(parts) => self.concat(ty, parts),
             Op::Slice(a, first) => self.slice(ty, *a, *first),
             Op::Unary(op, a) => self.unary(ty, *op, *a),
-            Op::Binary(op, a, b) => self.binary(ty, *op, *a, *b),
+            Op::Binary(op, a, b) => self.binary(result, *op, [*a, *b]),
             Op::Compare(op, a, b) => self.compare(*op, *a, *b),
             Op::Select(condition, a, b) => self.select(ty, *condition, *a, *b),
             Op::Cast(a) => self.cast(ty, *a),
@@ -202,22 +203,24 @@ impl Function<'_> {
         }
     }
 
-    fn binary(&mut self, ty: Type, op: BinaryOp, a: Value, b: Value) -> Result<String, CodegenError> {
-        let (a_ty, b_ty) = (self.ty(a)?, self.ty(b)?);
+    fn binary(&mut self, result: Value, op: BinaryOp, [a, b]: [Value; 2]) -> Result<String, CodegenError> {
+        let (ty, a_ty, b_ty) = (self.ty(result)?, self.ty(a)?, self.ty(b)?);
         if a_ty != ty || b_ty != ty {
             return Err(invalid(self.kernel, format!("{} of {a_ty} and {b_ty} to {ty}", op.name())));
         }
         let Text { ty: text, .. } = self.text(ty)?;
         let (x, y) = (self.operand(a)?, self.operand(b)?);
         let plain = |name: &str| Ok(format!("{name} {text} {x}, {y}"));
+        let has_bounds = ty.dtype.is_signed() && self.ranges[result].is_some();
+        let integer = |name: &str| plain(&format!("{name}{}", if has_bounds { " nsw" } else { "" }));
         let instruction: Result<String, CodegenError> = match (op, ty.dtype.kind()) {
             (BinaryOp::Add, Kind::Float) => plain("fadd"),
             (BinaryOp::Sub, Kind::Float) => plain("fsub"),
             (BinaryOp::Mul, Kind::Float) => plain("fmul"),
             (BinaryOp::Div, Kind::Float) => plain("fdiv"),
-            (BinaryOp::Add, Kind::Int | Kind::UInt) => plain("add"),
-            (BinaryOp::Sub, Kind::Int | Kind::UInt) => plain("sub"),
-            (BinaryOp::Mul, Kind::Int | Kind::UInt) => plain("mul"),
+            (BinaryOp::Add, Kind::Int | Kind::UInt) => integer("add"),
+            (BinaryOp::Sub, Kind::Int | Kind::UInt) => integer("sub"),
+            (BinaryOp::Mul, Kind::Int | Kind::UInt) => integer("mul"),
             (BinaryOp::And, Kind::Bool | Kind::Int | Kind::UInt) => plain("and"),
             (BinaryOp::Or, Kind::Bool | Kind::Int | Kind::UInt) => plain("or"),
             (BinaryOp::Xor, Kind::Bool | Kind::Int | Kind::UInt) => plain("xor"),

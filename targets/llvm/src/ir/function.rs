@@ -5,7 +5,9 @@ use std::fmt::Write;
 use cranelift_entity::SecondaryMap;
 use tilewright_dtype::DType;
 use tilewright_machine::CodegenError;
-use tilewright_te::kernel::{Carried, Inst, Join, Kernel, KernelBuffer, Op, Place, Threads, Type, Value};
+use tilewright_te::kernel::{
+    Carried, Inst, Join, Kernel, KernelBuffer, Op, Place, Range, Threads, Type, Value,
+};
 
 use super::{Isa, Metadata, PlaceInfo, invalid, lane, unsupported, vector};
 
@@ -24,6 +26,8 @@ pub(super) struct Function<'a> {
     constants: SecondaryMap<Value, Option<i64>>,
     /// Exponents of powers of two that values are multiples of.
     pub(super) multiples: SecondaryMap<Value, u32>,
+    /// Bounds of what is computed without wrapping.
+    pub(super) ranges: SecondaryMap<Value, Option<Range>>,
     /// Label of the block being filled.
     block: String,
     n_temporaries: usize,
@@ -42,6 +46,11 @@ pub(super) fn translate(
         return Err(invalid(kernel, "its name is not a symbol"));
     }
     kernel.verify().map_err(|faults| invalid(kernel, faults.join("; ")))?;
+    // Processors compute with 64 bits at a time, and align accesses of vectors by themselves.
+    let (multiples, ranges) = match isa {
+        Isa::Processor(_) => (SecondaryMap::new(), SecondaryMap::new()),
+        Isa::Gpu(_) => (kernel.multiples(), kernel.ranges()),
+    };
     let mut function = Function {
         kernel,
         isa,
@@ -52,10 +61,8 @@ pub(super) fn translate(
         sizes: Vec::new(),
         operands: SecondaryMap::new(),
         constants: SecondaryMap::new(),
-        multiples: match isa {
-            Isa::Processor(_) => SecondaryMap::new(),
-            Isa::Gpu(_) => kernel.multiples(),
-        },
+        multiples,
+        ranges,
         block: "entry".to_owned(),
         n_temporaries: 0,
         n_blocks: 0,
@@ -215,7 +222,7 @@ impl Function<'_> {
             | Op::Load { .. }
             | Op::Gather { .. } => None,
         };
-        let operand = self.op(self.ty(result)?, op)?;
+        let operand = self.op(result, op)?;
         self.define(result, operand);
         Ok(())
     }
