@@ -25,7 +25,7 @@ use crate::value::Value;
 
 pub(crate) use frame::{Draws, Frame};
 pub use host_call::HostCall;
-pub(crate) use on_device::ModelDevice;
+pub(crate) use on_device::{DEVICES, ModelDevice};
 
 /// Watches a run, for profiles and for comparing intermediate tensors. `()` watches nothing and costs nothing.
 pub trait Observer {
@@ -259,7 +259,7 @@ impl Exec<'_> {
     /// Whether an instruction touches memory of the host that the device may still read or write.
     fn must_wait(&self, op: &Op) -> bool {
         let under_way = self.frame.under_way;
-        if !(under_way.uploads || under_way.downloads) {
+        if !DEVICES || !(under_way.uploads || under_way.downloads) {
             return false;
         }
         match op {
@@ -295,7 +295,8 @@ impl Exec<'_> {
             unsafe { core::ptr::copy(source.ptr, target.ptr, source.bytes) }
             return Ok(());
         }
-        let Some(stream) = self.frame.stream.as_mut().filter(|_| source.bytes > 0) else { return Ok(()) };
+        let stream = self.frame.stream.as_mut();
+        let Some(stream) = stream.filter(|_| DEVICES && source.bytes > 0) else { return Ok(()) };
         let under_way = &mut self.frame.under_way;
         under_way.any = true;
         let address = |ptr: *mut u8| ptr.addr() as u64;
@@ -345,7 +346,7 @@ impl Exec<'_> {
             if spot.ptr.addr() & (param.align as usize - 1) != 0 {
                 return Err(ExecFault::Misaligned(id).into());
             }
-            match (code, &self.program.device) {
+            match (code, self.program.device()) {
                 (KernelCode::Device(_), Some(device)) => {
                     let address = if spot.bytes == 0 { device.nothing() } else { spot.ptr.addr() as u64 };
                     self.frame.device_addresses.push(address);
@@ -376,7 +377,7 @@ impl Exec<'_> {
 
     /// Runs all tasks of a kernel on the device, with the arguments in the frame.
     fn launch(&mut self, kernel: usize, tasks: i64) -> Result<(), Failure> {
-        let Some(stream) = &mut self.frame.stream else { return Ok(()) };
+        let Some(stream) = self.frame.stream.as_mut().filter(|_| DEVICES) else { return Ok(()) };
         self.frame.under_way.any = true;
         let (buffers, sizes) = (&self.frame.device_addresses[..], &self.frame.size_args[..]);
         // SAFETY: `call` located every buffer, whose memory stays until the stream has been waited for; that kernels keep to them is

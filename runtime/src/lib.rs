@@ -14,6 +14,11 @@
 //! # _ = scores; }
 //! ```
 //!
+//! # Features
+//! - `std`: threads, loading of files, errors as std errors.
+//! - `devices`: models whose kernels run on a [`device`]; without it they are refused, and a program is smaller.
+//! - `text`: plans from text.
+//!
 //! # Invariants
 //! - The runtime depends on no compiler crate.
 //! - What [`plan::Plan::validate`] and [`artifact::Artifact::read`] have accepted indexes nothing out of range; sizes are

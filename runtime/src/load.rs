@@ -96,6 +96,7 @@ const PROCESSOR: &str = "the processor";
 
 /// What a model is to run on.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "std"), expect(dead_code, reason = "without std nothing is loaded for devices"))]
 enum Wanted<'d> {
     /// The only thing that there is code for.
     Only,

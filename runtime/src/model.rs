@@ -11,7 +11,7 @@ use tilewright_dtype::{DType, Kind};
 
 use crate::artifact::{Manifest, ProgramDef, ScheduleDef, StepDef};
 use crate::device::{DeviceError, DeviceModule};
-use crate::exec::ModelDevice;
+use crate::exec::{DEVICES, ModelDevice};
 use crate::host::HostOps;
 use crate::memory::{Bytes, OutOfMemory};
 use crate::plan::{
@@ -266,7 +266,12 @@ impl Program {
 
     /// Where the weights are on the device; nowhere without one.
     pub(crate) fn device_weights(&self) -> *mut u8 {
-        self.device.as_ref().map_or(core::ptr::null_mut(), |device| device.weights())
+        self.device().map_or(core::ptr::null_mut(), |device| device.weights())
+    }
+
+    /// What it has on a device.
+    pub(crate) fn device(&self) -> Option<&ModelDevice> {
+        self.device.as_deref().filter(|_| DEVICES)
     }
 
     /// Whether it is for inputs whose dims are these, those of all of them concatenated.
@@ -353,6 +358,7 @@ impl Model {
         device: Option<Arc<dyn DeviceModule>>,
     ) -> Result<Model, ModelError> {
         let weights = weights.aligned()?;
+        let device = device.filter(|_| DEVICES);
         let device = device.map(|module| ModelDevice::new(module, &weights).map(Arc::new)).transpose()?;
         let program = |parts: ProgramParts| {
             // SAFETY: by the caller's word.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use common::{DOUBLE, Random, demo_artifact, demo_manifest, demo_plan, demo_weights, one_kernel};
 use tilewright_runtime::artifact::{
-    Artifact, ArtifactError, Contents, ContentsError, ImageDef, Level, Manifest, Pieces, Plans,
+    Artifact, ArtifactError, Contents, ContentsError, DeviceDef, DeviceKernel, ImageDef, Level, Manifest,
+    Pieces, Plans,
 };
 use tilewright_runtime::isa::Isa;
 use tilewright_runtime::plan::{Instr, Op, Plan};
@@ -205,12 +206,42 @@ fn parts(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     starts.zip(&ends).map(|(start, &end)| start..end).collect()
 }
 
-/// Every kind of mutation hits every part of the file alike, however small the part is.
+/// An artifact for the processor and, as a second level, for a device.
+fn artifact_for_a_device() -> AlignedBuf {
+    let (mut manifest, plan, weights) = (demo_manifest(), demo_plan().plan, demo_weights());
+    let code = [0x5au8; 300];
+    let def = DeviceDef {
+        kind: "far".into(),
+        parts: vec![("opencl-c".into(), code.len() as u64)],
+        kernels: vec![DeviceKernel { symbol: "double".into(), threads: [1, 32], dynamic_shared: 0 }],
+        ..DeviceDef::default()
+    };
+    let mut image = manifest.images[0].clone();
+    image.program.entries = vec![0];
+    image.device = Some(def);
+    manifest.images.push(image);
+    let mut far: Plan = "arena 0 bytes, weights 0 bytes\nk0: far(; 0 sizes) on device\n".parse().unwrap();
+    far.weight_bytes = plan.weight_bytes;
+    let levels = [
+        Level { plan: &plan, specialised: &[], image: DOUBLE, device_code: None },
+        Level { plan: &far, specialised: &[], image: &[], device_code: Some(&code) },
+    ];
+    Contents { manifest: &manifest, levels: &levels, weights: &[&weights] }.to_bytes().unwrap()
+}
+
 #[test]
 fn a_thousand_random_mutations_are_all_found() {
-    let original = demo_artifact();
-    let parts = parts(&original);
-    assert_eq!(parts.len(), 5, "header, manifest, plan, code, weights");
+    check_mutations(&demo_artifact(), 5);
+    check_mutations(&artifact_for_a_device(), 8);
+}
+
+/// Every kind of mutation hits every part of the file alike, however small the part is: header, manifest, weights, plan and code of
+/// each level.
+fn check_mutations(original: &AlignedBuf, n_parts: usize) {
+    let load = |bytes| Loader::new().on_host().verify_weights(true).from_bytes(Bytes::new(bytes));
+    load(original.to_vec()).expect("the artifact as it is");
+    let parts = parts(original);
+    assert_eq!(parts.len(), n_parts);
     let mut random = Random(0x7117);
     for round in 0..1000 {
         let part = parts[round / 4 % parts.len()].clone();
@@ -230,8 +261,7 @@ fn a_thousand_random_mutations_are_all_found() {
             }
         }
         let changed = bytes[..] != original[..];
-        let result = Loader::new().verify_weights(true).from_bytes(Bytes::new(bytes));
-        assert_eq!(result.is_err(), changed, "round {round}, at {at}");
+        assert_eq!(load(bytes).is_err(), changed, "round {round}, at {at}");
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::on_device::DeviceBuf;
+use super::on_device::{DEVICES, DeviceBuf};
 use super::storage::Storage;
 use crate::device::{DeviceError, Stream};
 use crate::error::{ExecFault, RunError};
@@ -164,7 +164,9 @@ impl Frame {
         self.addresses.clear();
         self.addresses.reserve(most(Space::Host));
         self.device_addresses.clear();
-        self.device_addresses.reserve(most(Space::Device));
+        if DEVICES {
+            self.device_addresses.reserve(most(Space::Device));
+        }
         self.size_args.clear();
         self.size_args.reserve(plan.kernels.iter().map(|kernel| kernel.n_sizes as usize).max().unwrap_or(0));
     }
@@ -191,7 +193,7 @@ impl Frame {
     /// Waits until nothing is under way on the device.
     pub(super) fn wait(&mut self) -> Result<(), DeviceError> {
         match &mut self.stream {
-            Some(stream) if self.under_way.any => {
+            Some(stream) if DEVICES && self.under_way.any => {
                 self.under_way = UnderWay::default();
                 stream.wait()
             }
@@ -223,8 +225,8 @@ impl Frame {
         let (arena, device_arena) = (self.arena.as_mut_ptr(), self.device_arena.as_mut_ptr());
         for (i, def) in plan.buffers.iter().enumerate() {
             let (arena, blocks, weights) = match def.space {
-                Space::Host => (arena, &blocks, program.weights.as_ptr().cast_mut()),
-                Space::Device => (device_arena, &device_blocks, program.device_weights()),
+                Space::Device if DEVICES => (device_arena, &device_blocks, program.device_weights()),
+                Space::Device | Space::Host => (arena, &blocks, program.weights.as_ptr().cast_mut()),
             };
             // Ranges of weights, arena and blocks are inside: proved by validation, or laid out above.
             self.bases[i] = match def.place {
@@ -277,7 +279,7 @@ impl Frame {
 
     /// Lays out the arena of the device, where there is one; gives its blocks.
     fn lay_out_device(&mut self, program: &Program) -> Result<Vec<(usize, usize)>, RunError> {
-        let Some(device) = &program.device else { return Ok(Vec::new()) };
+        let Some(device) = program.device() else { return Ok(Vec::new()) };
         if self.stream.is_none() {
             self.stream = Some(device.module.stream()?);
         }
@@ -348,7 +350,7 @@ impl Frame {
         capacity: usize,
         keep: bool,
     ) -> Result<(), RunError> {
-        let (Some(device), Storage::Device(old)) = (&program.device, &mut self.storage[index]) else {
+        let (Some(device), Storage::Device(old)) = (program.device(), &mut self.storage[index]) else {
             return Ok(());
         };
         let mut old = core::mem::take(old);

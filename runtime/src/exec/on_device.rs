@@ -10,6 +10,9 @@ use crate::device::{DeviceError, DeviceModule};
 /// Bytes to either side of where kernels find a buffer without elements, as [`nothing`](crate::memory::nothing) on the host.
 const AROUND: usize = 256;
 
+/// Whether this build runs models on devices. What is for these alone is left out where it does not: a program for a board is smaller.
+pub(crate) const DEVICES: bool = cfg!(feature = "devices");
+
 /// A model's code and weights on a device.
 pub(crate) struct ModelDevice {
     pub(crate) module: Arc<dyn DeviceModule>,
@@ -99,7 +102,7 @@ impl DeviceBuf {
 
 impl Drop for DeviceBuf {
     fn drop(&mut self) {
-        if let Some(owner) = &self.owner {
+        if let Some(owner) = self.owner.as_ref().filter(|_| DEVICES) {
             // SAFETY: allocated by this module and given back once; a session waits for its stream before it lets go of memory.
             unsafe { owner.free(self.address) }
         }

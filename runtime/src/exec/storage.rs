@@ -1,6 +1,6 @@
 //! Memory that a session allocates for one buffer, in the space where the buffer lies.
 
-use super::on_device::DeviceBuf;
+use super::on_device::{DEVICES, DeviceBuf};
 use crate::memory::{AlignedBuf, OutOfMemory};
 use crate::plan::Space;
 
@@ -14,8 +14,8 @@ impl Storage {
     /// None yet.
     pub(super) fn new(space: Space) -> Storage {
         match space {
-            Space::Host => Storage::Host(AlignedBuf::new()),
-            Space::Device => Storage::Device(DeviceBuf::default()),
+            Space::Device if DEVICES => Storage::Device(DeviceBuf::default()),
+            Space::Device | Space::Host => Storage::Host(AlignedBuf::new()),
         }
     }
 
