@@ -1,6 +1,6 @@
 //! Kernels to code for the device of a target: pieces by kernel, which a cache may keep, and all of them as one module.
 
-use tilewright_cuda::{Limits, Ptxas};
+use tilewright_cuda::{Limits, Ptxas, PtxasError};
 use tilewright_machine::{DeviceKind, Gpu, Target};
 use tilewright_runtime::artifact::{DeviceDef, DeviceKernel};
 use tilewright_te::kernel::Kernel;
@@ -87,9 +87,11 @@ fn assemble(ptx: &[u8], gpu: &Gpu) -> Result<Option<(Vec<u8>, String)>, CompileE
     }
     let text = std::str::from_utf8(ptx).map_err(|error| internal(&error))?;
     // All kernels of a model are one module.
-    let limits = Limits { time: std::time::Duration::from_secs(300), ..Limits::default() };
-    let ptxas = ptxas.with_limits(limits);
-    let cubin = ptxas.assemble(text, gpu).map_err(|error| internal(&error))?;
+    let ptxas = ptxas.with_limits(Limits::of(ptx.len()));
+    let cubin = ptxas.assemble(text, gpu).map_err(|error| match error {
+        PtxasError::TimedOut { .. } => CompileError::Limit(error.to_string()),
+        _ => internal(&error),
+    })?;
     Ok(Some((cubin.bytes, format!("ptxas {}", ptxas.version()))))
 }
 

@@ -28,9 +28,17 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A minute and 8 GiB: a module of a whole model takes seconds and less than one.
+    /// Those of a MiB of PTX.
     fn default() -> Limits {
-        Limits { time: Duration::from_secs(60), memory: 8 << 30 }
+        Limits::of(1 << 20)
+    }
+}
+
+impl Limits {
+    /// For so many bytes of PTX: 8 seconds, and as much for each MiB, which takes about one; and 8 GiB, where less than one is taken.
+    pub fn of(bytes: usize) -> Limits {
+        let mib = bytes.div_ceil(1 << 20).max(1);
+        Limits { time: Duration::from_secs(8 * mib as u64), memory: 8 << 30 }
     }
 }
 
@@ -90,7 +98,7 @@ pub enum PtxasError {
         message: String,
     },
     /// It took too long.
-    #[error("ptxas {version} for {gpu} was stopped after {} s", time.as_secs_f64())]
+    #[error("ptxas {version} for {gpu} was stopped after {} s: try another one, or none, by `TILEWRIGHT_PTXAS` and `PATH`", time.as_secs_f64())]
     TimedOut {
         /// Its version.
         version: String,
@@ -127,7 +135,7 @@ impl Ptxas {
     /// # Errors
     /// It does not run, or is no ptxas.
     pub fn at(path: &Path) -> Result<Ptxas, PtxasError> {
-        let limits = Limits { time: Duration::from_secs(10), ..Limits::default() };
+        let limits = Limits { time: Duration::from_secs(3), ..Limits::default() };
         let folder = tempfile::tempdir()?;
         let mut command = Command::new(path);
         command.arg("--version");
@@ -305,7 +313,10 @@ ptxas info    : Used 8 registers, 376 bytes cmem[0]
         let expect = "ptxas 99.1 for sm_80 failed (exit status: 2): module.ptx, line 3; error : no";
         assert_eq!(error, expect);
         let short = Limits { time: Duration::from_millis(200), ..Limits::default() };
-        assert_eq!(assembled("exec sleep 600", short), "ptxas 99.1 for sm_80 was stopped after 0.2 s");
+        assert_eq!(
+            assembled("exec sleep 600", short),
+            "ptxas 99.1 for sm_80 was stopped after 0.2 s: try another one, or none, by `TILEWRIGHT_PTXAS` and `PATH`"
+        );
         // Memory that it may not have.
         let little = Limits { memory: 64 << 20, ..Limits::default() };
         let error = assembled("ulimit -v | grep -qx 65536 && exit 7; exit 8", little);
