@@ -22,7 +22,7 @@ use tilewright_tune::database::decisions_digest;
 use crate::artifact::{Artifact, Level};
 use crate::autoschedule::{Kernels, after_pass};
 use crate::cache::Cache;
-use crate::device_code::{self, Piece};
+use crate::device_code::{self, Assembled, Piece};
 use crate::error::CompileError;
 use crate::fold::Fold;
 use crate::forms;
@@ -182,7 +182,7 @@ fn compile_level(
         if let Some(cache) = cache {
             units::keep(&units, &fresh, cache, observer);
         }
-        let code = link(&units, target)?;
+        let code = link(&units, target, &mut Assembled { cache, observer })?;
         Ok((units, code, fresh.len()))
     })?;
     let names = lowered.iter().flat_map(|program| &program.funcs);
@@ -430,7 +430,7 @@ struct Linked {
 }
 
 /// One image of the kernels of the host, and one module of those of the device.
-fn link(units: &[Unit], target: &Target) -> Result<Linked, CompileError> {
+fn link(units: &[Unit], target: &Target, assembled: &mut Assembled<'_>) -> Result<Linked, CompileError> {
     let kernels = || units.iter().flat_map(|unit| &unit.kernels);
     let of_host = || kernels().filter(|kernel| kernel.def.space == Space::Host);
     let objects: Vec<&[u8]> = of_host().map(|kernel| kernel.object.as_slice()).collect();
@@ -439,7 +439,7 @@ fn link(units: &[Unit], target: &Target) -> Result<Linked, CompileError> {
     let on_device = kernels()
         .filter_map(|kernel| Some(Piece { text: kernel.object.clone(), kernel: kernel.device.clone()? }));
     let device = match (target.device, &target.gpu) {
-        (Some(device), Some(gpu)) => Some(device_code::join(on_device.collect(), device, gpu)?),
+        (Some(device), Some(gpu)) => Some(device_code::join(on_device.collect(), device, gpu, assembled)?),
         _ => None,
     };
     let (mut host_entries, mut device_entries) = (image.entries.into_iter(), 0..);

@@ -1,11 +1,14 @@
 //! Kernels to code for the device of a target: pieces by kernel, which a cache may keep, and all of them as one module.
 
 use tilewright_cuda::{Limits, Ptxas, PtxasError};
+use tilewright_digest::Digest;
 use tilewright_machine::{DeviceKind, Gpu, Target};
 use tilewright_runtime::artifact::{DeviceDef, DeviceKernel};
 use tilewright_te::kernel::Kernel;
 
+use crate::cache::Cache;
 use crate::error::CompileError;
+use crate::options::Observer;
 
 /// The code of one kernel.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +43,7 @@ pub(crate) fn compile_kernel(kernel: &Kernel, device: DeviceKind, gpu: &Gpu) -> 
     }
 }
 
-/// The pieces as one module, in the formats that the device takes.
+/// The pieces as one module, in the formats that the device takes; what `assembled` keeps is not assembled again.
 ///
 /// # Errors
 /// What ptxas says, where it is found: a defect, or a limit of it.
@@ -48,6 +51,7 @@ pub(crate) fn join(
     pieces: Vec<Piece>,
     device: DeviceKind,
     gpu: &Gpu,
+    assembled: &mut Assembled<'_>,
 ) -> Result<(DeviceDef, Vec<u8>), CompileError> {
     let mut def = DeviceDef { kind: device.name().to_string(), ..DeviceDef::default() };
     let mut code = match device {
@@ -69,7 +73,7 @@ pub(crate) fn join(
     def.parts.push((format.to_string(), code.len() as u64));
     if device == DeviceKind::Cuda {
         def.arch = gpu.to_string();
-        if let Some((cubin, assembler)) = assemble(&code, gpu)? {
+        if let Some((cubin, assembler)) = assembled.assemble(&code, gpu)? {
             def.parts.push(("cubin".to_string(), cubin.len() as u64));
             def.assembler = assembler;
             code.extend(cubin);
@@ -78,21 +82,46 @@ pub(crate) fn join(
     Ok((def, code))
 }
 
-/// Machine code for the GPU, and the version of what made it, where ptxas is found.
-fn assemble(ptx: &[u8], gpu: &Gpu) -> Result<Option<(Vec<u8>, String)>, CompileError> {
-    let internal = |error: &dyn std::fmt::Display| CompileError::internal("codegen", error);
-    let Some(ptxas) = Ptxas::find().map_err(|error| internal(&error))? else { return Ok(None) };
-    if ptx.is_empty() {
-        return Ok(None);
+/// Modules that were assembled before.
+pub(crate) struct Assembled<'a> {
+    /// Where they are kept, if they are.
+    pub(crate) cache: Option<&'a Cache>,
+    /// Hears where they cannot be.
+    pub(crate) observer: &'a mut dyn Observer,
+}
+
+impl Assembled<'_> {
+    /// Machine code for the GPU, and the version of what made it, where ptxas is found.
+    fn assemble(&mut self, ptx: &[u8], gpu: &Gpu) -> Result<Option<(Vec<u8>, String)>, CompileError> {
+        let internal = |error: &dyn std::fmt::Display| CompileError::internal("codegen", error);
+        let Some(ptxas) = Ptxas::find().map_err(|error| internal(&error))? else { return Ok(None) };
+        if ptx.is_empty() {
+            return Ok(None);
+        }
+        let assembler = format!("ptxas {}", ptxas.version());
+        let key = Digest::of("cubin", |writer| {
+            writer.text(&assembler);
+            writer.text(&gpu.to_string());
+            writer.bytes(ptx);
+        });
+        if let Some(cubin) = self.cache.and_then(|cache| cache.read(key)) {
+            return Ok(Some((cubin, assembler)));
+        }
+        let text = std::str::from_utf8(ptx).map_err(|error| internal(&error))?;
+        // All kernels of a model are one module.
+        let ptxas = ptxas.with_limits(Limits::of(ptx.len()));
+        let cubin = ptxas.assemble(text, gpu).map_err(|error| match error {
+            PtxasError::TimedOut { .. } => CompileError::Limit(error.to_string()),
+            _ => internal(&error),
+        })?;
+        if let Some(cache) = self.cache
+            && let Err(error) = cache.write(key, &cubin.bytes)
+        {
+            let folder = cache.folder().display();
+            self.observer.warning(&format!("assembled code is not kept in {folder}: {error}"));
+        }
+        Ok(Some((cubin.bytes, assembler)))
     }
-    let text = std::str::from_utf8(ptx).map_err(|error| internal(&error))?;
-    // All kernels of a model are one module.
-    let ptxas = ptxas.with_limits(Limits::of(ptx.len()));
-    let cubin = ptxas.assemble(text, gpu).map_err(|error| match error {
-        PtxasError::TimedOut { .. } => CompileError::Limit(error.to_string()),
-        _ => internal(&error),
-    })?;
-    Ok(Some((cubin.bytes, format!("ptxas {}", ptxas.version()))))
 }
 
 /// The version of the ptxas that machine code for CUDA devices is made by; none where there is none.
