@@ -87,6 +87,34 @@ fn number(run: &Run, key: &str) -> u64 {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llvm"), ignore = "built without LLVM")]
+fn a_module_for_a_gpu_is_assembled_once() {
+    let place = Place::new();
+    let ptxas = place.path("ptxas");
+    // Notes each module that it is to assemble.
+    let script = "#!/bin/sh
+if [ \"$1\" = --version ]; then echo 'release 99.0, V99.0'; exit; fi
+echo module >> assembled
+while [ $# -gt 1 ]; do
+  if [ \"$1\" = --output-file ]; then echo code > \"$2\"; fi
+  shift
+done
+";
+    fs::write(&ptxas, script).unwrap();
+    fs::set_permissions(&ptxas, fs::Permissions::from_mode(0o755)).unwrap();
+    let compile = || {
+        let mut command =
+            place.command(&["compile", "digits.onnx", "-o", "out.twm", "--target", "cuda:sm_80"]);
+        command.env("TILEWRIGHT_PTXAS", &ptxas);
+        succeed(command);
+        place.artifact()
+    };
+    let first = compile();
+    assert_eq!(compile(), first);
+    assert_eq!(fs::read_to_string(place.path("assembled")).unwrap(), "module\n");
+}
+
+#[test]
 fn the_bytes_are_the_same_with_and_without_a_cache() {
     let place = Place::new();
     let (expected, functions, cached) = place.compile(&["--no-cache"]);
