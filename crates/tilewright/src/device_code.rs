@@ -94,7 +94,9 @@ impl Assembled<'_> {
     /// Machine code for the GPU, and the version of what made it, where ptxas is found.
     fn assemble(&mut self, ptx: &[u8], gpu: &Gpu) -> Result<Option<(Vec<u8>, String)>, CompileError> {
         let internal = |error: &dyn std::fmt::Display| CompileError::internal("codegen", error);
-        let Some(ptxas) = Ptxas::find().map_err(|error| internal(&error))? else { return Ok(None) };
+        let unusable = |error| CompileError::Option(format!("the ptxas of TILEWRIGHT_PTXAS: {error}"));
+        let found = Ptxas::find().map_err(unusable)?;
+        let Some(ptxas) = found else { return Ok(None) };
         if ptx.is_empty() {
             return Ok(None);
         }
