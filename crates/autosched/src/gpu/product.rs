@@ -155,10 +155,8 @@ fn channels_last(block: &Block, access: &AccessInfo, columns: &[usize], mut step
     let at_a_time = steps_at_a_time(all);
     let var = |n: usize| block.iters[n].var;
     // A place in a window is added to one among the columns.
-    let is_channel = |n: usize| {
-        let own = access.indices.iter().filter(|index| index.uses(var(n)));
-        !own.into_iter().any(|index| columns.iter().any(|&column| index.uses(var(column))))
-    };
+    let is_added = |index: &Expr| columns.iter().any(|&column| index.uses(var(column)));
+    let is_channel = |n: usize| !access.indices.iter().any(|index| index.uses(var(n)) && is_added(index));
     let is_whole = |n: usize| block.iters[n].extent.as_int().is_some_and(|extent| extent % at_a_time == 0);
     let found = steps.iter().rposition(|&n| is_channel(n) && is_whole(n));
     if let Some(at) = found.filter(|_| !steps.iter().all(|&n| is_channel(n))) {
@@ -229,19 +227,15 @@ pub(crate) fn plan(
     });
     let packings: Vec<Option<Packing>> =
         roles.factors.iter().zip(&factors).map(|(a, f)| packing(context, block, a, f)).collect();
-    let whole_steps = steps.is_some_and(|n| n % steps_at_a_time(steps) == 0);
     let owns = [(extents.rows, own_rows, &roles.rows), (extents.columns, own_columns, &roles.columns)];
     for (n, (all, tile, own)) in owns.into_iter().enumerate() {
         let (access, factor) = (&roles.factors[n], &mut factors[n]);
-        let is_whole = whole_steps && all.is_some_and(|all| all % tile == 0);
-        let is_dense = own.last().is_some_and(|&last| {
-            let iter = &block.iters[last];
-            let is_next = || context.stride(&simplifier, access, iter.var) == Stride::Constant(1);
-            iter.extent.as_int().is_some_and(|n| n % TOGETHER == 0) && (packings[n].is_some() || is_next())
-        });
-        let fetched = tile * steps_at_a_time(steps);
-        if is_whole && is_dense && factor.on_the_way.is_none() && fetched % (TOGETHER * LANES) == 0 {
-            factor.together = TOGETHER;
+        let is_next =
+            |last: usize| context.stride(&simplifier, access, block.iters[last].var) == Stride::Constant(1);
+        let last = own.last().filter(|&&last| packings[n].is_some() || is_next(last));
+        let run = last.and_then(|&last| block.iters[last].extent.as_int());
+        if factor.on_the_way.is_none() {
+            factor.together = together(run, [(all, tile), (steps, steps_at_a_time(steps))]);
         }
     }
     Ok(Strategy {
@@ -257,6 +251,15 @@ pub(crate) fn plan(
         columns: roles.columns,
         steps: roles.steps,
     })
+}
+
+/// Elements of a factor that a thread fetches with one instruction: several where so many follow one another in memory in a `run`, and where
+/// tiles and steps, each given as all and a part, leave none over.
+fn together(run: Option<i64>, parts: [(Option<i64>, i64); 2]) -> i64 {
+    let is_whole = |(all, part): (Option<i64>, i64)| all.is_some_and(|all| all % part == 0);
+    let fetched: i64 = parts.iter().map(|(_, part)| part).product();
+    let fits = run.is_some_and(|run| run % TOGETHER == 0) && fetched % (TOGETHER * LANES) == 0;
+    if fits && parts.into_iter().all(is_whole) { TOGETHER } else { 1 }
 }
 
 /// The block that computes a factor, if it is cheap and for this product alone: the padding of a convolution's input.

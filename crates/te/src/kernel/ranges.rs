@@ -87,9 +87,9 @@ impl Analysis<'_> {
                 // What a loop carries is not followed.
                 Inst::Loop { var, begin, end, body, .. } => {
                     let bounds = self.known[*begin].zip(self.known[*end]);
-                    let range =
-                        bounds.map(|(begin, end)| Range { least: begin.least, greatest: end.greatest - 1 });
-                    self.known[*var] = range.filter(|range| range.least <= range.greatest);
+                    let counted = bounds.filter(|(begin, end)| begin.least < end.greatest);
+                    self.known[*var] =
+                        counted.map(|(begin, end)| Range { least: begin.least, greatest: end.greatest - 1 });
                     self.list(body);
                 }
                 Inst::If { then_body, else_body, joins, .. } => {
@@ -137,7 +137,7 @@ impl Analysis<'_> {
 }
 
 fn binary(op: BinaryOp, a: Range, b: Range) -> Option<Range> {
-    let (is_positive, is_divided) = (a.least >= 0, b.least > 0);
+    let (is_natural, is_divided) = (a.least >= 0, b.least > 0);
     match op {
         BinaryOp::Add => Range::at_ends(a, b, i64::checked_add),
         BinaryOp::Sub => Range::at_ends(a, b, i64::checked_sub),
@@ -146,11 +146,11 @@ fn binary(op: BinaryOp, a: Range, b: Range) -> Option<Range> {
         BinaryOp::Max => Range::at_ends(a, b, |x, y| Some(x.max(y))),
         BinaryOp::FloorDiv if is_divided => Range::at_ends(a, b, |x, y| Some(x.div_euclid(y))),
         BinaryOp::Div if is_divided => Range::at_ends(a, b, |x, y| Some(x / y)),
-        BinaryOp::FloorMod | BinaryOp::Rem if is_divided && is_positive => {
+        BinaryOp::FloorMod | BinaryOp::Rem if is_divided && is_natural => {
             Some(Range { least: 0, greatest: a.greatest.min(b.greatest - 1) })
         }
         BinaryOp::FloorMod if is_divided => Some(Range { least: 0, greatest: b.greatest - 1 }),
-        BinaryOp::And if is_positive && b.least >= 0 => {
+        BinaryOp::And if is_natural && b.least >= 0 => {
             Some(Range { least: 0, greatest: a.greatest.min(b.greatest) })
         }
         BinaryOp::Shr if b.least >= 0 && b.greatest < 64 => Range::at_ends(a, b, |x, y| Some(x >> y)),
