@@ -36,6 +36,7 @@ use clap::Parser;
 
 use failure::{ERROR, Exit, Failure};
 
+/// Compiling makes many small things on several threads: it takes 3 % less than with the C library's. Libraries choose none.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

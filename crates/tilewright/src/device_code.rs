@@ -117,7 +117,7 @@ impl Assembled<'_> {
             _ => internal(&error),
         })?;
         if let Some(cache) = self.cache
-            && let Err(error) = cache.write(key, &cubin.bytes)
+            && let Err(error) = cache.write(key, &cubin.bytes).and_then(|()| cache.prune().map(drop))
         {
             let folder = cache.folder().display();
             self.observer.warning(&format!("assembled code is not kept in {folder}: {error}"));

@@ -179,9 +179,8 @@ fn vectorize(schedule: &mut Schedule, block: &str) -> Result<(), ScheduleError> 
     let Some(last) = order.pop().filter(|_| is_known) else {
         return Err(ScheduleError::new("fold", block, "no data-parallel loop"));
     };
-    let widest = schedule.func().block(block).map_or(VECTOR_BYTES, widest);
-    let lanes = (VECTOR_BYTES / widest).max(1) as i64;
-    let parts = schedule.split(&last, &[None, Some(lanes)])?;
+    let lanes = VECTOR_BYTES / schedule.func().block(block).map_or(VECTOR_BYTES, widest);
+    let parts = schedule.split(&last, &[None, Some(lanes as i64)])?;
     order.push(parts[0].clone());
     order.extend(reduced);
     order.push(parts[1].clone());
