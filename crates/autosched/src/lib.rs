@@ -20,6 +20,7 @@ pub mod gpu;
 pub mod layouts;
 mod loops;
 mod model;
+mod packing;
 pub mod pattern;
 pub mod planner;
 pub mod prepare;
@@ -27,6 +28,7 @@ pub mod refusal;
 pub mod rule;
 pub mod strategy;
 mod transforms;
+mod turns;
 
 use std::collections::BTreeSet;
 

@@ -289,8 +289,8 @@ impl Lowering<'_> {
             let node = self.graph.node(node);
             let types: Vec<Option<&TensorType>> =
                 node.inputs.iter().map(|v| self.tensor_type((*v)?)).collect();
-            let allowed = |algorithm: &&Algorithm| self.options.variants || algorithm.is_exact();
-            for &algorithm in Algorithm::alternatives(&node.op, &types).iter().filter(allowed) {
+            let allowed = |algorithm: &Algorithm| self.options.variants || algorithm.is_exact();
+            for algorithm in Algorithm::alternatives(&node.op, &types).into_iter().filter(allowed) {
                 // What cannot be computed so is computed as defined.
                 variants.extend(self.variant(group, algorithm, direct, tables));
             }

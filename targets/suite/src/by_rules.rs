@@ -4,7 +4,9 @@ use tilewright_autosched::{Decisions, schedule};
 use tilewright_dtype::DType;
 use tilewright_machine::Target;
 use tilewright_te::math::expand_func;
-use tilewright_te::{Computation, Expr, Func, UnaryOp};
+use tilewright_te::{
+    Block, Computation, Expr, Func, Iter, IterKind, Loop, Scope, Stmt, Store, UnaryOp, Var, VarKind,
+};
 
 use crate::scheduled::product_func;
 
@@ -107,6 +109,70 @@ fn elements(rows: i64, columns: i64) -> Func {
     f
 }
 
+/// A block inside of loops `around`, which drive its first variables; `own` are the extents of its other ones.
+fn turn(
+    f: &mut Func,
+    name: &str,
+    around: &[(Var, i64, IterKind)],
+    own: &[(i64, IterKind)],
+    stores: impl FnOnce(&[Expr]) -> Vec<Store>,
+) -> Stmt {
+    let (mut iters, mut loops) = (Vec::new(), Vec::new());
+    for &(counter, extent, kind) in around {
+        let var = f.add_var(&format!("{name}_v"), VarKind::Iter);
+        iters.push(Iter { var, extent: Expr::int(extent), kind, value: Expr::var(counter) });
+    }
+    for &(extent, kind) in own {
+        let counter = f.add_var(&format!("{name}_i"), VarKind::Loop);
+        let var = f.add_var(&format!("{name}_v"), VarKind::Iter);
+        iters.push(Iter { var, extent: Expr::int(extent), kind, value: Expr::var(counter) });
+        loops.push((counter, Expr::int(extent)));
+    }
+    let body = stores(&iters.iter().map(|iter| Expr::var(iter.var)).collect::<Vec<_>>());
+    let block = Block { name: name.to_string(), iters, predicate: None, init: Vec::new(), body };
+    let nest = |stmt, (counter, extent)| Stmt::Loop(Box::new(Loop::serial(counter, extent, vec![stmt])));
+    loops.into_iter().rev().fold(Stmt::Block(Box::new(block)), nest)
+}
+
+/// A recurrent layer of two directions: in each step the sums over the state before, then the state.
+fn recurrence(steps: i64, rows: i64, size: i64) -> Func {
+    let mut f = Func::new("recurrence");
+    let x = f.add_input("x", DType::F32, extents(&[2, steps, rows, size]));
+    let w = f.add_input("w", DType::F32, extents(&[2, size, size]));
+    let shape = extents(&[2, steps, rows, size]);
+    let gates = f.compute("gates", DType::F32, shape.clone(), |f, i| f.load(x, i.to_vec()));
+    let state = f.add_buffer("state", DType::F32, shape.clone(), Scope::Global);
+    let kept = f.add_buffer("kept", DType::F32, extents(&[2, rows, size]), Scope::Global);
+    let (d, t) = (f.add_var("d", VarKind::Loop), f.add_var("t", VarKind::Loop));
+    let around = [(d, 2, IterKind::Spatial), (t, steps, IterKind::Reduce)];
+    let load = |buffer, indices: &[&Expr]| Expr::load(DType::F32, buffer, indices.iter().map(|&e| e.clone()).collect());
+    let store = |buffer, indices: &[&Expr], value| Store {
+        buffer,
+        indices: indices.iter().map(|&e| e.clone()).collect(),
+        value,
+    };
+    let (spatial, reduce) = (IterKind::Spatial, IterKind::Reduce);
+    let own = [(rows, spatial), (size, spatial)];
+    let keep = turn(&mut f, "keep", &around, &own, |i| {
+        let before = load(state, &[&i[0], &(i[1].clone() - 1), &i[2], &i[3]]);
+        let first = i[1].clone().equals(Expr::int(0));
+        vec![store(kept, &[&i[0], &i[2], &i[3]], Expr::select(first, Expr::f32(0.5), before))]
+    });
+    let sums = turn(&mut f, "sums", &around, &[own[0], own[1], (size, reduce)], |i| {
+        let at = [&i[0], &i[1], &i[2], &i[3]];
+        let (before, weight) = (load(kept, &[&i[0], &i[2], &i[4]]), load(w, &[&i[0], &i[3], &i[4]]));
+        vec![store(gates, &at, Expr::fma(before, weight, load(gates, &at)))]
+    });
+    let advance = turn(&mut f, "advance", &around, &own, |i| {
+        let at = [&i[0], &i[1], &i[2], &i[3]];
+        vec![store(state, &at, load(gates, &at) * Expr::f32(0.25))]
+    });
+    let steps_of = Stmt::Loop(Box::new(Loop::serial(t, Expr::int(steps), vec![keep, sums, advance])));
+    f.body.push(Stmt::Loop(Box::new(Loop::serial(d, Expr::int(2), vec![steps_of]))));
+    f.promote_to_output(state);
+    f
+}
+
 /// The functions as computed, each with the rule that takes it.
 pub fn functions() -> Vec<(&'static str, Func)> {
     vec![
@@ -119,6 +185,10 @@ pub fn functions() -> Vec<(&'static str, Func)> {
         ("rows", softmax(3, 2304)),
         ("reduction", sums(3, 5000)),
         ("reduction", sums(3, 5120)),
+        // Sums one by one, in a tile of a thread's, and where warps do not divide results.
+        ("turns", recurrence(3, 1, 64)),
+        ("turns", recurrence(3, 8, 96)),
+        ("turns", recurrence(2, 3, 50)),
         ("elements", pooling(5, 13)),
         ("elements", elements(33, 28)),
     ]

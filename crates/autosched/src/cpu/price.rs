@@ -9,10 +9,11 @@ use tilewright_te::{Block, Buffer, Expr, ExprKind, Func};
 
 use crate::context::Context;
 use crate::cpu::sums;
-use crate::cpu::{Strategy, contraction, window};
+use crate::cpu::{Strategy, contraction, recurrence, window};
 use crate::model::machine::{beyond_l2, l2_room, memory_cycles, numbers, overlapped, ports};
 use crate::model::sums::{Way, ways};
 use crate::pattern::{bytes_of, iterations};
+use crate::turns::takes_turns;
 use crate::transforms::{is_in_vectors, is_row_major, is_transform};
 
 /// Cycles of a prepared function on one core. Nothing where extents are open, or where the rules have no good strategy for it.
@@ -73,7 +74,10 @@ fn block_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {
     let Context { func, layouts, target, .. } = *context;
     let iterations = iterations(block)? as f64;
     let lanes = f64::from(target.lanes(4).max(1));
-    if block.is_reduction() {
+    if let Some(cycles) = recurrence::step_cycles(context, block) {
+        return Some(iterations / lanes * cycles);
+    }
+    if block.is_reduction() && !takes_turns(func, block) {
         let (cost, panel) = contraction::price(context, block)?;
         let weights = panel.map_or(Some(0.0), |panel| bytes(func, panel))?;
         return Some(overlapped(target, iterations / lanes * cost, memory_cycles(target, weights)));

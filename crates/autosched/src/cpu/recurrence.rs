@@ -1,23 +1,27 @@
 //! Recurrences: blocks that take turns in a loop over time.
 //!
-//! The order of their steps is their meaning, so there are no register tiles, and no tasks but for what has nothing in common.
-//! What is left is lanes along the results of a step, which do not depend on each other, and constants laid out for that.
+//! The order of their steps is their meaning, so there are no tasks but for what has nothing in common. What is left is the results of
+//! a step, which do not depend on each other: lanes along them, with constants laid out for that, and where a block sums over steps of
+//! its own, tiles of them in registers. What such blocks hand to one another and nobody else is on the stack of the task.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tilewright_te::schedule::{Schedule, ScheduleError};
-use tilewright_te::{Block, Func, IterKind, Loop, Var};
+use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
+use tilewright_te::{Block, IterKind, LoopKind, Scope};
 
 use crate::context::Context;
 use crate::cpu::tasks::Tasks;
-use crate::cpu::window::pack_constants;
 use crate::decisions::Chooser;
+use crate::layouts::Relayout;
 use crate::loops::loops_of;
+use crate::model::machine::{l1_room, numbers};
+use crate::packing::pack_constants;
 use crate::pattern::{AccessInfo, Stride, domain_simplifier, iters_of, loads};
 use crate::refusal::Refusal;
 use crate::rule::Packing;
 use crate::strategy::{Domain, list};
+use crate::turns::{Nest, accumulates, local_buffers};
 
 /// Most vectors of results that a step goes on with side by side.
 const MAX_VECTORS: i64 = 4;
@@ -31,51 +35,47 @@ pub struct Strategy {
     pub domain: Domain,
     /// Constants whose lanes become consecutive.
     pub packings: Vec<Packing>,
-    /// How many of the loops around it, the outermost, it shares with other blocks.
-    pub shared: usize,
+    /// How many of the loops around it, the innermost, it does not share with other blocks.
+    pub n_own: usize,
     /// Which of the loops that it has for its results, counted from the outermost, gives the lanes.
     pub lane_loop: usize,
     /// Lanes of a vector.
     pub lanes: i64,
     /// Vectors that a step goes on with side by side.
     pub vectors: i64,
+    /// The rows of its tile, if it has one.
+    pub rows: Option<Rows>,
+    /// Buffers that move to the stack.
+    pub local: Vec<String>,
     /// The tasks, of the loops that it shares.
     pub tasks: Tasks,
+}
+
+/// Rows of a tile in registers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Rows {
+    /// Which of the loops that the block has for its results, counted from the outermost, gives them.
+    pub row_loop: usize,
+    /// How many there are.
+    pub rows: i64,
 }
 
 /// `hidden: f32[1, 128 | 128], 4 vectors of 16 lanes, constant w as a b 16a, tasks one`.
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Strategy { block, domain, packings, lanes, vectors, .. } = self;
-        write!(f, "{block}: {domain}, {vectors} vectors of {lanes} lanes")?;
+        let Strategy { block, domain, packings, lanes, vectors, rows, local, .. } = self;
+        write!(f, "{block}: {domain}, ")?;
+        if let Some(Rows { rows, .. }) = rows {
+            write!(f, "{rows} rows of ")?;
+        }
+        write!(f, "{vectors} vectors of {lanes} lanes")?;
+        if !local.is_empty() {
+            write!(f, ", {} on the stack", list(local))?;
+        }
         if !packings.is_empty() {
             write!(f, ", constant {}", list(packings))?;
         }
         write!(f, ", tasks {}", self.tasks)
-    }
-}
-
-/// Which loops around a block it shares with others, and what its own ones count.
-struct Nest<'a> {
-    shared: Vec<&'a Loop>,
-    /// Its own loops over results.
-    spatial: Vec<&'a Loop>,
-    /// Whether it has loops over steps of its own.
-    has_steps: bool,
-}
-
-impl<'a> Nest<'a> {
-    fn of(func: &'a Func, block: &Block) -> Nest<'a> {
-        let others = func.blocks().into_iter().filter(|other| other.name != block.name);
-        let around: Vec<Var> =
-            others.flat_map(|other| func.loops_around(&other.name)).map(|l| l.var).collect();
-        let loops = func.loops_around(&block.name).into_iter();
-        let (shared, own): (Vec<&Loop>, Vec<&Loop>) = loops.partition(|l| around.contains(&l.var));
-        let drives = |l: &Loop, kind| block.iters.iter().any(|i| i.kind == kind && i.value.uses(l.var));
-        let (steps, others): (Vec<&Loop>, Vec<&Loop>) =
-            own.into_iter().partition(|l| drives(l, IterKind::Reduce));
-        let spatial = others.into_iter().filter(|l| drives(l, IterKind::Spatial)).collect();
-        Nest { shared, spatial, has_steps: !steps.is_empty() }
     }
 }
 
@@ -85,7 +85,9 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block, _: &mut Chooser<'_>) ->
     if !context.is_as_computed(block) {
         return refuse("the block is scheduled already");
     }
-    let Nest { shared, spatial, has_steps } = Nest::of(context.func, block);
+    let nest = Nest::of(context.func, block);
+    let Nest { shared, spatial, has_steps } = &nest;
+    let has_steps = *has_steps;
     if shared.is_empty() {
         return refuse("no loop is shared with another block");
     }
@@ -104,58 +106,138 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block, _: &mut Chooser<'_>) ->
     };
     let mut layouts = context.layouts.clone();
     let packings = pack_constants(context, &mut layouts, block, lane, lanes);
-    if !walks(&Context { layouts: &layouts, ..*context }, block, lane) {
+    if !walks(&Context { layouts: &layouts, ..*context }, block, lane, has_steps) {
         return refuse("what it reads and writes does not lie consecutive along its results");
     }
-    let n_vectors = extent / lanes;
-    let side_by_side = || (1..=MAX_VECTORS.min(n_vectors)).rev().find(|n| n_vectors % n == 0);
-    let vectors = if has_steps { side_by_side().unwrap_or(1) } else { 1 };
+    let row_loop = spatial[..lane_loop].iter().rposition(|l| l.extent.as_int() != Some(1));
+    let row_loop = row_loop.filter(|_| has_steps && accumulates(block, lane));
+    let row_extent = row_loop.and_then(|n| spatial[n].extent.as_int());
+    let (rows, vectors) = match has_steps {
+        true => tile(context, row_extent, extent / lanes),
+        false => (1, 1),
+    };
     Ok(Strategy {
         block: block.name.clone(),
         domain: Domain::of(context.func, block),
         packings,
-        shared: shared.len(),
+        n_own: context.func.loops_around(&block.name).len() - shared.len(),
         lane_loop,
         lanes,
         vectors,
-        tasks: tasks(block, shared[0]),
+        rows: row_loop.filter(|_| rows > 1).map(|row_loop| Rows { row_loop, rows }),
+        local: local_buffers(context, block, &nest, l1_room(context.target) as i64),
+        tasks: Tasks::of_all(nest.n_apart(block)),
     })
 }
 
-/// What has nothing in common, directions, is shared by threads. All blocks in such a loop say so; the first to apply makes the tasks.
-fn tasks(block: &Block, outermost: &Loop) -> Tasks {
-    let drives = |kind| block.iters.iter().any(|i| i.kind == kind && i.value.uses(outermost.var));
-    let is_parallel = drives(IterKind::Spatial) && !drives(IterKind::Reduce);
-    if is_parallel { Tasks::of_all(1) } else { Tasks::default() }
+/// Rows and vectors of a tile: those that take the fewest loads for a sum, of one vector of each row and of one element for it.
+fn tile(context: &Context<'_>, rows: Option<i64>, n_vectors: i64) -> (i64, i64) {
+    let registers = i64::from(context.target.machine.n_vector_registers);
+    let divisors = |n: i64, most: i64| (1..=most.min(n)).filter(move |d| n % d == 0);
+    let mut best = (1, 1);
+    let loads = |(rows, vectors): (i64, i64)| (rows + vectors) as f64 / (rows * vectors) as f64;
+    for vectors in divisors(n_vectors, MAX_VECTORS) {
+        // A register for each sum, for each vector, and for an element.
+        let most = (registers - vectors - 1) / vectors;
+        for rows in divisors(rows.unwrap_or(1), most) {
+            if loads((rows, vectors)) <= loads(best) {
+                best = (rows, vectors);
+            }
+        }
+    }
+    best
 }
 
-/// Whether all accesses move by one element with the lanes or not at all, and what is written moves.
-fn walks(context: &Context<'_>, block: &Block, lane: usize) -> bool {
+/// Cycles of a vector of results and step of a block that sums over steps of its own in turn with others; nothing for other blocks.
+pub(crate) fn step_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {
+    let Nest { shared, spatial, has_steps } = Nest::of(context.func, block);
+    let lane = spatial.iter().rposition(|l| l.extent.as_int() != Some(1))?;
+    let n_vectors = spatial[lane].extent.as_int()? / i64::from(context.target.lanes(4));
+    if shared.is_empty() || !has_steps || n_vectors == 0 {
+        return None;
+    }
+    let is_driven = |n: &usize| block.iters[*n].value.as_var() == Some(spatial[lane].var);
+    let lane_iter = iters_of(block, IterKind::Spatial).into_iter().find(is_driven)?;
+    let row = spatial[..lane].iter().rev().find_map(|l| l.extent.as_int().filter(|n| *n != 1));
+    let (rows, vectors) = tile(context, row.filter(|_| accumulates(block, lane_iter)), n_vectors);
+    let core = &numbers(context.target).core;
+    let sums = (rows * vectors) as f64;
+    let loads = (rows + vectors) as f64 / core.loads_per_cycle;
+    Some(loads.max(sums / f64::from(core.fma_per_cycle)).max(f64::from(core.fma_latency)) / sums)
+}
+
+/// Whether what is written moves by one element with the lanes, and what is read too or not at all; in a block without steps of its own a
+/// vector may be gathered.
+fn walks(context: &Context<'_>, block: &Block, lane: usize, has_steps: bool) -> bool {
     let simplifier = domain_simplifier(context.func, block);
     let stride = |access: &AccessInfo| context.stride(&simplifier, access, block.iters[lane].var);
     let mut written = block.body.iter().map(AccessInfo::of_store);
-    written.all(|access| stride(&access) == Stride::Constant(1))
-        && loads(block).iter().all(|access| matches!(stride(access), Stride::Zero | Stride::Constant(1)))
+    let walks = |access: &AccessInfo| matches!(stride(access), Stride::Zero | Stride::Constant(1));
+    written.all(|access| stride(&access) == Stride::Constant(1)) && (!has_steps || loads(block).iter().all(walks))
 }
 
 impl Strategy {
     /// Schedules the block.
-    pub(crate) fn apply(&self, schedule: &mut Schedule) -> Result<(), ScheduleError> {
+    pub(crate) fn apply(&self, schedule: &mut Schedule) -> Result<Vec<Relayout>, ScheduleError> {
+        let lost = || ScheduleError::new("recurrence", &self.block, "the loop of its lanes is lost");
         let around = schedule.loop_names(&self.block)?;
-        let (shared, _) = around.split_at(self.shared.min(around.len()));
+        let (shared, _) = around.split_at(around.len().saturating_sub(self.n_own));
         let own = |names: Vec<String>| names.into_iter().filter(|name| !shared.contains(name));
         let steps: Vec<String> = own(loops_of(schedule, &self.block, IterKind::Reduce)?).collect();
         let mut before: Vec<String> = own(loops_of(schedule, &self.block, IterKind::Spatial)?).collect();
         if self.lane_loop >= before.len() {
-            return Err(ScheduleError::new("recurrence", &self.block, "the loop of its lanes is lost"));
+            return Err(lost());
+        }
+        for buffer in &self.local {
+            schedule.set_scope(buffer, Scope::Stack)?;
         }
         let lane = before.remove(self.lane_loop);
+        let rows = match &self.rows {
+            Some(Rows { row_loop, rows }) => {
+                let parts = schedule.split(before.get(*row_loop).ok_or_else(lost)?, &[None, Some(*rows)])?;
+                before[*row_loop].clone_from(&parts[0]);
+                parts.get(1).cloned()
+            }
+            None => None,
+        };
         let parts = schedule.split(&lane, &[None, Some(self.vectors), Some(self.lanes)])?;
-        let order: Vec<&str> =
-            before.iter().chain([&parts[0]]).chain(&steps).chain(&parts[1..]).map(String::as_str).collect();
-        schedule.reorder(&order)?;
-        schedule.unroll(&parts[1])?;
+        let order = before.iter().chain([&parts[0]]).chain(&steps).chain(&rows).chain(&parts[1..]);
+        schedule.reorder(&order.map(String::as_str).collect::<Vec<_>>())?;
+        for name in rows.iter().chain([&parts[1]]) {
+            schedule.unroll(name)?;
+        }
         schedule.vectorize(&parts[2])?;
-        self.tasks.apply(schedule, shared)
+        let kept = match rows {
+            Some(_) => vec![self.keep_in_registers(schedule, &parts[0])?],
+            None => Vec::new(),
+        };
+        let is_shared_out = schedule.loops(&self.block)?.first().is_some_and(|l| l.kind == LoopKind::Parallel);
+        if !is_shared_out {
+            self.tasks.apply(schedule, shared)?;
+        }
+        Ok(kept)
+    }
+
+    /// Keeps the sums of a tile in registers for all steps inside of a loop; gives their layout.
+    fn keep_in_registers(&self, schedule: &mut Schedule, around: &str) -> Result<Relayout, ScheduleError> {
+        let lost = || ScheduleError::new("recurrence", &self.block, "its sums are lost");
+        let copies = schedule.cache_inplace(&self.block, around, Scope::Register)?;
+        let kept = schedule.block_info(&self.block)?.writes.pop().ok_or_else(lost)?;
+        let mut rank = 0;
+        for copy in &copies {
+            let iters = schedule.block_info(copy)?.iters.len();
+            rank = iters;
+            let loops = schedule.loop_names(copy)?;
+            let mut own = loops[loops.len().saturating_sub(rank)..].to_vec();
+            let lane = own.pop().ok_or_else(lost)?;
+            let lane = schedule.split(&lane, &[None, Some(self.lanes)])?;
+            for name in own.iter().chain([&lane[0]]) {
+                schedule.unroll(name)?;
+            }
+            schedule.vectorize(&lane[1])?;
+        }
+        let mut pieces: Vec<Piece> = (0..rank).map(|dim| Piece { dim, factor: None }).collect();
+        pieces.push(Piece { dim: rank.saturating_sub(1), factor: Some(self.lanes) });
+        Ok(Relayout { buffer: kept, pieces, padding: Padding::Undefined })
     }
 }

@@ -81,8 +81,8 @@ impl rule::Strategy for Strategy {
         match self {
             Strategy::Contraction(contraction) => return contraction.apply(schedule),
             Strategy::Window(window) => return window.apply(schedule),
+            Strategy::Recurrence(recurrence) => return recurrence.apply(schedule),
             Strategy::Rows(rows) => rows.apply(schedule)?,
-            Strategy::Recurrence(recurrence) => recurrence.apply(schedule)?,
             Strategy::Reduction(reduction) => reduction.apply(schedule)?,
             Strategy::Transform(transform) => transform.apply(schedule)?,
             Strategy::Elementwise(elementwise) => elementwise.apply(schedule)?,

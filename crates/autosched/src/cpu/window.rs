@@ -8,7 +8,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
+use tilewright_te::schedule::{Piece, Schedule, ScheduleError};
 use tilewright_te::{Block, Func, IterKind};
 
 use crate::context::Context;
@@ -17,7 +17,8 @@ use crate::cpu::padding::{PaddedInput, PaddingBlock};
 use crate::cpu::tasks::{Grain, Tasks};
 use crate::cpu::tiled::{LoopsAround, TiledBlock, extents};
 use crate::decisions::{Candidate, Chooser};
-use crate::layouts::{Layouts, Relayout};
+use crate::layouts::Relayout;
+use crate::packing::pack_constants;
 use crate::model::machine::MAX_UNROLLED_STEPS;
 use crate::model::order::Order;
 use crate::model::tasks::rounds_of;
@@ -303,35 +304,6 @@ fn windows_along(func: &Func, block: &Block, read: &AccessInfo, row: usize) -> O
     let others = steps.iter().filter(|&&n| n != taps && read.uses(block.iters[n].var));
     let series = constant_product(others.map(|&n| &block.iters[n].extent))?;
     Some(Windows { stride, dilation, taps: block.iters[taps].extent.as_int()?, series: series.max(1) })
-}
-
-/// Lays constants anew that the lanes would walk with a stride (the weights of a depthwise convolution): the
-/// lanes' dimension becomes the innermost.
-pub(crate) fn pack_constants(
-    context: &Context<'_>,
-    layouts: &mut Layouts,
-    block: &Block,
-    lane: usize,
-    lanes: i64,
-) -> Vec<Packing> {
-    let func = context.func;
-    let mut packings = Vec::new();
-    for access in loads(block) {
-        let constant = context.constant_input(access.buffer);
-        let along = access.indices.iter().position(|e| e.as_var() == Some(block.iters[lane].var));
-        let (Some(input), Some(along)) = (constant, along) else { continue };
-        if layouts.of(func, access.buffer).is_some() || along + 1 == access.indices.len() {
-            continue;
-        }
-        let open = |dim| Piece { dim, factor: None };
-        let mut pieces: Vec<Piece> = (0..access.indices.len()).map(open).collect();
-        pieces.push(Piece { dim: along, factor: Some(lanes) });
-        let buffer = func.buffers[access.buffer].name.clone();
-        let relayout = Relayout { buffer, pieces, padding: Padding::Zero };
-        layouts.choose(relayout.clone());
-        packings.push(Packing { input, relayout, at_once: false });
-    }
-    packings
 }
 
 impl Strategy {

@@ -1,10 +1,11 @@
 //! The rules for GPUs.
 //!
 //! A task is a thread block. A function that reduces rows and then uses the results on them is one kernel ([`rows`]). Of others,
-//! reductions come first: [`product`] (matrix products and convolutions, by tiles in registers and shared memory), [`reduction`] (few
-//! results of many steps, by lanes), and [`elements`], which has a thread for each result and does for all the rest.
+//! reductions come first: [`product`] (matrix products and convolutions, by tiles in registers and shared memory), [`turns`] (blocks in one loop
+//! over steps), [`reduction`] (few results of many steps, by lanes), and [`elements`], which has a thread for each result and does for all the rest.
 
 pub mod elements;
+mod price;
 pub mod product;
 pub mod reduction;
 pub mod rows;
@@ -13,6 +14,7 @@ mod strategy;
 pub mod threads;
 pub mod tile;
 mod tree;
+pub mod turns;
 
 use tilewright_te::Block;
 
@@ -31,13 +33,14 @@ pub const RULES: RuleSet<Strategy> = RuleSet {
                     name: "product",
                     plan: |c, b, d| Ok(Strategy::Product(Box::new(product::plan(c, b, d)?))),
                 },
+                Rule { name: "turns", plan: |c, b, _| Ok(Strategy::Turns(turns::plan(c, b)?)) },
                 Rule { name: "reduction", plan: |c, b, _| Ok(Strategy::Reduction(reduction::plan(c, b)?)) },
                 ELEMENTS,
             ],
         },
         Phase { takes: |_| true, rules: &[ELEMENTS] },
     ],
-    price: |_| None,
+    price: price::price,
 };
 
 const ELEMENTS: Rule<Strategy> =

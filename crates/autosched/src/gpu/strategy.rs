@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tilewright_te::schedule::{Schedule, ScheduleError};
 
-use super::{elements, product, reduction, rows};
+use super::{elements, product, reduction, rows, turns};
 use crate::layouts::Relayout;
 use crate::rule::{self, Packing};
 
@@ -16,6 +16,8 @@ pub enum Strategy {
     Rows(rows::Strategy),
     /// A matrix product or convolution.
     Product(Box<product::Strategy>),
+    /// A block that takes turns with others.
+    Turns(turns::Strategy),
     /// Few results of many steps.
     Reduction(reduction::Strategy),
     /// A thread for each result.
@@ -36,6 +38,7 @@ impl rule::Strategy for Strategy {
         match self {
             Strategy::Rows(rows) => rows.blocks(),
             Strategy::Product(product) => product.blocks(),
+            Strategy::Turns(turns) => vec![turns.block.clone()],
             Strategy::Reduction(reduction) => reduction.blocks(),
             Strategy::Elements(elements) => elements.blocks(),
             Strategy::Plain { block } => vec![block.clone()],
@@ -47,13 +50,14 @@ impl rule::Strategy for Strategy {
             Strategy::Product(product) => product.copies(),
             Strategy::Reduction(reduction) => reduction.copies(),
             Strategy::Elements(elements) => elements.copies(),
-            Strategy::Rows(_) | Strategy::Plain { .. } => Vec::new(),
+            Strategy::Rows(_) | Strategy::Turns(_) | Strategy::Plain { .. } => Vec::new(),
         }
     }
 
     fn packings(&self) -> Vec<&Packing> {
         match self {
             Strategy::Product(product) => product.packings.iter().collect(),
+            Strategy::Turns(turns) => turns.packings.iter().collect(),
             Strategy::Rows(_) | Strategy::Reduction(_) | Strategy::Elements(_) | Strategy::Plain { .. } => {
                 Vec::new()
             }
@@ -64,6 +68,7 @@ impl rule::Strategy for Strategy {
         match self {
             Strategy::Rows(rows) => rows.apply(schedule)?,
             Strategy::Product(product) => return product.apply(schedule),
+            Strategy::Turns(turns) => turns.apply(schedule)?,
             Strategy::Reduction(reduction) => reduction.apply(schedule)?,
             Strategy::Elements(elements) => elements.apply(schedule)?,
             Strategy::Plain { .. } => {}
@@ -78,6 +83,7 @@ impl fmt::Display for Strategy {
         match self {
             Strategy::Rows(strategy) => write!(f, "rows {strategy}"),
             Strategy::Product(strategy) => write!(f, "product {strategy}"),
+            Strategy::Turns(strategy) => write!(f, "turns {strategy}"),
             Strategy::Reduction(strategy) => write!(f, "reduction {strategy}"),
             Strategy::Elements(strategy) => write!(f, "elements {strategy}"),
             Strategy::Plain { block } => write!(f, "plain {block}"),

@@ -36,7 +36,7 @@ pub fn simplify<'a>(evaluate: Arc<dyn Evaluate>) -> PassManager<'a> {
     PassManager::new("simplify")
         .until_stable(cleanup(), 8)
         .then(FnPass::new("raise", raise::raise))
-        .then_off(FnPass::new("raise_attention", raise::raise_attention))
+        .then(FnPass::new("raise_attention", raise::raise_attention))
         .then(FnPass::new("batch_norm", batch_norm::batch_norm))
         .then(FnPass::new("sink", sink::sink))
         .then(FnPass::new("scale_weights", scale_weights::scale_weights))

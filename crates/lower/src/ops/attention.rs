@@ -11,16 +11,16 @@ use tilewright_te::{Expr, UnaryOp};
 use super::builder::{Builder, Operand, accumulator, all, broadcast_index, sum_accumulator, wrap_index};
 use super::elementwise::apply;
 use super::norm::{exp_of_centred, share};
-use super::{NoKernel, Results};
+use super::{Algorithm, NoKernel, Results, attention_blocks};
 
 /// A tensor of heads: `[batch, heads, positions, elements]`, or packed as `[batch, positions, heads * elements]`.
-struct Heads {
+pub(super) struct Heads {
     x: Operand,
     n_heads: Expr,
     /// Elements of a head.
-    size: Expr,
+    pub(super) size: Expr,
     /// Number of positions.
-    length: Expr,
+    pub(super) length: Expr,
 }
 
 impl Heads {
@@ -41,7 +41,7 @@ impl Heads {
         }
     }
 
-    fn at(&self, batch: &Expr, head: &Expr, position: &Expr, element: &Expr) -> Expr {
+    pub(super) fn at(&self, batch: &Expr, head: &Expr, position: &Expr, element: &Expr) -> Expr {
         if self.x.rank() == 4 {
             return self.x.at(vec![batch.clone(), head.clone(), position.clone(), element.clone()]);
         }
@@ -69,7 +69,7 @@ fn with_past(b: &mut Builder, name: &str, new: Heads, past: Option<Operand>, kee
 }
 
 /// What decides which keys a query sees.
-struct Mask<'a> {
+pub(super) struct Mask<'a> {
     attrs: &'a AttentionAttrs,
     mask: Option<Operand>,
     /// Keys before the first query: of the past, or per batch entry by `nonpad`.
@@ -77,12 +77,12 @@ struct Mask<'a> {
     /// Valid keys of each batch entry.
     nonpad: Option<Operand>,
     /// Extents of the scores: batch, heads, queries, keys.
-    shape: Vec<Expr>,
+    pub(super) shape: Vec<Expr>,
 }
 
 impl Mask<'_> {
     /// Whether nothing is ever masked.
-    fn is_trivial(&self) -> bool {
+    pub(super) fn is_trivial(&self) -> bool {
         self.mask.is_none() && self.nonpad.is_none() && !self.attrs.causal && !self.has_window()
     }
 
@@ -91,7 +91,7 @@ impl Mask<'_> {
     }
 
     /// The score at `i` with the mask applied: minus infinity where the key is not seen.
-    fn apply(&self, score: Expr, i: &[Expr]) -> Expr {
+    pub(super) fn apply(&self, score: Expr, i: &[Expr]) -> Expr {
         let dtype = score.dtype();
         let mut score = score;
         let mut seen = Vec::new();
@@ -140,7 +140,7 @@ impl Mask<'_> {
 }
 
 /// `softcap tanh(score / softcap)`; the score itself without a cap.
-fn capped(score: Expr, softcap: f64) -> Expr {
+pub(super) fn capped(score: Expr, softcap: f64) -> Expr {
     if softcap == 0.0 {
         return score;
     }
@@ -207,6 +207,10 @@ pub(super) fn attention(b: &mut Builder, attrs: &AttentionAttrs) -> Results {
         (None, Some(size)) => Expr::float_of(dtype, 1.0 / (size as f64).sqrt()),
         (None, None) => Expr::int_of(dtype, 1) / apply(UnaryOp::Sqrt, q.size.clone().cast(dtype)),
     };
+    if let Algorithm::Blocks { queries, keys } = b.algorithm() {
+        let form = attention_blocks::Form { mask: &mask, scale, softcap: attrs.softcap.to_f64(), shared };
+        return Ok(vec![attention_blocks::attention(b, [&q, &k, &v], &form, [queries, keys])?]);
+    }
     // Narrow floats are scaled before the product, by the root each, and rounded wherever ONNX has a tensor.
     let narrow = x_dtype != dtype;
     let root = apply(UnaryOp::Sqrt, scale.clone()).cast(x_dtype);

@@ -44,9 +44,16 @@ pub enum Algorithm {
     /// Transposed convolution with strides as one convolution for each remainder of the result's positions by them, with those
     /// weights that meet an element of the input: the same sums as by definition, without the zeros.
     Phases,
+    /// Attention in blocks of queries and keys, with a running maximum (`attention_blocks`).
+    Blocks {
+        /// Queries of a block.
+        queries: i64,
+        /// Keys of a block.
+        keys: i64,
+    },
 }
 
-/// `direct`, `winograd-4x4`, `strassen`, `phases`.
+/// `direct`, `winograd-4x4`, `strassen`, `phases`, `blocks-64x64`.
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -54,6 +61,7 @@ impl fmt::Display for Algorithm {
             Algorithm::Winograd { tile } => write!(f, "winograd-{tile}x{tile}"),
             Algorithm::Strassen => f.write_str("strassen"),
             Algorithm::Phases => f.write_str("phases"),
+            Algorithm::Blocks { queries, keys } => write!(f, "blocks-{queries}x{keys}"),
         }
     }
 }
@@ -63,7 +71,7 @@ impl Algorithm {
     pub fn is_exact(self) -> bool {
         match self {
             Algorithm::Direct | Algorithm::Phases => true,
-            Algorithm::Winograd { .. } | Algorithm::Strassen => false,
+            Algorithm::Winograd { .. } | Algorithm::Strassen | Algorithm::Blocks { .. } => false,
         }
     }
 }

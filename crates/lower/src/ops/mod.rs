@@ -14,6 +14,7 @@
 //! - Extents known to be 0 are handled; an extent that is 0 only at run time leaves a reduction's result unset.
 
 mod attention;
+mod attention_blocks;
 mod builder;
 mod context;
 mod conv;
@@ -51,19 +52,24 @@ pub use context::{Algorithm, Context, NoKernel, Prepared};
 
 impl Algorithm {
     /// The algorithms for an operator beside its definition.
-    pub fn alternatives(op: &Op, operands: &[Option<&TensorType>]) -> &'static [Algorithm] {
+    pub fn alternatives(op: &Op, operands: &[Option<&TensorType>]) -> Vec<Algorithm> {
         match (op, operands) {
             (Op::Conv(attrs), [Some(x), Some(w), ..]) if winograd::applies(attrs, x, w) => {
-                &[Algorithm::Winograd { tile: 4 }, Algorithm::Winograd { tile: 2 }]
+                vec![Algorithm::Winograd { tile: 4 }, Algorithm::Winograd { tile: 2 }]
             }
             (Op::MatMul(MatMulAttrs { transpose_a: false, .. }), [Some(a), Some(b)])
             | (Op::Gemm(GemmAttrs { transpose_a: false, .. }), [Some(a), Some(b), ..])
                 if strassen::applies(a, b) =>
             {
-                &[Algorithm::Strassen]
+                vec![Algorithm::Strassen]
             }
-            (Op::ConvTranspose(attrs), _) if conv::has_phases(attrs) => &[Algorithm::Phases],
-            _ => &[],
+            (Op::Attention(attrs), [Some(q), Some(k), Some(v), ..])
+                if attention_blocks::applies(attrs, [q, k, v], operands) =>
+            {
+                attention_blocks::forms(attention_blocks::n_keys(k))
+            }
+            (Op::ConvTranspose(attrs), _) if conv::has_phases(attrs) => vec![Algorithm::Phases],
+            _ => Vec::new(),
         }
     }
 }

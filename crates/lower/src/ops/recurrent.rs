@@ -97,8 +97,8 @@ impl<'a> Layer<'a> {
     }
 
     /// The directions, if there are two, which know nothing of each other.
-    fn apart(&self) -> Option<Expr> {
-        (self.n_directions > 1).then(|| Expr::int(self.n_directions as i64))
+    fn apart(&self) -> Vec<Expr> {
+        if self.n_directions > 1 { vec![Expr::int(self.n_directions as i64)] } else { Vec::new() }
     }
 
     fn gate(&self, i: &[Expr], gate: usize) -> Expr {
@@ -255,7 +255,7 @@ pub(super) fn lstm(b: &mut Builder, attrs: &RecurrentAttrs) -> Results {
         }
         None => value,
     };
-    b.in_order_apart("time", &layer.steps, layer.apart().as_ref(), |steps| {
+    b.in_order_apart("time", &layer.steps, &layer.apart(), |steps| {
         layer.recur(steps, &layer.gates, 0..4, |i| layer.previous(&hidden, h0.as_ref(), i));
         steps.update("cell", &shape[1..], &[], |t, i, _| {
             let i = at_step(t, i);
@@ -301,7 +301,7 @@ pub(super) fn gru(b: &mut Builder, attrs: &RecurrentAttrs) -> Results {
         })
     });
     let reset_state = (!attrs.linear_before_reset).then(|| b.temporary("reset", dtype, &shape));
-    b.in_order_apart("time", &layer.steps, layer.apart().as_ref(), |steps| {
+    b.in_order_apart("time", &layer.steps, &layer.apart(), |steps| {
         let before = |i: &[Expr]| layer.previous(&hidden, h0.as_ref(), i);
         layer.recur(steps, &layer.gates, 0..2, before);
         if let Some(scaled) = &scaled {
@@ -343,7 +343,7 @@ pub(super) fn rnn(b: &mut Builder, attrs: &RecurrentAttrs) -> Results {
     let h0 = b.optional(5);
     let shape = layer.state_shape();
     let hidden = b.temporary("hidden", layer.dtype, &shape);
-    b.in_order_apart("time", &layer.steps, layer.apart().as_ref(), |steps| {
+    b.in_order_apart("time", &layer.steps, &layer.apart(), |steps| {
         let before = |i: &[Expr]| layer.previous(&hidden, h0.as_ref(), i);
         layer.recur(steps, &layer.gates, 0..1, before);
         steps.update("hidden", &shape[1..], &[], |t, i, _| {

@@ -20,8 +20,8 @@ pub(super) struct Steps<'b, 'a, 'c> {
     builder: &'b mut Builder<'a, 'c>,
     counter: Var,
     extent: Expr,
-    /// The loop around, whose iterations have nothing in common: its counter and extent.
-    apart: Option<(Var, Expr)>,
+    /// Counters of the loops around, outermost first, whose iterations have nothing in common.
+    apart: Vec<Var>,
     body: Vec<Stmt>,
 }
 
@@ -33,28 +33,27 @@ impl<'a, 'c> Builder<'a, 'c> {
         extent: &Expr,
         define: impl FnOnce(&mut Steps<'_, 'a, 'c>),
     ) {
-        self.in_order_apart(name, extent, None, define);
+        self.in_order_apart(name, extent, &[], define);
     }
 
-    /// As [`Builder::in_order`], once for each of `apart`, the extent of the first variable of every block: what the blocks write
-    /// they index by it, and read again only there.
+    /// As [`Builder::in_order`], once for each of `apart`, the extents of the first variables of every block: what the blocks write
+    /// they index by these, and read again only there.
     pub(super) fn in_order_apart(
         &mut self,
         name: &str,
         extent: &Expr,
-        apart: Option<&Expr>,
+        apart: &[Expr],
         define: impl FnOnce(&mut Steps<'_, 'a, 'c>),
     ) {
         let counter = self.func.add_var(name, VarKind::Loop);
-        let apart =
-            apart.map(|extent| (self.func.add_var(&format!("{name}_apart"), VarKind::Loop), extent.clone()));
+        let around = apart.iter().map(|_| self.func.add_var(&format!("{name}_apart"), VarKind::Loop)).collect();
         let mut steps =
-            Steps { builder: self, counter, extent: extent.clone(), apart: apart.clone(), body: Vec::new() };
+            Steps { builder: self, counter, extent: extent.clone(), apart: around, body: Vec::new() };
         define(&mut steps);
-        let Steps { body, .. } = steps;
+        let Steps { body, apart: around, .. } = steps;
         let mut whole = Stmt::Loop(Box::new(Loop::serial(counter, extent.clone(), body)));
-        if let Some((var, extent)) = apart {
-            whole = Stmt::Loop(Box::new(Loop::serial(var, extent, vec![whole])));
+        for (var, extent) in around.into_iter().zip(apart).rev() {
+            whole = Stmt::Loop(Box::new(Loop::serial(var, extent.clone(), vec![whole])));
         }
         self.func.body.push(whole);
     }
@@ -93,9 +92,9 @@ impl Steps<'_, '_, '_> {
                 IterKind::Reduce => format!("r{n}"),
             };
             let var = func.add_var(&format!("{unique}_v{hint}"), VarKind::Iter);
-            let loop_var = match &self.apart {
-                Some((around, _)) if n == 0 => *around,
-                _ => {
+            let loop_var = match self.apart.get(n) {
+                Some(&around) => around,
+                None => {
                     let own = func.add_var(&format!("{unique}_{hint}"), VarKind::Loop);
                     loops.push((own, extent.clone()));
                     own

@@ -90,11 +90,14 @@ pub(crate) fn runnable(named: &[(&str, CodegenKind)]) -> Vec<Target> {
     targets
 }
 
-/// The algorithm that the contractions of a compiled model are computed by, as its schedules tell: one for all.
+/// The algorithm that the contractions of a compiled model, or its attention, are computed by, as its schedules tell: one for all.
 pub(crate) fn algorithm(compiled: &Compiled) -> String {
     let schedules = compiled.artifact.manifest.images.iter().flat_map(|image| &image.program.schedules);
-    let products = schedules.filter(|schedule| schedule.rules.contains("contraction"));
-    let is_algorithm = |rule: &str| rule.starts_with("winograd") || rule == "strassen";
+    let is_algorithm =
+        |rule: &str| rule.starts_with("winograd") || rule.starts_with("blocks") || rule == "strassen";
+    let products = schedules.filter(|schedule| {
+        schedule.rules.contains("contraction") || schedule.rules.split(' ').next().is_some_and(is_algorithm)
+    });
     let first = |rules: &str| rules.split(' ').next().filter(|rule| is_algorithm(rule)).map(str::to_string);
     let mut found: Vec<String> =
         products.map(|schedule| first(&schedule.rules).unwrap_or_else(|| DIRECT.to_string())).collect();

@@ -1,7 +1,7 @@
 //! Attention: `softmax(scale * q k^T + mask) v` on tensors of heads.
 //!
-//! Exporters put the scale on the queries, the keys, the scores, or half of it on each of the first two. Off by
-//! default (pass `raise_attention`): worth it where the kernel for the composite beats two products and a softmax.
+//! Exporters put the scale on the queries, the keys, the scores, or half of it on each of the first two. The composite has an algorithm
+//! that keeps no scores; two products and a softmax are as good where all scores stay in a cache.
 
 use super::matcher::{Matcher, Product};
 use crate::dim::Dim;
@@ -11,9 +11,18 @@ use crate::op::{AttentionAttrs, BinaryOp, Op, Real, SoftmaxAttrs};
 use crate::pass::PassError;
 use crate::patch::{Patch, Rule, Source, View, rewrite};
 
-/// Raises every attention that is recognised.
+/// Scores of a head from which on attention is raised: in `F32` they take 256 KiB, so they leave the caches of a core.
+const MANY_SCORES: i64 = 1 << 16;
+
+/// Raises every attention that is recognised and has many scores.
 pub fn raise_attention(graph: &mut Graph) -> Result<bool, PassError> {
     rewrite(graph, &[Rule { name: "raise_attention", apply: attention }], 4)
+}
+
+/// Whether scores are many, known not to be few.
+fn are_many(dims: &[Dim]) -> bool {
+    let scores = dims.iter().rev().take(2).try_fold(1i64, |n, dim| n.checked_mul(dim.as_const()?));
+    scores.is_some_and(|n| n >= MANY_SCORES)
 }
 
 fn attention(view: &View<'_>, id: NodeId) -> Option<Patch> {
@@ -30,6 +39,9 @@ fn attention(view: &View<'_>, id: NodeId) -> Option<Patch> {
     }
     let mut scores = softmax.input(0)?;
     let score_dims = view.graph.dims(scores)?;
+    if !are_many(score_dims) {
+        return None;
+    }
     let mut absorbed = vec![softmax_id];
     let mut mask = None;
     // A mask is what the scores are added to; the scores are the side that is a product of matrices.

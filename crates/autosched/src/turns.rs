@@ -1,0 +1,101 @@
+//! Blocks that take turns in a loop over steps: recurrences, and attention in blocks of keys.
+
+use tilewright_te::{Block, Buffer, Expr, Func, IterKind, Loop, Var};
+
+use crate::context::Context;
+use crate::pattern::{AccessInfo, loads};
+
+/// Which loops around a block it shares with others, and what its own ones count.
+pub(crate) struct Nest<'a> {
+    /// The loops that it shares, outermost first.
+    pub(crate) shared: Vec<&'a Loop>,
+    /// Its own loops over results.
+    pub(crate) spatial: Vec<&'a Loop>,
+    /// Whether it has loops over steps of its own.
+    pub(crate) has_steps: bool,
+}
+
+impl<'a> Nest<'a> {
+    /// The nest of a block.
+    pub(crate) fn of(func: &'a Func, block: &Block) -> Nest<'a> {
+        let others = func.blocks().into_iter().filter(|other| other.name != block.name);
+        let around: Vec<Var> =
+            others.flat_map(|other| func.loops_around(&other.name)).map(|l| l.var).collect();
+        let loops = func.loops_around(&block.name).into_iter();
+        let (shared, own): (Vec<&Loop>, Vec<&Loop>) = loops.partition(|l| around.contains(&l.var));
+        let drives = |l: &Loop, kind| block.iters.iter().any(|i| i.kind == kind && i.value.uses(l.var));
+        let (steps, others): (Vec<&Loop>, Vec<&Loop>) =
+            own.into_iter().partition(|l| drives(l, IterKind::Reduce));
+        let spatial = others.into_iter().filter(|l| drives(l, IterKind::Spatial)).collect();
+        Nest { shared, spatial, has_steps: !steps.is_empty() }
+    }
+    /// How many of the loops that it shares, the outermost, have iterations with nothing in common.
+    pub(crate) fn n_apart(&self, block: &Block) -> usize {
+        let is_apart = |l: &&&Loop| {
+            let drives = |kind| block.iters.iter().any(|i| i.kind == kind && i.value.uses(l.var));
+            drives(IterKind::Spatial) && !drives(IterKind::Reduce)
+        };
+        self.shared.iter().take_while(is_apart).count()
+    }
+}
+
+/// Whether a block is in a loop that others are in, too.
+pub(crate) fn takes_turns(func: &Func, block: &Block) -> bool {
+    !Nest::of(func, block).shared.is_empty()
+}
+
+/// Whether a block does nothing but add to one element at a place of its own in each step, consecutive along the variable at `lane`: so
+/// sums may be in registers.
+pub(crate) fn accumulates(block: &Block, lane: usize) -> bool {
+    let [store] = &block.body[..] else { return false };
+    if store.indices.last().and_then(Expr::as_var) != Some(block.iters[lane].var) {
+        return false;
+    }
+    let own = AccessInfo::of_store(store);
+    let reads: Vec<AccessInfo> = loads(block).into_iter().filter(|a| a.buffer == store.buffer).collect();
+    block.predicate.is_none() && !reads.is_empty() && reads.iter().all(|read| read.indices == own.indices)
+}
+
+/// The buffers that a block is the first to write and only blocks in the same loop use, where all such buffers together take at most
+/// `room` bytes in an iteration of the loops that have nothing in common; the first ones where they take more.
+pub(crate) fn local_buffers(context: &Context<'_>, block: &Block, nest: &Nest<'_>, room: i64) -> Vec<String> {
+    let func = context.func;
+    let apart = &nest.shared[..nest.n_apart(block)];
+    let Some(outermost) = nest.shared.first() else { return Vec::new() };
+    let is_inside = |other: &Block| func.loops_around(&other.name).iter().any(|l| l.var == outermost.var);
+    let (mut seen, mut left, mut own) = (Vec::new(), room, Vec::new());
+    for other in func.blocks().into_iter().filter(|other| is_inside(other)) {
+        for store in &other.body {
+            let buffer = store.buffer;
+            if seen.contains(&buffer) {
+                continue;
+            }
+            seen.push(buffer);
+            let users = func.blocks().into_iter().filter(|other| uses(other, buffer));
+            let is_local = !func.params.contains(&buffer) && users.into_iter().all(is_inside);
+            let bytes = part_of_iteration(func, other, &AccessInfo::of_store(store), apart);
+            if let Some(bytes) = bytes.filter(|&bytes| is_local && bytes <= left) {
+                left -= bytes;
+                if other.name == block.name {
+                    own.push(func.buffers[buffer].name.clone());
+                }
+            }
+        }
+    }
+    own
+}
+
+fn uses(block: &Block, buffer: Buffer) -> bool {
+    block.body.iter().any(|store| store.buffer == buffer) || loads(block).iter().any(|a| a.buffer == buffer)
+}
+
+/// Bytes of the part of a buffer that an iteration of the loops `apart` writes, where known.
+fn part_of_iteration(func: &Func, block: &Block, access: &AccessInfo, apart: &[&Loop]) -> Option<i64> {
+    let is_apart = |index: &Expr| {
+        let iter = block.iters.iter().find(|iter| index.as_var() == Some(iter.var));
+        iter.is_some_and(|iter| apart.iter().any(|l| iter.value.as_var() == Some(l.var)))
+    };
+    let data = &func.buffers[access.buffer];
+    let own = access.indices.iter().zip(&data.shape).filter(|(index, _)| !is_apart(index));
+    own.map(|(_, extent)| extent.as_int()).try_fold(data.dtype.bytes() as i64, |n, e| n.checked_mul(e?))
+}

@@ -1,0 +1,295 @@
+//! Attention in blocks of keys, with a running maximum.
+//!
+//! Queries are taken in blocks, and for each of these the keys in blocks, in order. Of the scores there is one block at a time. Each
+//! query keeps its greatest score so far, the sum of the exponentials relative to that, and the values weighted by them; when a block
+//! has a greater score, the latter two fade by the exponential of the difference. So memory grows with the number of positions, not
+//! with its square.
+//!
+//! Queries are the innermost dimension of everything that a block works on: all of it goes by vectors of queries, the maximum and the sum too.
+//!
+//! Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022.
+
+use tilewright_dtype::DType;
+use tilewright_graph::op::AttentionAttrs;
+use tilewright_graph::types::TensorType;
+use tilewright_te::Expr;
+
+use super::attention::{Heads, Mask, capped};
+use super::builder::{Builder, Operand};
+use super::norm::exp_of_centred;
+use super::sequential::Steps;
+use super::{Algorithm, NoKernel};
+
+/// Whether attention can be computed so: in `F32`, without past or present keys and values, and without its scores as a result.
+pub(super) fn applies(
+    attrs: &AttentionAttrs,
+    factors: [&TensorType; 3],
+    operands: &[Option<&TensorType>],
+) -> bool {
+    let is_there = |n: usize| operands.get(n).is_some_and(Option::is_some);
+    factors.iter().all(|factor| factor.dtype == DType::F32)
+        && attrs.softmax_precision.is_none_or(|dtype| dtype == DType::F32)
+        && !is_there(4)
+        && !is_there(5)
+}
+
+/// What is done to the products of queries and keys.
+pub(super) struct Form<'a> {
+    /// Which keys a query sees.
+    pub(super) mask: &'a Mask<'a>,
+    /// The factor of all products.
+    pub(super) scale: Expr,
+    /// See [`capped`].
+    pub(super) softcap: f64,
+    /// Query heads that share one of keys and values.
+    pub(super) shared: i64,
+}
+
+/// Keys of a block: few enough for its scores to stay in L1 beside keys and values, and enough to make little of what a block does for each
+/// query.
+const KEYS: i64 = 64;
+
+/// Queries of a block: vectors of any width, few or several.
+const QUERIES: [i64; 2] = [32, 64];
+
+/// How many keys there are, where known, in heads of four axes or packed in three.
+pub(super) fn n_keys(k: &TensorType) -> Option<i64> {
+    let dims = k.shape.dims()?;
+    dims.get(dims.len().checked_sub(2)?)?.as_const()
+}
+
+/// The forms in blocks for so many keys: if possible in blocks that leave none over, and that tiles of four divide.
+pub(super) fn forms(keys: Option<i64>) -> Vec<Algorithm> {
+    let is_whole = |n: &i64| keys.is_some_and(|keys| keys > 0 && keys % n == 0);
+    let nearest = (KEYS / 2..=KEYS * 3 / 2).filter(|n| n % 4 == 0 && is_whole(n)).min_by_key(|n| (n - KEYS).abs());
+    let keys = nearest.unwrap_or(KEYS);
+    QUERIES.map(|queries| Algorithm::Blocks { queries, keys }).to_vec()
+}
+
+/// Some of the keys, in blocks.
+struct Keys<'a> {
+    /// All keys.
+    n: &'a Expr,
+    /// The first of these blocks, counted in blocks.
+    first: Expr,
+    /// How many blocks there are.
+    count: Expr,
+    /// Keys of a block.
+    size: i64,
+    /// Whether there are keys beyond the last in them.
+    is_over: bool,
+}
+
+impl Keys<'_> {
+    /// All keys in blocks of `size`: whole ones, then what is left over.
+    fn in_blocks(n: &Expr, size: i64) -> Vec<Keys<'_>> {
+        let whole = n.clone().floor_div(Expr::int(size));
+        let part = |first: Expr, count: Expr, is_over: bool| Keys { n, first, count, size, is_over };
+        match n.as_int() {
+            Some(all) if all % size == 0 => vec![part(Expr::int(0), whole, false)],
+            Some(all) if all < size => vec![part(Expr::int(0), Expr::int(1), true)],
+            Some(_) => vec![part(Expr::int(0), whole.clone(), false), part(whole, Expr::int(1), true)],
+            None => {
+                let over = n.clone().ceil_div(size) - whole.clone();
+                vec![part(Expr::int(0), whole.clone(), false), part(whole, over, true)]
+            }
+        }
+    }
+
+    /// Which key is at a place of block `t`; maybe beyond the last.
+    fn at(&self, t: &Expr, place: &Expr) -> Expr {
+        (t.clone() + self.first.clone()) * self.size + place.clone()
+    }
+
+    /// A key that there is, in place of one beyond the last.
+    fn clamped(&self, key: &Expr) -> Expr {
+        if self.is_over { key.clone().min(self.n.clone() - 1) } else { key.clone() }
+    }
+
+    /// The value for a key, or `otherwise` for one beyond the last.
+    fn select(&self, key: &Expr, value: Expr, otherwise: Expr) -> Expr {
+        if self.is_over { Expr::select(key.clone().lt(self.n.clone()), value, otherwise) } else { value }
+    }
+}
+
+/// What the blocks of queries work on, all of it `[batch, head, block of queries, .., query]`.
+struct State {
+    /// The greatest score.
+    max: Operand,
+    /// The greatest score before the block at hand, then how much what was summed fades.
+    fade: Operand,
+    /// The sum of exponentials.
+    sum: Operand,
+    /// The weighted values, by element.
+    values: Operand,
+}
+
+/// What attention is computed of, in blocks.
+struct Attention<'a> {
+    k: &'a Heads,
+    v: &'a Heads,
+    form: &'a Form<'a>,
+    /// Extents of batch, heads and blocks of queries, which have nothing in common.
+    apart: [Expr; 3],
+    /// Queries of a block.
+    n_queries: i64,
+    /// The scaled queries, `[batch, head, block of queries, element, query]`.
+    query: Operand,
+}
+
+/// Attention of heads in blocks of so many queries and keys.
+pub(super) fn attention(
+    b: &mut Builder,
+    [q, k, v]: [&Heads; 3],
+    form: &Form<'_>,
+    [n_queries, n_keys]: [i64; 2],
+) -> Result<Operand, NoKernel> {
+    if b.n_results() != 1 {
+        return Err(b.no_kernel("in blocks it has no result but one"));
+    }
+    let dtype = DType::F32;
+    let n_blocks = q.length.clone().ceil_div(n_queries);
+    let apart = [form.mask.shape[0].clone(), form.mask.shape[1].clone(), n_blocks];
+    let by = |own: &[Expr]| [&apart, own, &[Expr::int(n_queries)]].concat();
+    let query = b.compute("query", dtype, &by(std::slice::from_ref(&q.size)), |i| {
+        q.at(&i[0], &i[1], &query_at(&q.length, n_queries, &i[2], &i[4]), &i[3]) * form.scale.clone()
+    });
+    let state = State {
+        max: b.temporary("max", dtype, &by(&[])),
+        fade: b.temporary("fade", dtype, &by(&[])),
+        sum: b.temporary("sum", dtype, &by(&[])),
+        values: b.temporary("values", dtype, &by(std::slice::from_ref(&v.size))),
+    };
+    let attention = Attention { k, v, form, apart: apart.clone(), n_queries, query };
+    for keys in Keys::in_blocks(&k.length, n_keys) {
+        attention.go_through(b, &keys, &state);
+    }
+    let shape = b.result_shape(0)?;
+    let guard = !form.mask.is_trivial();
+    Ok(b.compute("attention", dtype, &shape, |i| {
+        let (head, position, element) = match i {
+            [_, position, packed] => {
+                (packed.clone().floor_div(v.size.clone()), position, packed.clone().floor_mod(v.size.clone()))
+            }
+            _ => (i[1].clone(), &i[2], i[3].clone()),
+        };
+        let n_queries = Expr::int(n_queries);
+        let (block, place) =
+            (position.clone().floor_div(n_queries.clone()), position.clone().floor_mod(n_queries));
+        let sum = state.sum.at(vec![i[0].clone(), head.clone(), block.clone(), place.clone()]);
+        let value = state.values.at(vec![i[0].clone(), head, block, element, place]) / sum.clone();
+        // A query that sees no key.
+        let zero = Expr::zero(dtype);
+        if guard { Expr::select(sum.equals(zero.clone()), zero, value) } else { value }
+    }))
+}
+
+/// The query at a place of a block, of `n` in blocks of `size`; the last in place of one beyond.
+fn query_at(n: &Expr, size: i64, block: &Expr, place: &Expr) -> Expr {
+    let position = block.clone() * size + place.clone();
+    if n.as_int().is_some_and(|n| n % size == 0) { position } else { position.min(n.clone() - 1) }
+}
+
+impl Attention<'_> {
+    /// Extents of what is by query and `own`.
+    fn by(&self, own: &[Expr]) -> Vec<Expr> {
+        [&self.apart, own, &[Expr::int(self.n_queries)]].concat()
+    }
+
+    /// The head of keys and values of a head of queries.
+    fn kv_head(&self, head: &Expr) -> Expr {
+        head.clone().floor_div(Expr::int(self.form.shared))
+    }
+
+    /// Adds to the state what the queries see of some keys.
+    fn go_through(&self, b: &mut Builder, keys: &Keys<'_>, state: &State) {
+        let Attention { k, v, query, apart, .. } = self;
+        let dtype = query.dtype;
+        let tile = self.by(&[Expr::int(keys.size)]);
+        let scores = b.temporary("scores", dtype, &tile);
+        b.in_order_apart("keys", &keys.count, apart, |steps| {
+            steps.update("clear", &tile, &[], |_, i, _| vec![scores.store(i.to_vec(), Expr::zero(dtype))]);
+            steps.update("scores", &tile, std::slice::from_ref(&k.size), |t, i, r| {
+                let key = keys.clamped(&keys.at(t, &i[3]));
+                let key = k.at(&i[0], &self.kv_head(&i[1]), &key, &r[0]);
+                let query = query.at([&i[..3], r, &i[4..]].concat());
+                vec![scores.store(i.to_vec(), Expr::fma(key, query, scores.at(i.to_vec())))]
+            });
+            if !self.form.mask.is_trivial() || self.form.softcap != 0.0 || keys.is_over {
+                steps.update("mask", &tile, &[], |t, i, _| {
+                    vec![scores.store(i.to_vec(), self.masked(scores.at(i.to_vec()), keys, t, i))]
+                });
+            }
+            state.weigh(steps, &scores, &keys.first);
+            let values = &state.values;
+            steps.update("values", &values.shape, &[Expr::int(keys.size)], |t, i, r| {
+                let key = keys.at(t, &r[0]);
+                let value = v.at(&i[0], &self.kv_head(&i[1]), &keys.clamped(&key), &i[3]);
+                // A key that is not there has no weight, but nothing times infinity is no number.
+                let value = keys.select(&key, value, Expr::zero(dtype));
+                let weight = scores.at(of_key(i, &r[0]));
+                vec![values.store(i.to_vec(), Expr::fma(value, weight, values.at(i.to_vec())))]
+            });
+        });
+    }
+
+    /// A score at the indices `i` of block `t` of the keys, with cap and mask.
+    fn masked(&self, score: Expr, keys: &Keys<'_>, t: &Expr, i: &[Expr]) -> Expr {
+        let key = keys.at(t, &i[3]);
+        let query = query_at(&self.form.mask.shape[2], self.n_queries, &i[2], &i[4]);
+        let at = [i[0].clone(), i[1].clone(), query, keys.clamped(&key)];
+        let lowest = Expr::lowest(score.dtype());
+        keys.select(&key, self.form.mask.apply(capped(score, self.form.softcap), &at), lowest)
+    }
+}
+
+/// The indices of a query's score, of those of the query or one of its values.
+fn of_key(i: &[Expr], key: &Expr) -> Vec<Expr> {
+    [&i[..3], &[key.clone()], &i[i.len() - 1..]].concat()
+}
+
+impl State {
+    /// Makes weights of the scores of a block of keys, and has what was summed before fade; `first` is the number of the first of the blocks
+    /// that the steps go through.
+    fn weigh(&self, steps: &mut Steps<'_, '_, '_>, scores: &Operand, first: &Expr) {
+        let State { max, fade, sum, values } = self;
+        let (dtype, rows, keys) = (scores.dtype, &max.shape, std::slice::from_ref(&scores.shape[3]));
+        let (lowest, zero) = (Expr::lowest(dtype), Expr::zero(dtype));
+        let is_first = |t: &Expr| (t.clone() + first.clone()).equals(Expr::int(0));
+        // The exponential of how far a score is below another; that of what is lowest itself is none.
+        let weight = |score: Expr, max: Expr, least: Expr| {
+            Expr::select(least.equals(lowest.clone()), zero.clone(), exp_of_centred(score - max))
+        };
+        steps.update("before", rows, &[], |t, i, _| {
+            let before = Expr::select(is_first(t), lowest.clone(), max.at(i.to_vec()));
+            vec![fade.store(i.to_vec(), before)]
+        });
+        steps.update("start", rows, &[], |_, i, _| vec![max.store(i.to_vec(), fade.at(i.to_vec()))]);
+        steps.update("max", rows, keys, |_, i, r| {
+            let score = scores.at(of_key(i, &r[0]));
+            vec![max.store(i.to_vec(), max.at(i.to_vec()).max(score))]
+        });
+        steps.update("exp", &scores.shape, &[], |_, i, _| {
+            let max = max.at(row_of(i));
+            vec![scores.store(i.to_vec(), weight(scores.at(i.to_vec()), max.clone(), max))]
+        });
+        steps.update("fade", rows, &[], |_, i, _| {
+            let before = fade.at(i.to_vec());
+            vec![fade.store(i.to_vec(), weight(before.clone(), max.at(i.to_vec()), before))]
+        });
+        for (name, what) in [("faded_sum", sum), ("faded_values", values)] {
+            steps.update(name, &what.shape, &[], |t, i, _| {
+                let faded = what.at(i.to_vec()) * fade.at(row_of(i));
+                vec![what.store(i.to_vec(), Expr::select(is_first(t), zero.clone(), faded))]
+            });
+        }
+        steps.update("sum", rows, keys, |_, i, r| {
+            vec![sum.store(i.to_vec(), sum.at(i.to_vec()) + scores.at(of_key(i, &r[0])))]
+        });
+    }
+}
+
+/// The indices of a query, of those of one of its scores or values.
+fn row_of(i: &[Expr]) -> Vec<Expr> {
+    [&i[..3], &i[i.len() - 1..]].concat()
+}
