@@ -72,24 +72,26 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Ref
     if extents.is_empty() {
         return refuse("a single result");
     }
-    let joined = joined_loops(&extents);
     let results =
         constant_product(last.iters.iter().filter(|i| i.kind == IterKind::Spatial).map(|i| &i.extent));
-    let elements = if block.is_reduction() {
-        1
-    } else {
-        consecutive(context, block, &extents[extents.len() - joined..])
+    let threads = |joined: usize| {
+        let row = &extents[extents.len() - joined..];
+        let elements = if block.is_reduction() { 1 } else { consecutive(context, block, row) };
+        Threads::for_results(&gpu, results, elements)
     };
-    let threads = Threads::for_results(&gpu, results, elements);
-    if !context.func.may_be_threads(&last.name, extents.len(), joined, &threads.factors()) {
+    // A shorter row is as good where results of the longer one cannot be shown to be apart.
+    let is_apart = |&joined: &usize| {
+        context.func.may_be_threads(&last.name, extents.len(), joined, &threads(joined).factors())
+    };
+    let Some(joined) = (1..=joined_loops(&extents)).rev().find(is_apart) else {
         return refuse("its results cannot be shown to be apart");
-    }
+    };
     Ok(Strategy {
         block: block.name.clone(),
         domain: Domain::of(context.func, block),
         store,
         joined,
-        threads,
+        threads: threads(joined),
     })
 }
 
