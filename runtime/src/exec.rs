@@ -6,6 +6,8 @@
 #![allow(unsafe_code, reason = "passes addresses to kernels")]
 
 mod frame;
+#[cfg(feature = "devices")]
+mod graphs;
 mod host_call;
 mod on_device;
 mod storage;
@@ -24,6 +26,8 @@ use crate::pool::{Pool, TaskGrid};
 use crate::value::Value;
 
 pub(crate) use frame::{Draws, Frame};
+#[cfg(feature = "devices")]
+pub(crate) use graphs::stretches;
 pub use host_call::HostCall;
 pub(crate) use on_device::{DEVICES, ModelDevice};
 
@@ -40,13 +44,22 @@ pub trait Observer {
         false
     }
 
+    /// Whether it wants to be told of each instruction, which is the default. Where not, stretches of a plan may run at once.
+    fn watches(&self) -> bool {
+        true
+    }
+
     /// After an instruction.
     fn end(&mut self, index: usize, instr: &Instr, state: &Inspect<'_>) {
         let _ = (index, instr, state);
     }
 }
 
-impl Observer for () {}
+impl Observer for () {
+    fn watches(&self) -> bool {
+        false
+    }
+}
 
 /// Buffers and sizes as they are between two instructions.
 pub struct Inspect<'a> {
@@ -161,7 +174,10 @@ impl Exec<'_> {
         let run = self.instructions(observer);
         // Memory of this run may go or be read after it, also where it failed.
         let waited = self.frame.wait().map_err(RunError::Device);
-        run.and(waited)
+        let run = run.and(waited);
+        #[cfg(feature = "devices")]
+        self.frame.graphs.after_run(run.is_ok());
+        run
     }
 
     fn instructions<O: Observer + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
@@ -169,6 +185,11 @@ impl Exec<'_> {
         let waits = observer.waits();
         let mut index = 0;
         while let Some(instr) = program.plan.instrs.get(index) {
+            #[cfg(feature = "devices")]
+            if let Some(next) = self.stretch(index, observer.watches())? {
+                index = next;
+                continue;
+            }
             observer.begin(index, instr);
             let jump = self.step(instr).map_err(|failure| self.name(failure, instr.provenance))?;
             if waits {

@@ -1,6 +1,9 @@
 //! Sessions: the state of one caller of a model.
 #![allow(unsafe_code, reason = "lends the caller's tensors to the executor")]
 
+#[cfg(feature = "devices")]
+mod on_device;
+
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec;

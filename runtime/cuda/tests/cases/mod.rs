@@ -1,6 +1,7 @@
 //! The tests, which run in processes of their own.
 
 mod faked;
+mod graphs;
 mod help;
 pub(crate) mod real;
 
@@ -8,7 +9,7 @@ use std::process::ExitCode;
 
 /// Runs one, as all that the process does.
 pub(crate) fn run(name: &str) -> ExitCode {
-    let outcome = match faked::find(name).or_else(|| real::find(name)) {
+    let outcome = match faked::find(name).or_else(|| graphs::find(name)).or_else(|| real::find(name)) {
         Some(check) => check(),
         None => Err(format!("there is no test {name}").into()),
     };

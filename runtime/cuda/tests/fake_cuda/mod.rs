@@ -45,7 +45,26 @@ pub(crate) const CASES: &[Case] = &[
     case("drivers_that_do_not_start", &[("INIT", "803")]),
     case("devices_out_of_range", &[]),
     case("one_device", &[("DEVICES", "1")]),
+    case("graphs_of_a_stream", &[]),
+    case("graphs_replace_launches", &[]),
+    case("graphs_are_for_extents", &[]),
+    case("graphs_on_a_callers_stream", &[]),
+    case("graphs_with_the_host_between", &[]),
+    case("graphs_and_observers", &[]),
+    case("graphs_of_programs", &[]),
+    case("graphs_and_faults", &[("FAULT", "0")]),
+    case("no_graphs_by_default", &[]),
+    case("no_graphs_in_old_drivers", &[("OLD", "1")]),
+    case("recordings_that_do_not_begin", &[("REFUSES", "begin")]),
+    case("recordings_that_break", &[("REFUSES", "launch")]),
+    case("recordings_that_do_not_end", &[("REFUSES", "end")]),
+    case("recordings_that_make_no_graph", &[("REFUSES", "instantiate")]),
+    case("graphs_that_do_not_start", &[("REFUSES", "replay")]),
 ];
+
+/// Folders of the driver as it is now, and of one that has no graphs yet.
+const NEW: &str = "new";
+const OLD: &str = "old";
 
 /// The driver of ours, compiled.
 pub(crate) struct Fake(TempDir);
@@ -59,14 +78,20 @@ impl Fake {
         let folder =
             tempfile::tempdir().map_err(|error| format!("no folder for the fake driver: {error}"))?;
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda/fake.c");
-        // This name comes first where libraries are looked for, even before a real `libcuda.so.1`.
-        let library = folder.path().join("libcuda.so");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(library).arg(source);
-        let output =
-            compiler.arg("-lpthread").output().map_err(|error| format!("no C compiler `cc`: {error}"))?;
-        // A compiler that is there but refuses the source is no lack of the machine.
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        for (age, option) in [(NEW, "-DWITH_GRAPHS"), (OLD, "-DWITHOUT_GRAPHS")] {
+            let place = folder.path().join(age);
+            std::fs::create_dir(&place).map_err(|error| format!("no folder for the fake driver: {error}"))?;
+            let mut compiler = Command::new("cc");
+            // This name comes first where libraries are looked for, even before a real `libcuda.so.1`.
+            compiler
+                .args(["-shared", "-fPIC", "-O1", option, "-o"])
+                .arg(place.join("libcuda.so"))
+                .arg(&source);
+            let output =
+                compiler.arg("-lpthread").output().map_err(|error| format!("no C compiler `cc`: {error}"))?;
+            // A compiler that is there but refuses the source is no lack of the machine.
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
         Ok(Fake(folder))
     }
 
@@ -84,6 +109,8 @@ impl Case {
         process.env(CASE, self.name);
         let log = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
         if let Some(folder) = driver {
+            let is_old = self.settings.iter().any(|(name, _)| *name == "OLD");
+            let folder = folder.join(if is_old { OLD } else { NEW });
             process.env("LD_LIBRARY_PATH", folder).env("FAKE_CUDA_LOG", log.path());
         }
         for (name, value) in self.settings {
