@@ -5,6 +5,8 @@
 //! each use for late ones: that is `frame`. Calls of host operators are in `host_call`.
 #![allow(unsafe_code, reason = "passes addresses to kernels")]
 
+#[cfg(feature = "devices")]
+mod away;
 mod frame;
 #[cfg(feature = "devices")]
 mod graphs;
@@ -25,10 +27,14 @@ use crate::plan::{BufferId, HostId, Instr, Op, SizeId, Space, TextId};
 use crate::pool::{Pool, TaskGrid};
 use crate::value::Value;
 
+#[cfg(feature = "devices")]
+pub(crate) use away::touched_by_host;
 pub(crate) use frame::{Draws, Frame};
 #[cfg(feature = "devices")]
 pub(crate) use graphs::stretches;
 pub use host_call::HostCall;
+#[cfg(feature = "devices")]
+pub(crate) use on_device::DeviceBuf;
 pub(crate) use on_device::{DEVICES, ModelDevice};
 
 /// Watches a run, for profiles and for comparing intermediate tensors. `()` watches nothing and costs nothing.
@@ -273,7 +279,12 @@ impl Exec<'_> {
         Ok(None)
     }
 
+    /// Where a buffer lies in this run.
     fn space(&self, id: BufferId) -> Space {
+        #[cfg(feature = "devices")]
+        if self.frame.is_away(self.program.facts.roots[id.index()]) {
+            return Space::Device;
+        }
         self.program.plan.buffers[id.index()].space
     }
 

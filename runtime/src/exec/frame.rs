@@ -82,6 +82,9 @@ pub(crate) struct Frame {
     /// What the stream has recorded of the program, for the memory as it is laid out.
     #[cfg(feature = "devices")]
     pub(super) graphs: Graphs,
+    /// Inputs and outputs that lie on the device in this run, in place of the host.
+    #[cfg(feature = "devices")]
+    pub(super) away: Vec<BufferId>,
     /// Meaningful for root buffers.
     bases: Vec<Base>,
     /// Meaningful for early buffers; `None` where the sizes at hand do not fit.
@@ -125,6 +128,8 @@ impl Frame {
             under_way: UnderWay::default(),
             #[cfg(feature = "devices")]
             graphs: Graphs::default(),
+            #[cfg(feature = "devices")]
+            away: Vec::new(),
             bases: Vec::new(),
             extents: Vec::new(),
             values: Vec::new(),
@@ -320,6 +325,10 @@ impl Frame {
     /// `ptr` is [`ALIGN`]ed and good for `room` initialised bytes until the run ends; for an output, exclusively.
     pub(crate) unsafe fn lend(&mut self, id: BufferId, ptr: *mut u8, room: usize) {
         debug_assert!(ptr.addr() % ALIGN == 0);
+        self.set_base(id, ptr, room);
+    }
+
+    pub(super) fn set_base(&mut self, id: BufferId, ptr: *mut u8, room: usize) {
         self.bases[id.index()] = if room == 0 { NO_MEMORY } else { Base { ptr, room } };
     }
 
