@@ -1,7 +1,7 @@
 //! Tensors in memory of a device.
 #![allow(unsafe_code, reason = "moves bytes between host and device")]
 
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -109,6 +109,11 @@ impl OwnedDeviceTensor {
             stream.wait().and(asked)?;
         }
         Ok(bytes)
+    }
+
+    /// The device, for people; none where it has no elements.
+    pub fn device(&self) -> Option<String> {
+        self.memory.owner().map(|module| module.device())
     }
 
     /// Element type.

@@ -35,7 +35,7 @@ pub(crate) fn find(name: &str) -> Option<fn() -> Outcome> {
 }
 
 /// Adds 4 to each element: two kernels, a copy, and two more, between a copy there and a copy back.
-const ADDS: &str = r#"
+pub(crate) const ADDS: &str = r#"
 arena 0 bytes, weights 0 bytes
 threads stay awake
 device arena 0 bytes
@@ -131,7 +131,7 @@ fn model(open: ProgramParts, specialised: Vec<ProgramParts>) -> Result<Model, Fa
     Ok(unsafe { Model::of_programs(manifest, open, specialised, weights, host, Some(module)) }?)
 }
 
-fn adds() -> Result<Model, Failed> {
+pub(crate) fn adds() -> Result<Model, Failed> {
     model(program(ADDS, ADD_ONE, Vec::new()), Vec::new())
 }
 
