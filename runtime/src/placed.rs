@@ -5,6 +5,8 @@ mod on_device;
 
 use tilewright_dtype::DType;
 
+#[cfg(feature = "devices")]
+use crate::error::InputError;
 use crate::tensor::TensorView;
 
 #[cfg(feature = "devices")]
@@ -44,5 +46,13 @@ impl<'a> Input<'a> {
             #[cfg(feature = "devices")]
             Input::Device(tensor) => tensor.bytes,
         }
+    }
+    /// What is wrong with the address of a tensor on a device.
+    #[cfg(feature = "devices")]
+    pub(crate) fn misaligned(&self, name: &str) -> Option<InputError> {
+        let Input::Device(tensor) = self else { return None };
+        let (address, dtype, align) = (tensor.address, tensor.dtype, tensor.dtype.bytes());
+        let is = tensor.bytes > 0 && align > 0 && address % align as u64 != 0;
+        is.then(|| InputError::Address { name: name.into(), address, dtype, align })
     }
 }

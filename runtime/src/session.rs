@@ -425,7 +425,7 @@ fn check_form(spec: &TensorSpec, given: &Input<'_>, errors: &mut Vec<InputError>
         errors.push(InputError::Bytes { name: name(), expected, got: bytes });
     }
     #[cfg(feature = "devices")]
-    on_device::check_address(spec, given, errors);
+    errors.extend(given.misaligned(&spec.name));
 }
 
 /// Memory for an output as it is checked.

@@ -15,106 +15,21 @@
 //! What cannot be taken over is a [`DlpackError`], which names the tensor, what was found, and what is wanted.
 #![allow(unsafe_code, reason = "reads and writes structs of C")]
 
+mod error;
 mod export;
 mod types;
-
-use std::ffi::c_void;
 
 use tilewright_dtype::DType;
 use tilewright_runtime::{DeviceTensor, Input, Output, byte_len};
 
 use crate::device::CudaDevice;
 
+pub use error::DlpackError;
 pub use export::{export, export_versioned};
 pub use types::{
     DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_READ_ONLY, DLPackVersion,
     DLTensor, KDL_CUDA,
 };
-
-/// Why a tensor cannot be taken over or given away.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DlpackError {
-    /// No tensor at all.
-    #[error("{name:?}: found a null pointer, wanted a tensor")]
-    Null {
-        /// What the caller calls it.
-        name: String,
-    },
-    /// A newer major version of DLPack, whose structs may be others.
-    #[error("{name:?}: found DLPack {major}.{minor}, wanted version {}", types::VERSION.major)]
-    Version {
-        /// What the caller calls it.
-        name: String,
-        /// As found.
-        major: u32,
-        /// As found.
-        minor: u32,
-    },
-    /// Memory of another device.
-    #[error("{name:?}: found memory of {found}, wanted that of {wanted}")]
-    Device {
-        /// What the caller calls it.
-        name: String,
-        /// As found.
-        found: String,
-        /// The device of the session.
-        wanted: String,
-    },
-    /// Elements that models do not have, or that DLPack does not.
-    #[error("{name:?}: found elements of {found}, wanted {wanted}")]
-    DType {
-        /// What the caller calls it.
-        name: String,
-        /// As found.
-        found: String,
-        /// What would do.
-        wanted: &'static str,
-    },
-    /// A negative number of axes, or axes without extents.
-    #[error("{name:?}: found {ndim} axes and {shape} extents, wanted extents for each of no or more axes", shape = if *has_shape { "some" } else { "no" })]
-    Rank {
-        /// What the caller calls it.
-        name: String,
-        /// As found.
-        ndim: i32,
-        /// Whether there are extents.
-        has_shape: bool,
-    },
-    /// Extents that are negative or make more bytes than there are addresses.
-    #[error("{name:?}: found extents {found:?}, wanted such that are not negative and fit into memory")]
-    Extents {
-        /// What the caller calls it.
-        name: String,
-        /// As found.
-        found: Vec<i64>,
-    },
-    /// Elements that do not lie one after the other in row-major order.
-    #[error("{name:?}: found strides {found:?}, wanted {wanted:?} (a copy in row-major order has them)")]
-    Strides {
-        /// What the caller calls it.
-        name: String,
-        /// As found, in elements.
-        found: Vec<i64>,
-        /// Those of row-major order.
-        wanted: Vec<i64>,
-    },
-    /// Memory that must not be written, for an output.
-    #[error("{name:?}: found memory that must not be written, wanted that of an output")]
-    ReadOnly {
-        /// What the caller calls it.
-        name: String,
-    },
-    /// Elements that are not aligned, or no memory where there are elements.
-    #[error("{name:?}: found address {address:#x}, wanted a multiple of {align} other than 0")]
-    Address {
-        /// What the caller calls it.
-        name: String,
-        /// As found, with the offset.
-        address: u64,
-        /// Bytes of an element.
-        align: usize,
-    },
-}
 
 /// A tensor of another library, checked. Its deleter is called when it is dropped, once.
 #[derive(Debug)]
@@ -275,7 +190,7 @@ unsafe fn checked(
     // SAFETY: by the caller's word.
     let strides = unsafe { numbers(tensor.strides, if tensor.strides.is_null() { 0 } else { axes }) };
     if !strides.is_empty() && bytes > 0 {
-        let compact = compact_strides(shape);
+        let compact = types::compact_strides(shape);
         // The stride of an axis with one element moves nothing.
         let is_compact = |((&extent, &found), &wanted)| extent == 1 || found == wanted;
         if !shape.iter().zip(strides).zip(&compact).all(is_compact) {
@@ -300,37 +215,4 @@ unsafe fn numbers<'a>(start: *const i64, count: usize) -> &'a [i64] {
     }
     // SAFETY: by the caller's word.
     unsafe { std::slice::from_raw_parts(start, count) }
-}
-
-/// Strides in elements of row-major order; they may be of any size where there are no elements.
-fn compact_strides(shape: &[i64]) -> Vec<i64> {
-    let mut stride = 1i64;
-    let mut strides: Vec<i64> = shape
-        .iter()
-        .rev()
-        .map(|extent| {
-            let own = stride;
-            stride = stride.saturating_mul(*extent);
-            own
-        })
-        .collect();
-    strides.reverse();
-    strides
-}
-
-/// A pointer that is an address on the device.
-fn pointer(address: u64) -> *mut c_void {
-    std::ptr::without_provenance_mut(address as usize)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::compact_strides;
-
-    #[test]
-    fn strides_of_row_major_order() {
-        assert_eq!(compact_strides(&[2, 3, 4]), [12, 4, 1]);
-        assert_eq!(compact_strides(&[5]), [1]);
-        assert_eq!(compact_strides(&[]), []);
-    }
 }

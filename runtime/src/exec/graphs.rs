@@ -49,9 +49,9 @@ pub(crate) fn stretches(plan: &Plan, late_sizes: &[bool], late_buffers: &[bool])
     let known = Known { plan, late_sizes, late_buffers };
     let mut found = Vec::new();
     let (mut start, mut works) = (0, 0);
-    for index in 0..=plan.instrs.len() {
+    for (index, is_target) in is_target.into_iter().enumerate() {
         let part = plan.instrs.get(index).map_or(Part::Other, |instr| known.part(instr));
-        if is_target[index] || part == Part::Other {
+        if is_target || part == Part::Other {
             if works >= LEAST_WORKS {
                 found.push(start..index);
             }
@@ -230,13 +230,15 @@ k0: far(write align 4; 0 sizes) on device
 k1: near(write align 4; 0 sizes)
 ";
 
-    fn found(head: &str, instrs: &[&str]) -> Vec<Range<usize>> {
+    /// Where stretches begin and end.
+    fn found(head: &str, instrs: &[&str]) -> Vec<(usize, usize)> {
         let lines = instrs.iter().enumerate().map(|(i, instr)| alloc::format!("{i}: {instr}\n"));
         let text = alloc::string::String::from(head) + &lines.collect::<alloc::string::String>();
         let plan: Plan = text.parse().expect("a plan");
         assert_eq!(plan.validate(), Ok(()));
         let late = plan.late_sizes();
-        stretches(&plan, &late, &[false, false, false, true, true, false])
+        let found = stretches(&plan, &late, &[false, false, false, true, true, false]);
+        found.into_iter().map(|stretch| (stretch.start, stretch.end)).collect()
     }
 
     const WORK: &str = "call k0(b2) tasks s0 x s0";
@@ -246,8 +248,8 @@ k1: near(write align 4; 0 sizes)
         let copy = "copy b2 to b2";
         let instrs =
             ["copy b0 to b2", WORK, WORK, copy, "guard s0 <= s0 \"m\"", "s1 = s0", WORK, "copy b2 to b1"];
-        assert_eq!(found(HEAD, &instrs), [1..7]);
-        assert_eq!(found(HEAD, &[WORK; 4]), [0..4]);
+        assert_eq!(found(HEAD, &instrs), [(1, 7)]);
+        assert_eq!(found(HEAD, &[WORK; 4]), [(0, 4)]);
         assert_eq!(found(HEAD, &[WORK; 3]), []);
         assert_eq!(found(&HEAD.replace("threads stay awake\n", ""), &[WORK; 4]), []);
     }
@@ -267,13 +269,13 @@ k1: near(write align 4; 0 sizes)
             "branch if s0 == 0 to 9",
         ] {
             let instrs = [WORK, WORK, WORK, WORK, other, WORK, WORK, WORK, WORK];
-            assert_eq!(found(HEAD, &instrs), [0..4, 5..9], "{other}");
+            assert_eq!(found(HEAD, &instrs), [(0, 4), (5, 9)], "{other}");
         }
     }
 
     #[test]
     fn jumps_lead_to_beginnings_only() {
         let instrs = [WORK, WORK, WORK, WORK, WORK, WORK, WORK, WORK, "branch if s0 == 0 to 3", "jump to 4"];
-        assert_eq!(found(HEAD, &instrs), [4..8]);
+        assert_eq!(found(HEAD, &instrs), [(4, 8)]);
     }
 }

@@ -249,13 +249,3 @@ impl Session {
         Ok(())
     }
 }
-
-/// Checks the address of a tensor on a device.
-pub(super) fn check_address(spec: &TensorSpec, given: &Input<'_>, errors: &mut Vec<InputError>) {
-    let Input::Device(tensor) = given else { return };
-    let align = tensor.dtype.bytes();
-    if tensor.bytes > 0 && align > 0 && tensor.address % align as u64 != 0 {
-        let (name, address) = (spec.name.clone(), tensor.address);
-        errors.push(InputError::Address { name, address, dtype: tensor.dtype, align });
-    }
-}

@@ -6,10 +6,11 @@ use std::ptr::NonNull;
 
 use tilewright_runtime::OwnedDeviceTensor;
 
+use super::error::DlpackError;
 use super::types::{
     DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLTensor, KDL_CUDA, VERSION,
+    compact_strides,
 };
-use super::{DlpackError, compact_strides, pointer};
 use crate::device::CudaDevice;
 
 /// What an exported tensor keeps until its deleter is called.
@@ -71,7 +72,8 @@ fn described(
 fn kept(tensor: OwnedDeviceTensor, (dtype, device): (DLDataType, DLDevice)) -> (DLTensor, *mut c_void) {
     let shape: Vec<i64> = tensor.dims().iter().map(|&extent| extent as i64).collect();
     let strides = compact_strides(&shape);
-    let (data, ndim) = (pointer(tensor.address()), shape.len() as i32);
+    let data = std::ptr::without_provenance_mut(tensor.address() as usize);
+    let ndim = shape.len() as i32;
     let kept = Box::leak(Box::new(Kept { shape, strides, _tensor: tensor }));
     let (shape, strides) = (kept.shape.as_mut_ptr(), kept.strides.as_mut_ptr());
     let tensor = DLTensor { data, device, ndim, dtype, shape, strides, byte_offset: 0 };

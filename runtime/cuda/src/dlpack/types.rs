@@ -169,6 +169,22 @@ pub struct DLManagedTensorVersioned {
     pub dl_tensor: DLTensor,
 }
 
+/// Strides in elements of row-major order; they may be of any size where there are no elements.
+pub(super) fn compact_strides(shape: &[i64]) -> Vec<i64> {
+    let mut stride = 1i64;
+    let mut strides: Vec<i64> = shape
+        .iter()
+        .rev()
+        .map(|extent| {
+            let own = stride;
+            stride = stride.saturating_mul(*extent);
+            own
+        })
+        .collect();
+    strides.reverse();
+    strides
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,6 +199,13 @@ mod tests {
             assert_eq!(std::mem::offset_of!(DLTensor, byte_offset), 40);
             assert_eq!(std::mem::offset_of!(DLManagedTensorVersioned, dl_tensor), 32);
         }
+    }
+
+    #[test]
+    fn strides_of_row_major_order() {
+        assert_eq!(compact_strides(&[2, 3, 4]), [12, 4, 1]);
+        assert_eq!(compact_strides(&[5]), [1]);
+        assert_eq!(compact_strides(&[]), []);
     }
 
     #[test]

@@ -114,7 +114,7 @@ unsafe extern "C" fn double(buffers: *const *mut u8, _sizes: *const i64, begin: 
 }
 
 /// A program of a plan, for extents of these names.
-fn program(plan: &str, kernel: usize, extents: Vec<(String, u64)>) -> ProgramParts {
+pub(crate) fn program(plan: &str, kernel: usize, extents: Vec<(String, u64)>) -> ProgramParts {
     let plan: Plan = plan.parse().expect("a plan");
     let code = plan.kernels.iter().map(|def| match def.space {
         Space::Host => KernelCode::Host(double),
@@ -124,7 +124,7 @@ fn program(plan: &str, kernel: usize, extents: Vec<(String, u64)>) -> ProgramPar
     ProgramParts { kernels, plan, def: ProgramDef { extents, ..ProgramDef::default() } }
 }
 
-fn model(open: ProgramParts, specialised: Vec<ProgramParts>) -> Result<Model, Failed> {
+pub(crate) fn model(open: ProgramParts, specialised: Vec<ProgramParts>) -> Result<Model, Failed> {
     let module: Arc<dyn DeviceModule> = Arc::new(module()?);
     let (manifest, weights, host) = (Manifest::default(), Bytes::new([0u8; 0]), Arc::new(NoHostOps));
     // SAFETY: the kernels do what the plans say.
