@@ -43,7 +43,7 @@ fn devices_fail(expect: &str) -> Outcome {
     ensure_eq(&errors, &[Some(expect.into()), Some(expect.into())])
 }
 
-const PTX: &[u8] = b"//\n.version 8.0\n.entry add_one(\n.entry count(\n.entry bad(\n";
+pub(crate) const PTX: &[u8] = b"//\n.version 8.0\n.entry add_one(\n.entry count(\n.entry bad(\n";
 
 /// A header without tables, and a text.
 fn machine_code(text: &str) -> Vec<u8> {

@@ -5,6 +5,7 @@ mod faked;
 mod graphs;
 mod help;
 pub(crate) mod real;
+mod sessions;
 
 use std::process::ExitCode;
 
@@ -13,6 +14,7 @@ pub(crate) fn run(name: &str) -> ExitCode {
     let outcome = match faked::find(name)
         .or_else(|| graphs::find(name))
         .or_else(|| dlpack::find(name))
+        .or_else(|| sessions::find(name))
         .or_else(|| real::find(name))
     {
         Some(check) => check(),

@@ -138,9 +138,22 @@ result cuDevicePrimaryCtxRetain(context **made, int device) {
     return OK;
 }
 
+// What a fault has left goes with the context, and so does its memory.
+static void begin_anew(context *gone) {
+    if (gone->fault || gone->pending) used = 0;
+    gone->fault = gone->pending = OK;
+}
+
+result cuDevicePrimaryCtxReset_v2(int device) {
+    pthread_mutex_lock(&lock);
+    begin_anew(&contexts[device]);
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+
 result cuDevicePrimaryCtxRelease_v2(int device) {
     pthread_mutex_lock(&lock);
-    contexts[device].retained--;
+    if (--contexts[device].retained == 0) begin_anew(&contexts[device]);
     pthread_mutex_unlock(&lock);
     LOG("-context %d\n", device);
     return OK;
