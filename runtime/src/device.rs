@@ -5,11 +5,16 @@
 //! behind the caller's back: what it was asked for is done when [`Stream::wait`] returns.
 //!
 //! Memory of a device has addresses, as the processor's has: part of an allocation is an address inside it.
+//!
+//! A stream may record what it is asked for as a graph, and do all of it by one request later; the methods for that have
+//! defaults, for streams without.
 #![allow(unsafe_code, reason = "a device reads and writes what it is told to")]
 
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
+#[cfg(feature = "devices")]
+use core::ffi::c_void;
 
 use crate::artifact::DeviceDef;
 
@@ -46,6 +51,13 @@ pub enum DeviceError {
         bytes: u64,
         /// Bytes that are free, where the driver tells.
         free: Option<u64>,
+    },
+    /// The device's kind has no streams that a caller could have made.
+    #[cfg(feature = "devices")]
+    #[error("{device} takes no stream of a caller")]
+    Stream {
+        /// The device.
+        device: String,
     },
     /// A kernel or a transfer failed, or the device is lost; the session is of no more use.
     #[error("{device} failed: {reason}")]
@@ -108,6 +120,19 @@ pub trait DeviceModule: Send + Sync {
     /// # Errors
     /// [`DeviceError::Fault`].
     fn stream(&self) -> Result<Box<dyn Stream>, DeviceError>;
+
+    /// A stream that works in the order of the caller's own, as the driver has it: for CUDA a `CUstream`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Stream`] where there is no such thing, which is the default.
+    ///
+    /// # Safety
+    /// `raw` is a stream of this device, in the context that the module is loaded into, and outlives what is returned.
+    #[cfg(feature = "devices")]
+    unsafe fn stream_of_caller(&self, raw: *mut c_void) -> Result<Box<dyn Stream>, DeviceError> {
+        let _ = raw;
+        Err(DeviceError::Stream { device: self.device() })
+    }
 }
 
 /// A call of a kernel.
@@ -168,4 +193,42 @@ pub trait Stream: Send + Sync {
     /// # Errors
     /// [`DeviceError::Fault`]: what went wrong since the last wait.
     fn wait(&mut self) -> Result<(), DeviceError>;
+
+    /// Begins to record: the launches and copies on the device that are asked for next are not done, but become a graph. Gives
+    /// whether it does; a stream that has no graphs, which is the default, does not.
+    ///
+    /// # Errors
+    /// Where recording is not to be had now. The stream is as before.
+    fn begin_capture(&mut self) -> Result<bool, DeviceError> {
+        Ok(false)
+    }
+
+    /// Ends what [`Stream::begin_capture`] began: the graph of what was asked for since, which the stream keeps. `None` where
+    /// nothing was recorded.
+    ///
+    /// # Errors
+    /// Where no graph could be made. The stream records no more, and nothing of what was asked for is done.
+    fn end_capture(&mut self) -> Result<Option<GraphId>, DeviceError> {
+        Ok(None)
+    }
+
+    /// Does what was recorded, in order with all else, by one request.
+    ///
+    /// # Errors
+    /// [`DeviceError::Fault`]. Nothing of it is done then.
+    ///
+    /// # Safety
+    /// `graph` is of this stream and was not forgotten. For all that it does, what [`Stream::launch`] and [`Stream::copy`] demand
+    /// holds: the addresses of when it was recorded are those of memory of the same sizes.
+    unsafe fn replay(&mut self, graph: GraphId) -> Result<(), DeviceError> {
+        let _ = graph;
+        Ok(())
+    }
+
+    /// Gives up all graphs. No work is left on the stream.
+    fn forget_graphs(&mut self) {}
 }
+
+/// A graph that a stream has recorded, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphId(pub u32);

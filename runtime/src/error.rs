@@ -111,6 +111,35 @@ pub enum InputError {
         /// As given.
         got: usize,
     },
+    /// A tensor on a device, for a model that has none.
+    #[cfg(feature = "devices")]
+    #[error("{name:?} is on a device, and the model runs on the processor")]
+    NoDevice {
+        /// Name of the input or output.
+        name: String,
+    },
+    /// A tensor on a device whose elements are not aligned.
+    #[error("{name:?}: address {address:#x} is not a multiple of {align}, as elements of {dtype} need")]
+    #[cfg(feature = "devices")]
+    Address {
+        /// Name of the input or output.
+        name: String,
+        /// Where it is.
+        address: u64,
+        /// Its element type.
+        dtype: DType,
+        /// Bytes of an element.
+        align: usize,
+    },
+    /// An output on a device that shares memory with another tensor of the run.
+    #[cfg(feature = "devices")]
+    #[error("output {name:?} shares memory on the device with {other:?}")]
+    Shared {
+        /// Name of the output.
+        name: String,
+        /// Name of the other one.
+        other: String,
+    },
 }
 
 struct Named<'a>(&'a Option<String>, &'a Option<i64>);

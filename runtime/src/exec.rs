@@ -5,7 +5,11 @@
 //! each use for late ones: that is `frame`. Calls of host operators are in `host_call`.
 #![allow(unsafe_code, reason = "passes addresses to kernels")]
 
+#[cfg(feature = "devices")]
+mod away;
 mod frame;
+#[cfg(feature = "devices")]
+mod graphs;
 mod host_call;
 mod on_device;
 mod storage;
@@ -23,8 +27,14 @@ use crate::plan::{BufferId, HostId, Instr, Op, SizeId, Space, TextId};
 use crate::pool::{Pool, TaskGrid};
 use crate::value::Value;
 
+#[cfg(feature = "devices")]
+pub(crate) use away::touched_by_host;
 pub(crate) use frame::{Draws, Frame};
+#[cfg(feature = "devices")]
+pub(crate) use graphs::stretches;
 pub use host_call::HostCall;
+#[cfg(feature = "devices")]
+pub(crate) use on_device::DeviceBuf;
 pub(crate) use on_device::{DEVICES, ModelDevice};
 
 /// Watches a run, for profiles and for comparing intermediate tensors. `()` watches nothing and costs nothing.
@@ -40,13 +50,22 @@ pub trait Observer {
         false
     }
 
+    /// Whether it wants to be told of each instruction, which is the default. Where not, stretches of a plan may run at once.
+    fn watches(&self) -> bool {
+        true
+    }
+
     /// After an instruction.
     fn end(&mut self, index: usize, instr: &Instr, state: &Inspect<'_>) {
         let _ = (index, instr, state);
     }
 }
 
-impl Observer for () {}
+impl Observer for () {
+    fn watches(&self) -> bool {
+        false
+    }
+}
 
 /// Buffers and sizes as they are between two instructions.
 pub struct Inspect<'a> {
@@ -161,7 +180,10 @@ impl Exec<'_> {
         let run = self.instructions(observer);
         // Memory of this run may go or be read after it, also where it failed.
         let waited = self.frame.wait().map_err(RunError::Device);
-        run.and(waited)
+        let run = run.and(waited);
+        #[cfg(feature = "devices")]
+        self.frame.graphs.after_run(run.is_ok());
+        run
     }
 
     fn instructions<O: Observer + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
@@ -169,6 +191,11 @@ impl Exec<'_> {
         let waits = observer.waits();
         let mut index = 0;
         while let Some(instr) = program.plan.instrs.get(index) {
+            #[cfg(feature = "devices")]
+            if let Some(next) = self.stretch(index, observer.watches())? {
+                index = next;
+                continue;
+            }
             observer.begin(index, instr);
             let jump = self.step(instr).map_err(|failure| self.name(failure, instr.provenance))?;
             if waits {
@@ -252,7 +279,12 @@ impl Exec<'_> {
         Ok(None)
     }
 
+    /// Where a buffer lies in this run.
     fn space(&self, id: BufferId) -> Space {
+        #[cfg(feature = "devices")]
+        if self.frame.is_away(self.program.facts.roots[id.index()]) {
+            return Space::Device;
+        }
         self.program.plan.buffers[id.index()].space
     }
 

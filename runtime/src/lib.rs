@@ -37,6 +37,7 @@ pub mod isa;
 mod load;
 mod memory;
 mod model;
+mod placed;
 pub mod plan;
 pub mod pool;
 mod session;
@@ -54,6 +55,9 @@ pub use load::LoadError;
 pub use load::Loader;
 pub use memory::{AlignedBuf, Bytes, OutOfMemory};
 pub use model::{KernelCode, KernelFn, Kernels, Model, ModelError, Program, ProgramParts};
+pub use placed::Input;
+#[cfg(feature = "devices")]
+pub use placed::{DeviceTensor, Output, OwnedDeviceTensor};
 pub use session::{Outputs, Session, SessionOptions};
 pub use tensor::{Element, TensorView, TensorViewMut, byte_len};
 pub use value::{TensorValue, Value};

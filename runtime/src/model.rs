@@ -139,6 +139,12 @@ pub(crate) struct Facts {
     pub(crate) n_head_guards: usize,
     /// Where the dims of each input start in the concatenation of all.
     pub(crate) dim_starts: Vec<usize>,
+    /// The instructions that may run as graphs of the device, in order; none unless the plan is to be kept awake.
+    #[cfg(feature = "devices")]
+    pub(crate) stretches: Vec<core::ops::Range<usize>>,
+    /// By buffer at the end of an alias chain: whether the host does anything with it but copy it.
+    #[cfg(feature = "devices")]
+    pub(crate) touched_by_host: Vec<bool>,
     /// Extents of inputs that are constants, by their places in that concatenation.
     constant_dims: Vec<(usize, i64)>,
 }
@@ -184,6 +190,10 @@ impl Facts {
             }
         }
         Facts {
+            #[cfg(feature = "devices")]
+            stretches: crate::exec::stretches(plan, &late_size, &late),
+            #[cfg(feature = "devices")]
+            touched_by_host: crate::exec::touched_by_host(plan, &roots),
             late_sizes: (0..plan.sizes.len() as u32).map(SizeId).filter(|&id| is_late(id)).collect(),
             roots,
             late,

@@ -429,7 +429,8 @@ pub struct Plan {
     pub device_arena: ArenaDef,
     /// Bytes of the weights section.
     pub weight_bytes: u64,
-    /// Whether threads had better stay awake during a run, and between runs that follow one another soon.
+    /// Whether the time between kernels counts: threads had better stay awake during a run, and between runs that follow one another
+    /// soon, and what is asked of a device had better be recorded as graphs.
     pub keep_awake: bool,
     /// Kernels called.
     pub kernels: Vec<KernelDef>,

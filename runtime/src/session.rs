@@ -1,6 +1,9 @@
 //! Sessions: the state of one caller of a model.
 #![allow(unsafe_code, reason = "lends the caller's tensors to the executor")]
 
+#[cfg(feature = "devices")]
+mod on_device;
+
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec;
@@ -10,6 +13,7 @@ use crate::error::{ExecFault, InputError, InputErrors, RunError};
 use crate::exec::{Draws, Exec, Frame, Observer};
 use crate::memory::AlignedBuf;
 use crate::model::{Model, Program};
+use crate::placed::Input;
 use crate::plan::{ALIGN, Plan, SizeBounds, SizeDef, TensorSpec, ValueSpec};
 use crate::pool::Pool;
 use crate::tensor::{TensorView, TensorViewMut, byte_len};
@@ -128,7 +132,7 @@ impl Session {
                 Some(i) => given[i] = Some(*view),
             }
         }
-        self.start(|i| given[i], &[], errors)?;
+        self.start(|i| given[i].map(Input::Host), &[], errors)?;
         self.finish(&mut ())?;
         Ok(Outputs { session: self })
     }
@@ -156,7 +160,7 @@ impl Session {
         observer: &mut O,
     ) -> Result<Outputs<'_>, RunError> {
         let errors = self.too_many("inputs", tensors.len(), self.model.inputs().len());
-        self.start(|i| tensors.get(i).copied(), values, errors)?;
+        self.start(|i| tensors.get(i).copied().map(Input::Host), values, errors)?;
         self.finish(observer)?;
         Ok(Outputs { session: self })
     }
@@ -178,20 +182,17 @@ impl Session {
             specs.iter().skip(outputs.len()).map(|spec| InputError::Missing { name: spec.name.clone() }),
         );
         for (spec, view) in specs.iter().zip(outputs.iter()) {
-            check_form(spec, &TensorView::new(view.dtype, view.dims, view.bytes), &mut errors);
+            check_form(spec, &host_view(view), &mut errors);
         }
-        self.start(|i| inputs.get(i).copied(), &[], errors)?;
+        self.start(|i| inputs.get(i).copied().map(Input::Host), &[], errors)?;
 
         let program = self.program.clone();
         let mut errors = Vec::new();
         for (spec, view) in program.plan.outputs.iter().zip(outputs.iter_mut()) {
             if !program.facts.late[spec.buffer.index()] {
                 self.check_dims(spec, view.dims, &mut errors);
-                let needed = self.frame.spot(&program, spec.buffer).map(|spot| spot.bytes);
-                if needed == Ok(view.bytes.len()) && view.bytes.as_ptr().addr() % ALIGN == 0 {
-                    // SAFETY: aligned, initialised, and borrowed mutably until this function returns.
-                    unsafe { self.frame.lend(spec.buffer, view.bytes.as_mut_ptr(), view.bytes.len()) };
-                }
+                // SAFETY: the view is borrowed mutably until this function returns.
+                unsafe { self.lend_output(&program, spec, view) };
             }
         }
         fail(errors)?;
@@ -199,13 +200,30 @@ impl Session {
         let mut errors = Vec::new();
         for (i, (spec, view)) in program.plan.outputs.iter().zip(outputs).enumerate() {
             self.check_dims(spec, view.dims, &mut errors);
-            let result = Outputs { session: self }.view(i);
-            // Where the memory was lent, the result is in its place.
-            if result.bytes.len() == view.bytes.len() && result.bytes.as_ptr() != view.bytes.as_ptr() {
-                view.bytes.copy_from_slice(result.bytes);
-            }
+            self.copy_output(i, view);
         }
         fail(errors)
+    }
+
+    /// Lets a run write an output whose place is known to the caller's memory, if that will do.
+    ///
+    /// # Safety
+    /// `view` stays borrowed until the run ends.
+    unsafe fn lend_output(&mut self, program: &Program, spec: &TensorSpec, view: &mut TensorViewMut<'_>) {
+        let needed = self.frame.spot(program, spec.buffer).map(|spot| spot.bytes);
+        if needed == Ok(view.bytes.len()) && view.bytes.as_ptr().addr() % ALIGN == 0 {
+            // SAFETY: aligned, initialised, and borrowed mutably until the run ends.
+            unsafe { self.frame.lend(spec.buffer, view.bytes.as_mut_ptr(), view.bytes.len()) };
+        }
+    }
+
+    /// Copies an output to the caller's memory, of the same extents, unless it was lent.
+    fn copy_output(&self, index: usize, view: &mut TensorViewMut<'_>) {
+        let result = Outputs { session: self }.view(index);
+        // Where the memory was lent, the result is in its place.
+        if result.bytes.len() == view.bytes.len() && result.bytes.as_ptr() != view.bytes.as_ptr() {
+            view.bytes.copy_from_slice(result.bytes);
+        }
     }
 
     fn too_many(&self, what: &'static str, given: usize, expected: usize) -> Vec<InputError> {
@@ -215,7 +233,7 @@ impl Session {
     /// Checks the inputs, lays out memory if their dims are new, and lends them to the frame.
     fn start<'v>(
         &mut self,
-        given: impl Fn(usize) -> Option<TensorView<'v>>,
+        given: impl Fn(usize) -> Option<Input<'v>>,
         values: &[Value],
         mut errors: Vec<InputError>,
     ) -> Result<(), RunError> {
@@ -224,13 +242,14 @@ impl Session {
         for (i, spec) in model.inputs().iter().enumerate() {
             match given(i) {
                 None => errors.push(InputError::Missing { name: spec.name.clone() }),
-                Some(view) => {
-                    check_form(spec, &view, &mut errors);
-                    if view.dims.len() == spec.dims.len() {
+                Some(input) => {
+                    check_form(spec, &input, &mut errors);
+                    let given = input.dims();
+                    if given.len() == spec.dims.len() {
                         let start = model.program().facts.dim_starts[i];
-                        let dims = &mut self.dims[start..start + view.dims.len()];
-                        same &= dims == view.dims;
-                        dims.copy_from_slice(view.dims);
+                        let dims = &mut self.dims[start..start + given.len()];
+                        same &= dims == given;
+                        dims.copy_from_slice(given);
                     }
                 }
             }
@@ -254,8 +273,18 @@ impl Session {
         if !same {
             self.evaluate_sizes(&program)?;
         }
+        #[cfg(feature = "devices")]
+        self.frame.all_are_here();
         for (i, spec) in program.plan.inputs.iter().enumerate() {
-            let Some(view) = given(i) else { continue };
+            let view = match given(i) {
+                None => continue,
+                Some(Input::Host(view)) => view,
+                #[cfg(feature = "devices")]
+                Some(Input::Device(tensor)) => {
+                    self.lend_from_device(&program, i, &tensor)?;
+                    continue;
+                }
+            };
             let mut ptr = view.bytes.as_ptr().cast_mut();
             if ptr.addr() % ALIGN != 0 {
                 let copy = &mut self.input_copies[i];
@@ -381,19 +410,27 @@ fn outside(plan: &Plan, bounds: &SizeBounds, got: i64) -> InputError {
 }
 
 /// Checks what does not depend on the values of sizes.
-fn check_form(spec: &TensorSpec, view: &TensorView<'_>, errors: &mut Vec<InputError>) {
+fn check_form(spec: &TensorSpec, given: &Input<'_>, errors: &mut Vec<InputError>) {
     let name = || spec.name.clone();
-    if view.dtype != spec.dtype {
-        errors.push(InputError::DType { name: name(), expected: spec.dtype, got: view.dtype });
+    let (dtype, dims, bytes) = (given.dtype(), given.dims(), given.len());
+    if dtype != spec.dtype {
+        errors.push(InputError::DType { name: name(), expected: spec.dtype, got: dtype });
     }
-    if view.dims.len() != spec.dims.len() {
-        errors.push(InputError::Rank { name: name(), expected: spec.dims.len(), got: view.dims.len() });
+    if dims.len() != spec.dims.len() {
+        errors.push(InputError::Rank { name: name(), expected: spec.dims.len(), got: dims.len() });
     }
-    let expected = byte_len(view.dtype, view.dims);
-    if expected != Some(view.bytes.len()) {
+    let expected = byte_len(dtype, dims);
+    if expected != Some(bytes) {
         let expected = expected.map_or(u64::MAX, |bytes| bytes as u64);
-        errors.push(InputError::Bytes { name: name(), expected, got: view.bytes.len() });
+        errors.push(InputError::Bytes { name: name(), expected, got: bytes });
     }
+    #[cfg(feature = "devices")]
+    errors.extend(given.misaligned(&spec.name));
+}
+
+/// Memory for an output as it is checked.
+fn host_view<'a>(view: &'a TensorViewMut<'_>) -> Input<'a> {
+    Input::Host(TensorView::new(view.dtype, view.dims, view.bytes))
 }
 
 fn known_names(specs: &[TensorSpec]) -> String {

@@ -100,7 +100,7 @@ impl From<JournalError> for Failure {
 /// Whose fault it is that a device does not do what it is to.
 fn of_device(error: &DeviceError) -> Exit {
     match error {
-        DeviceError::Unfit { .. } => Exit::Unsupported,
+        DeviceError::Unfit { .. } | DeviceError::Stream { .. } => Exit::Unsupported,
         DeviceError::Code { .. } => Exit::Data,
         DeviceError::Memory { .. } => Exit::Limit,
         DeviceError::Fault { .. } => Exit::Io,

@@ -89,7 +89,7 @@ enum CodegenArg {
 enum Mode {
     /// Good code quickly
     Default,
-    /// Least time between kernels, and between runs that follow one another soon: threads wait awake
+    /// Least time between kernels, and between runs that follow one another soon: threads wait awake, and GPUs are given graphs
     ReduceOverhead,
     /// Search for the fastest schedules first, as `tilewright tune` does
     MaxAutotune,

@@ -4,11 +4,14 @@
 //! gives its result as an enum, for which a code that only a newer driver knows is undefined behaviour.
 #![allow(unsafe_code, reason = "the driver has a C interface")]
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ops::Deref;
 use std::sync::OnceLock;
 
 use cudarc::driver::sys;
-use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUfunction, CUmodule, CUstream};
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUdeviceptr, CUfunction, CUgraph, CUgraphExec, CUmodule, CUstream,
+};
 
 use crate::arch::{OLDEST_DRIVER, version};
 use crate::error::{CudaError, Failure};
@@ -16,33 +19,30 @@ use crate::error::{CudaError, Failure};
 /// `cuGetErrorName` and `cuGetErrorString`.
 type Told = unsafe extern "C" fn(c_uint, *mut *const c_char) -> c_uint;
 
-/// Declares the table of functions from rows of `field = symbol(types)`; each gives a result code.
-macro_rules! api {
-    ($($name:ident = $symbol:ident($($of:ty),*);)*) => {
-        /// The driver's functions, by their names without `cu`.
-        pub(crate) struct Api {
+/// Declares a table of functions from rows of `field = symbol(types)`; each gives a result code.
+macro_rules! table {
+    ($(#[$doc:meta])* $table:ident: $($name:ident = $symbol:ident($($of:ty),*);)*) => {
+        $(#[$doc])*
+        pub(crate) struct $table {
             $(pub(crate) $name: Function<unsafe extern "C" fn($($of),*) -> c_uint>,)*
-            /// Name and text of a result: they take it as a number.
-            told: [Function<Told>; 2],
         }
 
         // A row with other types than cudarc's, which come of the driver's header, does not build.
         $(const _: unsafe fn($($of),*) -> sys::CUresult = sys::$symbol;)*
 
-        impl Api {
+        impl $table {
             /// Finds all functions.
-            fn find(library: &Library) -> Result<Api, CudaError> {
+            fn find(library: &Library) -> Result<$table, CudaError> {
                 // SAFETY: the types are those of the driver's header.
-                unsafe {
-                    let told = [library.function("cuGetErrorName")?, library.function("cuGetErrorString")?];
-                    Ok(Api { $($name: library.function(stringify!($symbol))?,)* told })
-                }
+                unsafe { Ok($table { $($name: library.function(stringify!($symbol))?,)* }) }
             }
         }
     };
 }
 
-api! {
+table! {
+    /// Functions that every driver has, by their names without `cu`.
+    Needed:
     init = cuInit(c_uint);
     device_count = cuDeviceGetCount(*mut c_int);
     device = cuDeviceGet(*mut CUdevice, c_int);
@@ -69,6 +69,34 @@ api! {
     stream_wait = cuStreamSynchronize(CUstream);
 }
 
+table! {
+    /// Functions for graphs. The newest of them, to instantiate one, is of CUDA 11.4.
+    Graphs:
+    begin_capture = cuStreamBeginCapture_v2(CUstream, sys::CUstreamCaptureMode);
+    end_capture = cuStreamEndCapture(CUstream, *mut CUgraph);
+    instantiate = cuGraphInstantiateWithFlags(*mut CUgraphExec, CUgraph, c_ulonglong);
+    graph_launch = cuGraphLaunch(CUgraphExec, CUstream);
+    graph_destroy = cuGraphDestroy(CUgraph);
+    exec_destroy = cuGraphExecDestroy(CUgraphExec);
+}
+
+/// The driver's functions.
+pub(crate) struct Api {
+    needed: Needed,
+    /// Where the driver has all of them.
+    pub(crate) graphs: Option<Graphs>,
+    /// Name and text of a result: they take it as a number.
+    told: [Function<Told>; 2],
+}
+
+impl Deref for Api {
+    type Target = Needed;
+
+    fn deref(&self) -> &Needed {
+        &self.needed
+    }
+}
+
 /// A function of the driver.
 #[derive(Clone, Copy)]
 pub(crate) struct Function<F> {
@@ -78,10 +106,14 @@ pub(crate) struct Function<F> {
     pub(crate) name: &'static str,
 }
 
-/// Calls a function of the table; a result other than success becomes a [`Failure`]. Unsafe as the function is.
+/// Calls a function of the driver, or of another table than those that all have; a result other than success becomes a [`Failure`].
+/// Unsafe as the function is.
 macro_rules! call {
     ($api:expr, $name:ident($($of:expr),* $(,)?)) => {
-        $api.checked($api.$name.name, ($api.$name.call)($($of),*))
+        call!($api, $api => $name($($of),*))
+    };
+    ($api:expr, $table:expr => $name:ident($($of:expr),* $(,)?)) => {
+        $api.checked($table.$name.name, ($table.$name.call)($($of),*))
     };
 }
 pub(crate) use call;
@@ -151,6 +183,12 @@ impl Driver {
 }
 
 impl Api {
+    fn find(library: &Library) -> Result<Api, CudaError> {
+        // SAFETY: the types are those of the driver's header.
+        let told = unsafe { [library.function("cuGetErrorName")?, library.function("cuGetErrorString")?] };
+        Ok(Api { needed: Needed::find(library)?, graphs: Graphs::find(library).ok(), told })
+    }
+
     /// What a result code means.
     pub(crate) fn checked(&self, call: &'static str, code: c_uint) -> Result<(), Failure> {
         match code {

@@ -13,12 +13,15 @@
 //! let first = CudaDevice::by_index(0).expect("a device");
 //! # _ = first;
 //! ```
+//!
+//! Tensors that lie on the device come from and go to other libraries of the process by [`dlpack`].
 
 mod api;
 mod arch;
 mod code;
 mod context;
 mod device;
+pub mod dlpack;
 mod elf;
 mod error;
 mod gpu;

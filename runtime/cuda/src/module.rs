@@ -77,4 +77,9 @@ impl DeviceModule for CudaModule {
     fn stream(&self) -> Result<Box<dyn Stream>, DeviceError> {
         Ok(Box::new(CudaStream::new(&self.code)?))
     }
+
+    unsafe fn stream_of_caller(&self, raw: *mut c_void) -> Result<Box<dyn Stream>, DeviceError> {
+        // SAFETY: by the caller's word.
+        Ok(Box::new(unsafe { self.stream_on(raw) }))
+    }
 }

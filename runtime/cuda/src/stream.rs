@@ -4,10 +4,10 @@
 use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUdeviceptr, CUstream, CUstream_flags};
-use tilewright_runtime::device::{DeviceError, Launch, Stream};
+use cudarc::driver::sys::{CUdeviceptr, CUgraph, CUgraphExec, CUstream, CUstream_flags, CUstreamCaptureMode};
+use tilewright_runtime::device::{DeviceError, GraphId, Launch, Stream};
 
-use crate::api::{Api, call};
+use crate::api::{Api, Graphs, call};
 use crate::code::Code;
 use crate::error::Failure;
 
@@ -23,6 +23,8 @@ pub struct CudaStream {
     is_busy: bool,
     /// Pointers to a launch's arguments, kept for their memory.
     arguments: Vec<*mut c_void>,
+    /// What was recorded on it, by number.
+    graphs: Vec<CUgraphExec>,
 }
 
 // SAFETY: a stream of the driver belongs to no thread. The pointers are of no use after the launch that wrote them.
@@ -41,7 +43,12 @@ impl CudaStream {
             Ok(handle)
         });
         let handle = created.map_err(|failure| failure.fault(&code.context.gpu.name))?;
-        Ok(CudaStream { code: code.clone(), handle, is_own: true, is_busy: false, arguments: Vec::new() })
+        Ok(CudaStream::of(code, handle, true))
+    }
+
+    fn of(code: &Arc<Code>, handle: CUstream, is_own: bool) -> CudaStream {
+        let code = code.clone();
+        CudaStream { code, handle, is_own, is_busy: false, arguments: Vec::new(), graphs: Vec::new() }
     }
 
     /// One that is the caller's.
@@ -49,8 +56,7 @@ impl CudaStream {
     /// # Safety
     /// The stream is of the same context, and outlives what is returned.
     pub(crate) unsafe fn on(code: &Arc<Code>, raw: *mut c_void) -> CudaStream {
-        let handle = raw.cast();
-        CudaStream { code: code.clone(), handle, is_own: false, is_busy: false, arguments: Vec::new() }
+        CudaStream::of(code, raw.cast(), false)
     }
 
     /// The driver's stream, for what else is to work in its order.
@@ -149,6 +155,73 @@ impl Stream for CudaStream {
         self.is_busy = false;
         waited.map_err(|failure| self.fault(failure))
     }
+
+    fn begin_capture(&mut self) -> Result<bool, DeviceError> {
+        let handle = self.handle;
+        let begun = self.code.context.run(|api| {
+            let Some(graphs) = &api.graphs else { return Ok(false) };
+            // The mode in which other threads may go on calling the driver, and this one may not call what would break the recording.
+            let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+            // SAFETY: the stream is there.
+            unsafe { call!(api, graphs => begin_capture(handle, mode)) }?;
+            Ok(true)
+        });
+        begun.map_err(|failure| self.fault(failure))
+    }
+
+    fn end_capture(&mut self) -> Result<Option<GraphId>, DeviceError> {
+        let handle = self.handle;
+        let made = self.code.context.run(|api| match &api.graphs {
+            Some(graphs) => instantiate(api, graphs, handle),
+            None => Ok(None),
+        });
+        let number = self.graphs.len() as u32;
+        let made = made.map_err(|failure| self.fault(failure))?;
+        self.graphs.extend(made);
+        Ok(made.map(|_| GraphId(number)))
+    }
+
+    unsafe fn replay(&mut self, graph: GraphId) -> Result<(), DeviceError> {
+        let Some(&graph) = self.graphs.get(graph.0 as usize) else {
+            let reason = format!("there are {} graphs, none is number {}", self.graphs.len(), graph.0);
+            return Err(DeviceError::Fault { device: self.code.context.gpu.name.clone(), reason });
+        };
+        self.enqueue(|api, stream| match &api.graphs {
+            // SAFETY: the graph is there, and what it works on too, by the caller's word.
+            Some(graphs) => unsafe { call!(api, graphs => graph_launch(graph, stream)) },
+            None => Ok(()),
+        })
+    }
+
+    fn forget_graphs(&mut self) {
+        for graph in self.graphs.drain(..) {
+            // A failure leaves nothing to do: the context is lost, and the graph with it.
+            let _ = self.code.context.run(|api| match &api.graphs {
+                // SAFETY: instantiated once, and idle by the caller's word.
+                Some(graphs) => unsafe { call!(api, graphs => exec_destroy(graph)) },
+                None => Ok(()),
+            });
+        }
+    }
+}
+
+/// Ends a recording, and makes a graph of it that can be launched.
+fn instantiate(api: &Api, graphs: &Graphs, stream: CUstream) -> Result<Option<CUgraphExec>, Failure> {
+    let mut graph: CUgraph = std::ptr::null_mut();
+    // SAFETY: the stream is there, and a pointer is written.
+    unsafe { call!(api, graphs => end_capture(stream, &mut graph)) }?;
+    if graph.is_null() {
+        return Ok(None);
+    }
+    let mut exec: CUgraphExec = std::ptr::null_mut();
+    // SAFETY: a pointer is written; the graph is there, and destroyed once. What can be launched needs it no more.
+    unsafe {
+        let made = call!(api, graphs => instantiate(&mut exec, graph, 0));
+        // Where this fails the context is lost, as the next call tells.
+        let _ = call!(api, graphs => graph_destroy(graph));
+        made?;
+    }
+    Ok(Some(exec))
 }
 
 impl Drop for CudaStream {
@@ -157,6 +230,7 @@ impl Drop for CudaStream {
             // The code is unloaded with the last stream that has it. Of a failure the next call tells.
             let _ = self.wait();
         }
+        self.forget_graphs();
         if self.is_own {
             // SAFETY: created once, and idle.
             let _ = self.code.context.run(|api| unsafe { call!(api, stream_destroy(self.handle)) });

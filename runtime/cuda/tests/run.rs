@@ -9,22 +9,26 @@ mod cases;
 mod conditional;
 mod fake_cuda;
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use conditional::Conditional;
 use cudarc::driver::sys;
+use fake_cuda::Fake;
 use tilewright_runtime_cuda::{Cuda, CudaError};
 
 fn main() -> ExitCode {
     if let Some(name) = std::env::var_os(fake_cuda::CASE) {
         return cases::run(&name.to_string_lossy());
     }
-    let fake = fake_cuda::Fake::build();
+    let fake = Fake::build(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda"));
     let lacking = fake.as_ref().err().cloned();
+    let fake = Arc::new(fake.ok());
     let mut tests = Vec::new();
     for case in fake_cuda::CASES {
-        let folder = fake.as_ref().map(|fake| fake.folder().to_owned()).unwrap_or_default();
-        tests.push(Conditional::new(case.name, lacking.clone(), move || case.run(Some(&folder))));
+        let fake = fake.clone();
+        tests.push(Conditional::new(case.name, lacking.clone(), move || case.run(fake.as_ref().as_ref())));
     }
     let lacking = Cuda::devices().err().map(|error| error.to_string());
     for case in cases::real::CASES {

@@ -8,11 +8,17 @@
 mod conditional;
 
 use std::process::ExitCode;
+use std::ptr;
 use std::sync::Arc;
 
 use conditional::Conditional;
-use tilewright_runtime::artifact::{DeviceDef, DeviceKernel};
+use tilewright_runtime::artifact::{DeviceDef, DeviceKernel, Manifest, ProgramDef};
 use tilewright_runtime::device::{DEVICE_ALIGN, Device, DeviceError, DeviceModule, Launch, Stream};
+use tilewright_runtime::plan::Plan;
+use tilewright_runtime::{
+    Bytes, DeviceTensor, Input, KernelCode, Kernels, Model, NoHostOps, Output, OwnedDeviceTensor,
+    ProgramParts, TensorView, TensorViewMut,
+};
 use tilewright_runtime_opencl::{OpenCl, OpenClDevice, OpenClError};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -22,7 +28,7 @@ fn main() -> ExitCode {
         .err()
         .map(|error| format!("{error} (`cargo xtask setup` installs PoCL, which is one)"));
     type Test = fn() -> Outcome;
-    let tests: [(&str, Test); 11] = [
+    let tests: [(&str, Test); 12] = [
         ("devices_are_listed", devices_are_listed),
         ("kernels_run_in_ranges_of_tasks", kernels_run_in_ranges_of_tasks),
         ("copies_are_made_in_order", copies_are_made_in_order),
@@ -34,6 +40,7 @@ fn main() -> ExitCode {
         ("code_for_others_is_unfit", code_for_others_is_unfit),
         ("memory_that_is_not_there_is_an_error", memory_that_is_not_there_is_an_error),
         ("launches_that_do_not_fit_the_kernel_fail", launches_that_do_not_fit_the_kernel_fail),
+        ("inputs_and_outputs_lie_on_the_device", inputs_and_outputs_lie_on_the_device),
     ];
     conditional::run(tests.map(|(name, test)| {
         Conditional::new(name, lacking.clone(), move || test().map_err(|error| error.to_string()))
@@ -325,4 +332,65 @@ fn launches_that_do_not_fit_the_kernel_fail() -> Outcome {
     // SAFETY: it is refused.
     let error = unsafe { stream.launch(&launch) }.err().ok_or("ran with other groups")?;
     expect(&error.to_string(), "failed: kernel `add`: clEnqueueNDRangeKernel: CL_INVALID_WORK_GROUP_SIZE")
+}
+
+/// Adds 4 to each element. The plan asks for graphs, which streams of OpenCL do not have.
+const ADDS: &str = r#"
+arena 0 bytes, weights 0 bytes
+threads stay awake
+device arena 0 bytes
+input "x": i32[n = s0] in b0
+output "y": i32[s0] in b1
+s0 = dim 0 of input 0
+s1 = 4
+s2 = s0 * s1
+s3 = 1
+device block 0: s2 bytes
+b0: i32[s0], s2 bytes, input 0
+b1: i32[s0], s2 bytes, output 0
+b2: i32[s0], s2 bytes, device block 0
+k0: increment(write align 4; 0 sizes) on device
+0: copy b0 to b2
+1: call k0(b2) tasks s3 x s0
+2: call k0(b2) tasks s3 x s0
+3: call k0(b2) tasks s3 x s0
+4: call k0(b2) tasks s3 x s0
+5: copy b2 to b1
+"#;
+
+/// Each output is the next input, beside runs on the host's memory; memory of the device that lies inside other memory too.
+fn inputs_and_outputs_lie_on_the_device() -> Outcome {
+    let plan: Plan = ADDS.parse()?;
+    let kernels = Kernels::of(vec![KernelCode::Device(INCREMENT)], None);
+    let open = ProgramParts { plan, kernels, def: ProgramDef::default() };
+    let (manifest, weights, host) = (Manifest::default(), Bytes::new([0u8; 0]), Arc::new(NoHostOps));
+    // SAFETY: the kernel does what the plan says.
+    let model = unsafe { Model::of_programs(manifest, open, Vec::new(), weights, host, Some(module()?)) }?;
+    let mut session = model.session();
+    for n in [3usize, 500, 2] {
+        let x: Vec<i32> = (0..n as i32).collect();
+        let dims = [n];
+        let mut state = Some(OwnedDeviceTensor::upload(&model, &TensorView::of(&dims, &x))?);
+        for turn in 1..5 {
+            let last = state.take().ok_or("no output")?;
+            // SAFETY: the tensor is the test's.
+            unsafe { session.run_placed(&[Input::Device(last.view())], &mut [Output::New(&mut state)]) }?;
+            let bytes = state.as_ref().ok_or("no output")?.download()?;
+            let found = TensorView::new(last.dtype(), &dims, &bytes).to_vec::<i32>();
+            assert_eq!(found, Some(x.iter().map(|x| x + 4 * turn).collect()));
+            let outputs = session.run(&[TensorView::of(&dims, &x)])?;
+            let found = outputs.get(0).and_then(|y| y.to_vec::<i32>());
+            assert_eq!(found, Some(x.iter().map(|x| x + 4).collect()));
+        }
+        let whole = state.ok_or("no output")?;
+        let part = DeviceTensor { dims: &[1], address: whole.address() + 4, bytes: 4, ..whole.view() };
+        let mut y = [0i32];
+        let mut outputs = [Output::Host(TensorViewMut::of(&[1], &mut y))];
+        // SAFETY: as above.
+        unsafe { session.run_placed(&[Input::Device(part)], &mut outputs) }?;
+        assert_eq!(y, [21]);
+    }
+    // SAFETY: it is refused.
+    let told = unsafe { session.use_stream(ptr::null_mut()) }.expect_err("a stream of a caller");
+    expect(&told.to_string(), "takes no stream of a caller")
 }

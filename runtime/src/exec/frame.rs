@@ -5,6 +5,8 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+#[cfg(feature = "devices")]
+use super::graphs::Graphs;
 use super::on_device::{DEVICES, DeviceBuf};
 use super::storage::Storage;
 use crate::device::{DeviceError, Stream};
@@ -77,6 +79,12 @@ pub(crate) struct Frame {
     /// Work of the session on its device; none before the first run.
     pub(super) stream: Option<Box<dyn Stream>>,
     pub(super) under_way: UnderWay,
+    /// What the stream has recorded of the program, for the memory as it is laid out.
+    #[cfg(feature = "devices")]
+    pub(super) graphs: Graphs,
+    /// Inputs and outputs that lie on the device in this run, in place of the host.
+    #[cfg(feature = "devices")]
+    pub(super) away: Vec<BufferId>,
     /// Meaningful for root buffers.
     bases: Vec<Base>,
     /// Meaningful for early buffers; `None` where the sizes at hand do not fit.
@@ -118,6 +126,10 @@ impl Frame {
             free: Vec::new(),
             stream: None,
             under_way: UnderWay::default(),
+            #[cfg(feature = "devices")]
+            graphs: Graphs::default(),
+            #[cfg(feature = "devices")]
+            away: Vec::new(),
             bases: Vec::new(),
             extents: Vec::new(),
             values: Vec::new(),
@@ -283,6 +295,8 @@ impl Frame {
         if self.stream.is_none() {
             self.stream = Some(device.module.stream()?);
         }
+        #[cfg(feature = "devices")]
+        self.forget_graphs();
         let (end, blocks) = self.blocks(&program.plan.device_arena)?;
         let own = self.device_arena.capacity();
         if end > own {
@@ -311,6 +325,10 @@ impl Frame {
     /// `ptr` is [`ALIGN`]ed and good for `room` initialised bytes until the run ends; for an output, exclusively.
     pub(crate) unsafe fn lend(&mut self, id: BufferId, ptr: *mut u8, room: usize) {
         debug_assert!(ptr.addr() % ALIGN == 0);
+        self.set_base(id, ptr, room);
+    }
+
+    pub(super) fn set_base(&mut self, id: BufferId, ptr: *mut u8, room: usize) {
         self.bases[id.index()] = if room == 0 { NO_MEMORY } else { Base { ptr, room } };
     }
 

@@ -82,6 +82,12 @@ impl DeviceBuf {
         Ok(())
     }
 
+    /// The module whose memory it is; none of nothing.
+    #[cfg(feature = "devices")]
+    pub(crate) fn owner(&self) -> Option<&Arc<dyn DeviceModule>> {
+        self.owner.as_ref()
+    }
+
     pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len.min(self.capacity);
     }

@@ -12,7 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tilewright-digest",    &[]),
     ("tilewright-runtime",   &["tilewright-dtype"]),
     ("tilewright-host",      &["tilewright-dtype", "tilewright-runtime"]),
-    ("tilewright-runtime-cuda", &["tilewright-runtime"]),
+    ("tilewright-runtime-cuda", &["tilewright-dtype", "tilewright-runtime"]),
     ("tilewright-runtime-opencl", &["tilewright-runtime"]),
     ("tilewright-image",     &["tilewright-dtype", "tilewright-runtime"]),
     ("tilewright-machine",   &["tilewright-dtype"]),

@@ -43,7 +43,7 @@ fn devices_fail(expect: &str) -> Outcome {
     ensure_eq(&errors, &[Some(expect.into()), Some(expect.into())])
 }
 
-const PTX: &[u8] = b"//\n.version 8.0\n.entry add_one(\n.entry count(\n.entry bad(\n";
+pub(crate) const PTX: &[u8] = b"//\n.version 8.0\n.entry add_one(\n.entry count(\n.entry bad(\n";
 
 /// A header without tables, and a text.
 fn machine_code(text: &str) -> Vec<u8> {
@@ -57,9 +57,9 @@ fn good_machine_code() -> Vec<u8> {
     machine_code("fake cubin .entry add_one(\n.entry count(\n.entry bad(\n")
 }
 
-const ADD_ONE: usize = 0;
+pub(crate) const ADD_ONE: usize = 0;
 const COUNT: usize = 1;
-const BAD: usize = 2;
+pub(crate) const BAD: usize = 2;
 
 fn device() -> CudaDevice {
     CudaDevice::by_index(0).expect("a device")
@@ -69,7 +69,7 @@ fn load(def: &DeviceDef, parts: &[&[u8]]) -> Result<CudaModule, DeviceError> {
     device().load_module(def, &parts.concat())
 }
 
-fn module() -> Result<CudaModule, DeviceError> {
+pub(crate) fn module() -> Result<CudaModule, DeviceError> {
     load(&def("sm_80", &[("ptx", PTX)]), &[PTX])
 }
 

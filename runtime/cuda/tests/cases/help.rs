@@ -6,7 +6,8 @@ use std::fmt::Debug;
 use tilewright_runtime::artifact::{DeviceDef, DeviceKernel};
 use tilewright_runtime::device::{DeviceError, Launch, Stream};
 
-pub(crate) type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
+pub(crate) type Failed = Box<dyn Error + Send + Sync>;
+pub(crate) type Outcome = Result<(), Failed>;
 
 pub(crate) fn ensure(holds: bool, found: &dyn Debug) -> Outcome {
     if holds { Ok(()) } else { Err(format!("{found:?}").into()) }
@@ -76,8 +77,11 @@ pub(crate) fn logged(word: &str) -> Vec<String> {
 /// That all is given back that was asked for.
 pub(crate) fn ensure_balance() -> Outcome {
     for what in ["context", "module", "memory", "stream"] {
+        ensure(!logged(&format!("+{what}")).is_empty(), &log())?;
+    }
+    for what in ["context", "module", "memory", "stream", "graph", "exec"] {
         let [got, gone] = ["+", "-"].map(|sign| logged(&format!("{sign}{what}")).len());
-        ensure(got > 0 && got == gone, &log())?;
+        ensure(got == gone, &log())?;
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "a_real_device_has_shared_memory", settings: &[] },
     Case { name: "a_real_device_runs_out_of_memory", settings: &[] },
     Case { name: "a_real_device_refuses_damaged_code", settings: &[] },
+    Case { name: "a_real_device_replays_graphs", settings: &[] },
     Case { name: "a_real_device_faults", settings: &[] },
 ];
 
@@ -36,6 +37,7 @@ pub(crate) fn find(name: &str) -> Option<fn() -> Outcome> {
         "a_real_device_has_shared_memory" => shared,
         "a_real_device_runs_out_of_memory" => memory,
         "a_real_device_refuses_damaged_code" => damaged,
+        "a_real_device_replays_graphs" => graphs,
         "a_real_device_faults" => faults,
         _ => return None,
     })
@@ -83,6 +85,37 @@ fn damaged() -> Outcome {
         Err(DeviceError::Code { reason, .. }) => ensure(reason.contains("ptxas"), &reason),
         other => Err(format!("{:?}", other.err()).into()),
     }
+}
+
+/// A kernel and a copy, recorded and replayed twice.
+fn graphs() -> Outcome {
+    let module = module()?;
+    let mut stream = module.stream()?;
+    let (from, to) = (module.allocate(256)?, module.allocate(256)?);
+    upload(&mut *stream, &[1.0; 64], from)?;
+    let add = Launch { kernel: 0, buffers: &[from], sizes: &[64], first: 0, tasks: 1 };
+    // SAFETY: the buffers are as large as their extents say. The first launch is no part of the graph: the driver may load the kernel.
+    let graph = unsafe {
+        stream.launch(&add)?;
+        if !stream.begin_capture()? {
+            // A driver of before CUDA 11.4.
+            return Ok(());
+        }
+        stream.launch(&add)?;
+        stream.copy(from, to, 256)?;
+        stream.end_capture()?
+    };
+    let graph = graph.ok_or("no graph")?;
+    ensure(floats(&mut *stream, from, 64)? == [2.0; 64], &"the recording ran")?;
+    for expect in [3.0, 4.0] {
+        // SAFETY: the memory is there.
+        unsafe { stream.replay(graph) }?;
+        let found = floats(&mut *stream, to, 64)?;
+        ensure(found == [expect; 64], &found)?;
+    }
+    // SAFETY: the work is done.
+    [from, to].into_iter().for_each(|address| unsafe { module.free(address) });
+    Ok(())
 }
 
 fn faults() -> Outcome {

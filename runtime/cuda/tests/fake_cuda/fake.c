@@ -11,12 +11,27 @@
 enum {
     OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_CONTEXT = 201,
     NO_BINARY = 209, INVALID_PTX = 218, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719,
+    CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901,
 };
 
 typedef unsigned int result;
 typedef struct { int retained; result pending; result fault; } context;
 typedef struct { char *text; } module;
 typedef struct { char name[64]; int dynamic_shared; } function;
+
+// A launch or a copy that is recorded: it is done when its graph is launched.
+typedef struct {
+    function *kernel; // none for a copy
+    uint64_t address, to;
+    size_t bytes;
+    int64_t extent, first;
+    unsigned grid;
+} node;
+
+typedef struct { int count; node nodes[64]; } graph;
+
+// The stream that records, of which there is one at most, and the thread that began it.
+static struct { int is_on, is_spoilt; void *stream; pthread_t thread; graph *into; } recording;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static context contexts[8];
@@ -36,6 +51,23 @@ static long setting(const char *name, long otherwise) {
         fclose(file);                                    \
         pthread_mutex_unlock(&lock);                     \
     } while (0)
+
+// FAKE_CUDA_REFUSES names a step of recording that fails.
+static int refuses(const char *step) {
+    const char *value = getenv("FAKE_CUDA_REFUSES");
+    return value && strcmp(value, step) == 0;
+}
+
+static int records(void *stream) { return recording.is_on && recording.stream == stream; }
+
+// What a recording thread may not call: it spoils the recording.
+#define NOT_RECORDING                                                             \
+    if (recording.is_on && pthread_equal(recording.thread, pthread_self())) {     \
+        recording.is_spoilt = 1;                                                  \
+        return CAPTURE_UNSUPPORTED;                                               \
+    }
+
+static void keep(node what) { recording.into->nodes[recording.into->count++] = what; }
 
 // What a call in a context begins with.
 #define ENTER                                                     \
@@ -57,6 +89,8 @@ result cuGetErrorName(result code, const char **name) {
     case INVALID_PTX: *name = "CUDA_ERROR_INVALID_PTX"; return OK;
     case NOT_FOUND: *name = "CUDA_ERROR_NOT_FOUND"; return OK;
     case ILLEGAL_ADDRESS: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; return OK;
+    case CAPTURE_UNSUPPORTED: *name = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"; return OK;
+    case CAPTURE_INVALIDATED: *name = "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"; return OK;
     case LAUNCH_FAILED: *name = "CUDA_ERROR_LAUNCH_FAILED"; return OK;
     default: *name = NULL; return INVALID_VALUE;
     }
@@ -104,9 +138,22 @@ result cuDevicePrimaryCtxRetain(context **made, int device) {
     return OK;
 }
 
+// What a fault has left goes with the context, and so does its memory.
+static void begin_anew(context *gone) {
+    if (gone->fault || gone->pending) used = 0;
+    gone->fault = gone->pending = OK;
+}
+
+result cuDevicePrimaryCtxReset_v2(int device) {
+    pthread_mutex_lock(&lock);
+    begin_anew(&contexts[device]);
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+
 result cuDevicePrimaryCtxRelease_v2(int device) {
     pthread_mutex_lock(&lock);
-    contexts[device].retained--;
+    if (--contexts[device].retained == 0) begin_anew(&contexts[device]);
     pthread_mutex_unlock(&lock);
     LOG("-context %d\n", device);
     return OK;
@@ -178,9 +225,21 @@ result cuMemGetInfo_v2(size_t *available, size_t *total) {
     return OK;
 }
 
+static void perform(const node *what) {
+    if (!what->kernel) {
+        memmove((void *)(uintptr_t)what->to, (void *)(uintptr_t)what->address, what->bytes);
+    } else if (strcmp(what->kernel->name, "add_one") == 0) {
+        float *numbers = (float *)(uintptr_t)what->address;
+        for (int64_t task = what->first; task < what->first + what->grid && task < what->extent; task++) numbers[task] += 1.0f;
+    } else if (strcmp(what->kernel->name, "bad") == 0) {
+        current->pending = (result)setting("FAKE_CUDA_FAULT", ILLEGAL_ADDRESS);
+    }
+}
+
 // The bytes of an allocation are kept in front of it.
 result cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     ENTER;
+    NOT_RECORDING;
     size_t available, total;
     cuMemGetInfo_v2(&available, &total);
     if (bytes == 0) return INVALID_VALUE;
@@ -198,6 +257,7 @@ result cuMemAlloc_v2(uint64_t *address, size_t bytes) {
 
 result cuMemFree_v2(uint64_t address) {
     ENTER;
+    NOT_RECORDING;
     char *start = (char *)(uintptr_t)address - 256;
     size_t bytes;
     memcpy(&bytes, start, sizeof bytes);
@@ -211,22 +271,30 @@ result cuMemFree_v2(uint64_t address) {
 
 result cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
     ENTER;
-    (void)stream;
+    if (records(stream)) NOT_RECORDING;
+    LOG("upload\n");
     memcpy((void *)(uintptr_t)to, from, bytes);
     return OK;
 }
 
 result cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
     ENTER;
-    (void)stream;
+    if (records(stream)) NOT_RECORDING;
+    LOG("download\n");
     memcpy(to, (void *)(uintptr_t)from, bytes);
     return OK;
 }
 
 result cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) {
     ENTER;
-    (void)stream;
-    memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+    node what = {.address = from, .to = to, .bytes = bytes};
+    if (records(stream)) {
+        LOG("record copy\n");
+        keep(what);
+        return OK;
+    }
+    LOG("copy\n");
+    perform(&what);
     return OK;
 }
 
@@ -238,14 +306,19 @@ result cuLaunchKernel(function *of, unsigned grid, unsigned grid_y, unsigned gri
     if (shared > (unsigned)(of->dynamic_shared ? of->dynamic_shared : 49152)) return INVALID_VALUE;
     uint64_t address = *(uint64_t *)arguments[0];
     int64_t extent = *(int64_t *)arguments[1], first = *(int64_t *)arguments[2];
+    node what = {.kernel = of, .address = address, .extent = extent, .first = first, .grid = grid};
+    if (records(stream)) {
+        if (refuses("launch")) {
+            recording.is_spoilt = 1;
+            return CAPTURE_UNSUPPORTED;
+        }
+        LOG("record %s\n", of->name);
+        keep(what);
+        return OK;
+    }
     LOG("launch %s: grid %u, block %u %u, shared %u, extent %lld, first %lld, stream %llx\n", of->name, grid, x, y, shared,
         (long long)extent, (long long)first, (unsigned long long)(uintptr_t)stream);
-    if (strcmp(of->name, "add_one") == 0) {
-        float *numbers = (float *)(uintptr_t)address;
-        for (int64_t task = first; task < first + grid && task < extent; task++) numbers[task] += 1.0f;
-    } else if (strcmp(of->name, "bad") == 0) {
-        current->pending = (result)setting("FAKE_CUDA_FAULT", ILLEGAL_ADDRESS);
-    }
+    perform(&what);
     return OK;
 }
 
@@ -267,7 +340,72 @@ result cuStreamDestroy_v2(void *stream) {
 // Errors of kernels are told here, and from then on by every call.
 result cuStreamSynchronize(void *stream) {
     ENTER;
+    if (records(stream)) NOT_RECORDING;
     LOG("wait %llx\n", (unsigned long long)(uintptr_t)stream);
     current->fault = current->pending;
     return current->fault;
 }
+
+// A driver of before CUDA 11.4 is made without what follows.
+#ifndef WITHOUT_GRAPHS
+
+// The default stream cannot record; and the driver of ours has room for one that does.
+result cuStreamBeginCapture_v2(void *stream, unsigned mode) {
+    ENTER;
+    if (mode != 1) return INVALID_VALUE;
+    if (!stream || recording.is_on || refuses("begin")) return CAPTURE_UNSUPPORTED;
+    recording.is_on = 1;
+    recording.is_spoilt = 0;
+    recording.stream = stream;
+    recording.thread = pthread_self();
+    recording.into = calloc(1, sizeof *recording.into);
+    return OK;
+}
+
+result cuStreamEndCapture(void *stream, graph **made) {
+    ENTER;
+    if (!records(stream) || !pthread_equal(recording.thread, pthread_self())) return INVALID_VALUE;
+    recording.is_on = 0;
+    *made = NULL;
+    if (recording.is_spoilt || refuses("end")) {
+        free(recording.into);
+        return CAPTURE_INVALIDATED;
+    }
+    *made = recording.into;
+    LOG("+graph of %d\n", (*made)->count);
+    return OK;
+}
+
+result cuGraphInstantiateWithFlags(graph **exec, graph *from, unsigned long long flags) {
+    ENTER;
+    if (flags) return INVALID_VALUE;
+    if (refuses("instantiate")) return OUT_OF_MEMORY;
+    *exec = malloc(sizeof **exec);
+    memcpy(*exec, from, sizeof **exec);
+    LOG("+exec\n");
+    return OK;
+}
+
+result cuGraphLaunch(graph *exec, void *stream) {
+    ENTER;
+    if (refuses("replay")) return OUT_OF_MEMORY;
+    LOG("replay of %d, stream %llx\n", exec->count, (unsigned long long)(uintptr_t)stream);
+    for (int i = 0; i < exec->count; i++) perform(&exec->nodes[i]);
+    return OK;
+}
+
+result cuGraphDestroy(graph *gone) {
+    ENTER;
+    free(gone);
+    LOG("-graph\n");
+    return OK;
+}
+
+result cuGraphExecDestroy(graph *gone) {
+    ENTER;
+    free(gone);
+    LOG("-exec\n");
+    return OK;
+}
+
+#endif

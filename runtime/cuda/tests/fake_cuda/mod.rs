@@ -1,9 +1,14 @@
-//! The driver of ours, and the tests that run with it.
+//! The tests that run with the driver of ours.
 
-use std::path::Path;
+mod driver;
+
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
+pub(crate) use driver::Fake;
+
+/// No test with the driver of ours takes as long.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// The name of a test in the environment of the process that runs it.
 pub(crate) const CASE: &str = "TILEWRIGHT_CUDA_CASE";
@@ -45,52 +50,53 @@ pub(crate) const CASES: &[Case] = &[
     case("drivers_that_do_not_start", &[("INIT", "803")]),
     case("devices_out_of_range", &[]),
     case("one_device", &[("DEVICES", "1")]),
+    case("graphs_of_a_stream", &[]),
+    case("graphs_replace_launches", &[]),
+    case("graphs_are_for_extents", &[]),
+    case("graphs_on_a_callers_stream", &[]),
+    case("graphs_with_the_host_between", &[]),
+    case("graphs_and_observers", &[]),
+    case("graphs_of_programs", &[]),
+    case("graphs_and_faults", &[("FAULT", "0")]),
+    case("no_graphs_by_default", &[]),
+    case("no_graphs_in_old_drivers", &[("OLD", "1")]),
+    case("recordings_that_do_not_begin", &[("REFUSES", "begin")]),
+    case("recordings_that_break", &[("REFUSES", "launch")]),
+    case("recordings_that_do_not_end", &[("REFUSES", "end")]),
+    case("recordings_that_make_no_graph", &[("REFUSES", "instantiate")]),
+    case("graphs_that_do_not_start", &[("REFUSES", "replay")]),
+    case("tensors_of_other_libraries_are_inputs_and_outputs", &[]),
+    case("tensors_of_other_libraries_are_refused", &[]),
+    case("tensors_by_versions_of_dlpack", &[]),
+    case("outputs_are_given_away", &[]),
+    case("graphs_beside_tensors_on_the_device", &[]),
+    case("artifacts_run_or_say_why_not", &[]),
+    case("memory_for_a_session_runs_out", &[("MEMORY", "8192")]),
+    case("memory_for_weights_is_lacking", &[("MEMORY", "8192")]),
+    case("memory_for_outputs_runs_out", &[("MEMORY", "8192")]),
+    case("faults_end_with_the_context", &[]),
+    case("faults_end_when_the_context_is_reset", &[]),
 ];
 
-/// The driver of ours, compiled.
-pub(crate) struct Fake(TempDir);
-
-impl Fake {
-    /// Compiles it; gives what is lacking.
-    pub(crate) fn build() -> Result<Fake, String> {
-        if !cfg!(all(target_os = "linux", target_pointer_width = "64")) {
-            return Err("the fake driver is for 64-bit Linux".into());
-        }
-        let folder =
-            tempfile::tempdir().map_err(|error| format!("no folder for the fake driver: {error}"))?;
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda/fake.c");
-        // This name comes first where libraries are looked for, even before a real `libcuda.so.1`.
-        let library = folder.path().join("libcuda.so");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(library).arg(source);
-        let output =
-            compiler.arg("-lpthread").output().map_err(|error| format!("no C compiler `cc`: {error}"))?;
-        // A compiler that is there but refuses the source is no lack of the machine.
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Ok(Fake(folder))
-    }
-
-    /// Where it lies.
-    pub(crate) fn folder(&self) -> &Path {
-        self.0.path()
-    }
-}
-
 impl Case {
-    /// Runs it in a process: with the driver in a folder, or with that of the machine.
-    pub(crate) fn run(&self, driver: Option<&Path>) -> Result<(), String> {
+    /// Runs it in a process: with the driver of ours, or with that of the machine.
+    pub(crate) fn run(&self, driver: Option<&Fake>) -> Result<(), String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut process = Command::new(program);
         process.env(CASE, self.name);
         let log = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
-        if let Some(folder) = driver {
+        if let Some(driver) = driver {
+            let is_old = self.settings.iter().any(|(name, _)| *name == "OLD");
+            let folder = if is_old { driver.without_graphs() } else { driver.folder() };
             process.env("LD_LIBRARY_PATH", folder).env("FAKE_CUDA_LOG", log.path());
         }
         for (name, value) in self.settings {
             process.env(format!("FAKE_CUDA_{name}"), value);
         }
+        let begin = Instant::now();
         let output = process.output().map_err(|error| error.to_string())?;
         match output.status.success() {
+            true if driver.is_some() && begin.elapsed() > LONGEST => Err(format!("{:?}", begin.elapsed())),
             true => Ok(()),
             false => Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr))),
         }
