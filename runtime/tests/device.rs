@@ -21,6 +21,7 @@ struct Memory {
     busy: usize,
     waits: usize,
     fails: bool,
+    has_events: bool,
 }
 
 impl Memory {
@@ -50,6 +51,7 @@ type Work = Box<dyn FnOnce(&mut Memory) + Send + Sync>;
 struct Lazy {
     memory: Fake,
     queue: Vec<Work>,
+    marks: u32,
 }
 
 impl Lazy {
@@ -91,7 +93,7 @@ impl DeviceModule for Fake {
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>, DeviceError> {
-        Ok(Box::new(Lazy { memory: self.clone(), queue: Vec::new() }))
+        Ok(Box::new(Lazy { memory: self.clone(), queue: Vec::new(), marks: 0 }))
     }
 }
 
@@ -147,6 +149,22 @@ impl Stream for Lazy {
         memory.waits += 1;
         self.queue.drain(..).for_each(|work| work(&mut memory));
         if memory.fails { Err(device_error()) } else { Ok(()) }
+    }
+
+    fn set_timing(&mut self, on: bool) -> Result<bool, DeviceError> {
+        self.marks = 0;
+        Ok(on && self.memory.0.lock().unwrap().has_events)
+    }
+
+    /// A mark tells how many came before.
+    fn mark(&mut self) -> Result<u32, DeviceError> {
+        self.marks += 1;
+        Ok(self.marks - 1)
+    }
+
+    fn elapsed(&mut self, from: u32, to: u32) -> Result<f64, DeviceError> {
+        assert!(self.queue.is_empty() && to < self.marks, "marks that were waited for");
+        Ok(f64::from(to - from))
     }
 }
 
@@ -276,6 +294,39 @@ fn an_observer_may_wait_for_each_instruction() {
     session.run_observed(&[TensorView::of(&[2], &x)], &[], &mut watch).expect("a run");
     assert_eq!(watch.0, (0..10).collect::<Vec<_>>());
     assert_eq!(memory.0.lock().unwrap().waits, 8, "all but an allocation and a kernel of the host");
+}
+
+/// Asks for the device's times.
+#[derive(Default)]
+struct Clock(Vec<(usize, f64)>);
+
+impl Observer for Clock {
+    fn times_device(&self) -> bool {
+        true
+    }
+
+    fn device_time(&mut self, index: usize, nanoseconds: f64) {
+        self.0.push((index, nanoseconds));
+    }
+}
+
+#[test]
+fn what_a_device_does_is_timed_by_its_events() {
+    let memory = fake(1 << 20);
+    let model = model(THERE_AND_BACK, &memory).expect("a model");
+    let mut session = model.session();
+    assert!(run(&mut session, &[1.0, 2.0]).is_ok(), "memory is there from now on");
+    let mut observed = |has_events: bool| {
+        let x = [1.0f32, 2.0];
+        let mut clock = Clock::default();
+        memory.0.lock().unwrap().waits = 0;
+        memory.0.lock().unwrap().has_events = has_events;
+        session.run_observed(&[TensorView::of(&[2], &x)], &[], &mut clock).expect("a run");
+        (clock.0, memory.0.lock().unwrap().waits)
+    };
+    let of_device = [0, 2, 3, 5, 6, 7, 8, 9].map(|index| (index, 1.0)).to_vec();
+    assert_eq!(observed(true), (of_device, 2), "before the host's kernel, and at the end");
+    assert_eq!(observed(false), (Vec::new(), 8), "without events all is waited for");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys;
-use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUfunction, CUmodule, CUstream};
+use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream};
 
 use crate::arch::{OLDEST_DRIVER, version};
 use crate::error::{CudaError, Failure};
@@ -67,6 +67,10 @@ api! {
     stream_create = cuStreamCreate(*mut CUstream, c_uint);
     stream_destroy = cuStreamDestroy_v2(CUstream);
     stream_wait = cuStreamSynchronize(CUstream);
+    event_create = cuEventCreate(*mut CUevent, c_uint);
+    event_record = cuEventRecord(CUevent, CUstream);
+    event_elapsed = cuEventElapsedTime(*mut f32, CUevent, CUevent);
+    event_destroy = cuEventDestroy_v2(CUevent);
 }
 
 /// A function of the driver.

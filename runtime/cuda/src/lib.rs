@@ -21,6 +21,7 @@ mod context;
 mod device;
 mod elf;
 mod error;
+mod events;
 mod gpu;
 mod module;
 mod stream;

@@ -10,6 +10,7 @@ use tilewright_runtime::device::{DeviceError, Launch, Stream};
 use crate::api::{Api, call};
 use crate::code::Code;
 use crate::error::Failure;
+use crate::events::Events;
 
 /// Blocks of one launch at most: what every device takes in `x`.
 const MOST_BLOCKS: i64 = i32::MAX as i64;
@@ -23,6 +24,7 @@ pub struct CudaStream {
     is_busy: bool,
     /// Pointers to a launch's arguments, kept for their memory.
     arguments: Vec<*mut c_void>,
+    events: Events,
 }
 
 // SAFETY: a stream of the driver belongs to no thread. The pointers are of no use after the launch that wrote them.
@@ -41,7 +43,14 @@ impl CudaStream {
             Ok(handle)
         });
         let handle = created.map_err(|failure| failure.fault(&code.context.gpu.name))?;
-        Ok(CudaStream { code: code.clone(), handle, is_own: true, is_busy: false, arguments: Vec::new() })
+        Ok(CudaStream {
+            code: code.clone(),
+            handle,
+            is_own: true,
+            is_busy: false,
+            arguments: Vec::new(),
+            events: Events::default(),
+        })
     }
 
     /// One that is the caller's.
@@ -50,7 +59,14 @@ impl CudaStream {
     /// The stream is of the same context, and outlives what is returned.
     pub(crate) unsafe fn on(code: &Arc<Code>, raw: *mut c_void) -> CudaStream {
         let handle = raw.cast();
-        CudaStream { code: code.clone(), handle, is_own: false, is_busy: false, arguments: Vec::new() }
+        CudaStream {
+            code: code.clone(),
+            handle,
+            is_own: false,
+            is_busy: false,
+            arguments: Vec::new(),
+            events: Events::default(),
+        }
     }
 
     /// The driver's stream, for what else is to work in its order.
@@ -149,6 +165,23 @@ impl Stream for CudaStream {
         self.is_busy = false;
         waited.map_err(|failure| self.fault(failure))
     }
+
+    fn set_timing(&mut self, on: bool) -> Result<bool, DeviceError> {
+        self.events.begin();
+        Ok(on)
+    }
+
+    fn mark(&mut self) -> Result<u32, DeviceError> {
+        self.is_busy = true;
+        let CudaStream { code, handle, events, .. } = self;
+        let marked = code.context.run(|api| events.mark(api, *handle));
+        marked.map_err(|failure| self.fault(failure))
+    }
+
+    fn elapsed(&mut self, from: u32, to: u32) -> Result<f64, DeviceError> {
+        let elapsed = self.code.context.run(|api| self.events.elapsed(api, from, to));
+        elapsed.map_err(|failure| self.fault(failure))
+    }
 }
 
 impl Drop for CudaStream {
@@ -157,6 +190,7 @@ impl Drop for CudaStream {
             // The code is unloaded with the last stream that has it. Of a failure the next call tells.
             let _ = self.wait();
         }
+        self.events.destroy(&self.code.context);
         if self.is_own {
             // SAFETY: created once, and idle.
             let _ = self.code.context.run(|api| unsafe { call!(api, stream_destroy(self.handle)) });
