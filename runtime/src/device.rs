@@ -227,6 +227,33 @@ pub trait Stream: Send + Sync {
 
     /// Gives up all graphs. No work is left on the stream.
     fn forget_graphs(&mut self) {}
+
+    /// Switches times by events on or off, while nothing is under way; gives whether they are on. Marks made before are void. A stream
+    /// that has no such times, as by default, leaves them off.
+    ///
+    /// # Errors
+    /// [`DeviceError::Fault`].
+    fn set_timing(&mut self, on: bool) -> Result<bool, DeviceError> {
+        let _ = on;
+        Ok(false)
+    }
+
+    /// Marks the place that the work asked for has come to, while times are on; gives the mark, which [`Stream::elapsed`] takes.
+    ///
+    /// # Errors
+    /// [`DeviceError::Fault`].
+    fn mark(&mut self) -> Result<u32, DeviceError> {
+        Ok(0)
+    }
+
+    /// Nanoseconds that the device took from one mark to a later one. Both have been waited for.
+    ///
+    /// # Errors
+    /// [`DeviceError::Fault`].
+    fn elapsed(&mut self, from: u32, to: u32) -> Result<f64, DeviceError> {
+        let _ = (from, to);
+        Ok(0.0)
+    }
 }
 
 /// A graph that a stream has recorded, by its number.

@@ -13,6 +13,7 @@ mod graphs;
 mod host_call;
 mod on_device;
 mod storage;
+mod timing;
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -36,6 +37,7 @@ pub use host_call::HostCall;
 #[cfg(feature = "devices")]
 pub(crate) use on_device::DeviceBuf;
 pub(crate) use on_device::{DEVICES, ModelDevice};
+use timing::Timing;
 
 /// Watches a run, for profiles and for comparing intermediate tensors. `()` watches nothing and costs nothing.
 pub trait Observer {
@@ -53,6 +55,17 @@ pub trait Observer {
     /// Whether it wants to be told of each instruction, which is the default. Where not, stretches of a plan may run at once.
     fn watches(&self) -> bool {
         true
+    }
+
+    /// Whether the device's own times are asked for. They are told by [`Observer::device_time`], and nothing is waited for but what the
+    /// run itself waits for, before [`Observer::begin`]. A device that has none is waited for as by [`Observer::waits`].
+    fn times_device(&self) -> bool {
+        false
+    }
+
+    /// How many nanoseconds the device took for an instruction, at the end of a run; once each time that it ran.
+    fn device_time(&mut self, index: usize, nanoseconds: f64) {
+        let _ = (index, nanoseconds);
     }
 
     /// After an instruction.
@@ -177,18 +190,29 @@ impl Exec<'_> {
 
     /// Runs all instructions, and waits for what they gave the device to do.
     pub(crate) fn run<O: Observer + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
-        let run = self.instructions(observer);
+        let wanted = DEVICES && observer.times_device();
+        let mut timing = if wanted { Timing::start(&mut self.frame.stream)? } else { None };
+        let run = self.instructions(observer, timing.as_mut());
         // Memory of this run may go or be read after it, also where it failed.
         let waited = self.frame.wait().map_err(RunError::Device);
+        let times = timing.map(|timing| timing.finish(&mut self.frame.stream));
         let run = run.and(waited);
         #[cfg(feature = "devices")]
         self.frame.graphs.after_run(run.is_ok());
-        run
+        run?;
+        if let Some(times) = times.filter(|_| DEVICES) {
+            times?.into_iter().for_each(|(index, nanoseconds)| observer.device_time(index, nanoseconds));
+        }
+        Ok(())
     }
 
-    fn instructions<O: Observer + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
+    fn instructions<O: Observer + ?Sized>(
+        &mut self,
+        observer: &mut O,
+        mut timing: Option<&mut Timing>,
+    ) -> Result<(), RunError> {
         let program = self.program;
-        let waits = observer.waits();
+        let waits = observer.waits() || (DEVICES && observer.times_device() && timing.is_none());
         let mut index = 0;
         while let Some(instr) = program.plan.instrs.get(index) {
             #[cfg(feature = "devices")]
@@ -196,8 +220,16 @@ impl Exec<'_> {
                 index = next;
                 continue;
             }
+            let timing = timing.as_deref_mut().filter(|_| DEVICES);
+            if timing.is_some() && self.must_wait(&instr.op) {
+                self.frame.wait().map_err(|error| self.name(error.into(), instr.provenance))?;
+            }
             observer.begin(index, instr);
-            let jump = self.step(instr).map_err(|failure| self.name(failure, instr.provenance))?;
+            let step = match timing.filter(|_| self.gives_device_work(&instr.op)) {
+                Some(timing) => self.timed_step(index, instr, timing),
+                None => self.step(instr),
+            };
+            let jump = step.map_err(|failure| self.name(failure, instr.provenance))?;
             if waits {
                 self.frame.wait().map_err(|error| self.name(error.into(), instr.provenance))?;
             }
@@ -205,6 +237,21 @@ impl Exec<'_> {
             index = jump.map_or(index + 1, |target| target as usize);
         }
         Ok(())
+    }
+
+    /// Executes an instruction between two marks of the stream.
+    fn timed_step(
+        &mut self,
+        index: usize,
+        instr: &Instr,
+        timing: &mut Timing,
+    ) -> Result<Option<u32>, Failure> {
+        // It may turn out to have nothing to do, and its marks are waited for all the same.
+        self.frame.under_way.any = true;
+        let begin = Timing::mark(&mut self.frame.stream)?;
+        let jump = self.step(instr)?;
+        timing.add(index, begin, Timing::mark(&mut self.frame.stream)?);
+        Ok(jump)
     }
 
     fn name(&self, failure: Failure, provenance: TextId) -> RunError {
@@ -286,6 +333,27 @@ impl Exec<'_> {
             return Space::Device;
         }
         self.program.plan.buffers[id.index()].space
+    }
+
+    /// Whether an instruction is done by the device.
+    fn gives_device_work(&self, op: &Op) -> bool {
+        match op {
+            Op::Call { kernel, .. } => self.program.plan.kernels[kernel.index()].space == Space::Device,
+            Op::Copy { from, to } => [from, to].into_iter().any(|id| self.space(*id) == Space::Device),
+            Op::Host { .. }
+            | Op::Alloc { .. }
+            | Op::Grow { .. }
+            | Op::Free { .. }
+            | Op::ReadSize { .. }
+            | Op::ScaleSize { .. }
+            | Op::WriteSize { .. }
+            | Op::SetSize { .. }
+            | Op::ReadDim { .. }
+            | Op::CopyValue { .. }
+            | Op::Guard { .. }
+            | Op::BranchIfZero { .. }
+            | Op::Jump { .. } => false,
+        }
     }
 
     /// Whether an instruction touches memory of the host that the device may still read or write.

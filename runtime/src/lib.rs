@@ -34,6 +34,8 @@ mod error;
 mod exec;
 mod host;
 pub mod isa;
+#[cfg(feature = "devices")]
+pub mod kernel_run;
 mod load;
 mod memory;
 mod model;

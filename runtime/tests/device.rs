@@ -69,6 +69,39 @@ fn an_observer_may_wait_for_each_instruction() {
     assert_eq!(memory.0.lock().unwrap().waits, 8, "all but an allocation and a kernel of the host");
 }
 
+/// Asks for the device's times.
+#[derive(Default)]
+struct Clock(Vec<(usize, f64)>);
+
+impl Observer for Clock {
+    fn times_device(&self) -> bool {
+        true
+    }
+
+    fn device_time(&mut self, index: usize, nanoseconds: f64) {
+        self.0.push((index, nanoseconds));
+    }
+}
+
+#[test]
+fn what_a_device_does_is_timed_by_its_events() {
+    let memory = fake(1 << 20);
+    let model = model(THERE_AND_BACK, &memory).expect("a model");
+    let mut session = model.session();
+    assert!(run(&mut session, &[1.0, 2.0]).is_ok(), "memory is there from now on");
+    let mut observed = |has_events: bool| {
+        let x = [1.0f32, 2.0];
+        let mut clock = Clock::default();
+        memory.0.lock().unwrap().waits = 0;
+        memory.0.lock().unwrap().has_events = has_events;
+        session.run_observed(&[TensorView::of(&[2], &x)], &[], &mut clock).expect("a run");
+        (clock.0, memory.0.lock().unwrap().waits)
+    };
+    let of_device = [0, 2, 3, 5, 6, 7, 8, 9].map(|index| (index, 1.0)).to_vec();
+    assert_eq!(observed(true), (of_device, 2), "before the host's kernel, and at the end");
+    assert_eq!(observed(false), (Vec::new(), 8), "without events all is waited for");
+}
+
 #[test]
 fn memory_that_is_not_there_costs_one_run() {
     let memory = fake(4096);

@@ -5,6 +5,7 @@ A folder holds it all, a pack that was unpacked or one that a checkout made:
     tilewright          the program
     models/             models without their weights, and weights.json, which tells how to make them
     cache/              compiled functions, where the program has no LLVM
+    kernels/            the suite of kernels, a file a target, with what they are to compute
     pack.json           targets, and the LLVM that made the functions
 """
 import json
@@ -84,6 +85,19 @@ CHECKS = [
     ],
 ]
 
+
+
+@dataclass
+class Suite:
+    """The suite of kernels, as it is or under a tool of compute-sanitizer."""
+
+    name: str
+    tool: str = ""
+
+
+SUITE = Suite("kernels")
+SANITIZED = [Suite("memcheck", "memcheck"), Suite("racecheck", "racecheck")]
+
 # Parts of a measurement.
 BENCHES = [
     [product(2048), product(4096), product(8192), image("resnet50_b1", "resnet50")],
@@ -119,13 +133,17 @@ class Place:
         if (self.pack / "cache").is_dir():
             self.environment["TILEWRIGHT_CACHE_DIR"] = str(self.pack / "cache")
 
-    def run(self, arguments, limit):
-        """Runs the program; its exit code, and the object in the last line of its output."""
-        command = [str(self.program), *map(str, arguments)]
+    def process(self, arguments, limit, under=()):
+        """Runs the program, by another one where that is given; how it ended, and what it said."""
+        command = [*under, str(self.program), *map(str, arguments)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=self.environment)
+            return subprocess.run(command, capture_output=True, text=True, timeout=limit, env=self.environment)
         except subprocess.TimeoutExpired:
             raise Failed(f"no end within {limit:.0f} s") from None
+
+    def run(self, arguments, limit):
+        """Runs the program; its exit code, and the object in the last line of its output."""
+        done = self.process(arguments, limit)
         lines = done.stdout.strip().splitlines()
         try:
             value = json.loads(lines[-1])

@@ -4,7 +4,7 @@
     pack.py archive FOLDER --models MODELS --target TARGET... --llvm PROGRAM --output ARCHIVE
 
 `folder` makes the models without their weights, and pack.json. `archive` wants FOLDER/tilewright, a program without
-LLVM; it fills a cache with the functions of every case for every target, made by another program that has LLVM, and
+LLVM, and the suite in FOLDER/kernels; it fills a cache with the functions of every case for every target, made by another program that has LLVM, and
 holds the artifacts that the first makes of the cache against those of the other: they must be the same bytes. Needs the
 package onnx.
 """
@@ -68,7 +68,7 @@ def fill(options, work):
 
 def write_archive(folder, output):
     """The folder without what was made in it, the same bytes for the same files; its size in MiB."""
-    names = ["cache", "models", "pack.json", "tilewright", "README.md", *SCRIPTS]
+    names = ["cache", "kernels", "models", "pack.json", "tilewright", "README.md", *SCRIPTS]
 
     def plain(entry):
         entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, 0, "", ""

@@ -6,13 +6,14 @@ use crate::llvm::{self, Llvm};
 use crate::project;
 
 /// The packages that have a feature `llvm`.
-pub(crate) const LLVM_PACKAGES: [&str; 6] = [
+pub(crate) const LLVM_PACKAGES: [&str; 7] = [
     "tilewright-cli",
     "tilewright",
     "tilewright-benches",
     "tilewright-llvm",
     "tilewright-cuda",
     "tilewright-target-suite",
+    "tilewright-kernel-suite",
 ];
 
 /// Which packages one cargo call is about.

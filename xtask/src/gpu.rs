@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::cargo::Cargo;
+use crate::cargo::{Cargo, Packages};
 use crate::project::Verdict;
 use crate::{build, project};
 
@@ -52,15 +52,22 @@ pub(crate) fn pack(args: &PackArgs) -> Verdict {
         Some(path) => std::path::absolute(path)?,
         None => project::target_dir().join("gpu-pack.tar.gz"),
     };
+    kernels(&cargo, &folder, &args.arch)?;
     let mut make = script("pack.py");
     make.arg("archive").arg(&folder).args(folder_arguments(&args.arch));
     project::run(make.arg("--llvm").arg(&with_llvm).arg("--output").arg(&output))?;
     Ok(true)
 }
 
-/// Checks models on a device.
+/// The script that runs kernels too.
+const CHECK: &str = "check.py";
+
+/// Of so many cases of operations one is run on OpenCL devices, whose compilers take long.
+const OPENCL_STEP: &str = "10";
+
+/// Checks kernels and models on a device.
 pub(crate) fn check(args: &ScriptArgs) -> Verdict {
-    run("check.py", args)
+    run(CHECK, args)
 }
 
 /// Times models on a device.
@@ -78,9 +85,28 @@ fn run(name: &str, args: &ScriptArgs) -> Verdict {
         archs.extend(["sm_80".to_string(), "sm_90".to_string()]);
     }
     project::run(script("pack.py").arg("folder").arg(&folder).args(folder_arguments(&archs)))?;
+    if name == CHECK {
+        kernels(&cargo, &folder, &archs)?;
+    }
     let mut command = script(name);
     command.arg("--pack").arg(&folder).arg("--program").arg(&program).args(&args.arguments);
     Ok(command.status().with_context(|| project::describe(&command))?.success())
+}
+
+/// Writes the suite of kernels for architectures into a folder.
+fn kernels(cargo: &Cargo, folder: &Path, archs: &[String]) -> anyhow::Result<()> {
+    let kernels = folder.join("kernels");
+    if kernels.exists() {
+        std::fs::remove_dir_all(&kernels).with_context(|| kernels.display().to_string())?;
+    }
+    std::fs::create_dir_all(&kernels).with_context(|| kernels.display().to_string())?;
+    for arch in archs {
+        let step = if arch == "opencl" { OPENCL_STEP } else { "1" };
+        let mut write = cargo.command("run", Packages::These(&["tilewright-kernel-suite"]));
+        let out = kernels.join(format!("{}.twk", target(arch).replace(':', ".")));
+        project::run(write.args(["--release", "--", &target(arch)]).arg(out).arg(step))?;
+    }
+    Ok(())
 }
 
 /// Where the models are, and the targets of architectures.

@@ -12,6 +12,8 @@ mod device;
 mod doctor;
 mod failure;
 mod inspect;
+mod kernels;
+mod measure;
 mod model;
 mod npy;
 mod npz;
@@ -67,6 +69,10 @@ enum Verb {
     Verify(verify::Args),
     /// Search for faster schedules of a model's functions, and record them
     Tune(tune::Args),
+    /// Time schedules on a device that another machine has compiled
+    Measure(measure::Args),
+    /// Run kernels of a file on a device, and hold their results against the file's
+    Kernels(kernels::Args),
     /// Look after records of tuning
     Database(database::Args),
     /// List what this build can compile for
@@ -122,6 +128,8 @@ fn dispatch(verb: &Verb) -> Result<(), Failure> {
         Verb::Inspect(args) => inspect::run(args),
         Verb::Verify(args) => verify::run(args),
         Verb::Tune(args) => tune::run(args),
+        Verb::Measure(args) => measure::run(args),
+        Verb::Kernels(args) => kernels::run(args),
         Verb::Database(args) => database::run(args),
         Verb::Targets(args) => targets::run(args),
         Verb::Doctor(args) => doctor::run(args),

@@ -22,7 +22,7 @@ use crate::model::{self, Inputs, Source};
 use crate::options::{CompileArgs, threads};
 use crate::output;
 use crate::progress::Progress;
-use measure::Profile;
+use measure::{OfDevice, Profile};
 use rows::{By, Row, rows};
 use trace::TracePool;
 
@@ -86,10 +86,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         output::write_file(path, page.as_bytes())?;
     }
     let rows = rows(session.program(), &profile, &ceilings, args.by);
+    let of_device = profile.of_device(session.program());
     if args.json {
-        return output::print_json(&report(&profile, &ceilings, &rows));
+        return output::print_json(&report(&profile, of_device, &ceilings, &rows));
     }
-    output::print(&(heading(&profile, &ceilings) + &rows::text(&rows)))
+    output::print(&(heading(&profile, of_device, &ceilings) + &rows::text(&rows)))
 }
 
 fn load(args: &Args) -> Result<Model, Failure> {
@@ -112,8 +113,15 @@ fn load(args: &Args) -> Result<Model, Failure> {
 }
 
 /// What holds for the whole run, for people.
-fn heading(profile: &Profile, ceilings: &Ceilings) -> String {
+fn heading(profile: &Profile, of_device: Option<OfDevice>, ceilings: &Ceilings) -> String {
     let row = |name: &str, value: String| (name.to_string(), value);
+    let device = of_device.map(|OfDevice { kernels_ms, copies_ms }| {
+        let rest = (profile.wall_ms - kernels_ms - copies_ms).max(0.0);
+        row(
+            "device",
+            format!("{kernels_ms:.3} ms in kernels, {copies_ms:.3} ms in copies, {rest:.3} ms of the run in neither"),
+        )
+    });
     let program = profile.variant.as_ref().map(|variant| row("program", format!("for {variant}")));
     let rows = [
         row("run", format!("{:.3} ms, mean of {} of {} runs", profile.wall_ms, profile.used, profile.runs)),
@@ -125,7 +133,7 @@ fn heading(profile: &Profile, ceilings: &Ceilings) -> String {
         row("threads", ceilings.threads.to_string()),
         row("ceilings", ceilings_text(ceilings)),
     ];
-    output::table(&rows.into_iter().chain(program).collect::<Vec<_>>())
+    output::table(&rows.into_iter().chain(device).chain(program).collect::<Vec<_>>())
 }
 
 /// What the machine can do at most, for people.
@@ -142,8 +150,12 @@ pub(crate) fn ceilings_json(ceilings: &Ceilings) -> Value {
 }
 
 /// Everything, for other programs.
-fn report(profile: &Profile, ceilings: &Ceilings, rows: &[Row]) -> Value {
+fn report(profile: &Profile, of_device: Option<OfDevice>, ceilings: &Ceilings, rows: &[Row]) -> Value {
+    let device = of_device.map(
+        |OfDevice { kernels_ms, copies_ms }| json!({ "kernels_ms": kernels_ms, "copies_ms": copies_ms }),
+    );
     json!({
+        "device": device,
         "wall_ms": profile.wall_ms,
         "sum_ms": profile.sum_ms(),
         "plain_ms": profile.plain_ms,

@@ -1,4 +1,4 @@
-//! `tilewright tune`: a search for schedules that are faster than those the rules make.
+//! `tilewright tune`: a search for schedules that are faster than those the rules make, measured here, or elsewhere by rounds.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -7,11 +7,15 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use tilewright::tune::{Budget, Database, Journal, Lookup, Outcome, TaskOutcome, Watch, shipped, tune};
-use tilewright::tuning::{InProcess, Tasks};
+use tilewright::tune::{
+    Budget, Database, Finding, Journal, Lookup, Measure, MeasureError, Outcome, Round, Task, TaskOutcome,
+    Watch, shipped, tune,
+};
+use tilewright::tuning::{InProcess, MakeRoundError, OnDevice, Tasks, write_round};
 use tilewright::{Machine, Options};
 
 use crate::failure::{Exit, Failure};
+use crate::measure::{Limit, worker};
 use crate::options::{CompileArgs, DEFAULT_SECONDS, seconds, threads};
 use crate::output;
 use crate::source::Source;
@@ -34,12 +38,26 @@ pub(crate) struct Args {
     /// Seed of what is tried at random
     #[arg(long, value_name = "N", default_value = "0")]
     seed: u64,
+    /// What functions for a device are measured on: `opencl:1` for another than the first of its kind [default: that of --target]
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    #[command(flatten)]
+    limit: Limit,
+    /// Measure nothing: write a round of schedules for `tilewright measure` into a new folder, --trials of them
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["time", "device"])]
+    candidates_to: Option<PathBuf>,
+    /// Record what `tilewright measure` found of a round first
+    #[arg(long, value_name = "DIR")]
+    measured: Option<PathBuf>,
     /// Print figures as one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     options: CompileArgs,
 }
+
+/// Schedules of a round, unless told otherwise.
+const ROUND: usize = 64;
 
 /// The verb.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -65,6 +83,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         tasks.add_model(path, &options).map_err(|error| Failure::from(error).about(path))?;
     }
+    if args.measured.is_some() || args.candidates_to.is_some() {
+        return rounds(args, &tasks, &options, &database);
+    }
     let default_time = if args.trials.is_some() { None } else { Some(DEFAULT_SECONDS) };
     let budget = Budget {
         time: args.time.or(default_time).map(Duration::from_secs_f64),
@@ -72,7 +93,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         seed: args.seed,
     };
     let start = Instant::now();
-    let (outcome, _) = search(&tasks, &options, Some(&database), budget, args.threads)?;
+    let mut measure = measure(&options, args.threads, args.device.as_deref(), args.limit)?;
+    let (outcome, _) = search(&tasks, &mut *measure, Some(&database), budget)?;
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
         output::print_json(&figures(&tasks, &outcome, &database, seconds))?;
@@ -93,37 +115,127 @@ pub(crate) fn before_compiling(
     let mut tasks = Tasks::default();
     tasks.add_model(path, options).map_err(|error| Failure::from(error).about(path))?;
     let budget = Budget { time: Some(time), trials: None, seed: 0 };
-    let (outcome, found) = search(&tasks, options, args.database_path().as_deref(), budget, 1)?;
+    let mut measure = measure(options, 1, None, Limit::default())?;
+    let (outcome, found) = search(&tasks, &mut *measure, args.database_path().as_deref(), budget)?;
     refuse_wrong(&outcome)?;
     let others = if args.uses_no_records() { Database::default() } else { shipped::records().clone() };
     Ok(Lookup::new([found, others]))
 }
 
-/// Searches, and records what is found in a file if one is given.
-fn search(
-    tasks: &Tasks,
+/// What measures functions of a target: this process, and for a device another one.
+fn measure(
     options: &Options,
-    path: Option<&Path>,
-    budget: Budget,
     threads: usize,
-) -> Result<(Outcome, Database), Failure> {
+    device: Option<&str>,
+    limit: Limit,
+) -> Result<Box<dyn Measure>, Failure> {
     if !Machine::host().runs_code_for(&options.target.machine) {
         return Err(Failure::new(
             Exit::Unsupported,
             "tuning measures on this machine, which does not run code for that target",
         ));
     }
+    let host = InProcess::new(threads, options.jobs);
+    match (options.target.device, device) {
+        (None, None) => Ok(Box::new(host)),
+        (None, Some(_)) => Err(Failure::usage("--device is for a target that has one")),
+        (Some(kind), device) => {
+            let name = device.unwrap_or(kind.name());
+            if name.split(':').next() != Some(kind.name()) {
+                return Err(Failure::usage(format!("--device {name} does not run code for {kind}")));
+            }
+            Ok(Box::new(OnDevice::new(worker(name, limit)?, host, options.jobs)?))
+        }
+    }
+}
+
+/// Takes what was measured elsewhere into the records, and makes the next round, whichever is asked for.
+fn rounds(args: &Args, tasks: &Tasks, options: &Options, database: &Path) -> Result<(), Failure> {
+    if options.target.device.is_none() {
+        return Err(Failure::usage("rounds are for a target that has a device, as `--target cuda:sm_90`"));
+    }
+    let (mut known, left_out) = Journal::read(database)?;
+    if left_out.any() {
+        output::note(&format!("{}: {left_out} are left out\n", database.display()));
+    }
+    let (mut n_results, mut n_wrong, mut n_faster) = (0, 0, 0);
+    if let Some(folder) = &args.measured {
+        let round = Round::read(folder)?;
+        let (results, damaged) = round.results(folder)?;
+        if damaged > 0 {
+            output::note(&format!("{}: {damaged} damaged results are left out\n", folder.display()));
+        }
+        n_results = results.len();
+        n_wrong = results.iter().filter(|result| result.is_wrong).count();
+        let mut journal = Journal::append_to(database)?;
+        for entry in round.entries(&results) {
+            let is_best = entry.finding == Finding::Best;
+            if known.insert(entry.clone()) {
+                n_faster += usize::from(is_best);
+                journal.append(&entry)?;
+            }
+        }
+    }
+    let of_device: Vec<Task> =
+        tasks.tasks.iter().filter(|task| task.target.device.is_some()).cloned().collect();
+    let mut n_written = None;
+    if let Some(folder) = &args.candidates_to {
+        let n = args.trials.unwrap_or(ROUND);
+        let round = write_round(&of_device, &mut known, n, args.seed, options.jobs, folder)?;
+        n_written = Some(round.trials.len());
+    }
+    if args.json {
+        output::print_json(&json!({
+            "database": database.display().to_string(), "results": n_results, "faster": n_faster,
+            "wrong": n_wrong, "candidates": n_written,
+        }))?;
+    } else {
+        let taken = format!(
+            "{n_results} results, {n_faster} of faster schedules; records in {}\n",
+            database.display()
+        );
+        let written = n_written.map(|n| format!("{n} schedules to be measured\n")).unwrap_or_default();
+        output::print(&(if args.measured.is_some() { taken } else { String::new() } + &written))?;
+    }
+    match n_wrong {
+        0 => Ok(()),
+        n => Err(Failure::new(
+            Exit::Internal,
+            format!("{n} schedules compute something else than the rules' own"),
+        )),
+    }
+}
+
+/// Searches, and records what is found in a file if one is given.
+fn search(
+    tasks: &Tasks,
+    measure: &mut dyn Measure,
+    path: Option<&Path>,
+    budget: Budget,
+) -> Result<(Outcome, Database), Failure> {
     let (mut known, left_out) = path.map_or(Ok(Default::default()), Journal::read)?;
     if let Some(path) = path.filter(|_| left_out.any()) {
         output::note(&format!("{}: {left_out} are left out\n", path.display()));
     }
     let mut journal = path.map(Journal::append_to).transpose()?;
     let mut record = |entry: &tilewright::tune::Entry| journal.as_mut().map_or(Ok(()), |j| j.append(entry));
-    let mut measure = InProcess::new(threads, options.jobs);
     let mut bar = Bar::new();
-    let outcome = tune(&tasks.tasks, &mut measure, &mut known, &mut record, budget, &mut bar);
+    let outcome = tune(&tasks.tasks, measure, &mut known, &mut record, budget, &mut bar);
     bar.finish();
     Ok((outcome?, known))
+}
+
+impl From<MakeRoundError> for Failure {
+    fn from(error: MakeRoundError) -> Failure {
+        match error {
+            MakeRoundError::Round(error) => error.into(),
+            MakeRoundError::Kernels(error) => error.into(),
+            MakeRoundError::Compile { error: MeasureError::Failed(_), .. } => {
+                Failure::new(Exit::Unsupported, error)
+            }
+            MakeRoundError::Compile { .. } => Failure::new(Exit::Internal, error),
+        }
+    }
 }
 
 /// A schedule that computes something else is a bug of ours, and so is one that was offered and does not apply, even though no
@@ -195,6 +307,7 @@ fn figures(tasks: &Tasks, outcome: &Outcome, database: &Path, seconds: f64) -> s
         "trials": outcome.trials,
         "failed": outcome.failed,
         "illegal": outcome.illegal,
+        "unmeasured": outcome.unmeasured,
         "exhausted": outcome.exhausted,
         "gain": outcome.gain(),
         "tasks": outcome.tasks.iter().enumerate().map(|(n, t)| row(tasks, n, t)).collect::<Vec<_>>(),
@@ -233,6 +346,9 @@ fn report(tasks: &Tasks, outcome: &Outcome, database: &Path, seconds: f64) -> St
         outcome.trials,
         outcome.failed
     );
+    for why in &outcome.unmeasured {
+        _ = writeln!(text, "  not measured: {}", why.lines().next().unwrap_or_default());
+    }
     for (name, why) in &tasks.left_out {
         _ = writeln!(text, "  not tuned: {name}: {why}");
     }

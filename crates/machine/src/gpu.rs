@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::TargetError;
 
 /// A generation of NVIDIA GPUs, by what a kernel may ask of it. Numbers are those of the table "Technical Specifications per Compute
-/// Capability" in NVIDIA's CUDA C++ Programming Guide; those of multiprocessors are of the whitepapers on A100, GA102, L40, H100 and
+/// Capability" in NVIDIA's CUDA C++ Programming Guide; those of multiprocessors and caches are of the whitepapers on A100, GA102, L40, H100 and
 /// Blackwell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Gpu {
@@ -22,6 +22,8 @@ pub struct Gpu {
     pub shared_per_multiprocessor: u32,
     /// Multiprocessors of the largest product of the generation that is sold: schedules are to keep all of them busy.
     pub multiprocessors: u32,
+    /// Bytes of its second-level cache, which all multiprocessors share.
+    pub l2: u32,
 }
 
 impl Gpu {
@@ -44,20 +46,28 @@ impl Gpu {
 
     /// Generations that code is made for, the oldest first.
     pub const ALL: [Gpu; 5] = [
-        Gpu::new(80, 2048, 32, 164, 108),
-        Gpu::new(86, 1536, 16, 100, 84),
-        Gpu::new(89, 1536, 24, 100, 142),
-        Gpu::new(90, 2048, 32, 228, 132),
-        Gpu::new(100, 2048, 32, 228, 148),
+        Gpu::new(80, 2048, 32, 164, 108, 40),
+        Gpu::new(86, 1536, 16, 100, 84, 6),
+        Gpu::new(89, 1536, 24, 100, 142, 96),
+        Gpu::new(90, 2048, 32, 228, 132, 50),
+        Gpu::new(100, 2048, 32, 228, 148, 126),
     ];
 
-    const fn new(sm: u32, threads: u32, blocks: u32, shared_kib: u32, multiprocessors: u32) -> Gpu {
+    const fn new(
+        sm: u32,
+        threads: u32,
+        blocks: u32,
+        shared_kib: u32,
+        multiprocessors: u32,
+        l2_mib: u32,
+    ) -> Gpu {
         Gpu {
             sm,
             threads_per_multiprocessor: threads,
             blocks_per_multiprocessor: blocks,
             shared_per_multiprocessor: shared_kib << 10,
             multiprocessors,
+            l2: l2_mib << 20,
         }
     }
 

@@ -43,6 +43,20 @@ pub(crate) fn compile_kernel(kernel: &Kernel, device: DeviceKind, gpu: &Gpu) -> 
     }
 }
 
+/// Kernels as one module, in the formats that the device takes.
+///
+/// # Errors
+/// What code generators say, and ptxas where it is found.
+pub fn module(
+    kernels: &[Kernel],
+    device: DeviceKind,
+    gpu: &Gpu,
+) -> Result<(DeviceDef, Vec<u8>), CompileError> {
+    let pieces = kernels.iter().map(|kernel| compile_kernel(kernel, device, gpu));
+    let mut assembled = Assembled { cache: None, observer: &mut () };
+    join(pieces.collect::<Result<_, _>>()?, device, gpu, &mut assembled)
+}
+
 /// The pieces as one module, in the formats that the device takes; what `assembled` keeps is not assembled again.
 ///
 /// # Errors

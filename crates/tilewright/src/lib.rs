@@ -17,6 +17,7 @@ pub mod error;
 pub mod files;
 mod fold;
 mod forms;
+pub mod kernel_file;
 pub mod options;
 mod parallel;
 pub mod reference;

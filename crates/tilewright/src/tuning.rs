@@ -1,9 +1,13 @@
-//! Tuning of models: their functions as tasks, and measurements in this process.
+//! Tuning of models: their functions as tasks, and measurements in this process, on a device, and on another machine.
 
+mod bench;
 mod in_process;
-mod noise;
+pub(crate) mod noise;
+mod on_device;
+mod pairs;
 pub(crate) mod probe;
 pub mod training;
+mod worker;
 
 use std::path::Path;
 
@@ -14,8 +18,12 @@ use tilewright_tune::{Task, TaskKey};
 use crate::compile::load_programs;
 use crate::error::CompileError;
 use crate::options::Options;
+use crate::units::in_space;
 
+pub use bench::serve;
 pub use in_process::InProcess;
+pub use on_device::{MakeRoundError, OnDevice, measure_round, write_round};
+pub use worker::{Worker, WorkerError};
 
 /// What of a model can be tuned.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +56,7 @@ impl Tasks {
             let calls = calls.get(index).copied().unwrap_or(0);
             let name = lowered.computation.func.name.clone();
             let is_table = !lowered.tables.is_empty();
-            let target = options.target.clone();
+            let target = in_space(&options.target, lowered.space);
             let task = Task { computation: lowered.computation, target, calls, constant_bytes };
             if let Some(why) = is_table.then_some("tables of its own").or_else(|| task.obstacle()) {
                 self.left_out.push((name, why));

@@ -52,6 +52,9 @@ impl Finding {
     pub(crate) const BEST_IN_LINE: &str = r#""finding":"best""#;
 }
 
+/// The compiler that measures, as entries name it.
+pub(crate) const COMPILER: &str = concat!("tilewright ", env!("CARGO_PKG_VERSION"));
+
 /// Version of the format. Version 1, which no line says, knew functions and schedules by digests of their `Debug` text.
 const VERSION: u32 = 2;
 
@@ -100,6 +103,6 @@ impl Entry {
     }
 }
 
-fn checksum(text: &str) -> String {
+pub(crate) fn checksum(text: &str) -> String {
     format!("{:08x}", crc32fast::hash(text.as_bytes()))
 }

@@ -9,6 +9,7 @@
 //! - [`space`]: points of a task's space, found by scheduling.
 //! - [`cost`]: the model that learns from measurements which points are worth one.
 //! - [`measure`]: what a measurement is; whoever generates code implements it.
+//! - [`rounds`]: schedules that are measured on another machine, as files, and what came of them.
 //! - [`search`]: which task and which points next, until the budget is spent.
 //! - [`fit`]: a machine's timing, from what was measured of many tasks.
 //! - [`entry`], [`database`], [`journal`]: what is known, sets of it, and a file of it that survives any kill.
@@ -21,6 +22,7 @@ pub mod entry;
 pub mod fit;
 pub mod journal;
 pub mod measure;
+pub mod rounds;
 pub mod search;
 pub mod shipped;
 pub mod space;
@@ -30,5 +32,6 @@ pub use database::{Database, LeftOut, Lookup, Stats};
 pub use entry::{Entry, Finding};
 pub use journal::{Journal, JournalError};
 pub use measure::{Effort, Measure, MeasureError, Times};
-pub use search::{Budget, Outcome, TaskOutcome, Watch, tune};
+pub use rounds::{Round, RoundError, Trial, TrialResult};
+pub use search::{Budget, Outcome, TaskOutcome, Watch, propose, tune};
 pub use task::{Task, TaskKey};

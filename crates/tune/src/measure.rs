@@ -4,12 +4,14 @@
 //! it is made, so it may be made in this process, in another, or on another machine. What the times mean is
 //! decided here, by the one who asked.
 
+use serde::{Deserialize, Serialize};
 use tilewright_autosched::Decisions;
 
 use crate::task::Task;
 
 /// How long to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Effort {
     /// As long as it takes to see whether a candidate is promising.
     Trial,
@@ -19,7 +21,7 @@ pub enum Effort {
 
 /// Times of a candidate and of the rules' own schedule, in nanoseconds a run. The n-th of both were measured
 /// one right after the other.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// The candidate's.
     pub candidate: Vec<f64>,

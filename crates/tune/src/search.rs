@@ -14,7 +14,7 @@ use tilewright_autosched::Decisions;
 
 use crate::cost::CostModel;
 use crate::database::Database;
-use crate::entry::{Entry, Finding};
+use crate::entry::{COMPILER, Entry, Finding};
 use crate::journal::JournalError;
 use crate::measure::{Effort, Measure, MeasureError, Times};
 use crate::space::Point;
@@ -85,6 +85,8 @@ pub struct Outcome {
     pub wrong: Vec<String>,
     /// Schedules that the rules offered and that do not apply, what is wrong with each once: defects of the compiler.
     pub illegal: Vec<String>,
+    /// Functions whose schedule by the rules could not be measured, each with the reason.
+    pub unmeasured: Vec<String>,
     /// Whether nothing worth trying was left when it ended.
     pub exhausted: bool,
 }
@@ -155,6 +157,47 @@ pub fn tune(
     Ok(search.outcome)
 }
 
+/// Schedules to measure elsewhere, at most `n` of all tasks together: each the place of its task and the decisions. They follow from
+/// what is known and from the seed.
+pub fn propose(tasks: &[Task], known: &mut Database, n: usize, seed: u64) -> Vec<(usize, Point)> {
+    let mut search = Search {
+        measure: &mut Elsewhere,
+        known,
+        record: &mut |_| Ok(()),
+        budget: Budget { seed, ..Budget::default() },
+        start: Instant::now(),
+        random: fastrand::Rng::with_seed(seed),
+        model: CostModel::default(),
+        outcome: Outcome::default(),
+    };
+    let mut standings: Vec<Standing<'_>> =
+        tasks.iter().enumerate().map(|(index, task)| search.stand(index, task)).collect();
+    // Of a task that was never measured nothing but its calls is known.
+    for outcome in &mut search.outcome.tasks {
+        outcome.baseline_ns = outcome.baseline_ns.max(1.0);
+    }
+    let mut proposed = Vec::new();
+    while proposed.len() < n {
+        let Some(next) = search.next(&standings) else { break };
+        let standing = &mut standings[next];
+        let batch = search.propose(next, standing, BATCH.min(n - proposed.len()));
+        standing.rounds += 1;
+        standing.stale += 1;
+        standing.is_done = batch.is_empty();
+        proposed.extend(batch.into_iter().map(|point| (next, point)));
+    }
+    proposed
+}
+
+/// What measures nothing.
+struct Elsewhere;
+
+impl Measure for Elsewhere {
+    fn measure(&mut self, _: &Task, _: &Decisions, _: Effort) -> Result<Times, MeasureError> {
+        Err(MeasureError::Failed("it is measured elsewhere".to_string()))
+    }
+}
+
 struct Search<'a> {
     measure: &'a mut dyn Measure,
     known: &'a mut Database,
@@ -202,12 +245,38 @@ impl Search<'_> {
 
     /// Measures the rules' own schedule of a task, unless that is known, and recalls what else is.
     fn begin<'t>(&mut self, index: usize, task: &'t Task) -> Standing<'t> {
+        let mut standing = self.stand(index, task);
+        if standing.is_done || self.outcome.tasks[index].baseline_ns != 0.0 {
+            return standing;
+        }
+        match self.measure.measure(task, &Decisions::default(), Effort::Trial) {
+            Ok(times) => {
+                standing.least_ns = times.baseline_ns();
+                self.outcome.tasks[index].baseline_ns = standing.least_ns;
+            }
+            Err(error) => {
+                match error {
+                    MeasureError::Illegal(message) => self.outcome.note_illegal(task, message),
+                    MeasureError::Failed(message) | MeasureError::Wrong(message) => {
+                        let name = &task.computation.func.name;
+                        self.outcome.unmeasured.push(format!("{name}: {message}"));
+                    }
+                }
+                standing.is_done = true;
+            }
+        }
+        standing
+    }
+
+    /// Where a task stands by what is known of it; it is the next of the outcome's.
+    fn stand<'t>(&mut self, index: usize, task: &'t Task) -> Standing<'t> {
         let key = task.key();
         let rules = Point::of(task, &Decisions::default());
         let rules = rules.map_err(|error| self.outcome.note_illegal(task, error)).ok();
         let mut standing = Standing {
             task,
             key: key.clone(),
+            is_done: rules.is_none(),
             rules,
             seen: BTreeSet::new(),
             known: BTreeSet::new(),
@@ -216,7 +285,6 @@ impl Search<'_> {
             least_ns: f64::INFINITY,
             rounds: 0,
             stale: 0,
-            is_done: false,
         };
         let mut outcome = TaskOutcome {
             key,
@@ -230,22 +298,6 @@ impl Search<'_> {
         if let Some(rules) = standing.rules.clone() {
             standing.seen.insert(rules.digest.clone());
             self.recall(index, &mut standing, &rules, &mut outcome);
-            if outcome.baseline_ns == 0.0 {
-                match self.measure.measure(task, &Decisions::default(), Effort::Trial) {
-                    Ok(times) => {
-                        outcome.baseline_ns = times.baseline_ns();
-                        standing.least_ns = outcome.baseline_ns;
-                    }
-                    Err(error) => {
-                        if let MeasureError::Illegal(message) = error {
-                            self.outcome.note_illegal(task, message);
-                        }
-                        standing.is_done = true;
-                    }
-                }
-            }
-        } else {
-            standing.is_done = true;
         }
         self.outcome.tasks.push(outcome);
         standing
@@ -385,7 +437,7 @@ impl Search<'_> {
             decisions: point.decisions.clone(),
             ratio: times.as_ref().map_or(0.0, Times::ratio),
             baseline_ns: times.as_ref().map_or(0.0, Times::baseline_ns),
-            compiler: concat!("tilewright ", env!("CARGO_PKG_VERSION")).to_string(),
+            compiler: COMPILER.to_string(),
         };
         (self.record)(&entry)?;
         self.known.insert(entry);

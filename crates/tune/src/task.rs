@@ -70,7 +70,7 @@ impl Task {
 /// The function is known by its definition, layouts and constants; names are not part of it, but for those of blocks, which
 /// decisions speak of.
 /// The family is what schedules are made for: instruction set level, vectors, registers, the caches of one core and
-/// the code generator.
+/// the code generator; for a device its kind and its generation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskKey {
     /// Digest of the function.
@@ -95,6 +95,9 @@ impl fmt::Display for TaskKey {
 
 /// What of a target schedules depend on.
 pub fn family(target: &Target) -> String {
+    if let (Some(device), Some(gpu)) = (target.device, target.gpu) {
+        return format!("{device}:{gpu}");
+    }
     let machine = &target.machine;
     let gpu = target.gpu.map(|gpu| format!("{gpu}/")).unwrap_or_default();
     format!(

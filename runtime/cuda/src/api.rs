@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use cudarc::driver::sys;
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUfunction, CUgraph, CUgraphExec, CUmodule, CUstream,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUmodule, CUstream,
 };
 
 use crate::arch::{OLDEST_DRIVER, version};
@@ -67,6 +67,10 @@ table! {
     stream_create = cuStreamCreate(*mut CUstream, c_uint);
     stream_destroy = cuStreamDestroy_v2(CUstream);
     stream_wait = cuStreamSynchronize(CUstream);
+    event_create = cuEventCreate(*mut CUevent, c_uint);
+    event_record = cuEventRecord(CUevent, CUstream);
+    event_elapsed = cuEventElapsedTime(*mut f32, CUevent, CUevent);
+    event_destroy = cuEventDestroy_v2(CUevent);
 }
 
 table! {

@@ -24,6 +24,7 @@ mod device;
 pub mod dlpack;
 mod elf;
 mod error;
+mod events;
 mod gpu;
 mod module;
 mod stream;

@@ -10,6 +10,7 @@ use tilewright_runtime::device::{DeviceError, GraphId, Launch, Stream};
 use crate::api::{Api, Graphs, call};
 use crate::code::Code;
 use crate::error::Failure;
+use crate::events::Events;
 
 /// Blocks of one launch at most: what every device takes in `x`.
 const MOST_BLOCKS: i64 = i32::MAX as i64;
@@ -25,6 +26,7 @@ pub struct CudaStream {
     arguments: Vec<*mut c_void>,
     /// What was recorded on it, by number.
     graphs: Vec<CUgraphExec>,
+    events: Events,
 }
 
 // SAFETY: a stream of the driver belongs to no thread. The pointers are of no use after the launch that wrote them.
@@ -48,7 +50,15 @@ impl CudaStream {
 
     fn of(code: &Arc<Code>, handle: CUstream, is_own: bool) -> CudaStream {
         let code = code.clone();
-        CudaStream { code, handle, is_own, is_busy: false, arguments: Vec::new(), graphs: Vec::new() }
+        CudaStream {
+            code,
+            handle,
+            is_own,
+            is_busy: false,
+            arguments: Vec::new(),
+            graphs: Vec::new(),
+            events: Events::default(),
+        }
     }
 
     /// One that is the caller's.
@@ -156,6 +166,23 @@ impl Stream for CudaStream {
         waited.map_err(|failure| self.fault(failure))
     }
 
+    fn set_timing(&mut self, on: bool) -> Result<bool, DeviceError> {
+        self.events.begin();
+        Ok(on)
+    }
+
+    fn mark(&mut self) -> Result<u32, DeviceError> {
+        self.is_busy = true;
+        let CudaStream { code, handle, events, .. } = self;
+        let marked = code.context.run(|api| events.mark(api, *handle));
+        marked.map_err(|failure| self.fault(failure))
+    }
+
+    fn elapsed(&mut self, from: u32, to: u32) -> Result<f64, DeviceError> {
+        let elapsed = self.code.context.run(|api| self.events.elapsed(api, from, to));
+        elapsed.map_err(|failure| self.fault(failure))
+    }
+
     fn begin_capture(&mut self) -> Result<bool, DeviceError> {
         let handle = self.handle;
         let begun = self.code.context.run(|api| {
@@ -231,6 +258,7 @@ impl Drop for CudaStream {
             let _ = self.wait();
         }
         self.forget_graphs();
+        self.events.destroy(&self.code.context);
         if self.is_own {
             // SAFETY: created once, and idle.
             let _ = self.code.context.run(|api| unsafe { call!(api, stream_destroy(self.handle)) });

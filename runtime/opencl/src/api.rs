@@ -83,6 +83,7 @@ api! {
     finish: b"clFinish\0" clFinish_t,
     release_command_queue: b"clReleaseCommandQueue\0" clReleaseCommandQueue_t,
     get_event_info: b"clGetEventInfo\0" clGetEventInfo_t,
+    get_event_profiling_info: b"clGetEventProfilingInfo\0" clGetEventProfilingInfo_t,
     release_event: b"clReleaseEvent\0" clReleaseEvent_t,
 }
 

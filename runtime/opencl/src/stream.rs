@@ -6,13 +6,15 @@ use std::ptr;
 use std::sync::Arc;
 
 use opencl_sys::{
-    CL_EVENT_COMMAND_EXECUTION_STATUS, CL_FALSE, cl_command_queue, cl_event, cl_int, cl_kernel,
+    CL_EVENT_COMMAND_EXECUTION_STATUS, CL_FALSE, CL_PROFILING_COMMAND_END, CL_PROFILING_COMMAND_START,
+    CL_QUEUE_PROFILING_ENABLE, CL_QUEUE_PROPERTIES, cl_command_queue, cl_event, cl_int, cl_kernel,
+    cl_queue_properties,
 };
 use tilewright_runtime::device::{DeviceError, Launch, Stream};
 
 use crate::api::Handle;
 use crate::program::Loaded;
-use crate::status::{Name, check};
+use crate::status::{Name, Status, check};
 
 /// Work-items of a command in a dimension; drivers count them in 32 bits.
 const MOST_ITEMS: i64 = 1 << 31;
@@ -33,6 +35,10 @@ pub(crate) struct Queue {
     /// Commands since the last wait: a queue that is waited for does not tell that one of them failed.
     commands: Vec<(Work, Handle)>,
     queue: Handle,
+    /// A queue that tells times, from the first time that they are asked for: it takes longer over each command.
+    timed: Option<Handle>,
+    /// Nanoseconds of each command since times were switched on, as far as the queue has been waited for; nothing while they are off.
+    spans: Option<Vec<f64>>,
     /// Objects of the kernels that were launched.
     kernels: Vec<Option<Handle>>,
     module: Arc<Loaded>,
@@ -40,16 +46,15 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn new(module: &Arc<Loaded>) -> Result<Queue, DeviceError> {
-        let device = &module.device;
-        let make = |code| {
-            // SAFETY: the device is that of the context; without properties a queue is in order.
-            unsafe { (device.api.create_command_queue)(module.context.raw(), device.id(), ptr::null(), code) }
-        };
-        let (call, release) = ("clCreateCommandQueueWithProperties", device.api.release_command_queue);
-        // SAFETY: a new queue.
-        let queue = unsafe { Handle::create(call, release, make) }.map_err(|status| device.failed(status))?;
+        let queue = create(module, None)?;
         let kernels = module.kernels.iter().map(|_| None).collect();
-        Ok(Queue { commands: Vec::new(), queue, kernels, module: module.clone() })
+        let (timed, spans) = (None, None);
+        Ok(Queue { commands: Vec::new(), queue, timed, spans, kernels, module: module.clone() })
+    }
+
+    /// The queue that commands go to.
+    fn current(&self) -> cl_command_queue {
+        self.timed.as_ref().filter(|_| self.spans.is_some()).unwrap_or(&self.queue).raw()
     }
 
     /// The object of a kernel.
@@ -79,7 +84,7 @@ impl Queue {
         let make = |code: *mut cl_int| {
             let mut event = ptr::null_mut();
             // SAFETY: the caller of `make` has a place for the error.
-            unsafe { *code = enqueue(self.queue.raw(), &raw mut event) };
+            unsafe { *code = enqueue(self.current(), &raw mut event) };
             event
         };
         // SAFETY: the event is new.
@@ -118,6 +123,20 @@ impl Queue {
         }
     }
 
+    /// Nanoseconds that a command took on the device.
+    fn span(&self, event: &Handle) -> Result<f64, Status> {
+        let ask = |what| {
+            let mut at = 0u64;
+            // SAFETY: there is room for the number.
+            let code = unsafe {
+                let ask = self.module.device.api.get_event_profiling_info;
+                ask(event.raw(), what, size_of::<u64>(), (&raw mut at).cast(), ptr::null_mut())
+            };
+            check("clGetEventProfilingInfo", code).map(|()| at)
+        };
+        Ok(ask(CL_PROFILING_COMMAND_END)?.saturating_sub(ask(CL_PROFILING_COMMAND_START)?) as f64)
+    }
+
     /// Where a command failed, its error.
     fn outcome(&self, event: &Handle) -> Result<(), cl_int> {
         let mut status: cl_int = 0;
@@ -134,6 +153,23 @@ impl Queue {
         }
     }
 }
+
+/// A queue in order, which tells times where its `properties` say so.
+fn create(module: &Loaded, properties: Option<&[cl_queue_properties; 3]>) -> Result<Handle, DeviceError> {
+    let device = &module.device;
+    let properties = properties.map_or(ptr::null(), |list| list.as_ptr());
+    let make = |code| {
+        // SAFETY: the device is that of the context; the list of properties ends with a zero.
+        unsafe { (device.api.create_command_queue)(module.context.raw(), device.id(), properties, code) }
+    };
+    let (call, release) = ("clCreateCommandQueueWithProperties", device.api.release_command_queue);
+    // SAFETY: a new queue.
+    unsafe { Handle::create(call, release, make) }.map_err(|status| device.failed(status))
+}
+
+/// The properties of a queue that tells times.
+const TIMED: [cl_queue_properties; 3] =
+    [CL_QUEUE_PROPERTIES as cl_queue_properties, CL_QUEUE_PROFILING_ENABLE as cl_queue_properties, 0];
 
 /// Tasks as ranges that commands can have: the first, and how many.
 fn ranges(first: i64, tasks: i64, lanes: u32) -> impl Iterator<Item = (i64, i64)> {
@@ -216,14 +252,42 @@ impl Stream for Queue {
     fn wait(&mut self) -> Result<(), DeviceError> {
         let device = &self.module.device;
         // SAFETY: the queue is owned.
-        let finished = check("clFinish", unsafe { (device.api.finish)(self.queue.raw()) });
+        let finished = check("clFinish", unsafe { (device.api.finish)(self.current()) });
         let commands = std::mem::take(&mut self.commands);
         for (work, event) in &commands {
             if let Err(code) = self.outcome(event) {
                 return Err(device.fault(format!("{}: {}", self.told(*work), Name(code))));
             }
         }
-        finished.map_err(|status| device.failed(status))
+        finished.map_err(|status| device.failed(status))?;
+        if self.spans.is_some() {
+            let spans: Result<Vec<f64>, Status> =
+                commands.iter().map(|(_, event)| self.span(event)).collect();
+            let spans = spans.map_err(|status| self.module.device.failed(status))?;
+            self.spans.get_or_insert_default().extend(spans);
+        }
+        Ok(())
+    }
+
+    fn set_timing(&mut self, on: bool) -> Result<bool, DeviceError> {
+        self.wait()?;
+        if on && self.timed.is_none() {
+            self.timed = Some(create(&self.module, Some(&TIMED))?);
+        }
+        self.spans = on.then(Vec::new);
+        Ok(on)
+    }
+
+    /// The number of commands that come before.
+    fn mark(&mut self) -> Result<u32, DeviceError> {
+        Ok((self.spans.as_ref().map_or(0, Vec::len) + self.commands.len()) as u32)
+    }
+
+    /// What lies between commands does not count.
+    fn elapsed(&mut self, from: u32, to: u32) -> Result<f64, DeviceError> {
+        let spans = self.spans.as_ref().and_then(|spans| spans.get(from as usize..to as usize));
+        let unknown = || self.module.device.fault("a time is asked for between places that are not marked");
+        spans.map(|spans| spans.iter().sum()).ok_or_else(unknown)
     }
 }
 
@@ -231,7 +295,7 @@ impl Drop for Queue {
     fn drop(&mut self) {
         // What commands work on may be given back next. There is nobody to tell of an error.
         // SAFETY: the queue is owned.
-        unsafe { (self.module.device.api.finish)(self.queue.raw()) };
+        unsafe { (self.module.device.api.finish)(self.current()) };
     }
 }
 

@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         ("kernels_that_are_not_as_described_are_refused", kernels_that_are_not_as_described_are_refused),
         ("code_for_others_is_unfit", code_for_others_is_unfit),
         ("memory_that_is_not_there_is_an_error", memory_that_is_not_there_is_an_error),
+        ("times_are_of_commands", times_are_of_commands),
         ("launches_that_do_not_fit_the_kernel_fail", launches_that_do_not_fit_the_kernel_fail),
         ("inputs_and_outputs_lie_on_the_device", inputs_and_outputs_lie_on_the_device),
     ];
@@ -119,6 +120,37 @@ fn download<T: Copy + Default>(stream: &mut dyn Stream, from: u64, n: usize) -> 
     unsafe { stream.download(from, to.as_mut_ptr().cast(), n * size_of::<T>()) }?;
     stream.wait()?;
     Ok(to)
+}
+
+/// Times are there when they are asked for, as often as they are, and work goes on as before without them.
+fn times_are_of_commands() -> Outcome {
+    let kernels = [kernel("add", [2, 32]), kernel("increment", [1, 1])];
+    let module = load(CODE, &kernels)?;
+    let mut stream = module.stream()?;
+    let memory = module.allocate(4)?;
+    upload(&mut *stream, &[0i32], memory)?;
+    let launch = Launch { kernel: INCREMENT, buffers: &[memory], sizes: &[], first: 0, tasks: 1 };
+    for _ in 0..2 {
+        assert!(stream.set_timing(true)?);
+        let begin = stream.mark()?;
+        for _ in 0..3 {
+            // SAFETY: the kernel increments one number, which there is room for.
+            unsafe { stream.launch(&launch) }?;
+        }
+        stream.wait()?;
+        let end = stream.mark()?;
+        assert!(stream.elapsed(begin, end)? > 0.0);
+        assert_eq!(stream.elapsed(end, end)?, 0.0);
+        let unknown = stream.elapsed(begin, end + 1).expect_err("no such mark").to_string();
+        expect(&unknown, "not marked")?;
+        assert!(!stream.set_timing(false)?);
+        // SAFETY: as above.
+        unsafe { stream.launch(&launch) }?;
+    }
+    assert_eq!(download::<i32>(&mut *stream, memory, 1)?, [8]);
+    // SAFETY: the stream has been waited for.
+    unsafe { module.free(memory) };
+    Ok(())
 }
 
 fn devices_are_listed() -> Outcome {

@@ -21,6 +21,8 @@ pub(crate) struct Memory {
     /// Uploads, downloads, copies on the device.
     pub(crate) moves: [usize; 3],
     pub(crate) fails: bool,
+    /// Whether its streams tell times.
+    pub(crate) has_events: bool,
 }
 
 impl Memory {
@@ -50,6 +52,7 @@ type Work = Box<dyn FnOnce(&mut Memory) + Send + Sync>;
 struct Lazy {
     memory: Fake,
     queue: Vec<Work>,
+    marks: u32,
 }
 
 impl Lazy {
@@ -91,7 +94,7 @@ impl DeviceModule for Fake {
     }
 
     fn stream(&self) -> Result<Box<dyn Stream>, DeviceError> {
-        Ok(Box::new(Lazy { memory: self.clone(), queue: Vec::new() }))
+        Ok(Box::new(Lazy { memory: self.clone(), queue: Vec::new(), marks: 0 }))
     }
 }
 
@@ -150,6 +153,22 @@ impl Stream for Lazy {
         memory.waits += 1;
         self.queue.drain(..).for_each(|work| work(&mut memory));
         if memory.fails { Err(device_error()) } else { Ok(()) }
+    }
+
+    fn set_timing(&mut self, on: bool) -> Result<bool, DeviceError> {
+        self.marks = 0;
+        Ok(on && self.memory.0.lock().unwrap().has_events)
+    }
+
+    /// A mark tells how many came before.
+    fn mark(&mut self) -> Result<u32, DeviceError> {
+        self.marks += 1;
+        Ok(self.marks - 1)
+    }
+
+    fn elapsed(&mut self, from: u32, to: u32) -> Result<f64, DeviceError> {
+        assert!(self.queue.is_empty() && to < self.marks, "marks that were waited for");
+        Ok(f64::from(to - from))
     }
 }
 

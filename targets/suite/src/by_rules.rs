@@ -1,6 +1,6 @@
 //! Functions as the rules for GPUs schedule them: one for each rule, with extents that tiles and warps do not divide, and open ones.
 
-use tilewright_autosched::{Decisions, schedule};
+use tilewright_autosched::{Decisions, Scheduled, schedule};
 use tilewright_dtype::DType;
 use tilewright_machine::Target;
 use tilewright_te::math::expand_func;
@@ -199,10 +199,32 @@ pub fn functions() -> Vec<(&'static str, Func)> {
 /// # Panics
 /// Where the rules make a schedule that does not apply: a defect.
 pub fn by_rules(func: &Func, gpu: &str) -> (Func, Vec<&'static str>) {
-    let target: Target = format!("{gpu}/x86-64-v3@llvm").parse().expect("a target");
-    let scheduled = schedule(&Computation::of(func.clone()), &target, &Decisions::default())
-        .unwrap_or_else(|error| panic!("{}: {error}", func.name));
+    let scheduled = decided(func, gpu, &Decisions::default());
     let mut func = scheduled.func;
     expand_func(&mut func);
     (func, scheduled.rulings.iter().map(|ruling| ruling.rule).collect())
+}
+
+/// The function in every other way that the rules offer and that differs in one decision, with what is decided.
+///
+/// # Panics
+/// As [`by_rules`].
+pub fn otherwise(func: &Func, gpu: &str) -> Vec<(String, Func)> {
+    let mut others = Vec::new();
+    for decision in decided(func, gpu, &Decisions::default()).decisions {
+        for candidate in decision.candidates.iter().skip(1) {
+            let mut decisions = Decisions::default();
+            decisions.set(&decision.point, &candidate.value);
+            let mut other = decided(func, gpu, &decisions).func;
+            expand_func(&mut other);
+            others.push((decisions.to_string(), other));
+        }
+    }
+    others
+}
+
+fn decided(func: &Func, gpu: &str, decisions: &Decisions) -> Scheduled {
+    let target: Target = format!("{gpu}/x86-64-v3@llvm").parse().expect("a target");
+    schedule(&Computation::of(func.clone()), &target, decisions)
+        .unwrap_or_else(|error| panic!("{}, {decisions}: {error}", func.name))
 }

@@ -37,6 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
                                "tilewright-host", "tilewright-image", "tilewright-llvm", "tilewright-lower", "tilewright-machine",
                                "tilewright-onnx", "tilewright-runtime", "tilewright-te", "tilewright-tune"]),
     ("tilewright-cli",       &["tilewright"]),
+    ("tilewright-kernel-suite", &["tilewright", "tilewright-target-suite", "tilewright-te"]),
     ("tilewright-benches",   &["tilewright"]),
     ("tilewright-nostd-test", &["tilewright-dtype", "tilewright-runtime"]),
     ("xtask",                &[]),

@@ -9,9 +9,10 @@ use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Block, Expr, Iter, IterKind, Scope};
 
 use super::store::{Store, last_of, shares_loops, store_of};
-use super::threads::Threads;
+use super::threads::{Offered, Threads};
 use super::tree::hold;
 use crate::context::Context;
+use crate::decisions::Chooser;
 use crate::loops::{joined, loops_of};
 use crate::pattern::{
     AccessInfo, Stride, constant_product, domain_simplifier, extents_of, iters_of, loads, stride,
@@ -50,7 +51,11 @@ impl fmt::Display for Strategy {
 }
 
 /// Plans a block whose results do not depend on each other.
-pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Refusal> {
+pub(crate) fn plan(
+    context: &Context<'_>,
+    block: &Block,
+    chooser: &mut Chooser<'_>,
+) -> Result<Strategy, Refusal> {
     let refuse = |reason: &str| Err(Refusal::new("elements", &block.name, reason));
     let Some(gpu) = context.target.gpu else { return refuse("the machine has no GPU") };
     if !context.is_as_computed(block) || shares_loops(context, block) {
@@ -86,6 +91,11 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Ref
     let Some(joined) = (1..=joined_loops(&extents)).rev().find(is_apart) else {
         return refuse("its results cannot be shown to be apart");
     };
+    let are_apart = |threads: &Threads| {
+        context.func.may_be_threads(&last.name, extents.len(), joined, &threads.factors())
+    };
+    let candidates = threads(joined).candidates(are_apart);
+    let Offered(threads) = chooser.decide(&block.name, "threads", &candidates)?;
     Ok(Strategy {
         block: block.name.clone(),
         domain: Domain::of(context.func, block),

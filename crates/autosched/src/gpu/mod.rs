@@ -24,7 +24,7 @@ pub use strategy::Strategy;
 /// The rules for GPUs.
 pub const RULES: RuleSet<Strategy> = RuleSet {
     machine: "gpu",
-    whole: &[WholeRule { name: "rows", plan: |context, _| Ok(Strategy::Rows(rows::plan(context)?)) }],
+    whole: &[WholeRule { name: "rows", plan: |c, d| Ok(Strategy::Rows(rows::plan(c, d)?)) }],
     phases: &[
         Phase {
             takes: Block::is_reduction,
@@ -34,7 +34,10 @@ pub const RULES: RuleSet<Strategy> = RuleSet {
                     plan: |c, b, d| Ok(Strategy::Product(Box::new(product::plan(c, b, d)?))),
                 },
                 Rule { name: "turns", plan: |c, b, _| Ok(Strategy::Turns(turns::plan(c, b)?)) },
-                Rule { name: "reduction", plan: |c, b, _| Ok(Strategy::Reduction(reduction::plan(c, b)?)) },
+                Rule {
+                    name: "reduction",
+                    plan: |c, b, d| Ok(Strategy::Reduction(reduction::plan(c, b, d)?)),
+                },
                 ELEMENTS,
             ],
         },
@@ -44,4 +47,4 @@ pub const RULES: RuleSet<Strategy> = RuleSet {
 };
 
 const ELEMENTS: Rule<Strategy> =
-    Rule { name: "elements", plan: |c, b, _| Ok(Strategy::Elements(elements::plan(c, b)?)) };
+    Rule { name: "elements", plan: |c, b, d| Ok(Strategy::Elements(elements::plan(c, b, d)?)) };

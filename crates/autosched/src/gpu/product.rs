@@ -11,7 +11,7 @@ use tilewright_te::{Block, Expr, IterKind, Scope, ThreadLevel};
 
 use super::store::{Store, shares_loops, store_of};
 use super::threads::LANES;
-use super::tile::{Extents, Tile, steps_at_a_time};
+use super::tile::{Extents, Tile, depths};
 use crate::context::Context;
 use crate::decisions::Chooser;
 use crate::layouts::Relayout;
@@ -143,16 +143,15 @@ impl Roles {
             return Err("its steps have open extents");
         }
         let products = spatial.into_iter().filter(|n| !rows.contains(n) && !columns.contains(n)).collect();
-        let steps = channels_last(block, &factors[1], &columns, steps);
         Ok(Roles { factors, rows, columns, steps, products })
     }
 }
 
 /// The steps of a convolution through the window first and then through the channels, if what is fetched together then has one place in
 /// the window: where that place is, and whether it is padding, is found once for all of it.
-fn channels_last(block: &Block, access: &AccessInfo, columns: &[usize], mut steps: Vec<usize>) -> Vec<usize> {
-    let all = constant_product(steps.iter().map(|&n| &block.iters[n].extent));
-    let at_a_time = steps_at_a_time(all);
+fn channels_last(block: &Block, roles: &Roles, at_a_time: i64) -> Vec<usize> {
+    let Roles { factors: [_, access], columns, steps, .. } = roles;
+    let mut steps = steps.clone();
     let var = |n: usize| block.iters[n].var;
     // A place in a window is added to one among the columns.
     let is_added = |index: &Expr| columns.iter().any(|&column| index.uses(var(column)));
@@ -191,7 +190,7 @@ pub(crate) fn plan(
     if !context.is_as_computed(block) || shares_loops(context, block) {
         return refuse("its loops are not its own");
     }
-    let roles = Roles::of(block).map_err(|reason| Refusal::new("product", &block.name, reason))?;
+    let mut roles = Roles::of(block).map_err(|reason| Refusal::new("product", &block.name, reason))?;
     let count = |of: &[usize]| constant_product(of.iter().map(|&n| &block.iters[n].extent));
     let extents =
         Extents { batch: count(&roles.products), rows: count(&roles.rows), columns: count(&roles.columns) };
@@ -217,6 +216,10 @@ pub(crate) fn plan(
     }
     let Some(store) = store_of(context, block) else { return refuse("its results cannot wait in registers") };
     let tile = chooser.decide(&block.name, "tile", &Tile::candidates(&gpu, extents))?;
+    let depth = chooser.decide(&block.name, "depth", &depths(steps))?;
+    let stages = chooser.decide(&block.name, "stages", &tile.stages(&gpu, steps, depth))?;
+    roles.steps = channels_last(block, &roles, depth);
+    let [a, b] = &roles.factors;
     let [own_rows, own_columns] = tile.extents();
     let mut factors = [(a, &roles.rows), (b, &roles.columns)].map(|(access, own)| {
         let used = |n: &&usize| access.uses(block.iters[**n].var);
@@ -235,7 +238,7 @@ pub(crate) fn plan(
         let last = own.last().filter(|&&last| packings[n].is_some() || is_next(last));
         let run = last.and_then(|&last| block.iters[last].extent.as_int());
         if factor.on_the_way.is_none() {
-            factor.together = together(run, [(all, tile), (steps, steps_at_a_time(steps))]);
+            factor.together = together(run, [(all, tile), (steps, depth)]);
         }
     }
     Ok(Strategy {
@@ -244,8 +247,8 @@ pub(crate) fn plan(
         store,
         packings: packings.into_iter().flatten().collect(),
         factors,
-        steps_at_a_time: steps_at_a_time(steps),
-        stages: tile.stages(&gpu, steps),
+        steps_at_a_time: depth,
+        stages,
         tile,
         rows: roles.rows,
         columns: roles.columns,

@@ -8,9 +8,10 @@ use tilewright_te::schedule::{Schedule, ScheduleError, indivisible};
 use tilewright_te::{Block, IterKind, Scope, ThreadLevel};
 
 use super::store::{Store, last_of, shares_loops, store_of};
-use super::threads::LANES;
+use super::threads::{LANES, in_order};
 use super::tree::{reduce_in_task, reduce_in_warp};
 use crate::context::Context;
+use crate::decisions::{Candidate, Chooser};
 use crate::loops::joined;
 use crate::pattern::{
     AccessInfo, Stride, constant_product, domain_simplifier, extents_of, iters_of, loads, stride,
@@ -47,6 +48,43 @@ pub enum Group {
     Task(i64),
 }
 
+/// A group as a value of a decision: `warp4` for four warps of a task, each with a result, and `task8` for a task of eight with one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offered(pub(crate) Group);
+
+impl fmt::Display for Offered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Group::Warp(n) => write!(f, "warp{n}"),
+            Group::Task(n) => write!(f, "task{n}"),
+        }
+    }
+}
+
+impl Group {
+    /// Groups that are offered.
+    const ALL: [Group; 6] = [
+        Group::Warp(4),
+        Group::Warp(2),
+        Group::Warp(1),
+        Group::Task(WARPS),
+        Group::Task(WARPS / 2),
+        Group::Task(WARPS / 4),
+    ];
+
+    /// This group and the others that `fits` says so of.
+    pub(crate) fn candidates(self, fits: impl Fn(&Group) -> bool) -> Vec<Candidate<Offered>> {
+        let others = Group::ALL.into_iter().filter(|group| *group != self && fits(group));
+        in_order([self].into_iter().chain(others).map(Offered).collect(), |Offered(group)| {
+            let [of_warps, of_tasks] = match group {
+                Group::Warp(n) => [(*n as f64).log2(), 0.0],
+                Group::Task(n) => [0.0, (*n as f64).log2()],
+            };
+            vec![("group.warps", of_warps), ("group.task", of_tasks)]
+        })
+    }
+}
+
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -66,7 +104,11 @@ impl fmt::Display for Strategy {
 }
 
 /// Plans a reduction whose steps are shared out to lanes: where its results are too few for a thread each, or its steps lie consecutive.
-pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Refusal> {
+pub(crate) fn plan(
+    context: &Context<'_>,
+    block: &Block,
+    chooser: &mut Chooser<'_>,
+) -> Result<Strategy, Refusal> {
     let refuse = |reason: &str| Err(Refusal::new("reduction", &block.name, reason));
     let Some(gpu) = context.target.gpu else { return refuse("the machine has no GPU") };
     if !context.is_as_computed(block) || shares_loops(context, block) {
@@ -107,6 +149,14 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Ref
         Some(n) if n < multiprocessors && long => Group::Task(WARPS),
         _ => Group::Warp([4, 2].into_iter().find(|&n| fills(n) && is_apart(n)).unwrap_or(1)),
     };
+    let Offered(by) = chooser.decide(
+        &block.name,
+        "group",
+        &by.candidates(|group| match group {
+            Group::Warp(n) => *n == 1 || (fills(*n) && is_apart(*n)),
+            Group::Task(n) => steps.is_some_and(|steps| steps % (n * LANES) == 0),
+        }),
+    )?;
     Ok(Strategy { block: block.name.clone(), domain: Domain::of(context.func, block), store, by })
 }
 

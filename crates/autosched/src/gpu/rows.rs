@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use tilewright_te::schedule::{Schedule, ScheduleError, indivisible};
 use tilewright_te::{Block, Scope, ThreadLevel};
 
-use super::reduction::{Group, WARPS};
+use super::reduction::{Group, Offered, WARPS};
 use super::threads::{LANES, Threads};
 use super::tree::{hold, reduce_in_task, reduce_in_warp};
 use crate::context::Context;
+use crate::decisions::Chooser;
 use crate::loops::joined;
 use crate::pattern::{constant_product, leading_dims, row_temporaries};
 use crate::refusal::Refusal;
@@ -80,7 +81,7 @@ impl fmt::Display for Strategy {
 ///
 /// # Errors
 /// Where it is no such function.
-pub(crate) fn plan(context: &Context<'_>) -> Result<Strategy, Refusal> {
+pub(crate) fn plan(context: &Context<'_>, chooser: &mut Chooser<'_>) -> Result<Strategy, Refusal> {
     let func = context.func;
     let refuse = |reason: &str| Err(Refusal::new("rows", &func.name, reason));
     if context.target.gpu.is_none() {
@@ -108,13 +109,23 @@ pub(crate) fn plan(context: &Context<'_>) -> Result<Strategy, Refusal> {
         }
         Some(_) | None => Group::Task(WARPS),
     };
-    let threads = Threads { warps: warps(by), elements: 1 };
     let rank = last.iters.len();
-    if !func.may_be_threads(&last.name, rank, inner.len(), &threads.factors())
-        || !func.may_be_threads(&last.name, outer.len(), outer.len(), &threads.factors())
-    {
+    let are_apart = |by: &Group| {
+        let threads = Threads { warps: warps(*by), elements: 1 };
+        func.may_be_threads(&last.name, rank, inner.len(), &threads.factors())
+            && func.may_be_threads(&last.name, outer.len(), outer.len(), &threads.factors())
+    };
+    if !are_apart(&by) {
         return refuse("its elements cannot be shown to be apart");
     }
+    let candidates = by.candidates(|group| {
+        let fits = match group {
+            Group::Warp(n) => *n == 1 || divides(n),
+            Group::Task(n) => row.is_some_and(|row| row % (n * LANES) == 0),
+        };
+        fits && are_apart(group)
+    });
+    let Offered(by) = chooser.decide(&last.name, "group", &candidates)?;
     let of_task = if let Group::Warp(n) = by { n } else { 1 };
     let shared = row.is_some_and(|row| of_task * row_temporaries(func, producers, row) <= SHARED);
     let mut planned = Vec::new();

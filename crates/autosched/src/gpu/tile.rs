@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tilewright_machine::Gpu;
 
+use super::threads::in_order;
 use crate::decisions::Candidate;
 use crate::pattern::pieces_of;
 
@@ -104,9 +105,9 @@ impl Tile {
         (rounds * self.n_warps()) as f64 * step
     }
 
-    /// Stages of the pipeline that fetches the factors: as many as make a multiprocessor hold no fewer tasks, and as there are steps for.
-    pub(crate) fn stages(&self, gpu: &Gpu, steps: Option<i64>) -> u32 {
-        let at_a_time = steps_at_a_time(steps);
+    /// Stages of the pipeline that fetches the factors: first as many as make a multiprocessor hold no fewer tasks, and as there are
+    /// steps for; then what else there is room for.
+    pub(crate) fn stages(&self, gpu: &Gpu, steps: Option<i64>, at_a_time: i64) -> Vec<Candidate<u32>> {
         let rounds = steps.map_or(i64::MAX, |steps| pieces_of(steps, at_a_time));
         let [rows, columns] = self.extents();
         let bytes = (rows + columns) * at_a_time * size_of::<f32>() as i64;
@@ -117,11 +118,16 @@ impl Tile {
             let threads = self.n_warps() * i64::from(Gpu::LANES);
             gpu.resident_blocks(threads as u32, registers as u32, shared as u32)
         };
-        let fits = |stages: u32| {
-            bytes * i64::from(stages) <= i64::from(Gpu::STATIC_SHARED) && resident(stages) == resident(1)
+        let runs = |stages: u32| {
+            let has_room = bytes * i64::from(stages) <= i64::from(Gpu::STATIC_SHARED);
+            i64::from(stages) <= rounds && has_room && resident(stages) > 0
         };
-        let found = STAGES.into_iter().find(|&stages| i64::from(stages) <= rounds && fits(stages));
-        found.unwrap_or(1)
+        let keeps = |stages: &u32| runs(*stages) && resident(*stages) == resident(1);
+        let best = STAGES.into_iter().find(keeps).unwrap_or(1);
+        let others = STAGES.into_iter().chain([1]).filter(|&n| n != best && (n == 1 || runs(n)));
+        in_order([best].into_iter().chain(others).collect(), |stages| {
+            vec![("stages", f64::from(*stages).log2())]
+        })
     }
 
     /// The tiles that suit a product, the cheapest first.
@@ -150,6 +156,14 @@ pub(crate) fn steps_at_a_time(all: Option<i64>) -> i64 {
     short.or_else(|| STEPS.iter().find(divides).copied()).unwrap_or(STEPS[0])
 }
 
+/// Steps that may be fetched at a time: [`steps_at_a_time`], then others that leave none over.
+pub(crate) fn depths(all: Option<i64>) -> Vec<Candidate<i64>> {
+    let best = steps_at_a_time(all);
+    let divides = |n: &i64| *n != best && all.is_some_and(|all| all % *n == 0);
+    let offered = [best].into_iter().chain(STEPS.into_iter().filter(divides));
+    in_order(offered.collect(), |steps| vec![("depth", (*steps as f64).log2())])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,9 +184,20 @@ mod tests {
     #[test]
     fn there_are_stages_where_shared_memory_is_left() {
         let gpu: Gpu = "sm_80".parse().expect("a GPU");
-        let stages = |tile: usize, steps: i64| TILES[tile].stages(&gpu, Some(steps));
+        let stages = |tile: usize, steps: i64| TILES[tile].stages(&gpu, Some(steps), 8)[0].value;
         assert_eq!([stages(0, 1024), stages(5, 4608)], [4, 4]);
         assert_eq!([stages(0, 8), stages(0, 16), stages(0, 32)], [1, 2, 4]);
+        let offered = |tile: usize| -> Vec<u32> {
+            TILES[tile].stages(&gpu, Some(1024), 8).into_iter().map(|candidate| candidate.value).collect()
+        };
+        assert_eq!(offered(0), [4, 2, 1]);
+    }
+
+    #[test]
+    fn other_steps_are_offered_that_leave_none_over() {
+        let offered = |all| depths(all).into_iter().map(|candidate| candidate.value).collect::<Vec<_>>();
+        assert_eq!(offered(Some(48)), [8, 16, 12, 4]);
+        assert_eq!([offered(Some(5)), offered(None)], [[5], [8]]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Runs under an observer that stops the time of each instruction.
+//! Runs under an observer that stops the time of each instruction: by the device's events what a device does, else by the host's clock.
 
 use std::time::{Duration, Instant};
 
 use tilewright::runtime::artifact::StepDef;
-use tilewright::runtime::plan::{Instr, SizeId};
-use tilewright::runtime::{Inspect, Observer, Session, TensorView, Value};
+use tilewright::runtime::plan::{Instr, Op, SizeId, Space};
+use tilewright::runtime::{Inspect, Observer, Program, Session, TensorView, Value};
 
 use crate::failure::Failure;
 use crate::output;
@@ -24,6 +24,8 @@ pub(crate) struct Profile {
     pub(crate) wall_ms: f64,
     /// Time of each instruction of the plan in a run, in milliseconds.
     pub(crate) instr_ms: Vec<f64>,
+    /// What of it the device's events told, by instruction; nothing where they told nothing.
+    pub(crate) device_ms: Option<Vec<f64>>,
     /// How often each instruction runs.
     pub(crate) calls: Vec<f64>,
     /// What each step of the plan amounts to in a run.
@@ -46,10 +48,32 @@ impl Profile {
         self.instr_ms.iter().sum()
     }
 
+    /// The device's time for kernels and for copies, in milliseconds, where its events told it.
+    pub(crate) fn of_device(&self, program: &Program) -> Option<OfDevice> {
+        let times = self.device_ms.as_ref()?;
+        let mut sums = OfDevice { kernels_ms: 0.0, copies_ms: 0.0 };
+        for (instr, ms) in program.plan().instrs.iter().zip(times) {
+            match instr.op {
+                Op::Call { .. } => sums.kernels_ms += ms,
+                _ => sums.copies_ms += ms,
+            }
+        }
+        Some(sums)
+    }
+
     /// How much longer a run takes with the profile.
     pub(crate) fn overhead(&self) -> f64 {
         self.profiled_ms / self.plain_ms - 1.0
     }
+}
+
+/// What the device's events told of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct OfDevice {
+    /// Time of kernels, in milliseconds.
+    pub(crate) kernels_ms: f64,
+    /// Time of copies to, from and within the device, in milliseconds.
+    pub(crate) copies_ms: f64,
 }
 
 /// What a step amounts to in a run; `None` where an extent is not known.
@@ -77,6 +101,7 @@ pub(crate) fn measure(
     let program = session.program().clone();
     let (n_instrs, steps) = (program.plan().instrs.len(), program.steps());
     let leads = leads(n_instrs, steps);
+    let has_device = program.plan().kernels.iter().any(|kernel| kernel.space == Space::Device);
     let mut plain = Vec::new();
     let mut runs: Vec<Recorder<'_>> = Vec::new();
     let start = Instant::now();
@@ -84,7 +109,7 @@ pub(crate) fn measure(
         let begin = Instant::now();
         session.run_values(views, values)?;
         plain.push(begin.elapsed());
-        let mut recorder = Recorder::new(&leads, steps.len());
+        let mut recorder = Recorder::new(&leads, steps.len(), has_device);
         let begin = Instant::now();
         session.run_observed(views, values, &mut recorder)?;
         recorder.wall = begin.elapsed();
@@ -98,7 +123,11 @@ pub(crate) fn measure(
     let mean = |value: &dyn Fn(&Recorder<'_>) -> f64| half.iter().map(value).sum::<f64>() / used as f64;
     Ok(Profile {
         wall_ms: mean(&|run| ms(run.wall)),
-        instr_ms: (0..n_instrs).map(|i| mean(&|run| ms(run.spent[i]))).collect(),
+        instr_ms: (0..n_instrs).map(|i| mean(&|run| run.instr_ms(i))).collect(),
+        device_ms: half
+            .iter()
+            .all(|run| run.is_by_events)
+            .then(|| (0..n_instrs).map(|i| mean(&|run| run.device_ms[i])).collect()),
         calls: (0..n_instrs).map(|i| mean(&|run| f64::from(run.calls[i]))).collect(),
         // What is computed follows from the inputs, and those are the same in every run.
         steps: half[0].amounts.clone(),
@@ -138,6 +167,11 @@ struct Recorder<'l> {
     leads: &'l [Option<Lead>],
     wall: Duration,
     spent: Vec<Duration>,
+    /// What the device's events told, by instruction.
+    device_ms: Vec<f64>,
+    /// Whether they told anything.
+    is_by_events: bool,
+    has_device: bool,
     calls: Vec<u32>,
     /// When the last instruction ended: one look at the clock serves its end and the next one's begin.
     last: Option<Instant>,
@@ -145,11 +179,14 @@ struct Recorder<'l> {
 }
 
 impl<'l> Recorder<'l> {
-    fn new(leads: &'l [Option<Lead>], n_steps: usize) -> Recorder<'l> {
+    fn new(leads: &'l [Option<Lead>], n_steps: usize, has_device: bool) -> Recorder<'l> {
         Recorder {
             leads,
             wall: Duration::ZERO,
             spent: vec![Duration::ZERO; leads.len()],
+            device_ms: vec![0.0; leads.len()],
+            is_by_events: false,
+            has_device,
             calls: vec![0; leads.len()],
             last: None,
             amounts: vec![Amount { times: 0.0, flops: Some(0.0), bytes: Some(0.0) }; n_steps],
@@ -157,13 +194,32 @@ impl<'l> Recorder<'l> {
     }
 }
 
+impl Recorder<'_> {
+    /// The time of an instruction: the device's where its events told it, for the host only asks for its work.
+    fn instr_ms(&self, index: usize) -> f64 {
+        match self.device_ms[index] {
+            0.0 => ms(self.spent[index]),
+            device_ms => device_ms,
+        }
+    }
+}
+
 impl Observer for Recorder<'_> {
-    fn waits(&self) -> bool {
-        true
+    fn times_device(&self) -> bool {
+        self.has_device
     }
 
     fn begin(&mut self, _index: usize, _instr: &Instr) {
-        self.last.get_or_insert_with(Instant::now);
+        // What a run waits for on a device comes before an instruction and is not part of it.
+        match self.has_device {
+            true => self.last = Some(Instant::now()),
+            false => _ = self.last.get_or_insert_with(Instant::now),
+        }
+    }
+
+    fn device_time(&mut self, index: usize, nanoseconds: f64) {
+        self.is_by_events = true;
+        self.device_ms[index] += nanoseconds / 1e6;
     }
 
     fn end(&mut self, index: usize, _instr: &Instr, state: &Inspect<'_>) {

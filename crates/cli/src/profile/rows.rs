@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tilewright::machine::Ceilings;
 use tilewright::runtime::Program;
 use tilewright::runtime::artifact::StepDef;
-use tilewright::runtime::plan::{Op, Plan};
+use tilewright::runtime::plan::{Op, Plan, Space};
 
 use super::measure::{Amount, Profile};
 
@@ -28,6 +28,8 @@ pub(crate) enum By {
 pub(crate) struct Row {
     /// Time, in milliseconds.
     pub(crate) ms: f64,
+    /// What of it the device's events told, in milliseconds.
+    pub(crate) device_ms: f64,
     /// Part of the time of all rows.
     pub(crate) share: f64,
     /// Instructions run.
@@ -71,7 +73,7 @@ impl Row {
     /// For other programs.
     pub(crate) fn json(&self) -> Value {
         json!({
-            "ms": self.ms, "share": self.share, "calls": self.calls, "flops": self.flops, "bytes": self.bytes,
+            "ms": self.ms, "device_ms": self.device_ms, "share": self.share, "calls": self.calls, "flops": self.flops, "bytes": self.bytes,
             "gflops": self.gflops(), "gbps": self.gbps(), "roofline": self.roofline(),
             "operators": self.operators, "kernels": self.kernels, "rules": self.rules, "layouts": self.layouts,
             "nodes": self.nodes,
@@ -126,6 +128,7 @@ pub(crate) fn grouped(program: &Program, profile: &Profile, ceilings: &Ceilings,
         row_of.push(at);
         let row = &mut rows[at];
         row.ms += profile.instr_ms[index];
+        row.device_ms += profile.device_ms.as_ref().map_or(0.0, |times| times[index]);
         row.calls += profile.calls[index];
         add(&mut row.kernels, [kernel]);
         add(&mut row.nodes, Some(nodes).filter(|names| !names.is_empty()));
@@ -141,7 +144,13 @@ pub(crate) fn grouped(program: &Program, profile: &Profile, ceilings: &Ceilings,
         // The work of several kernels counts for the one that takes longest.
         let longest = instrs(plan, def).max_by(|&a, &b| profile.instr_ms[a].total_cmp(&profile.instr_ms[b]));
         if let Some(index) = longest.filter(|_| amount.times > 0.0) {
-            count(&mut rows[row_of[index]], amount, ceilings);
+            // The ceilings are the host's.
+            let is_host = |op: &Op| !matches!(op, Op::Call { kernel, .. } if plan.kernels[kernel.index()].space == Space::Device);
+            count(
+                &mut rows[row_of[index]],
+                amount,
+                Some(ceilings).filter(|_| is_host(&plan.instrs[index].op)),
+            );
         }
     }
     let total: f64 = rows.iter().map(|row| row.ms).sum();
@@ -157,7 +166,7 @@ fn instrs(plan: &Plan, step: &StepDef) -> Range<usize> {
 }
 
 /// Adds what a step amounts to.
-fn count(row: &mut Row, amount: &Amount, ceilings: &Ceilings) {
+fn count(row: &mut Row, amount: &Amount, ceilings: Option<&Ceilings>) {
     let sum = |to: &mut Option<f64>, more: Option<f64>| {
         if let Some(more) = more {
             *to = Some(to.unwrap_or(0.0) + more);
@@ -165,7 +174,7 @@ fn count(row: &mut Row, amount: &Amount, ceilings: &Ceilings) {
     };
     sum(&mut row.flops, amount.flops);
     sum(&mut row.bytes, amount.bytes);
-    let least = amount.flops.zip(amount.bytes).map(|(flops, bytes)| {
+    let least = amount.flops.zip(amount.bytes).zip(ceilings).map(|((flops, bytes), ceilings)| {
         amount.times * 1e3 * ceilings.least_seconds(flops / amount.times, bytes / amount.times)
     });
     sum(&mut row.least_ms, least);

@@ -23,14 +23,9 @@ use tilewright_te::verify;
 use tilewright_tune::{Effort, Measure, MeasureError, Task, TaskKey, Times};
 
 use super::noise::Ring;
+use super::pairs::{agree, alternate, repeats};
 use super::probe::{Data, Input, Probe};
 use crate::autoschedule::schedule_kernels;
-
-/// Shortest run that the clock and the start of a run do not disturb.
-const SHORTEST: Duration = Duration::from_micros(100);
-
-/// Most repetitions of a function in a run.
-const MAX_REPEAT: usize = 64;
 
 /// Bytes of other constants between two uses of one, at most: more than cores of a shared machine get of the last level of cache.
 const FARTHEST: u64 = 128 << 20;
@@ -96,30 +91,6 @@ impl InProcess {
         InProcess { threads: 1, ..InProcess::new(1, jobs) }
     }
 
-    /// Compiles candidates, several at a time.
-    fn compile(&self, task: &Task, candidates: &[Decisions]) -> Vec<Result<Probe, MeasureError>> {
-        let slots: Vec<Mutex<Option<Result<Probe, MeasureError>>>> =
-            candidates.iter().map(|_| Mutex::new(None)).collect();
-        let next = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..self.jobs.min(candidates.len()) {
-                scope.spawn(|| {
-                    loop {
-                        let n = next.fetch_add(1, Ordering::Relaxed);
-                        let (Some(decisions), Some(slot)) = (candidates.get(n), slots.get(n)) else { break };
-                        let probe = probe(task, decisions);
-                        if let Ok(mut slot) = slot.lock() {
-                            *slot = Some(probe);
-                        }
-                    }
-                });
-            }
-        });
-        let stopped = || MeasureError::Failed("a thread that compiles has stopped".to_string());
-        let result = |slot: Mutex<Option<_>>| slot.into_inner().ok().flatten().ok_or_else(stopped)?;
-        slots.into_iter().map(result).collect()
-    }
-
     fn session(
         &self,
         task: &Task,
@@ -149,8 +120,8 @@ impl InProcess {
         let threads = self.pool.threads();
         let mut once = || run(&mut subject, supply, threads);
         once()?;
-        let once = once()?.min(once()?).max(Duration::from_nanos(1));
-        let repeat = ((SHORTEST.as_nanos() / once.as_nanos()) as usize + 1).min(MAX_REPEAT);
+        let once = once()?.min(once()?);
+        let repeat = repeats(once);
         if repeat > 1 {
             subject = self.subject(task, &probe, repeat)?;
         }
@@ -238,7 +209,8 @@ impl InProcess {
 impl Measure for InProcess {
     fn prepare(&mut self, task: &Task, candidates: &[Decisions]) {
         let key = task.key();
-        let compiled = candidates.iter().cloned().zip(self.compile(task, candidates));
+        let compiled = compile_all(self.jobs, candidates, &|decisions| probe(task, decisions));
+        let compiled = candidates.iter().cloned().zip(compiled);
         self.prepared = compiled.map(|(decisions, probe)| ((key.clone(), decisions), probe)).collect();
     }
 
@@ -248,6 +220,34 @@ impl Measure for InProcess {
         let probe = prepared.unwrap_or_else(|| probe(task, candidate))?;
         self.measure_probe(task, &probe, effort)
     }
+}
+
+/// Compiles candidates, several at a time.
+pub(super) fn compile_all<T: Send>(
+    jobs: usize,
+    candidates: &[Decisions],
+    compile: &(dyn Fn(&Decisions) -> Result<T, MeasureError> + Sync),
+) -> Vec<Result<T, MeasureError>> {
+    let slots: Vec<Mutex<Option<Result<T, MeasureError>>>> =
+        candidates.iter().map(|_| Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.min(candidates.len()) {
+            scope.spawn(|| {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    let (Some(decisions), Some(slot)) = (candidates.get(n), slots.get(n)) else { break };
+                    let compiled = compile(decisions);
+                    if let Ok(mut slot) = slot.lock() {
+                        *slot = Some(compiled);
+                    }
+                }
+            });
+        }
+    });
+    let stopped = || MeasureError::Failed("a thread that compiles has stopped".to_string());
+    let result = |slot: Mutex<Option<_>>| slot.into_inner().ok().flatten().ok_or_else(stopped)?;
+    slots.into_iter().map(result).collect()
 }
 
 fn probe(task: &Task, decisions: &Decisions) -> Result<Probe, MeasureError> {
@@ -309,54 +309,4 @@ fn run(subject: &mut Subject, supply: &mut Supply, threads: usize) -> Result<Dur
     let clock = Clock::start(threads);
     session.run(&views).map_err(|e| MeasureError::Failed(e.to_string()))?;
     Ok(clock.elapsed())
-}
-
-/// Runs of both in turn, after one of each that is not counted; which of them goes first changes from pair to
-/// pair.
-fn alternate(
-    [baseline, candidate]: [&mut Subject; 2],
-    mut run: impl FnMut(&mut Subject) -> Result<Duration, MeasureError>,
-    repeat: usize,
-    effort: Effort,
-) -> Result<Times, MeasureError> {
-    let (least, most, time) = match effort {
-        Effort::Trial => (6, 16, Duration::from_millis(25)),
-        Effort::Confirm => (15, 60, Duration::from_millis(200)),
-    };
-    let both = run(baseline)? + run(candidate)?;
-    let pairs = (time.as_nanos() / both.as_nanos().max(1)).clamp(least, most);
-    let mut times = Times::default();
-    let nanoseconds = |time: Duration| time.as_nanos() as f64 / repeat as f64;
-    for pair in 0..pairs {
-        if pair % 2 == 0 {
-            times.baseline.push(nanoseconds(run(baseline)?));
-            times.candidate.push(nanoseconds(run(candidate)?));
-        } else {
-            times.candidate.push(nanoseconds(run(candidate)?));
-            times.baseline.push(nanoseconds(run(baseline)?));
-        }
-    }
-    Ok(times)
-}
-
-/// How far results of two schedules may be apart, by the largest of them: each of both reassociates within half of it
-/// (the numerics contract).
-const TOLERANCE: f32 = 2e-5;
-
-/// Whether two outputs are equal up to the order of sums, wherever they are not padding.
-fn agree(dtype: DType, a: &[u8], b: &[u8], is_padding: impl Fn(usize) -> bool) -> bool {
-    if dtype != DType::F32 {
-        let width = dtype.bytes().max(1);
-        let differs = |n: &usize| a[n * width..][..width] != b[n * width..][..width];
-        return a.len() == b.len() && (0..a.len() / width).filter(differs).all(is_padding);
-    }
-    let floats = |bytes: &[u8]| -> Vec<f32> {
-        bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
-    };
-    let (a, b) = (floats(a), floats(b));
-    let largest = b.iter().filter(|x| x.is_finite()).fold(0.0f32, |m, x| m.max(x.abs()));
-    let near = |x: f32, y: f32| {
-        x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()) || (x - y).abs() <= TOLERANCE * largest
-    };
-    a.len() == b.len() && a.iter().zip(&b).enumerate().all(|(n, (&x, &y))| near(x, y) || is_padding(n))
 }

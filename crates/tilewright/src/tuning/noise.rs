@@ -5,7 +5,7 @@ use std::ops::Range;
 use tilewright_runtime::plan::ALIGN;
 
 /// `n` 32-bit floats between -0.5 and 0.5, the same for the same seed.
-pub(super) fn noise(seed: u64, n: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, n: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..n).flat_map(|_| (random.f32() - 0.5).to_le_bytes()).collect()
 }

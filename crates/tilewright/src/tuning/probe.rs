@@ -107,7 +107,7 @@ impl Probe {
             let is_constant = task.computation.constant_inputs.get(n) == Some(&true);
             match data {
                 Data::InPlace => {
-                    let bytes = self.input(task, n)?;
+                    let bytes = input_data(task, &self.kernels, n)?;
                     let offset = builder.weights.len() as u64;
                     builder.weights.extend(&bytes);
                     builder.weights.resize(builder.weights.len().next_multiple_of(ALIGN), 0);
@@ -144,46 +144,55 @@ impl Probe {
         contents.to_bytes().map(Bytes::new).map_err(|e| CompileError::Limit(e.to_string()))
     }
 
-    /// Tells of the elements of an output, by their places in memory, which are padding of its layout.
+    /// Tells of the elements of an output which are padding; see [`padding_of`].
     pub(super) fn padding_of(
         &self,
         task: &Task,
         output: usize,
     ) -> Result<impl Fn(usize) -> bool + use<>, CompileError> {
-        let param = task.computation.func.n_inputs + output;
-        let logical = extents(&task.computation.func, task.computation.func.params[param])?;
-        let physical = extents(&self.kernels.func, self.kernels.func.params[param])?;
-        let pieces = task.computation.layouts.get(param).cloned().flatten().unwrap_or_default();
-        Ok(move |place: usize| {
-            let mut rest = place as i64;
-            let mut indices = vec![0; physical.len()];
-            for (index, extent) in indices.iter_mut().zip(&physical).rev() {
-                (*index, rest) = (rest % extent, rest / extent);
-            }
-            // The index of a dimension is made of its pieces, outermost first.
-            let mut of_dims = vec![0; logical.len()];
-            for (piece, index) in pieces.iter().zip(indices) {
-                of_dims[piece.dim] = of_dims[piece.dim] * piece.factor.unwrap_or(1) + index;
-            }
-            of_dims.iter().zip(&logical).any(|(index, extent)| index >= extent)
-        })
+        padding_of(task, &self.kernels, output)
     }
+}
 
-    /// Noise for an input, laid out as the schedule wants it.
-    fn input(&self, task: &Task, n: usize) -> Result<Vec<u8>, CompileError> {
-        let noise = |func: &Func| -> Result<(Vec<usize>, Vec<u8>), CompileError> {
-            let dims: Vec<usize> = extents(func, func.params[n])?.iter().map(|&e| e as usize).collect();
-            let bytes = noise(n as u64, dims.iter().product());
-            Ok((dims, bytes))
-        };
-        let Some(packing) = self.kernels.packing.get(n).filter(|packing| !packing.is_empty()) else {
-            return Ok(noise(&self.kernels.func)?.1);
-        };
-        let (dims, bytes) = noise(&task.computation.func)?;
-        let tensor = Tensor::from_bytes(DType::F32, dims, GraphBytes::new(bytes));
-        let tensor = tensor.map_err(|e| CompileError::internal("probe", e))?;
-        pack(packing, &tensor).map_err(|e| CompileError::internal("probe", e))
-    }
+/// Tells of the elements of an output, by their places in memory, which are padding of its layout.
+pub(super) fn padding_of(
+    task: &Task,
+    kernels: &Kernels,
+    output: usize,
+) -> Result<impl Fn(usize) -> bool + use<>, CompileError> {
+    let param = task.computation.func.n_inputs + output;
+    let logical = extents(&task.computation.func, task.computation.func.params[param])?;
+    let physical = extents(&kernels.func, kernels.func.params[param])?;
+    let pieces = task.computation.layouts.get(param).cloned().flatten().unwrap_or_default();
+    Ok(move |place: usize| {
+        let mut rest = place as i64;
+        let mut indices = vec![0; physical.len()];
+        for (index, extent) in indices.iter_mut().zip(&physical).rev() {
+            (*index, rest) = (rest % extent, rest / extent);
+        }
+        // The index of a dimension is made of its pieces, outermost first.
+        let mut of_dims = vec![0; logical.len()];
+        for (piece, index) in pieces.iter().zip(indices) {
+            of_dims[piece.dim] = of_dims[piece.dim] * piece.factor.unwrap_or(1) + index;
+        }
+        of_dims.iter().zip(&logical).any(|(index, extent)| index >= extent)
+    })
+}
+
+/// Noise for an input, laid out as the schedule wants it.
+pub(super) fn input_data(task: &Task, kernels: &Kernels, n: usize) -> Result<Vec<u8>, CompileError> {
+    let noise = |func: &Func| -> Result<(Vec<usize>, Vec<u8>), CompileError> {
+        let dims: Vec<usize> = extents(func, func.params[n])?.iter().map(|&e| e as usize).collect();
+        let bytes = noise(n as u64, dims.iter().product());
+        Ok((dims, bytes))
+    };
+    let Some(packing) = kernels.packing.get(n).filter(|packing| !packing.is_empty()) else {
+        return Ok(noise(&kernels.func)?.1);
+    };
+    let (dims, bytes) = noise(&task.computation.func)?;
+    let tensor = Tensor::from_bytes(DType::F32, dims, GraphBytes::new(bytes));
+    let tensor = tensor.map_err(|e| CompileError::internal("probe", e))?;
+    pack(packing, &tensor).map_err(|e| CompileError::internal("probe", e))
 }
 
 /// A plan while it is made.
@@ -277,12 +286,12 @@ impl Builder<'_> {
 }
 
 /// Rounds of a kernel and tasks of a round, if they are known.
-fn tasks_of(kernel: &Kernel) -> Option<(i64, i64)> {
+pub(super) fn tasks_of(kernel: &Kernel) -> Option<(i64, i64)> {
     Some((kernel.grid.rounds.as_int()?, kernel.grid.per_round.as_int()?))
 }
 
 /// The extents of a buffer, all known.
-fn extents(func: &Func, buffer: Buffer) -> Result<Vec<i64>, CompileError> {
+pub(super) fn extents(func: &Func, buffer: Buffer) -> Result<Vec<i64>, CompileError> {
     let extents = func.buffers[buffer].shape.iter().map(|e| e.as_int()).collect::<Option<Vec<i64>>>();
     extents.ok_or_else(|| CompileError::internal("probe", "an open extent"))
 }

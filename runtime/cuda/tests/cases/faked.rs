@@ -23,6 +23,7 @@ pub(crate) fn find(name: &str) -> Option<fn() -> Outcome> {
         "faults_of_other_kinds" => launch_failed,
         "results_that_only_newer_drivers_have" => unknown_result,
         "streams_of_the_caller" => callers_stream,
+        "times_are_told_by_events" => times,
         "threads_share_a_module" => threads,
         "the_threads_own_context_stays" => own_context,
         "drivers_too_old_for_ptx" => old_for_ptx,
@@ -431,4 +432,32 @@ fn out_of_range() -> Outcome {
 fn one_device() -> Outcome {
     let told = CudaDevice::by_index(1).err().map(|error| error.to_string()).unwrap_or_default();
     ensure_eq(&*told, "there is no CUDA device 1: devices are counted from 0, and there is 1")
+}
+
+/// The driver of ours counts a millisecond for each event that is recorded.
+fn times() -> Outcome {
+    {
+        let module = module()?;
+        let mut stream = module.stream()?;
+        let address = module.allocate(16)?;
+        upload(&mut *stream, &[1.0; 4], address)?;
+        for _ in 0..2 {
+            ensure(stream.set_timing(true)?, &"times are there")?;
+            let marks = [stream.mark()?, stream.mark()?, stream.mark()?];
+            launch(&mut *stream, ADD_ONE, address, 4, 0, 4)?;
+            stream.wait()?;
+            ensure_eq(&marks, &[0, 1, 2])?;
+            ensure_eq(&[stream.elapsed(0, 1)?, stream.elapsed(0, 2)?], &[1e6, 2e6])?;
+            fails(
+                stream.elapsed(0, 3),
+                "Fake GPU (CUDA device 0) failed: there is no such mark (cuEventElapsedTime)",
+            )?;
+            ensure(!stream.set_timing(false)?, &"times are off")?;
+        }
+        ensure_eq(&logged("+event").len(), &3)?;
+        // SAFETY: the stream has been waited for.
+        unsafe { module.free(address) };
+    }
+    ensure_eq(&logged("-event").len(), &3)?;
+    ensure_balance()
 }

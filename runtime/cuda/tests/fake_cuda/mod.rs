@@ -41,6 +41,7 @@ pub(crate) const CASES: &[Case] = &[
     case("faults_of_other_kinds", &[("FAULT", "719")]),
     case("results_that_only_newer_drivers_have", &[("FAULT", "4711")]),
     case("streams_of_the_caller", &[]),
+    case("times_are_told_by_events", &[]),
     case("threads_share_a_module", &[]),
     case("the_threads_own_context_stays", &[]),
     case("drivers_too_old_for_ptx", &[("VERSION", "11040")]),

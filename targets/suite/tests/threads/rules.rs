@@ -1,6 +1,6 @@
 //! What the rules for GPUs make of functions: the interpreter's bits, and no races.
 
-use tilewright_target_suite::by_rules::{by_rules, functions};
+use tilewright_target_suite::by_rules::{by_rules, functions, otherwise};
 
 use super::LANES;
 use super::running::{compare, kernels};
@@ -15,4 +15,22 @@ fn schedules_by_rules_have_the_interpreters_bits() {
             assert_eq!(compare(&scheduled, &kernels, seed), Ok(()), "{scheduled}\n{}", kernels[0].kernel);
         }
     }
+}
+
+/// Whatever a search may decide.
+#[test]
+fn other_decisions_have_the_interpreters_bits_too() {
+    let mut points = std::collections::BTreeSet::new();
+    for (_, func) in functions() {
+        for gpu in ["cuda:sm_80", "opencl:sm_80"] {
+            for (decision, scheduled) in otherwise(&func, gpu) {
+                let kernels = kernels(&scheduled, LANES)
+                    .unwrap_or_else(|error| panic!("{decision}: {error}\n{scheduled}"));
+                assert_eq!(compare(&scheduled, &kernels, 0), Ok(()), "{decision}\n{scheduled}");
+                let point = decision.split_once('/').and_then(|(_, rest)| rest.split_once('='));
+                points.extend(point.map(|(point, _)| point.to_string()));
+            }
+        }
+    }
+    assert_eq!(points.into_iter().collect::<Vec<_>>(), ["depth", "group", "stages", "threads", "tile"]);
 }
