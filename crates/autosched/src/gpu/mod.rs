@@ -1,13 +1,17 @@
 //! The rules for GPUs.
 //!
 //! A task is a thread block. A function that reduces rows and then uses the results on them is one kernel ([`rows`]). Of others,
-//! reductions come first: [`product`] (matrix products and convolutions, by tiles in registers and shared memory), [`reduction`] (few
+//! reductions come first: [`product`] (matrix products and convolutions, by tiles in registers and shared memory, in parts where tiles are few:
+//! [`split`]), [`skinny`] (products with a vector, or with few), [`reduction`] (few
 //! results of many steps, by lanes), and [`elements`], which has a thread for each result and does for all the rest.
 
 pub mod elements;
+mod packing;
 pub mod product;
 pub mod reduction;
 pub mod rows;
+pub mod skinny;
+pub mod split;
 mod store;
 mod strategy;
 pub mod threads;
@@ -27,10 +31,8 @@ pub const RULES: RuleSet<Strategy> = RuleSet {
         Phase {
             takes: Block::is_reduction,
             rules: &[
-                Rule {
-                    name: "product",
-                    plan: |c, b, d| Ok(Strategy::Product(Box::new(product::plan(c, b, d)?))),
-                },
+                Rule { name: "product", plan: |c, b, d| Ok(split::plan(c, b, d)?.into()) },
+                Rule { name: "skinny", plan: |c, b, _| Ok(Strategy::Skinny(skinny::plan(c, b)?)) },
                 Rule { name: "reduction", plan: |c, b, _| Ok(Strategy::Reduction(reduction::plan(c, b)?)) },
                 ELEMENTS,
             ],
