@@ -7,8 +7,8 @@ use super::running::{compare, kernels};
 
 #[test]
 fn schedules_by_rules_have_the_interpreters_bits() {
-    for (rule, func) in functions() {
-        let (scheduled, rules) = by_rules(&func, "sm_80");
+    for (rule, func, is_constant) in functions() {
+        let (scheduled, rules) = by_rules(&func, "sm_80", is_constant);
         assert!(rules.contains(&rule) && !rules.contains(&"plain"), "{}: {rules:?}", func.name);
         let kernels = kernels(&scheduled, LANES).unwrap_or_else(|error| panic!("{error}\n{scheduled}"));
         for seed in 0..2 {
