@@ -44,8 +44,8 @@ impl Gpu {
     /// Nanoseconds that a further kernel costs between two others, which one stream launches back to back: the processor hands out a
     /// launch in 2 to 3 microseconds, which hides what the device takes to begin it (NVIDIA's blog, "Getting Started with CUDA Graphs").
     pub const LAUNCH: u32 = 2500;
-    /// Cycles until memory answers: 500 to 600 on sm_80 and sm_90 (Luo et al., "Dissecting the NVIDIA Hopper Architecture through
-    /// Microbenchmarking").
+    /// Cycles until memory answers under load; idle it takes 470 to 540 (Luo et al., "Dissecting the NVIDIA Hopper Architecture through
+    /// Microbenchmarking and Multiple Level Analysis").
     pub const LATENCY: u32 = 600;
     /// Registers are given to warps in so many.
     const REGISTER_UNIT: u32 = 256;
