@@ -5,6 +5,8 @@
 mod compared;
 #[path = "rules/functions.rs"]
 mod functions;
+#[path = "rules/gpu.rs"]
+mod gpu;
 
 use tilewright_autosched::{AutoscheduleError, Decisions, Scheduled, schedule};
 use tilewright_dtype::DType;

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::TargetError;
 
 /// A generation of NVIDIA GPUs, by what a kernel may ask of it. Numbers are those of the table "Technical Specifications per Compute
-/// Capability" in NVIDIA's CUDA C++ Programming Guide; those of multiprocessors and caches are of the whitepapers on A100, GA102, L40, H100 and
-/// Blackwell.
+/// Capability" in NVIDIA's CUDA C++ Programming Guide; those of multiprocessors, caches, memory and clocks are of the whitepapers and data
+/// sheets of A100 (40 GB), RTX 3090 Ti, L40, H100 SXM and B200.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Gpu {
     /// Compute capability, ten times the major number plus the minor one: 80 for `sm_80`.
@@ -24,6 +24,10 @@ pub struct Gpu {
     pub multiprocessors: u32,
     /// Bytes of its second-level cache, which all multiprocessors share.
     pub l2: u32,
+    /// What its memory moves, in GB/s.
+    pub bandwidth: u32,
+    /// Its clock under load, in MHz.
+    pub clock: u32,
 }
 
 impl Gpu {
@@ -39,6 +43,12 @@ impl Gpu {
     pub const RESERVED_SHARED: u32 = 1 << 10;
     /// Bytes of shared memory that a kernel may have without asking for them when it is launched.
     pub const STATIC_SHARED: u32 = 48 << 10;
+    /// Nanoseconds that a further kernel costs between two others, which one stream launches back to back: the processor hands out a
+    /// launch in 2 to 3 microseconds, which hides what the device takes to begin it (NVIDIA's blog, "Getting Started with CUDA Graphs").
+    pub const LAUNCH: u32 = 2500;
+    /// Cycles until memory answers under load; idle it takes 470 to 540 (Luo et al., "Dissecting the NVIDIA Hopper Architecture through
+    /// Microbenchmarking and Multiple Level Analysis").
+    pub const LATENCY: u32 = 600;
     /// Registers are given to warps in so many.
     const REGISTER_UNIT: u32 = 256;
     /// Shared memory is given to blocks in so many bytes.
@@ -46,20 +56,20 @@ impl Gpu {
 
     /// Generations that code is made for, the oldest first.
     pub const ALL: [Gpu; 5] = [
-        Gpu::new(80, 2048, 32, 164, 108, 40),
-        Gpu::new(86, 1536, 16, 100, 84, 6),
-        Gpu::new(89, 1536, 24, 100, 142, 96),
-        Gpu::new(90, 2048, 32, 228, 132, 50),
-        Gpu::new(100, 2048, 32, 228, 148, 126),
+        Gpu::new(80, [2048, 32, 164], 108, 40, [1555, 1410]),
+        Gpu::new(86, [1536, 16, 100], 84, 6, [1008, 1860]),
+        Gpu::new(89, [1536, 24, 100], 142, 96, [864, 2490]),
+        Gpu::new(90, [2048, 32, 228], 132, 50, [3350, 1760]),
+        Gpu::new(100, [2048, 32, 228], 148, 126, [8000, 1965]),
     ];
 
+    /// Of a multiprocessor: threads, blocks and KiB of shared memory. Of the memory: GB/s, and MHz of the multiprocessors beside it.
     const fn new(
         sm: u32,
-        threads: u32,
-        blocks: u32,
-        shared_kib: u32,
+        [threads, blocks, shared_kib]: [u32; 3],
         multiprocessors: u32,
         l2_mib: u32,
+        [bandwidth, clock]: [u32; 2],
     ) -> Gpu {
         Gpu {
             sm,
@@ -68,7 +78,19 @@ impl Gpu {
             shared_per_multiprocessor: shared_kib << 10,
             multiprocessors,
             l2: l2_mib << 20,
+            bandwidth,
+            clock,
         }
+    }
+
+    /// Cycles in which memory moves so many bytes.
+    pub fn cycles_of_bytes(&self, bytes: f64) -> f64 {
+        bytes * f64::from(self.clock) / (f64::from(self.bandwidth) * 1e3)
+    }
+
+    /// Cycles that a further kernel costs.
+    pub fn cycles_of_launch(&self) -> f64 {
+        f64::from(Gpu::LAUNCH) * f64::from(self.clock) / 1e3
     }
 
     /// Most bytes of shared memory that a block may have.
@@ -161,6 +183,14 @@ mod tests {
             "sm_70".parse::<Gpu>().unwrap_err().to_string(),
             "unknown GPU `sm_70`; known are sm_80, sm_86, sm_89, sm_90, sm_100"
         );
+    }
+
+    #[test]
+    fn memory_and_launches_take_cycles() {
+        let h100: Gpu = "sm_90".parse().expect("a GPU");
+        // 3350 bytes a nanosecond, which is 1.76 cycles.
+        assert_eq!(h100.cycles_of_bytes(33_500_000.0), 17_600.0);
+        assert_eq!(h100.cycles_of_launch(), 4400.0);
     }
 
     /// By hand, after the guide's rules.

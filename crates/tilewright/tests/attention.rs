@@ -63,9 +63,9 @@ impl Case {
         let scaled = |values: Vec<f32>| values.into_iter().map(|x| 6.0 * x).collect();
         let mask = match self.seen {
             Seen::All | Seen::Causal => vec![0.0; mask],
-            Seen::Prefix => {
-                (0..mask).map(|i| if i % keys + 5 + i / keys >= keys { f32::NEG_INFINITY } else { 0.0 }).collect()
-            }
+            Seen::Prefix => (0..mask)
+                .map(|i| if i % keys + 5 + i / keys >= keys { f32::NEG_INFINITY } else { 0.0 })
+                .collect(),
             Seen::Masked => {
                 let hides = |i: usize| i < keys || (i * 7 + i / keys) % 11 == 0;
                 let noise = noise(mask, 4).into_iter().enumerate();

@@ -125,8 +125,8 @@ fn products_stay_in_registers(ptxas: &Ptxas) -> Result<(), String> {
 /// What the rules make, odd and open extents included: nothing is spilled, and nothing lies in local memory.
 fn schedules_by_rules_assemble(ptxas: &Ptxas) -> Result<(), String> {
     for gpu in gpus() {
-        for (rule, func) in functions() {
-            let (scheduled, _) = by_rules(&func, &gpu.to_string());
+        for (rule, func, is_constant) in functions() {
+            let (scheduled, _) = by_rules(&func, &gpu.to_string(), is_constant);
             let options = FlattenOptions { masked_access: None, buffer_align: 64, lanes: Some(Gpu::LANES) };
             let flat = flatten(&scheduled, &options).map_err(|error| error.to_string())?;
             let kernels: Vec<Kernel> = flat.into_iter().map(|flat| flat.kernel).collect();

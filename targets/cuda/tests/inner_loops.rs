@@ -48,9 +48,35 @@ struct HotLoop {
     instructions: usize,
     multiply_adds: usize,
     shared_loads: usize,
+    /// Loads from memory and copies from there, and their bytes.
+    memory_loads: usize,
+    memory_bytes: usize,
+    /// Bytes of the most loads from memory that no multiply-add comes between, so that they wait for memory together.
+    at_once: usize,
 }
 
-/// The loop with the most multiply-adds in what nvdisasm prints: from a label to a branch back to it.
+impl HotLoop {
+    fn of(operations: &[&str]) -> HotLoop {
+        let count = |name: &str| operations.iter().filter(|op| op.starts_with(name)).count();
+        let bytes = |op: &&str| match op {
+            op if !op.starts_with("LDG") => 0,
+            op if op.contains(".128") => 16,
+            op if op.contains(".64") => 8,
+            _ => 4,
+        };
+        let runs = operations.split(|op| op.starts_with("FFMA"));
+        HotLoop {
+            instructions: operations.len(),
+            multiply_adds: count("FFMA"),
+            shared_loads: count("LDS"),
+            memory_loads: count("LDG"),
+            memory_bytes: operations.iter().map(bytes).sum(),
+            at_once: runs.map(|run| run.iter().map(bytes).sum()).max().unwrap_or(0),
+        }
+    }
+}
+
+/// The loop with the most multiply-adds in what nvdisasm prints, from a label to a branch back to it; all of it if none has any.
 fn hot_loop(listing: &str) -> HotLoop {
     let mut labels: Vec<(&str, usize)> = Vec::new();
     let mut operations: Vec<&str> = Vec::new();
@@ -66,17 +92,12 @@ fn hot_loop(listing: &str) -> HotLoop {
         operations.push(operation);
         let begin = labels.iter().find(|(label, _)| text.contains(&format!("`({label})")));
         let Some(&(_, begin)) = begin.filter(|_| operation.starts_with("BRA")) else { continue };
-        let count = |name: &str| operations[begin..].iter().filter(|op| op.starts_with(name)).count();
-        let own = HotLoop {
-            instructions: operations.len() - begin,
-            multiply_adds: count("FFMA"),
-            shared_loads: count("LDS"),
-        };
+        let own = HotLoop::of(&operations[begin..]);
         if own.multiply_adds > found.multiply_adds {
             found = own;
         }
     }
-    found
+    if found.multiply_adds > 0 { found } else { HotLoop::of(&operations) }
 }
 
 /// What a function's kernel becomes.
@@ -84,8 +105,9 @@ struct Reached {
     usage: Usage,
     threads: u32,
     hot: HotLoop,
-    /// Bytes that a task copies ahead of what it computes.
-    ahead: u64,
+    /// Bytes of a task that are under way: what it copies ahead of what it computes, or else loads at once.
+    under_way: u64,
+    tasks: u64,
 }
 
 fn disassemble(tools: &Tools, cubin: &[u8]) -> Result<String, String> {
@@ -111,68 +133,126 @@ fn pending_groups(insts: &[Inst]) -> u64 {
     insts.iter().map(of).max().unwrap_or(0)
 }
 
-fn reach(tools: &Tools, func: &Func, gpu: &Gpu) -> Result<Reached, String> {
-    let (scheduled, _) = by_rules(func, &gpu.to_string());
+fn reach(tools: &Tools, subject: &Subject, gpu: &Gpu) -> Result<Reached, String> {
+    let (scheduled, _) = by_rules(&subject.func, &gpu.to_string(), true);
     let options = FlattenOptions { masked_access: None, buffer_align: 64, lanes: Some(Gpu::LANES) };
     let flat = flatten(&scheduled, &options).map_err(|error| error.to_string())?;
-    let kernels: Vec<Kernel> = flat.into_iter().map(|flat| flat.kernel).collect();
-    let [kernel] = &kernels[..] else { return Err(format!("{} kernels", kernels.len())) };
+    // A sum of parts is a kernel after them.
+    let reached = flat.into_iter().map(|flat| reach_kernel(tools, flat.kernel, gpu));
+    let reached: Vec<Reached> = reached.collect::<Result<_, _>>()?;
+    reached.into_iter().max_by_key(|kernel| kernel.hot.multiply_adds).ok_or_else(|| "no kernel".to_owned())
+}
+
+fn reach_kernel(tools: &Tools, kernel: Kernel, gpu: &Gpu) -> Result<Reached, String> {
+    let kernels = [kernel];
     let module = compile(&kernels, gpu).map_err(|error| error.to_string())?;
+    let [kernel] = kernels;
     let cubin = tools.ptxas.assemble(&module.ptx, gpu).map_err(|error| error.to_string())?;
     let [usage] = &cubin.usage[..] else { return Err("no usage".into()) };
     if usage.stack + usage.spill_stores + usage.spill_loads > 0 {
-        return Err(format!("{}: {usage:?}", func.name));
+        return Err(format!("{}: {usage:?}", kernel.name));
     }
     let groups = pending_groups(&kernel.body);
-    Ok(Reached {
-        threads: kernel.threads.warps * kernel.threads.lanes,
-        hot: hot_loop(&disassemble(tools, &cubin.bytes)?),
+    let threads = kernel.threads.warps * kernel.threads.lanes;
+    let hot = hot_loop(&disassemble(tools, &cubin.bytes)?);
+    let under_way = match groups {
+        0 => hot.at_once as u64 * u64::from(threads),
         // Of `groups + 1` versions of the shared arrays one is computed from.
-        ahead: u64::from(usage.shared) * groups / (groups + 1),
-        usage: usage.clone(),
-    })
+        _ => u64::from(usage.shared) * groups / (groups + 1),
+    };
+    let tasks = kernel.grid.rounds.as_int().zip(kernel.grid.per_round.as_int());
+    let tasks = tasks.map(|(rounds, tasks)| (rounds * tasks) as u64).ok_or("an open number of tasks")?;
+    Ok(Reached { threads, hot, under_way, tasks, usage: usage.clone() })
 }
 
-/// The functions, and whether their loops must reach [`LEAST_PART`].
-fn subjects() -> Vec<(&'static str, Func, bool)> {
-    vec![
-        ("product 256 x 256 x 256", product_func(256, 256, 256), false),
-        ("product 1024 x 1024 x 1024", product_func(1024, 1024, 1024), true),
-        ("product 2048 x 2048 x 2048", product_func(2048, 2048, 2048), true),
-        ("product 4096 x 4096 x 4096", product_func(4096, 4096, 4096), true),
-        ("product 8192 x 8192 x 8192", product_func(8192, 8192, 8192), true),
-        ("product 128 x 768 x 3072", product_func(128, 768, 3072), false),
-        ("convolution 64 to 64, 3 x 3, at 56 x 56", convolution(64, 64, 56), false),
-    ]
+/// What an inner loop is held to.
+enum Bound {
+    /// [`LEAST_PART`] of its instructions multiply and add.
+    Instructions,
+    /// It has as much of the matrix under way as memory moves until it answers, by 16 bytes a load; of what it loads the rest is of so many
+    /// vectors.
+    Memory { vectors: u64 },
+    /// Nothing.
+    None,
+}
+
+/// A function, whose second input is a constant, and what its loop is held to.
+struct Subject {
+    name: String,
+    func: Func,
+    bound: Bound,
+}
+
+fn subjects() -> Vec<Subject> {
+    let product = |[m, n, k]: [i64; 3], bound| Subject {
+        name: format!("product {m} x {n} x {k}"),
+        func: product_func(m, n, k),
+        bound,
+    };
+    let convolution = |channels: i64, size: i64| Subject {
+        name: format!("convolution {channels} to {channels}, 3 x 3, at {size} x {size}"),
+        func: convolution(channels, channels, size),
+        bound: Bound::None,
+    };
+    let mut subjects = vec![product([256, 256, 256], Bound::None)];
+    subjects.extend([1024, 2048, 4096, 8192].map(|n| product([n, n, n], Bound::Instructions)));
+    subjects.push(product([128, 768, 3072], Bound::None));
+    let skinny = |rows: i64| product([rows, 4096, 4096], Bound::Memory { vectors: rows as u64 });
+    subjects.extend([1, 4].map(skinny));
+    subjects.extend([8, 16].map(|rows| product([rows, 4096, 4096], Bound::None)));
+    subjects.extend([(64, 56), (128, 28), (256, 14), (512, 7)].map(|(n, size)| convolution(n, size)));
+    subjects
+}
+
+/// Bytes that memory moves for each multiprocessor until it answers.
+fn bytes_until_memory_answers(gpu: &Gpu) -> u64 {
+    let in_latency = f64::from(Gpu::LATENCY) / gpu.cycles_of_bytes(1.0);
+    (in_latency / f64::from(gpu.multiprocessors)) as u64
 }
 
 const HEAD: &str = "\
-| | | multiply-adds of the inner loop's instructions | multiply-adds a load from shared memory | registers | shared bytes | warps at a time, of | bytes copied ahead a multiprocessor |
-|---|---|---|---|---|---|---|---|
+| | | multiply-adds of the inner loop's instructions | multiply-adds a load from shared memory | bytes a load from memory | registers | shared bytes | tasks | warps at a time, of | bytes under way a multiprocessor |
+|---|---|---|---|---|---|---|---|---|---|
 ";
+
+fn line(tools: &Tools, subject: &Subject, gpu: &Gpu) -> Result<String, String> {
+    let Reached { usage, threads, hot, under_way, tasks } = reach(tools, subject, gpu)?;
+    let part = hot.multiply_adds as f64 / hot.instructions.max(1) as f64;
+    let a_memory_load = hot.memory_bytes as f64 / hot.memory_loads.max(1) as f64;
+    // A multiprocessor has no more tasks at a time than there are for it.
+    let blocks = gpu.resident_blocks(threads, usage.registers, usage.shared);
+    let own = u64::from(blocks).min(tasks.div_ceil(u64::from(gpu.multiprocessors)));
+    let under_way = own * under_way;
+    let under_way = match subject.bound {
+        Bound::Memory { vectors } => under_way / (1 + vectors),
+        Bound::Instructions | Bound::None => under_way,
+    };
+    let needed = bytes_until_memory_answers(gpu);
+    match subject.bound {
+        Bound::Instructions if part < LEAST_PART => {
+            return Err(format!("{} of {}", hot.multiply_adds, hot.instructions));
+        }
+        Bound::Memory { .. } if a_memory_load < 16.0 || under_way < needed => {
+            return Err(format!("{under_way} bytes under way of {needed}, {a_memory_load} a load"));
+        }
+        Bound::Instructions | Bound::Memory { .. } | Bound::None => {}
+    }
+    let (warps, most) = (blocks * threads / Gpu::LANES, gpu.threads_per_multiprocessor / Gpu::LANES);
+    let a_load = hot.multiply_adds as f64 / hot.shared_loads.max(1) as f64;
+    let a_load = if hot.shared_loads > 0 { format!("{a_load:.1}") } else { "none".to_owned() };
+    Ok(format!(
+        "| {} | {gpu} | {part:.3} ({} of {}) | {a_load} | {a_memory_load:.1} | {} | {} | {tasks} | {warps} of {most} | {under_way} |",
+        subject.name, hot.multiply_adds, hot.instructions, usage.registers, usage.shared,
+    ))
+}
 
 fn table(tools: &Tools) -> Result<String, String> {
     let mut table = HEAD.to_owned();
-    for (name, func, is_large) in subjects() {
+    for subject in subjects() {
         for gpu in ["sm_80", "sm_90"] {
             let gpu: Gpu = gpu.parse().map_err(|_| "no GPU".to_owned())?;
-            let Reached { usage, threads, hot, ahead } =
-                reach(tools, &func, &gpu).map_err(|error| format!("{name}, {gpu}: {error}"))?;
-            let part = hot.multiply_adds as f64 / hot.instructions.max(1) as f64;
-            if is_large && part < LEAST_PART {
-                return Err(format!("{name}, {gpu}: {} of {}", hot.multiply_adds, hot.instructions));
-            }
-            let blocks = gpu.resident_blocks(threads, usage.registers, usage.shared);
-            let (warps, most) = (blocks * threads / Gpu::LANES, gpu.threads_per_multiprocessor / Gpu::LANES);
-            let a_load = hot.multiply_adds as f64 / hot.shared_loads.max(1) as f64;
-            let line = format!(
-                "| {name} | {gpu} | {part:.3} ({} of {}) | {a_load:.1} | {} | {} | {warps} of {most} | {} |",
-                hot.multiply_adds,
-                hot.instructions,
-                usage.registers,
-                usage.shared,
-                u64::from(blocks) * ahead,
-            );
+            let line = line(tools, &subject, &gpu);
+            let line = line.map_err(|error| format!("{}, {gpu}: {error}", subject.name))?;
             writeln!(table, "{line}").map_err(|error| error.to_string())?;
         }
     }

@@ -37,8 +37,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("a target with a device, as opencl or cuda:sm_90".into());
     };
     let mut entries = Vec::new();
-    for (rule, func) in functions() {
-        let (func, _) = by_rules(&func, &format!("{device}:{gpu}"));
+    for (rule, func, _) in functions() {
+        let (func, _) = by_rules(&func, &format!("{device}:{gpu}"), false);
         let (name, kernels) = (format!("{rule}: {}", func.name), kernels(&func)?);
         entries.push(of_func(&name, &func, &kernels, device, &gpu)?);
     }

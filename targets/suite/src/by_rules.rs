@@ -145,7 +145,9 @@ fn recurrence(steps: i64, rows: i64, size: i64) -> Func {
     let kept = f.add_buffer("kept", DType::F32, extents(&[2, rows, size]), Scope::Global);
     let (d, t) = (f.add_var("d", VarKind::Loop), f.add_var("t", VarKind::Loop));
     let around = [(d, 2, IterKind::Spatial), (t, steps, IterKind::Reduce)];
-    let load = |buffer, indices: &[&Expr]| Expr::load(DType::F32, buffer, indices.iter().map(|&e| e.clone()).collect());
+    let load = |buffer, indices: &[&Expr]| {
+        Expr::load(DType::F32, buffer, indices.iter().map(|&e| e.clone()).collect())
+    };
     let store = |buffer, indices: &[&Expr], value| Store {
         buffer,
         indices: indices.iter().map(|&e| e.clone()).collect(),
@@ -173,9 +175,29 @@ fn recurrence(steps: i64, rows: i64, size: i64) -> Func {
     f
 }
 
-/// The functions as computed, each with the rule that takes it.
-pub fn functions() -> Vec<(&'static str, Func)> {
-    vec![
+/// Products of a batch of matrices, `B` with its rows along the steps or along the columns, and their epilogue.
+pub fn products(batch: i64, [rows, columns, steps]: [i64; 3], transposed: bool) -> Func {
+    let mut f = Func::new("products");
+    let a = f.add_input("a", DType::F32, extents(&[batch, rows, steps]));
+    let shape = if transposed { [batch, columns, steps] } else { [batch, steps, columns] };
+    let b = f.add_input("b", DType::F32, extents(&shape));
+    let bias = f.add_input("bias", DType::F32, extents(&[columns]));
+    let shape = extents(&[batch, rows, columns]);
+    let c = f.reduce("c", DType::F32, shape.clone(), extents(&[steps]), Expr::f32(0.0), |f, i, r, acc| {
+        let x = f.load(a, vec![i[0].clone(), i[1].clone(), r[0].clone()]);
+        let [outer, inner] = if transposed { [&i[2], &r[0]] } else { [&r[0], &i[2]] };
+        Expr::fma(x, f.load(b, vec![i[0].clone(), outer.clone(), inner.clone()]), acc)
+    });
+    let y = f.compute("y", DType::F32, shape, |f, i| {
+        (f.load(c, i.to_vec()) + f.load(bias, vec![i[2].clone()])).max(Expr::f32(0.0))
+    });
+    f.promote_to_output(y);
+    f
+}
+
+/// The functions as computed, each with the rule that takes it and whether its second input is a constant.
+pub fn functions() -> Vec<(&'static str, Func, bool)> {
+    let variable = [
         ("product", product_func(100, 70, 27)),
         ("product", open_product(72, 24)),
         ("product", convolution(5, 24, 9)),
@@ -191,15 +213,35 @@ pub fn functions() -> Vec<(&'static str, Func)> {
         ("turns", recurrence(2, 3, 50)),
         ("elements", pooling(5, 13)),
         ("elements", elements(33, 28)),
-    ]
+        // In parts: steps enough, and few tiles.
+        ("product", product_func(20, 18, 512)),
+        ("product", products(2, [9, 17, 512], false)),
+        ("product", products(1, [10, 33, 720], true)),
+        ("product", convolution(64, 12, 5)),
+        // Beside few vectors.
+        ("skinny", products(1, [1, 200, 512], true)),
+        ("skinny", products(3, [5, 37, 130], true)),
+        ("skinny", products(1, [150, 3, 256], false)),
+        ("skinny", products(2, [2, 10, 64], true)),
+    ];
+    let constant = [
+        ("product", product_func(20, 18, 512)),
+        ("product", convolution(64, 12, 5)),
+        ("skinny", product_func(1, 260, 256)),
+        ("skinny", product_func(4, 101, 96)),
+        ("skinny", convolution(64, 40, 1)),
+    ];
+    let variable = variable.into_iter().map(|(rule, func)| (rule, func, false));
+    variable.chain(constant.into_iter().map(|(rule, func)| (rule, func, true))).collect()
 }
 
-/// A function as the rules for a GPU schedule it, elementary functions expanded; and the names of the rules.
+/// A function as the rules for a GPU schedule it, elementary functions expanded; and the names of the rules. Its second input may be a
+/// constant, which they lay out as they like.
 ///
 /// # Panics
 /// Where the rules make a schedule that does not apply: a defect.
-pub fn by_rules(func: &Func, gpu: &str) -> (Func, Vec<&'static str>) {
-    let scheduled = decided(func, gpu, &Decisions::default());
+pub fn by_rules(func: &Func, gpu: &str, is_constant: bool) -> (Func, Vec<&'static str>) {
+    let scheduled = decided(func, gpu, is_constant, &Decisions::default());
     let mut func = scheduled.func;
     expand_func(&mut func);
     (func, scheduled.rulings.iter().map(|ruling| ruling.rule).collect())
@@ -209,13 +251,13 @@ pub fn by_rules(func: &Func, gpu: &str) -> (Func, Vec<&'static str>) {
 ///
 /// # Panics
 /// As [`by_rules`].
-pub fn otherwise(func: &Func, gpu: &str) -> Vec<(String, Func)> {
+pub fn otherwise(func: &Func, gpu: &str, is_constant: bool) -> Vec<(String, Func)> {
     let mut others = Vec::new();
-    for decision in decided(func, gpu, &Decisions::default()).decisions {
+    for decision in decided(func, gpu, is_constant, &Decisions::default()).decisions {
         for candidate in decision.candidates.iter().skip(1) {
             let mut decisions = Decisions::default();
             decisions.set(&decision.point, &candidate.value);
-            let mut other = decided(func, gpu, &decisions).func;
+            let mut other = decided(func, gpu, is_constant, &decisions).func;
             expand_func(&mut other);
             others.push((decisions.to_string(), other));
         }
@@ -223,8 +265,10 @@ pub fn otherwise(func: &Func, gpu: &str) -> Vec<(String, Func)> {
     others
 }
 
-fn decided(func: &Func, gpu: &str, decisions: &Decisions) -> Scheduled {
+fn decided(func: &Func, gpu: &str, is_constant: bool, decisions: &Decisions) -> Scheduled {
     let target: Target = format!("{gpu}/x86-64-v3@llvm").parse().expect("a target");
-    schedule(&Computation::of(func.clone()), &target, decisions)
+    let computation =
+        Computation { constant_inputs: vec![false, is_constant], ..Computation::of(func.clone()) };
+    schedule(&computation, &target, decisions)
         .unwrap_or_else(|error| panic!("{}, {decisions}: {error}", func.name))
 }

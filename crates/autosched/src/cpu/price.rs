@@ -13,8 +13,8 @@ use crate::cpu::{Strategy, contraction, recurrence, window};
 use crate::model::machine::{beyond_l2, l2_room, memory_cycles, numbers, overlapped, ports};
 use crate::model::sums::{Way, ways};
 use crate::pattern::{bytes_of, iterations};
-use crate::turns::takes_turns;
 use crate::transforms::{is_in_vectors, is_row_major, is_transform};
+use crate::turns::takes_turns;
 
 /// Cycles of a prepared function on one core. Nothing where extents are open, or where the rules have no good strategy for it.
 pub(crate) fn price(context: &Context<'_>) -> Option<f64> {

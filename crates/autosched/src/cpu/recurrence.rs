@@ -173,7 +173,8 @@ fn walks(context: &Context<'_>, block: &Block, lane: usize, has_steps: bool) -> 
     let stride = |access: &AccessInfo| context.stride(&simplifier, access, block.iters[lane].var);
     let mut written = block.body.iter().map(AccessInfo::of_store);
     let walks = |access: &AccessInfo| matches!(stride(access), Stride::Zero | Stride::Constant(1));
-    written.all(|access| stride(&access) == Stride::Constant(1)) && (!has_steps || loads(block).iter().all(walks))
+    written.all(|access| stride(&access) == Stride::Constant(1))
+        && (!has_steps || loads(block).iter().all(walks))
 }
 
 impl Strategy {
@@ -211,7 +212,8 @@ impl Strategy {
             Some(_) => vec![self.keep_in_registers(schedule, &parts[0])?],
             None => Vec::new(),
         };
-        let is_shared_out = schedule.loops(&self.block)?.first().is_some_and(|l| l.kind == LoopKind::Parallel);
+        let is_shared_out =
+            schedule.loops(&self.block)?.first().is_some_and(|l| l.kind == LoopKind::Parallel);
         if !is_shared_out {
             self.tasks.apply(schedule, shared)?;
         }

@@ -18,11 +18,11 @@ use crate::cpu::tasks::{Grain, Tasks};
 use crate::cpu::tiled::{LoopsAround, TiledBlock, extents};
 use crate::decisions::{Candidate, Chooser};
 use crate::layouts::Relayout;
-use crate::packing::pack_constants;
 use crate::model::machine::MAX_UNROLLED_STEPS;
 use crate::model::order::Order;
 use crate::model::tasks::rounds_of;
 use crate::model::tile::{self, Outputs, Tile, Traffic, Windows, tiles};
+use crate::packing::pack_constants;
 use crate::pattern::{
     AccessInfo, Stride, constant_product, domain_simplifier, extents_of, is_cheap, iterations, iters_of,
     last_of_several, loads, stores_at_its_variables, walks,

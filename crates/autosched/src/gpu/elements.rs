@@ -101,7 +101,7 @@ pub(crate) fn plan(
         domain: Domain::of(context.func, block),
         store,
         joined,
-        threads: threads(joined),
+        threads,
     })
 }
 

@@ -1,14 +1,18 @@
 //! The rules for GPUs.
 //!
 //! A task is a thread block. A function that reduces rows and then uses the results on them is one kernel ([`rows`]). Of others,
-//! reductions come first: [`product`] (matrix products and convolutions, by tiles in registers and shared memory), [`turns`] (blocks in one loop
-//! over steps), [`reduction`] (few results of many steps, by lanes), and [`elements`], which has a thread for each result and does for all the rest.
+//! reductions come first: [`product`] (matrix products and convolutions, by tiles in registers and shared memory, in parts where tiles are few:
+//! [`split`]), [`skinny`] (products with a vector, or with few), [`turns`] (blocks in one loop over steps), [`reduction`] (few results of many
+//! steps, by lanes), and [`elements`], which has a thread for each result and does for all the rest.
 
 pub mod elements;
+mod packing;
 mod price;
 pub mod product;
 pub mod reduction;
 pub mod rows;
+pub mod skinny;
+pub mod split;
 mod store;
 mod strategy;
 pub mod threads;
@@ -29,10 +33,8 @@ pub const RULES: RuleSet<Strategy> = RuleSet {
         Phase {
             takes: Block::is_reduction,
             rules: &[
-                Rule {
-                    name: "product",
-                    plan: |c, b, d| Ok(Strategy::Product(Box::new(product::plan(c, b, d)?))),
-                },
+                Rule { name: "product", plan: |c, b, d| Ok(split::plan(c, b, d)?.into()) },
+                Rule { name: "skinny", plan: |c, b, _| Ok(Strategy::Skinny(skinny::plan(c, b)?)) },
                 Rule { name: "turns", plan: |c, b, _| Ok(Strategy::Turns(turns::plan(c, b)?)) },
                 Rule {
                     name: "reduction",

@@ -6,9 +6,10 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
+use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Block, Expr, IterKind, Scope, ThreadLevel};
 
+use super::packing::packing;
 use super::store::{Store, shares_loops, store_of};
 use super::threads::LANES;
 use super::tile::{Extents, Tile, depths};
@@ -25,7 +26,7 @@ use crate::rule::Packing;
 use crate::strategy::{Domain, list};
 
 /// Rows, and columns, from which on there are tiles.
-const LEAST: i64 = 8;
+pub(super) const LEAST: i64 = 8;
 
 /// Elements that one instruction copies to shared memory where they are consecutive: 16 bytes, the most that it can (PTX ISA, `cp.async`).
 const TOGETHER: i64 = 4;
@@ -103,17 +104,19 @@ impl fmt::Display for Strategy {
 }
 
 /// What a block's variables are to its factors.
-struct Roles {
+pub(super) struct Roles {
     /// The factor of rows and that of columns.
-    factors: [AccessInfo; 2],
+    pub(super) factors: [AccessInfo; 2],
     rows: Vec<usize>,
     columns: Vec<usize>,
-    steps: Vec<usize>,
+    /// The positions of the variables that count steps, in the order in which these are taken.
+    pub(super) steps: Vec<usize>,
     products: Vec<usize>,
 }
 
 impl Roles {
-    fn of(block: &Block) -> Result<Roles, &'static str> {
+    /// Finds them.
+    pub(super) fn of(block: &Block) -> Result<Roles, &'static str> {
         let Some((a, b)) = operands(block).filter(|_| stores_at_its_variables(block)) else {
             return Err("no sum of products of two operands");
         };
@@ -145,6 +148,18 @@ impl Roles {
         let products = spatial.into_iter().filter(|n| !rows.contains(n) && !columns.contains(n)).collect();
         Ok(Roles { factors, rows, columns, steps, products })
     }
+
+    /// How many products, rows and columns there are.
+    pub(super) fn extents(&self, block: &Block) -> Extents {
+        let [batch, rows, columns] =
+            [&self.products, &self.rows, &self.columns].map(|of| number_of(block, of));
+        Extents { batch, rows, columns }
+    }
+}
+
+/// The product of the extents of some variables, where known.
+pub(super) fn number_of(block: &Block, variables: &[usize]) -> Option<i64> {
+    constant_product(variables.iter().map(|&n| &block.iters[n].extent))
 }
 
 /// The steps of a convolution through the window first and then through the channels, if what is fetched together then has one place in
@@ -191,10 +206,7 @@ pub(crate) fn plan(
         return refuse("its loops are not its own");
     }
     let mut roles = Roles::of(block).map_err(|reason| Refusal::new("product", &block.name, reason))?;
-    let count = |of: &[usize]| constant_product(of.iter().map(|&n| &block.iters[n].extent));
-    let extents =
-        Extents { batch: count(&roles.products), rows: count(&roles.rows), columns: count(&roles.columns) };
-    let steps = count(&roles.steps);
+    let (extents, steps) = (roles.extents(block), number_of(block, &roles.steps));
     let is_less = |extent: Option<i64>, least: i64| extent.is_some_and(|n| n < least);
     if is_less(extents.rows, LEAST) || is_less(extents.columns, LEAST) || is_less(steps, LEAST_STEPS) {
         return refuse("few rows, columns or steps");
@@ -229,7 +241,7 @@ pub(crate) fn plan(
         Factor { fetch: context.new_block(&format!("{buffer}_read")), buffer, on_the_way, by, together: 1 }
     });
     let packings: Vec<Option<Packing>> =
-        roles.factors.iter().zip(&factors).map(|(a, f)| packing(context, block, a, f)).collect();
+        roles.factors.iter().zip(&factors).map(|(a, f)| packing(context, block, a, &f.by)).collect();
     let owns = [(extents.rows, own_rows, &roles.rows), (extents.columns, own_columns, &roles.columns)];
     for (n, (all, tile, own)) in owns.into_iter().enumerate() {
         let (access, factor) = (&roles.factors[n], &mut factors[n]);
@@ -280,27 +292,6 @@ fn producer_on_the_way(context: &Context<'_>, block: &Block, access: &AccessInfo
         && context.is_as_computed(writer)
         && !context.func.params.contains(&access.buffer);
     (is_alone && inlines).then(|| writer.name.clone())
-}
-
-/// How a constant factor is stored: in the order in which it is fetched.
-fn packing(context: &Context<'_>, block: &Block, access: &AccessInfo, factor: &Factor) -> Option<Packing> {
-    let input = context.constant_input(access.buffer)?;
-    let reads = |other: &&&Block| crate::pattern::loads(other).iter().any(|a| a.buffer == access.buffer);
-    if context.func.blocks().iter().filter(reads).count() != 1 || context.layout(access.buffer).is_some() {
-        return None;
-    }
-    let dim = |n: &usize| access.indices.iter().position(|index| index.as_var() == Some(block.iters[*n].var));
-    let dims: Option<Vec<usize>> = factor.by.iter().map(dim).collect();
-    let mut dims = dims.filter(|dims| dims.len() <= access.indices.len())?;
-    // Dimensions of one element, which no variable indexes, are anywhere.
-    let others: Vec<usize> = (0..access.indices.len()).filter(|dim| !dims.contains(dim)).collect();
-    dims.splice(0..0, others);
-    if dims.windows(2).all(|w| w[0] < w[1]) {
-        return None;
-    }
-    let pieces = dims.into_iter().map(|dim| Piece { dim, factor: None }).collect();
-    let relayout = Relayout { buffer: factor.buffer.clone(), pieces, padding: Padding::Zero };
-    Some(Packing { input, relayout, at_once: false })
 }
 
 impl Strategy {

@@ -9,18 +9,18 @@ use tilewright_te::{Block, IterKind, Scope, ThreadLevel};
 
 use super::store::{Store, last_of, shares_loops, store_of};
 use super::threads::{LANES, in_order};
-use super::tree::{reduce_in_task, reduce_in_warp};
+use super::tree::{Walk, reduce_in_task, reduce_in_warp};
 use crate::context::Context;
 use crate::decisions::{Candidate, Chooser};
 use crate::loops::joined;
 use crate::pattern::{
-    AccessInfo, Stride, constant_product, domain_simplifier, extents_of, iters_of, loads, stride,
+    AccessInfo, Stride, constant_product, domain_simplifier, extents_of, iters_of, loads, stride, walks,
 };
 use crate::refusal::Refusal;
 use crate::strategy::Domain;
 
 /// Steps from which on a task takes a result rather than a warp, if there are few.
-const STEPS_OF_TASK: i64 = 4096;
+pub(super) const STEPS_OF_TASK: i64 = 4096;
 
 /// Warps of a task that takes a result. Their threads divide its steps, where these are known: what is left over could not be told from a
 /// result that is left out.
@@ -37,6 +37,8 @@ pub struct Strategy {
     pub store: Store,
     /// Who takes a result.
     pub by: Group,
+    /// How a lane goes through the steps.
+    pub walk: Walk,
 }
 
 /// The threads that reduce together.
@@ -99,7 +101,8 @@ impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}, ", self.block, self.domain)?;
         self.store.fmt(f)?;
-        self.by.fmt(f)
+        self.by.fmt(f)?;
+        self.walk.fmt(f)
     }
 }
 
@@ -136,12 +139,7 @@ pub(crate) fn plan(
     }
     let Some(store) = store_of(context, block) else { return refuse("its results cannot wait in registers") };
     let long = steps.is_none_or(|n| n >= STEPS_OF_TASK && n % (WARPS * LANES) == 0);
-    // OpenCL has no shuffle but one that all warps of a task come to.
-    let all_come = context.target.device == Some(DeviceKind::OpenCl);
-    let fills = |n: i64| match results {
-        Some(all) => all >= n && (!all_come || all % n == 0),
-        None => !all_come,
-    };
+    let fills = |n: i64| fills(context, n, results);
     let last = last_of(context, block, Some(&store));
     let rank = last.iters.iter().filter(|iter| iter.kind == IterKind::Spatial).count();
     let is_apart = |n: i64| context.func.may_be_threads(&last.name, rank, rank, &[None, Some(n)]);
@@ -157,7 +155,27 @@ pub(crate) fn plan(
             Group::Task(n) => steps.is_some_and(|steps| steps % (n * LANES) == 0),
         }),
     )?;
-    Ok(Strategy { block: block.name.clone(), domain: Domain::of(context.func, block), store, by })
+    let lanes = match by {
+        Group::Warp(_) => LANES,
+        Group::Task(warps) => warps * LANES,
+    };
+    let walk = Walk::of(steps, run_of_steps(context, block), lanes);
+    Ok(Strategy { block: block.name.clone(), domain: Domain::of(context.func, block), store, by, walk })
+}
+
+/// How many steps follow one another in memory, where all that moves with them does.
+fn run_of_steps(context: &Context<'_>, block: &Block) -> Option<i64> {
+    let simplifier = domain_simplifier(context.func, block);
+    let last = &block.iters[*iters_of(block, IterKind::Reduce).last()?];
+    let strides = loads(block).into_iter().map(|a| context.stride(&simplifier, &a, last.var));
+    walks(&strides.collect::<Vec<_>>()).then(|| last.extent.as_int())?
+}
+
+/// Whether so many warps a task may take so many results, where that is known, a warp each.
+pub(super) fn fills(context: &Context<'_>, warps: i64, results: Option<i64>) -> bool {
+    // OpenCL has no shuffle but one that all warps of a task come to.
+    let all_come = context.target.device == Some(DeviceKind::OpenCl);
+    results.map_or(!all_come, |all| all >= warps && (!all_come || all % warps == 0))
 }
 
 /// Whether what is read lies consecutive along the steps, and not along the results.
@@ -167,9 +185,9 @@ fn walks_by_steps(context: &Context<'_>, block: &Block) -> bool {
     let (Some(step), Some(result)) = (last(IterKind::Reduce), last(IterKind::Spatial)) else { return false };
     let accumulators: Vec<_> = block.body.iter().map(|store| store.buffer).collect();
     let reads = loads(block).into_iter().filter(|a| !accumulators.contains(&a.buffer));
-    let walks = |a: &AccessInfo, var| stride(context.func, &simplifier, a, var) == Stride::Constant(1);
+    let walk = |a: &AccessInfo, var| stride(context.func, &simplifier, a, var) == Stride::Constant(1);
     let reads: Vec<AccessInfo> = reads.collect();
-    reads.iter().any(|a| walks(a, step)) && !reads.iter().any(|a| walks(a, result))
+    reads.iter().any(|a| walk(a, step)) && !reads.iter().any(|a| walk(a, result))
 }
 
 impl Strategy {
@@ -195,11 +213,11 @@ impl Strategy {
             Group::Warp(n) => {
                 let parts = schedule.split(&results, &[None, Some(n)])?;
                 schedule.bind(&parts[1], ThreadLevel::Warp)?;
-                reduce_in_warp(schedule, &self.block, &parts[1])?;
+                reduce_in_warp(schedule, &self.block, &parts[1], self.walk)?;
                 schedule.parallel(&parts[0])
             }
             Group::Task(warps) => {
-                reduce_in_task(schedule, &self.block, &results, warps)?;
+                reduce_in_task(schedule, &self.block, &results, warps, self.walk)?;
                 schedule.parallel(&results)
             }
         }

@@ -10,7 +10,7 @@ use tilewright_te::{Block, Scope, ThreadLevel};
 
 use super::reduction::{Group, Offered, WARPS};
 use super::threads::{LANES, Threads};
-use super::tree::{hold, reduce_in_task, reduce_in_warp};
+use super::tree::{Walk, hold, reduce_in_task, reduce_in_warp};
 use crate::context::Context;
 use crate::decisions::Chooser;
 use crate::loops::joined;
@@ -201,8 +201,8 @@ impl Strategy {
                     hold(schedule, name)?;
                 }
                 RowKind::Combined => match self.by {
-                    Group::Warp(_) => reduce_in_warp(schedule, name, &around)?,
-                    Group::Task(warps) => reduce_in_task(schedule, name, &around, warps)?,
+                    Group::Warp(_) => reduce_in_warp(schedule, name, &around, Walk::PLAIN)?,
+                    Group::Task(warps) => reduce_in_task(schedule, name, &around, warps, Walk::PLAIN)?,
                 },
             }
         }

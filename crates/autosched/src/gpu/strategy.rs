@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tilewright_te::schedule::{Schedule, ScheduleError};
 
-use super::{elements, product, reduction, rows, turns};
+use super::{elements, product, reduction, rows, skinny, split, turns};
 use crate::layouts::Relayout;
 use crate::rule::{self, Packing};
 
@@ -16,6 +16,10 @@ pub enum Strategy {
     Rows(rows::Strategy),
     /// A matrix product or convolution.
     Product(Box<product::Strategy>),
+    /// A matrix product or convolution in parts.
+    Split(Box<split::Strategy>),
+    /// A matrix product of few rows or columns.
+    Skinny(skinny::Strategy),
     /// A block that takes turns with others.
     Turns(turns::Strategy),
     /// Few results of many steps.
@@ -29,6 +33,15 @@ pub enum Strategy {
     },
 }
 
+impl From<split::Plan> for Strategy {
+    fn from(plan: split::Plan) -> Strategy {
+        match plan {
+            split::Plan::Whole(product) => Strategy::Product(Box::new(product)),
+            split::Plan::InParts(split) => Strategy::Split(Box::new(split)),
+        }
+    }
+}
+
 impl rule::Strategy for Strategy {
     fn plain(block: &str) -> Strategy {
         Strategy::Plain { block: block.to_string() }
@@ -38,6 +51,8 @@ impl rule::Strategy for Strategy {
         match self {
             Strategy::Rows(rows) => rows.blocks(),
             Strategy::Product(product) => product.blocks(),
+            Strategy::Split(split) => split.blocks(),
+            Strategy::Skinny(skinny) => skinny.blocks(),
             Strategy::Turns(turns) => vec![turns.block.clone()],
             Strategy::Reduction(reduction) => reduction.blocks(),
             Strategy::Elements(elements) => elements.blocks(),
@@ -48,6 +63,8 @@ impl rule::Strategy for Strategy {
     fn copies(&self) -> Vec<String> {
         match self {
             Strategy::Product(product) => product.copies(),
+            Strategy::Split(split) => split.copies(),
+            Strategy::Skinny(skinny) => skinny.copies(),
             Strategy::Reduction(reduction) => reduction.copies(),
             Strategy::Elements(elements) => elements.copies(),
             Strategy::Rows(_) | Strategy::Turns(_) | Strategy::Plain { .. } => Vec::new(),
@@ -57,6 +74,8 @@ impl rule::Strategy for Strategy {
     fn packings(&self) -> Vec<&Packing> {
         match self {
             Strategy::Product(product) => product.packings.iter().collect(),
+            Strategy::Split(split) => split.partial.packings.iter().collect(),
+            Strategy::Skinny(skinny) => skinny.packing.iter().collect(),
             Strategy::Turns(turns) => turns.packings.iter().collect(),
             Strategy::Rows(_) | Strategy::Reduction(_) | Strategy::Elements(_) | Strategy::Plain { .. } => {
                 Vec::new()
@@ -68,6 +87,8 @@ impl rule::Strategy for Strategy {
         match self {
             Strategy::Rows(rows) => rows.apply(schedule)?,
             Strategy::Product(product) => return product.apply(schedule),
+            Strategy::Split(split) => return split.apply(schedule),
+            Strategy::Skinny(skinny) => skinny.apply(schedule)?,
             Strategy::Turns(turns) => turns.apply(schedule)?,
             Strategy::Reduction(reduction) => reduction.apply(schedule)?,
             Strategy::Elements(elements) => elements.apply(schedule)?,
@@ -83,6 +104,8 @@ impl fmt::Display for Strategy {
         match self {
             Strategy::Rows(strategy) => write!(f, "rows {strategy}"),
             Strategy::Product(strategy) => write!(f, "product {strategy}"),
+            Strategy::Split(strategy) => write!(f, "split {strategy}"),
+            Strategy::Skinny(strategy) => write!(f, "skinny {strategy}"),
             Strategy::Turns(strategy) => write!(f, "turns {strategy}"),
             Strategy::Reduction(strategy) => write!(f, "reduction {strategy}"),
             Strategy::Elements(strategy) => write!(f, "elements {strategy}"),

@@ -96,13 +96,21 @@ impl Tile {
         let tiles =
             of(extents.batch) * pieces_of(of(extents.rows), rows) * pieces_of(of(extents.columns), columns);
         let rounds = pieces_of(tiles, i64::from(gpu.multiprocessors));
+        // With fewer warps some of the four that may begin an instruction have none.
+        let warps = (rounds * self.n_warps()).max(WARPS_PER_CYCLE);
         let loads = ((own_rows + own_columns) / 4) as f64;
         let copies = (rows + columns) as f64 / (self.n_warps() * i64::from(Gpu::LANES)) as f64;
         let instructions = (own_rows * own_columns) as f64 + loads + COPY * copies + LOOP;
         let begun = instructions / WARPS_PER_CYCLE as f64;
         // Loads overlap with the rest, but each waits for the other now and then.
         let step = begun.max(loads) + begun.min(loads) / 4.0;
-        (rounds * self.n_warps()) as f64 * step
+        warps as f64 * step
+    }
+
+    /// How many of them cover a product, where that is known.
+    pub(crate) fn pieces(&self, Extents { batch, rows, columns }: Extents) -> Option<i64> {
+        let [own_rows, own_columns] = self.extents();
+        Some(batch? * pieces_of(rows?, own_rows) * pieces_of(columns?, own_columns))
     }
 
     /// Stages of the pipeline that fetches the factors: first as many as make a multiprocessor hold no fewer tasks, and as there are
@@ -177,7 +185,7 @@ mod tests {
     #[test]
     fn large_products_get_large_tiles_and_small_ones_get_many() {
         assert_eq!(best(1, 4096, 4096), "128x128of8x8");
-        assert_eq!(best(1, 512, 49), "32x32of4x4");
+        assert_eq!(best(1, 512, 49), "32x64of4x4");
         assert_eq!(best(1, 10, 3000), "16x64of4x4");
     }
 

@@ -1,12 +1,62 @@
-//! Reductions by the lanes of a warp: each goes through every 32nd step, then halves of the lanes add what the others have.
+//! Reductions by the lanes of a warp: each goes through every 32nd step, or every 32nd few, then halves of the lanes add what the others have.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{IterKind, Scope, ThreadLevel};
 
 use super::threads::LANES;
 use crate::loops::{joined, loops_of};
 
-/// Reduces inside of a loop by the lanes of one warp. The block's nest is its own. Every lane has the result, in a register.
+/// Elements that an instruction loads at most, of four bytes: 16 bytes (PTX ISA, `ld.global.v4`).
+const TOGETHER: [i64; 3] = [4, 2, 1];
+
+/// Loads of a thread that are under way at a time.
+const AT_ONCE: [i64; 3] = [4, 2, 1];
+
+/// How a lane goes through the steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Walk {
+    /// Steps that follow one another, which one instruction loads.
+    pub together: i64,
+    /// So many of these in an iteration, which wait for memory at the same time.
+    pub at_once: i64,
+}
+
+/// `4 by 4 steps a lane`, or `2 steps a lane`; nothing for a step at a time.
+impl fmt::Display for Walk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.at_once, self.together) {
+            (1, 1) => Ok(()),
+            (1, together) => write!(f, ", {together} steps a lane"),
+            (at_once, together) => write!(f, ", {at_once} by {together} steps a lane"),
+        }
+    }
+}
+
+impl Walk {
+    /// One step after the other.
+    pub(super) const PLAIN: Walk = Walk { together: 1, at_once: 1 };
+
+    /// The widest that leaves no step over for so many lanes: what is left over would take a condition for each element. A `run` of steps
+    /// is consecutive in memory.
+    pub(super) fn of(steps: Option<i64>, run: Option<i64>, lanes: i64) -> Walk {
+        let divides = |n: i64, of: Option<i64>| of.is_some_and(|of| of > 0 && of % n == 0);
+        let together = TOGETHER.into_iter().find(|&n| divides(n, run) && divides(n * lanes, steps));
+        let together = together.unwrap_or(1);
+        let at_once = AT_ONCE.into_iter().find(|&n| divides(n * together * lanes, steps));
+        Walk { together, at_once: at_once.unwrap_or(1) }
+    }
+
+    /// The factors of the loop over steps: lanes, and what is unrolled before and after.
+    fn factors(self) -> [i64; 3] {
+        [self.at_once, LANES, self.together]
+    }
+}
+
+/// Reduces inside of a loop by the lanes of one warp. The block's nest is its own. Every lane has the results, in registers: if there are
+/// several inside of the loop, the lanes take a step of all of them at a time.
 ///
 /// # Errors
 /// Where a primitive refuses: not a reduction that can be made of partial results.
@@ -14,12 +64,17 @@ pub(super) fn reduce_in_warp(
     schedule: &mut Schedule,
     block: &str,
     around: &str,
+    walk: Walk,
 ) -> Result<(), ScheduleError> {
     let steps = loops_of(schedule, block, IterKind::Reduce)?;
     let steps = joined(schedule, &steps)?;
-    let parts = schedule.split(&steps, &[None, Some(LANES)])?;
+    let own = walk.factors().map(|n| (n == LANES || n > 1).then_some(n));
+    let lane = 1 + usize::from(own[0].is_some());
+    let factors: Vec<Option<i64>> =
+        std::iter::once(None).chain(own.into_iter().flatten().map(Some)).collect();
+    let parts = schedule.split(&steps, &factors)?;
     // The first has the most lanes.
-    let mut partial = vec![schedule.rfactor(block, &parts[1])?];
+    let mut partial = vec![schedule.rfactor(block, &parts[lane])?];
     let mut lanes = LANES / 2;
     while lanes > 1 {
         let halves = loops_of(schedule, block, IterKind::Reduce)?;
@@ -28,9 +83,9 @@ pub(super) fn reduce_in_warp(
         partial.push(schedule.rfactor(block, &parts[1])?);
         lanes /= 2;
     }
-    schedule.compute_at(block, around)?;
+    let made = schedule.compute_at(block, around)?;
     hold(schedule, block)?;
-    for name in loops_of(schedule, block, IterKind::Reduce)? {
+    for name in several(schedule, made) {
         schedule.unroll(&name)?;
     }
     for name in partial.iter().rev() {
@@ -40,15 +95,29 @@ pub(super) fn reduce_in_warp(
             let loops = loops_of(schedule, name, kind)?;
             Ok(loops.into_iter().filter(|l| made.contains(l)).collect())
         };
-        let (spatial, steps) = (own(IterKind::Spatial)?, own(IterKind::Reduce)?);
-        let (Some(lane), Some(first)) = (spatial.last(), steps.first()) else { return Err(lost(name)) };
-        schedule.bind(lane, ThreadLevel::Lane)?;
+        let (mut results, steps) = (own(IterKind::Spatial)?, own(IterKind::Reduce)?);
+        let (Some(lane), Some(first)) = (results.pop(), steps.first()) else { return Err(lost(name)) };
+        let results = several(schedule, results);
+        if !results.is_empty() {
+            let order: Vec<&str> =
+                [&lane].into_iter().chain(&steps).chain(&results).map(String::as_str).collect();
+            schedule.reorder(&order)?;
+        }
+        schedule.bind(&lane, ThreadLevel::Lane)?;
+        for name in results.iter().chain(&steps[1..]) {
+            schedule.unroll(name)?;
+        }
         match name == &partial[0] {
             true => _ = schedule.decompose_reduction(name, first)?,
             false => schedule.unroll(first)?,
         }
     }
     Ok(())
+}
+
+/// Those of some loops that have more than one iteration.
+fn several(schedule: &Schedule, loops: Vec<String>) -> Vec<String> {
+    loops.into_iter().filter(|name| schedule.extent(name) != Some(1)).collect()
 }
 
 /// Reduces inside of a loop by several warps, which meet in shared memory. Every thread has the result, in a register.
@@ -60,10 +129,12 @@ pub(super) fn reduce_in_task(
     block: &str,
     around: &str,
     warps: i64,
+    walk: Walk,
 ) -> Result<(), ScheduleError> {
     let steps = loops_of(schedule, block, IterKind::Reduce)?;
     let steps = joined(schedule, &steps)?;
-    let parts = schedule.split(&steps, &[None, Some(warps), Some(LANES)])?;
+    let of_warp = walk.factors().into_iter().product();
+    let parts = schedule.split(&steps, &[None, Some(warps), Some(of_warp)])?;
     schedule.reorder(&[&parts[1], &parts[0], &parts[2]])?;
     let of_warp = schedule.rfactor(block, &parts[1])?;
     schedule.compute_at(block, around)?;
@@ -79,7 +150,7 @@ pub(super) fn reduce_in_task(
     let made = schedule.compute_at(&store, around)?;
     let warp = made.last().ok_or_else(|| lost(&store))?.clone();
     schedule.bind(&warp, ThreadLevel::Warp)?;
-    reduce_in_warp(schedule, &of_warp, &warp)
+    reduce_in_warp(schedule, &of_warp, &warp, walk)
 }
 
 /// Keeps what a block writes in registers.

@@ -2,7 +2,7 @@
 
 use tilewright_autosched::{Decisions, Scheduled, schedule};
 use tilewright_dtype::DType;
-use tilewright_machine::{CodegenKind, Target};
+use tilewright_machine::{CodegenKind, Gpu, Target};
 use tilewright_te::flatten::{FlattenOptions, flatten};
 use tilewright_te::interp::{Mode, Program};
 use tilewright_te::schedule::Piece;
@@ -93,7 +93,8 @@ pub(crate) fn compare(
     for (i, (e, g)) in floats(&expected).iter().zip(floats(&got)).enumerate() {
         assert!((e - g).abs() <= 1e-5 * (1.0 + e.abs()), "{machine}: element {i}: {e} and {g}\n{fast}");
     }
-    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None };
+    let lanes = target.gpu.map(|_| Gpu::LANES);
+    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes };
     flatten(fast, &options).unwrap_or_else(|e| panic!("{e}\n{fast}"));
 }
 

@@ -61,7 +61,8 @@ pub(super) fn n_keys(k: &TensorType) -> Option<i64> {
 /// The forms in blocks for so many keys: if possible in blocks that leave none over, and that tiles of four divide.
 pub(super) fn forms(keys: Option<i64>) -> Vec<Algorithm> {
     let is_whole = |n: &i64| keys.is_some_and(|keys| keys > 0 && keys % n == 0);
-    let nearest = (KEYS / 2..=KEYS * 3 / 2).filter(|n| n % 4 == 0 && is_whole(n)).min_by_key(|n| (n - KEYS).abs());
+    let nearest =
+        (KEYS / 2..=KEYS * 3 / 2).filter(|n| n % 4 == 0 && is_whole(n)).min_by_key(|n| (n - KEYS).abs());
     let keys = nearest.unwrap_or(KEYS);
     QUERIES.map(|queries| Algorithm::Blocks { queries, keys }).to_vec()
 }

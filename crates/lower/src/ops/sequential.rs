@@ -46,7 +46,8 @@ impl<'a, 'c> Builder<'a, 'c> {
         define: impl FnOnce(&mut Steps<'_, 'a, 'c>),
     ) {
         let counter = self.func.add_var(name, VarKind::Loop);
-        let around = apart.iter().map(|_| self.func.add_var(&format!("{name}_apart"), VarKind::Loop)).collect();
+        let around =
+            apart.iter().map(|_| self.func.add_var(&format!("{name}_apart"), VarKind::Loop)).collect();
         let mut steps =
             Steps { builder: self, counter, extent: extent.clone(), apart: around, body: Vec::new() };
         define(&mut steps);

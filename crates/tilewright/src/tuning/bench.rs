@@ -107,9 +107,10 @@ impl From<DeviceError> for Trouble {
     fn from(error: DeviceError) -> Trouble {
         match error {
             DeviceError::Fault { .. } => Trouble::Lost(error),
-            DeviceError::Unfit { .. } | DeviceError::Code { .. } | DeviceError::Memory { .. } => {
-                Trouble::Measure(MeasureError::Failed(error.to_string()))
-            }
+            DeviceError::Unfit { .. }
+            | DeviceError::Code { .. }
+            | DeviceError::Memory { .. }
+            | DeviceError::Stream { .. } => Trouble::Measure(MeasureError::Failed(error.to_string())),
         }
     }
 }

@@ -7,8 +7,8 @@ use super::running::{compare, kernels};
 
 #[test]
 fn schedules_by_rules_have_the_interpreters_bits() {
-    for (rule, func) in functions() {
-        let (scheduled, rules) = by_rules(&func, "sm_80");
+    for (rule, func, is_constant) in functions() {
+        let (scheduled, rules) = by_rules(&func, "sm_80", is_constant);
         assert!(rules.contains(&rule) && !rules.contains(&"plain"), "{}: {rules:?}", func.name);
         let kernels = kernels(&scheduled, LANES).unwrap_or_else(|error| panic!("{error}\n{scheduled}"));
         for seed in 0..2 {
@@ -21,9 +21,9 @@ fn schedules_by_rules_have_the_interpreters_bits() {
 #[test]
 fn other_decisions_have_the_interpreters_bits_too() {
     let mut points = std::collections::BTreeSet::new();
-    for (_, func) in functions() {
+    for (_, func, is_constant) in functions() {
         for gpu in ["cuda:sm_80", "opencl:sm_80"] {
-            for (decision, scheduled) in otherwise(&func, gpu) {
+            for (decision, scheduled) in otherwise(&func, gpu, is_constant) {
                 let kernels = kernels(&scheduled, LANES)
                     .unwrap_or_else(|error| panic!("{decision}: {error}\n{scheduled}"));
                 assert_eq!(compare(&scheduled, &kernels, 0), Ok(()), "{decision}\n{scheduled}");
@@ -32,5 +32,8 @@ fn other_decisions_have_the_interpreters_bits_too() {
             }
         }
     }
-    assert_eq!(points.into_iter().collect::<Vec<_>>(), ["depth", "group", "stages", "threads", "tile"]);
+    assert_eq!(
+        points.into_iter().collect::<Vec<_>>(),
+        ["depth", "group", "parts", "stages", "threads", "tile"]
+    );
 }

@@ -1,0 +1,79 @@
+//! The rules for GPUs: where products are cut into parts, and which have too few rows or columns for tiles.
+
+use tilewright_autosched::{Decisions, Planned, Strategy, plan};
+use tilewright_dtype::DType;
+use tilewright_machine::{CodegenKind, Target};
+use tilewright_te::{Expr, Func};
+
+use crate::compared::{check_candidates_for, computation};
+use crate::functions::{conv, ints, matmul};
+
+const MACHINE: &str = "sm_80/x86-64-v3";
+
+fn planned(func: &Func, constants: &[bool]) -> Planned<Strategy> {
+    let target = Target::parse(MACHINE, CodegenKind::Llvm).expect("a known target");
+    plan(&computation(func, constants, &[]), &target, &Decisions::default()).expect("a plan")
+}
+
+/// Takes every decision otherwise and compares; gives what is done by default, and the choice points.
+fn check(func: &Func, constants: &[bool]) -> (String, Vec<String>) {
+    let points = check_candidates_for(MACHINE, func, constants, &[]);
+    (planned(func, constants).strategy.to_string(), points)
+}
+
+#[test]
+fn steps_of_few_tiles_are_cut() {
+    for constants in [[false, false, true], [false, true, true]] {
+        let (text, points) = check(&matmul(Some(40), 36, 1024), &constants);
+        assert!(text.contains("16 parts by 2: product_rf: f32[40, 36, 16 | 64]"), "{text}");
+        assert_eq!(points, ["product/parts", "product_rf/tile"]);
+    }
+}
+
+/// A part of the channels has the whole window, in the same order; weights are stored so that what is fetched together lies together.
+#[test]
+fn channels_of_a_convolution_are_cut() {
+    let (text, _) = check(&conv(128, 24, 6, 3, 1), &[false, true, true, false]);
+    assert!(text.contains("parts by 4: conv_rf: f32[1, 24, 6, 6, "), "{text}");
+    assert!(text.contains(", steps 6 7 5, "), "{text}");
+    assert!(text.contains("constant w as b c d "), "{text}");
+}
+
+#[test]
+fn nothing_is_cut_where_that_gains_nothing() {
+    let is_cut = |func: &Func| planned(func, &[false, true, true]).strategy.to_string().contains("parts");
+    // Tiles for all multiprocessors, few steps, and an open number of rows.
+    for func in [matmul(Some(2048), 2048, 1024), matmul(Some(40), 36, 96), matmul(None, 36, 1024)] {
+        assert!(!is_cut(&func), "{func}");
+    }
+    assert!(is_cut(&matmul(Some(64), 256, 4096)));
+}
+
+/// Each channel's windows of 7 x 7: its image is no matrix beside few vectors.
+#[test]
+fn windows_are_no_rows() {
+    let mut func = Func::new("windows");
+    let x = func.add_input("x", DType::F32, ints(&[96, 62, 62]));
+    let w = func.add_input("w", DType::F32, ints(&[96, 7, 7]));
+    let shape = ints(&[96, 56, 56]);
+    let y = func.reduce("y", DType::F32, shape, ints(&[7, 7]), Expr::f32(0.0), |f, i, r, acc| {
+        let place = vec![i[0].clone(), i[1].clone() + r[0].clone(), i[2].clone() + r[1].clone()];
+        let weight = f.load(w, vec![i[0].clone(), r[0].clone(), r[1].clone()]);
+        Expr::fma(f.load(x, place), weight, acc)
+    });
+    func.promote_to_output(y);
+    let planned = planned(&func, &[false, true]);
+    assert!(planned.rulings.iter().all(|ruling| ruling.rule != "skinny"), "{:?}", planned.rulings);
+}
+
+#[test]
+fn few_rows_are_taken_together_by_warps() {
+    let (text, _) = check(&matmul(Some(1), 300, 256), &[false, true, true]);
+    assert!(text.contains("skinny product: f32[1, 300 | 256], "), "{text}");
+    assert!(text.contains("rows 0, 1, 4 warps a task, 2 by 4 steps a lane, constant b as b a"), "{text}");
+    let (text, _) = check(&matmul(Some(5), 131, 100), &[false, true, true]);
+    assert!(text.contains("vectors 0, rows 1, 4 warps a task, constant b as b a"), "{text}");
+    // Columns are consecutive: a thread each reads them better.
+    let text = planned(&matmul(Some(1), 300, 256), &[false, false, true]).strategy.to_string();
+    assert!(!text.contains("skinny"), "{text}");
+}
