@@ -78,9 +78,11 @@ fn attention(view: &View<'_>, id: NodeId) -> Option<Patch> {
     if !rank_4(q) || !rank_4(k) || !rank_4(v) || !same_heads {
         return None;
     }
-    if let Some(mask) = mask
-        && !broadcasts_to(view.graph.dims(mask)?, score_dims)
-    {
+    // A mask of its own for each query is as large as the scores, and read across.
+    let is_of_keys = |dims: &[Dim]| {
+        broadcasts_to(dims, score_dims) && dims.iter().rev().nth(1).is_none_or(|queries| queries.is(1))
+    };
+    if !mask.is_none_or(|mask| view.graph.dims(mask).is_some_and(is_of_keys)) {
         return None;
     }
     absorbed.extend(outer.nodes);
