@@ -213,7 +213,7 @@ mod tests {
         write(&path, &entries).expect("writes");
         assert_eq!(read(&path).expect("reads"), entries);
         let bytes = std::fs::read(&path).expect("bytes");
-        let mut check = |bytes: &[u8], is_foreign: bool| {
+        let check = |bytes: &[u8], is_foreign: bool| {
             std::fs::write(&path, bytes).expect("writes");
             match read(&path) {
                 Err(KernelFileError::Foreign { .. }) => assert!(is_foreign),

@@ -67,7 +67,7 @@ impl Case {
                 .map(|i| if i % keys + 5 + i / keys >= keys { f32::NEG_INFINITY } else { 0.0 })
                 .collect(),
             Seen::Masked => {
-                let hides = |i: usize| i < keys || (i * 7 + i / keys) % 11 == 0;
+                let hides = |i: usize| i < keys || (i * 7 + i / keys).is_multiple_of(11);
                 let noise = noise(mask, 4).into_iter().enumerate();
                 noise.map(|(i, x)| if hides(i) { f32::NEG_INFINITY } else { x }).collect()
             }

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         .err()
         .map(|error| format!("{error} (`cargo xtask setup` installs PoCL, which is one)"));
     type Test = fn() -> Outcome;
-    let tests: [(&str, Test); 12] = [
+    let tests: [(&str, Test); 13] = [
         ("devices_are_listed", devices_are_listed),
         ("kernels_run_in_ranges_of_tasks", kernels_run_in_ranges_of_tasks),
         ("copies_are_made_in_order", copies_are_made_in_order),

@@ -26,7 +26,8 @@ fn steps_of_few_tiles_are_cut() {
     for constants in [[false, false, true], [false, true, true]] {
         let (text, points) = check(&matmul(Some(40), 36, 1024), &constants);
         assert!(text.contains("16 parts by 2: product_rf: f32[40, 36, 16 | 64]"), "{text}");
-        assert_eq!(points, ["product/parts", "product_rf/tile"]);
+        let of_parts = ["product_rf/tile", "product_rf/depth", "product_rf/stages"];
+        assert_eq!(points, [&["product/parts"], &of_parts[..], &["product/threads"]].concat());
     }
 }
 

@@ -8,47 +8,11 @@ use tilewright_dtype::DType;
 use tilewright_graph::op::{AttentionAttrs, LinearAttentionAttrs, LinearAttentionRule, RotaryAttrs};
 use tilewright_te::{Expr, UnaryOp};
 
-use super::builder::{Builder, Operand, accumulator, all, broadcast_index, sum_accumulator, wrap_index};
+use super::builder::{Builder, Operand, accumulator, sum_accumulator, wrap_index};
 use super::elementwise::apply;
+use super::heads::{Heads, Mask, capped};
 use super::norm::{exp_of_centred, share};
-use super::{Algorithm, NoKernel, Results, attention_blocks};
-
-/// A tensor of heads: `[batch, heads, positions, elements]`, or packed as `[batch, positions, heads * elements]`.
-pub(super) struct Heads {
-    x: Operand,
-    n_heads: Expr,
-    /// Elements of a head.
-    pub(super) size: Expr,
-    /// Number of positions.
-    pub(super) length: Expr,
-}
-
-impl Heads {
-    fn new(b: &Builder, x: Operand, n_heads: usize) -> Result<Heads, NoKernel> {
-        match x.rank() {
-            4 => Ok(Heads {
-                n_heads: x.shape[1].clone(),
-                size: x.shape[3].clone(),
-                length: x.shape[2].clone(),
-                x,
-            }),
-            3 if n_heads > 0 => {
-                let n_heads = Expr::int(n_heads as i64);
-                let size = x.shape[2].clone().floor_div(n_heads.clone());
-                Ok(Heads { n_heads, size, length: x.shape[1].clone(), x })
-            }
-            rank => Err(b.no_kernel(format!("heads in a tensor of rank {rank}"))),
-        }
-    }
-
-    pub(super) fn at(&self, batch: &Expr, head: &Expr, position: &Expr, element: &Expr) -> Expr {
-        if self.x.rank() == 4 {
-            return self.x.at(vec![batch.clone(), head.clone(), position.clone(), element.clone()]);
-        }
-        let packed = head.clone() * self.size.clone() + element.clone();
-        self.x.at(vec![batch.clone(), position.clone(), packed])
-    }
-}
+use super::{Algorithm, Results, attention_blocks};
 
 /// Keys or values with the past ones before them, `[batch, heads, positions, elements]`.
 fn with_past(b: &mut Builder, name: &str, new: Heads, past: Option<Operand>, keep: bool) -> Heads {
@@ -66,86 +30,6 @@ fn with_past(b: &mut Builder, name: &str, new: Heads, past: Option<Operand>, kee
         }
     });
     Heads { n_heads: new.n_heads, size: new.size, length, x: joined }
-}
-
-/// What decides which keys a query sees.
-pub(super) struct Mask<'a> {
-    attrs: &'a AttentionAttrs,
-    mask: Option<Operand>,
-    /// Keys before the first query: of the past, or per batch entry by `nonpad`.
-    past: Expr,
-    /// Valid keys of each batch entry.
-    nonpad: Option<Operand>,
-    /// Extents of the scores: batch, heads, queries, keys.
-    pub(super) shape: Vec<Expr>,
-}
-
-impl Mask<'_> {
-    /// Whether nothing is ever masked.
-    pub(super) fn is_trivial(&self) -> bool {
-        self.mask.is_none() && self.nonpad.is_none() && !self.attrs.causal && !self.has_window()
-    }
-
-    fn has_window(&self) -> bool {
-        self.attrs.left_window.is_some() || self.attrs.right_window.is_some()
-    }
-
-    /// The score at `i` with the mask applied: minus infinity where the key is not seen.
-    pub(super) fn apply(&self, score: Expr, i: &[Expr]) -> Expr {
-        let dtype = score.dtype();
-        let mut score = score;
-        let mut seen = Vec::new();
-        if self.attrs.causal || self.has_window() {
-            let offset = match &self.nonpad {
-                Some(nonpad) => nonpad.index_at(i[0].clone()) - self.shape[2].clone(),
-                None => self.past.clone(),
-            };
-            let position = i[2].clone() + offset;
-            if self.attrs.causal {
-                seen.push(i[3].clone().le(position.clone()));
-            }
-            if let Some(left) = self.attrs.left_window {
-                seen.push(i[3].clone().ge(position.clone() - left as i64));
-            }
-            if let Some(right) = self.attrs.right_window {
-                seen.push(i[3].clone().le(position + right as i64));
-            }
-        }
-        if let Some(nonpad) = &self.nonpad {
-            seen.push(i[3].clone().lt(nonpad.index_at(i[0].clone())));
-        }
-        if let Some(mask) = &self.mask {
-            let (value, inside) = self.mask_element(mask, i);
-            seen.extend(inside);
-            if mask.dtype == DType::Bool {
-                seen.push(value);
-            } else {
-                score = score + value.cast(dtype);
-            }
-        }
-        Expr::select(all(seen), score, Expr::lowest(dtype))
-    }
-
-    /// The mask's element for the score at `i`, and whether there is one: a mask may end before the keys do.
-    fn mask_element(&self, mask: &Operand, i: &[Expr]) -> (Expr, Option<Expr>) {
-        let last = mask.rank() - 1;
-        let skipped = i.len() - mask.rank();
-        let mut indices: Vec<Expr> = (0..last)
-            .map(|axis| broadcast_index(&i[skipped + axis], &mask.shape[axis], &self.shape[skipped + axis]))
-            .collect();
-        indices.push(i[3].clone());
-        let inside = (mask.shape[last] != self.shape[3]).then(|| i[3].clone().lt(mask.shape[last].clone()));
-        (mask.at(indices), inside)
-    }
-}
-
-/// `softcap tanh(score / softcap)`; the score itself without a cap.
-pub(super) fn capped(score: Expr, softcap: f64) -> Expr {
-    if softcap == 0.0 {
-        return score;
-    }
-    let cap = Expr::float_of(score.dtype(), softcap);
-    apply(UnaryOp::Tanh, score / cap.clone()) * cap
 }
 
 /// Softmax over the last axis in which a row that is masked altogether becomes 0.

@@ -14,8 +14,8 @@ use tilewright_graph::op::AttentionAttrs;
 use tilewright_graph::types::TensorType;
 use tilewright_te::Expr;
 
-use super::attention::{Heads, Mask, capped};
 use super::builder::{Builder, Operand};
+use super::heads::{Heads, Mask, capped};
 use super::norm::exp_of_centred;
 use super::sequential::Steps;
 use super::{Algorithm, NoKernel};
@@ -246,7 +246,7 @@ impl Attention<'_> {
 
 /// The indices of a query's score, of those of the query or one of its values.
 fn of_key(i: &[Expr], key: &Expr) -> Vec<Expr> {
-    [&i[..3], &[key.clone()], &i[i.len() - 1..]].concat()
+    [&i[..3], std::slice::from_ref(key), &i[i.len() - 1..]].concat()
 }
 
 impl State {

@@ -22,6 +22,7 @@ mod elementwise;
 mod fft;
 mod gather_scatter;
 mod generate;
+mod heads;
 mod linalg;
 mod matmul;
 mod movement;
