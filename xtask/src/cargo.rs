@@ -116,12 +116,12 @@ mod tests {
         assert_eq!(
             arguments(true, Packages::All),
             "test --features tilewright-cli/llvm,tilewright/llvm,tilewright-benches/llvm,tilewright-llvm/llvm,\
-             tilewright-cuda/llvm,tilewright-target-suite/llvm --workspace"
+             tilewright-cuda/llvm,tilewright-target-suite/llvm,tilewright-kernel-suite/llvm --workspace"
         );
         assert_eq!(
             arguments(true, Packages::AllBut(&["tilewright", "tilewright-cli", "tilewright-target-suite"])),
-            "test --features tilewright-benches/llvm,tilewright-llvm/llvm,tilewright-cuda/llvm --workspace --exclude tilewright --exclude tilewright-cli \
-             --exclude tilewright-target-suite"
+            "test --features tilewright-benches/llvm,tilewright-llvm/llvm,tilewright-cuda/llvm,tilewright-kernel-suite/llvm --workspace \
+             --exclude tilewright --exclude tilewright-cli --exclude tilewright-target-suite"
         );
     }
 
