@@ -29,6 +29,7 @@ impl<'a> Nest<'a> {
         let spatial = others.into_iter().filter(|l| drives(l, IterKind::Spatial)).collect();
         Nest { shared, spatial, has_steps: !steps.is_empty() }
     }
+
     /// How many of the loops that it shares, the outermost, have iterations with nothing in common.
     pub(crate) fn n_apart(&self, block: &Block) -> usize {
         let is_apart = |l: &&&Loop| {

@@ -15,7 +15,7 @@ use super::threads::LANES;
 use crate::context::Context;
 use crate::loops::{joined, loops_of};
 use crate::packing::pack_constants;
-use crate::pattern::{constant_product, iters_of};
+use crate::pattern::iters_of;
 use crate::refusal::Refusal;
 use crate::rule::Packing;
 use crate::strategy::{Domain, list};
@@ -96,17 +96,16 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Ref
     let own = if held { own_tile(&extents, lane_loop) } else { [1, 1] };
     let results = extents.iter().product::<i64>() / (own[0] * own[1]);
     let (warps, is_whole) = warps_for(results);
-    let steps = constant_product(nest_steps(block, &nest).iter().map(|&n| &block.iters[n].extent));
-    let unrolled = if held && steps.is_some_and(|n| n % UNROLLED == 0) { UNROLLED } else { 1 };
+    let unrolls = held && last_step(block, &nest).is_some_and(|n| n % UNROLLED == 0);
     let packings = pack_constants(context, &mut context.layouts.clone(), block, lane, LANES);
     let strategy = Strategy {
         block: block.name.clone(),
         domain: Domain::of(context.func, block),
         n_own: context.func.loops_around(&block.name).len() - nest.shared.len(),
         n_tasks: nest.n_apart(block),
-        own: if is_whole { own } else { [1, 1] },
+        own,
         warps,
-        unrolled,
+        unrolled: if unrolls { UNROLLED } else { 1 },
         is_held: held && is_whole,
         packings,
         local: shared_buffers(context, block),
@@ -123,13 +122,13 @@ pub(crate) fn shared_buffers(context: &Context<'_>, block: &Block) -> Vec<String
     local_buffers(context, block, &Nest::of(context.func, block), i64::from(Gpu::STATIC_SHARED))
 }
 
-/// Positions of the steps that are the block's own.
-fn nest_steps(block: &Block, nest: &Nest<'_>) -> Vec<usize> {
-    let is_shared = |n: &usize| nest.shared.iter().any(|l| block.iters[*n].value.uses(l.var));
-    iters_of(block, IterKind::Reduce).into_iter().filter(|n| !is_shared(n)).collect()
+/// Iterations of the innermost step that is the block's own, where known.
+fn last_step(block: &Block, nest: &Nest<'_>) -> Option<i64> {
+    let is_own = |n: &usize| !nest.shared.iter().any(|l| block.iters[*n].value.uses(l.var));
+    block.iters[iters_of(block, IterKind::Reduce).into_iter().rfind(is_own)?].extent.as_int()
 }
 
-/// Rows and columns of a thread: the most sums of those that leave results for whole warps.
+/// Rows and columns of a thread: the most sums of those that leave results for whole warps, or one.
 fn own_tile(extents: &[i64], lane_loop: usize) -> [i64; 2] {
     let columns = extents[lane_loop];
     let rows = lane_loop.checked_sub(1).map_or(1, |row| extents[row]);

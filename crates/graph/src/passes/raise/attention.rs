@@ -1,17 +1,20 @@
-//! Attention: `softmax(scale * q k^T + mask) v` on tensors of heads.
+//! Attention: `softmax(scale * q k^T) v` on tensors of heads.
 //!
 //! Exporters put the scale on the queries, the keys, the scores, or half of it on each of the first two. The composite has an algorithm
-//! that keeps no scores; two products and a softmax are as good where all scores stay in a cache.
+//! that keeps no scores, in `F32`; two products and a softmax are as good where all scores stay in a cache. With a mask they stay: a row
+//! whose keys are all masked by minus infinity is NaN by a softmax, and 0 by the composite.
+
+use tilewright_dtype::DType;
 
 use super::matcher::{Matcher, Product};
 use crate::dim::Dim;
 use crate::graph::Graph;
 use crate::ids::{NodeId, ValueId};
-use crate::op::{AttentionAttrs, BinaryOp, Op, Real, SoftmaxAttrs};
+use crate::op::{AttentionAttrs, Op, Real, SoftmaxAttrs};
 use crate::pass::PassError;
 use crate::patch::{Patch, Rule, Source, View, rewrite};
 
-/// Scores of a head from which on attention is raised: in `F32` they take 256 KiB, so they leave the caches of a core.
+/// Scores of a head from which on attention is raised: 256 KiB, which with what makes them and is made of them fill a core's L2.
 const MANY_SCORES: i64 = 1 << 16;
 
 /// Raises every attention that is recognised and has many scores.
@@ -37,23 +40,12 @@ fn attention(view: &View<'_>, id: NodeId) -> Option<Patch> {
     if softmax.op != Op::Softmax(SoftmaxAttrs { axis: 3, log: false }) || !view.is_used_once(weights) {
         return None;
     }
-    let mut scores = softmax.input(0)?;
+    let scores = softmax.input(0)?;
     let score_dims = view.graph.dims(scores)?;
-    if !are_many(score_dims) {
+    if !are_many(score_dims) || view.graph.tensor_type(scores)?.dtype != DType::F32 {
         return None;
     }
     let mut absorbed = vec![softmax_id];
-    let mut mask = None;
-    // A mask is what the scores are added to; the scores are the side that is a product of matrices.
-    if let Some((sum, [a, b])) = matcher.binary(scores, BinaryOp::Add) {
-        let of = |value: ValueId| matmul_below(&matcher, value).map(|_| value);
-        (scores, mask) = match (of(a), of(b)) {
-            (Some(a), _) => (a, Some(b)),
-            (None, Some(b)) => (b, Some(a)),
-            (None, None) => return None,
-        };
-        absorbed.push(sum);
-    }
     let (product_node, outer) = matmul_below(&matcher, scores)?;
     let product = view.graph.node(product_node);
     let Op::MatMul(flags) = &product.op else { return None };
@@ -78,13 +70,6 @@ fn attention(view: &View<'_>, id: NodeId) -> Option<Patch> {
     if !rank_4(q) || !rank_4(k) || !rank_4(v) || !same_heads {
         return None;
     }
-    // A mask of its own for each query is as large as the scores, and read across.
-    let is_of_keys = |dims: &[Dim]| {
-        broadcasts_to(dims, score_dims) && dims.iter().rev().nth(1).is_none_or(|queries| queries.is(1))
-    };
-    if !mask.is_none_or(|mask| view.graph.dims(mask).is_some_and(is_of_keys)) {
-        return None;
-    }
     absorbed.extend(outer.nodes);
     absorbed.push(product_node);
     let mut patch = Patch::new();
@@ -103,9 +88,7 @@ fn attention(view: &View<'_>, id: NodeId) -> Option<Patch> {
         qk_output: 0,
         softmax_precision: None,
     };
-    let inputs =
-        [Some(Source::Old(q)), Some(k), Some(Source::Old(v))].into_iter().chain(mask.map(|m| Some(m.into())));
-    let value = patch.add_sparse(Op::Attention(attrs), inputs.collect(), None);
+    let value = patch.add(Op::Attention(attrs), [Source::Old(q), k, Source::Old(v)]);
     Some(patch.replace(value).absorb(absorbed))
 }
 
@@ -115,8 +98,4 @@ fn matmul_below(matcher: &Matcher<'_>, value: ValueId) -> Option<(NodeId, Produc
     let &[factor] = product.factors.as_slice() else { return None };
     let (id, node) = matcher.node(factor)?;
     matches!(node.op, Op::MatMul(_)).then_some((id, product))
-}
-
-fn broadcasts_to(dims: &[Dim], target: &[Dim]) -> bool {
-    dims.len() <= target.len() && dims.iter().rev().zip(target.iter().rev()).all(|(a, b)| a == b || a.is(1))
 }
