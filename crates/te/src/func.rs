@@ -12,6 +12,7 @@
 //! Reading an element of a non-input buffer that nothing has written is an error the interpreter reports.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use cranelift_entity::PrimaryMap;
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,39 @@ pub struct BufferData {
     pub shape: Vec<Expr>,
     /// Where the elements live.
     pub scope: Scope,
+    /// How far apart rows shall lie, where they are not next to each other. Only until the array is shrunk to what is live: then its
+    /// shape says so.
+    pub row_align: Option<RowAlign>,
+}
+
+/// A distance between rows: so many elements more than a multiple of a factor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowAlign {
+    factor: i64,
+    offset: i64,
+}
+
+/// `4 of 32`.
+impl fmt::Display for RowAlign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.offset, self.factor)
+    }
+}
+
+impl RowAlign {
+    /// Larger distances would waste more than banks that collide do.
+    pub const MAX_FACTOR: i64 = 1024;
+
+    /// A distance, if the factor is from 1 to [`RowAlign::MAX_FACTOR`] and the offset from 0 to below it.
+    pub fn new(factor: i64, offset: i64) -> Option<RowAlign> {
+        let is_distance = (1..=RowAlign::MAX_FACTOR).contains(&factor) && (0..factor).contains(&offset);
+        is_distance.then_some(RowAlign { factor, offset })
+    }
+
+    /// The least distance for rows of so many elements.
+    pub fn distance(self, elements: i64) -> i64 {
+        elements + (self.offset - elements).rem_euclid(self.factor)
+    }
 }
 
 /// Where a buffer lives.
@@ -233,7 +267,7 @@ impl Func {
     /// A new temporary buffer; `hint` gets a numeric suffix where the name is taken.
     pub fn add_buffer(&mut self, hint: &str, dtype: DType, shape: Vec<Expr>, scope: Scope) -> Buffer {
         let name = unique(hint, self.buffers.values().map(|b| b.name.as_str()));
-        self.buffers.push(BufferData { name, dtype, shape, scope })
+        self.buffers.push(BufferData { name, dtype, shape, scope, row_align: None })
     }
 
     /// A new input parameter; inputs come before outputs.

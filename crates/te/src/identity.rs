@@ -78,9 +78,12 @@ impl Func {
             writer.data(kind);
         });
         writer.list(&buffers.order, |writer, buffer| writer.int(buffer.as_u32()));
-        writer.list(&self.buffers, |writer, (_, BufferData { name, dtype, shape, scope })| {
+        writer.list(&self.buffers, |writer, (_, BufferData { name, dtype, shape, scope, row_align })| {
             writer.text(name);
             writer.data(&(dtype, shape, scope));
+            if let Some(align) = row_align {
+                writer.data(align);
+            }
         });
     }
 }
@@ -162,8 +165,11 @@ impl<'a, 'w> Walk<'a, 'w> {
         let (number, is_new) = self.buffers.of(&buffer);
         self.writer.int(number);
         if is_new && let Some(data) = self.func.buffers.get(buffer) {
-            let BufferData { name: _, dtype, shape, scope } = data;
+            let BufferData { name: _, dtype, shape, scope, row_align } = data;
             self.writer.data(&(dtype, scope));
+            if let Some(align) = row_align {
+                self.writer.data(align);
+            }
             self.exprs(shape);
         }
     }

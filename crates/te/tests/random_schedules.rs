@@ -10,7 +10,7 @@ use tilewright_te::schedule::{
     Bind, CacheInplace, CacheRead, CacheWrite, CollapseDims, ComputeAt, ComputeInline, DecomposeReduction,
     ExpandDim, Fuse, PadEinsum, Padding, Parallel, Piece, Pipeline, Prefetch, Primitive, PrimitiveKind,
     Reindex, Reorder, ReverseComputeAt, ReverseComputeInline, Rfactor, Schedule, SetScope, Split, SplitIter,
-    Tile, TransformLayout, Unroll, Vectorize,
+    StorageAlign, Tile, TransformLayout, Unroll, Vectorize,
 };
 use tilewright_te::verify::{Stage, verify};
 use tilewright_te::{Block, ExprKind, Func, LoopKind, Scope, Stmt, ThreadLevel};
@@ -81,6 +81,7 @@ fn subject(primitive: &Primitive) -> Option<&String> {
         | Primitive::Bind(_)
         | Primitive::Pipeline(_)
         | Primitive::SetScope(_)
+        | Primitive::StorageAlign(_)
         | Primitive::TransformLayout(_)
         | Primitive::CollapseDims(_)
         | Primitive::ExpandDim(_) => None,
@@ -114,6 +115,7 @@ fn may_fit(kind: PrimitiveKind, block: &Block) -> bool {
         | Kind::Reindex
         | Kind::CacheWrite
         | Kind::SetScope
+        | Kind::StorageAlign
         | Kind::TransformLayout
         | Kind::CollapseDims
         | Kind::ExpandDim
@@ -142,6 +144,7 @@ fn share_of(kind: PrimitiveKind) -> usize {
         | Kind::CacheWrite
         | Kind::CacheInplace
         | Kind::SetScope
+        | Kind::StorageAlign
         | Kind::DecomposeReduction
         | Kind::TransformLayout
         | Kind::PadEinsum
@@ -299,6 +302,10 @@ fn random_primitive(kind: PrimitiveKind, schedule: &Schedule, focus: &str, rando
             }
             let padding = if random.below(2) == 0 { Padding::Zero } else { Padding::Undefined };
             TransformLayout { buffer, pieces, padding }.into()
+        }
+        Kind::StorageAlign => {
+            let factor = [4, 8, 32][random.below(3)];
+            StorageAlign { buffer, factor, offset: random.below(5) as i64 }.into()
         }
         Kind::CollapseDims => {
             let ends = if random.below(2) == 0 { vec![consumer()] } else { Vec::new() };

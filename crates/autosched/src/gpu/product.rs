@@ -31,6 +31,15 @@ pub(super) const LEAST: i64 = 8;
 /// Elements that one instruction copies to shared memory where they are consecutive: 16 bytes, the most that it can (PTX ISA, `cp.async`).
 const TOGETHER: i64 = 4;
 
+/// Lanes that fetch consecutive steps of one row or column, where a factor is consecutive along these: 16 bytes. With twice as many a
+/// sector (32 bytes) would be asked for once rather than twice, but a thread would have twice as many rows, each with an address of its own,
+/// for an asynchronous copy has room for small offsets alone.
+const BY_STEPS: i64 = 4;
+
+/// Elements between the rows of such a factor's shared array, one row for each step, so that no two lanes of a warp store to one bank: as
+/// many as there are lanes for each step.
+const APART: i64 = LANES / BY_STEPS;
+
 /// Steps from which on fetching pays.
 const LEAST_STEPS: i64 = 4;
 
@@ -74,6 +83,8 @@ pub struct Factor {
     pub by: Vec<usize>,
     /// Elements that a thread fetches with one instruction: they are consecutive in memory too.
     pub together: i64,
+    /// Whether lanes that follow one another fetch steps that do, as it is consecutive in memory along these and not along rows or columns.
+    pub by_steps: bool,
 }
 
 /// `conv: f32[1, 64, 56, 56 | 64, 3, 3], rows 1, columns 2 3, steps 4 5 6, tile 64x128of8x8, 8 steps at a time`.
@@ -87,6 +98,9 @@ impl fmt::Display for Strategy {
             }
             if factor.together > 1 {
                 write!(f, "{} by {}, ", factor.buffer, factor.together)?;
+            }
+            if factor.by_steps {
+                write!(f, "{} along steps, ", factor.buffer)?;
             }
         }
         let positions = |of: &[usize]| of.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
@@ -229,7 +243,6 @@ pub(crate) fn plan(
     let Some(store) = store_of(context, block) else { return refuse("its results cannot wait in registers") };
     let tile = chooser.decide(&block.name, "tile", &Tile::candidates(&gpu, extents))?;
     let depth = chooser.decide(&block.name, "depth", &depths(steps))?;
-    let stages = chooser.decide(&block.name, "stages", &tile.stages(&gpu, steps, depth))?;
     roles.steps = channels_last(block, &roles, depth);
     let [a, b] = &roles.factors;
     let [own_rows, own_columns] = tile.extents();
@@ -238,7 +251,14 @@ pub(crate) fn plan(
         let by = roles.products.iter().chain(&roles.steps).chain(own).filter(used).copied().collect();
         let buffer = context.func.buffers[access.buffer].name.clone();
         let on_the_way = producer_on_the_way(context, block, access);
-        Factor { fetch: context.new_block(&format!("{buffer}_read")), buffer, on_the_way, by, together: 1 }
+        Factor {
+            fetch: context.new_block(&format!("{buffer}_read")),
+            buffer,
+            on_the_way,
+            by,
+            together: 1,
+            by_steps: false,
+        }
     });
     let packings: Vec<Option<Packing>> =
         roles.factors.iter().zip(&factors).map(|(a, f)| packing(context, block, a, &f.by)).collect();
@@ -252,7 +272,11 @@ pub(crate) fn plan(
         if factor.on_the_way.is_none() {
             factor.together = together(run, [(all, tile), (steps, depth)]);
         }
+        let along = roles.steps.last().is_some_and(|&step| is_next(step));
+        factor.by_steps = along && last.is_none() && depth % BY_STEPS == 0;
     }
+    let apart = factors.iter().filter(|factor| factor.by_steps).count() as i64 * APART;
+    let stages = chooser.decide(&block.name, "stages", &tile.stages(&gpu, steps, [depth, apart]))?;
     Ok(Strategy {
         block: block.name.clone(),
         domain: Domain::of(context.func, block),
@@ -314,7 +338,7 @@ impl Strategy {
         let task = self.store_tiles(schedule)?;
         let steps = self.multiply(schedule, &task)?;
         for ((fetch, factor), extent) in fetched.iter().zip(&self.factors).zip(self.tile.extents()) {
-            self.fetch(schedule, fetch, &steps, [factor.together, extent * self.steps_at_a_time])?;
+            self.fetch(schedule, fetch, &steps, factor, extent * self.steps_at_a_time)?;
         }
         if self.stages > 1 {
             schedule.pipeline(&steps, self.stages)?;
@@ -452,15 +476,27 @@ impl Strategy {
         Ok(steps[0].clone())
     }
 
-    /// Has all threads of a task fetch a factor's part of the steps, so many elements together.
+    /// Has all threads of a task fetch a factor's part of the steps, `all` elements.
     fn fetch(
         &self,
         schedule: &mut Schedule,
         fetch: &str,
         steps: &str,
-        [together, all]: [i64; 2],
+        &Factor { together, by_steps, .. }: &Factor,
+        all: i64,
     ) -> Result<(), ScheduleError> {
-        let made = schedule.compute_at(fetch, steps)?;
+        let mut made = schedule.compute_at(fetch, steps)?;
+        if by_steps {
+            let copies = schedule.block_info(fetch)?.writes;
+            for copy in copies {
+                schedule.storage_align(&copy, LANES, APART)?;
+            }
+            let lost = || ScheduleError::new("product", fetch, "its steps are lost");
+            let row = made.pop().ok_or_else(lost)?;
+            let steps = schedule.split(&made.pop().ok_or_else(lost)?, &[None, Some(BY_STEPS)])?;
+            schedule.reorder(&[&steps[0], &row, &steps[1]])?;
+            made.extend([steps[0].clone(), row, steps[1].clone()]);
+        }
         let joined = joined(schedule, &made)?;
         let mut factors = vec![None, Some(self.tile.n_warps()), Some(LANES)];
         if together > 1 {

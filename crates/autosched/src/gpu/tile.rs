@@ -114,11 +114,16 @@ impl Tile {
     }
 
     /// Stages of the pipeline that fetches the factors: first as many as make a multiprocessor hold no fewer tasks, and as there are
-    /// steps for; then what else there is room for.
-    pub(crate) fn stages(&self, gpu: &Gpu, steps: Option<i64>, at_a_time: i64) -> Vec<Candidate<u32>> {
+    /// steps for; then what else there is room for. So many steps are fetched at a time, and for each some elements stay unused.
+    pub(crate) fn stages(
+        &self,
+        gpu: &Gpu,
+        steps: Option<i64>,
+        [at_a_time, apart]: [i64; 2],
+    ) -> Vec<Candidate<u32>> {
         let rounds = steps.map_or(i64::MAX, |steps| pieces_of(steps, at_a_time));
         let [rows, columns] = self.extents();
-        let bytes = (rows + columns) * at_a_time * size_of::<f32>() as i64;
+        let bytes = (rows + columns + apart) * at_a_time * size_of::<f32>() as i64;
         // Results, the parts of both factors for a step and the next, and addresses.
         let registers = self.own[0] * self.own[1] + 2 * (self.own[0] + self.own[1]) + ADDRESSES;
         let resident = |stages: u32| {
@@ -192,11 +197,15 @@ mod tests {
     #[test]
     fn there_are_stages_where_shared_memory_is_left() {
         let gpu: Gpu = "sm_80".parse().expect("a GPU");
-        let stages = |tile: usize, steps: i64| TILES[tile].stages(&gpu, Some(steps), 8)[0].value;
+        let stages = |tile: usize, steps: i64| TILES[tile].stages(&gpu, Some(steps), [8, 0])[0].value;
         assert_eq!([stages(0, 1024), stages(5, 4608)], [4, 4]);
         assert_eq!([stages(0, 8), stages(0, 16), stages(0, 32)], [1, 2, 4]);
         let offered = |tile: usize| -> Vec<u32> {
-            TILES[tile].stages(&gpu, Some(1024), 8).into_iter().map(|candidate| candidate.value).collect()
+            TILES[tile]
+                .stages(&gpu, Some(1024), [8, 0])
+                .into_iter()
+                .map(|candidate| candidate.value)
+                .collect()
         };
         assert_eq!(offered(0), [4, 2, 1]);
     }

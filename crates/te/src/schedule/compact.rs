@@ -20,9 +20,21 @@ pub fn compact(func: &mut Func) -> Result<(), ScheduleError> {
         if let Some(home) = home_of(func, buffer)? {
             shrink(func, buffer, &home);
         }
+        set_rows_apart(func, buffer);
     }
     tree::normalize_with(func, Simplifier::for_sizes(func));
     Ok(())
+}
+
+/// Makes rows as long as the distance that they shall have.
+fn set_rows_apart(func: &mut Func, buffer: Buffer) {
+    let data = &mut func.buffers[buffer];
+    if let Some(align) = data.row_align.take()
+        && let Some(row) = data.shape.last_mut()
+        && let Some(elements) = row.as_int()
+    {
+        *row = Expr::int(align.distance(elements));
+    }
 }
 
 /// The path of the innermost loop in one iteration of which everything about the buffer happens, outside of vectorized

@@ -40,6 +40,7 @@ mod set_scope;
 mod split;
 mod split_iter;
 mod starts;
+mod storage_align;
 mod tile;
 mod transform_layout;
 pub(crate) mod tree;
@@ -78,6 +79,7 @@ pub use set_scope::SetScope;
 pub use split::Split;
 pub use split_iter::SplitIter;
 pub use starts::start_apart;
+pub use storage_align::StorageAlign;
 pub use tile::Tile;
 pub use transform_layout::{Padding, Piece, TransformLayout, relaid};
 
@@ -165,6 +167,8 @@ primitives! {
     CacheInplace,
     /// Where a buffer lives.
     SetScope,
+    /// How far apart the rows of a task's array lie.
+    StorageAlign,
     /// A reduction's start as a block of its own.
     DecomposeReduction,
     /// The order of a buffer's elements.
@@ -357,6 +361,11 @@ impl Schedule {
     /// Moves a temporary to a scope.
     pub fn set_scope(&mut self, buffer: &str, scope: Scope) -> Result<(), ScheduleError> {
         self.apply(SetScope { buffer: buffer.into(), scope }).map(drop)
+    }
+
+    /// Puts the rows of a task's array `offset` elements more than a multiple of `factor` apart.
+    pub fn storage_align(&mut self, buffer: &str, factor: i64, offset: i64) -> Result<(), ScheduleError> {
+        self.apply(StorageAlign { buffer: buffer.into(), factor, offset }).map(drop)
     }
 
     /// Makes the start of a reduction a block of its own in front of the loop; returns the new block's name.

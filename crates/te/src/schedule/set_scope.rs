@@ -25,6 +25,9 @@ impl Apply for SetScope {
         }
         let before = conflicts(func, buffer);
         func.buffers[buffer].scope = self.scope;
+        let row_align = func.buffers[buffer].row_align.take();
+        func.buffers[buffer].row_align =
+            row_align.filter(|_| matches!(self.scope, Scope::Shared | Scope::Stack));
         // What each task had for itself they would share now.
         if let Some((name, reason)) = conflicts(func, buffer).into_iter().find(|new| !before.contains(new)) {
             let reason = format!("`{name}` could no longer be what it is: {reason}");

@@ -107,7 +107,11 @@ impl Display for Func {
         let used = used_buffers(self);
         for (buffer, data) in &self.buffers {
             if !self.params.contains(&buffer) && used.contains(&buffer) {
-                writeln!(f, "  buffer {} {}", Declared(self, buffer), scope_name(data.scope))?;
+                write!(f, "  buffer {} {}", Declared(self, buffer), scope_name(data.scope))?;
+                if let Some(align) = data.row_align {
+                    write!(f, " rows {align}")?;
+                }
+                f.write_str("\n")?;
             }
         }
         write_stmts(f, self, &self.body, 1)?;

@@ -6,7 +6,9 @@ use rustc_hash::FxHashMap;
 use tilewright_dtype::DType;
 
 use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind, UnaryOp, Var};
-use crate::func::{Block, Func, Iter, IterKind, Loop, LoopKind, Prefetch, Scope, Stmt, Store, VarKind};
+use crate::func::{
+    Block, Func, Iter, IterKind, Loop, LoopKind, Prefetch, RowAlign, Scope, Stmt, Store, VarKind,
+};
 use crate::text::func::LOOP_KINDS;
 use crate::text::tokens::{At, ParseError, Result, Token, tokens};
 
@@ -189,9 +191,27 @@ impl Parser {
                 Some(scope) => self.func.buffers[buffer].scope = scope,
                 None => return self.fail_last(format!("`{scope}` is no scope")),
             }
+            if self.take_word("rows") {
+                self.func.buffers[buffer].row_align = Some(self.row_align()?);
+            }
         }
         self.func.body = self.stmts()?;
         self.end()
+    }
+
+    /// `4 of 32`: rows that lie four more than a multiple of 32 elements apart.
+    fn row_align(&mut self) -> Result<RowAlign> {
+        let offset = self.integer()?;
+        if !self.take_word("of") {
+            return self.fail(format!("expected `of`, found {}", self.describe()));
+        }
+        let factor = self.integer()?;
+        match RowAlign::new(factor, offset) {
+            Some(align) => Ok(align),
+            None => {
+                self.fail_last(format!("rows cannot lie {offset} more than a multiple of {factor} apart"))
+            }
+        }
     }
 
     pub(super) fn end(&self) -> Result<()> {

@@ -96,6 +96,7 @@ fn random_schedule(original: &Func, random: &mut Random) -> Schedule {
         let buffer = block.clone();
         if let Ok(own) = s.compute_at(block, &at) {
             drop(s.set_scope(&buffer, scopes[random.below(6)]));
+            drop(s.storage_align(&buffer, 32, random.below(8) as i64));
             let is_reduction = s.block_info(block).is_ok_and(|info| info.is_reduction);
             if is_reduction && random.below(3) > 0 {
                 let steps = own.last().expect("a loop over steps").clone();
