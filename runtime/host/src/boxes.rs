@@ -48,6 +48,61 @@ impl Rect {
     }
 }
 
+/// Boxes that are held against another at a time: vectors of any processor divide it.
+const LANES: usize = 16;
+
+/// Boxes, one a lane; lanes that are not used yet are empty boxes, which overlap nothing.
+#[derive(Default)]
+struct Lanes {
+    left: [f32; LANES],
+    right: [f32; LANES],
+    top: [f32; LANES],
+    bottom: [f32; LANES],
+    area: [f32; LANES],
+}
+
+/// Boxes that were taken.
+#[derive(Default)]
+struct Taken {
+    lanes: Vec<Lanes>,
+    rects: Vec<Rect>,
+}
+
+impl Taken {
+    fn push(&mut self, rect: Rect) {
+        let lane = self.rects.len() % LANES;
+        if lane == 0 {
+            self.lanes.push(Lanes::default());
+        }
+        if let Some(lanes) = self.lanes.last_mut() {
+            (lanes.left[lane], lanes.right[lane]) = rect.x;
+            (lanes.top[lane], lanes.bottom[lane]) = rect.y;
+            lanes.area[lane] = rect.area();
+        }
+        self.rects.push(rect);
+    }
+
+    /// Whether one of them overlaps a box by more than the threshold. First without a division, and with a margin for what that rounds
+    /// otherwise; those few that may overlap are then held against it one by one.
+    fn overlap(&self, rect: Rect, threshold: f32) -> bool {
+        const MARGIN: f32 = 0.9999;
+        let (area, least) = (rect.area(), threshold * MARGIN);
+        let may_overlap = |lanes: &Lanes| {
+            let mut found = false;
+            for n in 0..LANES {
+                let width = rect.x.1.min(lanes.right[n]) - rect.x.0.max(lanes.left[n]);
+                let height = rect.y.1.min(lanes.bottom[n]) - rect.y.0.max(lanes.top[n]);
+                let both = width.max(0.0) * height.max(0.0);
+                found |= both > least * (area + lanes.area[n] - both);
+            }
+            found
+        };
+        self.lanes.iter().zip(self.rects.chunks(LANES)).any(|(lanes, rects)| {
+            may_overlap(lanes) && rects.iter().any(|&other| rect.overlaps(other, threshold))
+        })
+    }
+}
+
 /// For each batch entry and class, boxes by falling score (the first of equals first) that overlap no box taken before
 /// them by more than the IoU threshold: `[batch, class, box]` each.
 pub(crate) fn non_max_suppression(args: Args<'_>, attrs: &NmsAttrs) -> Result<Vec<Value>> {
@@ -73,16 +128,16 @@ pub(crate) fn non_max_suppression(args: Args<'_>, attrs: &NmsAttrs) -> Result<Ve
             let mut order: Vec<usize> =
                 (0..count).filter(|&i| least.is_none_or(|least| scores[i] > least)).collect();
             order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-            let mut taken: Vec<usize> = Vec::new();
+            let mut taken = Taken::default();
             for i in order {
-                if taken.len() == most {
+                if taken.rects.len() == most {
                     break;
                 }
-                if !taken.iter().any(|&other| rects[i].overlaps(rects[other], iou)) {
-                    taken.push(i);
+                if !taken.overlap(rects[i], iou) {
+                    taken.push(rects[i]);
+                    selected.extend([entry as i64, class as i64, i as i64]);
                 }
             }
-            selected.extend(taken.iter().flat_map(|&i| [entry as i64, class as i64, i as i64]));
         }
     }
     Ok(vec![integers(vec![selected.len() / 3, 3], selected)?])
@@ -112,6 +167,36 @@ mod tests {
         assert_eq!(tensor.dims, [expect.len(), 3]);
         let boxes: Vec<i64> = tensor.integers().unwrap().chunks(3).map(|row| row[2]).collect();
         assert_eq!(boxes, expect);
+    }
+
+    /// Boxes of many sizes, some empty, without bounds or not numbers: what lanes find together is what boxes find one by one.
+    #[test]
+    fn lanes_overlap_as_boxes_do() {
+        let mut state = 1u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 24) as f32
+        };
+        let odd = [0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e30, -1.0];
+        let mut rect = || {
+            let (x, y, side) = (next(), next(), next() * next());
+            let mut four = [y, x, y + side, x + side * (0.5 + next())];
+            if next() < 0.1 {
+                four[(next() * 4.0) as usize] = odd[(next() * 6.0) as usize];
+            }
+            Rect::new(&four, false)
+        };
+        for count in [1, LANES - 1, LANES, LANES + 1, 3 * LANES + 5] {
+            for threshold in [0.0, 0.1, 0.5, 0.9, 1.0, -0.5] {
+                let mut taken = Taken::default();
+                (0..count).for_each(|_| taken.push(rect()));
+                for _ in 0..200 {
+                    let rect = rect();
+                    let alone = taken.rects.iter().any(|&other| rect.overlaps(other, threshold));
+                    assert_eq!(taken.overlap(rect, threshold), alone);
+                }
+            }
+        }
     }
 
     #[test]

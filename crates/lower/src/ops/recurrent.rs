@@ -56,22 +56,62 @@ impl<'a> Layer<'a> {
         let shape = [steps.clone(), Expr::int(n_directions as i64), batch.clone(), rows.clone()];
         let mut layer =
             Layer { attrs, gates: x.clone(), x, r, lengths, dtype, steps, n_directions, batch, hidden };
-        let depth = vec![w.shape[2].clone()];
-        let product = b.reduce("matmul", dtype, &shape, depth, Expr::zero(dtype), |i, k, acc| {
-            let time = layer.time(&i[0], &i[1], &i[2]);
-            let (first, second) = if attrs.batch_first { (i[2].clone(), time) } else { (time, i[2].clone()) };
-            let x = layer.x.at(vec![first, second, k[0].clone()]).cast(dtype);
-            let w = w.at(vec![i[1].clone(), i[3].clone(), k[0].clone()]).cast(dtype);
-            Expr::fma(x, w, acc)
-        });
-        layer.gates = b.compute("gates", dtype, &shape, |i| {
-            let product = product.at(i.to_vec());
+        let products = layer.products(b, &w, &rows);
+        let gates = b.compute("gates", dtype, &shape, |i| {
+            let product = layer.product_of(&products, i);
             let Some(bias) = &bias else { return product };
             let input = bias.at(vec![i[1].clone(), i[3].clone()]).cast(dtype);
             let state = bias.at(vec![i[1].clone(), i[3].clone() + rows.clone()]).cast(dtype);
             product + (input + Expr::select(biased_state(&i[3]), state, Expr::zero(dtype)))
         });
+        layer.gates = gates;
         Ok(layer)
+    }
+
+    /// Whether rows of the input are multiplied in the order in which they lie in memory, steps and batch together as one number, and
+    /// not by steps, as the loop over these needs them: with an open extent tiles are then full whichever of the two is small.
+    fn as_it_lies(&self) -> bool {
+        self.steps.as_int().is_none() || self.batch.as_int().is_none()
+    }
+
+    /// A time and a sequence as indices of the input.
+    fn row(&self, time: Expr, batch: Expr) -> [Expr; 2] {
+        if self.attrs.batch_first { [batch, time] } else { [time, batch] }
+    }
+
+    /// Products of the weights `w` with the input of every step; see [`Layer::product_of`].
+    fn products(&self, b: &mut Builder, w: &Operand, rows: &Expr) -> Operand {
+        let (dtype, depth) = (self.dtype, vec![w.shape[2].clone()]);
+        let fma = |[first, second]: [Expr; 2], d: Expr, row: &Expr, k: &[Expr], acc: Expr| {
+            let x = self.x.at(vec![first, second, k[0].clone()]).cast(dtype);
+            Expr::fma(x, w.at(vec![d, row.clone(), k[0].clone()]).cast(dtype), acc)
+        };
+        let directions = Expr::int(self.n_directions as i64);
+        if self.as_it_lies() {
+            let several = (self.n_directions > 1).then_some(directions);
+            let inputs = self.row(self.steps.clone(), self.batch.clone());
+            let shape: Vec<Expr> = several.into_iter().chain(inputs).chain([rows.clone()]).collect();
+            return b.reduce("matmul", dtype, &shape, depth, Expr::zero(dtype), |i, k, acc| {
+                let d = if self.n_directions > 1 { i[0].clone() } else { Expr::int(0) };
+                let [.., first, second, row] = i else { return acc };
+                fma([first.clone(), second.clone()], d, row, k, acc)
+            });
+        }
+        let shape = [self.steps.clone(), directions, self.batch.clone(), rows.clone()];
+        b.reduce("matmul", dtype, &shape, depth, Expr::zero(dtype), |i, k, acc| {
+            let time = self.time(&i[0], &i[1], &i[2]);
+            fma(self.row(time, i[2].clone()), i[1].clone(), &i[3], k, acc)
+        })
+    }
+
+    /// Of `products` that for a step, direction, sequence and row of weights.
+    fn product_of(&self, products: &Operand, i: &[Expr]) -> Expr {
+        if !self.as_it_lies() {
+            return products.at(i.to_vec());
+        }
+        let row = self.row(self.time(&i[0], &i[1], &i[2]), i[2].clone());
+        let direction = (self.n_directions > 1).then(|| i[1].clone());
+        products.at(direction.into_iter().chain(row).chain([i[3].clone()]).collect())
     }
 
     /// Steps that belong to sequence `batch`.

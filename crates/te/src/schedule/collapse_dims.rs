@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::expr::{Buffer, Expr, ExprKind, Var};
-use crate::func::{Block, Func, Stmt};
+use crate::func::{Block, Func, Stmt, Store};
 use crate::schedule::{Apply, ScheduleError, tree};
 use crate::simplify::Simplifier;
 
@@ -12,7 +12,8 @@ use crate::simplify::Simplifier;
 ///
 /// Everywhere the two must be indexed by two plain variables of one kind, whose loops follow one another, and which run through all of
 /// the dimensions' extents and are used for nothing else but the number that counts both. A data-parallel block that only writes
-/// what collapses may use them by themselves: there they become quotient and remainder. The elements of a buffer stay where they
+/// what collapses may use them by themselves: there they become quotient and remainder. One that only reads it may too, where the
+/// second extent is open: it keeps its variables, and reads at the number that counts both. The elements of a buffer stay where they
 /// are, as long as its layout is row-major; loops must be as computed. The shape of an input or output becomes part of the
 /// function's contract with its caller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +43,8 @@ struct Collapse<'a> {
     dims: Vec<(Buffer, usize)>,
     /// Blocks' paths with the two variables.
     blocks: Vec<(tree::Path, Pair)>,
+    /// Blocks that read by two variables which they keep.
+    readers: Vec<(tree::Path, Pair)>,
 }
 
 impl Apply for CollapseDims {
@@ -69,6 +72,11 @@ impl Apply for CollapseDims {
             {
                 outer.extent = extent;
                 outer.body = inner.body;
+            }
+        }
+        for (path, pair) in &collapse.readers {
+            if let Some(block) = tree::block_at_mut(func, path) {
+                collapse.read_by_number(block, *pair);
             }
         }
         for &(buffer, dim) in &collapse.dims {
@@ -146,13 +154,17 @@ impl<'a> Collapse<'a> {
         if first.kind != second.kind {
             return Err(format!("block `{name}` reduces over one of the two variables"));
         }
-        match self.blocks.iter().find(|(at, _)| at == path) {
+        match self.blocks.iter().chain(&self.readers).find(|(at, _)| at == path) {
             Some((_, other)) if *other == pair => return Ok(()),
             Some(_) => return Err(format!("two pairs of variables of block `{name}` would collapse")),
             None => {}
         }
         if block.predicate.is_some() {
             return Err(format!("block `{name}` has a predicate"));
+        }
+        if keeps_variables(func, block, indices, pair) {
+            self.readers.push((path.clone(), pair));
+            return Ok(());
         }
         self.blocks.push((path.clone(), pair));
         let ends = self.ends.contains(name);
@@ -175,6 +187,19 @@ impl<'a> Collapse<'a> {
             self.add(func, buffer, dim)?;
         }
         Ok(())
+    }
+
+    /// Makes a block that keeps its variables read what collapses at the number that counts both.
+    fn read_by_number(&self, block: &mut Block, pair: Pair) {
+        let extent = block.iters.iter().find(|iter| iter.var == pair.inner).map(|iter| iter.extent.clone());
+        let Some(extent) = extent else { return };
+        let number = Expr::var(pair.outer) * extent + Expr::var(pair.inner);
+        tree::map_accesses(block, |buffer, indices| {
+            let at = paired_dim(indices, pair).filter(|dim| self.dims.contains(&(buffer, *dim)))?;
+            let mut indices = indices.to_vec();
+            indices.splice(at..at + 2, [number.clone()]);
+            Some(indices)
+        });
     }
 
     /// The block with the first variable in place of both: in accesses of buffers with the dimensions, and as the number that counts
@@ -246,6 +271,21 @@ impl<'a> Collapse<'a> {
         tree::simplify_indices(&mut merged, &simplifier);
         Ok(merged)
     }
+}
+
+/// Whether a block that reads at `indices` keeps two variables: a data-parallel one whose second has an open extent and that stores by the
+/// two apart.
+fn keeps_variables(func: &Func, block: &Block, indices: &[Expr], pair: Pair) -> bool {
+    let is_open = |var: Var| block.iters.iter().any(|i| i.var == var && i.extent.as_int().is_none());
+    let is_stored = |store: &Store| store.indices == indices || paired_dim(&store.indices, pair).is_some();
+    let reads_whole = tree::accesses(block).iter().all(|(buffer, indices)| {
+        paired_dim(indices, pair).is_none_or(|dim| {
+            let shape = &func.buffers[*buffer].shape;
+            let extent = |var: Var| block.iters.iter().find(|i| i.var == var).map(|i| &i.extent);
+            extent(pair.outer) == shape.get(dim) && extent(pair.inner) == shape.get(dim + 1)
+        })
+    });
+    is_open(pair.inner) && !block.is_reduction() && !block.body.iter().any(is_stored) && reads_whole
 }
 
 /// The dimension that the first of the variables indexes, with the second right after it.
