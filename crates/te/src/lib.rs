@@ -21,6 +21,7 @@ pub mod math;
 pub mod relayout;
 pub mod schedule;
 pub mod simplify;
+mod sizes;
 pub mod text;
 pub mod verify;
 

@@ -80,6 +80,56 @@ fn open_batches_and_rows_become_one() {
     }
 }
 
+/// What reads rows by their batch and their number within keeps both variables: nothing is divided by an open extent.
+#[test]
+fn what_reads_open_rows_apart_keeps_its_variables() {
+    let mut func = Func::new("turned");
+    let (batch, rows) = (func.add_size("batch", 0, 1 << 20), func.add_size("rows", 0, 1 << 20));
+    let mut func = batched_product_of(func, batch.into(), rows.into());
+    let y = func.params.pop().expect("a result");
+    let turned = vec![rows.into(), batch.into(), Expr::int(6)];
+    let z = func.compute("z", DType::F32, turned, |f, i| {
+        f.load(y, vec![i[1].clone(), i[0].clone(), i[2].clone()]) + Expr::f32(1.0)
+    });
+    func.promote_to_output(z);
+    let mut s = Schedule::new(func.clone());
+    s.collapse_dims("c", 0).unwrap();
+    assert_eq!([shape(&s, "x"), shape(&s, "y")], [vec![None, Some(5)], vec![None, Some(6)]], "{}", s.func());
+    assert_eq!(shape(&s, "z"), [None, None, Some(6)]);
+    assert!(!s.func().to_string().contains("floordiv"), "{}", s.func());
+    s.split("y_i0", &[None, Some(5)]).unwrap();
+    let collapsed = s.finish().unwrap();
+    for seed in 0..8 {
+        assert_same_results(&func, &collapsed, seed);
+    }
+}
+
+/// `y[h, c] = sum of x[h / 2, k] w[h % 2, k, c]`, the phases of a transposed convolution, of an open number of rows.
+#[test]
+fn open_dimensions_that_are_a_multiple_become_two() {
+    let mut f = Func::new("phases");
+    let rows: Expr = f.add_size("rows", 0, 1 << 20).into();
+    let x = f.add_input("x", DType::F32, vec![rows.clone(), Expr::int(5)]);
+    let w = f.add_input("w", DType::F32, [2, 5, 4].map(Expr::int).to_vec());
+    let (shape_of_y, depth) = (vec![rows * 2, Expr::int(4)], vec![Expr::int(5)]);
+    let y = f.reduce("y", DType::F32, shape_of_y, depth, Expr::f32(0.0), |f, i, r, acc| {
+        let (row, phase) = (i[0].clone().floor_div(Expr::int(2)), i[0].clone().floor_mod(Expr::int(2)));
+        let weight = f.load(w, vec![phase, r[0].clone(), i[1].clone()]);
+        Expr::fma(f.load(x, vec![row, r[0].clone()]), weight, acc)
+    });
+    f.promote_to_output(y);
+    let mut s = Schedule::new(f.clone());
+    let refused = s.expand_dim("y", 0, 3).unwrap_err().to_string();
+    assert_eq!(refused, "expand_dim of `y`: 3 does not divide dimension 0 of `y`");
+    s.expand_dim("y", 0, 2).unwrap();
+    assert_eq!(shape(&s, "y"), [None, Some(2), Some(4)], "{}", s.func());
+    assert!(!s.func().to_string().contains("floor"), "{}", s.func());
+    let expanded = s.finish().unwrap();
+    for seed in 0..8 {
+        assert_same_results(&f, &expanded, seed);
+    }
+}
+
 /// The order of a block's variables does not matter, that of their loops does.
 #[test]
 fn loops_that_were_reordered_become_one() {

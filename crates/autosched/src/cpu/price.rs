@@ -16,8 +16,20 @@ use crate::pattern::{bytes_of, iterations};
 use crate::transforms::{is_in_vectors, is_row_major, is_transform};
 use crate::turns::takes_turns;
 
-/// Cycles of a prepared function on one core. Nothing where extents are open, or where the rules have no good strategy for it.
+/// What is taken for an open extent where an algorithm is chosen: images and sequences are seldom much shorter, and with more of them the
+/// algorithms compare alike.
+const OPEN: i64 = 64;
+
+/// Cycles of a prepared function on one core, with [`OPEN`] for open extents. Nothing where the rules have no good strategy for it.
 pub(crate) fn price(context: &Context<'_>) -> Option<f64> {
+    if !context.func.sizes.is_empty() {
+        let func = &context.func.with_sizes(OPEN);
+        return price_of_known(&Context { func, ..*context });
+    }
+    price_of_known(context)
+}
+
+fn price_of_known(context: &Context<'_>) -> Option<f64> {
     let func = context.func;
     let writer = |buffer: Buffer| {
         let writes = |b: &&Block| b.body.iter().any(|store| store.buffer == buffer);

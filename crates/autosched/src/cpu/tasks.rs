@@ -42,6 +42,12 @@ pub(crate) struct Grain {
     pub(crate) task: i64,
 }
 
+/// Iterations that a loop inside of tasks is taken to have where its extent is open.
+const OPEN: i64 = 16;
+
+/// Loops that have to be left for tasks without it: one of them may have a single iteration.
+const AROUND_OPEN: usize = 2;
+
 impl Tasks {
     /// Tasks of all iterations of so many loops.
     pub(crate) fn of_all(loops: usize) -> Tasks {
@@ -57,6 +63,15 @@ impl Tasks {
         let first = rounds.and_then(|n| (n..outer.len()).find(is_loop));
         let mut tasks = Tasks { loops: outer.len(), rounds: 0, grouped: None };
         let mut elements = grain.elements.unwrap_or(grain.task).max(1);
+        // The innermost loop stays inside where its extent is open and others are around: as one of tasks it would cost each iteration a
+        // division by an extent that is not known.
+        if let Some((None, around)) = outer.split_last()
+            && elements < grain.task
+            && (0..around.len()).filter(is_loop).count() >= AROUND_OPEN
+        {
+            elements = elements.saturating_mul(OPEN);
+            tasks.loops -= 1;
+        }
         // Inner loops stay inside a task as long as it is no larger for them. An open extent may be 1 in the loops
         // around: it stays a source of tasks.
         while tasks.loops > 0 {
@@ -126,6 +141,17 @@ mod tests {
         assert_eq!(plan(&[4, 64], None, 64), "loops 1 by 2");
         assert_eq!(plan(&[4, 7], None, 2048), "loops 2");
         assert_eq!(plan(&[2, 2], None, 1), "one");
+    }
+
+    #[test]
+    fn an_innermost_loop_of_an_open_extent_stays_inside() {
+        let plan = |outer: &[Option<i64>]| {
+            Tasks::plan(outer, None, Grain { elements: Some(8), task: 8192 }).to_string()
+        };
+        assert_eq!(plan(&[None, Some(4), None, None]), "loops 3");
+        assert_eq!(plan(&[Some(1), Some(4), None, None]), "loops 3");
+        assert_eq!(plan(&[None, Some(1), None]), "loops 3");
+        assert_eq!(plan(&[None, None]), "loops 2");
     }
 
     #[test]

@@ -85,6 +85,9 @@ impl fmt::Display for Strategy {
     }
 }
 
+/// Iterations of an innermost loop with an open extent that are made together: the padded rows of so many fit on the stack.
+const OPEN_ROW: i64 = 8;
+
 /// Plans a transform with what pads its input and what takes its results apart.
 pub(crate) fn plan(
     context: &Context<'_>,
@@ -116,7 +119,13 @@ fn plan_by_itself(
         return refuse("its results are in no vectors");
     };
     let Some((last, others)) = block.iters.split_last() else { return refuse("a single iteration") };
-    let factors: Vec<Vec<i64>> = others.iter().map(|i| steps(&divisors(block, i.var))).collect();
+    let mut factors: Vec<Vec<i64>> = others.iter().map(|i| steps(&divisors(block, i.var))).collect();
+    if let (Some(row), Some(factors)) = (others.last(), factors.last_mut())
+        && row.extent.as_int().is_none()
+        && factors.is_empty()
+    {
+        factors.push(OPEN_ROW);
+    }
     let mut outer: Vec<Option<i64>> = Vec::new();
     for (iter, factors) in others.iter().zip(&factors) {
         outer.push(iter.extent.as_int().map(|n| pieces_of(n, factors.iter().product())));

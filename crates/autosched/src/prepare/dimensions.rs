@@ -6,6 +6,7 @@
 //! variables that all operands use alike are better one.
 
 use tilewright_te::schedule::Schedule;
+use tilewright_te::simplify::Simplifier;
 use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, Iter, IterKind};
 
 use crate::layouts::Layouts;
@@ -28,10 +29,11 @@ pub(super) fn expand_quotients(schedule: &mut Schedule, layouts: &mut Layouts) {
 /// A dimension of a contraction's result or of an operand that should be two, and the inner extent.
 fn divided(func: &Func, block: &Block) -> Option<(Buffer, usize, i64)> {
     let (a, b) = operands(block).filter(|_| stores_at_its_variables(block))?;
+    let simplifier = Simplifier::for_sizes(func);
     let result = |(dim, inner): (usize, i64)| (block.body[0].buffer, dim, inner);
     [&a, &b].into_iter().find_map(|operand| {
         let indices = operand.indices.iter();
-        let of_result = indices.clone().find_map(|index| divisor(block, index)).map(result);
+        let of_result = indices.clone().find_map(|index| divisor(&simplifier, block, index)).map(result);
         of_result.or_else(|| {
             let inner = indices.enumerate().find_map(|(dim, index)| Some((dim, group(func, block, index)?)));
             inner.map(|(dim, inner)| (operand.buffer, dim, inner))
@@ -40,7 +42,7 @@ fn divided(func: &Func, block: &Block) -> Option<(Buffer, usize, i64)> {
 }
 
 /// The position among the data-parallel variables of one that an index divides, and the divisor.
-fn divisor(block: &Block, index: &Expr) -> Option<(usize, i64)> {
+fn divisor(simplifier: &Simplifier, block: &Block, index: &Expr) -> Option<(usize, i64)> {
     let spatial = iters_of(block, IterKind::Spatial);
     let mut found = None;
     index.walk(&mut |e| {
@@ -50,7 +52,8 @@ fn divisor(block: &Block, index: &Expr) -> Option<(usize, i64)> {
         let Some(divisor) = divisor.as_int().filter(|&n| n > 1) else { return };
         let divides = |n: &usize| {
             let iter = &block.iters[*n];
-            dividend.uses(iter.var) && iter.extent.as_int().is_some_and(|n| n > divisor && n % divisor == 0)
+            let is_one = iter.extent.as_int() == Some(divisor);
+            dividend.uses(iter.var) && !is_one && simplifier.exact_quotient(&iter.extent, divisor).is_some()
         };
         found = found.or_else(|| spatial.iter().position(divides).map(|dim| (dim, divisor)));
     });

@@ -2,6 +2,7 @@
 
 use tilewright_dtype::DType;
 use tilewright_graph::op::{CausalConvAttrs, ConvAttrs, ConvTransposeAttrs, DeformConvAttrs};
+use tilewright_te::simplify::Simplifier;
 use tilewright_te::{Expr, UnaryOp};
 
 use super::builder::{Builder, accumulator, all, biased, in_range, with_index};
@@ -137,21 +138,26 @@ pub(super) fn has_phases(attrs: &ConvTransposeAttrs) -> bool {
 /// inputs `(o + before) / s - t` by weights `(o + before) % s + s * t`, `t` in `0..T`, `T = ceil(kernel / s)`.
 ///
 /// # Errors
-/// Where an extent is not constant, or a stride does not divide that of the result.
+/// Where an extent of the weights is not constant, or a stride does not divide that of the result.
 fn conv_transpose_phases(b: &mut Builder, attrs: &ConvTransposeAttrs) -> Results {
     let (x, w, bias) = (b.input(0)?, b.input(1)?, b.optional(2));
     let shape = b.result_shape(0)?;
     let n = x.rank() - 2;
-    let constant = |extents: &[Expr]| extents[2..].iter().map(Expr::as_int).collect::<Option<Vec<i64>>>();
-    let known = constant(&shape).zip(constant(&w.shape)).zip(constant(&x.shape));
-    let Some(((outputs, kernel), inputs)) = known else {
-        return Err(b.no_kernel("an extent is not known"));
+    let Some(kernel) = w.shape[2..].iter().map(Expr::as_int).collect::<Option<Vec<i64>>>() else {
+        return Err(b.no_kernel("an extent of the weights is not known"));
     };
     let strides: Vec<i64> = (0..n).map(|axis| attrs.strides.get(axis).map_or(1, |&s| s as i64)).collect();
     let before: Vec<i64> = (0..n).map(|axis| attrs.pads.get(axis).copied().unwrap_or(0)).collect();
-    if (0..n).any(|axis| outputs[axis] % strides[axis] != 0 || outputs[axis] == 0) {
+    // By how many windows' strides the result is larger than the input times the stride, or smaller.
+    let simplifier = Simplifier::for_sizes(b.func);
+    let more = |axis: usize| {
+        let (result, input, stride) = (&shape[2 + axis], &x.shape[2 + axis], strides[axis]);
+        let more = simplifier.simplify(&(result.clone() - input.clone() * stride)).as_int()?;
+        (more % stride == 0 && result.as_int() != Some(0)).then_some(more / stride)
+    };
+    let Some(more) = (0..n).map(more).collect::<Option<Vec<i64>>>() else {
         return Err(b.no_kernel("a stride does not divide its result"));
-    }
+    };
     let taps: Vec<i64> = (0..n).map(|axis| (kernel[axis] + strides[axis] - 1) / strides[axis]).collect();
 
     let (channels, out_channels) = (w.shape[0].clone(), w.shape[1].clone());
@@ -173,12 +179,12 @@ fn conv_transpose_phases(b: &mut Builder, attrs: &ConvTransposeAttrs) -> Results
 
     // Inputs from the first that the first output reads to the last that the last does.
     let first: Vec<i64> = (0..n).map(|axis| before[axis] / strides[axis] - (taps[axis] - 1)).collect();
-    let last = |axis: usize| (outputs[axis] - 1 + before[axis]) / strides[axis];
-    let extents: Vec<i64> = (0..n).map(|axis| last(axis) - first[axis] + 1).collect();
-    let read = match first.iter().all(|&n| n == 0) && extents == inputs {
+    let added = |axis: usize| more[axis] + (before[axis] - 1).div_euclid(strides[axis]) - first[axis] + 1;
+    let read = match (0..n).all(|axis| first[axis] == 0 && added(axis) == 0) {
         true => x.clone(),
         false => {
-            let extents = [x.shape[..2].to_vec(), ints(&extents)].concat();
+            let extents = (0..n).map(|axis| x.shape[2 + axis].clone() + added(axis));
+            let extents: Vec<Expr> = x.shape[..2].iter().cloned().chain(extents).collect();
             b.compute("pad", x.dtype, &extents, |i| {
                 let mut at = i[..2].to_vec();
                 at.extend((0..n).map(|axis| i[2 + axis].clone() + first[axis]));

@@ -154,22 +154,25 @@ fn both_axes(values: &[Expr], side: usize, f: impl Fn(&[Expr]) -> Vec<Expr>) -> 
     (0..n_rows).flat_map(|n| f(&row(n))).collect()
 }
 
-/// Whether a convolution can be computed so: images or volumes of known extents, 3 x 3 weights and stride 1 along the last two
-/// axes, dilated at most by half of the result, one group.
+/// Whether a convolution can be computed so: images or volumes of known channels, 3 x 3 weights and stride 1 along the last two
+/// axes, dilated at most by half of a known result, one group.
 pub(super) fn applies(attrs: &ConvAttrs, x: &TensorType, w: &TensorType) -> bool {
-    let extents = |ty: &TensorType| ty.shape.dims()?.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>();
+    let extents = |ty: &TensorType| Some(ty.shape.dims()?.iter().map(Dim::as_const).collect::<Vec<_>>());
     let one = |list: &[usize]| list.iter().rev().take(2).all(|&n| n == 1);
-    let known = extents(x).is_some_and(|x| x.len() >= 4 && x.iter().all(|&extent| extent > 0));
+    let fits = |x: &Vec<Option<i64>>| x.len() >= 4 && x[1].is_some() && x.iter().all(|&n| n != Some(0));
+    let known = extents(x).is_some_and(|x| fits(&x));
     // Phases of a single element would leave most of their tiles unused.
     let n_axes = attrs.dilations.len();
     let has_phases = extents(x).is_some_and(|x| {
         (n_axes.saturating_sub(2)..n_axes).all(|axis| {
             let dilation = attrs.dilations[axis] as i64;
             let pads: i64 = [axis, axis + n_axes].iter().filter_map(|&n| attrs.pads.get(n)).sum();
-            dilation == 1 || x.get(2 + axis).is_some_and(|n| n + pads - 2 * dilation >= 2 * dilation)
+            let extent = x.get(2 + axis).copied().flatten();
+            dilation == 1 || extent.is_some_and(|n| n + pads - 2 * dilation >= 2 * dilation)
         })
     });
-    let three = extents(w).is_some_and(|w| w.len() >= 4 && w.ends_with(&[3, 3]));
+    let three = extents(w)
+        .is_some_and(|w| w.len() >= 4 && w.iter().all(Option::is_some) && w.ends_with(&[Some(3), Some(3)]));
     x.dtype == DType::F32 && known && three && attrs.group == 1 && one(&attrs.strides) && has_phases
 }
 
@@ -180,6 +183,7 @@ pub(super) fn applies(attrs: &ConvAttrs, x: &TensorType, w: &TensorType) -> bool
 /// image compute outputs that nothing reads. Weights that are dilated by `d` meet every `d`-th row and column: each such phase of
 /// the image is computed as an image of its own, and tiles are numbered within. Slices of a volume are transformed each by itself,
 /// and their products summed along the other axes of the weights as by definition; tiles are then numbered within a slice.
+/// Where an extent is open tiles are not numbered, but have their row and column: a number would have to be divided by what is not known.
 pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
     let (x, w, bias) = (b.input(0)?, b.input(1)?, b.optional(2));
     let shape = b.result_shape(0)?;
@@ -212,6 +216,8 @@ struct Tiled<'a> {
     tiles: [Expr; 2],
     /// What a tile's number within an image or slice counts, outermost first.
     counted: Vec<Expr>,
+    /// Whether tiles have a row and a column rather than a number.
+    is_open: bool,
 }
 
 impl<'a> Tiled<'a> {
@@ -225,7 +231,8 @@ impl<'a> Tiled<'a> {
         let of_phases = phases.iter().filter(|_| is_dilated).map(|&n| Expr::int(n));
         let counted = of_phases.chain(tiles.iter().cloned()).collect();
         let (transforms, size) = (Transforms::new(m), Expr::int(m as i64));
-        Tiled { attrs, transforms, x, w, shape, size, n_axes, n_around, phases, tiles, counted }
+        let is_open = x.shape.iter().chain(&tiles).any(|extent| extent.as_int().is_none());
+        Tiled { is_open, attrs, transforms, x, w, shape, size, n_axes, n_around, phases, tiles, counted }
     }
 
     /// Inputs of a tile along an axis.
@@ -273,11 +280,12 @@ impl<'a> Tiled<'a> {
         (0..self.n_around).map(extent).collect()
     }
 
-    /// The extents by which tiles are numbered: all of images in a row, those of a volume by slices.
+    /// The extents by which tiles are numbered: all of images in a row, those of a volume by slices; or by rows and columns.
     fn numbers(&self, slices: &[Expr]) -> Vec<Expr> {
         let n_tiles = self.counted.iter().cloned().reduce(|n, extent| n * extent).unwrap_or(Expr::int(1));
         let images = &self.x.shape[..1];
         match self.n_around {
+            _ if self.is_open => [images, slices, &self.counted].concat(),
             0 => vec![images[0].clone() * n_tiles],
             _ => [images, slices, slice::from_ref(&n_tiles)].concat(),
         }
@@ -344,12 +352,9 @@ impl<'a> Tiled<'a> {
         let shape = [&[side.clone(), side][..], &numbers, slice::from_ref(self.channels())].concat();
         let v = b.temporary("winograd_input", DType::F32, &shape);
         b.update(&v, &shape[2..], &[], |i, _| {
-            let (channel, number) = (&i[i.len() - 1], &i[i.len() - 2]);
-            // Images are counted too; slices have a variable of their own.
-            let digits = digits_of(number, &self.counted[self.n_around.min(1)..]);
-            let mut around = i[..i.len() - 2].to_vec();
-            around.extend(digits[..digits.len() - 2].iter().cloned());
-            let tile = &digits[digits.len() - 2..];
+            let channel = &i[i.len() - 1];
+            let mut around = self.digits(&i[..i.len() - 1]);
+            let tile = around.split_off(around.len() - 2);
             let load = |n: usize| {
                 let [down, right] = self.at(n);
                 let (row, column) =
@@ -362,6 +367,17 @@ impl<'a> Tiled<'a> {
             transformed.into_iter().enumerate().map(store).collect()
         });
         v
+    }
+
+    /// The variables that count a tile of inputs, its row and column last.
+    fn digits(&self, i: &[Expr]) -> Vec<Expr> {
+        match i.split_last() {
+            // Images are counted too; slices have a variable of their own.
+            Some((number, around)) if !self.is_open => {
+                [around, &digits_of(number, &self.counted[self.n_around.min(1)..])].concat()
+            }
+            _ => i.to_vec(),
+        }
     }
 
     /// The products of transformed inputs and weights, summed over channels and the axes around the last two.
@@ -416,6 +432,7 @@ impl<'a> Tiled<'a> {
             let tile = |axis: usize| among_tiles(axis).floor_div(self.size.clone());
             let digits: Vec<Expr> = of_phases.chain((0..2).map(tile)).collect();
             let number = match self.n_around {
+                _ if self.is_open => [&i[..1], around, &digits].concat(),
                 0 => vec![number_of(image.clone(), &digits, counted)],
                 _ => [&i[..1], around, &[number_of(digits[0].clone(), &digits[1..], &counted[1..])]].concat(),
             };

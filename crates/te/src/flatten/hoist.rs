@@ -1,7 +1,8 @@
 //! Loop-invariant code motion, with sharing of equal operations.
 //!
 //! Operations that only compute stand outside the loops that do not change them, and are computed once where an equal
-//! one is in scope. They leave branches only where that leaves a loop too and costs next to nothing. Loads, stores and
+//! one is in scope. They leave branches only where that leaves a loop too and costs next to nothing, or where they divide indices in a
+//! kernel of open extents: those no code generator moves, for some processors trap where a divisor is 0. Loads, stores and
 //! hints stay where they are: a guard may be what makes them safe. Done on kernels, since what there is to move
 //! (products with strides, splats) is not there before.
 
@@ -17,7 +18,7 @@ pub fn hoist(kernel: &mut Kernel) {
         old: std::mem::take(&mut kernel.values),
         values: PrimaryMap::new(),
         new: SecondaryMap::with_default(kernel.task),
-        lists: Lists::default(),
+        lists: Lists { is_open: !kernel.sizes.is_empty(), ..Lists::default() },
         open: Vec::new(),
     };
     pass.begin(Nesting::Task);
@@ -45,6 +46,8 @@ pub(super) struct Lists {
     pub(super) nestings: Vec<Nesting>,
     /// Number of lists around the one of a value: the less, the longer it stays the same.
     pub(super) depths: SecondaryMap<Value, usize>,
+    /// Whether extents are open: indices are then divided by what is not known.
+    pub(super) is_open: bool,
 }
 
 impl Lists {
@@ -58,7 +61,7 @@ impl Lists {
     pub(super) fn home(&self, ty: Type, op: &Op) -> usize {
         let mut least = 0;
         op.for_each_operand(|operand| least = least.max(self.depths[operand]));
-        let leaves_branches = is_cheap(ty, op);
+        let leaves_branches = is_cheap(ty, op) || self.is_open && is_division(ty, op);
         let mut home = self.innermost();
         for depth in (least..home).rev() {
             match self.nestings[depth + 1] {
@@ -191,6 +194,12 @@ impl Hoist {
 /// right.
 pub(super) fn stays(op: &Op) -> bool {
     matches!(op, Op::Load { .. } | Op::Gather { .. } | Op::Shuffle { .. })
+}
+
+/// Whether an operation divides one integer by another.
+fn is_division(ty: Type, op: &Op) -> bool {
+    let divides = matches!(op, Op::Binary(BinaryOp::FloorDiv | BinaryOp::FloorMod, ..));
+    divides && ty.lanes == 1 && !ty.dtype.is_float()
 }
 
 /// Whether an operation is one instruction on a scalar or none.

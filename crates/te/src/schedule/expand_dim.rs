@@ -11,7 +11,7 @@ use crate::simplify::Simplifier;
 /// Makes two dimensions of one of a buffer, the inner of extent `inner`, and two variables of each by which a block indexes
 /// it plainly, and so on through all buffers that are indexed plainly by these variables.
 ///
-/// Other indices become quotients and remainders. The extent is constant and a multiple of `inner`, and so it stays where it is in
+/// Other indices become quotients and remainders. The extent is a multiple of `inner`, whatever open extents are, and so it stays where it is in
 /// memory what a buffer holds, as long as its layout is row-major; loops must be as computed. The shape of an input or output
 /// becomes part of the function's contract with its caller. The inverse of `collapse_dims`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,10 +47,10 @@ impl Apply for ExpandDim {
         let mut body = std::mem::take(&mut func.body);
         tree::for_each_block_mut(&mut body, &mut |block| expansion.expand_indices(func, block));
         func.body = body;
+        let simplifier = Simplifier::for_sizes(func);
         for &(buffer, dim) in &expansion.dims {
             let shape = &mut func.buffers[buffer].shape;
-            let outer = shape[dim].as_int().unwrap_or(0) / self.inner;
-            shape[dim] = Expr::int(outer);
+            shape[dim] = simplifier.exact_quotient(&shape[dim], self.inner).unwrap_or(Expr::int(0));
             shape.insert(dim + 1, Expr::int(self.inner));
         }
         Ok(expansion.dims.iter().map(|&(buffer, _)| func.buffers[buffer].name.clone()).collect())
@@ -95,8 +95,7 @@ impl Expansion {
             };
         }
         let extent = data.shape.get(dim).ok_or_else(|| format!("`{}` has no dimension {dim}", data.name))?;
-        let divides = |extent: i64| self.inner > 1 && extent > 0 && extent % self.inner == 0;
-        if !extent.as_int().is_some_and(divides) {
+        if Simplifier::for_sizes(func).exact_quotient(extent, self.inner).is_none() {
             return Err(format!("{} does not divide dimension {dim} of `{}`", self.inner, data.name));
         }
         self.dims.push((buffer, dim));
@@ -121,15 +120,16 @@ impl Expansion {
             return Err(format!("block `{name}` has a predicate"));
         }
         tree::loop_of(func, path, var)?;
-        let extent = block.iters.iter().find(|i| i.var == var).and_then(|i| i.extent.as_int());
-        if extent.is_none_or(|extent| extent % self.inner != 0) {
+        let extent = block.iters.iter().find(|i| i.var == var).map(|i| &i.extent);
+        let simplifier = Simplifier::for_sizes(func);
+        if extent.is_none_or(|extent| simplifier.exact_quotient(extent, self.inner).is_none()) {
             return Err(format!("{} does not divide a variable of block `{name}`", self.inner));
         }
         self.blocks.push((path.clone(), var));
         for (buffer, indices) in tree::accesses(block) {
             let shape = &func.buffers[buffer].shape;
             let plain =
-                indices.iter().zip(shape).position(|(e, n)| e.as_var() == Some(var) && n.as_int() == extent);
+                indices.iter().zip(shape).position(|(e, n)| e.as_var() == Some(var) && Some(n) == extent);
             if let Some(dim) = plain {
                 self.add(func, buffer, dim)?;
             }

@@ -9,7 +9,7 @@ use crate::simplify::Simplifier;
 
 /// Makes two variables of one of a block, the inner of extent `inner`, and two loops of its loop.
 ///
-/// Buffers stay as they are. The extent is constant and a multiple of `inner`, and the loops must be as computed. The new loop
+/// Buffers stay as they are. The extent is a multiple of `inner`, and the loops must be as computed. The new loop
 /// goes inside the old one; its name is the old one's with `_1`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SplitIter {
@@ -30,8 +30,8 @@ impl Apply for SplitIter {
         let block = tree::block_at(func, &path);
         let iter = block.and_then(|block| block.iters.get(self.iter));
         let iter = iter.ok_or_else(|| fail(format!("it has no variable {}", self.iter)))?;
-        let divides = |extent: i64| self.inner > 0 && extent > 0 && extent % self.inner == 0;
-        if !iter.extent.as_int().is_some_and(divides) {
+        let is_one = self.inner == 1 && iter.extent.as_int().is_some_and(|extent| extent > 0);
+        if !is_one && Simplifier::for_sizes(func).exact_quotient(&iter.extent, self.inner).is_none() {
             return Err(fail(format!("{} does not divide variable {}", self.inner, self.iter)));
         }
         if block.is_some_and(|block| block.predicate.is_some()) {
@@ -59,6 +59,11 @@ pub(super) fn split_variable(
     inner: i64,
 ) -> Result<Vec<String>, String> {
     let at = tree::loop_of(func, path, var)?;
+    let simplifier = Simplifier::for_sizes(func);
+    let quotient = |extent: &Expr| match inner {
+        1 => extent.clone(),
+        _ => simplifier.exact_quotient(extent, inner).unwrap_or(Expr::int(0)),
+    };
     let name = func.vars[var].name.clone();
     let inner_var = func.add_var(&format!("{name}_1"), VarKind::Iter);
     let Some(outer_loop) = tree::loop_at(func, &at).map(|l| l.var) else { return Ok(Vec::new()) };
@@ -68,7 +73,7 @@ pub(super) fn split_variable(
         && let Some(position) = block.iters.iter().position(|i| i.var == var)
     {
         let outer = &mut block.iters[position];
-        outer.extent = Expr::int(outer.extent.as_int().unwrap_or(0) / inner);
+        outer.extent = quotient(&outer.extent);
         let (extent, kind) = (Expr::int(inner), outer.kind);
         let iter = Iter { var: inner_var, extent, kind, value: Expr::var(inner_loop) };
         block.iters.insert(position + 1, iter);
@@ -76,7 +81,7 @@ pub(super) fn split_variable(
         block.substitute(&|v| (v == var).then(|| value.clone()));
     }
     if let Some(l) = tree::loop_at_mut(func, &at) {
-        l.extent = Expr::int(l.extent.as_int().unwrap_or(0) / inner);
+        l.extent = quotient(&l.extent);
         let body = std::mem::take(&mut l.body);
         l.body = vec![Stmt::Loop(Box::new(Loop::serial(inner_loop, Expr::int(inner), body)))];
     }

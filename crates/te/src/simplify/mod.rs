@@ -63,6 +63,17 @@ impl Simplifier {
         Simplifier::default()
     }
 
+    /// The quotient of an extent and a divisor above 1 that divides it whatever the size variables are; nothing where it does not, or the
+    /// extent is 0.
+    pub fn exact_quotient(&self, extent: &Expr, divisor: i64) -> Option<Expr> {
+        if divisor <= 1 || extent.as_int().is_some_and(|extent| extent <= 0) {
+            return None;
+        }
+        let divisor = Expr::int(divisor);
+        let remainder = self.simplify(&extent.clone().floor_mod(divisor.clone()));
+        (remainder.as_int() == Some(0)).then(|| self.simplify(&extent.clone().floor_div(divisor)))
+    }
+
     /// A simplifier that knows the function's symbolic sizes.
     pub fn for_sizes(func: &Func) -> Simplifier {
         let mut simplifier = Simplifier::new();

@@ -93,8 +93,9 @@ pub(crate) fn runnable(named: &[(&str, CodegenKind)]) -> Vec<Target> {
 /// The algorithm that the contractions of a compiled model, or its attention, are computed by, as its schedules tell: one for all.
 pub(crate) fn algorithm(compiled: &Compiled) -> String {
     let schedules = compiled.artifact.manifest.images.iter().flat_map(|image| &image.program.schedules);
-    let is_algorithm =
-        |rule: &str| rule.starts_with("winograd") || rule.starts_with("blocks") || rule == "strassen";
+    let is_algorithm = |rule: &str| {
+        rule.starts_with("winograd") || rule.starts_with("blocks") || ["strassen", "phases"].contains(&rule)
+    };
     let products = schedules.filter(|schedule| {
         schedule.rules.contains("contraction") || schedule.rules.split(' ').next().is_some_and(is_algorithm)
     });

@@ -88,6 +88,7 @@ impl<'a> Emitter<'a> {
         deal: Deal,
     ) -> Emitter<'a> {
         let threads = kernel.threads;
+        let lists = Lists { is_open: !kernel.sizes.is_empty(), ..Lists::default() };
         let mut emitter = Emitter {
             func,
             kernel,
@@ -95,7 +96,7 @@ impl<'a> Emitter<'a> {
             written,
             options,
             scopes: Vec::new(),
-            lists: Lists::default(),
+            lists,
             transient: FxHashMap::default(),
             bindings: FxHashMap::default(),
             lane: None,
