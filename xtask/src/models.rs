@@ -3,7 +3,8 @@
 //! The ten benchmark models are made from their skeletons with seeded weights. The skeletons do not lie in the
 //! repository but in a folder beside it; without them the task says so. Models of Python packages that `setup`
 //! installs are copied. With `--detectors`, torchvision's detectors are exported as well, into `target/models/detectors`, by a Python
-//! environment of their own: PyTorch is large, so nothing else makes it.
+//! environment of their own: PyTorch is large, so nothing else makes it. With `--set wide` so are architectures of other kinds than the
+//! ten, into `target/models/wide`.
 
 use std::path::PathBuf;
 
@@ -30,6 +31,16 @@ pub(crate) struct Args {
     /// Export torchvision's detectors instead, or those named; installs PyTorch into target/venv-detectors
     #[arg(long)]
     detectors: bool,
+    /// Export another set instead, or those named of it; installs PyTorch into target/venv-wide
+    #[arg(long, conflicts_with = "detectors")]
+    set: Option<Set>,
+}
+
+/// Sets of models that PyTorch exports.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Set {
+    /// Architectures of other kinds than the ten benchmark models are, into target/models/wide
+    Wide,
 }
 
 /// The detectors that tests run.
@@ -43,6 +54,12 @@ pub(crate) fn run(args: &Args) -> Verdict {
         let mut export = project::command(setup::ensure_detectors_venv()?);
         export.arg(project::path("tools/detectors.py")).arg(project::target_dir().join("models/detectors"));
         project::run(export.args(names))?;
+        return Ok(true);
+    }
+    if let Some(Set::Wide) = args.set {
+        let mut export = project::command(setup::ensure_wide_venv()?);
+        export.arg(project::path("tools/wide.py")).arg(project::target_dir().join("models/wide"));
+        project::run(export.args(&args.names))?;
         return Ok(true);
     }
     let is_packaged = |name: &String| PACKAGED.iter().any(|packaged| packaged.name == name);

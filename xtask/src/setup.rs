@@ -44,6 +44,10 @@ const PEER_REQUIREMENTS: Requirements =
 const DETECTORS_REQUIREMENTS: Requirements =
     Requirements { file: "tools/requirements-detectors.txt", with_dependencies: true };
 
+/// What `cargo xtask models --set wide` needs, in an environment of its own.
+const WIDE_REQUIREMENTS: Requirements =
+    Requirements { file: "tools/requirements-wide.txt", with_dependencies: true };
+
 /// Arguments of the task.
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
@@ -159,6 +163,13 @@ pub(crate) fn ensure_venv() -> anyhow::Result<()> {
 pub(crate) fn ensure_detectors_venv() -> anyhow::Result<PathBuf> {
     let venv = project::target_dir().join("venv-detectors");
     ensure_packages(&venv, &DETECTORS_REQUIREMENTS)?;
+    Ok(venv.join("bin/python"))
+}
+
+/// The Python of the environment that exports the wide set, with its packages.
+pub(crate) fn ensure_wide_venv() -> anyhow::Result<PathBuf> {
+    let venv = project::target_dir().join("venv-wide");
+    ensure_packages(&venv, &WIDE_REQUIREMENTS)?;
     Ok(venv.join("bin/python"))
 }
 
