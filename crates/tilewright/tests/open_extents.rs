@@ -156,3 +156,29 @@ fn recurrent_layers() {
         }
     }
 }
+
+/// Statistics over rows and columns together, each of an open number, of channels that lie in rows and in blocks.
+#[test]
+fn normalisations_over_several_open_axes() {
+    for channels in [5, 16] {
+        let text = format!(
+            "graph norm {{
+              sym b input 1..64:1
+              sym h input 1..4096:1
+              sym w_ input 1..4096:1
+              region0(%x x: f32[b, h, w_, 16], %w w: f32[{channels}, 16, 1, 1], %s s: f32[{channels}], %t t: f32[{channels}]) {{
+                %i: f32[b, 16, h, w_] = Transpose[perm=[0, 3, 1, 2]](%x)
+                %c: f32[b, {channels}, h, w_] = Conv[strides=[1, 1], pads=[0, 0, 0, 0], dilations=[1, 1], group=1](%i, %w)
+                %n: f32[b, {channels}, h, w_] = InstanceNorm[epsilon=1e-05](%c, %s, %t)
+                %o: f32[b, h, w_, {channels}] = Transpose[perm=[0, 2, 3, 1]](%n)
+                return %o as y
+              }}
+            }}"
+        );
+        let constants: [(&str, &[usize]); 3] =
+            [("w", &[channels, 16, 1, 1]), ("s", &[channels]), ("t", &[channels])];
+        // A single pixel has no deviation: what would be normalised is rounding.
+        let images: Vec<Vec<usize>> = images(16).into_iter().filter(|x| x[1] * x[2] > 1).collect();
+        check(&text, &constants, &images, &["direct"]);
+    }
+}

@@ -86,13 +86,17 @@ impl Taken {
     /// otherwise; those few that may overlap are then held against it one by one.
     fn overlap(&self, rect: Rect, threshold: f32) -> bool {
         const MARGIN: f32 = 0.9999;
+        // One instruction each, which those of numbers are not: they ask whether one of the two is no number. A box with such a corner has
+        // no area, so overlaps nothing either way.
+        let less = |a: f32, b: f32| if a < b { a } else { b };
+        let more = |a: f32, b: f32| if a > b { a } else { b };
         let (area, least) = (rect.area(), threshold * MARGIN);
         let may_overlap = |lanes: &Lanes| {
             let mut found = false;
             for n in 0..LANES {
-                let width = rect.x.1.min(lanes.right[n]) - rect.x.0.max(lanes.left[n]);
-                let height = rect.y.1.min(lanes.bottom[n]) - rect.y.0.max(lanes.top[n]);
-                let both = width.max(0.0) * height.max(0.0);
+                let width = less(rect.x.1, lanes.right[n]) - more(rect.x.0, lanes.left[n]);
+                let height = less(rect.y.1, lanes.bottom[n]) - more(rect.y.0, lanes.top[n]);
+                let both = more(width, 0.0) * more(height, 0.0);
                 found |= both > least * (area + lanes.area[n] - both);
             }
             found

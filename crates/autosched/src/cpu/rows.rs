@@ -218,7 +218,13 @@ impl Strategy {
         innermost: &str,
     ) -> Result<(), ScheduleError> {
         let steps = loops_of(schedule, block, IterKind::Reduce)?;
-        let row = joined(schedule, &steps)?;
+        // Of several loops, of which one has an open extent, lanes share the innermost: that the last vector of all of them together
+        // leaves out nothing cannot be shown.
+        let is_known = steps.iter().all(|name| schedule.extent(name).is_some());
+        let row = match steps.last() {
+            Some(last) if !is_known => last.clone(),
+            _ => joined(schedule, &steps)?,
+        };
         let parts = schedule.split(&row, &[None, Some(self.lanes)])?;
         let partial = schedule.rfactor(block, &parts[1])?;
         schedule.compute_at(block, innermost)?;
