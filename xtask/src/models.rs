@@ -28,10 +28,10 @@ const PACKAGED: [Packaged; 1] =
 pub(crate) struct Args {
     /// Models to make; all if none is named
     names: Vec<String>,
-    /// Export torchvision's detectors instead, or those named; installs PyTorch into target/venv-detectors
+    /// Export torchvision's detectors instead, or those named; installs PyTorch into target/venv-torch
     #[arg(long)]
     detectors: bool,
-    /// Export another set instead, or those named of it; installs PyTorch into target/venv-wide
+    /// Export another set instead, or those named of it; installs PyTorch into target/venv-torch
     #[arg(long, conflicts_with = "detectors")]
     set: Option<Set>,
 }
@@ -51,13 +51,13 @@ pub(crate) fn run(args: &Args) -> Verdict {
     if args.detectors {
         let names = args.names.iter().map(String::as_str);
         let names: Vec<&str> = if args.names.is_empty() { DETECTORS.to_vec() } else { names.collect() };
-        let mut export = project::command(setup::ensure_detectors_venv()?);
+        let mut export = project::command(setup::ensure_torch_venv()?);
         export.arg(project::path("tools/detectors.py")).arg(project::target_dir().join("models/detectors"));
         project::run(export.args(names))?;
         return Ok(true);
     }
     if let Some(Set::Wide) = args.set {
-        let mut export = project::command(setup::ensure_wide_venv()?);
+        let mut export = project::command(setup::ensure_torch_venv()?);
         export.arg(project::path("tools/wide.py")).arg(project::target_dir().join("models/wide"));
         project::run(export.args(&args.names))?;
         return Ok(true);

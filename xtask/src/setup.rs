@@ -40,13 +40,9 @@ const GPU_REQUIREMENTS: Requirements =
 const PEER_REQUIREMENTS: Requirements =
     Requirements { file: "tools/requirements-bench.txt", with_dependencies: true };
 
-/// What `cargo xtask models --detectors` needs, in an environment of its own.
-const DETECTORS_REQUIREMENTS: Requirements =
-    Requirements { file: "tools/requirements-detectors.txt", with_dependencies: true };
-
-/// What `cargo xtask models --set wide` needs, in an environment of its own.
-const WIDE_REQUIREMENTS: Requirements =
-    Requirements { file: "tools/requirements-wide.txt", with_dependencies: true };
+/// What exports models from PyTorch (`cargo xtask models --detectors`, `--set wide`), in an environment of its own.
+const TORCH_REQUIREMENTS: Requirements =
+    Requirements { file: "tools/requirements-torch.txt", with_dependencies: true };
 
 /// Arguments of the task.
 #[derive(clap::Args, Default)]
@@ -159,17 +155,10 @@ pub(crate) fn ensure_venv() -> anyhow::Result<()> {
     ensure_python(&REQUIREMENTS)
 }
 
-/// The Python of the environment that exports detectors, with its packages.
-pub(crate) fn ensure_detectors_venv() -> anyhow::Result<PathBuf> {
-    let venv = project::target_dir().join("venv-detectors");
-    ensure_packages(&venv, &DETECTORS_REQUIREMENTS)?;
-    Ok(venv.join("bin/python"))
-}
-
-/// The Python of the environment that exports the wide set, with its packages.
-pub(crate) fn ensure_wide_venv() -> anyhow::Result<PathBuf> {
-    let venv = project::target_dir().join("venv-wide");
-    ensure_packages(&venv, &WIDE_REQUIREMENTS)?;
+/// The Python of the environment that exports models from PyTorch, with its packages.
+pub(crate) fn ensure_torch_venv() -> anyhow::Result<PathBuf> {
+    let venv = project::target_dir().join("venv-torch");
+    ensure_packages(&venv, &TORCH_REQUIREMENTS)?;
     Ok(venv.join("bin/python"))
 }
 
