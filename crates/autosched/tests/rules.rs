@@ -13,6 +13,7 @@ use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_te::flatten::{FlattenOptions, flatten};
 use tilewright_te::kernel::{Inst, Op};
+use tilewright_te::schedule::Piece;
 use tilewright_te::{Expr, Func, Layout, Scope};
 
 use compared::{check, check_candidates, check_candidates_for, compare, computation};
@@ -271,6 +272,52 @@ fn reductions_along_and_across_memory() {
     );
     across.promote_to_output(out);
     check(&across, &[false], &[], &[], "window");
+}
+
+/// Maxima, which have no rounding errors, over axes of images whose channels lie in blocks; open axes where there is no extent.
+#[test]
+fn long_reductions_of_blocked_channels_have_partial_results() {
+    let open = |sizes: &[i64]| (vec![None; sizes.len()], sizes.to_vec());
+    let known = |extents: &[i64]| (extents.iter().map(|&n| Some(n)).collect(), Vec::new());
+    let cases: [((Vec<Option<i64>>, Vec<i64>), usize); 10] = [
+        (known(&[7, 7]), 0),
+        (known(&[30, 30]), 1),
+        (known(&[9, 24, 24]), 2),
+        (known(&[800]), 1),
+        // 7 * 157 and a prime number.
+        (known(&[1099]), 1),
+        (known(&[1009]), 0),
+        (open(&[3, 37]), 2),
+        (open(&[1]), 1),
+        (open(&[65]), 1),
+        (open(&[1000]), 1),
+    ];
+    let pieces = |rank: usize| -> Layout {
+        let open = (0..rank).map(|dim| Piece { dim, factor: None });
+        Some(open.chain([Piece { dim: 1, factor: Some(8) }]).collect())
+    };
+    for ((axes, sizes), n_partial) in cases {
+        let mut func = Func::new("maxima");
+        let extent = |func: &mut Func, n: usize, axis: &Option<i64>| match axis {
+            Some(extent) => Expr::int(*extent),
+            None => func.add_size(&format!("n{n}"), 1, 1 << 20).into(),
+        };
+        let axes: Vec<Expr> = axes.iter().enumerate().map(|(n, axis)| extent(&mut func, n, axis)).collect();
+        let x = func.add_input("x", DType::F32, [ints(&[2, 16]), axes.clone()].concat());
+        let rank = 2 + axes.len();
+        let out =
+            func.reduce("out", DType::F32, ints(&[2, 16]), axes, Expr::lowest(DType::F32), |f, i, r, acc| {
+                acc.max(f.load(x, [i, r].concat()))
+            });
+        func.promote_to_output(out);
+        let layouts = [pieces(rank), None];
+        check(&func, &[false], &layouts, &sizes, "window");
+        let target = Target::parse("x86-64-v3", CodegenKind::Llvm).expect("a known target");
+        let scheduled = schedule(&computation(&func, &[false], &layouts), &target, &Decisions::default());
+        let Scheduled { rulings, .. } = scheduled.expect("schedules");
+        let partial = rulings.iter().filter(|r| r.rule == "window" && r.block.ends_with("_rf")).count();
+        assert_eq!(partial, n_partial, "{rulings:#?}");
+    }
 }
 
 #[test]

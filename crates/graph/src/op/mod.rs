@@ -315,7 +315,7 @@ operators! {
     /// `(x, scale?)`: `x / sqrt(mean(x^2) + epsilon) * scale`.
     RmsNorm(LayerNormAttrs): 1..=2, [FLOAT] => 1..=1, Normalisation, Costly, Any;
     /// `(x, scale, bias)`: statistics over the spatial axes of each channel of each instance.
-    InstanceNorm(NormAttrs): 3..=3, [FLOAT] => 1..=1, Normalisation, Costly, Any;
+    InstanceNorm(NormAttrs): 3..=3, [FLOAT] => 1..=1, Normalisation, Costly, Keeps;
     /// `(x, scale, bias)`: statistics over groups of channels; scale and bias a channel.
     GroupNorm(GroupNormAttrs): 3..=3, [FLOAT] => 1..=1, Normalisation, Costly, Any;
     /// `(x, scale, bias, mean, variance)`: normalisation of channels (axis 1) by given statistics.
