@@ -31,7 +31,7 @@ pub use write::{Contents, ContentsError, Level, Pieces};
 pub const MAGIC: [u8; 8] = *b"\x89TWM\r\n\x1a\n";
 
 /// Version of the format. Readers accept only their own.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Alignment of code and weights in the file; that of a memory page on common machines.
 pub const PAGE: usize = 4096;

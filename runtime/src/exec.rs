@@ -25,7 +25,7 @@ use crate::error::{ExecFault, RunError};
 use crate::memory::{OutOfMemory, nothing};
 use crate::model::{KernelCode, KernelFn, Program};
 use crate::plan::{BufferId, HostId, Instr, Op, SizeId, Space, TextId};
-use crate::pool::{Pool, TaskGrid};
+use crate::pool::{Pool, TaskGrid, run_tasks};
 use crate::value::Value;
 
 #[cfg(feature = "devices")]
@@ -264,8 +264,8 @@ impl Exec<'_> {
             self.frame.wait()?;
         }
         match &instr.op {
-            Op::Call { kernel, buffers, sizes, rounds, per_round } => {
-                self.call(kernel.index(), buffers, sizes, (*rounds, *per_round))?
+            Op::Call { kernel, buffers, sizes, rounds, per_round, in_order } => {
+                self.call(kernel.index(), buffers, sizes, (*rounds, *per_round), *in_order)?
             }
             Op::Host { op, attrs, inputs, outputs, sizes_out } => {
                 self.host(*op, attrs, inputs, outputs, sizes_out, instr.provenance)?;
@@ -429,6 +429,7 @@ impl Exec<'_> {
         buffers: &[BufferId],
         sizes: &[SizeId],
         (rounds, per_round): (SizeId, SizeId),
+        in_order: bool,
     ) -> Result<(), Failure> {
         let count = |id: SizeId| {
             let value = self.frame.size(id)?;
@@ -467,11 +468,7 @@ impl Exec<'_> {
         };
         let launch =
             Launch { kernel, buffers: self.frame.addresses.as_ptr(), sizes: self.frame.size_args.as_ptr() };
-        if grid.tasks() == 1 {
-            launch.run(0, 1);
-        } else {
-            self.pool.run(grid, &|begin, end| launch.run(begin, end));
-        }
+        run_tasks(self.pool, grid, in_order, &|begin, end| launch.run(begin, end));
         Ok(())
     }
 

@@ -252,6 +252,8 @@ pub enum Op {
         rounds: SizeId,
         /// Tasks of a round. Threads share them, and each keeps its part in every round.
         per_round: SizeId,
+        /// Whether a round begins only when the one before has ended; on a host alone.
+        in_order: bool,
     },
     /// Runs a host operator of the registry given to the loader. It sets `sizes_out`, and allocates the
     /// outputs whose size is late; the other outputs are allocated already.

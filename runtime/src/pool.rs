@@ -56,6 +56,22 @@ pub trait Pool: Send + Sync {
     }
 }
 
+/// Runs the tasks of a job, one round after the other where rounds are in order.
+pub fn run_tasks(pool: &dyn Pool, grid: TaskGrid, in_order: bool, job: &(dyn Fn(i64, i64) + Sync)) {
+    let tasks = grid.tasks();
+    // On one thread tasks run in the order of their numbers, which is that of the rounds.
+    if tasks == 1 || (in_order && (grid.per_round() == 1 || pool.threads() == 1)) {
+        return job(0, tasks);
+    }
+    if !in_order {
+        return pool.run(grid, job);
+    }
+    let round = TaskGrid::flat(grid.per_round());
+    for first in (0..grid.rounds()).map(|n| n * grid.per_round()) {
+        pool.run(round, &|begin, end| job(first + begin, first + end));
+    }
+}
+
 /// Runs everything on the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Serial;

@@ -167,10 +167,7 @@ impl Layouts {
             access.indices.iter().enumerate().filter(|(_, e)| e.uses(var)).map(|(d, _)| d).collect();
         // At whole blocks from the variable an index is at the same place of a block.
         let block = pieces.last().and_then(|p| p.factor).unwrap_or(1);
-        let moves_with = |index: &Expr| {
-            let offset = simplifier.simplify(&(index.clone() - Expr::var(var))).as_int();
-            offset.is_some_and(|offset| offset % block == 0)
-        };
+        let moves_with = |index: &Expr| walks_blocks(simplifier, index, var, block);
         match uses[..] {
             [dim] if Some(dim) == innermost && moves_with(&access.indices[dim]) => Stride::Constant(1),
             _ => Stride::Unknown,
@@ -208,6 +205,13 @@ fn expanded(pieces: &[Piece], dim: usize, inner: i64) -> Option<Vec<Piece>> {
         piece => vec![*piece],
     };
     Some(pieces.iter().flat_map(expand).collect())
+}
+
+/// Whether an index is a variable and a multiple of `block` that does not depend on it: a block of that many starts where one of the
+/// variable does.
+pub(crate) fn walks_blocks(simplifier: &Simplifier, index: &Expr, var: Var, block: i64) -> bool {
+    let offset = simplifier.simplify(&(index.clone() - Expr::var(var)));
+    !offset.uses(var) && simplifier.simplify(&offset.floor_mod(Expr::int(block))).as_int() == Some(0)
 }
 
 /// Whether a buffer is there, and a parameter or accessed.

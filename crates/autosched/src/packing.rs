@@ -1,11 +1,11 @@
 //! Constants laid out for the lanes that read them.
 
-use tilewright_te::Block;
 use tilewright_te::schedule::{Padding, Piece};
+use tilewright_te::{Block, Expr};
 
 use crate::context::Context;
-use crate::layouts::{Layouts, Relayout};
-use crate::pattern::loads;
+use crate::layouts::{Layouts, Relayout, walks_blocks};
+use crate::pattern::{domain_simplifier, loads};
 use crate::rule::Packing;
 
 /// Lays constants anew that the lanes would walk with a stride (the weights of a depthwise convolution): the
@@ -18,10 +18,13 @@ pub(crate) fn pack_constants(
     lanes: i64,
 ) -> Vec<Packing> {
     let func = context.func;
+    let simplifier = domain_simplifier(func, block);
     let mut packings = Vec::new();
     for access in loads(block) {
         let constant = context.constant_input(access.buffer);
-        let along = access.indices.iter().position(|e| e.as_var() == Some(block.iters[lane].var));
+        let var = block.iters[lane].var;
+        let is_walked = |e: &Expr| e.uses(var) && walks_blocks(&simplifier, e, var, lanes);
+        let along = access.indices.iter().position(is_walked);
         let (Some(input), Some(along)) = (constant, along) else { continue };
         if layouts.of(func, access.buffer).is_some() || along + 1 == access.indices.len() {
             continue;

@@ -83,8 +83,14 @@ fn plan(elements: usize) -> Plan {
         let dims = vec![DimSpec { name: None, size: n }];
         TensorSpec { name: name.into(), dtype: DType::F32, dims, buffer }
     };
-    let call =
-        Op::Call { kernel: KernelId(0), buffers: vec![on_device], sizes: vec![n], rounds: one, per_round: n };
+    let call = Op::Call {
+        kernel: KernelId(0),
+        buffers: vec![on_device],
+        sizes: vec![n],
+        rounds: one,
+        per_round: n,
+        in_order: false,
+    };
     let mut ops = vec![call; 4];
     ops.insert(0, Op::Copy { from: x, to: on_device });
     ops.push(Op::Copy { from: on_device, to: y });

@@ -107,12 +107,14 @@ pub struct TaskGrid {
     pub rounds: Expr,
     /// Tasks of a round.
     pub per_round: Expr,
+    /// Whether a round begins only when the one before has ended: its tasks read what those have written.
+    pub in_order: bool,
 }
 
 impl TaskGrid {
     /// A single task.
     pub fn single() -> TaskGrid {
-        TaskGrid { rounds: Expr::int(1), per_round: Expr::int(1) }
+        TaskGrid { rounds: Expr::int(1), per_round: Expr::int(1), in_order: false }
     }
 }
 

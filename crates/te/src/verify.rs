@@ -224,7 +224,7 @@ impl Verifier<'_> {
             LoopKind::Parallel if !tree::may_be_parallel(self.func, path) => {
                 self.report(
                     &place,
-                    "is parallel but neither outermost nor alone inside an outermost parallel loop",
+                    "is parallel but neither outermost nor alone inside an outermost loop of tasks or rounds",
                 );
             }
             LoopKind::Vectorized | LoopKind::Unrolled | LoopKind::Thread(_) if !is_constant => {
@@ -239,7 +239,7 @@ impl Verifier<'_> {
         if matches!(l.kind, LoopKind::Parallel | LoopKind::Vectorized | LoopKind::Thread(_))
             && let Some(conflict) = bindings::conflict(self.func, path, l.kind)
         {
-            let is_unproven = matches!(conflict, Conflict::Writes { .. });
+            let is_unproven = matches!(conflict, Conflict::Writes { .. } | Conflict::Carries { .. });
             let reason = format!("is {:?} but {conflict}", l.kind);
             self.out.push(Violation { place: place.clone(), reason, is_unproven });
         }
@@ -415,10 +415,7 @@ impl Verifier<'_> {
                 homes.entry(buffer).or_default().insert(path[0]);
             }
         }
-        let has_tasks = self.func.body.iter().any(|s| match s {
-            Stmt::Loop(l) => l.kind == LoopKind::Parallel,
-            Stmt::Block(_) => false,
-        });
+        let has_tasks = self.func.body.iter().any(|s| tree::tasks(s).is_some());
         for (buffer, data) in &self.func.buffers {
             let is_local = match data.scope {
                 Scope::Shared | Scope::Stack | Scope::Register => true,

@@ -7,13 +7,13 @@ use common::*;
 use tilewright_te::interp::evaluate_index;
 use tilewright_te::schedule::compact::compact;
 use tilewright_te::schedule::{
-    Bind, CacheInplace, CacheRead, CacheWrite, CollapseDims, ComputeAt, ComputeInline, DecomposeReduction,
-    ExpandDim, Fuse, PadEinsum, Padding, Parallel, Piece, Pipeline, Prefetch, Primitive, PrimitiveKind,
-    Reindex, Reorder, ReverseComputeAt, ReverseComputeInline, Rfactor, Schedule, SetScope, Split, SplitIter,
-    StorageAlign, Tile, TransformLayout, Unroll, Vectorize,
+    Bind, CacheInplace, CacheRead, CacheWrite, CollapseDims, ComputeAt, ComputeInline, ComputeWith,
+    DecomposeReduction, ExpandDim, Fuse, PadEinsum, Padding, Parallel, Piece, Pipeline, Prefetch, Primitive,
+    PrimitiveKind, Reindex, Reorder, ReverseComputeAt, ReverseComputeInline, Rfactor, Schedule, SetScope,
+    Split, SplitIter, StorageAlign, Tile, TransformLayout, Unroll, Vectorize,
 };
 use tilewright_te::verify::{Stage, verify};
-use tilewright_te::{Block, ExprKind, Func, LoopKind, Scope, Stmt, ThreadLevel};
+use tilewright_te::{Block, ExprKind, Func, Loop, LoopKind, Scope, Stmt, ThreadLevel};
 
 /// Schedules to try for each function, 2,240 in all; `TILEWRIGHT_SCHEDULES` in the environment overrides it.
 const SCHEDULES: usize = 160;
@@ -55,6 +55,26 @@ fn pairs(func: &Func) -> Vec<(String, String)> {
     pairs
 }
 
+/// Pairs of loops that follow one another.
+fn loops_beside(func: &Func) -> Vec<(String, String)> {
+    fn collect(func: &Func, stmts: &[Stmt], found: &mut Vec<(String, String)>) {
+        let name = |l: &Loop| func.vars[l.var].name.clone();
+        for pair in stmts.windows(2) {
+            if let [Stmt::Loop(first), Stmt::Loop(second)] = pair {
+                found.push((name(first), name(second)));
+            }
+        }
+        for stmt in stmts {
+            if let Stmt::Loop(l) = stmt {
+                collect(func, &l.body, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    collect(func, &func.body, &mut found);
+    found
+}
+
 /// The block that a primitive speaks of, if it does.
 fn subject(primitive: &Primitive) -> Option<&String> {
     match primitive {
@@ -80,6 +100,7 @@ fn subject(primitive: &Primitive) -> Option<&String> {
         | Primitive::Parallel(_)
         | Primitive::Bind(_)
         | Primitive::Pipeline(_)
+        | Primitive::ComputeWith(_)
         | Primitive::SetScope(_)
         | Primitive::StorageAlign(_)
         | Primitive::TransformLayout(_)
@@ -111,6 +132,7 @@ fn may_fit(kind: PrimitiveKind, block: &Block) -> bool {
         | Kind::ReverseComputeInline
         | Kind::ComputeAt
         | Kind::ReverseComputeAt
+        | Kind::ComputeWith
         | Kind::CacheRead
         | Kind::Reindex
         | Kind::CacheWrite
@@ -151,6 +173,7 @@ fn share_of(kind: PrimitiveKind) -> usize {
         | Kind::Rfactor
         | Kind::Prefetch
         | Kind::Pipeline
+        | Kind::ComputeWith
         | Kind::CollapseDims => 2,
         Kind::SplitIter | Kind::ExpandDim => 1,
     }
@@ -276,6 +299,13 @@ fn random_primitive(kind: PrimitiveKind, schedule: &Schedule, focus: &str, rando
         Kind::ReverseComputeAt => {
             let loop_name = loop_around(random, pair.as_ref().map(|(producer, _)| producer));
             ReverseComputeAt { block: consumer(), loop_name }.into()
+        }
+        Kind::ComputeWith => {
+            let beside = loops_beside(schedule.func());
+            match random.pick(&beside).filter(|_| is_aimed).cloned() {
+                Some((with, loop_name)) => ComputeWith { loop_name, with }.into(),
+                None => ComputeWith { loop_name, with: own_loop }.into(),
+            }
         }
         Kind::CacheRead => CacheRead { block, buffer, scope }.into(),
         Kind::Reindex => {

@@ -79,7 +79,7 @@ impl Known<'_> {
         let buffer = |id: &BufferId| !self.late_buffers[id.index()];
         let on_device = |id: &BufferId| self.plan.buffers[id.index()].space == Space::Device;
         let (part, is_known) = match &instr.op {
-            Op::Call { kernel, buffers, sizes, rounds, per_round } => {
+            Op::Call { kernel, buffers, sizes, rounds, per_round, in_order: _ } => {
                 let is_device = self.plan.kernels[kernel.index()].space == Space::Device;
                 let sizes = sizes.iter().chain([rounds, per_round]).all(size);
                 (Part::Work, is_device && sizes && buffers.iter().all(buffer))

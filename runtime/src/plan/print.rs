@@ -177,12 +177,12 @@ fn place(f: &mut Formatter<'_>, place: Place) -> fmt::Result {
 
 fn operation(f: &mut Formatter<'_>, plan: &Plan, op: &Op) -> fmt::Result {
     match op {
-        Op::Call { kernel, buffers, sizes, rounds, per_round } => {
+        Op::Call { kernel, buffers, sizes, rounds, per_round, in_order } => {
             write!(f, "call {kernel}")?;
             plan.kernels.get(kernel.index()).map_or(Ok(()), |kernel| write!(f, " {}", Name(&kernel.name)))?;
             f.write_str("(")?;
             arguments(f, buffers, sizes)?;
-            write!(f, ") tasks {rounds} x {per_round}")
+            write!(f, ") tasks {rounds} x {per_round}{}", if *in_order { " in order" } else { "" })
         }
         Op::Host { op, attrs, inputs, outputs, sizes_out } => {
             arguments(f, outputs, sizes_out)?;

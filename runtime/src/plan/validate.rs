@@ -130,6 +130,9 @@ pub enum Fault {
     /// Bounds that no value satisfies, or a step under 1.
     #[error("bounds admit no value")]
     EmptyBounds,
+    /// Rounds in order of a kernel on a device, which runs its tasks in any order.
+    #[error("a device runs rounds in any order")]
+    InOrder,
     /// A buffer on a device where one of the host is needed, or the other way round.
     #[error("{buffer} is not in the memory of the {}", space_name(*.expected))]
     Space {

@@ -90,7 +90,7 @@ impl Builder {
     pub(crate) fn call(&mut self, kernel: KernelId, buffers: &[BufferId], sizes: &[SizeId], tasks: SizeId) {
         let name = self.plan.kernels[kernel.index()].name.clone();
         let (buffers, sizes, rounds) = (buffers.to_vec(), sizes.to_vec(), self.constant(1));
-        self.op(&name, Op::Call { kernel, buffers, sizes, rounds, per_round: tasks });
+        self.op(&name, Op::Call { kernel, buffers, sizes, rounds, per_round: tasks, in_order: false });
     }
 
     pub(crate) fn model(self) -> Model {

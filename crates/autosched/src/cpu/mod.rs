@@ -11,6 +11,7 @@
 
 pub mod contraction;
 pub mod elementwise;
+pub mod groups;
 mod in_parts;
 pub mod padding;
 pub mod prefetch;

@@ -1,16 +1,18 @@
 //! Recurrences: blocks that take turns in a loop over time.
 //!
-//! The order of their steps is their meaning, so there are no tasks but for what has nothing in common. What is left is the results of
-//! a step, which do not depend on each other: lanes along them, with constants laid out for that, and where a block sums over steps of
-//! its own, tiles of them in registers. What such blocks hand to one another and nobody else is on the stack of the task.
+//! The order of their steps is their meaning. What is left is the results of a step, which do not depend on each other: lanes along
+//! them, with constants laid out for that, and where a block sums over steps of its own, tiles of them in registers. Tasks are what has
+//! nothing in common, like directions; else groups of a step's results ([`groups`](super::groups)). What such blocks hand to one another
+//! and nobody else is on the stack of the task.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
-use tilewright_te::{Block, IterKind, LoopKind, Scope};
+use tilewright_te::{Block, IterKind, Loop, LoopKind, Scope};
 
 use crate::context::Context;
+use crate::cpu::groups::Groups;
 use crate::cpu::tasks::Tasks;
 use crate::decisions::Chooser;
 use crate::layouts::Relayout;
@@ -24,7 +26,7 @@ use crate::strategy::{Domain, list};
 use crate::turns::{Nest, accumulates, local_buffers};
 
 /// Most vectors of results that a step goes on with side by side.
-const MAX_VECTORS: i64 = 4;
+pub(super) const MAX_VECTORS: i64 = 4;
 
 /// What is done to a block in a loop that others are in, too.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -49,6 +51,8 @@ pub struct Strategy {
     pub local: Vec<String>,
     /// The tasks, of the loops that it shares.
     pub tasks: Tasks,
+    /// The groups of results of a step that are tasks, if they are.
+    pub groups: Option<Groups>,
 }
 
 /// Rows of a tile in registers.
@@ -63,7 +67,7 @@ pub struct Rows {
 /// `hidden: f32[1, 128 | 128], 4 vectors of 16 lanes, constant w as a b 16a, tasks one`.
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Strategy { block, domain, packings, lanes, vectors, rows, local, .. } = self;
+        let Strategy { block, domain, packings, lanes, vectors, rows, local, groups, .. } = self;
         write!(f, "{block}: {domain}, ")?;
         if let Some(Rows { rows, .. }) = rows {
             write!(f, "{rows} rows of ")?;
@@ -75,7 +79,10 @@ impl fmt::Display for Strategy {
         if !packings.is_empty() {
             write!(f, ", constant {}", list(packings))?;
         }
-        write!(f, ", tasks {}", self.tasks)
+        match groups {
+            Some(Groups { n, .. }) => write!(f, ", tasks of {n} groups in order"),
+            None => write!(f, ", tasks {}", self.tasks),
+        }
     }
 }
 
@@ -109,12 +116,18 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block, _: &mut Chooser<'_>) ->
     if !walks(&Context { layouts: &layouts, ..*context }, block, lane, has_steps) {
         return refuse("what it reads and writes does not lie consecutive along its results");
     }
-    let row_loop = spatial[..lane_loop].iter().rposition(|l| l.extent.as_int() != Some(1));
-    let row_loop = row_loop.filter(|_| has_steps && accumulates(block, lane));
+    let row_loop = row_loop(block, spatial, lane_loop).filter(|_| has_steps && accumulates(block, lane));
     let row_extent = row_loop.and_then(|n| spatial[n].extent.as_int());
+    let groups = Groups::of(context, block);
+    let n_groups = groups.as_ref().map_or(1, |groups| groups.n);
     let (rows, vectors) = match has_steps {
-        true => tile(context, row_extent, extent / lanes),
+        true => tile(context, row_extent, extent / lanes / n_groups),
         false => (1, 1),
+    };
+    let local = match groups {
+        // What a task has for itself does not last from one step to the next.
+        Some(_) => Vec::new(),
+        None => local_buffers(context, block, &nest, l1_room(context.target) as i64),
     };
     Ok(Strategy {
         block: block.name.clone(),
@@ -125,9 +138,23 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block, _: &mut Chooser<'_>) ->
         lanes,
         vectors,
         rows: row_loop.filter(|_| rows > 1).map(|row_loop| Rows { row_loop, rows }),
-        local: local_buffers(context, block, &nest, l1_room(context.target) as i64),
+        local,
         tasks: Tasks::of_all(nest.n_apart(block)),
+        groups,
     })
+}
+
+/// Of the loops over results outside that of the lanes the innermost whose rows share the vectors that a step loads.
+fn row_loop(block: &Block, spatial: &[&Loop], lane_loop: usize) -> Option<usize> {
+    let drives =
+        |l: &Loop, access: &AccessInfo| block.iters.iter().any(|i| i.value.uses(l.var) && access.uses(i.var));
+    let own = block.body.first().map(AccessInfo::of_store)?;
+    let vectors: Vec<AccessInfo> = loads(block)
+        .into_iter()
+        .filter(|read| read.buffer != own.buffer && drives(spatial[lane_loop], read))
+        .collect();
+    let is_shared = |l: &&Loop| l.extent.as_int() != Some(1) && !vectors.iter().any(|read| drives(l, read));
+    spatial[..lane_loop].iter().rposition(is_shared)
 }
 
 /// Rows and vectors of a tile: those that take the fewest loads for a sum, of one vector of each row and of one element for it.
@@ -158,7 +185,7 @@ pub(crate) fn step_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {
     }
     let is_driven = |n: &usize| block.iters[*n].value.as_var() == Some(spatial[lane].var);
     let lane_iter = iters_of(block, IterKind::Spatial).into_iter().find(is_driven)?;
-    let row = spatial[..lane].iter().rev().find_map(|l| l.extent.as_int().filter(|n| *n != 1));
+    let row = row_loop(block, &spatial, lane).and_then(|row| spatial[row].extent.as_int());
     let (rows, vectors) = tile(context, row.filter(|_| accumulates(block, lane_iter)), n_vectors);
     let core = &numbers(context.target).core;
     let sums = (rows * vectors) as f64;
@@ -201,8 +228,17 @@ impl Strategy {
             }
             None => None,
         };
+        let mut groups = Vec::new();
+        let lane = match self.groups {
+            Some(Groups { n, .. }) => {
+                groups = schedule.split(&lane, &[Some(n), None])?;
+                groups.pop().ok_or_else(lost)?
+            }
+            None => lane,
+        };
         let parts = schedule.split(&lane, &[None, Some(self.vectors), Some(self.lanes)])?;
-        let order = before.iter().chain([&parts[0]]).chain(&steps).chain(&rows).chain(&parts[1..]);
+        let order =
+            groups.iter().chain(&before).chain([&parts[0]]).chain(&steps).chain(&rows).chain(&parts[1..]);
         schedule.reorder(&order.map(String::as_str).collect::<Vec<_>>())?;
         for name in rows.iter().chain([&parts[1]]) {
             schedule.unroll(name)?;
@@ -212,6 +248,10 @@ impl Strategy {
             Some(_) => vec![self.keep_in_registers(schedule, &parts[0])?],
             None => Vec::new(),
         };
+        if let (Some(of), [group]) = (&self.groups, &groups[..]) {
+            of.join(schedule, group)?;
+            return Ok(kept);
+        }
         let is_shared_out =
             schedule.loops(&self.block)?.first().is_some_and(|l| l.kind == LoopKind::Parallel);
         if !is_shared_out {

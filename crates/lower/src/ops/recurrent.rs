@@ -2,7 +2,8 @@
 //!
 //! The products with the input of all steps are one matmul (`matmul`, then `gates` with the biases); a loop over
 //! steps adds the products with the state (`recurrent`) and updates the states. Work buffers are indexed by step,
-//! `[step, direction, batch, ..]`; a backward direction takes its first step at the end of each sequence.
+//! `[step, direction, batch, ..]`, and those of gates then by gate and unit, so that what belongs to some units lies apart from what
+//! belongs to others; a backward direction takes its first step at the end of each sequence.
 
 use tilewright_dtype::DType;
 use tilewright_graph::op::{Direction, Real, RecurrentActivation, RecurrentAttrs};
@@ -53,15 +54,17 @@ impl<'a> Layer<'a> {
         let hidden = Expr::int(attrs.hidden_size as i64);
         let n_directions = if attrs.direction == Direction::Bidirectional { 2 } else { 1 };
         let rows = Expr::int((n_gates * attrs.hidden_size) as i64);
-        let shape = [steps.clone(), Expr::int(n_directions as i64), batch.clone(), rows.clone()];
+        let of_gates = [Expr::int(n_gates as i64), hidden.clone()];
+        let shape = [&[steps.clone(), Expr::int(n_directions as i64), batch.clone()], &of_gates[..]].concat();
         let mut layer =
             Layer { attrs, gates: x.clone(), x, r, lengths, dtype, steps, n_directions, batch, hidden };
         let products = layer.products(b, &w, &rows);
         let gates = b.compute("gates", dtype, &shape, |i| {
-            let product = layer.product_of(&products, i);
+            let row = layer.weights_row(&i[3], &i[4]);
+            let product = layer.product_of(&products, &i[..3], &row);
             let Some(bias) = &bias else { return product };
-            let input = bias.at(vec![i[1].clone(), i[3].clone()]).cast(dtype);
-            let state = bias.at(vec![i[1].clone(), i[3].clone() + rows.clone()]).cast(dtype);
+            let input = bias.at(vec![i[1].clone(), row.clone()]).cast(dtype);
+            let state = bias.at(vec![i[1].clone(), row + rows.clone()]).cast(dtype);
             product + (input + Expr::select(biased_state(&i[3]), state, Expr::zero(dtype)))
         });
         layer.gates = gates;
@@ -104,14 +107,19 @@ impl<'a> Layer<'a> {
         })
     }
 
-    /// Of `products` that for a step, direction, sequence and row of weights.
-    fn product_of(&self, products: &Operand, i: &[Expr]) -> Expr {
+    /// Of `products` that for a step, direction and sequence, and a row of the weights.
+    fn product_of(&self, products: &Operand, i: &[Expr], row: &Expr) -> Expr {
         if !self.as_it_lies() {
-            return products.at(i.to_vec());
+            return products.at([i, std::slice::from_ref(row)].concat());
         }
-        let row = self.row(self.time(&i[0], &i[1], &i[2]), i[2].clone());
+        let input = self.row(self.time(&i[0], &i[1], &i[2]), i[2].clone());
         let direction = (self.n_directions > 1).then(|| i[1].clone());
-        products.at(direction.into_iter().chain(row).chain([i[3].clone()]).collect())
+        products.at(direction.into_iter().chain(input).chain([row.clone()]).collect())
+    }
+
+    /// The row of the weights that belongs to a gate and a unit.
+    fn weights_row(&self, gate: &Expr, unit: &Expr) -> Expr {
+        gate.clone() * self.hidden.clone() + unit.clone()
     }
 
     /// Steps that belong to sequence `batch`.
@@ -142,8 +150,7 @@ impl<'a> Layer<'a> {
     }
 
     fn gate(&self, i: &[Expr], gate: usize) -> Expr {
-        let row = Expr::int(gate as i64) * self.hidden.clone() + i[3].clone();
-        self.gates.at(vec![i[0].clone(), i[1].clone(), i[2].clone(), row])
+        self.gates.at(vec![i[0].clone(), i[1].clone(), i[2].clone(), Expr::int(gate as i64), i[3].clone()])
     }
 
     fn state_shape(&self) -> [Expr; 4] {
@@ -207,7 +214,7 @@ impl<'a> Layer<'a> {
         }
     }
 
-    /// Adds the products of the previous state, as `state` gives it, with the weights of `gates` to the work rows.
+    /// Adds the products of the previous state, as `state` gives it, with the weights of `gates` to what `target` holds of these.
     fn recur(
         &self,
         steps: &mut Steps,
@@ -215,13 +222,13 @@ impl<'a> Layer<'a> {
         gates: std::ops::Range<usize>,
         state: impl Fn(&[Expr]) -> Expr,
     ) {
-        let first = gates.start as i64 * self.attrs.hidden_size as i64;
-        let rows = Expr::int((gates.len() * self.attrs.hidden_size) as i64);
-        let spatial = [Expr::int(self.n_directions as i64), self.batch.clone(), rows];
+        let n_gates = Expr::int(gates.len() as i64);
+        let spatial = [Expr::int(self.n_directions as i64), self.batch.clone(), n_gates, self.hidden.clone()];
         steps.update("recurrent", &spatial, std::slice::from_ref(&self.hidden), |t, i, k| {
-            let row = i[2].clone() + first;
-            let at = vec![t.clone(), i[0].clone(), i[1].clone(), row.clone()];
+            let gate = i[2].clone() + gates.start as i64;
+            let at = vec![t.clone(), i[0].clone(), i[1].clone(), gate.clone(), i[3].clone()];
             let previous = state(&[t.clone(), i[0].clone(), i[1].clone(), k[0].clone()]);
+            let row = self.weights_row(&gate, &i[3]);
             let weight = self.r.at(vec![i[0].clone(), row, k[0].clone()]).cast(self.dtype);
             vec![target.store(at.clone(), Expr::fma(previous, weight, target.at(at)))]
         });
@@ -324,19 +331,21 @@ pub(super) fn lstm(b: &mut Builder, attrs: &RecurrentAttrs) -> Results {
 
 /// `(x, w, r, bias?, lengths?, h0?) -> (y, h)`; gates in the order update, reset, hidden.
 pub(super) fn gru(b: &mut Builder, attrs: &RecurrentAttrs) -> Results {
-    let hidden_size = Expr::int(attrs.hidden_size as i64);
     // With the reset gate after the product, the state's bias of the hidden gate is inside what it scales.
-    let layer = Layer::new(b, attrs, 3, |row| {
-        if attrs.linear_before_reset { row.clone().lt(hidden_size.clone() * 2) } else { Expr::bool(true) }
+    let layer = Layer::new(b, attrs, 3, |gate| {
+        if attrs.linear_before_reset { gate.clone().lt(Expr::int(2)) } else { Expr::bool(true) }
     })?;
     let (bias, h0) = (b.optional(3), b.optional(5));
     let (dtype, shape) = (layer.dtype, layer.state_shape());
     let hidden = b.temporary("hidden", dtype, &shape);
     let scaled = attrs.linear_before_reset.then(|| {
         let gates_shape = layer.gates.shape.clone();
-        let rows = gates_shape[3].clone();
+        let rows = layer.hidden.clone() * 3;
         b.compute("scaled", dtype, &gates_shape, |i| match &bias {
-            Some(bias) => bias.at(vec![i[1].clone(), i[3].clone() + rows.clone()]).cast(dtype),
+            Some(bias) => {
+                let row = layer.weights_row(&i[3], &i[4]) + rows.clone();
+                bias.at(vec![i[1].clone(), row]).cast(dtype)
+            }
             None => Expr::zero(dtype),
         })
     });
@@ -360,8 +369,8 @@ pub(super) fn gru(b: &mut Builder, attrs: &RecurrentAttrs) -> Results {
             let update = layer.activate(0, layer.gate(&i, 0), &i);
             let candidate = match &scaled {
                 Some(scaled) => {
-                    let row = layer.hidden.clone() * 2 + i[3].clone();
-                    let product = scaled.at(vec![i[0].clone(), i[1].clone(), i[2].clone(), row]);
+                    let at = vec![i[0].clone(), i[1].clone(), i[2].clone(), Expr::int(2), i[3].clone()];
+                    let product = scaled.at(at);
                     let reset = layer.activate(0, layer.gate(&i, 1), &i);
                     Expr::fma(reset, product, layer.gate(&i, 2))
                 }

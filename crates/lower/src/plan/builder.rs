@@ -511,10 +511,8 @@ impl<'a> Builder<'a> {
             let Some(buffers) = buffers else {
                 return Err(LowerError::Internal("a kernel's buffer has no place".to_string()));
             };
-            self.push(
-                Op::Call { kernel: kernel.kernel, buffers, sizes: size_args.clone(), rounds, per_round },
-                provenance,
-            );
+            let (kernel, sizes, in_order) = (kernel.kernel, size_args.clone(), kernel.grid.in_order);
+            self.push(Op::Call { kernel, buffers, sizes, rounds, per_round, in_order }, provenance);
         }
         Ok(())
     }

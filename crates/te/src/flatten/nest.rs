@@ -65,8 +65,15 @@ pub enum Tasks {
     Single,
     /// One loop.
     Shared(Counter),
-    /// Tasks are numbered round by round: the loop of rounds, and that of the tasks of a round.
-    Rounds(Counter, Counter),
+    /// Tasks are numbered round by round.
+    Rounds {
+        /// The loop of rounds.
+        rounds: Counter,
+        /// The loop of the tasks of a round.
+        shared: Counter,
+        /// Whether a round begins only when the one before has ended.
+        in_order: bool,
+    },
 }
 
 /// A variable from 0 to an extent.
@@ -189,7 +196,7 @@ impl Nest<'_> {
         let (first, second) = match &self.tasks {
             Tasks::Single => (None, None),
             Tasks::Shared(counter) => (Some(counter), None),
-            Tasks::Rounds(rounds, shared) => (Some(rounds), Some(shared)),
+            Tasks::Rounds { rounds, shared, .. } => (Some(rounds), Some(shared)),
         };
         first.into_iter().chain(second)
     }

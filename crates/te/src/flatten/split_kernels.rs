@@ -1,7 +1,8 @@
 //! One nest for each kernel of a function. Statements stay as the schedule has them.
 //!
 //! Every top-level parallel loop becomes a kernel whose tasks are its iterations, or those of the parallel loop alone
-//! inside it, round by round; what lies between such loops becomes a kernel of one task. Hints for buffers that a kernel
+//! inside it, round by round. So does a serial one with only a parallel loop inside: its rounds are in order. What lies between
+//! such loops becomes a kernel of one task. Hints for buffers that a kernel
 //! does not access in global memory are dropped.
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -10,6 +11,7 @@ use super::error::FlattenError;
 use super::nest::{Block, Body, Counter, Loop, LoopKind, Nest, Stmt, Tasks};
 use crate::expr::{Buffer, Expr, ExprKind};
 use crate::func::{self, Func, Scope};
+use crate::schedule::tree;
 use crate::simplify::Simplifier;
 
 /// The nests of a function, in the order in which they must run.
@@ -21,17 +23,19 @@ pub fn split_kernels(func: &Func) -> Result<Vec<Nest<'_>>, FlattenError> {
     let simplifier = Simplifier::for_sizes(func);
     let counter = |l: &func::Loop| Counter { var: l.var, extent: simplifier.simplify(&l.extent) };
     for stmt in &func.body {
-        match stmt {
-            func::Stmt::Loop(l) if l.kind == func::LoopKind::Parallel => {
+        match tree::tasks(stmt) {
+            Some(l) => {
                 let (tasks, body) = match &l.body[..] {
                     [func::Stmt::Loop(shared)] if shared.kind == func::LoopKind::Parallel => {
-                        (Tasks::Rounds(counter(l), counter(shared)), &shared.body)
+                        let in_order = l.kind == func::LoopKind::Serial;
+                        let (rounds, tasks) = (counter(l), counter(shared));
+                        (Tasks::Rounds { rounds, shared: tasks, in_order }, &shared.body)
                     }
                     _ => (Tasks::Shared(counter(l)), &l.body),
                 };
                 phases.push((tasks, body.iter().collect()));
             }
-            func::Stmt::Loop(_) | func::Stmt::Block(_) => match phases.last_mut() {
+            None => match phases.last_mut() {
                 Some((Tasks::Single, stmts)) => stmts.push(stmt),
                 _ => phases.push((Tasks::Single, vec![stmt])),
             },

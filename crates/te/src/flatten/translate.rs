@@ -19,7 +19,7 @@ use super::error::FlattenError;
 use super::nest::{Nest, Tasks};
 use super::options::FlattenOptions;
 use super::threads::threads_of;
-use crate::expr::{Buffer, Expr};
+use crate::expr::Buffer;
 use crate::func::Scope;
 use crate::kernel::uniform::divergent;
 use crate::kernel::{
@@ -54,10 +54,12 @@ pub fn translate(nest: &Nest<'_>, options: &FlattenOptions) -> Result<FlatKernel
         sizes: sizes.collect(),
         grid: match &nest.tasks {
             Tasks::Single => TaskGrid::single(),
-            Tasks::Shared(shared) => TaskGrid { rounds: Expr::int(1), per_round: shared.extent.clone() },
-            Tasks::Rounds(rounds, shared) => {
-                TaskGrid { rounds: rounds.extent.clone(), per_round: shared.extent.clone() }
-            }
+            Tasks::Shared(shared) => TaskGrid { per_round: shared.extent.clone(), ..TaskGrid::single() },
+            Tasks::Rounds { rounds, shared, in_order } => TaskGrid {
+                rounds: rounds.extent.clone(),
+                per_round: shared.extent.clone(),
+                in_order: *in_order,
+            },
         },
         values: cranelift_entity::PrimaryMap::new(),
         task: Value::from_u32(0),
@@ -71,7 +73,7 @@ pub fn translate(nest: &Nest<'_>, options: &FlattenOptions) -> Result<FlatKernel
         Tasks::Shared(shared) => {
             emitter.bindings.insert(shared.var, Binding::Scalar(task));
         }
-        Tasks::Rounds(rounds, shared) => emitter.bind_task(task, rounds, shared)?,
+        Tasks::Rounds { rounds, shared, .. } => emitter.bind_task(task, rounds, shared)?,
     }
     emitter.stmts(&nest.body)?;
     let body = emitter.finish();

@@ -7,6 +7,7 @@ use rustc_hash::FxHashSet;
 
 use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
 use crate::func::{Block, Func, IterKind, LoopKind, Scope};
+use crate::schedule::region::{Accesses, region_of};
 use crate::schedule::tree;
 use crate::simplify::linear::gcd;
 use crate::simplify::{Linear, Simplifier};
@@ -52,6 +53,8 @@ pub(crate) enum Conflict {
     Accumulates { block: String },
     /// Nothing proves that a block writes different elements in different iterations.
     Writes { block: String },
+    /// A task's own buffer may carry values to a task of the next round.
+    Carries { buffer: String },
 }
 
 impl fmt::Display for Conflict {
@@ -59,6 +62,9 @@ impl fmt::Display for Conflict {
         match self {
             Conflict::Accumulates { block } => write!(f, "block `{block}` accumulates over it"),
             Conflict::Writes { block } => write!(f, "iterations write the same elements in block `{block}`"),
+            Conflict::Carries { buffer } => {
+                write!(f, "local buffer `{buffer}` may carry values from one round of tasks to the next")
+            }
         }
     }
 }
@@ -76,7 +82,8 @@ pub(crate) fn conflict_of_any(func: &Func, path: &[usize], kind: LoopKind) -> Op
 /// [`conflict`], with or without the knowledge that the loops around have iterations.
 fn conflict_where(func: &Func, path: &[usize], kind: LoopKind, runs: bool) -> Option<Conflict> {
     let l = tree::loop_at(func, path)?;
-    let mut reason = None;
+    let carried = carried(func, path).filter(|_| kind == LoopKind::Parallel);
+    let mut reason = carried.map(|buffer| Conflict::Carries { buffer: buffer.to_string() });
     let mut simplifier = tree::simplifier_within(func, &[path, &[0]].concat(), &l.body);
     let outer = tree::loops_above(func, path);
     let running = outer.iter().copied().chain([l]).filter(|_| runs);
@@ -113,6 +120,39 @@ fn conflict_where(func: &Func, path: &[usize], kind: LoopKind, runs: bool) -> Op
         simplifier.forget_facts(n_facts);
     });
     reason
+}
+
+/// The local buffer, if any, that may carry a value from one iteration of the serial loop around the loop of tasks at a path to
+/// the next, although every task has its own: not one that each task writes before it reads it, and all that it reads.
+fn carried<'a>(func: &'a Func, path: &[usize]) -> Option<&'a str> {
+    let [outer, _] = path else { return None };
+    let rounds = tree::loop_at(func, &[*outer]).filter(|l| l.kind == LoopKind::Serial)?;
+    let tasks = tree::loop_at(func, path)?;
+    let simplifier = tree::simplifier_within(func, &[path, &[0]].concat(), &tasks.body);
+    let region = |buffer, accesses| region_of(func, &simplifier, &tasks.body, buffer, accesses);
+    let writes_what_it_reads = |buffer| {
+        let (written, read) = (region(buffer, Accesses::Writes), region(buffer, Accesses::Reads));
+        let (Some(written), Some(read)) = (written, read) else { return true };
+        written.iter().zip(&read).all(|(written, read)| {
+            simplifier.prove_le(&written.min, &read.min) && simplifier.prove_le(&read.end(), &written.end())
+        })
+    };
+    // What is used outside of the rounds is no task's own yet.
+    let mut seen = buffers_outside(func, &[*outer]);
+    let mut found = None;
+    tree::for_each_block(&tasks.body, &mut |block| {
+        let is_left_out = block.predicate.as_ref().is_some_and(|p| p.uses(rounds.var));
+        for buffer in tree::written(block).into_iter().chain(tree::read_buffers(block)) {
+            if func.buffers[buffer].scope == Scope::Global || !seen.insert(buffer) {
+                continue;
+            }
+            let starts = tree::writes(block, buffer) && !tree::reads(block, buffer) && !is_left_out;
+            if !starts || !writes_what_it_reads(buffer) {
+                found.get_or_insert(buffer);
+            }
+        }
+    });
+    found.map(|buffer| func.buffers[buffer].name.as_str())
 }
 
 /// Whether one of the block's variables alone tells iterations of a loop apart: it is the residue of a sum of the loop's variable, which runs

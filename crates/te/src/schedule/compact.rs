@@ -5,7 +5,7 @@
 //! its accesses. Accesses become relative to that box through iteration variables added to the blocks.
 
 use crate::expr::{Buffer, CompareOp, Expr, ExprKind, Var};
-use crate::func::{Block, Func, Iter, IterKind, LoopKind, Scope, Stmt, VarKind};
+use crate::func::{Block, Func, Iter, IterKind, LoopKind, Scope, VarKind};
 use crate::schedule::adopt::adopt;
 use crate::schedule::region::{Accesses, Span, accessed, bind, region_of};
 use crate::schedule::{ScheduleError, tree};
@@ -79,7 +79,7 @@ fn home_of(func: &Func, buffer: Buffer) -> Result<Option<tree::Path>, ScheduleEr
         }
         home
     });
-    let parallel = func.body.iter().any(|s| matches!(s, Stmt::Loop(l) if l.kind == LoopKind::Parallel));
+    let parallel = func.body.iter().any(|s| tree::tasks(s).is_some());
     if parallel && home.as_ref().is_some_and(|h| h.is_empty()) && func.body.len() > 1 {
         let name = &func.buffers[buffer].name;
         return Err(ScheduleError::new("compact", name, "a local buffer is used by several tasks"));

@@ -20,7 +20,8 @@ pub struct Vectorize {
 }
 
 /// Makes iterations tasks that threads take. The loop is outermost and its iterations are independent; or it is alone
-/// inside such a loop, and threads share its iterations, each keeping its part in all iterations of the outer.
+/// inside such a loop, and threads share its iterations, each keeping its part in all iterations of the outer; or it is alone inside
+/// an outermost serial loop, whose iterations are rounds then: one begins when all tasks of the one before have ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parallel {
     /// The loop.

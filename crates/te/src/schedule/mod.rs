@@ -19,6 +19,7 @@ mod cache_inplace;
 mod collapse_dims;
 pub mod compact;
 mod compute_at;
+mod compute_with;
 mod decompose_reduction;
 mod error;
 mod expand_dim;
@@ -57,6 +58,7 @@ pub use cache::{CacheRead, CacheWrite};
 pub use cache_inplace::CacheInplace;
 pub use collapse_dims::CollapseDims;
 pub use compute_at::ComputeAt;
+pub use compute_with::ComputeWith;
 pub use decompose_reduction::DecomposeReduction;
 pub use error::ScheduleError;
 pub use expand_dim::ExpandDim;
@@ -157,6 +159,8 @@ primitives! {
     ComputeAt,
     /// Consumer under a loop of its producers.
     ReverseComputeAt,
+    /// Two loops after one another into one.
+    ComputeWith,
     /// A copy of what a block reads.
     CacheRead,
     /// A copy of what a block reads, by the block's variables.
@@ -366,6 +370,11 @@ impl Schedule {
     /// Puts the rows of a task's array `offset` elements more than a multiple of `factor` apart.
     pub fn storage_align(&mut self, buffer: &str, factor: i64, offset: i64) -> Result<(), ScheduleError> {
         self.apply(StorageAlign { buffer: buffer.into(), factor, offset }).map(drop)
+    }
+
+    /// Joins a loop to the one in front of it, with which it has as many iterations; see [`ComputeWith`].
+    pub fn compute_with(&mut self, loop_name: &str, with: &str) -> Result<(), ScheduleError> {
+        self.apply(ComputeWith { loop_name: loop_name.into(), with: with.into() }).map(drop)
     }
 
     /// Makes the start of a reduction a block of its own in front of the loop; returns the new block's name.

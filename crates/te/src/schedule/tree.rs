@@ -102,16 +102,30 @@ pub(crate) fn loops_above<'a>(func: &'a Func, path: &[usize]) -> Vec<&'a Loop> {
     (1..path.len()).filter_map(|n| loop_at(func, &path[..n])).collect()
 }
 
-/// Whether the iterations of the loop at a path can be tasks: it is outermost, or alone in an outermost loop of tasks, all of
-/// whose iterations have as many.
+/// Whether the iterations of the loop at a path can be tasks: it is outermost, or alone in an outermost loop whose iterations
+/// are tasks too, or rounds of tasks in order, and have as many each.
 pub(crate) fn may_be_parallel(func: &Func, path: &[usize]) -> bool {
     match path {
         [_] => true,
         [outer, _] => loop_at(func, &[*outer]).zip(loop_at(func, path)).is_some_and(|(outer, inner)| {
-            outer.kind == LoopKind::Parallel && outer.body.len() == 1 && !inner.extent.uses(outer.var)
+            let has_rounds = match outer.kind {
+                LoopKind::Parallel => true,
+                LoopKind::Serial => outer.stages == 1 && outer.prefetches.is_empty(),
+                LoopKind::Vectorized | LoopKind::Unrolled | LoopKind::Thread(_) => false,
+            };
+            has_rounds && outer.body.len() == 1 && !inner.extent.uses(outer.var)
         }),
         _ => false,
     }
+}
+
+/// The outer one of a function's loops of tasks that a statement is: a parallel loop, or a serial one with only a parallel loop
+/// inside, whose iterations are rounds in order.
+pub(crate) fn tasks(stmt: &Stmt) -> Option<&Loop> {
+    let Stmt::Loop(l) = stmt else { return None };
+    let is_parallel = |l: &Loop| l.kind == LoopKind::Parallel;
+    let is_round = matches!(&l.body[..], [Stmt::Loop(inner)] if is_parallel(inner));
+    (is_parallel(l) || is_round).then_some(&**l)
 }
 
 /// Why a loop of tasks or threads may not be where it is, given the loops around it.
@@ -119,7 +133,7 @@ pub(crate) fn misplaced(func: &Func, path: &[usize]) -> Option<&'static str> {
     let l = loop_at(func, path)?;
     match l.kind {
         LoopKind::Parallel if !may_be_parallel(func, path) => {
-            Some("it would be neither outermost nor alone inside an outermost loop of tasks")
+            Some("it would be neither outermost nor alone inside an outermost loop of tasks or rounds")
         }
         LoopKind::Thread(_) => {
             let around = loops_above(func, path);
@@ -167,8 +181,8 @@ pub(crate) fn escaped(func: &Func, buffer: Buffer) -> Option<&str> {
     let accesses: Vec<[bool; 2]> = func.body.iter().map(accesses).collect();
     let is_alone = accesses.iter().filter(|[_, any]| *any).count() < 2;
     let tasks = func.body.iter().zip(accesses).find_map(|(s, [written, _])| match s {
-        Stmt::Loop(l) if written && l.kind == LoopKind::Parallel => Some(l.var),
-        Stmt::Loop(_) | Stmt::Block(_) => None,
+        s if written => tasks(s).map(|l| l.var),
+        _ => None,
     });
     tasks.filter(|_| !is_alone).map(|var| func.vars[var].name.as_str())
 }

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Sizes follow the buffers. Where a task has several threads it is `tasks n threads WARPS x LANES task %0`; arrays that they share
-//! are `shared t: f32[16]`, after the local ones. `copy_async t[%1] = x[%2], 4 where %3` copies 4 elements. Where tasks run in rounds it is `tasks ROUNDS rounds of TASKS`. A value has its type where an
+//! are `shared t: f32[16]`, after the local ones. `copy_async t[%1] = x[%2], 4 where %3` copies 4 elements. Where tasks run in rounds it is `tasks ROUNDS rounds of TASKS`, or `rounds in order of`. A value has its type where an
 //! operation defines it; counters and tasks are `i64`, carried and joined values have the type of what they start from. NaN is
 //! written with its bits as an `f64`: `nan(9221120237041090560)`. Names that are no identifiers are quoted as in Rust.
 
@@ -42,9 +42,9 @@ impl Display for Kernel {
             separator = ", ";
         }
         write!(f, ") tasks ")?;
-        if self.grid.rounds.as_int() != Some(1) {
+        if self.grid.in_order || self.grid.rounds.as_int() != Some(1) {
             write_expr(f, &self.grid.rounds, &SizeNames(self))?;
-            write!(f, " rounds of ")?;
+            write!(f, " rounds {}of ", if self.grid.in_order { "in order " } else { "" })?;
         }
         write_expr(f, &self.grid.per_round, &SizeNames(self))?;
         if self.threads != Threads::ONE {

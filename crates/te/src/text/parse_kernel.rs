@@ -67,8 +67,12 @@ impl KernelParser {
         let mut grid = TaskGrid::single();
         grid.per_round = self.parser.index()?;
         if self.parser.take_word("rounds") {
+            let in_order = self.parser.take_word("in");
+            if in_order {
+                self.parser.expect_word("order")?;
+            }
             self.parser.expect_word("of")?;
-            grid = TaskGrid { rounds: grid.per_round, per_round: self.parser.index()? };
+            grid = TaskGrid { rounds: grid.per_round, per_round: self.parser.index()?, in_order };
         }
         let mut threads = Threads::ONE;
         if self.parser.take_word("threads") {

@@ -276,8 +276,8 @@ impl Builder<'_> {
                     ));
                 };
                 let (rounds, per_round) = (self.size(rounds), self.size(per_round));
-                let op =
-                    Op::Call { kernel: KernelId(n as u32), buffers, sizes: Vec::new(), rounds, per_round };
+                let (kernel, in_order) = (KernelId(n as u32), flat.kernel.grid.in_order);
+                let op = Op::Call { kernel, buffers, sizes: Vec::new(), rounds, per_round, in_order };
                 self.plan.instrs.push(Instr { op, provenance: TextId(0) });
             }
         }

@@ -104,7 +104,12 @@ impl Line<'_> {
         self.expect("tasks")?;
         let rounds = self.size()?;
         self.expect("x")?;
-        Ok(Op::Call { kernel, buffers, sizes, rounds, per_round: self.size()? })
+        let per_round = self.size()?;
+        let in_order = self.take("in");
+        if in_order {
+            self.expect("order")?;
+        }
+        Ok(Op::Call { kernel, buffers, sizes, rounds, per_round, in_order })
     }
 
     /// What has a result in front: `s0 = ..`, `b0[1] = ..`, `h0 = h1`, `b0, h1; s2 = host 3(..)`.

@@ -19,11 +19,15 @@ impl Validator<'_> {
 
     fn instr(&mut self, site: Site, op: &Op) {
         match op {
-            Op::Call { kernel, buffers, sizes, rounds, per_round } => {
+            Op::Call { kernel, buffers, sizes, rounds, per_round, in_order } => {
                 for &size in sizes.iter().chain([rounds, per_round]) {
                     self.size(site, size);
                 }
                 self.call(site, *kernel, buffers, sizes.len());
+                let space = self.plan.kernels.get(kernel.index()).map(|def| def.space);
+                if *in_order && space == Some(Space::Device) {
+                    self.fail(site, Fault::InOrder);
+                }
             }
             Op::Host { op: _, attrs: _, inputs, outputs, sizes_out } => {
                 self.host(site, inputs, outputs);

@@ -32,8 +32,8 @@ impl Display for Nest<'_> {
                 f.write_str(" tasks")?;
                 counter(f, shared)?;
             }
-            Tasks::Rounds(rounds, shared) => {
-                f.write_str(" rounds")?;
+            Tasks::Rounds { rounds, shared, in_order } => {
+                f.write_str(if *in_order { " rounds in order" } else { " rounds" })?;
                 counter(f, rounds)?;
                 f.write_str(" tasks")?;
                 counter(f, shared)?;
