@@ -192,8 +192,20 @@ fn a_plan_keeps_to_the_spaces_of_its_buffers() {
             "{faults:?}"
         );
     }
-    let plan: Plan = THERE_AND_BACK.parse().expect("a plan");
-    assert_eq!(plan.to_string().parse::<Plan>().expect("its own text"), plan);
+    let in_order = |kernel: &str| {
+        let call = THERE_AND_BACK.lines().find(|line| line.contains(kernel)).expect("a call");
+        let tasks = call.split(" @").next().expect("its tasks").trim_end();
+        (tasks.to_string(), format!("{tasks} in order"))
+    };
+    let (from, to) = in_order("call k0(b2, b3)");
+    let faults = faults(&from, &to);
+    assert!(faults.iter().any(|(_, fault)| matches!(fault, Fault::InOrder)), "{faults:?}");
+    let (from, to) = in_order("call k1(b4, b5)");
+    for text in [THERE_AND_BACK.to_string(), THERE_AND_BACK.replace(&from, &to)] {
+        let plan: Plan = text.parse().expect("a plan");
+        plan.validate().expect("a sound plan");
+        assert_eq!(plan.to_string().parse::<Plan>().expect("its own text"), plan);
+    }
 }
 
 #[test]

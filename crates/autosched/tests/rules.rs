@@ -154,6 +154,51 @@ fn steps_of_a_recurrence_run_in_lanes() {
 }
 
 #[test]
+fn units_of_a_recurrence_are_tasks_where_none_needs_another_of_its_step() {
+    let recurrence = |state: &str| -> Func {
+        let text = format!(
+            "func rnn(x: f32[5, 192], w: f32[192, 192]) -> (h: f32[5, 192]) {{
+              buffer g: f32[5, 192] global
+              for a in 0..5 {{
+                for b in 0..192 {{
+                  block start(va: spatial 5 = a, vb: spatial 192 = b) {{
+                    g[va, vb] = x[va, vb]
+                  }}
+                }}
+              }}
+              for t in 0..5 {{
+                for i in 0..192 {{
+                  for r in 0..192 {{
+                    block recurrent(vi: spatial 192 = i, vt: reduce 5 = t, vr: reduce 192 = r) {{
+                      g[vt, vi] = fma(select((vt == 0), f32(0.0), h[(vt - 1), vr]), w[vi, vr], g[vt, vi])
+                    }}
+                  }}
+                }}
+                for j in 0..192 {{
+                  block hidden(vj: spatial 192 = j, vs: reduce 5 = t) {{
+                    h[vs, vj] = max({state}, f32(0.0))
+                  }}
+                }}
+              }}
+            }}"
+        );
+        text.parse().expect("a function")
+    };
+    for (state, n_groups) in [("g[vs, vj]", 3), ("(g[vs, vj] + g[vs, (191 - vj)])", 1)] {
+        let func = recurrence(state);
+        check(&func, &[false, true], &[], &[], "recurrence");
+        let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
+        let computation = computation(&func, &[false, true], &[]);
+        let scheduled = schedule(&computation, &target, &Decisions::default()).expect("schedules");
+        let options = FlattenOptions { masked_access: None, buffer_align: 64, lanes: None };
+        let kernels = flatten(&scheduled.func, &options).expect("flattens");
+        let grid = &kernels.last().expect("a kernel").kernel.grid;
+        let per_round = grid.per_round.as_int();
+        assert_eq!((grid.in_order, per_round), (n_groups > 1, Some(n_groups)), "{}", scheduled.func);
+    }
+}
+
+#[test]
 fn convolution_of_few_channels_into_blocked_ones() {
     let layouts = [None, None, None, blocked(16)];
     check(&conv(3, 32, 15, 3, 2), &[false, true, true], &layouts, &[], "contraction");

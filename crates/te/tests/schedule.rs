@@ -322,8 +322,8 @@ fn illegal_requests_say_why() {
     check(schedule().unroll("nowhere"), "unroll of `nowhere`: there is no loop of that name");
     check(schedule().vectorize("C_r2"), "vectorize of `C_r2`: block `C` accumulates over it");
     check(
-        schedule().parallel("C_i1"),
-        "parallel of `C_i1`: only an outermost loop can be parallel, or the one alone inside it",
+        schedule().parallel("C_r2"),
+        "parallel of `C_r2`: only an outermost loop can be parallel, or the one alone inside it",
     );
     check(
         schedule().split("C_i1", &[Some(2), Some(8)]).map(drop),
@@ -348,6 +348,10 @@ fn illegal_requests_say_why() {
     check(
         schedule().decompose_reduction("C", "D_i0").map(drop),
         "decompose_reduction of `C`: loop `D_i0` is not around the block",
+    );
+    check(
+        schedule().compute_with("D_i0", "C_i0"),
+        "compute_with of `D_i0`: it does not follow `C_i0` in the same loop",
     );
     check(schedule().set_scope("A", Scope::Stack), "set_scope of `A`: a parameter lives in global memory");
     check(

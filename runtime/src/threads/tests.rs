@@ -1,6 +1,7 @@
 //! Tests of the pool: every task runs once, whatever threads do.
 
 use super::*;
+use crate::pool::run_tasks;
 use std::sync::atomic::AtomicI64;
 use std::vec;
 
@@ -22,6 +23,25 @@ fn every_task_runs_once_at_any_number_of_threads() {
                 counts.iter().all(|count| count.load(Ordering::Relaxed) == 1),
                 "{threads} threads, {grid:?}"
             );
+        }
+    }
+}
+
+#[test]
+fn a_round_in_order_begins_when_the_one_before_has_ended() {
+    for threads in [1, 2, 3, 8] {
+        let pool = ThreadPool::new(threads);
+        for (rounds, per_round) in [(0, 3), (1, 5), (50, 1), (50, 2), (20, 7)] {
+            let grid = TaskGrid::new(rounds, per_round).expect("few tasks");
+            let done = AtomicI64::new(0);
+            run_tasks(&pool, grid, true, &|begin, end| {
+                for task in begin..end {
+                    let before = task / per_round * per_round;
+                    assert!(done.load(Ordering::Acquire) >= before, "{threads} threads, {grid:?}: {task}");
+                    done.fetch_add(1, Ordering::AcqRel);
+                }
+            });
+            assert_eq!(done.into_inner(), grid.tasks(), "{threads} threads, {grid:?}");
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use tilewright_te::schedule::{Schedule, ScheduleError};
-use tilewright_te::{Block, Func, IterKind};
+use tilewright_te::{Block, Func};
 
 use crate::context::Context;
 use crate::cpu::recurrence::MAX_VECTORS;
@@ -49,7 +49,7 @@ impl Groups {
         let is_last = blocks.last().is_some_and(|last| last.name == block.name);
         let names: Vec<&str> = blocks.iter().map(|block| block.name.as_str()).collect();
         let groups = Groups { n, first: first.filter(|first| *first != block.name), is_last };
-        can_join(func, &names, n).then_some(groups)
+        (names.len() > 1 && func.may_share_units(&names, n)).then_some(groups)
     }
 
     /// Joins the loop over its groups to that of the first block, and makes tasks of it where all blocks have done so.
@@ -67,26 +67,4 @@ impl Groups {
 fn elements(func: &Func, block: &Block) -> i64 {
     let own = func.loops_around(&block.name).into_iter().skip(1);
     own.map(|l| l.extent.as_int().unwrap_or(1)).product()
-}
-
-/// Whether groups of the units of all blocks can be tasks: whether no task needs what another one of the same step computes.
-fn can_join(func: &Func, blocks: &[&str], n: i64) -> bool {
-    let mut schedule = Schedule::new(func.clone());
-    let mut joined = || -> Result<(), ScheduleError> {
-        for (at, name) in blocks.iter().enumerate() {
-            let lost = || ScheduleError::new("groups", *name, "its units are lost");
-            let own = schedule.loops(name)?;
-            let last = own.iter().rev().find(|l| l.iter_kind == Some(IterKind::Spatial)).ok_or_else(lost)?;
-            let units = last.name.clone();
-            let parts = schedule.split(&units, &[Some(n), None])?;
-            let names: Vec<String> = own.into_iter().skip(1).map(|l| l.name).collect();
-            let others = names.iter().filter(|name| **name != units);
-            let order: Vec<&str> = [&parts[0]].into_iter().chain(others).map(String::as_str).collect();
-            schedule.reorder(&order)?;
-            let first = (at > 0).then(|| blocks[0].to_string());
-            Groups { n, first, is_last: at + 1 == blocks.len() }.join(&mut schedule, &parts[0])?;
-        }
-        Ok(())
-    };
-    blocks.len() > 1 && joined().is_ok()
 }

@@ -3,7 +3,8 @@
 use crate::expr::{Buffer, Expr};
 use crate::func::{Block, Func, IterKind, Loop, LoopKind, ThreadLevel};
 use crate::schedule::{
-    Apply, Bind, Fuse, Parallel, Schedule, ScheduleError, Split, Vectorize, bindings, region, tree,
+    Apply, Bind, ComputeWith, Fuse, Parallel, Reorder, Schedule, ScheduleError, Split, Vectorize, bindings,
+    region, tree,
 };
 
 /// A loop around a block.
@@ -179,6 +180,42 @@ impl Func {
             Parallel { loop_name }.apply(&mut func).ok()
         };
         share().is_some()
+    }
+
+    /// Whether blocks that share an outermost serial loop can have tasks in each of its iterations: whether each one's last data-parallel
+    /// loop, cut into `parts`, can go around its others and become one with those of the rest, without that a task needs what another
+    /// one of the same iteration computes.
+    pub fn may_share_units(&self, blocks: &[&str], parts: i64) -> bool {
+        let mut func = self.clone();
+        let mut with: Option<String> = None;
+        let mut join = |name: &str| -> Option<()> {
+            let block = func.block(name)?;
+            let own = func.loops_around(name).into_iter().skip(1);
+            let is_spatial =
+                |l: &Loop| block.iters.iter().any(|i| i.kind == IterKind::Spatial && i.value.uses(l.var));
+            let own: Vec<(bool, String)> =
+                own.map(|l| (is_spatial(l), func.vars[l.var].name.clone())).collect();
+            let at = own.iter().rposition(|(is_spatial, _)| *is_spatial)?;
+            let (_, loop_name) = own[at].clone();
+            let pieces = Split { loop_name, factors: vec![Some(parts), None] }.apply(&mut func).ok()?;
+            let group = pieces.first()?.clone();
+            let others = own.into_iter().enumerate().filter(|(n, _)| *n != at).map(|(_, (_, name))| name);
+            let loops = std::iter::once(group.clone()).chain(others).collect();
+            Reorder { loops }.apply(&mut func).ok()?;
+            match &with {
+                Some(with) => {
+                    let joined = ComputeWith { loop_name: group, with: with.clone() };
+                    joined.apply(&mut func).ok().map(drop)
+                }
+                None => {
+                    with = Some(group);
+                    Some(())
+                }
+            }
+        };
+        let joined = blocks.iter().all(|block| join(block).is_some());
+        let shared = with.filter(|_| joined).map(|loop_name| Parallel { loop_name }.apply(&mut func));
+        shared.is_some_and(|result| result.is_ok())
     }
 
     fn without_body(&self) -> Func {
