@@ -3,8 +3,8 @@
 //! A function that reduces rows and then uses the results on them is scheduled as a whole ([`rows`]). Of others, reductions come
 //! first, because they take along what is computed on the way to them and from them: [`contraction`] (matrix products and convolutions),
 //! [`window`] (depthwise convolutions and pooling), [`recurrence`] (blocks that take turns in time), [`reduction`]. Then [`transform`]
-//! (several results from several elements) and [`elementwise`]. A rule that does not apply leaves the block to a more general one, and
-//! the most general, plain loops, always applies.
+//! (several results from several elements) and [`elementwise`]. A rule that does not apply leaves the block to a more general one; what
+//! none of them takes the planner leaves as plain loops.
 //!
 //! Each rule has a file with its strategy, `plan`, which makes one from a prepared function, and `apply`. They share register tiles
 //! ([`tiled`], [`in_parts`]), [`sums`], [`prefetch`], [`padding`] and [`tasks`].

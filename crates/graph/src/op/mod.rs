@@ -317,7 +317,7 @@ operators! {
     /// `(x, scale, bias)`: statistics over the spatial axes of each channel of each instance.
     InstanceNorm(NormAttrs): 3..=3, [FLOAT] => 1..=1, Normalisation, Costly, Keeps;
     /// `(x, scale, bias)`: statistics over groups of channels; scale and bias a channel.
-    GroupNorm(GroupNormAttrs): 3..=3, [FLOAT] => 1..=1, Normalisation, Costly, Any;
+    GroupNorm(GroupNormAttrs): 3..=3, [FLOAT] => 1..=1, Normalisation, Costly, Keeps;
     /// `(x, scale, bias, mean, variance)`: normalisation of channels (axis 1) by given statistics.
     BatchNorm(NormAttrs): 5..=5, [FLOAT] => 1..=1, Elementwise, Costly, Keeps;
     /// `x / norm(x)` along an axis; 0 where the norm is.

@@ -6,7 +6,7 @@
 //!   logical extents, whatever a schedule makes of their layout later.
 //! - An operator that copies or computes element by element is one block, which can be inlined. A composite is
 //!   several blocks, each a clear stage, named after its role: `pad`, `max`, `sum`, `matmul`, `conv`, `bias`.
-//!   Schedule rules find blocks by these names. Tables of elementary functions are blocks of their own, which are
+//!   Rules know blocks by what they compute, people by these names. Tables of elementary functions are blocks of their own, which are
 //!   computed at compile time.
 //! - Products accumulate by fused multiply-add, with iteration order `[result axes.., summed axes..]`; floats
 //!   narrower than `F32` accumulate in `F32` and are rounded once at the end.

@@ -73,21 +73,37 @@ pub(super) fn softmax(b: &mut Builder, attrs: &SoftmaxAttrs) -> Results {
 
 /// Mean and inverse standard deviation of `x` over `axes`; blocks `sum`, `mean`, `square_sum`, `inv_std`.
 fn statistics(b: &mut Builder, x: &Operand, axes: &Axes, epsilon: f64, dtype: DType) -> (Operand, Operand) {
-    let (shape, extents) = (axes.result(&x.shape), axes.extents(&x.shape));
-    let count = product(&extents).cast(dtype);
-    let sum = b.reduce("sum", dtype, &shape, extents.clone(), Expr::zero(dtype), |i, r, acc| {
-        acc + x.at(axes.operand(i, r)).cast(dtype)
-    });
-    let mean = b.compute("mean", dtype, &shape, |i| sum.at(i.to_vec()) / count.clone());
-    let squares = b.reduce("square_sum", dtype, &shape, extents, Expr::zero(dtype), |i, r, acc| {
-        let centred = x.at(axes.operand(i, r)).cast(dtype) - mean.at(i.to_vec());
-        Expr::fma(centred.clone(), centred, acc)
-    });
-    let inv_std = b.compute("inv_std", dtype, &shape, |i| {
-        let variance = squares.at(i.to_vec()) / count.clone();
-        Expr::int_of(dtype, 1) / apply(UnaryOp::Sqrt, variance + Expr::float_of(dtype, epsilon))
+    let count = product(&axes.extents(&x.shape)).cast(dtype);
+    let sum = sum_of(b, x, axes, dtype);
+    let mean = b.compute("mean", dtype, &sum.shape, |i| sum.at(i.to_vec()) / count.clone());
+    let squares = square_sum_of(b, x, axes, &mean);
+    let inv_std = b.compute("inv_std", dtype, &squares.shape, |i| {
+        inverse_deviation(squares.at(i.to_vec()) / count.clone(), epsilon)
     });
     (mean, inv_std)
+}
+
+/// The sums of `x` over `axes`.
+fn sum_of(b: &mut Builder, x: &Operand, axes: &Axes, dtype: DType) -> Operand {
+    let (shape, extents) = (axes.result(&x.shape), axes.extents(&x.shape));
+    b.reduce("sum", dtype, &shape, extents, Expr::zero(dtype), |i, r, acc| {
+        acc + x.at(axes.operand(i, r)).cast(dtype)
+    })
+}
+
+/// The sums over `axes` of the squares of what `x` is more than `mean`.
+fn square_sum_of(b: &mut Builder, x: &Operand, axes: &Axes, mean: &Operand) -> Operand {
+    let (shape, extents) = (axes.result(&x.shape), axes.extents(&x.shape));
+    let dtype = mean.dtype;
+    b.reduce("square_sum", dtype, &shape, extents, Expr::zero(dtype), |i, r, acc| {
+        let centred = x.at(axes.operand(i, r)).cast(dtype) - mean.at(i.to_vec());
+        Expr::fma(centred.clone(), centred, acc)
+    })
+}
+
+fn inverse_deviation(variance: Expr, epsilon: f64) -> Expr {
+    let dtype = variance.dtype();
+    Expr::int_of(dtype, 1) / apply(UnaryOp::Sqrt, variance + Expr::float_of(dtype, epsilon))
 }
 
 /// The type statistics are computed in.
@@ -161,25 +177,40 @@ pub(super) fn instance_norm(b: &mut Builder, attrs: &NormAttrs) -> Results {
     })])
 }
 
-/// Normalisation over groups of channels and the spatial axes.
+/// Normalisation over groups of channels and the spatial axes. What is summed over these lies by channels, in whatever layout; sums of
+/// channels are few.
 pub(super) fn group_norm(b: &mut Builder, attrs: &GroupNormAttrs) -> Results {
     let (x, scale, bias) = (b.input(0)?, b.input(1)?, b.input(2)?);
     let dtype = stash(attrs.stash, x.dtype);
-    let groups = Expr::int(attrs.groups as i64);
-    let size = x.shape[1].clone().floor_div(groups.clone());
-    // The same elements with channels split into (group, channel of it).
-    let mut shape = vec![x.shape[0].clone(), groups, size.clone()];
-    shape.extend_from_slice(&x.shape[2..]);
-    let grouped = b.compute("grouped", dtype, &shape, |i| {
-        let channel = i[1].clone() * size.clone() + i[2].clone();
-        x.at([&[i[0].clone(), channel], &i[3..]].concat()).cast(dtype)
+    let (channels, groups) = (x.shape[1].clone(), Expr::int(attrs.groups as i64));
+    let size = channels.clone().floor_div(groups.clone());
+    let axes = Axes::new(x.rank(), &(2..x.rank()).collect::<Vec<_>>(), false);
+    let count = (size.clone() * product(&axes.extents(&x.shape))).cast(dtype);
+    let (of_channels, of_groups) = ([x.shape[0].clone(), channels], [x.shape[0].clone(), groups]);
+    // The sum over a group of what there is of each of its channels.
+    let group_sum_of = |b: &mut Builder, values: &Operand| {
+        b.reduce("group_sum", dtype, &of_groups, vec![size.clone()], Expr::zero(dtype), |i, r, acc| {
+            acc + values.at(vec![i[0].clone(), i[1].clone() * size.clone() + r[0].clone()])
+        })
+    };
+    let of_group = |i: &[Expr]| vec![i[0].clone(), i[1].clone().floor_div(size.clone())];
+    let sums = if x.rank() > 2 { sum_of(b, &x, &axes, dtype) } else { b.cast("sum", x.clone(), dtype) };
+    let group_sum = group_sum_of(b, &sums);
+    let mean = b.compute("mean", dtype, &of_channels, |i| group_sum.at(of_group(i)) / count.clone());
+    let squares = match x.rank() > 2 {
+        true => square_sum_of(b, &x, &axes, &mean),
+        false => b.compute("square", dtype, &of_channels, |i| {
+            let centred = sums.at(i.to_vec()) - mean.at(i.to_vec());
+            centred.clone() * centred
+        }),
+    };
+    let group_squares = group_sum_of(b, &squares);
+    let inv_std = b.compute("inv_std", dtype, &of_channels, |i| {
+        inverse_deviation(group_squares.at(of_group(i)) / count.clone(), attrs.epsilon.to_f64())
     });
-    let axes = Axes::new(shape.len(), &(2..shape.len()).collect::<Vec<_>>(), false);
-    let (mean, inv_std) = statistics(b, &grouped, &axes, attrs.epsilon.to_f64(), dtype);
     Ok(vec![b.compute("group_norm", x.dtype, &x.shape, |i| {
-        let group = vec![i[0].clone(), i[1].clone().floor_div(size.clone())];
-        let channel = vec![i[1].clone()];
-        let normal = (x.at(i.to_vec()).cast(dtype) - mean.at(group.clone())) * inv_std.at(group);
+        let (row, channel) = (axes.project(i), vec![i[1].clone()]);
+        let normal = (x.at(i.to_vec()).cast(dtype) - mean.at(row.clone())) * inv_std.at(row);
         Expr::fma(normal, scale.at(channel.clone()).cast(dtype), bias.at(channel).cast(dtype)).cast(x.dtype)
     })])
 }

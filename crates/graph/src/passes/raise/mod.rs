@@ -28,6 +28,7 @@ const RULES: &[Rule] = &[
     Rule { name: "raise_softmax", apply: norms::softmax },
     Rule { name: "raise_layer_norm", apply: norms::layer_norm },
     Rule { name: "raise_rms_norm", apply: norms::rms_norm },
+    Rule { name: "raise_group_norm", apply: norms::group_norm },
     Rule { name: "raise_norm_scale", apply: norms::scale },
     Rule { name: "raise_norm_bias", apply: norms::bias },
 ];

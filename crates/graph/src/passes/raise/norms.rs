@@ -1,9 +1,12 @@
-//! Normalisations: softmax, layer normalisation and its root-mean-square variant.
+//! Normalisations: softmax, layer normalisation and its root-mean-square variant, group normalisation.
+
+use tilewright_dtype::DType;
 
 use super::matcher::Matcher;
 use crate::ids::{NodeId, ValueId};
-use crate::op::{BinaryOp, LayerNormAttrs, Op, Real, ReduceKind, SoftmaxAttrs, UnaryOp};
+use crate::op::{BinaryOp, GroupNormAttrs, LayerNormAttrs, Op, Real, ReduceKind, SoftmaxAttrs, UnaryOp};
 use crate::patch::{Patch, Source, View};
+use crate::tensor::Tensor;
 
 /// `exp(x - max x) / sum exp(x - max x)` along one axis.
 pub(super) fn softmax(view: &View<'_>, id: NodeId) -> Option<Patch> {
@@ -133,4 +136,41 @@ pub(super) fn bias(view: &View<'_>, id: NodeId) -> Option<Patch> {
         let value = patch.add_sparse(norm.op.clone(), inputs, None);
         Some(patch.replace(value).absorb([norm_id]))
     })
+}
+
+/// `reshape(instance_norm(reshape(x, [n, groups, -1]), 1, 0), dims x)` -> `group_norm(x, 1, 0)`: how exporters to opsets before 18
+/// write it. Group normalisation leaves channels where they are, so that they may lie in blocks.
+pub(super) fn group_norm(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let matcher = Matcher::new(view);
+    let last = view.graph.node(id);
+    let (Op::Reshape(_), normal) = (&last.op, last.input(0)?) else { return None };
+    let (norm_id, norm) = matcher.node(normal)?;
+    let Op::InstanceNorm(attrs) = &norm.op else { return None };
+    let grouped = norm.input(0)?;
+    let (reshape_id, reshape) = matcher.node(grouped)?;
+    let (Op::Reshape(_), x) = (&reshape.op, reshape.input(0)?) else { return None };
+    let (dims, of_groups) = (view.graph.dims(x)?, view.graph.dims(grouped)?);
+    let (groups, channels) = (of_groups.get(1)?.as_const()?, dims.get(1)?.as_const()?);
+    let is_plain = view.splat(norm.input(1)?) == Some(1.0) && view.splat(norm.input(2)?) == Some(0.0);
+    let fits = dims.len() > 2
+        && view.graph.dims(last.output()?)? == dims
+        && of_groups[0] == dims[0]
+        && groups > 0
+        && channels % groups == 0
+        && view.graph.tensor_type(x)?.dtype == DType::F32
+        && view.is_used_once(normal);
+    if !fits || !is_plain {
+        return None;
+    }
+    let groups = usize::try_from(groups).ok()?;
+    let channels = usize::try_from(channels).ok()?;
+    let mut patch = Patch::new();
+    let mut parameter = |value: f32| {
+        let tensor = Tensor::from_elements(&[channels], &vec![value; channels]).ok()?;
+        Some(patch.add(Op::Constant(tensor), []))
+    };
+    let (scale, bias) = (parameter(1.0)?, parameter(0.0)?);
+    let op = Op::GroupNorm(GroupNormAttrs { groups, epsilon: attrs.epsilon, stash: None });
+    let value = patch.add(op, [Source::Old(x), scale, bias]);
+    Some(patch.replace(value).absorb([norm_id, reshape_id]))
 }
