@@ -9,10 +9,12 @@ use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Block, Func};
 
 use crate::context::Context;
-use crate::cpu::recurrence::MAX_VECTORS;
 use crate::model::machine::n_cores;
 use crate::model::tasks::{ENOUGH_TASKS, PARALLEL_GRAIN};
 use crate::turns::Nest;
+
+/// Most vectors of results that a step goes on with side by side.
+pub(crate) const MAX_VECTORS: i64 = 4;
 
 /// The groups of a block's results that are computed in tasks with those of other blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

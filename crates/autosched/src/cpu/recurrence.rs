@@ -12,7 +12,7 @@ use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{Block, IterKind, Loop, LoopKind, Scope};
 
 use crate::context::Context;
-use crate::cpu::groups::Groups;
+use crate::cpu::groups::{Groups, MAX_VECTORS};
 use crate::cpu::tasks::Tasks;
 use crate::decisions::Chooser;
 use crate::layouts::Relayout;
@@ -24,9 +24,6 @@ use crate::refusal::Refusal;
 use crate::rule::Packing;
 use crate::strategy::{Domain, list};
 use crate::turns::{Nest, accumulates, local_buffers};
-
-/// Most vectors of results that a step goes on with side by side.
-pub(super) const MAX_VECTORS: i64 = 4;
 
 /// What is done to a block in a loop that others are in, too.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
