@@ -322,26 +322,30 @@ fn reductions_along_and_across_memory() {
 /// Maxima, which have no rounding errors, over axes of images whose channels lie in blocks; open axes where there is no extent.
 #[test]
 fn long_reductions_of_blocked_channels_have_partial_results() {
-    let open = |sizes: &[i64]| (vec![None; sizes.len()], sizes.to_vec());
-    let known = |extents: &[i64]| (extents.iter().map(|&n| Some(n)).collect(), Vec::new());
-    let cases: [((Vec<Option<i64>>, Vec<i64>), usize); 10] = [
-        (known(&[7, 7]), 0),
-        (known(&[30, 30]), 1),
-        (known(&[9, 24, 24]), 2),
-        (known(&[800]), 1),
+    /// Extents of the axes, where they are known, values of the others, and how many blocks compute partial results.
+    type Case = (Vec<Option<i64>>, Vec<i64>, usize);
+    let open = |sizes: &[i64], n: usize| -> Case { (vec![None; sizes.len()], sizes.to_vec(), n) };
+    let known = |extents: &[i64], n: usize| -> Case {
+        (extents.iter().map(|&extent| Some(extent)).collect(), Vec::new(), n)
+    };
+    let cases = [
+        known(&[7, 7], 0),
+        known(&[30, 30], 1),
+        known(&[9, 24, 24], 2),
+        known(&[800], 1),
         // 7 * 157 and a prime number.
-        (known(&[1099]), 1),
-        (known(&[1009]), 0),
-        (open(&[3, 37]), 2),
-        (open(&[1]), 1),
-        (open(&[65]), 1),
-        (open(&[1000]), 1),
+        known(&[1099], 1),
+        known(&[1009], 0),
+        open(&[3, 37], 2),
+        open(&[1], 1),
+        open(&[65], 1),
+        open(&[1000], 1),
     ];
     let pieces = |rank: usize| -> Layout {
         let open = (0..rank).map(|dim| Piece { dim, factor: None });
         Some(open.chain([Piece { dim: 1, factor: Some(8) }]).collect())
     };
-    for ((axes, sizes), n_partial) in cases {
+    for (axes, sizes, n_partial) in cases {
         let mut func = Func::new("maxima");
         let extent = |func: &mut Func, n: usize, axis: &Option<i64>| match axis {
             Some(extent) => Expr::int(*extent),
