@@ -147,7 +147,7 @@ func f(n: size 1..=8, A: f32[n]) -> (B: f32[n], C: f32[]) {
         Stage::Scheduled,
         &[
             "loop i: is Vectorized but its extent is not constant",
-            "loop j: is parallel but neither outermost nor alone inside an outermost parallel loop",
+            "loop j: is parallel but neither outermost nor alone inside an outermost loop of tasks or rounds",
             "loop j: is Parallel but iterations write the same elements in block `b`",
             "block b: 2 indices for `B` of rank 1",
             "block b: 0 indices for `A` of rank 1",

@@ -52,6 +52,10 @@ impl Schedule {
                 many => Fuse { loops: many.to_vec() }.apply(&mut func).ok()?.remove(0),
             };
             let path = tree::find_loop(&func, "may_share", &task).ok()?;
+            // Inside a serial loop tasks would be rounds in order.
+            if tree::loops_above(&func, &path).iter().any(|l| l.kind != LoopKind::Parallel) {
+                return None;
+            }
             let told = bindings::conflict_of_any(&func, &path, LoopKind::Parallel).is_none();
             Parallel { loop_name: task }.apply(&mut func).ok().filter(|_| told)
         };
