@@ -21,7 +21,7 @@ pub struct Ptxas {
 /// What a run of ptxas may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Time until it is killed.
+    /// Processor time until it is killed; on the clock where it sleeps instead, and four times as much on a busy machine.
     pub time: Duration,
     /// Bytes of address space.
     pub memory: u64,
@@ -219,7 +219,8 @@ fn run(command: &mut Command, folder: &Path, limits: Limits) -> io::Result<Run> 
         if let Some(status) = child.try_wait()? {
             break Some(status);
         }
-        if start.elapsed() >= limits.time {
+        let elapsed = start.elapsed();
+        if elapsed >= limits.time && !is_still_due(processor_time(child.id()), elapsed, limits.time) {
             // That it has ended meanwhile is no error.
             _ = child.kill();
             child.wait()?;
@@ -229,6 +230,21 @@ fn run(command: &mut Command, folder: &Path, limits: Limits) -> io::Result<Run> 
         pause = (2 * pause).min(Duration::from_millis(10));
     };
     Ok(Run { status, output: String::from_utf8_lossy(&fs::read(&path)?).into_owned() })
+}
+
+/// Whether a process has time left although as much has gone by: it works, and others keep the processors busy.
+fn is_still_due(used: Option<Duration>, elapsed: Duration, time: Duration) -> bool {
+    used.is_some_and(|used| used < time && used >= elapsed / 8 && elapsed < 4 * time)
+}
+
+/// Processor time that a process has used, where the system tells it (`proc_pid_stat(5)`: fields 14 and 15, in ticks).
+fn processor_time(process: u32) -> Option<Duration> {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let (_, fields) = text.rsplit_once(')')?;
+    let ticks = |field: usize| fields.split_whitespace().nth(field - 3)?.parse::<u64>().ok();
+    // SAFETY: `sysconf` takes a number and has no other effect.
+    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|&n| n > 0)?;
+    Some(Duration::from_millis((ticks(14)? + ticks(15)?) * 1000 / per_second))
 }
 
 /// What `--verbose` says of each kernel.
@@ -317,6 +333,13 @@ ptxas info    : Used 8 registers, 376 bytes cmem[0]
             assembled("exec sleep 600", short),
             "ptxas 99.1 for sm_80 was stopped after 0.2 s: try another one, or none, by `TILEWRIGHT_PTXAS` and `PATH`"
         );
+        // One that works has its time of the processor, whoever else has it too; one that sleeps has none.
+        let second = Duration::from_secs(1);
+        assert!(is_still_due(Some(second), 2 * second, 2 * second));
+        assert!(!is_still_due(Some(2 * second), 3 * second, 2 * second));
+        assert!(!is_still_due(Some(Duration::ZERO), 2 * second, 2 * second));
+        assert!(!is_still_due(Some(second), 8 * second, 2 * second));
+        assert!(processor_time(std::process::id()).is_some());
         // Memory that it may not have.
         let little = Limits { memory: 64 << 20, ..Limits::default() };
         let error = assembled("ulimit -v | grep -qx 65536 && exit 7; exit 8", little);
