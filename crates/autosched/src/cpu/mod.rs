@@ -7,7 +7,7 @@
 //! none of them takes the planner leaves as plain loops.
 //!
 //! Each rule has a file with its strategy, `plan`, which makes one from a prepared function, and `apply`. They share register tiles
-//! ([`tiled`], [`in_parts`]), [`sums`], [`prefetch`], [`padding`] and [`tasks`].
+//! ([`tiled`], [`in_parts`]), [`sums`], [`prefetch`], [`padding`], [`tasks`] and [`groups`], the tasks of a step in a recurrence.
 
 pub mod contraction;
 pub mod elementwise;
