@@ -1,13 +1,13 @@
 //! What happens to a function before any rule sees it.
 //!
 //! What only moves or combines elements becomes part of its readers ([`inline`]), temporaries get the layouts that follow from those of
-//! parameters ([`layouts`]), long reductions get partial results ([`sums`]), and variables are parted and joined until operands depend
+//! parameters ([`layouts`]), long reductions get partial results ([`partial`]), and variables are parted and joined until operands depend
 //! on few of them ([`dimensions`]). Rules plan from the result, and strategies apply to it.
 
 mod dimensions;
 mod inline;
 mod layouts;
-mod sums;
+mod partial;
 
 use tilewright_machine::Target;
 use tilewright_te::schedule::{Primitive, Schedule};
@@ -32,7 +32,7 @@ impl Prepared {
         inline::inline_producers(&mut schedule, target);
         layouts::spread(schedule.func(), &mut layouts);
         layouts::of_transforms(schedule.func(), target, &mut layouts);
-        sums::split_long(&mut schedule, &mut layouts, target);
+        partial::split_long(&mut schedule, &mut layouts, target);
         dimensions::expand_quotients(&mut schedule, &mut layouts);
         dimensions::collapse_rows(&mut schedule, &mut layouts);
         Prepared { schedule, layouts }

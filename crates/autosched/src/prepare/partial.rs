@@ -78,7 +78,9 @@ fn factor(schedule: &mut Schedule, name: &str) -> Result<String, ScheduleError> 
 fn piece(extent: i64) -> Option<i64> {
     let divides = |n: &i64| extent % n == 0;
     let short = (LONG / 16..=LONG).rev().find(divides);
-    short.or_else(|| (LONG + 1..=extent / 2).find(divides))
+    let longer = || (LONG + 1..=(16 * LONG).min(extent / 2)).find(divides);
+    let few = || (2..16).rev().find(divides).map(|parts| extent / parts);
+    short.or_else(longer).or_else(few)
 }
 
 /// Whether a block reduces many elements, or an open number, each read once.
