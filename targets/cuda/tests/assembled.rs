@@ -6,10 +6,11 @@ mod common;
 #[path = "../../../tools/conditional_tests.rs"]
 mod conditional;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
-use common::ptxas;
+use common::{disassemble, ptxas, wheel_program};
 use conditional::Conditional;
 use tilewright_cuda::{Cubin, Ptxas, Usage, compile};
 use tilewright_machine::Gpu;
@@ -20,14 +21,17 @@ use tilewright_te::kernel::Kernel;
 
 fn main() -> ExitCode {
     let ptxas = ptxas();
-    let lacking = match (&ptxas, cfg!(feature = "llvm")) {
-        (Some(_), true) => None,
-        (None, _) => Some("no ptxas (installed by `cargo xtask setup`)".to_owned()),
-        (Some(_), false) => Some("built without LLVM".to_owned()),
+    let lacking = match (&ptxas, wheel_program("nvdisasm"), cfg!(feature = "llvm")) {
+        (Some(_), Some(_), true) => None,
+        (None, ..) | (_, None, _) => {
+            Some("no ptxas or no nvdisasm (installed by `cargo xtask setup`)".to_owned())
+        }
+        (Some(_), Some(_), false) => Some("built without LLVM".to_owned()),
     };
     type Test = fn(&Ptxas) -> Result<(), String>;
-    let tests: [(&str, Test); 6] = [
+    let tests: [(&str, Test); 7] = [
         ("the_suite_assembles", the_suite_assembles),
+        ("what_is_unwritten_is_found", what_is_unwritten_is_found),
         ("file_tests_assemble", file_tests_assemble),
         ("products_stay_in_registers", products_stay_in_registers),
         ("threads_work_together", threads_work_together),
@@ -63,17 +67,88 @@ fn assemble(ptxas: &Ptxas, kernels: &[Kernel], gpu: &Gpu) -> Result<(String, Cub
     }
 }
 
-/// Every operation on every type, whatever its lanes; of the newer generation a part.
+/// Every operation on every type, whatever its lanes; of the newer generation a part. No register is read that nothing writes.
 fn the_suite_assembles(ptxas: &Ptxas) -> Result<(), String> {
     let kernels: Vec<Kernel> = cases::all(true).into_iter().map(|case| case.kernel).collect();
     for (gpu, step) in gpus().iter().zip([1, 7]) {
         let some: Vec<Kernel> = kernels.iter().step_by(step).cloned().collect();
         // Few at a time: ptxas is given some seconds for a module, on slow machines too.
         for some in some.chunks(25) {
-            assemble(ptxas, some, gpu)?;
+            registers_are_written(&assemble(ptxas, some, gpu)?.1)?;
         }
     }
     Ok(())
+}
+
+/// ptxas has lost instructions that unpack 16-bit elements: what they should have written was read all the same.
+fn registers_are_written(cubin: &Cubin) -> Result<(), String> {
+    let nvdisasm = wheel_program("nvdisasm").ok_or("no nvdisasm beside the wheel's ptxas")?;
+    let listing = disassemble(&nvdisasm, &cubin.bytes)?;
+    for function in listing.split("//--------------------- .text.").skip(1) {
+        let unwritten = unwritten(function);
+        if !unwritten.is_empty() {
+            let name = function.split_whitespace().next().unwrap_or_default();
+            return Err(format!("{name}: nothing writes {unwritten:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn what_is_unwritten_is_found(_: &Ptxas) -> Result<(), String> {
+    // What ptxas 13.0 made of `constant_i16x8`, in which only 36 to 39 are written.
+    let listing = "/*00c0*/ LDG.E.128.CONSTANT R36, desc[UR34][R2.64] ;\n/*01c0*/ @!P0 IMAD.MOV.U32 R94, RZ, RZ, R39 ;
+        /*01f0*/ PRMT R32, R95, 0xbb32, RZ ;\n/*0200*/ PRMT R33, R94.reuse, 0x21, R40 ;\n/*0210*/ STG.E desc[UR4][R92.64+0x10], R1 ;";
+    match unwritten(listing).into_iter().collect::<Vec<_>>()[..] {
+        [2, 92, 95] => Ok(()),
+        ref others => Err(format!("{others:?}")),
+    }
+}
+
+/// Registers of a function that an instruction reads and none writes.
+fn unwritten(listing: &str) -> BTreeSet<u32> {
+    let (mut written, mut read) = (BTreeSet::from([STACK]), BTreeSet::new());
+    for line in listing.lines().map(str::trim).filter(|line| line.starts_with("/*")) {
+        let Some((_, text)) = line.split_once("*/") else { continue };
+        let text = text.split(';').next().unwrap_or_default().trim();
+        let unguarded =
+            if text.starts_with('@') { text.split_once(' ').map_or("", |(_, rest)| rest) } else { text };
+        let Some((operation, operands)) = unguarded.trim().split_once(' ') else { continue };
+        let operands: Vec<&str> = operands.split(',').map(str::trim).collect();
+        let is_predicate = |operand: &&&str| operand.starts_with('P') || operand.starts_with("UP");
+        let first = operands.iter().take_while(is_predicate).count();
+        let target = operands.get(first).and_then(|operand| operand.strip_prefix('R')?.parse::<u32>().ok());
+        if let Some(target) = target {
+            // Of wide results the most registers that there may be.
+            let is_wide = [".64", ".128", "WIDE", "MMA"].iter().any(|word| operation.contains(word))
+                || operation.starts_with('D');
+            written.extend(target..target + if is_wide { 4 } else { 1 });
+        }
+        let sources = operands.iter().skip(first + usize::from(target.is_some()));
+        let is_used = |n: &usize| !operation.starts_with("PRMT") || takes_bytes(&operands, *n);
+        let used = sources.enumerate().filter(|(n, _)| is_used(n));
+        read.extend(used.flat_map(|(_, operand)| registers(operand)));
+    }
+    read.difference(&written).copied().collect()
+}
+
+/// Whether `PRMT to, a, selector, b` takes bytes of the first or third of its sources: 0 to 3 are those of `a`, 4 to 7 those of `b`.
+fn takes_bytes(operands: &[&str], source: usize) -> bool {
+    let selector = operands.get(2).and_then(|text| u32::from_str_radix(text.strip_prefix("0x")?, 16).ok());
+    let of_b = |selector: u32| (0..4).map(move |n| selector >> (4 * n) & 4 != 0);
+    match (selector, source) {
+        (Some(selector), 0) => of_b(selector).any(|is_b| !is_b),
+        (Some(selector), 2) => of_b(selector).any(|is_b| is_b),
+        _ => true,
+    }
+}
+
+/// The register that holds the stack's address from the beginning.
+const STACK: u32 = 1;
+
+/// The registers that an operand such as `desc[UR4][R92.64+-0x10]` names.
+fn registers(operand: &str) -> Vec<u32> {
+    let words = operand.split(|c: char| !c.is_ascii_alphanumeric());
+    words.filter_map(|word| word.strip_prefix('R')?.parse().ok()).collect()
 }
 
 /// The kernels of the suite's file tests that a GPU takes: with threads, copies and shuffles.

@@ -9,9 +9,9 @@ mod conditional;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use common::{ptxas, wheel_program};
+use common::{disassemble, ptxas, wheel_program};
 use conditional::Conditional;
 use tilewright_cuda::{Ptxas, Usage, compile};
 use tilewright_machine::Gpu;
@@ -110,18 +110,6 @@ struct Reached {
     tasks: u64,
 }
 
-fn disassemble(tools: &Tools, cubin: &[u8]) -> Result<String, String> {
-    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let path = folder.path().join("kernel.cubin");
-    std::fs::write(&path, cubin).map_err(|error| error.to_string())?;
-    let output = Command::new(&tools.nvdisasm).arg("-c").arg(&path).output();
-    let output = output.map_err(|error| format!("{}: {error}", tools.nvdisasm.display()))?;
-    match output.status.success() {
-        true => String::from_utf8(output.stdout).map_err(|error| error.to_string()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-    }
-}
-
 /// Groups of copies that are pending while a task computes, from the waits of its kernel.
 fn pending_groups(insts: &[Inst]) -> u64 {
     let of = |inst: &Inst| match inst {
@@ -154,7 +142,7 @@ fn reach_kernel(tools: &Tools, kernel: Kernel, gpu: &Gpu) -> Result<Reached, Str
     }
     let groups = pending_groups(&kernel.body);
     let threads = kernel.threads.warps * kernel.threads.lanes;
-    let hot = hot_loop(&disassemble(tools, &cubin.bytes)?);
+    let hot = hot_loop(&disassemble(&tools.nvdisasm, &cubin.bytes)?);
     let under_way = match groups {
         0 => hot.at_once as u64 * u64::from(threads),
         // Of `groups + 1` versions of the shared arrays one is computed from.

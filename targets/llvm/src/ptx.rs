@@ -35,8 +35,38 @@ pub struct Entry {
 /// Kernels that the GPU cannot run, and malformed ones; a build without LLVM.
 pub fn compile(kernels: &[Kernel], gpu: &Gpu) -> Result<Module, CodegenError> {
     let text = ir::translate(kernels, Isa::Gpu(gpu))?;
-    let ptx = passes::ptx(&text, gpu)?;
+    let ptx = split_halves(&passes::ptx(&text, gpu)?);
     Ok(Module { ptx, entries: kernels.iter().map(|kernel| entry(kernel, gpu)).collect() })
+}
+
+/// Splits 32 bits into halves by a shift. ptxas 12.9 to 13.5 lose the upper half of some `mov.b32 {low, high}, whole`: machine code then
+/// reads a register that nothing writes.
+fn split_halves(ptx: &str) -> String {
+    let mut text = String::with_capacity(ptx.len());
+    for line in ptx.split_inclusive('\n') {
+        match halves(line) {
+            Some([low, high, whole]) => {
+                if low != "_" {
+                    text += &format!("\tcvt.u16.u32 \t{low}, {whole};\n");
+                }
+                if high != "_" {
+                    let shifted = format!("shr.u32 \t%upper, {whole}, 16;");
+                    text += &format!("\t{{ .reg .b32 \t%upper; {shifted} cvt.u16.u32 \t{high}, %upper; }}\n");
+                }
+            }
+            None => text += line,
+        }
+    }
+    text
+}
+
+/// The registers of `mov.b32 {low, high}, whole;`.
+fn halves(line: &str) -> Option<[&str; 3]> {
+    let (pair, whole) =
+        line.trim().strip_prefix("mov.b32")?.trim_start().strip_prefix('{')?.split_once('}')?;
+    let (low, high) = pair.split_once(',')?;
+    let whole = whole.trim_start_matches(',').strip_suffix(';')?;
+    Some([low, high, whole].map(str::trim))
 }
 
 fn entry(kernel: &Kernel, gpu: &Gpu) -> Entry {
@@ -47,5 +77,20 @@ fn entry(kernel: &Kernel, gpu: &Gpu) -> Entry {
         symbol: Isa::Gpu(gpu).symbol(&kernel.name).into_owned(),
         threads: [lanes, warps],
         dynamic_shared: if is_dynamic { bytes as u32 } else { 0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_halves;
+
+    #[test]
+    fn halves_are_split_by_shifts() {
+        let text =
+            "\tmov.b32 \t{%rs1, %rs2}, %r1;\n\tmov.b32 \t{_, %rs3}, %r2;\n\tmov.b32 \t%r3, {%rs1, %rs2};\n";
+        let split = split_halves(text);
+        assert!(!split.contains("}, %r") && split.contains("cvt.u16.u32 \t%rs1, %r1;"), "{split}");
+        assert!(split.contains("shr.u32 \t%upper, %r2, 16; cvt.u16.u32 \t%rs3, %upper;"), "{split}");
+        assert!(split.ends_with("\tmov.b32 \t%r3, {%rs1, %rs2};\n"), "{split}");
     }
 }

@@ -1,6 +1,7 @@
 //! NVIDIA's programs, where the tests find them.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tilewright_cuda::Ptxas;
 
@@ -16,4 +17,17 @@ pub(crate) fn wheel_program(name: &str) -> Option<PathBuf> {
 /// The ptxas that is installed, else that of `cargo xtask setup`.
 pub(crate) fn ptxas() -> Option<Ptxas> {
     Ptxas::find().ok().flatten().or_else(|| Ptxas::at(&wheel_program("ptxas")?).ok())
+}
+
+/// Machine code as text.
+pub(crate) fn disassemble(nvdisasm: &Path, cubin: &[u8]) -> Result<String, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let path = folder.path().join("kernel.cubin");
+    std::fs::write(&path, cubin).map_err(|error| error.to_string())?;
+    let output = Command::new(nvdisasm).arg("-c").arg(&path).output();
+    let output = output.map_err(|error| format!("{}: {error}", nvdisasm.display()))?;
+    match output.status.success() {
+        true => String::from_utf8(output.stdout).map_err(|error| error.to_string()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
 }

@@ -7,7 +7,7 @@ use tilewright_te::kernel::{Op, Type, Value};
 
 use super::function::Function;
 use super::threads::Axis;
-use super::{invalid, splat, suffix, unsupported, vector};
+use super::{Isa, invalid, splat, suffix, unsupported, vector};
 
 /// LLVM's view of a type: its lane, the text of the whole type, the suffix of intrinsics.
 pub(super) struct Text {
@@ -265,6 +265,14 @@ impl Function<'_> {
         }
         let (limit, zero) = (splat(lane, ty.lanes, &width.to_string()), splat(lane, ty.lanes, "0"));
         let fits = self.def(format!("icmp ult {text} {amount}, {limit}"));
+        // For NVPTX, LLVM makes one instruction of a select and a shift by the same amount, of whose 64 bits it then reads 32.
+        let amount = match self.isa {
+            Isa::Gpu(_) => {
+                let bits = splat(lane, ty.lanes, &(width - 1).to_string());
+                self.def(format!("and {text} {amount}, {bits}"))
+            }
+            Isa::Processor(_) => amount,
+        };
         let shifted = self.def(format!("{name} {text} {x}, {amount}"));
         let condition = vector("i1", ty.lanes);
         Ok(self.def(format!("select {condition} {fits}, {text} {shifted}, {text} {zero}")))
