@@ -171,22 +171,25 @@ class Place:
             raise Failed(f"this pack is for {', '.join(self.about['targets'])}: none is for {kind}")
         return ",".join(found)
 
-    def compile(self, case, target, out, codegen=None, limit=300):
+    def compile(self, case, target, out, codegen=None, limit=300, mode=None):
         """Compiles a case into a file; what the program says of it."""
         arguments = ["compile", self.model(case), "-o", out, "--target", target, "--json"]
         arguments += [word for dim in case.dims for word in ("--dim", dim)]
         if codegen:
             arguments += ["--codegen", codegen]
+        if mode:
+            arguments += ["--mode", mode]
         code, said = self.run(arguments, limit)
         if code:
             raise Failed(said["error"])
         return said
 
-    def for_device(self, case, device):
-        """The case compiled for a device: the file, and what the program says of it."""
-        out = self.work / f"{case.name}.{device.split(':')[0]}.twm"
+    def for_device(self, case, device, mode=None):
+        """The case compiled for a device, in a mode of the compiler: the file, and what the program says of it."""
+        suffix = f".{mode}" if mode else ""
+        out = self.work / f"{case.name}{suffix}.{device.split(':')[0]}.twm"
         codegen = "llvm" if self.about.get("llvm") else None
-        return out, self.compile(case, self.targets(device), out, codegen)
+        return out, self.compile(case, self.targets(device), out, codegen, mode=mode)
 
 
 class Results:

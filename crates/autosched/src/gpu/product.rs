@@ -31,14 +31,15 @@ pub(super) const LEAST: i64 = 8;
 /// Elements that one instruction copies to shared memory where they are consecutive: 16 bytes, the most that it can (PTX ISA, `cp.async`).
 const TOGETHER: i64 = 4;
 
-/// Lanes that fetch consecutive steps of one row or column, where a factor is consecutive along these: 16 bytes. With twice as many a
-/// sector (32 bytes) would be asked for once rather than twice, but a thread would have twice as many rows, each with an address of its own,
-/// for an asynchronous copy has room for small offsets alone.
-const BY_STEPS: i64 = 4;
+/// Elements between the rows of a shared array that holds the steps of each row together, beyond these: so that lanes which read several rows
+/// at once read different banks.
+const APART: i64 = 4;
 
-/// Elements between the rows of such a factor's shared array, one row for each step, so that no two lanes of a warp store to one bank: as
-/// many as there are lanes for each step.
-const APART: i64 = LANES / BY_STEPS;
+/// What the distance of such rows is a multiple of, but for [`APART`].
+const ROWS_APART: i64 = 8;
+
+/// Where the loops over threads and over a thread's own are in what `Strategy::parts` gives: warps, lanes, groups, and those of a group.
+const THREADS_FIRST: [usize; 4] = [0, 2, 1, 3];
 
 /// Steps from which on fetching pays.
 const LEAST_STEPS: i64 = 4;
@@ -79,11 +80,12 @@ pub struct Factor {
     pub on_the_way: Option<String>,
     /// The block that fetches it.
     pub fetch: String,
-    /// Positions of the variables by which it is read, those that number products first, then steps, then rows or columns.
+    /// Positions of the variables by which it is read: those that number products first, then steps and rows or columns, the one last that
+    /// it is fetched along.
     pub by: Vec<usize>,
     /// Elements that a thread fetches with one instruction: they are consecutive in memory too.
     pub together: i64,
-    /// Whether lanes that follow one another fetch steps that do, as it is consecutive in memory along these and not along rows or columns.
+    /// Whether it is fetched along steps, as it is consecutive in memory along these and not along rows or columns.
     pub by_steps: bool,
 }
 
@@ -267,15 +269,25 @@ pub(crate) fn plan(
         let (access, factor) = (&roles.factors[n], &mut factors[n]);
         let is_next =
             |last: usize| context.stride(&simplifier, access, block.iters[last].var) == Stride::Constant(1);
+        let run = |last: Option<&usize>| last.and_then(|&last| block.iters[last].extent.as_int());
         let last = own.last().filter(|&&last| packings[n].is_some() || is_next(last));
-        let run = last.and_then(|&last| block.iters[last].extent.as_int());
-        if factor.on_the_way.is_none() {
-            factor.together = together(run, [(all, tile), (steps, depth)]);
+        let step = roles.steps.last().filter(|&&step| last.is_none() && is_next(step));
+        factor.by_steps = step.is_some();
+        if factor.by_steps {
+            // Those that number products stay in front.
+            let at = factor.by.len() - own.len() - roles.steps.len();
+            factor.by[at..].rotate_left(roles.steps.len());
         }
-        let along = roles.steps.last().is_some_and(|&step| is_next(step));
-        factor.by_steps = along && last.is_none() && depth % BY_STEPS == 0;
+        if factor.on_the_way.is_none() {
+            factor.together = match factor.by_steps {
+                true => together(run(step), [(steps, depth), (all, tile)]),
+                false => together(run(last), [(all, tile), (steps, depth)]),
+            };
+        }
     }
-    let apart = factors.iter().filter(|factor| factor.by_steps).count() as i64 * APART;
+    // What keeps rows apart, in elements for each step.
+    let apart = [own_rows, own_columns].into_iter().zip(&factors).filter(|(_, factor)| factor.by_steps);
+    let apart = apart.map(|(rows, _)| rows * APART / depth).sum::<i64>();
     let stages = chooser.decide(&block.name, "stages", &tile.stages(&gpu, steps, [depth, apart]))?;
     Ok(Strategy {
         block: block.name.clone(),
@@ -402,10 +414,13 @@ impl Strategy {
                 _ => 1,
             })
             .collect();
-        for (fetch, extent) in fetched.iter().zip([rows, columns]) {
+        for ((fetch, factor), extent) in fetched.iter().zip(&self.factors).zip([rows, columns]) {
             let n = schedule.block_info(fetch)?.iters.len();
             let mut factors = vec![1; n.saturating_sub(2)];
             factors.extend([self.steps_at_a_time, extent]);
+            if factor.by_steps {
+                factors[n.saturating_sub(2)..].reverse();
+            }
             schedule.pad_einsum(fetch, &factors)?;
         }
         schedule.pad_einsum(&self.block, &factors)?;
@@ -430,15 +445,13 @@ impl Strategy {
     fn store_tiles(&self, schedule: &mut Schedule) -> Result<String, ScheduleError> {
         let mut loops = schedule.loop_names(&self.store.block)?;
         let [row, column] = [self.place_of(&self.rows), self.place_of(&self.columns)];
-        let parts = |schedule: &mut Schedule, name: &str, n: usize| {
-            let Tile { own, lanes, warps } = self.tile;
-            schedule.split(name, &[None, Some(warps[n]), Some(lanes[n]), Some(own[n])])
-        };
-        let (rows, columns) =
-            (parts(schedule, &loops[row].clone(), 0)?, parts(schedule, &loops[column].clone(), 1)?);
+        let (rows, columns) = (
+            schedule.split(&loops[row].clone(), &[&[None], &self.parts(0)[..]].concat())?,
+            schedule.split(&loops[column].clone(), &[&[None], &self.parts(1)[..]].concat())?,
+        );
         loops[row].clone_from(&rows[0]);
         loops[column].clone_from(&columns[0]);
-        let inner = (1..4).flat_map(|n| [&rows[n], &columns[n]]);
+        let inner = THREADS_FIRST.into_iter().flat_map(|n| [&rows[n + 1], &columns[n + 1]]);
         let order: Vec<&str> = loops.iter().chain(inner).map(String::as_str).collect();
         schedule.reorder(&order)?;
         let task = joined(schedule, &loops)?;
@@ -446,30 +459,44 @@ impl Strategy {
         Ok(task)
     }
 
+    /// Of a tile's rows or columns: warps, groups of a thread, lanes, and a thread's own in a group. A lane's groups lie as far apart as all
+    /// lanes reach, so that what these read from shared memory at the same time lies in different banks.
+    fn parts(&self, n: usize) -> [Option<i64>; 4] {
+        let Tile { own, lanes, warps } = self.tile;
+        let group = if self.factors[n].by_steps { 1 } else { TOGETHER.min(own[n]) };
+        [warps[n], own[n] / group, lanes[n], group].map(Some)
+    }
+
     /// Binds the loops over a tile's warps and lanes, and unrolls those over a thread's own results.
     fn bind(&self, schedule: &mut Schedule, [rows, columns]: [&[String]; 2]) -> Result<(), ScheduleError> {
         let warp = schedule.fuse(&[&rows[0], &columns[0]])?;
-        let lane = schedule.fuse(&[&rows[1], &columns[1]])?;
+        let lane = schedule.fuse(&[&rows[2], &columns[2]])?;
         schedule.bind(&warp, ThreadLevel::Warp)?;
         schedule.bind(&lane, ThreadLevel::Lane)?;
-        schedule.unroll(&rows[2])?;
-        schedule.unroll(&columns[2])
+        for own in [&rows[1], &columns[1], &rows[3], &columns[3]] {
+            schedule.unroll(own)?;
+        }
+        Ok(())
     }
 
     /// Multiplies a tile inside of a task; gives the loop over what is fetched together.
     fn multiply(&self, schedule: &mut Schedule, task: &str) -> Result<String, ScheduleError> {
         let own = schedule.compute_at(&self.block, task)?;
         let [row, column] = [self.place_of(&self.rows), self.place_of(&self.columns)];
-        let parts = |schedule: &mut Schedule, name: &str, n: usize| {
-            let Tile { own, lanes, warps } = self.tile;
-            schedule.split(name, &[Some(warps[n]), Some(lanes[n]), Some(own[n])])
-        };
-        let rows = parts(schedule, &own[row], 0)?;
-        let columns = parts(schedule, &own[column], 1)?;
+        let rows = schedule.split(&own[row], &self.parts(0))?;
+        let columns = schedule.split(&own[column], &self.parts(1))?;
         let steps = schedule.split(&own[self.place_of(&self.steps)], &[None, Some(self.steps_at_a_time)])?;
-        let order =
-            [&steps[0], &rows[0], &columns[0], &rows[1], &columns[1], &steps[1], &rows[2], &columns[2]];
-        schedule.reorder(&order.map(String::as_str))?;
+        let [warp, lane, group, one] = THREADS_FIRST;
+        let threads = [&rows[warp], &columns[warp], &rows[lane], &columns[lane]];
+        let own = [&rows[group], &rows[one], &columns[group], &columns[one]];
+        let order: Vec<&str> = [&steps[0]]
+            .into_iter()
+            .chain(threads)
+            .chain([&steps[1]])
+            .chain(own)
+            .map(String::as_str)
+            .collect();
+        schedule.reorder(&order)?;
         schedule.unroll(&steps[1])?;
         self.bind(schedule, [&rows, &columns])?;
         schedule.decompose_reduction(&self.block, &steps[0])?;
@@ -485,17 +512,12 @@ impl Strategy {
         &Factor { together, by_steps, .. }: &Factor,
         all: i64,
     ) -> Result<(), ScheduleError> {
-        let mut made = schedule.compute_at(fetch, steps)?;
+        let made = schedule.compute_at(fetch, steps)?;
         if by_steps {
             let copies = schedule.block_info(fetch)?.writes;
             for copy in copies {
-                schedule.storage_align(&copy, LANES, APART)?;
+                schedule.storage_align(&copy, ROWS_APART, APART)?;
             }
-            let lost = || ScheduleError::new("product", fetch, "its steps are lost");
-            let row = made.pop().ok_or_else(lost)?;
-            let steps = schedule.split(&made.pop().ok_or_else(lost)?, &[None, Some(BY_STEPS)])?;
-            schedule.reorder(&[&steps[0], &row, &steps[1]])?;
-            made.extend([steps[0].clone(), row, steps[1].clone()]);
         }
         let joined = joined(schedule, &made)?;
         let mut factors = vec![None, Some(self.tile.n_warps()), Some(LANES)];

@@ -1,4 +1,4 @@
-//! Products whose steps are cut into parts, because their tiles are too few for all multiprocessors.
+//! Products whose steps are cut into parts, because their tiles are too few to keep all multiprocessors busy.
 //!
 //! Partial products go to memory, and a second kernel sums them up, always in the same order, with what is computed of the results. A part is
 //! a product as any other, one of a batch: the rule for products plans it on the function that has the parts.
@@ -25,8 +25,11 @@ use crate::refusal::Refusal;
 /// Into how many parts steps may be cut.
 const PARTS: [i64; 7] = [2, 3, 4, 6, 8, 12, 16];
 
-/// Rounds of fetching that a part has at least: twice as many as the deepest pipeline has stages, or it would never be full.
-const LEAST_ROUNDS: i64 = 8;
+/// Rounds of fetching that a part has at least: as many as the deepest pipeline has stages, or it would never be full.
+const LEAST_ROUNDS: i64 = 4;
+
+/// Tiles for each multiprocessor from which on there are enough: while one waits, the others work.
+const ENOUGH: i64 = 4;
 
 /// What is done to a product in parts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -96,7 +99,7 @@ fn offers(context: &Context<'_>, block: &Block) -> Vec<Candidate<Cut>> {
     let Ok(roles) = Roles::of(block) else { return Vec::new() };
     let (extents, steps) = (roles.extents(block), number_of(block, &roles.steps));
     let tiles = Tile::candidates(&gpu, extents).first().and_then(|tile| tile.value.pieces(extents));
-    let is_idle = tiles.is_some_and(|tiles| tiles < i64::from(gpu.multiprocessors));
+    let is_idle = tiles.is_some_and(|tiles| tiles < ENOUGH * i64::from(gpu.multiprocessors));
     let (Some(steps), Some(step)) = (steps.filter(|_| is_idle), step_to_cut(block, &roles)) else {
         return Vec::new();
     };

@@ -30,8 +30,10 @@ impl fmt::Display for Tile {
 
 /// Tiles that are offered, the most economical first. Lanes lie so that a warp's columns are consecutive in shared memory and the elements
 /// of both factors that it reads are as few as possible.
-const TILES: [Tile; 8] = [
-    Tile { own: [8, 8], lanes: [4, 8], warps: [4, 2] },
+///
+/// Four warps have the largest: a thread with 8 x 8 results is given some 168 registers, so that a multiprocessor has 12 of their warps, which
+/// are three tasks of four, but only one of eight.
+const TILES: [Tile; 7] = [
     Tile { own: [8, 8], lanes: [4, 8], warps: [4, 1] },
     Tile { own: [8, 8], lanes: [4, 8], warps: [2, 2] },
     Tile { own: [8, 8], lanes: [4, 8], warps: [2, 1] },
@@ -43,7 +45,7 @@ const TILES: [Tile; 8] = [
 
 /// Steps that both factors are fetched for at a time, the best first: enough to hide the barriers, and few enough for several tasks' shared
 /// memory and the unrolled loop's code.
-const STEPS: [i64; 6] = [8, 16, 9, 12, 7, 4];
+const STEPS: [i64; 6] = [16, 8, 9, 12, 7, 4];
 
 /// Stages of a pipeline, the best first. Memory answers after about 500 cycles, and a multiprocessor works longer than that on the 8 steps of
 /// its large tiles; small ones need more of them under way.
@@ -57,6 +59,10 @@ const COPY: f64 = 2.0;
 
 /// Instructions of a loop over steps for each of them: counters, versions of the shared arrays, waits and branches, some 24 for 8 steps.
 const LOOP: f64 = 3.0;
+
+/// Cycles of a step in which no warp of a multiprocessor begins an instruction, for all wait for what they load from shared memory, or at a barrier.
+/// On an H100 one warp for each scheduler takes 47 for a step of 22 instructions.
+const WAIT: f64 = 25.0;
 
 /// Instructions of a warp that a multiprocessor begins in a cycle.
 const WARPS_PER_CYCLE: i64 = 4;
@@ -88,23 +94,31 @@ impl Tile {
 
     /// Cycles of a multiprocessor for a step of the whole product. A thread's step has a multiply-add for each of its results, a load from
     /// shared memory for each four elements of either factor, its part of the copies, and what a loop takes. A multiprocessor begins four warps'
-    /// instructions in a cycle, and one of these loads (128 bytes a cycle; CUDA C++ Programming Guide).
+    /// instructions in a cycle, and one of these loads (128 bytes a cycle; CUDA C++ Programming Guide). The fewer warps it has, the more of
+    /// the time all of them wait.
     fn cycles(&self, gpu: &Gpu, extents: Extents) -> f64 {
         let [own_rows, own_columns] = self.own;
         let [rows, columns] = self.extents();
         let of = |extent: Option<i64>| extent.unwrap_or(OPEN);
         let tiles =
             of(extents.batch) * pieces_of(of(extents.rows), rows) * pieces_of(of(extents.columns), columns);
-        let rounds = pieces_of(tiles, i64::from(gpu.multiprocessors));
-        // With fewer warps some of the four that may begin an instruction have none.
-        let warps = (rounds * self.n_warps()).max(WARPS_PER_CYCLE);
+        let warps = (pieces_of(tiles, i64::from(gpu.multiprocessors)) * self.n_warps()) as f64;
         let loads = ((own_rows + own_columns) / 4) as f64;
         let copies = (rows + columns) as f64 / (self.n_warps() * i64::from(Gpu::LANES)) as f64;
         let instructions = (own_rows * own_columns) as f64 + loads + COPY * copies + LOOP;
         let begun = instructions / WARPS_PER_CYCLE as f64;
         // Loads overlap with the rest, but each waits for the other now and then.
         let step = begun.max(loads) + begun.min(loads) / 4.0;
-        warps as f64 * step
+        let threads = (self.n_warps() * i64::from(Gpu::LANES)) as u32;
+        let resident = i64::from(gpu.resident_blocks(threads, self.registers() as u32, 0)) * self.n_warps();
+        let resident = warps.min(resident.max(1) as f64);
+        warps / resident * ((resident * step).max(instructions) + WAIT)
+    }
+
+    /// Registers of a thread: results, and half as many for what is loaded ahead; the parts of both factors for a step and the next; addresses.
+    fn registers(&self) -> i64 {
+        let [rows, columns] = self.own;
+        rows * columns * 3 / 2 + 2 * (rows + columns) + ADDRESSES
     }
 
     /// How many of them cover a product, where that is known.
@@ -124,12 +138,10 @@ impl Tile {
         let rounds = steps.map_or(i64::MAX, |steps| pieces_of(steps, at_a_time));
         let [rows, columns] = self.extents();
         let bytes = (rows + columns + apart) * at_a_time * size_of::<f32>() as i64;
-        // Results, the parts of both factors for a step and the next, and addresses.
-        let registers = self.own[0] * self.own[1] + 2 * (self.own[0] + self.own[1]) + ADDRESSES;
         let resident = |stages: u32| {
             let shared = bytes * i64::from(stages);
             let threads = self.n_warps() * i64::from(Gpu::LANES);
-            gpu.resident_blocks(threads as u32, registers as u32, shared as u32)
+            gpu.resident_blocks(threads as u32, self.registers() as u32, shared as u32)
         };
         let runs = |stages: u32| {
             let has_room = bytes * i64::from(stages) <= i64::from(Gpu::STATIC_SHARED);
@@ -189,8 +201,8 @@ mod tests {
 
     #[test]
     fn large_products_get_large_tiles_and_small_ones_get_many() {
-        assert_eq!(best(1, 4096, 4096), "128x128of8x8");
-        assert_eq!(best(1, 512, 49), "32x64of4x4");
+        assert_eq!(best(1, 4096, 4096), "128x64of8x8");
+        assert_eq!(best(1, 512, 49), "32x32of4x4");
         assert_eq!(best(1, 10, 3000), "16x64of4x4");
     }
 
@@ -213,15 +225,15 @@ mod tests {
     #[test]
     fn other_steps_are_offered_that_leave_none_over() {
         let offered = |all| depths(all).into_iter().map(|candidate| candidate.value).collect::<Vec<_>>();
-        assert_eq!(offered(Some(48)), [8, 16, 12, 4]);
-        assert_eq!([offered(Some(5)), offered(None)], [[5], [8]]);
+        assert_eq!(offered(Some(48)), [16, 8, 12, 4]);
+        assert_eq!([offered(Some(5)), offered(None)], [[5], [16]]);
     }
 
     #[test]
     fn steps_are_a_divisor_of_all_where_there_is_one() {
         assert_eq!(
             [Some(576), Some(27), Some(147), Some(5), Some(11), None].map(steps_at_a_time),
-            [8, 9, 7, 5, 8, 8]
+            [16, 9, 7, 5, 11, 16]
         );
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tilewright::machine::Ceilings;
 use tilewright::runtime::Program;
 use tilewright::runtime::artifact::StepDef;
-use tilewright::runtime::plan::{Op, Plan, Space};
+use tilewright::runtime::plan::{BufferId, Op, Plan, Space};
 
 use super::measure::{Amount, Profile};
 
@@ -116,6 +116,8 @@ pub(crate) fn grouped(program: &Program, profile: &Profile, ceilings: &Ceilings,
         let operators = step_of[index].map_or(&[][..], |step| &steps[step].operators);
         let nodes = plan.text(instr.provenance);
         let key = match by {
+            // What moves between host and device is none of the time of the node that reads it.
+            By::Node | By::Op if is_transfer(plan, &instr.op) => kernel,
             By::Node if nodes.is_empty() => kernel,
             By::Node => nodes,
             By::Kernel => kernel,
@@ -142,7 +144,8 @@ pub(crate) fn grouped(program: &Program, profile: &Profile, ceilings: &Ceilings,
     }
     for (def, amount) in steps.iter().zip(&profile.steps) {
         // The work of several kernels counts for the one that takes longest.
-        let longest = instrs(plan, def).max_by(|&a, &b| profile.instr_ms[a].total_cmp(&profile.instr_ms[b]));
+        let own = instrs(plan, def).filter(|&index| !is_transfer(plan, &plan.instrs[index].op));
+        let longest = own.max_by(|&a, &b| profile.instr_ms[a].total_cmp(&profile.instr_ms[b]));
         if let Some(index) = longest.filter(|_| amount.times > 0.0) {
             // The ceilings are the host's.
             let is_host = |op: &Op| !matches!(op, Op::Call { kernel, .. } if plan.kernels[kernel.index()].space == Space::Device);
@@ -156,6 +159,12 @@ pub(crate) fn grouped(program: &Program, profile: &Profile, ceilings: &Ceilings,
     let total: f64 = rows.iter().map(|row| row.ms).sum();
     rows.iter_mut().for_each(|row| row.share = row.ms / total);
     Grouped { rows, row_of }
+}
+
+/// Whether an instruction copies from one memory to another.
+fn is_transfer(plan: &Plan, op: &Op) -> bool {
+    let space = |id: &BufferId| plan.buffers[id.index()].space;
+    matches!(op, Op::Copy { from, to } if space(from) != space(to))
 }
 
 /// The instructions of a step, as far as the plan has them.

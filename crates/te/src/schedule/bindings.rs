@@ -5,7 +5,7 @@ use std::fmt;
 
 use rustc_hash::FxHashSet;
 
-use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
+use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, UnaryOp, Var};
 use crate::func::{Block, Func, IterKind, LoopKind, Scope};
 use crate::schedule::region::{Accesses, region_of};
 use crate::schedule::tree;
@@ -35,6 +35,18 @@ pub(crate) fn is_commutative(block: &Block) -> bool {
                 b,
             ) => (is_accumulator(a) && free(b)) || (is_accumulator(b) && free(a)),
             ExprKind::Fma(a, b, c) => is_accumulator(c) && free(a) && free(b),
+            // An extremum that stays no number once it is none.
+            ExprKind::Select(condition, a, b)
+                if is_accumulator(a)
+                    && matches!(condition.kind(), ExprKind::Unary(UnaryOp::IsNan, x) if is_accumulator(x)) =>
+            {
+                match b.kind() {
+                    ExprKind::Binary(BinaryOp::Min | BinaryOp::Max, x, y) => {
+                        (is_accumulator(x) && free(y)) || (is_accumulator(y) && free(x))
+                    }
+                    _ => false,
+                }
+            }
             ExprKind::Select(condition, a, b) => {
                 // Guarded steps: the accumulator itself where the guard fails.
                 let step = crate::func::Store { value: a.clone(), ..store.clone() };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
+use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, UnaryOp, Var};
 use crate::func::{Block, Func, Iter, IterKind, Loop, Scope, Stmt, Store, VarKind};
 use crate::schedule::{Apply, ScheduleError, bindings, region, tree};
 
@@ -20,14 +20,39 @@ pub struct Rfactor {
     pub loop_name: String,
 }
 
-/// The operation by which the reduction's steps combine.
-fn combiner(value: &Expr) -> Option<BinaryOp> {
-    match value.kind() {
-        ExprKind::Binary(op, ..) => Some(*op),
-        ExprKind::Fma(..) => Some(BinaryOp::Add),
-        // A step that some iterations leave out.
-        ExprKind::Select(_, step, _) => combiner(step),
-        _ => None,
+/// How the steps of a reduction combine.
+#[derive(Clone, Copy, PartialEq)]
+struct Combiner {
+    op: BinaryOp,
+    /// Whether a result that is no number stays so, as that of an extremum does.
+    keeps_nan: bool,
+}
+
+impl Combiner {
+    /// The one that makes the value of a step.
+    fn of(value: &Expr) -> Option<Combiner> {
+        let plain = |op| Combiner { op, keeps_nan: false };
+        match value.kind() {
+            ExprKind::Binary(op, ..) => Some(plain(*op)),
+            ExprKind::Fma(..) => Some(plain(BinaryOp::Add)),
+            ExprKind::Select(condition, _, step)
+                if matches!(condition.kind(), ExprKind::Unary(UnaryOp::IsNan, _)) =>
+            {
+                Some(Combiner { keeps_nan: true, ..Combiner::of(step)? })
+            }
+            // A step that some iterations leave out.
+            ExprKind::Select(_, step, _) => Combiner::of(step),
+            _ => None,
+        }
+    }
+
+    /// What an accumulator becomes by a value.
+    fn apply(self, accumulator: Expr, value: Expr) -> Expr {
+        let combined = Expr::binary(self.op, accumulator.clone(), value);
+        match self.keeps_nan {
+            true => Expr::select(Expr::unary(UnaryOp::IsNan, accumulator.clone()), accumulator, combined),
+            false => combined,
+        }
     }
 }
 
@@ -37,17 +62,17 @@ pub fn indivisible(block: &Block) -> Option<&'static str> {
 }
 
 /// The store, the start and the operation of a reduction that can be made of partial results.
-fn divisible(block: &Block) -> Result<(&Store, &Store, BinaryOp), &'static str> {
+fn divisible(block: &Block) -> Result<(&Store, &Store, Combiner), &'static str> {
     let ([store], [start]) = (&block.body[..], &block.init[..]) else {
         return Err("it has not exactly one store and one start");
     };
-    let Some(op) = combiner(&store.value).filter(|_| bindings::is_commutative(block)) else {
+    let Some(combiner) = Combiner::of(&store.value).filter(|_| bindings::is_commutative(block)) else {
         return Err("its steps do not combine by a commutative operation");
     };
-    if !is_identity(op, &start.value) {
+    if !is_identity(combiner.op, &start.value) {
         return Err("its start is not the operation's neutral element");
     }
-    Ok((store, start, op))
+    Ok((store, start, combiner))
 }
 
 /// A reduction with the loops around it, without their bodies.
@@ -204,7 +229,7 @@ fn combination(
     func: &mut Func,
     reduction: &Reduction,
     partial: Buffer,
-    (store, start, op): (&Store, &Store, BinaryOp),
+    (store, start, combiner): (&Store, &Store, Combiner),
 ) -> Stmt {
     let name = &reduction.block.name;
     let (mut nest, mut iters, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
@@ -226,7 +251,7 @@ fn combination(
     let indices: Vec<Expr> = store.indices.iter().map(renew).collect();
     let accumulator = Expr::load(dtype, store.buffer, indices.clone());
     let partial_indices = indices.iter().cloned().chain([Expr::var(var)]).collect();
-    let value = Expr::binary(op, accumulator, Expr::load(dtype, partial, partial_indices));
+    let value = combiner.apply(accumulator, Expr::load(dtype, partial, partial_indices));
     let start = Store { buffer: store.buffer, indices: indices.clone(), value: renew(&start.value) };
     let block = Block {
         name: name.clone(),
@@ -244,7 +269,7 @@ impl Rfactor {
         &self,
         func: &Func,
         reduction: &'r Reduction,
-    ) -> Result<(&'r Store, &'r Store, BinaryOp), String> {
+    ) -> Result<(&'r Store, &'r Store, Combiner), String> {
         let target = &reduction.target;
         if !reduction.reduces(target) || reduction.is_spatial(target) {
             return Err(format!("`{}` is not a loop of the reduction alone", self.loop_name));
@@ -252,7 +277,7 @@ impl Rfactor {
         if reduction.own_loops().next().is_none() {
             return Err(format!("`{}` is its only reduction loop; split it first", self.loop_name));
         }
-        let (store, start, op) = divisible(&reduction.block)?;
+        let (store, start, combiner) = divisible(&reduction.block)?;
         let depends =
             |l: &&Loop| reduction.reduces(l) && l.extent.as_int().is_none() && l.extent.uses(target.var);
         if let Some(l) = reduction.loops.iter().find(depends) {
@@ -268,7 +293,7 @@ impl Rfactor {
             let name = &func.vars[l.var].name;
             return Err(format!("`{name}` drives data-parallel and reduction variables at once"));
         }
-        Ok((store, start, op))
+        Ok((store, start, combiner))
     }
 }
 
@@ -278,7 +303,7 @@ impl Apply for Rfactor {
     fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
         let fail = |reason: String| ScheduleError::new(Self::NAME, &self.block, reason);
         let Some(reduction) = Reduction::find(self, func)? else { return Ok(Vec::new()) };
-        let (store, start, op) = self.check(func, &reduction).map_err(fail)?;
+        let (store, start, combiner) = self.check(func, &reduction).map_err(fail)?;
         if !region::covers(func, &reduction.block, store.buffer) {
             return Err(fail("it computes only a part of its result, of which all would be combined".into()));
         }
@@ -286,7 +311,7 @@ impl Apply for Rfactor {
         let buffer = partial.buffer;
         let block = partial.block(func, &reduction, store, start).map_err(|reason| fail(reason.into()))?;
         let name = block.name.clone();
-        let combination = combination(func, &reduction, buffer, (store, start, op));
+        let combination = combination(func, &reduction, buffer, (store, start, combiner));
         if let Some(place) = tree::block_at_mut(func, &reduction.path) {
             *place = block;
         }
