@@ -174,7 +174,7 @@ pub fn walks(strides: &[Stride]) -> bool {
 }
 
 /// How many leading dimensions of the last block's domain are rows: every other block has the same ones first and then
-/// the row's, or, if it computes one value a row, no others. Nothing where no block reduces a row.
+/// the row's, or, if it computes one value a row, no others; and what it reads of others is of its own row. Nothing where no block reduces a row.
 pub fn leading_dims(func: &Func, last: &Block, producers: &[&Block]) -> Option<usize> {
     let plain = |block: &Block| {
         block.body.len() == 1
@@ -206,8 +206,18 @@ pub fn leading_dims(func: &Func, last: &Block, producers: &[&Block]) -> Option<u
         };
         plain(block) && is_temporary && shares_rows
     };
+    // Extents alone do not tell: those of rows and columns may be the same.
+    let is_own = |block: &Block, access: &AccessInfo| {
+        let rows = iters_of(block, IterKind::Spatial).into_iter().take(n_rows).map(|n| block.iters[n].var);
+        let is_row = |(index, row): (&Expr, Var)| index.as_var() == Some(row) || index.as_int() == Some(0);
+        access.indices.iter().zip(rows).all(is_row)
+    };
+    let is_made =
+        |access: &AccessInfo| producers.iter().any(|b| b.body.iter().any(|s| s.buffer == access.buffer));
+    let reads_own = |block: &Block| loads(block).iter().filter(|a| is_made(a)).all(|a| is_own(block, a));
     let is_output = last.body.iter().all(|s| func.is_output(s.buffer));
-    (plain(last) && is_output && producers.iter().all(fits)).then_some(n_rows)
+    let are_rows = plain(last) && is_output && producers.iter().all(fits);
+    (are_rows && producers.iter().all(|b| reads_own(b)) && reads_own(last)).then_some(n_rows)
 }
 
 /// Bytes of what blocks compute of a row, values aside.

@@ -125,6 +125,39 @@ fn statistics_that_keep_their_dimension() {
     check(&centred(1, 37), &[], 37);
 }
 
+/// Softmax down the columns of a square: by their extents, these could be rows.
+#[test]
+fn columns_of_a_square_are_no_rows() {
+    let mut func = Func::new("softmax");
+    let (shape, columns) = (ints(&[40, 40]), ints(&[40]));
+    let x = func.add_input("x", DType::F32, shape.clone());
+    let steps = columns.clone();
+    let max =
+        func.reduce("max", DType::F32, columns.clone(), steps, Expr::lowest(DType::F32), |f, i, r, acc| {
+            acc.max(f.load(x, vec![r[0].clone(), i[0].clone()]))
+        });
+    let exp = func.compute("exp", DType::F32, shape.clone(), |f, i| {
+        Expr::unary(UnaryOp::Exp, f.load(x, i.to_vec()) - f.load(max, vec![i[1].clone()]))
+    });
+    let sum = func.reduce("sum", DType::F32, columns.clone(), columns, Expr::f32(0.0), |f, i, r, acc| {
+        acc + f.load(exp, vec![r[0].clone(), i[0].clone()])
+    });
+    let out = func.compute("softmax", DType::F32, shape, |f, i| {
+        f.load(exp, i.to_vec()) / f.load(sum, vec![i[1].clone()])
+    });
+    func.promote_to_output(out);
+    for machine in ["x86-64-v4", "sm_90/x86-64-v3"] {
+        let target = Target::parse(machine, CodegenKind::Llvm).expect("a known target");
+        let scheduled = schedule(&Computation::of(func.clone()), &target, &Decisions::default());
+        let mut scheduled = scheduled.unwrap_or_else(|e| panic!("{machine}: {e}"));
+        assert!(scheduled.rulings.iter().all(|r| r.rule != "rows"), "{:#?}", scheduled.rulings);
+        math::expand_func(&mut scheduled.func);
+        let lanes = target.gpu.map(|_| 32);
+        let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes };
+        flatten(&scheduled.func, &options).unwrap_or_else(|e| panic!("{machine}: {e}\n{}", scheduled.func));
+    }
+}
+
 #[test]
 fn few_long_rows_are_shared_out_in_pieces() {
     let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
