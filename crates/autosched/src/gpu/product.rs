@@ -481,21 +481,20 @@ impl Strategy {
 
     /// Multiplies a tile inside of a task; gives the loop over what is fetched together.
     fn multiply(&self, schedule: &mut Schedule, task: &str) -> Result<String, ScheduleError> {
-        let own = schedule.compute_at(&self.block, task)?;
-        let [row, column] = [self.place_of(&self.rows), self.place_of(&self.columns)];
-        let rows = schedule.split(&own[row], &self.parts(0))?;
-        let columns = schedule.split(&own[column], &self.parts(1))?;
-        let steps = schedule.split(&own[self.place_of(&self.steps)], &[None, Some(self.steps_at_a_time)])?;
+        let mut others = schedule.compute_at(&self.block, task)?;
+        let mut places = [&self.rows, &self.columns, &self.steps].map(|run| self.place_of(run));
+        let [row, column, step] = places;
+        let rows = schedule.split(&others[row], &self.parts(0))?;
+        let columns = schedule.split(&others[column], &self.parts(1))?;
+        let steps = schedule.split(&others[step], &[None, Some(self.steps_at_a_time)])?;
+        // What is left numbers products, and has one value in a task.
+        places.sort_unstable();
+        places.iter().rev().for_each(|&place| drop(others.remove(place)));
         let [warp, lane, group, one] = THREADS_FIRST;
         let threads = [&rows[warp], &columns[warp], &rows[lane], &columns[lane]];
         let own = [&rows[group], &rows[one], &columns[group], &columns[one]];
-        let order: Vec<&str> = [&steps[0]]
-            .into_iter()
-            .chain(threads)
-            .chain([&steps[1]])
-            .chain(own)
-            .map(String::as_str)
-            .collect();
+        let in_task = others.iter().chain([&steps[0]]).chain(threads).chain([&steps[1]]).chain(own);
+        let order: Vec<&str> = in_task.map(String::as_str).collect();
         schedule.reorder(&order)?;
         schedule.unroll(&steps[1])?;
         self.bind(schedule, [&rows, &columns])?;
