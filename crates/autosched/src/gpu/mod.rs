@@ -3,7 +3,8 @@
 //! A task is a thread block. A function that reduces rows and then uses the results on them is one kernel ([`rows`]). Of others,
 //! reductions come first: [`product`] (matrix products and convolutions, by tiles in registers and shared memory, in parts where tiles are few:
 //! [`split`]), [`skinny`] (products with a vector, or with few), [`turns`] (blocks in one loop over steps), [`reduction`] (few results of many
-//! steps, by lanes), and [`elements`], which has a thread for each result and does for all the rest.
+//! steps, by lanes). Then come [`transpose`] (what is read across the rows that are written), and [`elements`], which has a thread for each result
+//! and does for all the rest.
 
 pub mod elements;
 mod packing;
@@ -17,6 +18,7 @@ mod store;
 mod strategy;
 pub mod threads;
 pub mod tile;
+pub mod transpose;
 mod tree;
 pub mod turns;
 
@@ -43,7 +45,13 @@ pub const RULES: RuleSet<Strategy> = RuleSet {
                 ELEMENTS,
             ],
         },
-        Phase { takes: |_| true, rules: &[ELEMENTS] },
+        Phase {
+            takes: |_| true,
+            rules: &[
+                Rule { name: "transpose", plan: |c, b, _| Ok(Strategy::Transpose(transpose::plan(c, b)?)) },
+                ELEMENTS,
+            ],
+        },
     ],
     price: price::price,
 };

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tilewright_te::schedule::{Schedule, ScheduleError};
 
-use super::{elements, product, reduction, rows, skinny, split, turns};
+use super::{elements, product, reduction, rows, skinny, split, transpose, turns};
 use crate::layouts::Relayout;
 use crate::rule::{self, Packing};
 
@@ -24,6 +24,8 @@ pub enum Strategy {
     Turns(turns::Strategy),
     /// Few results of many steps.
     Reduction(reduction::Strategy),
+    /// A block that reads across the rows that it writes.
+    Transpose(transpose::Strategy),
     /// A thread for each result.
     Elements(elements::Strategy),
     /// Loops as computed.
@@ -55,6 +57,7 @@ impl rule::Strategy for Strategy {
             Strategy::Skinny(skinny) => skinny.blocks(),
             Strategy::Turns(turns) => vec![turns.block.clone()],
             Strategy::Reduction(reduction) => reduction.blocks(),
+            Strategy::Transpose(transpose) => vec![transpose.block.clone()],
             Strategy::Elements(elements) => elements.blocks(),
             Strategy::Plain { block } => vec![block.clone()],
         }
@@ -66,6 +69,7 @@ impl rule::Strategy for Strategy {
             Strategy::Split(split) => split.copies(),
             Strategy::Skinny(skinny) => skinny.copies(),
             Strategy::Reduction(reduction) => reduction.copies(),
+            Strategy::Transpose(transpose) => vec![transpose.fetch.clone()],
             Strategy::Elements(elements) => elements.copies(),
             Strategy::Rows(_) | Strategy::Turns(_) | Strategy::Plain { .. } => Vec::new(),
         }
@@ -77,9 +81,11 @@ impl rule::Strategy for Strategy {
             Strategy::Split(split) => split.partial.packings.iter().collect(),
             Strategy::Skinny(skinny) => skinny.packing.iter().collect(),
             Strategy::Turns(turns) => turns.packings.iter().collect(),
-            Strategy::Rows(_) | Strategy::Reduction(_) | Strategy::Elements(_) | Strategy::Plain { .. } => {
-                Vec::new()
-            }
+            Strategy::Rows(_)
+            | Strategy::Reduction(_)
+            | Strategy::Transpose(_)
+            | Strategy::Elements(_)
+            | Strategy::Plain { .. } => Vec::new(),
         }
     }
 
@@ -91,6 +97,7 @@ impl rule::Strategy for Strategy {
             Strategy::Skinny(skinny) => skinny.apply(schedule)?,
             Strategy::Turns(turns) => turns.apply(schedule)?,
             Strategy::Reduction(reduction) => reduction.apply(schedule)?,
+            Strategy::Transpose(transpose) => transpose.apply(schedule)?,
             Strategy::Elements(elements) => elements.apply(schedule)?,
             Strategy::Plain { .. } => {}
         }
@@ -108,6 +115,7 @@ impl fmt::Display for Strategy {
             Strategy::Skinny(strategy) => write!(f, "skinny {strategy}"),
             Strategy::Turns(strategy) => write!(f, "turns {strategy}"),
             Strategy::Reduction(strategy) => write!(f, "reduction {strategy}"),
+            Strategy::Transpose(strategy) => write!(f, "transpose {strategy}"),
             Strategy::Elements(strategy) => write!(f, "elements {strategy}"),
             Strategy::Plain { block } => write!(f, "plain {block}"),
         }

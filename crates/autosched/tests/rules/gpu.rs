@@ -1,11 +1,11 @@
 //! The rules for GPUs: where products are cut into parts, and which have too few rows or columns for tiles.
 
-use tilewright_autosched::{Decisions, Planned, Strategy, plan};
+use tilewright_autosched::{Decisions, Planned, Strategy, plan, schedule};
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_te::{Expr, Func};
 
-use crate::compared::{check_candidates_for, computation};
+use crate::compared::{check_candidates_for, compare, computation};
 use crate::functions::{conv, ints, matmul};
 
 const MACHINE: &str = "sm_80/x86-64-v3";
@@ -77,4 +77,50 @@ fn few_rows_are_taken_together_by_warps() {
     // Columns are consecutive: a thread each reads them better.
     let text = planned(&matmul(Some(1), 300, 256), &[false, false, true]).strategy.to_string();
     assert!(!text.contains("skinny"), "{text}");
+}
+
+/// `y[i] = x[i permuted] + b[i]`; an extent of 0 is open.
+fn permuted(shape: &[i64], perm: &[usize]) -> Func {
+    let mut func = Func::new("permuted");
+    let extents: Vec<Expr> = shape
+        .iter()
+        .map(|&extent| match extent {
+            0 => func.add_size("n", 1, 4096).into(),
+            extent => Expr::int(extent),
+        })
+        .collect();
+    let x = func.add_input("x", DType::F32, extents.clone());
+    let result: Vec<Expr> = perm.iter().map(|&from| extents[from].clone()).collect();
+    let b = func.add_input("b", DType::F32, result.clone());
+    let y = func.compute("y", DType::F32, result, |f, i| {
+        let of = |dim: usize| perm.iter().position(|&from| from == dim).map(|at| i[at].clone());
+        f.load(x, (0..perm.len()).filter_map(of).collect()) + f.load(b, i.to_vec())
+    });
+    func.promote_to_output(y);
+    func
+}
+
+#[test]
+fn what_is_read_across_rows_goes_through_shared_memory() {
+    let target = Target::parse(MACHINE, CodegenKind::Llvm).expect("a known target");
+    for (shape, perm, goes) in [
+        (&[64, 96][..], &[1, 0][..], true),
+        (&[33, 70], &[1, 0], true),
+        (&[3, 40, 5, 65], &[0, 2, 3, 1], true),
+        (&[4, 37, 2, 33], &[0, 2, 3, 1], true),
+        (&[0, 40, 64], &[0, 2, 1], true),
+        // Open rows, short rows, and heads of attention, which keep their rows.
+        (&[48, 0], &[1, 0], false),
+        (&[2, 0, 3, 32], &[0, 2, 3, 1], false),
+        (&[2, 50, 3, 32], &[0, 1, 3, 2], false),
+        (&[2, 40, 3, 64], &[0, 2, 1, 3], false),
+    ] {
+        let func = permuted(shape, perm);
+        let sizes: &[&[i64]] = if shape.contains(&0) { &[&[1], &[31], &[70]] } else { &[&[]] };
+        let constants = [false, false];
+        assert_eq!(planned(&func, &constants).strategy.to_string().contains("transpose y: "), goes, "{func}");
+        let scheduled = schedule(&computation(&func, &constants, &[]), &target, &Decisions::default());
+        let scheduled = scheduled.expect("schedules");
+        sizes.iter().for_each(|sizes| compare(&func, &[], sizes, &scheduled, &target));
+    }
 }
