@@ -4,7 +4,6 @@ mod common;
 
 use common::*;
 use tilewright_dtype::DType;
-use tilewright_te::expr::{BinaryOp, UnaryOp};
 use tilewright_te::schedule::{Padding, Piece, Prefetch, Primitive, Schedule};
 use tilewright_te::{Expr, Func, IterKind, LoopKind, Scope, Stmt, Store};
 
@@ -174,31 +173,6 @@ fn a_row_reduction_over_lanes() {
         s.reverse_compute_at(block, s.loop_names(&rf).unwrap()[0].clone().as_str()).unwrap();
     }
     check(func, s);
-}
-
-#[test]
-fn an_extremum_keeps_what_is_no_number_whatever_the_order() {
-    let mut func = Func::new("largest");
-    let x = func.add_input("x", DType::F32, vec![Expr::int(3), Expr::int(37)]);
-    let (rows, steps) = (vec![Expr::int(3)], vec![Expr::int(37)]);
-    let y = func.reduce("y", DType::F32, rows, steps, Expr::lowest(DType::F32), |f, i, r, acc| {
-        let value = f.load(x, vec![i[0].clone(), r[0].clone()]);
-        let is_nan = Expr::unary(UnaryOp::IsNan, acc.clone());
-        Expr::select(is_nan, acc.clone(), Expr::binary(BinaryOp::Max, acc, value))
-    });
-    func.promote_to_output(y);
-    let mut s = Schedule::new(func.clone());
-    let row = s.split("y_r1", &[None, Some(8)]).unwrap();
-    s.rfactor("y", &row[1]).unwrap();
-    let finished = s.finish().unwrap();
-    let mut values: Vec<f32> = (0..3 * 37).map(|n| ((n * 29) % 101) as f32).collect();
-    (values[5], values[37 + 36]) = (f32::NAN, f32::NAN);
-    let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let results = [&func, &finished].map(|func| run(func, &[], std::slice::from_ref(&bytes)).remove(0).bytes);
-    assert_eq!(results[0], results[1]);
-    let of_rows: Vec<f32> =
-        results[1].chunks(4).map(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]])).collect();
-    assert!(of_rows[0].is_nan() && of_rows[1].is_nan() && !of_rows[2].is_nan(), "{of_rows:?}");
 }
 
 #[test]
