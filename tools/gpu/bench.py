@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times models on a device beside PyTorch on the same machine, in turns. Needs numpy; torch for the peers.
 
-    python3 bench.py [--part N] [--rounds N] [--seconds S] [--only CASE]... [--peers eager,compile,autotune]
+    python3 bench.py [--part N] [--rounds N] [--seconds S] [--only CASE]... [--peers eager,compile,graphs,autotune]
 
 A time is that of a whole run: inputs go from the host's memory to the device and outputs come back, for ours and for
 peers. Of peers, the time with inputs that lie on the device is told too (resident). Ours is timed twice: with a launch
@@ -23,7 +23,7 @@ import time
 import cases
 from cases import Failed, Place, Results
 
-PEERS = ["eager", "compile", "autotune"]
+PEERS = ["eager", "compile", "graphs", "autotune"]
 # What is timed of ours, and the mode of the compiler.
 OURS = {"launches": None, "graph": "reduce-overhead"}
 

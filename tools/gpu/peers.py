@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A model in PyTorch that is timed on request: `bench.py` starts it and writes it a line with seconds for each round.
 
-    python3 peers.py CASE IN.npz eager|compile|autotune [--device cuda]
+    python3 peers.py CASE IN.npz eager|compile|graphs|autotune [--device cuda]
 
 Models are those of torchvision and transformers where these are installed, and else the same architectures written down
 here, with weights of no meaning: times do not depend on them. It prints a line of JSON when it is ready, and one for
@@ -21,7 +21,8 @@ from torch import nn
 MODES = {
     "eager": None,
     "compile": {},
-    # With CUDA graphs.
+    # Both with CUDA graphs; the second one times kernels to choose among them, which takes minutes.
+    "graphs": {"mode": "reduce-overhead"},
     "autotune": {"mode": "max-autotune"},
 }
 
