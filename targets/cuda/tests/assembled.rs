@@ -119,7 +119,7 @@ fn unwritten(listing: &str) -> BTreeSet<u32> {
         let target = operands.get(first).and_then(|operand| operand.strip_prefix('R')?.parse::<u32>().ok());
         if let Some(target) = target {
             // Of wide results the most registers that there may be.
-            let is_wide = [".64", ".128", "WIDE", "MMA"].iter().any(|word| operation.contains(word))
+            let is_wide = ["64", ".128", "WIDE", "MMA"].iter().any(|word| operation.contains(word))
                 || operation.starts_with('D');
             written.extend(target..target + if is_wide { 4 } else { 1 });
         }

@@ -481,19 +481,24 @@ impl Strategy {
 
     /// Multiplies a tile inside of a task; gives the loop over what is fetched together.
     fn multiply(&self, schedule: &mut Schedule, task: &str) -> Result<String, ScheduleError> {
-        let mut others = schedule.compute_at(&self.block, task)?;
-        let mut places = [&self.rows, &self.columns, &self.steps].map(|run| self.place_of(run));
+        let others = schedule.compute_at(&self.block, task)?;
+        let places = [&self.rows, &self.columns, &self.steps].map(|run| self.place_of(run));
         let [row, column, step] = places;
         let rows = schedule.split(&others[row], &self.parts(0))?;
         let columns = schedule.split(&others[column], &self.parts(1))?;
         let steps = schedule.split(&others[step], &[None, Some(self.steps_at_a_time)])?;
-        // What is left numbers products, and has one value in a task.
-        places.sort_unstable();
-        places.iter().rev().for_each(|&place| drop(others.remove(place)));
+        // What is left has one value in a task: numbers of products, and steps of which there is one.
+        let kinds = schedule.block_info(&self.block)?.iters;
+        let left = |wanted: IterKind| -> Vec<&String> {
+            let of_kind = (0..others.len()).filter(|n| !places.contains(n) && kinds[*n].0 == wanted);
+            of_kind.map(|n| &others[n]).collect()
+        };
+        let (products, single_steps) = (left(IterKind::Spatial), left(IterKind::Reduce));
         let [warp, lane, group, one] = THREADS_FIRST;
         let threads = [&rows[warp], &columns[warp], &rows[lane], &columns[lane]];
         let own = [&rows[group], &rows[one], &columns[group], &columns[one]];
-        let in_task = others.iter().chain([&steps[0]]).chain(threads).chain([&steps[1]]).chain(own);
+        let in_task = products.into_iter().chain([&steps[0]]).chain(single_steps);
+        let in_task = in_task.chain(threads).chain([&steps[1]]).chain(own);
         let order: Vec<&str> = in_task.map(String::as_str).collect();
         schedule.reorder(&order)?;
         schedule.unroll(&steps[1])?;

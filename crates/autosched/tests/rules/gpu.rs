@@ -40,6 +40,13 @@ fn channels_of_a_convolution_are_cut() {
     assert!(text.contains("constant w as b c d "), "{text}");
 }
 
+/// A loop over one channel is none over steps, and stands outside of threads.
+#[test]
+fn a_convolution_of_one_channel_is_a_product() {
+    let (text, _) = check(&conv(1, 16, 8, 3, 1), &[false, true, true, false]);
+    assert!(text.contains("product conv: f32[1, 16, 8, 8 | 1, 3, 3]"), "{text}");
+}
+
 #[test]
 fn nothing_is_cut_where_that_gains_nothing() {
     let is_cut = |func: &Func| planned(func, &[false, true, true]).strategy.to_string().contains("parts");
