@@ -146,12 +146,22 @@ fn columns_of_a_square_are_no_rows() {
         f.load(exp, i.to_vec()) / f.load(sum, vec![i[1].clone()])
     });
     func.promote_to_output(out);
+    let input: Vec<u8> = (0..1600).flat_map(|n| (((n * 7919) % 1013) as f32 / 50.0).to_le_bytes()).collect();
+    let run = |func: &Func| -> Vec<f32> {
+        let program = Program::compile(func).expect("compiles");
+        let outputs = program.run(&[], &[&input], Mode::Exact).unwrap_or_else(|e| panic!("{e}\n{func}"));
+        outputs[0].bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
+    };
+    let expected = run(&func);
     for machine in ["x86-64-v4", "sm_90/x86-64-v3"] {
         let target = Target::parse(machine, CodegenKind::Llvm).expect("a known target");
         let scheduled = schedule(&Computation::of(func.clone()), &target, &Decisions::default());
         let mut scheduled = scheduled.unwrap_or_else(|e| panic!("{machine}: {e}"));
         assert!(scheduled.rulings.iter().all(|r| r.rule != "rows"), "{:#?}", scheduled.rulings);
         math::expand_func(&mut scheduled.func);
+        for (got, expected) in run(&scheduled.func).iter().zip(&expected) {
+            assert!((got - expected).abs() <= 1e-5 * (1.0 + expected.abs()), "{machine}: {got}, {expected}");
+        }
         let lanes = target.gpu.map(|_| 32);
         let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes };
         flatten(&scheduled.func, &options).unwrap_or_else(|e| panic!("{machine}: {e}\n{}", scheduled.func));

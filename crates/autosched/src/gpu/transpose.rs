@@ -7,7 +7,7 @@ use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Block, Expr, IterKind, Scope, ThreadLevel};
 
 use super::store::shares_loops;
-use super::threads::LANES;
+use super::threads::{LANES, Threads};
 use crate::context::Context;
 use crate::loops::joined;
 use crate::pattern::{AccessInfo, Stride, domain_simplifier, iters_of, loads, stores_at_its_variables};
@@ -122,10 +122,8 @@ impl Strategy {
             schedule.storage_align(&copy, LANES, 1)?;
         }
         let all = joined(schedule, &made)?;
-        let parts = schedule.split(&all, &[None, Some(WARPS), Some(LANES)])?;
-        schedule.unroll(&parts[0])?;
-        schedule.bind(&parts[1], ThreadLevel::Warp)?;
-        schedule.bind(&parts[2], ThreadLevel::Lane)?;
+        let [own, _] = Threads { warps: WARPS, elements: 1 }.apply(schedule, &all)?;
+        schedule.unroll(&own)?;
         schedule.parallel(&task)
     }
 }
