@@ -86,6 +86,29 @@ fn sums(rows: i64, columns: i64) -> Func {
     f
 }
 
+/// Sums of columns.
+fn sums_of_columns(batch: i64, rows: i64, columns: i64) -> Func {
+    let mut f = Func::new("sums_of_columns");
+    let x = f.add_input("x", DType::F32, extents(&[batch, rows, columns]));
+    let shape = extents(&[batch, columns]);
+    let y = f.reduce("y", DType::F32, shape, extents(&[rows]), Expr::f32(0.0), |f, i, r, acc| {
+        acc + f.load(x, vec![i[0].clone(), r[0].clone(), i[1].clone()])
+    });
+    f.promote_to_output(y);
+    f
+}
+
+/// Rows become columns.
+fn transposition(rows: i64, columns: i64) -> Func {
+    let mut f = Func::new("transposition");
+    let x = f.add_input("x", DType::F32, extents(&[rows, columns]));
+    let y = f.compute("y", DType::F32, extents(&[columns, rows]), |f, i| {
+        f.load(x, vec![i[1].clone(), i[0].clone()])
+    });
+    f.promote_to_output(y);
+    f
+}
+
 /// The greatest of each 3 x 3.
 fn pooling(channels: i64, size: i64) -> Func {
     let mut f = Func::new("pooling");
@@ -205,6 +228,12 @@ pub fn functions() -> Vec<(&'static str, Func, bool)> {
         ("rows", softmax(3, 2100)),
         ("reduction", sums(7, 300)),
         ("rows", softmax(3, 2304)),
+        // What a thread makes of a row stays in its registers: of a warp, of a task.
+        ("rows", softmax(6, 768)),
+        ("rows", softmax(2, 4096)),
+        ("columns", sums_of_columns(2, 48, 600)),
+        ("columns", sums_of_columns(1, 49, 1056)),
+        ("transpose", transposition(40, 70)),
         ("reduction", sums(3, 5000)),
         ("reduction", sums(3, 5120)),
         // Sums one by one, in a tile of a thread's, and where warps do not divide results.

@@ -1,6 +1,7 @@
 //! Row by row: softmax, normalisations, and whatever else combines the elements of a row and then uses the result on each of them.
 //!
-//! All blocks of such a function are one kernel. A warp has a short row, a task a long one; what they combine goes from lane to lane.
+//! All blocks of such a function are one kernel. A warp has a short row, a task a long one; what they combine goes from lane to lane. A row
+//! whose elements fit in the registers of its threads is read once.
 
 use std::fmt;
 
@@ -14,7 +15,9 @@ use super::tree::{Walk, hold, reduce_in_task, reduce_in_warp};
 use crate::context::Context;
 use crate::decisions::Chooser;
 use crate::loops::joined;
-use crate::pattern::{constant_product, leading_dims, row_temporaries};
+use crate::pattern::{
+    AccessInfo, Stride, constant_product, domain_simplifier, leading_dims, loads, row_temporaries,
+};
 use crate::refusal::Refusal;
 use crate::strategy::Domain;
 
@@ -23,6 +26,9 @@ const ROW_OF_TASK: i64 = 2048;
 
 /// Bytes of what blocks compute of the rows of a task that stay in shared memory: a multiprocessor has several tasks.
 const SHARED: i64 = 32 << 10;
+
+/// Elements of a row, and of what blocks compute of it, that a thread keeps in registers at most.
+const IN_REGISTERS: i64 = 32;
 
 /// What is done to a function of rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,6 +41,8 @@ pub struct Strategy {
     pub rows: usize,
     /// Who takes a row.
     pub by: Group,
+    /// How a lane goes through a row.
+    pub walk: Walk,
 }
 
 /// A block of a function of rows.
@@ -49,10 +57,10 @@ pub struct RowBlock {
 /// What a block makes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RowKind {
-    /// An element for each, that of the function or in memory that the task or the caller has.
+    /// An element for each.
     Elements {
-        /// Whether it is shared memory.
-        shared: bool,
+        /// Where they are.
+        scope: Scope,
     },
     /// One value, combined of all.
     Combined,
@@ -60,15 +68,16 @@ pub enum RowKind {
     Value,
 }
 
-/// `rows of 1 loops by a warp each, 4 a task: max combined, exp shared, sum combined, out`.
+/// `rows of 1 loops by a warp each, 4 a task, 4 by 4 steps a lane: max combined, exp in registers, sum combined, out`.
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, rows of {} loops {}:", self.domain, self.rows, self.by)?;
+        write!(f, "{}, rows of {} loops {}{}:", self.domain, self.rows, self.by, self.walk)?;
         for (n, RowBlock { name, kind }) in self.blocks.iter().enumerate() {
             write!(f, "{} {name}", if n > 0 { "," } else { "" })?;
             f.write_str(match kind {
-                RowKind::Elements { shared: true } => " shared",
-                RowKind::Elements { shared: false } => "",
+                RowKind::Elements { scope: Scope::Register } => " in registers",
+                RowKind::Elements { scope: Scope::Shared } => " shared",
+                RowKind::Elements { .. } => "",
                 RowKind::Combined => " combined",
                 RowKind::Value => " a value",
             })?;
@@ -126,14 +135,62 @@ pub(crate) fn plan(context: &Context<'_>, chooser: &mut Chooser<'_>) -> Result<S
         fits && are_apart(group)
     });
     let Offered(by) = chooser.decide(&last.name, "group", &candidates)?;
-    let of_task = if let Group::Warp(n) = by { n } else { 1 };
-    let shared = row.is_some_and(|row| of_task * row_temporaries(func, producers, row) <= SHARED);
+    let (walk, scope) = kept(context, &blocks, n_rows, by);
     let mut planned = Vec::new();
     for block in producers {
-        planned.push(plan_producer(context, block, n_rows, shared)?);
+        planned.push(plan_producer(context, block, n_rows, scope)?);
     }
-    planned.push(RowBlock { name: last.name.clone(), kind: RowKind::Elements { shared: false } });
-    Ok(Strategy { domain: Domain::of(func, last), blocks: planned, rows: n_rows, by })
+    planned.push(RowBlock { name: last.name.clone(), kind: RowKind::Elements { scope: Scope::Global } });
+    Ok(Strategy { domain: Domain::of(context.func, last), blocks: planned, rows: n_rows, by, walk })
+}
+
+/// How lanes go through rows that a group of threads has, and where what blocks make of them is kept.
+fn kept(context: &Context<'_>, blocks: &[&Block], n_rows: usize, by: Group) -> (Walk, Scope) {
+    let Some((last, producers)) = blocks.split_last() else {
+        return (Walk::of(None, None, LANES), Scope::Global);
+    };
+    let row = constant_product(last.iters[n_rows..].iter().map(|i| &i.extent));
+    let (of_task, lanes) = match by {
+        Group::Warp(n) => (n, LANES),
+        Group::Task(n) => (1, n * LANES),
+    };
+    let run = run_of_rows(context, blocks, n_rows);
+    let of_thread = row.filter(|row| row % lanes == 0).map(|row| row / lanes);
+    let fits = |n: &i64| n * elements_each(producers, n_rows) <= IN_REGISTERS;
+    if let Some(of_thread) = of_thread.filter(fits) {
+        return (Walk::whole(of_thread, run), Scope::Register);
+    }
+    let is_shared = row.is_some_and(|row| of_task * row_temporaries(context.func, producers, row) <= SHARED);
+    (Walk::of(row, run, lanes), if is_shared { Scope::Shared } else { Scope::Global })
+}
+
+/// How many elements of a thread each element of a row takes: its own at least, which is read once, and those of other blocks.
+fn elements_each(producers: &[&Block], n_rows: usize) -> i64 {
+    let makes_several = |block: &&&Block| !block.is_reduction() && !is_value(block, n_rows);
+    producers.iter().filter(makes_several).count().max(1) as i64
+}
+
+/// Whether a block makes one value of a row.
+fn is_value(block: &Block, n_rows: usize) -> bool {
+    let own = block.iters.get(n_rows..).unwrap_or(&[]);
+    constant_product(own.iter().map(|i| &i.extent)) == Some(1)
+}
+
+/// How many elements of a row follow one another in memory, in all that blocks read and write of it.
+fn run_of_rows(context: &Context<'_>, blocks: &[&Block], n_rows: usize) -> Option<i64> {
+    let walks_along = |block: &&Block| {
+        let Some(last) = block.iters[n_rows..].last() else { return true };
+        let simplifier = domain_simplifier(context.func, block);
+        let stores = block.body.iter().map(AccessInfo::of_store);
+        let mut accesses = loads(block).into_iter().chain(stores);
+        let is_short = |a: &AccessInfo| context.func.buffers[a.buffer].dtype.bytes() <= size_of::<f32>();
+        accesses.all(|a| {
+            let stride = context.stride(&simplifier, &a, last.var);
+            is_short(&a) && matches!(stride, Stride::Zero | Stride::Constant(1))
+        })
+    };
+    let last = blocks.last()?.iters.last()?;
+    blocks.iter().all(walks_along).then(|| last.extent.as_int())?
 }
 
 fn warps(by: Group) -> i64 {
@@ -146,7 +203,7 @@ fn plan_producer(
     context: &Context<'_>,
     block: &Block,
     n_rows: usize,
-    shared: bool,
+    scope: Scope,
 ) -> Result<RowBlock, Refusal> {
     let refuse = |reason: &str| Err(Refusal::new("rows", &block.name, reason));
     if !context.func.is_sole_writer(block) {
@@ -155,12 +212,10 @@ fn plan_producer(
     if let Some(reason) = indivisible(block).filter(|_| block.is_reduction()) {
         return refuse(reason);
     }
-    let own = block.iters.get(n_rows..).unwrap_or(&[]);
-    let is_value = constant_product(own.iter().map(|i| &i.extent)) == Some(1);
-    let kind = match (block.is_reduction(), is_value) {
+    let kind = match (block.is_reduction(), is_value(block, n_rows)) {
         (true, _) => RowKind::Combined,
         (false, true) => RowKind::Value,
-        (false, false) => RowKind::Elements { shared },
+        (false, false) => RowKind::Elements { scope },
     };
     Ok(RowBlock { name: block.name.clone(), kind })
 }
@@ -189,11 +244,11 @@ impl Strategy {
         self.share(schedule, columns)?;
         for RowBlock { name, kind } in producers.iter().rev() {
             match kind {
-                RowKind::Elements { shared } => {
+                RowKind::Elements { scope } => {
                     let made = schedule.compute_at(name, &around)?;
                     self.share(schedule, made.get(self.rows..).unwrap_or(&[]))?;
-                    for buffer in schedule.block_info(name)?.writes.iter().filter(|_| *shared) {
-                        schedule.set_scope(buffer, Scope::Shared)?;
+                    for buffer in schedule.block_info(name)?.writes {
+                        schedule.set_scope(&buffer, *scope)?;
                     }
                 }
                 RowKind::Value => {
@@ -201,23 +256,18 @@ impl Strategy {
                     hold(schedule, name)?;
                 }
                 RowKind::Combined => match self.by {
-                    Group::Warp(_) => reduce_in_warp(schedule, name, &around, Walk::PLAIN)?,
-                    Group::Task(warps) => reduce_in_task(schedule, name, &around, warps, Walk::PLAIN)?,
+                    Group::Warp(_) => reduce_in_warp(schedule, name, &around, self.walk)?,
+                    Group::Task(warps) => reduce_in_task(schedule, name, &around, warps, self.walk)?,
                 },
             }
         }
         schedule.parallel(&task)
     }
 
-    /// Shares the columns of a row out to the threads that have it.
+    /// Shares the columns of a row out to the threads that have it, each those that it has where the row is combined.
     fn share(&self, schedule: &mut Schedule, columns: &[String]) -> Result<(), ScheduleError> {
         let row = joined(schedule, columns)?;
-        match self.by {
-            Group::Warp(_) => {
-                let parts = schedule.split(&row, &[None, Some(LANES)])?;
-                schedule.bind(&parts[1], ThreadLevel::Lane)
-            }
-            Group::Task(warps) => Threads { warps, elements: 1 }.apply(schedule, &row).map(drop),
-        }
+        let warps = if let Group::Task(warps) = self.by { Some(warps) } else { None };
+        self.walk.share(schedule, &row, warps)
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tilewright_te::schedule::{Schedule, ScheduleError};
 
-use super::{elements, product, reduction, rows, skinny, split, transpose, turns};
+use super::{columns, elements, product, reduction, rows, skinny, split, transpose, turns};
 use crate::layouts::Relayout;
 use crate::rule::{self, Packing};
 
@@ -22,7 +22,9 @@ pub enum Strategy {
     Skinny(skinny::Strategy),
     /// A block that takes turns with others.
     Turns(turns::Strategy),
-    /// Few results of many steps.
+    /// Few results of many steps, read along the results.
+    Columns(columns::Strategy),
+    /// Few results of many steps, which lanes share.
     Reduction(reduction::Strategy),
     /// A block that reads across the rows that it writes.
     Transpose(transpose::Strategy),
@@ -56,6 +58,7 @@ impl rule::Strategy for Strategy {
             Strategy::Split(split) => split.blocks(),
             Strategy::Skinny(skinny) => skinny.blocks(),
             Strategy::Turns(turns) => vec![turns.block.clone()],
+            Strategy::Columns(columns) => columns.blocks(),
             Strategy::Reduction(reduction) => reduction.blocks(),
             Strategy::Transpose(transpose) => vec![transpose.block.clone()],
             Strategy::Elements(elements) => elements.blocks(),
@@ -68,6 +71,7 @@ impl rule::Strategy for Strategy {
             Strategy::Product(product) => product.copies(),
             Strategy::Split(split) => split.copies(),
             Strategy::Skinny(skinny) => skinny.copies(),
+            Strategy::Columns(columns) => columns.copies(),
             Strategy::Reduction(reduction) => reduction.copies(),
             Strategy::Transpose(transpose) => vec![transpose.fetch.clone()],
             Strategy::Elements(elements) => elements.copies(),
@@ -82,6 +86,7 @@ impl rule::Strategy for Strategy {
             Strategy::Skinny(skinny) => skinny.packing.iter().collect(),
             Strategy::Turns(turns) => turns.packings.iter().collect(),
             Strategy::Rows(_)
+            | Strategy::Columns(_)
             | Strategy::Reduction(_)
             | Strategy::Transpose(_)
             | Strategy::Elements(_)
@@ -96,6 +101,7 @@ impl rule::Strategy for Strategy {
             Strategy::Split(split) => return split.apply(schedule),
             Strategy::Skinny(skinny) => skinny.apply(schedule)?,
             Strategy::Turns(turns) => turns.apply(schedule)?,
+            Strategy::Columns(columns) => columns.apply(schedule)?,
             Strategy::Reduction(reduction) => reduction.apply(schedule)?,
             Strategy::Transpose(transpose) => transpose.apply(schedule)?,
             Strategy::Elements(elements) => elements.apply(schedule)?,
@@ -114,6 +120,7 @@ impl fmt::Display for Strategy {
             Strategy::Split(strategy) => write!(f, "split {strategy}"),
             Strategy::Skinny(strategy) => write!(f, "skinny {strategy}"),
             Strategy::Turns(strategy) => write!(f, "turns {strategy}"),
+            Strategy::Columns(strategy) => write!(f, "columns {strategy}"),
             Strategy::Reduction(strategy) => write!(f, "reduction {strategy}"),
             Strategy::Transpose(strategy) => write!(f, "transpose {strategy}"),
             Strategy::Elements(strategy) => write!(f, "elements {strategy}"),

@@ -36,9 +36,6 @@ impl fmt::Display for Walk {
 }
 
 impl Walk {
-    /// One step after the other.
-    pub(super) const PLAIN: Walk = Walk { together: 1, at_once: 1 };
-
     /// The widest that leaves no step over for so many lanes: what is left over would take a condition for each element. A `run` of steps
     /// is consecutive in memory.
     pub(super) fn of(steps: Option<i64>, run: Option<i64>, lanes: i64) -> Walk {
@@ -47,6 +44,39 @@ impl Walk {
         let together = together.unwrap_or(1);
         let at_once = AT_ONCE.into_iter().find(|&n| divides(n * together * lanes, steps));
         Walk { together, at_once: at_once.unwrap_or(1) }
+    }
+
+    /// All steps of a thread, which has so many of them, at once. A `run` of steps is consecutive in memory.
+    pub(super) fn whole(of_thread: i64, run: Option<i64>) -> Walk {
+        let divides = |n: &i64| of_thread % n == 0 && run.is_some_and(|run| run % n == 0);
+        let together = TOGETHER.into_iter().find(divides).unwrap_or(1);
+        Walk { together, at_once: of_thread / together }
+    }
+
+    /// Shares a loop out to the threads of a warp, or of so many, as [`reduce_in_warp`] and [`reduce_in_task`] share their steps: what a
+    /// thread makes is what it combines.
+    pub(super) fn share(
+        self,
+        schedule: &mut Schedule,
+        name: &str,
+        warps: Option<i64>,
+    ) -> Result<(), ScheduleError> {
+        let own = self.factors().map(|n| (n == LANES || n > 1).then_some(n));
+        let lane = 1 + usize::from(warps.is_some()) + usize::from(own[0].is_some());
+        let factors: Vec<Option<i64>> =
+            [None].into_iter().chain(warps.map(Some)).chain(own.into_iter().flatten().map(Some)).collect();
+        let parts = schedule.split(name, &factors)?;
+        if warps.is_some() {
+            schedule.bind(&parts[1], ThreadLevel::Warp)?;
+        }
+        if own[0].is_some() {
+            schedule.unroll(&parts[lane - 1])?;
+        }
+        schedule.bind(&parts[lane], ThreadLevel::Lane)?;
+        match parts.get(lane + 1) {
+            Some(together) => schedule.vectorize(together),
+            None => Ok(()),
+        }
     }
 
     /// The factors of the loop over steps: lanes, and what is unrolled before and after.

@@ -34,6 +34,6 @@ fn other_decisions_have_the_interpreters_bits_too() {
     }
     assert_eq!(
         points.into_iter().collect::<Vec<_>>(),
-        ["depth", "group", "parts", "stages", "threads", "tile"]
+        ["depth", "group", "parts", "stages", "threads", "tile", "warps"]
     );
 }
