@@ -106,3 +106,39 @@ fn loops_that_hints_speak_of_do_not_become_one() {
     assert!(refused.contains("a loop inside of `out_i0` prefetches"), "{refused}");
     holds(&func, &s);
 }
+
+/// The copy makes two rows in each iteration, of which the consumer takes one; the sum of the other is not there yet.
+#[test]
+fn a_consumer_does_not_become_part_of_a_producer_that_runs_ahead() {
+    let func: Func = "func centre(x: f32[8, 6]) -> (y: f32[8, 6]) {
+      buffer sum: f32[8] global
+      buffer copy: f32[8, 6] global
+      for i in 0..8 {
+        for r in 0..6 {
+          block sum(si: spatial 8 = i, sr: reduce 6 = r) {
+            init sum[si] = f32(0.0)
+            sum[si] = (sum[si] + x[si, sr])
+          }
+        }
+        for a in 0..2 {
+          for b in 0..6 {
+            block copy(va: spatial 8 = (i + a), vb: spatial 6 = b) where ((i + a) < 8) {
+              copy[va, vb] = x[va, vb]
+            }
+          }
+        }
+        for j in 0..6 {
+          block y(vi: spatial 8 = i, vj: spatial 6 = j) {
+            y[vi, vj] = (copy[vi, vj] - sum[vi])
+          }
+        }
+      }
+    }"
+    .parse()
+    .unwrap();
+    let refused = Schedule::new(func).reverse_compute_inline("y").unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "reverse_compute_inline of `y`: it also reads `sum`, which is computed in a loop around both"
+    );
+}

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::expr::{Buffer, Expr, ExprKind, Var};
-use crate::func::Func;
+use crate::func::{Block, Func};
 use crate::schedule::bindings::check_kinds;
 use crate::schedule::inline::{plain_indices, single_store};
 use crate::schedule::{Apply, ScheduleError, tree};
@@ -37,17 +37,7 @@ impl Apply for ReverseComputeInline {
                     let Some(producer) = tree::block_at(func, &producer_path) else { continue };
                     let (producer_name, produced) =
                         (producer.name.clone(), single_store(producer).map_err(fail)?.clone());
-                    let late = tree::read_buffers(&block).into_iter().filter(|b| *b != buffer).find(|b| {
-                        tree::blocks_with_paths(func)
-                            .iter()
-                            .any(|(p, w)| tree::writes(w, *b) && *p > producer_path)
-                    });
-                    if let Some(late) = late {
-                        let name = &func.buffers[late].name;
-                        return Err(fail(format!(
-                            "it also reads `{name}`, which is computed after the producer"
-                        )));
-                    }
+                    self.check_others(func, &block, buffer, [&path, &producer_path])?;
                     let value_of = |v: Var| {
                         iters.iter().position(|i| *i == Some(v)).map(|d| produced.indices[d].clone())
                     };
@@ -77,11 +67,38 @@ impl Apply for ReverseComputeInline {
 }
 
 impl ReverseComputeInline {
+    /// Whether all else that the consumer reads is there where the producer is.
+    ///
+    /// An iteration of a loop around both may have the producer make elements that the consumer takes in another iteration: what a
+    /// third block computes in such a loop need not be there yet.
+    fn check_others(
+        &self,
+        func: &Func,
+        block: &Block,
+        buffer: Buffer,
+        [path, producer]: [&tree::Path; 2],
+    ) -> Result<(), ScheduleError> {
+        let blocks = tree::blocks_with_paths(func);
+        for other in tree::read_buffers(block).into_iter().filter(|other| *other != buffer) {
+            for (writer, _) in blocks.iter().filter(|(_, b)| tree::writes(b, other)) {
+                let when = match writer {
+                    writer if writer > producer => "after the producer",
+                    writer if path[0] == producer[0] && writer[0] == path[0] => "in a loop around both",
+                    _ => continue,
+                };
+                let reason =
+                    format!("it also reads `{}`, which is computed {when}", func.buffers[other].name);
+                return Err(ScheduleError::new(Self::NAME, &self.block, reason));
+            }
+        }
+        Ok(())
+    }
+
     /// The path of the block that computes `buffer`, and which variable of `block` each dimension is.
     fn producer(
         &self,
         func: &Func,
-        block: &crate::func::Block,
+        block: &Block,
         buffer: Buffer,
     ) -> Result<(tree::Path, Vec<Option<Var>>), String> {
         let name = &func.buffers[buffer].name;
