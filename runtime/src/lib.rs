@@ -61,5 +61,5 @@ pub use placed::Input;
 #[cfg(feature = "devices")]
 pub use placed::{DeviceTensor, Output, OwnedDeviceTensor};
 pub use session::{Outputs, Session, SessionOptions};
-pub use tensor::{Element, TensorView, TensorViewMut, byte_len};
-pub use value::{TensorValue, Value};
+pub use tensor::{Element, Scalar, Tensor, TensorError, TensorView, TensorViewMut, byte_len};
+pub use value::Value;

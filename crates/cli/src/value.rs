@@ -1,9 +1,9 @@
 //! Values as the user gives and gets them: tensors, sequences, optionals.
 
 use tilewright::graph::Tensor;
-use tilewright::runtime::{self, TensorValue};
+use tilewright::runtime::{self, TensorError};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 
 /// Named inputs or outputs.
 pub(crate) type Named = Vec<(String, Value)>;
@@ -74,23 +74,25 @@ impl Value {
     }
 }
 
-fn to_runtime(tensor: &Tensor) -> Result<TensorValue, Failure> {
-    let dims = tensor.dims().to_vec();
+fn to_runtime(tensor: &Tensor) -> Result<runtime::Tensor, Failure> {
     let value = match tensor.strings() {
         Some(strings) => {
             let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone());
-            let strings = strings.iter().map(text).collect::<Result<_, _>>();
-            TensorValue::from_strings(dims, strings.map_err(Failure::data)?)
+            let strings = strings.iter().map(text).collect::<Result<_, _>>().map_err(Failure::data)?;
+            runtime::Tensor::from_strings(tensor.dims(), strings)
         }
         None => {
-            let bytes = tensor.bytes().map(|bytes| bytes.as_slice().to_vec()).unwrap_or_default();
-            TensorValue::from_bytes(tensor.dtype(), dims, bytes)
+            let bytes = tensor.bytes().map(|bytes| bytes.as_slice()).unwrap_or_default();
+            runtime::Tensor::from_bytes(tensor.dtype(), tensor.dims(), bytes)
         }
     };
-    value.ok_or_else(|| Failure::data("the elements of a tensor do not fit its extents"))
+    value.map_err(|error| match error {
+        TensorError::Memory(error) => Failure::new(Exit::Limit, error),
+        error => Failure::data(error),
+    })
 }
 
-fn of_runtime(tensor: &TensorValue) -> Result<Tensor, Failure> {
+fn of_runtime(tensor: &runtime::Tensor) -> Result<Tensor, Failure> {
     let dims = tensor.dims().to_vec();
     if tensor.dtype() == tilewright::DType::String {
         let strings = tensor.strings().iter().map(|text| text.clone().into_bytes()).collect();

@@ -10,7 +10,7 @@ use tilewright_runtime::plan::{
     BufferDef, BufferId, DimSpec, HostId, Instr, Nesting, Op, Operand, Place, Plan, SizeDef, SizeId, Space,
     TensorSpec, TextId, ValueSpec, ValueType,
 };
-use tilewright_runtime::{Bytes, Kernels, Model, RunError, TensorValue, TensorView, Value};
+use tilewright_runtime::{Bytes, Kernels, Model, RunError, Tensor, TensorView, Value};
 
 /// Buffer and spec of a tensor of F32 with the given extents.
 fn tensor(plan: &mut Plan, name: &str, shape: Vec<SizeId>, place: Place) -> (BufferId, TensorSpec) {
@@ -78,8 +78,7 @@ fn model(n: Option<i64>) -> Model {
 }
 
 fn floats(values: &[f32]) -> Value {
-    let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-    TensorValue::from_bytes(DType::F32, vec![values.len()], bytes).expect("bytes that fit").into()
+    Tensor::new(&[values.len()], values).expect("as many elements").into()
 }
 
 const X: TensorView<'_> = TensorView { dtype: DType::F32, dims: &[2], bytes: &[0; 8] };
