@@ -57,9 +57,9 @@ pub use load::LoadError;
 pub use load::Loader;
 pub use memory::{AlignedBuf, Bytes, OutOfMemory};
 pub use model::{KernelCode, KernelFn, Kernels, Model, ModelError, Program, ProgramParts};
-pub use placed::Input;
+pub use placed::Placed;
 #[cfg(feature = "devices")]
 pub use placed::{DeviceTensor, Output, OwnedDeviceTensor};
-pub use session::{Outputs, Session, SessionOptions};
+pub use session::{Input, Inputs, Outputs, Session, SessionOptions};
 pub use tensor::{Element, Scalar, Tensor, TensorError, TensorView, TensorViewMut, byte_len};
 pub use value::Value;

@@ -7,11 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tilewright::runtime::Session;
 
 use crate::data;
 use crate::device::DeviceArgs;
 use crate::failure::{ERROR, Exit, Failure};
-use crate::model::{self, Engine, Inputs, Source};
+use crate::model::{self, Engine, Source};
 use crate::options::{CompileArgs, threads};
 use crate::output;
 use crate::progress::Progress;
@@ -222,12 +223,10 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let load = start.elapsed();
     let specs = model::plan_inputs(model.plan());
     let given = read_or_noise(args, &specs)?;
-    let (tensors, values) = model::split(&specs, &model::check_inputs(&specs, &given)?)?;
-    let inputs = Inputs::new(&tensors)?;
-    let views = inputs.views();
-    let runs = sessions
-        .iter_mut()
-        .map(|session| || session.run_values(&views, &values).map(drop).map_err(Failure::from));
+    let values = model::to_runtime(&given)?;
+    let inputs = model.arrange(values.iter().map(|(name, value)| (name, value)))?;
+    let run = |session: &mut Session| session.run_values(&inputs.tensors, &inputs.values).map(drop);
+    let runs = sessions.iter_mut().map(|session| || run(session).map_err(Failure::from));
     let times = measure(args.seconds, runs.collect())?;
     // Before the outputs are copied: that is the user's wish, not the model's need.
     let peak_mib = peak_mib();

@@ -18,7 +18,7 @@ use tilewright::runtime::{Model, SessionOptions};
 use crate::data;
 use crate::device::DeviceArgs;
 use crate::failure::{Exit, Failure};
-use crate::model::{self, Inputs, Source};
+use crate::model::{self, Source};
 use crate::options::{CompileArgs, threads};
 use crate::output;
 use crate::progress::Progress;
@@ -71,14 +71,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(path) => data::read_inputs(path, &specs)?,
         None => data::noise(&specs)?,
     };
-    let (tensors, values) = model::split(&specs, &model::check_inputs(&specs, &given)?)?;
-    let inputs = Inputs::new(&tensors)?;
-    let views = inputs.views();
+    let given = model::to_runtime(&given)?;
+    let inputs = model.arrange(given.iter().map(|(name, value)| (name, value)))?;
 
     let ceilings = Ceilings::measure(n_threads);
-    let profile = measure::measure(&mut session, &views, &values, args.seconds)?;
+    let profile = measure::measure(&mut session, &inputs, args.seconds)?;
     if let Some(path) = &args.trace {
-        let text = trace::record(&mut session, &views, &values, &pool)?;
+        let text = trace::record(&mut session, &inputs, &pool)?;
         output::write_file(path, text.as_bytes())?;
     }
     if let Some(path) = &args.html {

@@ -6,7 +6,7 @@ use cudarc::driver::sys;
 use tilewright_runtime::artifact::{Contents, ImageDef, Level, Manifest, ProgramDef};
 use tilewright_runtime::device::{DeviceError, DeviceModule};
 use tilewright_runtime::{
-    Bytes, DeviceTensor, Input, Loader, Model, ModelError, NoHostOps, Output, OwnedDeviceTensor, RunError,
+    Bytes, DeviceTensor, Loader, Model, ModelError, NoHostOps, Output, OwnedDeviceTensor, Placed, RunError,
     Session, TensorView,
 };
 use tilewright_runtime_cuda::CudaDevice;
@@ -129,12 +129,12 @@ fn outputs() -> Outcome {
     let x = OwnedDeviceTensor::upload(&model, &TensorView::of(&[500], &[1.0f32; 500]))?;
     let mut new = None;
     // SAFETY: the tensor is the test's.
-    let told = unsafe { session.run_placed(&[Input::Device(x.view())], &mut [Output::New(&mut new)]) };
+    let told = unsafe { session.run_placed(&[Placed::Device(x.view())], &mut [Output::New(&mut new)]) };
     ensure_eq(&told, &Err(RunError::Device(lacking(2000, 8192 - 512 - 2000 - 4048))))?;
     ensure(new.is_none(), &new)?;
     let few = DeviceTensor { dims: &[50], bytes: 200, ..x.view() };
     // SAFETY: as above.
-    unsafe { session.run_placed(&[Input::Device(few)], &mut [Output::New(&mut new)]) }?;
+    unsafe { session.run_placed(&[Placed::Device(few)], &mut [Output::New(&mut new)]) }?;
     ensure_eq(&new.as_ref().map(|new| new.dims().to_vec()), &Some(vec![50]))?;
     drop((new, x, session, model));
     ensure_balance()
