@@ -244,6 +244,9 @@ pub enum RunError {
         /// Nodes of the model.
         nodes: String,
     },
+    /// The run was asked to stop, and did before its next instruction.
+    #[error("the run was cancelled")]
+    Cancelled,
     /// The memory limit of the session would be passed.
     #[error("the run needs {bytes} bytes, the limit is {limit}")]
     Limit {

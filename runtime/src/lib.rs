@@ -29,6 +29,7 @@
 extern crate alloc;
 
 pub mod artifact;
+mod cancel;
 pub mod device;
 mod error;
 mod exec;
@@ -49,6 +50,7 @@ mod tensor;
 pub mod threads;
 mod value;
 
+pub use cancel::Cancel;
 pub use error::{ExecFault, InputError, InputErrors, RunError};
 pub use exec::{HostCall, Inspect, Observer};
 pub use host::{Draw, HostArg, HostError, HostOps, HostTensor, HostTensorMut, NoHostOps};

@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::cancel::Cancel;
 use crate::error::{ExecFault, InputError, InputErrors, RunError};
 use crate::exec::{Draws, Exec, Frame, Observer};
 use crate::memory::AlignedBuf;
@@ -109,6 +110,14 @@ impl Session {
     /// gives the next ones.
     pub fn set_seed(&mut self, seed: u64) {
         self.frame.draws = Draws::of_seed(seed);
+    }
+
+    /// Lets runs be stopped, from the next one on: before each instruction a run asks whether it is to go on, and what works on a
+    /// device is waited for. A graph of a device is one instruction. `None`, as in a new session, asks nothing.
+    ///
+    /// A session that was stopped runs again, with another request or none.
+    pub fn set_cancel(&mut self, cancel: Option<Cancel>) {
+        self.frame.cancel = cancel;
     }
 
     /// Runs a model whose inputs are all tensors on inputs in its order. The outputs stay in the session until the

@@ -138,7 +138,8 @@ impl From<RunError> for Failure {
             RunError::Guard { .. } | RunError::Host { .. } => Failure::data(error),
             RunError::Limit { .. } | RunError::Memory(_) => Failure::new(Exit::Limit, error),
             RunError::Device(fault) => Failure::new(of_device(fault), error),
-            RunError::Plan { .. } => Failure::new(Exit::Internal, error),
+            // The command cancels nothing.
+            RunError::Plan { .. } | RunError::Cancelled => Failure::new(Exit::Internal, error),
         }
     }
 }
