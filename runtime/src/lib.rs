@@ -5,9 +5,9 @@
 //!
 //! ```no_run
 //! # #[cfg(feature = "std")] {
-//! use tilewright_runtime::{Model, TensorView};
+//! use tilewright_runtime::{Model, TensorView, Trust};
 //!
-//! let model = Model::load("model.twm").expect("a sound artifact");
+//! let model = Model::load("model.twm", Trust::Origin).expect("a sound artifact");
 //! let mut session = model.session();
 //! let outputs = session.run(&[TensorView::of(&[1, 2], &[0.5f32, 2.0])]).expect("inputs that fit");
 //! let scores = outputs.get(0).and_then(|output| output.to_vec::<f32>());
@@ -56,7 +56,7 @@ pub use exec::{HostCall, Inspect, Observer};
 pub use host::{Draw, HostArg, HostError, HostOps, HostTensor, HostTensorMut, NoHostOps};
 pub use load::LoadError;
 #[cfg(feature = "std")]
-pub use load::Loader;
+pub use load::{Loader, Trust};
 pub use memory::{AlignedBuf, Bytes, OutOfMemory};
 pub use model::{KernelCode, KernelFn, Kernels, Model, ModelError, Program, ProgramParts};
 pub use placed::Placed;

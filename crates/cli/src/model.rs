@@ -9,7 +9,7 @@ use tilewright::runtime::isa::Isa;
 use tilewright::runtime::plan::{Nesting, Plan, SizeDef, TensorSpec, ValueSpec};
 use tilewright::runtime::threads::ThreadPool;
 use tilewright::runtime::{self, Bytes, LoadError, Loader, Model, Session, SessionOptions, TensorView};
-use tilewright::{Compiled, Machine, TensorData};
+use tilewright::{Compiled, Machine, TensorData, Trust};
 
 use crate::device::{CPU, DeviceArgs};
 use crate::failure::Failure;
@@ -147,7 +147,8 @@ pub(crate) fn isa() -> Result<Isa, Failure> {
 
 /// Loads for the machine that [`ISA`] names, else for this one.
 fn loader() -> Result<Loader, Failure> {
-    Ok(tilewright::loader().as_if_on(&isa()?))
+    // Who names a model to the command would run it as they would the command.
+    Ok(tilewright::loader(Trust::Origin).as_if_on(&isa()?))
 }
 
 /// Loads an artifact for the device that was asked for, else for that which it has code for.

@@ -4,7 +4,7 @@ use tilewright::graph::text;
 use tilewright::onnx::{OnnxModel, export};
 use tilewright::reference::Reference;
 use tilewright::runtime::{Model, Tensor, TensorView, Value};
-use tilewright::{CodegenKind, Compiled, DType, Options, TensorData, compile_model, loader};
+use tilewright::{CodegenKind, Compiled, DType, Options, TensorData, Trust, compile_model, loader};
 
 /// Compiles a graph in text form, by way of ONNX.
 fn compile(graph: &str) -> Compiled {
@@ -14,7 +14,7 @@ fn compile(graph: &str) -> Compiled {
 }
 
 fn load(compiled: &Compiled) -> Model {
-    loader().from_bytes(compiled.artifact.to_bytes().expect("bytes")).expect("a model")
+    loader(Trust::Origin).from_bytes(compiled.artifact.to_bytes().expect("bytes")).expect("a model")
 }
 
 fn floats(dims: &[usize], values: &[f32]) -> Value {

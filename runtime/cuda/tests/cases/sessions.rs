@@ -7,7 +7,7 @@ use tilewright_runtime::artifact::{Contents, ImageDef, Level, Manifest, ProgramD
 use tilewright_runtime::device::{DeviceError, DeviceModule};
 use tilewright_runtime::{
     Bytes, DeviceTensor, Loader, Model, ModelError, NoHostOps, Output, OwnedDeviceTensor, Placed, RunError,
-    Session, TensorView,
+    Session, TensorView, Trust,
 };
 use tilewright_runtime_cuda::CudaDevice;
 
@@ -45,7 +45,7 @@ fn artifact(arch: &str, format: &str, code: &[u8]) -> Result<Bytes, Failed> {
 fn artifacts() -> Outcome {
     let load = |bytes: Bytes| {
         let device = CudaDevice::by_index(0).expect("a device");
-        Loader::new().device(Arc::new(device)).from_bytes(bytes)
+        Loader::new(Trust::Origin).device(Arc::new(device)).from_bytes(bytes)
     };
     run(&mut load(artifact("sm_80", "ptx", PTX)?)?.session(), 5)?;
     for (arch, format, code, message) in [
