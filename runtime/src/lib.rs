@@ -62,6 +62,6 @@ pub use model::{KernelCode, KernelFn, Kernels, Model, ModelError, Program, Progr
 pub use placed::Placed;
 #[cfg(feature = "devices")]
 pub use placed::{DeviceTensor, Output, OwnedDeviceTensor};
-pub use session::{Input, Inputs, Outputs, Session, SessionOptions};
+pub use session::{Input, Inputs, Outputs, OwnedOutputs, Session, SessionOptions};
 pub use tensor::{Element, Scalar, Tensor, TensorError, TensorView, TensorViewMut, byte_len};
 pub use value::Value;

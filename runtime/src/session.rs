@@ -4,6 +4,7 @@
 mod inputs;
 #[cfg(feature = "devices")]
 mod on_device;
+mod owned;
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -22,6 +23,7 @@ use crate::value::Value;
 
 use inputs::{Given, check_dims, check_form, fit_sizes, fit_values, has_form, problems};
 pub use inputs::{Input, Inputs};
+pub use owned::OwnedOutputs;
 
 /// How a session works.
 #[derive(Clone)]

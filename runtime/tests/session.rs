@@ -10,8 +10,8 @@ use tilewright_runtime::plan::{BufferId, Cmp, Instr, Op, Place, SizeBounds, Size
 use tilewright_runtime::pool::{Pool, Serial};
 use tilewright_runtime::threads::ThreadPool;
 use tilewright_runtime::{
-    Input, Inspect, Model, NoHostOps, Observer, RunError, Session, SessionOptions, Tensor, TensorView,
-    TensorViewMut, Value,
+    AlignedBuf, Input, Inspect, Model, NoHostOps, Observer, OutOfMemory, RunError, Session, SessionOptions,
+    Tensor, TensorView, TensorViewMut, Value,
 };
 
 fn demo() -> Model {
@@ -199,6 +199,43 @@ fn outputs_may_be_written_to_memory_of_the_caller() {
     let views = &mut [TensorViewMut::of(&[1, 3], &mut small), TensorViewMut::of(&[3], &mut w)];
     let error = session.run_into(&[x], views).unwrap_err();
     assert_eq!(error.to_string(), "\"y\": axis 0 must be 2, got 1");
+}
+
+/// Kernels write to the memory given for outputs, whatever it holds, and those stay as they are.
+#[test]
+fn outputs_may_be_the_callers_to_keep() {
+    let mut session = demo().session();
+    let x = TensorView::of(&[2, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let first = session.run_new(&[x], &[], AlignedBuf::zeroed).unwrap();
+    let [y, w] = &first.tensors[..] else { panic!("two outputs") };
+    assert_eq!((y.dims(), y.as_slice::<f32>()), (&[2, 3][..], Some(&[4.0, 8.0, 12.0, 16.0, 20.0, 24.0][..])));
+    assert_eq!(w.as_slice::<f32>(), Some(&[1.0, 2.0, 3.0][..]));
+
+    // Room of another size, with something in it.
+    let mut spare: Vec<AlignedBuf> = (0..2).map(|_| AlignedBuf::copy_of(&[0xff; 100]).unwrap()).collect();
+    let places: Vec<usize> = spare.iter_mut().rev().map(|buffer| buffer.as_mut_ptr().addr()).collect();
+    let mut asked = vec![];
+    let second = session.run_new(&[TensorView::of(&[1, 3], &[0f32, 0.0, 1.0])], &[], |bytes| {
+        asked.push(bytes);
+        Ok(spare.pop().unwrap())
+    });
+    let second = second.unwrap().tensors;
+    assert_eq!(asked, [12, 12]);
+    assert_eq!(second[0], Tensor::new(&[1, 3], [0f32, 0.0, 4.0]).unwrap());
+    assert_eq!(&second[1], w);
+    assert_eq!(second.iter().map(|tensor| tensor.bytes().as_ptr().addr()).collect::<Vec<_>>(), places);
+    // What runs later, and without such memory, writes elsewhere.
+    let zeros = [0f32; 6];
+    session.run(&[TensorView::of(&[2, 3], &zeros)]).unwrap();
+    assert_eq!((y.as_slice::<f32>().unwrap()[0], second[0].as_slice::<f32>().unwrap()[2]), (4.0, 4.0));
+
+    let none = OutOfMemory { bytes: 24 };
+    assert_eq!(session.run_new(&[x], &[], |_| Err(none)), Err(RunError::Memory(none)));
+    assert_eq!(
+        session.run_new(&[], &[], AlignedBuf::zeroed).unwrap_err().to_string(),
+        "input \"x\" is missing"
+    );
+    assert_eq!(session.run_new(&[x], &[], AlignedBuf::zeroed), Ok(first));
 }
 
 #[test]

@@ -10,7 +10,9 @@ use tilewright_runtime::plan::{
     BufferDef, BufferId, DimSpec, HostId, Instr, Nesting, Op, Operand, Place, Plan, SizeDef, SizeId, Space,
     TensorSpec, TextId, ValueSpec, ValueType,
 };
-use tilewright_runtime::{Bytes, Kernels, Model, RunError, Tensor, TensorView, Value};
+use tilewright_runtime::{
+    AlignedBuf, Bytes, Kernels, Model, OwnedOutputs, RunError, Tensor, TensorView, Value,
+};
 
 /// Buffer and spec of a tensor of F32 with the given extents.
 fn tensor(plan: &mut Plan, name: &str, shape: Vec<SizeId>, place: Place) -> (BufferId, TensorSpec) {
@@ -91,7 +93,11 @@ fn values_go_in_and_out_and_extents_follow_from_them() {
         assert_eq!(outputs.get(0).and_then(|y| y.to_vec::<f32>()).as_deref(), Some(first));
         let values: Vec<_> =
             outputs.values().map(|(spec, value)| (spec.name.as_str(), value.clone())).collect();
-        assert_eq!(values, [("t", Value::sequence(vec![floats(&[0.0, 0.0]), floats(first)]))]);
+        let t = Value::sequence(vec![floats(&[0.0, 0.0]), floats(first)]);
+        assert_eq!(values, [("t", t.clone())]);
+        let owned = session.run_new(&[X], &[Value::sequence(vec![floats(first)])], AlignedBuf::zeroed);
+        let y = Tensor::new(&[first.len()], first).expect("as many elements");
+        assert_eq!(owned, Ok(OwnedOutputs { tensors: vec![y], values: vec![t] }));
     }
 }
 
