@@ -63,5 +63,5 @@ pub use placed::Placed;
 #[cfg(feature = "devices")]
 pub use placed::{DeviceTensor, Output, OwnedDeviceTensor};
 pub use session::{Input, Inputs, Outputs, OwnedOutputs, Session, SessionOptions};
-pub use tensor::{Element, Scalar, Tensor, TensorError, TensorView, TensorViewMut, byte_len};
+pub use tensor::{Element, Reuse, Scalar, Tensor, TensorError, TensorView, TensorViewMut, byte_len};
 pub use value::Value;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use tilewright_dtype::DType;
 
-pub use owned::{Tensor, TensorError};
+pub use owned::{Reuse, Tensor, TensorError};
 
 /// A Rust type whose values are elements: they are copied in and out.
 ///

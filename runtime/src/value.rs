@@ -28,6 +28,14 @@ impl Value {
         Value::Optional(value.map(Arc::new))
     }
 
+    /// The tensor, if it is one.
+    pub fn as_tensor(&self) -> Option<&Tensor> {
+        match self {
+            Value::Tensor(tensor) => Some(tensor),
+            Value::Sequence(_) | Value::Optional(_) => None,
+        }
+    }
+
     /// Whether the value is of a type; walks all of it.
     pub fn is(&self, ty: &ValueType) -> bool {
         self.is_nested(&ty.nesting, ty)

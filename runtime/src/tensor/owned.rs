@@ -1,6 +1,7 @@
 //! Tensors that own their elements.
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -10,17 +11,23 @@ use super::{Element, Scalar, TensorView, byte_len};
 use crate::memory::{AlignedBuf, OutOfMemory};
 
 /// A dense row-major tensor that owns its elements, in memory where a session takes them without a copy.
-#[derive(Clone, PartialEq)]
 pub struct Tensor {
     dtype: DType,
     dims: Vec<usize>,
     data: Data,
+    reuse: Option<Arc<dyn Reuse>>,
 }
 
 #[derive(Clone, PartialEq)]
 enum Data {
     Numbers(AlignedBuf),
     Strings(Vec<String>),
+}
+
+/// Where memory goes that a tensor had, to be used again.
+pub trait Reuse: Send + Sync {
+    /// Takes memory, with whatever it holds.
+    fn give_back(&self, buffer: AlignedBuf);
 }
 
 /// Why a tensor cannot be made.
@@ -82,7 +89,7 @@ impl Tensor {
     /// For strings, and when there is no memory for it.
     pub fn zeros(dtype: DType, dims: &[usize]) -> Result<Tensor, TensorError> {
         let buffer = AlignedBuf::zeroed(bytes_of(dtype, dims)?)?;
-        Ok(Tensor { dtype, dims: dims.to_vec(), data: Data::Numbers(buffer) })
+        Ok(Tensor { dtype, dims: dims.to_vec(), data: Data::Numbers(buffer), reuse: None })
     }
 
     /// A tensor of elements as they are in memory, which are copied.
@@ -92,7 +99,12 @@ impl Tensor {
     pub fn from_bytes(dtype: DType, dims: &[usize], bytes: impl AsRef<[u8]>) -> Result<Tensor, TensorError> {
         let bytes = bytes.as_ref();
         check_bytes(dtype, dims, bytes.len())?;
-        Ok(Tensor { dtype, dims: dims.to_vec(), data: Data::Numbers(AlignedBuf::copy_of(bytes)?) })
+        Ok(Tensor {
+            dtype,
+            dims: dims.to_vec(),
+            data: Data::Numbers(AlignedBuf::copy_of(bytes)?),
+            reuse: None,
+        })
     }
 
     /// A tensor of elements as they are in memory, without a copy.
@@ -101,7 +113,7 @@ impl Tensor {
     /// When there are not as many bytes as type and extents need, and for strings.
     pub fn from_buf(dtype: DType, dims: &[usize], buffer: AlignedBuf) -> Result<Tensor, TensorError> {
         check_bytes(dtype, dims, buffer.len())?;
-        Ok(Tensor { dtype, dims: dims.to_vec(), data: Data::Numbers(buffer) })
+        Ok(Tensor { dtype, dims: dims.to_vec(), data: Data::Numbers(buffer), reuse: None })
     }
 
     /// A tensor of strings.
@@ -113,7 +125,7 @@ impl Tensor {
         if expected != strings.len() {
             return Err(TensorError::Elements { dims: dims.to_vec(), expected, got: strings.len() });
         }
-        Ok(Tensor { dtype: DType::String, dims: dims.to_vec(), data: Data::Strings(strings) })
+        Ok(Tensor { dtype: DType::String, dims: dims.to_vec(), data: Data::Strings(strings), reuse: None })
     }
 
     /// Element type.
@@ -169,9 +181,19 @@ impl Tensor {
     }
 
     /// The memory of the elements; empty for strings.
-    pub fn into_buf(self) -> AlignedBuf {
-        match self.data {
-            Data::Numbers(buffer) => buffer,
+    pub fn into_buf(mut self) -> AlignedBuf {
+        self.take_buf()
+    }
+
+    /// The tensor, whose memory goes to `reuse` when it is dropped. That of a clone does not.
+    pub fn reused_by(mut self, reuse: Arc<dyn Reuse>) -> Tensor {
+        self.reuse = Some(reuse);
+        self
+    }
+
+    fn take_buf(&mut self) -> AlignedBuf {
+        match &mut self.data {
+            Data::Numbers(buffer) => core::mem::take(buffer),
             Data::Strings(_) => AlignedBuf::new(),
         }
     }
@@ -199,6 +221,30 @@ fn check_bytes(dtype: DType, dims: &[usize], got: usize) -> Result<(), TensorErr
     Ok(())
 }
 
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        if let Some(reuse) = self.reuse.take() {
+            let buffer = self.take_buf();
+            // Who took the memory out has it.
+            if buffer.capacity() > 0 {
+                reuse.give_back(buffer);
+            }
+        }
+    }
+}
+
+impl Clone for Tensor {
+    fn clone(&self) -> Tensor {
+        Tensor { dtype: self.dtype, dims: self.dims.clone(), data: self.data.clone(), reuse: None }
+    }
+}
+
+impl PartialEq for Tensor {
+    fn eq(&self, other: &Tensor) -> bool {
+        self.dtype == other.dtype && self.dims == other.dims && self.data == other.data
+    }
+}
+
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{:?} ", self.dtype, self.dims)?;
@@ -212,6 +258,7 @@ impl fmt::Debug for Tensor {
 #[cfg(test)]
 mod tests {
     use alloc::vec;
+    use core::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
     use crate::plan::ALIGN;
@@ -246,6 +293,24 @@ mod tests {
         assert!(tensor.view().is_none() && tensor.bytes().is_empty() && tensor.into_buf().is_empty());
         assert_eq!(Tensor::from_bytes(DType::String, &[0], []), Err(TensorError::Strings));
         assert_eq!(Tensor::zeros(DType::String, &[1]), Err(TensorError::Strings));
+    }
+
+    #[test]
+    fn memory_goes_where_it_is_used_again() {
+        struct Count(AtomicUsize);
+        impl Reuse for Count {
+            fn give_back(&self, buffer: AlignedBuf) {
+                self.0.fetch_add(buffer.len(), Ordering::Relaxed);
+            }
+        }
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let tensor = || Tensor::new(&[3], [1u8, 2, 3]).unwrap().reused_by(count.clone());
+        let returned = || count.0.load(Ordering::Relaxed);
+        drop(tensor().clone());
+        assert_eq!(returned(), 3, "once, for the tensor and not for its clone");
+        assert_eq!((tensor().into_buf().len(), returned()), (3, 3));
+        drop(Tensor::from_strings(&[0], vec![]).unwrap().reused_by(count.clone()));
+        assert_eq!(returned(), 3);
     }
 
     #[test]
