@@ -258,7 +258,7 @@ impl Session {
         }
         let problems = |program: &Program, errors| {
             let given: Vec<Given<'_>> = (0..model.inputs().len()).map(|i| given(i).into()).collect();
-            problems(program, &given, |i| values.get(i), errors)
+            problems(program, &given, |i| values.get(i).map(Ok), errors)
         };
         if !fit {
             self.prepared = false;

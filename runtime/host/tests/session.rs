@@ -112,6 +112,14 @@ fn what_does_not_fit_is_an_error() {
     check(None, &[], "input \"s\" is missing");
     check(None, &[floats(&[1.0])], "\"s\": expected seq(f32[?]), got a value of another type");
     check(None, &[one.clone(), one.clone()], "2 values given, the model has 1");
+    let named = |inputs: [(&str, TensorView<'_>); 2]| {
+        model(None).session().run_named(inputs).map(drop).expect_err("a fault").to_string()
+    };
+    let (numbers, few) = (TensorView::of(&[1], &[1f32]), TensorView::new(DType::F32, &[2], &[0; 4]));
+    let other = "\"s\": expected seq(f32[?]), got a value of another type";
+    assert_eq!(named([("s", numbers), ("x", X)]), other);
+    assert_eq!(named([("x", X), ("s", few)]), "\"s\": f32[2] needs 8 bytes, got 4");
+    assert_eq!(named([("x", numbers), ("s", numbers)]), format!("\"x\": axis 0 must be 2, got 1; {other}"));
     let error =
         check(None, &[Value::sequence(vec![])], "/At: position 0 is out of range for a sequence of 0");
     assert!(matches!(error, RunError::Host { .. }));

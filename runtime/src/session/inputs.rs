@@ -87,7 +87,7 @@ impl Model {
         let plan = self.plan();
         let mut errors = Vec::new();
         let mut given: Vec<Given<'a>> = plan.inputs.iter().map(|_| Given::Nothing).collect();
-        let mut values: Vec<Option<Value>> = vec![None; plan.value_inputs.len()];
+        let mut values: Vec<Option<Result<Value, InputError>>> = vec![None; plan.value_inputs.len()];
         for (name, input) in inputs {
             let (name, input) = (name.as_ref(), input.into());
             let was_given = if let Some(i) = plan.inputs.iter().position(|spec| spec.name == name) {
@@ -97,13 +97,8 @@ impl Model {
                 };
                 !matches!(core::mem::replace(&mut given[i], new), Given::Nothing)
             } else if let Some(i) = plan.value_inputs.iter().position(|spec| spec.name == name) {
-                match input.value() {
-                    Ok(value) => values[i].replace(value).is_some(),
-                    Err(error) => {
-                        errors.push(InputError::Tensor { name: name.into(), error });
-                        false
-                    }
-                }
+                let value = input.value().map_err(|error| InputError::Tensor { name: name.into(), error });
+                values[i].replace(value).is_some()
             } else {
                 errors.push(InputError::Unknown { name: name.into(), known: known_names(plan) });
                 false
@@ -113,11 +108,12 @@ impl Model {
             }
         }
         let views = given.iter().map_while(Given::view).collect::<Vec<_>>();
-        let is_whole = views.len() == given.len() && values.iter().all(Option::is_some);
+        let is_whole = views.len() == given.len() && values.iter().all(|value| matches!(value, Some(Ok(_))));
         if !errors.is_empty() || !is_whole {
-            return Err(problems(self.program(), &given, |i| values[i].as_ref(), errors));
+            let value = |i: usize| values[i].as_ref().map(Result::as_ref);
+            return Err(problems(self.program(), &given, value, errors));
         }
-        Ok(Inputs { tensors: views, values: values.into_iter().flatten().collect() })
+        Ok(Inputs { tensors: views, values: values.into_iter().flatten().flatten().collect() })
     }
 }
 
@@ -160,7 +156,7 @@ impl<'a> From<Option<Placed<'a>>> for Given<'a> {
 pub(super) fn problems<'v>(
     program: &Program,
     given: &[Given<'_>],
-    values: impl Fn(usize) -> Option<&'v Value>,
+    values: impl Fn(usize) -> Option<Result<&'v Value, &'v InputError>>,
     mut errors: Vec<InputError>,
 ) -> RunError {
     let plan = &program.plan;
@@ -206,14 +202,19 @@ fn sizes_of<'a>(plan: &Plan, dims: impl Fn(usize) -> Option<&'a [usize]>) -> Siz
 }
 
 /// What is wrong with a value.
-fn value_problem(plan: &Plan, spec: &ValueSpec, value: Option<&Value>) -> Option<InputError> {
+fn value_problem(
+    plan: &Plan,
+    spec: &ValueSpec,
+    value: Option<Result<&Value, &InputError>>,
+) -> Option<InputError> {
     let ty = &plan.values[spec.value.index()];
     match value {
         None => Some(InputError::Missing { name: spec.name.clone() }),
-        Some(value) if !value.is(ty) => {
+        Some(Err(error)) => Some(error.clone()),
+        Some(Ok(value)) if !value.is(ty) => {
             Some(InputError::Value { name: spec.name.clone(), expected: ty.to_string() })
         }
-        Some(_) => None,
+        Some(Ok(_)) => None,
     }
 }
 
