@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tilewright::graph::Graph;
+use tilewright::onnx::OnnxModel;
+use tilewright::onnx::proto::tensor::dtype_from_onnx;
 use tilewright::onnx::proto::{AttributeProto, GraphProto, TensorProto};
-use tilewright::onnx::{OnnxModel, tensor};
 use tilewright::reference::Reference;
 use tilewright::runtime::artifact::{Artifact, Plans, ProgramDef};
 use tilewright::runtime::plan::Plan;
@@ -174,7 +175,7 @@ impl Counts {
     fn tensor(&mut self, proto: &TensorProto) {
         let count =
             proto.dims.iter().map(|&dim| u64::try_from(dim).unwrap_or(0)).fold(1u64, u64::saturating_mul);
-        let bits = tensor::dtype_from_onnx(proto.data_type()).map_or(0, |dtype| dtype.bits());
+        let bits = dtype_from_onnx(proto.data_type()).map_or(0, |dtype| dtype.bits());
         self.parameters = self.parameters.saturating_add(count);
         self.parameter_bytes =
             self.parameter_bytes.saturating_add(count.saturating_mul(bits as u64).div_ceil(8));

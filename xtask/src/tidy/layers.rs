@@ -10,6 +10,7 @@ use crate::cargo;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("tilewright-dtype",     &[]),
     ("tilewright-digest",    &[]),
+    ("tilewright-proto",     &["tilewright-dtype"]),
     ("tilewright-runtime",   &["tilewright-dtype"]),
     ("tilewright-host",      &["tilewright-dtype", "tilewright-runtime"]),
     ("tilewright-runtime-cuda", &["tilewright-dtype", "tilewright-runtime"]),
@@ -18,7 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tilewright-machine",   &["tilewright-dtype"]),
     ("tilewright-graph",     &["tilewright-digest", "tilewright-dtype"]),
     ("tilewright-te",        &["tilewright-digest", "tilewright-dtype"]),
-    ("tilewright-onnx",      &["tilewright-dtype", "tilewright-graph"]),
+    ("tilewright-onnx",      &["tilewright-graph", "tilewright-proto"]),
     ("tilewright-autosched", &["tilewright-digest", "tilewright-dtype", "tilewright-machine", "tilewright-te"]),
     ("tilewright-tune",      &["tilewright-autosched", "tilewright-digest", "tilewright-dtype", "tilewright-machine",
                                "tilewright-te"]),
