@@ -9,12 +9,13 @@ use tilewright::onnx::OnnxModel;
 use tilewright::onnx::proto::tensor::dtype_from_onnx;
 use tilewright::onnx::proto::{AttributeProto, GraphProto, TensorProto};
 use tilewright::reference::Reference;
+use tilewright::run::{Extent, Spec, spec};
 use tilewright::runtime::artifact::{Artifact, Plans, ProgramDef};
-use tilewright::runtime::plan::Plan;
+use tilewright::runtime::plan::{Nesting, Plan};
 
 use crate::cost;
 use crate::failure::{Exit, Failure};
-use crate::model::{self, Source, Spec};
+use crate::model::{self, Source};
 use crate::options::CompileArgs;
 use crate::output;
 
@@ -48,7 +49,7 @@ impl Report {
     }
 
     fn specs(&mut self, key: &'static str, specs: &[Spec]) {
-        self.list(key, specs.iter().map(Spec::json).collect(), specs.iter().map(Spec::to_string).collect());
+        self.list(key, specs.iter().map(spec_json).collect(), specs.iter().map(Spec::to_string).collect());
     }
 
     fn json(self) -> Value {
@@ -67,6 +68,24 @@ impl Report {
         }
         text
     }
+}
+
+/// An input or output, for other programs.
+fn spec_json(spec: &Spec) -> Value {
+    let extent = |dim: &Extent| match dim {
+        Extent::Fixed(n) => (*n).into(),
+        Extent::Open(name) => name.as_str().into(),
+    };
+    let dims: Option<Vec<Value>> = spec.dims.as_ref().map(|dims| dims.iter().map(extent).collect());
+    let mut json = json!({"name": spec.name, "dtype": spec.dtype.name(), "dims": dims});
+    if !spec.nesting.is_empty() {
+        let name = |nesting: &Nesting| match nesting {
+            Nesting::Sequence => "sequence",
+            Nesting::Optional => "optional",
+        };
+        json["nesting"] = spec.nesting.iter().map(name).collect();
+    }
+    json
 }
 
 /// The verb.
@@ -239,8 +258,8 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
         if weights_sound { "yes" } else { "NO: damaged" }.to_string(),
     );
     levels(&artifact, &mut report)?;
-    report.specs("inputs", &model::plan_inputs(plan));
-    report.specs("outputs", &model::plan_outputs(plan));
+    report.specs("inputs", &spec::inputs(plan));
+    report.specs("outputs", &spec::outputs(plan));
     let metadata = manifest.metadata.iter();
     report.list(
         "metadata",
