@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tilewright::graph::{Graph, Tensor, Type};
-use tilewright::reference::{Reference, tensor_data};
+use tilewright::graph::{Graph, Type};
+use tilewright::reference::Reference;
+use tilewright::run::{Extent, Named, Spec, spec, values};
 use tilewright::runtime::isa::Isa;
-use tilewright::runtime::plan::{Nesting, Plan, SizeDef, TensorSpec, ValueSpec};
+use tilewright::runtime::plan::Nesting;
 use tilewright::runtime::threads::ThreadPool;
-use tilewright::runtime::{self, Bytes, LoadError, Loader, Model, Session, SessionOptions, TensorView};
+use tilewright::runtime::{Bytes, LoadError, Loader, Model, Session, SessionOptions, Tensor};
 use tilewright::{Compiled, Machine, TensorData, Trust};
 
 use crate::device::{CPU, DeviceArgs};
@@ -16,8 +17,6 @@ use crate::failure::Failure;
 use crate::options::CompileArgs;
 use crate::progress::Progress;
 pub(crate) use crate::source::Source;
-pub(crate) use crate::spec::{Extent, Spec};
-use crate::value::{Named, Value};
 
 /// Compiles a model under the eyes of `progress`.
 pub(crate) fn compile(path: &Path, args: &CompileArgs, progress: &mut Progress) -> Result<Compiled, Failure> {
@@ -30,53 +29,6 @@ pub(crate) fn compile(path: &Path, args: &CompileArgs, progress: &mut Progress) 
     let compiled = compiled.map_err(|error| Failure::from(error).about(path))?;
     finished?;
     Ok(compiled)
-}
-
-/// The inputs of a plan, in the model's order.
-pub(crate) fn plan_inputs(plan: &Plan) -> Vec<Spec> {
-    in_order(plan_specs(plan, &plan.inputs), value_specs(plan, &plan.value_inputs))
-}
-
-/// The outputs of a plan, in the model's order.
-pub(crate) fn plan_outputs(plan: &Plan) -> Vec<Spec> {
-    in_order(plan_specs(plan, &plan.outputs), value_specs(plan, &plan.value_outputs))
-}
-
-/// Puts tensors and other values, these with their positions, into the model's order.
-fn in_order<T>(tensors: Vec<T>, values: Vec<(u32, T)>) -> Vec<T> {
-    let mut all = tensors;
-    for (position, value) in values {
-        all.insert((position as usize).min(all.len()), value);
-    }
-    all
-}
-
-fn value_specs(plan: &Plan, values: &[ValueSpec]) -> Vec<(u32, Spec)> {
-    let extent = |dim: &Option<u64>| match dim.map(i64::try_from) {
-        Some(Ok(n)) => Extent::Fixed(n),
-        Some(Err(_)) | None => Extent::Open(String::new()),
-    };
-    let spec = |value: &ValueSpec| {
-        let ty = &plan.values[value.value.index()];
-        let dims = ty.dims.as_ref().map(|dims| dims.iter().map(extent).collect());
-        let spec = Spec { name: value.name.clone(), nesting: ty.nesting.clone(), dtype: ty.dtype, dims };
-        (value.position, spec)
-    };
-    values.iter().map(spec).collect()
-}
-
-fn plan_specs(plan: &Plan, tensors: &[TensorSpec]) -> Vec<Spec> {
-    let extent = |dim: &tilewright::runtime::plan::DimSpec| match plan.sizes[dim.size.index()] {
-        SizeDef::Const(n) => Extent::Fixed(n),
-        _ => Extent::Open(dim.name.clone().unwrap_or_default()),
-    };
-    let spec = |tensor: &TensorSpec| Spec {
-        name: tensor.name.clone(),
-        nesting: Vec::new(),
-        dtype: tensor.dtype,
-        dims: Some(tensor.dims.iter().map(extent).collect()),
-    };
-    tensors.iter().map(spec).collect()
 }
 
 /// The inputs of a graph.
@@ -229,7 +181,7 @@ impl Engine {
     /// The model's inputs.
     pub(crate) fn inputs(&self) -> Vec<Spec> {
         match self {
-            Engine::Compiled(session) => plan_inputs(session.model().plan()),
+            Engine::Compiled(session) => spec::inputs(session.model().plan()),
             Engine::Interpreter { graph, .. } => graph_inputs(graph),
         }
     }
@@ -237,7 +189,7 @@ impl Engine {
     /// The model's outputs.
     pub(crate) fn outputs(&self) -> Vec<Spec> {
         match self {
-            Engine::Compiled(session) => plan_outputs(session.model().plan()),
+            Engine::Compiled(session) => spec::outputs(session.model().plan()),
             Engine::Interpreter { graph, .. } => graph_outputs(graph),
         }
     }
@@ -254,64 +206,31 @@ impl Engine {
     pub(crate) fn run(&mut self, inputs: &Named) -> Result<Named, Failure> {
         match self {
             Engine::Compiled(session) => {
-                let outputs =
-                    session.run_named(to_runtime(inputs)?.iter().map(|(name, value)| (name, value)))?;
-                let tensors = outputs
-                    .iter()
-                    .map(|(name, view)| Ok((name.to_string(), Value::Tensor(tensor_of(&view)?))))
-                    .collect::<Result<_, Failure>>()?;
-                let values = outputs
-                    .values()
-                    .map(|(spec, value)| Ok((spec.position, (spec.name.clone(), Value::of_runtime(value)?))))
-                    .collect::<Result<_, Failure>>()?;
-                Ok(in_order(tensors, values))
+                let outputs = session.run_named(inputs.iter().map(|(name, value)| (name, value)))?;
+                Ok(values::owned(&outputs)?)
             }
             Engine::Interpreter { graph, seed } => interpret(graph, *seed, inputs),
         }
     }
 }
 
-/// Named values as the runtime takes them, without a copy from here on.
-pub(crate) fn to_runtime(inputs: &Named) -> Result<Vec<(String, runtime::Value)>, Failure> {
-    inputs.iter().map(|(name, value)| Ok((name.clone(), value.to_runtime()?))).collect()
-}
-
-fn tensor_of(view: &TensorView<'_>) -> Result<Tensor, Failure> {
-    Tensor::from_bytes(view.dtype, view.dims.to_vec(), view.bytes.to_vec().into()).map_err(Failure::data)
-}
-
 fn interpret(graph: &Graph, seed: u64, inputs: &Named) -> Result<Named, Failure> {
     let mut reference = Reference::new(graph)?;
     reference.set_seed(seed);
     reference.check()?;
-    let named: Vec<_> = inputs.iter().map(|(name, value)| (name.as_str(), value.as_tensor())).collect();
-    let data: Vec<TensorData> = reference.arrange(&named)?.into_iter().map(tensor_data).collect();
+    let named: Vec<_> =
+        inputs.iter().map(|(name, value)| (name.as_str(), values::as_tensor(value))).collect();
+    let data = |tensor: &Tensor| TensorData {
+        dtype: tensor.dtype(),
+        shape: tensor.dims().iter().map(|&dim| dim as i64).collect(),
+        bytes: tensor.bytes().to_vec(),
+    };
+    let data: Vec<TensorData> = reference.arrange(&named)?.into_iter().map(data).collect();
     let outputs = reference.run(&data, &mut |_, _| {})?;
     let names = graph_outputs(graph).into_iter().map(|spec| spec.name);
     let tensor = |data: TensorData| {
-        let dims = data.shape.iter().map(|&dim| usize::try_from(dim)).collect::<Result<_, _>>();
-        Tensor::from_bytes(data.dtype, dims.map_err(Failure::data)?, data.bytes.into()).map_err(Failure::data)
+        let dims = data.shape.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
+        Ok::<_, Failure>(Tensor::from_bytes(data.dtype, &dims.map_err(Failure::data)?, data.bytes)?)
     };
-    names.zip(outputs).map(|(name, data)| Ok((name, Value::Tensor(tensor(data)?)))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use tilewright::DType;
-
-    use super::*;
-
-    fn spec(name: &str, dtype: DType, dims: &[&str]) -> Spec {
-        let extent = |dim: &&str| dim.parse().map_or_else(|_| Extent::Open(dim.to_string()), Extent::Fixed);
-        Spec { name: name.to_string(), nesting: vec![], dtype, dims: Some(dims.iter().map(extent).collect()) }
-    }
-
-    #[test]
-    fn specs_print() {
-        assert_eq!(spec("x", DType::F32, &["n", "2"]).to_string(), "x: f32[n, 2]");
-        assert_eq!(spec("s", DType::Bool, &[]).to_string(), "s: bool[]");
-        let nesting = vec![Nesting::Optional, Nesting::Sequence];
-        let spec = Spec { name: "o".to_string(), nesting, dtype: DType::I64, dims: None };
-        assert_eq!(spec.to_string(), "o: opt(seq(i64[*]))");
-    }
+    names.zip(outputs).map(|(name, data)| Ok((name, tensor(data)?.into()))).collect()
 }

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use tilewright_graph::dim::Dim;
 use tilewright_graph::{Bytes, Graph, Op, RegionId, SymbolId, Tensor, ValueId};
 use tilewright_lower::{LowerOptions, Program, Step};
-use tilewright_runtime::InputErrors;
+use tilewright_runtime::{self as runtime, InputErrors};
 use tilewright_te::interp::{self, Mode, TensorData};
 
 use crate::error::CompileError;
@@ -68,7 +68,10 @@ impl<'a> Reference<'a> {
     ///
     /// # Errors
     /// Every problem with the inputs at once.
-    pub fn arrange<'t>(&self, named: &[(&str, Option<&'t Tensor>)]) -> Result<Vec<&'t Tensor>, InputErrors> {
+    pub fn arrange<'t>(
+        &self,
+        named: &[(&str, Option<&'t runtime::Tensor>)],
+    ) -> Result<Vec<&'t runtime::Tensor>, InputErrors> {
         inputs::arrange(self.graph, named)
     }
 
@@ -229,7 +232,7 @@ impl<'a> Reference<'a> {
 }
 
 /// A constant as the interpreter holds tensors.
-pub fn tensor_data(tensor: &Tensor) -> TensorData {
+fn tensor_data(tensor: &Tensor) -> TensorData {
     TensorData {
         dtype: tensor.dtype(),
         shape: tensor.dims().iter().map(|&d| d as i64).collect(),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_graph::{Graph, SymbolId, Tensor, ValueId};
-use tilewright_runtime::{InputError, InputErrors};
+use tilewright_graph::{Graph, SymbolId, ValueId};
+use tilewright_runtime::{InputError, InputErrors, Tensor};
 
 /// Puts named inputs into the order of a graph, all of whose inputs are tensors; one that is something else is `None`.
 /// Every problem at once.
@@ -91,8 +91,9 @@ mod tests {
             }",
         );
         let graph = graph.expect("a graph");
-        let x = Tensor::from_elements(&[3, 4], &[0f32; 12]).expect("a tensor");
-        let (y, w) = (Tensor::vector(&[1i32, 2]), Tensor::scalar(1f32));
+        let x = Tensor::new(&[3, 4], [0f32; 12]).expect("a tensor");
+        let y = Tensor::new(&[2], [1i32, 2]).expect("a tensor");
+        let w = Tensor::new(&[], [1f32]).expect("a tensor");
         let given = [("x", Some(&x)), ("y", Some(&y)), ("w", Some(&w)), ("t", None)];
         let errors = arrange(&graph, &given).expect_err("problems");
         let expect = "the model has no input \"w\" (it has x, y, z, t); \"x\": axis 1 must be 2, got 4; \
