@@ -7,9 +7,16 @@
 pub mod compare;
 #[cfg(feature = "files")]
 pub mod files;
+mod load;
+mod model;
 pub mod noise;
+mod outputs;
+mod sessions;
 pub mod spec;
 pub mod values;
 
+pub use load::LoadOptions;
+pub use model::Model;
+pub use outputs::Outputs;
 pub use spec::{Extent, Spec};
 pub use values::Named;

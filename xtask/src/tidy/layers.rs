@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tilewright-host",      &["tilewright-dtype", "tilewright-runtime"]),
     ("tilewright-runtime-cuda", &["tilewright-dtype", "tilewright-runtime"]),
     ("tilewright-runtime-opencl", &["tilewright-runtime"]),
-    ("tilewright-run",       &["tilewright-dtype", "tilewright-proto", "tilewright-runtime"]),
+    ("tilewright-run",       &["tilewright-dtype", "tilewright-host", "tilewright-proto", "tilewright-runtime"]),
     ("tilewright-image",     &["tilewright-dtype", "tilewright-runtime"]),
     ("tilewright-machine",   &["tilewright-dtype"]),
     ("tilewright-graph",     &["tilewright-digest", "tilewright-dtype"]),
