@@ -16,7 +16,7 @@ use tilewright::onnx::tensor::to_proto;
 use tilewright::runtime::plan::{Plan, SizeDef, SizeId};
 use tilewright::runtime::pool::Serial;
 use tilewright::runtime::{AlignedBuf, Session, SessionOptions, TensorView};
-use tilewright::{DType, Options};
+use tilewright::{DType, Options, Trust};
 
 /// ONNX's codes of the types that are used here.
 mod code {
@@ -85,7 +85,7 @@ impl Kernel {
             Ok(Operand { dims: dims.clone(), bytes: AlignedBuf::copy_of(&bytes)? })
         });
         let inputs = inputs.collect::<anyhow::Result<Vec<_>>>()?;
-        let model = tilewright::loader().from_bytes(artifact.to_bytes()?)?;
+        let model = tilewright::loader(Trust::Origin).from_bytes(artifact.to_bytes()?)?;
         let options = SessionOptions { pool: std::sync::Arc::new(Serial), ..SessionOptions::default() };
         let mut kernel = Kernel { session: model.session_with(options), inputs, flops, bytes };
         kernel.run()?;

@@ -9,6 +9,7 @@ use tilewright_dtype::DType;
 use crate::device::DeviceError;
 use crate::memory::OutOfMemory;
 use crate::plan::{BufferId, Cmp, HostId, SizeId};
+use crate::tensor::TensorError;
 
 /// One problem with the tensors a caller gave.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,6 +85,14 @@ pub enum InputError {
         name: String,
         /// The type by the model.
         expected: String,
+    },
+    /// Memory that makes no tensor, for an input that the model takes as a value.
+    #[error("{name:?}: {error}")]
+    Tensor {
+        /// Name of the input.
+        name: String,
+        /// Why.
+        error: TensorError,
     },
     /// An extent outside what the model was compiled for.
     #[error("{}{name} is {got}, but the model was compiled for {}{}", OfInput(input), Range(*min, *max, *step), Wider(name, *min, *max, *got))]
@@ -235,6 +244,9 @@ pub enum RunError {
         /// Nodes of the model.
         nodes: String,
     },
+    /// The run was asked to stop, and did before its next instruction.
+    #[error("the run was cancelled")]
+    Cancelled,
     /// The memory limit of the session would be passed.
     #[error("the run needs {bytes} bytes, the limit is {limit}")]
     Limit {

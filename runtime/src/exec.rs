@@ -20,6 +20,7 @@ use alloc::vec::Vec;
 
 use tilewright_dtype::DType;
 
+use crate::cancel::Cancel;
 use crate::device::{DeviceError, Launch as DeviceLaunch};
 use crate::error::{ExecFault, RunError};
 use crate::memory::{OutOfMemory, nothing};
@@ -215,6 +216,9 @@ impl Exec<'_> {
         let waits = observer.waits() || (DEVICES && observer.times_device() && timing.is_none());
         let mut index = 0;
         while let Some(instr) = program.plan.instrs.get(index) {
+            if self.frame.cancel.as_ref().is_some_and(Cancel::is_cancelled) {
+                return Err(RunError::Cancelled);
+            }
             #[cfg(feature = "devices")]
             if let Some(next) = self.stretch(index, observer.watches())? {
                 index = next;

@@ -5,9 +5,9 @@
 //!
 //! ```no_run
 //! # #[cfg(feature = "std")] {
-//! use tilewright_runtime::{Model, TensorView};
+//! use tilewright_runtime::{Model, TensorView, Trust};
 //!
-//! let model = Model::load("model.twm").expect("a sound artifact");
+//! let model = Model::load("model.twm", Trust::Origin).expect("a sound artifact");
 //! let mut session = model.session();
 //! let outputs = session.run(&[TensorView::of(&[1, 2], &[0.5f32, 2.0])]).expect("inputs that fit");
 //! let scores = outputs.get(0).and_then(|output| output.to_vec::<f32>());
@@ -29,6 +29,7 @@
 extern crate alloc;
 
 pub mod artifact;
+mod cancel;
 pub mod device;
 mod error;
 mod exec;
@@ -49,17 +50,18 @@ mod tensor;
 pub mod threads;
 mod value;
 
+pub use cancel::Cancel;
 pub use error::{ExecFault, InputError, InputErrors, RunError};
 pub use exec::{HostCall, Inspect, Observer};
 pub use host::{Draw, HostArg, HostError, HostOps, HostTensor, HostTensorMut, NoHostOps};
 pub use load::LoadError;
 #[cfg(feature = "std")]
-pub use load::Loader;
+pub use load::{Loader, Trust};
 pub use memory::{AlignedBuf, Bytes, OutOfMemory};
 pub use model::{KernelCode, KernelFn, Kernels, Model, ModelError, Program, ProgramParts};
-pub use placed::Input;
+pub use placed::Placed;
 #[cfg(feature = "devices")]
 pub use placed::{DeviceTensor, Output, OwnedDeviceTensor};
-pub use session::{Outputs, Session, SessionOptions};
-pub use tensor::{Element, TensorView, TensorViewMut, byte_len};
-pub use value::{TensorValue, Value};
+pub use session::{Input, Inputs, Outputs, OwnedOutputs, Session, SessionOptions};
+pub use tensor::{Element, Reuse, Scalar, Tensor, TensorError, TensorView, TensorViewMut, byte_len};
+pub use value::Value;

@@ -21,7 +21,7 @@ use crate::model::{KernelCode, KernelFn, Kernels, Model, ModelError, ProgramPart
 use crate::plan::{KernelDef, Plan, Space};
 
 #[cfg(feature = "std")]
-pub use mapped::Loader;
+pub use mapped::{Loader, Trust};
 
 /// A model that could not be loaded.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! Aligned memory and shared bytes.
 #![allow(unsafe_code, reason = "owns raw allocations")]
 
-use alloc::alloc::{Layout, alloc_zeroed, dealloc};
+use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use alloc::sync::Arc;
 use core::fmt;
 use core::ops::{Deref, DerefMut, Range};
@@ -161,6 +161,22 @@ impl DerefMut for AlignedBuf {
 impl AsRef<[u8]> for AlignedBuf {
     fn as_ref(&self) -> &[u8] {
         self
+    }
+}
+
+/// As with other collections, the process ends where there is no memory; [`AlignedBuf::copy_of`] returns then.
+impl Clone for AlignedBuf {
+    fn clone(&self) -> AlignedBuf {
+        match AlignedBuf::copy_of(self) {
+            Ok(copy) => copy,
+            Err(OutOfMemory { .. }) => handle_alloc_error(Layout::for_value::<[u8]>(self)),
+        }
+    }
+}
+
+impl PartialEq for AlignedBuf {
+    fn eq(&self, other: &AlignedBuf) -> bool {
+        **self == **other
     }
 }
 

@@ -12,9 +12,9 @@ use crate::tensor::TensorView;
 #[cfg(feature = "devices")]
 pub use on_device::{DeviceTensor, Output, OwnedDeviceTensor};
 
-/// An input, where it lies.
+/// A tensor, where it lies.
 #[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
+pub enum Placed<'a> {
     /// In memory of the host.
     Host(TensorView<'a>),
     /// In memory of the session's device.
@@ -22,35 +22,35 @@ pub enum Input<'a> {
     Device(DeviceTensor<'a>),
 }
 
-impl<'a> Input<'a> {
+impl<'a> Placed<'a> {
     pub(crate) fn dtype(&self) -> DType {
         match self {
-            Input::Host(view) => view.dtype,
+            Placed::Host(view) => view.dtype,
             #[cfg(feature = "devices")]
-            Input::Device(tensor) => tensor.dtype,
+            Placed::Device(tensor) => tensor.dtype,
         }
     }
 
     pub(crate) fn dims(&self) -> &'a [usize] {
         match self {
-            Input::Host(view) => view.dims,
+            Placed::Host(view) => view.dims,
             #[cfg(feature = "devices")]
-            Input::Device(tensor) => tensor.dims,
+            Placed::Device(tensor) => tensor.dims,
         }
     }
 
     /// Number of bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Input::Host(view) => view.bytes.len(),
+            Placed::Host(view) => view.bytes.len(),
             #[cfg(feature = "devices")]
-            Input::Device(tensor) => tensor.bytes,
+            Placed::Device(tensor) => tensor.bytes,
         }
     }
     /// What is wrong with the address of a tensor on a device.
     #[cfg(feature = "devices")]
     pub(crate) fn misaligned(&self, name: &str) -> Option<InputError> {
-        let Input::Device(tensor) = self else { return None };
+        let Placed::Device(tensor) = self else { return None };
         let (address, dtype, align) = (tensor.address, tensor.dtype, tensor.dtype.bytes());
         let is = tensor.bytes > 0 && align > 0 && address % align as u64 != 0;
         is.then(|| InputError::Address { name: name.into(), address, dtype, align })

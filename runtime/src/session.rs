@@ -1,23 +1,29 @@
 //! Sessions: the state of one caller of a model.
 #![allow(unsafe_code, reason = "lends the caller's tensors to the executor")]
 
+mod inputs;
 #[cfg(feature = "devices")]
 mod on_device;
+mod owned;
 
-use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::cancel::Cancel;
 use crate::error::{ExecFault, InputError, InputErrors, RunError};
 use crate::exec::{Draws, Exec, Frame, Observer};
 use crate::memory::AlignedBuf;
 use crate::model::{Model, Program};
-use crate::placed::Input;
-use crate::plan::{ALIGN, Plan, SizeBounds, SizeDef, TensorSpec, ValueSpec};
+use crate::placed::Placed;
+use crate::plan::{ALIGN, TensorSpec, ValueSpec};
 use crate::pool::Pool;
 use crate::tensor::{TensorView, TensorViewMut, byte_len};
 use crate::value::Value;
+
+use inputs::{Given, check_dims, check_form, fit_sizes, fit_values, has_form, problems};
+pub use inputs::{Input, Inputs};
+pub use owned::OwnedOutputs;
 
 /// How a session works.
 #[derive(Clone)]
@@ -108,6 +114,14 @@ impl Session {
         self.frame.draws = Draws::of_seed(seed);
     }
 
+    /// Lets runs be stopped, from the next one on: before each instruction a run asks whether it is to go on, and what works on a
+    /// device is waited for. A graph of a device is one instruction. `None`, as in a new session, asks nothing.
+    ///
+    /// A session that was stopped runs again, with another request or none.
+    pub fn set_cancel(&mut self, cancel: Option<Cancel>) {
+        self.frame.cancel = cancel;
+    }
+
     /// Runs a model whose inputs are all tensors on inputs in its order. The outputs stay in the session until the
     /// next run.
     ///
@@ -121,20 +135,12 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::run`]; also for names that the model does not have, or that occur twice.
-    pub fn run_named(&mut self, inputs: &[(&str, TensorView<'_>)]) -> Result<Outputs<'_>, RunError> {
-        let specs = self.model.inputs();
-        let mut errors = Vec::new();
-        let mut given = vec![None; specs.len()];
-        for (name, view) in inputs {
-            match specs.iter().position(|spec| spec.name == *name) {
-                None => errors.push(InputError::Unknown { name: (*name).into(), known: known_names(specs) }),
-                Some(i) if given[i].is_some() => errors.push(InputError::Duplicate { name: (*name).into() }),
-                Some(i) => given[i] = Some(*view),
-            }
-        }
-        self.start(|i| given[i].map(Input::Host), &[], errors)?;
-        self.finish(&mut ())?;
-        Ok(Outputs { session: self })
+    pub fn run_named<'a, N: AsRef<str>, I: Into<Input<'a>>>(
+        &mut self,
+        inputs: impl IntoIterator<Item = (N, I)>,
+    ) -> Result<Outputs<'_>, RunError> {
+        let inputs = self.model.arrange(inputs)?;
+        self.run_values(&inputs.tensors, &inputs.values)
     }
 
     /// Runs the model on its inputs that are tensors and those that are not, each in the model's order.
@@ -160,7 +166,7 @@ impl Session {
         observer: &mut O,
     ) -> Result<Outputs<'_>, RunError> {
         let errors = self.too_many("inputs", tensors.len(), self.model.inputs().len());
-        self.start(|i| tensors.get(i).copied().map(Input::Host), values, errors)?;
+        self.start(|i| tensors.get(i).copied().map(Placed::Host), values, errors)?;
         self.finish(observer)?;
         Ok(Outputs { session: self })
     }
@@ -184,7 +190,7 @@ impl Session {
         for (spec, view) in specs.iter().zip(outputs.iter()) {
             check_form(spec, &host_view(view), &mut errors);
         }
-        self.start(|i| inputs.get(i).copied().map(Input::Host), &[], errors)?;
+        self.start(|i| inputs.get(i).copied().map(Placed::Host), &[], errors)?;
 
         let program = self.program.clone();
         let mut errors = Vec::new();
@@ -233,54 +239,56 @@ impl Session {
     /// Checks the inputs, lays out memory if their dims are new, and lends them to the frame.
     fn start<'v>(
         &mut self,
-        given: impl Fn(usize) -> Option<Input<'v>>,
+        given: impl Fn(usize) -> Option<Placed<'v>>,
         values: &[Value],
         mut errors: Vec<InputError>,
     ) -> Result<(), RunError> {
         let model = self.model.clone();
         let mut same = self.prepared;
+        let mut fit = errors.is_empty() && fit_values(model.plan(), values);
         for (i, spec) in model.inputs().iter().enumerate() {
-            match given(i) {
-                None => errors.push(InputError::Missing { name: spec.name.clone() }),
-                Some(input) => {
-                    check_form(spec, &input, &mut errors);
-                    let given = input.dims();
-                    if given.len() == spec.dims.len() {
-                        let start = model.program().facts.dim_starts[i];
-                        let dims = &mut self.dims[start..start + given.len()];
-                        same &= dims == given;
-                        dims.copy_from_slice(given);
-                    }
-                }
+            let input = given(i).filter(|input| has_form(spec, input));
+            fit &= input.is_some();
+            if let Some(input) = input {
+                let start = model.program().facts.dim_starts[i];
+                let dims = &mut self.dims[start..start + spec.dims.len()];
+                same &= dims == input.dims();
+                dims.copy_from_slice(input.dims());
             }
         }
-        if !same || !errors.is_empty() {
+        let problems = |program: &Program, errors| {
+            let given: Vec<Given<'_>> = (0..model.inputs().len()).map(|i| given(i).into()).collect();
+            problems(program, &given, |i| values.get(i).map(Ok), errors)
+        };
+        if !fit {
             self.prepared = false;
+            errors.extend(self.too_many("values", values.len(), model.plan().value_inputs.len()));
+            return Err(problems(model.program(), errors));
         }
-        if !same && errors.is_empty() {
+        if !same {
+            self.prepared = false;
             let program = model.choose(&self.dims);
             if !Arc::ptr_eq(program, &self.program) {
                 self.frame.switch(&self.program, program);
                 self.program = program.clone();
             }
+            if !self.evaluate_sizes() {
+                return Err(problems(&self.program, errors));
+            }
         }
         let program = self.program.clone();
-        self.take_values(&program.plan, values, &mut errors);
-        if !errors.is_empty() {
-            self.prepared = false;
-        }
-        fail(errors)?;
-        if !same {
-            self.evaluate_sizes(&program)?;
+        self.frame.values.fill(None);
+        for (spec, value) in program.plan.value_inputs.iter().zip(values) {
+            self.frame.values[spec.value.index()] = Some(value.clone());
         }
         #[cfg(feature = "devices")]
         self.frame.all_are_here();
         for (i, spec) in program.plan.inputs.iter().enumerate() {
             let view = match given(i) {
                 None => continue,
-                Some(Input::Host(view)) => view,
+                Some(Placed::Host(view)) => view,
                 #[cfg(feature = "devices")]
-                Some(Input::Device(tensor)) => {
+                Some(Placed::Device(tensor)) => {
                     self.lend_from_device(&program, i, &tensor)?;
                     continue;
                 }
@@ -307,52 +315,18 @@ impl Session {
         Ok(())
     }
 
-    /// Forgets the host values of the last run and takes over those of the inputs.
-    fn take_values(&mut self, plan: &Plan, values: &[Value], errors: &mut Vec<InputError>) {
-        errors.extend(self.too_many("values", values.len(), plan.value_inputs.len()));
-        self.frame.values.fill(None);
-        for (i, spec) in plan.value_inputs.iter().enumerate() {
-            let ty = &plan.values[spec.value.index()];
-            match values.get(i) {
-                None => errors.push(InputError::Missing { name: spec.name.clone() }),
-                Some(value) if !value.is(ty) => {
-                    errors.push(InputError::Value { name: spec.name.clone(), expected: ty.to_string() });
-                }
-                Some(value) => self.frame.values[spec.value.index()] = Some(value.clone()),
-            }
-        }
-    }
-
-    /// Evaluates the sizes for new dims, and holds the dims of all inputs against them.
-    fn evaluate_sizes(&mut self, program: &Program) -> Result<(), RunError> {
-        let (plan, starts) = (&program.plan, &program.facts.dim_starts);
+    /// Evaluates the sizes for new dims; whether those of all inputs are what the sizes say.
+    fn evaluate_sizes(&mut self) -> bool {
+        let (plan, starts) = (&self.program.plan, &self.program.facts.dim_starts);
         let dims = &self.dims;
         let dim = |input: u32, axis: u32| i64::try_from(dims[starts[input as usize] + axis as usize]).ok();
         self.frame.sizes.evaluate(&plan.sizes, dim);
-        let mut errors = Vec::new();
-        for (spec, &start) in plan.inputs.iter().zip(starts) {
-            self.check_dims(spec, &self.dims[start..start + spec.dims.len()], &mut errors);
-        }
-        for bounds in &plan.bounds {
-            let Some(got) = self.frame.sizes.get(bounds.size) else { continue };
-            let above = i128::from(got) - i128::from(bounds.min);
-            let ok =
-                above >= 0 && above % i128::from(bounds.step) == 0 && bounds.max.is_none_or(|max| got <= max);
-            if !ok {
-                errors.push(outside(plan, bounds, got));
-            }
-        }
-        fail(errors)
+        fit_sizes(plan, &self.frame.sizes, starts, dims)
     }
 
+    /// Holds the extents of an output against those it has.
     fn check_dims(&self, spec: &TensorSpec, dims: &[usize], errors: &mut Vec<InputError>) {
-        for (axis, (dim, &got)) in spec.dims.iter().zip(dims).enumerate() {
-            let expected = self.frame.sizes.get(dim.size);
-            if expected.is_none() || expected != i64::try_from(got).ok() {
-                let (name, symbol) = (spec.name.clone(), dim.name.clone());
-                errors.push(InputError::Dim { name, axis, symbol, expected, got });
-            }
-        }
+        check_dims(spec, dims, &self.frame.sizes, true, errors);
     }
 
     /// Executes the plan and evaluates the dims of the outputs.
@@ -399,49 +373,9 @@ fn fail(errors: Vec<InputError>) -> Result<(), RunError> {
     if errors.is_empty() { Ok(()) } else { Err(RunError::Inputs(InputErrors(errors))) }
 }
 
-/// The error for an extent that the model was not compiled for.
-fn outside(plan: &Plan, bounds: &SizeBounds, got: i64) -> InputError {
-    let SizeBounds { size, name, min, max, step } = bounds;
-    let input = match plan.sizes[size.index()] {
-        SizeDef::InputDim { input, axis } => Some((plan.inputs[input as usize].name.clone(), axis)),
-        _ => None,
-    };
-    InputError::Bounds { name: name.clone(), input, min: *min, max: *max, step: *step, got }
-}
-
-/// Checks what does not depend on the values of sizes.
-fn check_form(spec: &TensorSpec, given: &Input<'_>, errors: &mut Vec<InputError>) {
-    let name = || spec.name.clone();
-    let (dtype, dims, bytes) = (given.dtype(), given.dims(), given.len());
-    if dtype != spec.dtype {
-        errors.push(InputError::DType { name: name(), expected: spec.dtype, got: dtype });
-    }
-    if dims.len() != spec.dims.len() {
-        errors.push(InputError::Rank { name: name(), expected: spec.dims.len(), got: dims.len() });
-    }
-    let expected = byte_len(dtype, dims);
-    if expected != Some(bytes) {
-        let expected = expected.map_or(u64::MAX, |bytes| bytes as u64);
-        errors.push(InputError::Bytes { name: name(), expected, got: bytes });
-    }
-    #[cfg(feature = "devices")]
-    errors.extend(given.misaligned(&spec.name));
-}
-
 /// Memory for an output as it is checked.
-fn host_view<'a>(view: &'a TensorViewMut<'_>) -> Input<'a> {
-    Input::Host(TensorView::new(view.dtype, view.dims, view.bytes))
-}
-
-fn known_names(specs: &[TensorSpec]) -> String {
-    let mut names = String::new();
-    for spec in specs {
-        if !names.is_empty() {
-            names.push_str(", ");
-        }
-        names.push_str(&spec.name);
-    }
-    names
+fn host_view<'a>(view: &'a TensorViewMut<'_>) -> Placed<'a> {
+    Placed::Host(TensorView::new(view.dtype, view.dims, view.bytes))
 }
 
 /// The outputs of a run, in the memory of the session.

@@ -1,27 +1,61 @@
-//! Views of tensors in memory: what a session takes and gives.
+//! Tensors: views of memory, which a session takes and gives, and those that own theirs.
 #![allow(unsafe_code, reason = "views bytes as numbers and numbers as bytes")]
+
+mod owned;
 
 use alloc::vec::Vec;
 
 use tilewright_dtype::DType;
 
-/// A Rust type that is the memory form of an element type.
+pub use owned::{Reuse, Tensor, TensorError};
+
+/// A Rust type whose values are elements: they are copied in and out.
 ///
 /// # Safety
-/// The type has no padding and no invalid bit patterns, and its size is [`DType::bytes`] of `DTYPE`.
-pub unsafe trait Element: Copy + Send + Sync + 'static {
+/// The type has no padding, and its size is [`DType::bytes`] of `DTYPE`.
+pub unsafe trait Scalar: Copy + Send + Sync + 'static {
     /// The element type it represents.
     const DTYPE: DType;
+
+    /// The value of an element; `None` unless there are as many bytes as it has.
+    fn of_bytes(bytes: &[u8]) -> Option<Self>;
 }
 
+/// A Rust type that is the memory form of an element type: slices of it are lent in place.
+///
+/// # Safety
+/// The type has no invalid bit patterns.
+pub unsafe trait Element: Scalar {}
+
 macro_rules! elements {
-    ($($rust:ty => $dtype:ident)*) => {
-        // SAFETY: primitive numbers, of the size that the table of `DType::bytes` states.
-        $(unsafe impl Element for $rust { const DTYPE: DType = DType::$dtype; })*
-    };
+    ($($rust:ty => $dtype:ident)*) => {$(
+        // SAFETY: a primitive number, of the size that the table of `DType::bytes` states.
+        unsafe impl Scalar for $rust {
+            const DTYPE: DType = DType::$dtype;
+
+            fn of_bytes(bytes: &[u8]) -> Option<$rust> {
+                bytes.try_into().ok().map(<$rust>::from_ne_bytes)
+            }
+        }
+
+        // SAFETY: every bit pattern is a number.
+        unsafe impl Element for $rust {}
+    )*};
 }
 
 elements! { i8 => I8 i16 => I16 i32 => I32 i64 => I64 u8 => U8 u16 => U16 u32 => U32 u64 => U64 f32 => F32 f64 => F64 }
+
+// SAFETY: one byte. Not an `Element`: most bytes are no `bool`, and a model may give any.
+unsafe impl Scalar for bool {
+    const DTYPE: DType = DType::Bool;
+
+    fn of_bytes(bytes: &[u8]) -> Option<bool> {
+        match bytes {
+            &[byte] => Some(byte != 0),
+            _ => None,
+        }
+    }
+}
 
 /// A dense row-major tensor that is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,9 +74,9 @@ impl<'a> TensorView<'a> {
         TensorView { dtype, dims, bytes }
     }
 
-    /// A view of numbers, with the element type of `T`.
-    pub fn of<T: Element>(dims: &'a [usize], elements: &'a [T]) -> TensorView<'a> {
-        // SAFETY: an `Element` has no padding, so all its bytes are initialised.
+    /// A view of numbers or truth values, with the element type of `T`.
+    pub fn of<T: Scalar>(dims: &'a [usize], elements: &'a [T]) -> TensorView<'a> {
+        // SAFETY: a `Scalar` has no padding, so all its bytes are initialised.
         let bytes = unsafe { core::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) };
         TensorView { dtype: T::DTYPE, dims, bytes }
     }
@@ -57,15 +91,10 @@ impl<'a> TensorView<'a> {
         (before.is_empty() && after.is_empty()).then_some(elements)
     }
 
-    /// The elements copied, if `T` is the memory form of the element type; for bytes of any alignment.
-    pub fn to_vec<T: Element>(&self) -> Option<Vec<T>> {
-        (T::DTYPE == self.dtype).then(|| {
-            let read = |chunk: &[u8]| {
-                // SAFETY: the chunk has the size of `T`, and every bit pattern is valid.
-                unsafe { chunk.as_ptr().cast::<T>().read_unaligned() }
-            };
-            self.bytes.chunks_exact(size_of::<T>()).map(read).collect()
-        })
+    /// The elements copied, if `T` is the element type; for bytes of any alignment.
+    pub fn to_vec<T: Scalar>(&self) -> Option<Vec<T>> {
+        (T::DTYPE == self.dtype)
+            .then(|| self.bytes.chunks_exact(size_of::<T>()).filter_map(T::of_bytes).collect())
     }
 }
 

@@ -14,6 +14,7 @@ use tilewright_runtime::isa::Isa;
 use tilewright_runtime::plan::{Instr, Op, Plan};
 use tilewright_runtime::{
     AlignedBuf, Bytes, KernelFn, Kernels, LoadError, Loader, Model, NoHostOps, SessionOptions, TensorView,
+    Trust,
 };
 
 fn run(model: &Model) -> Vec<f32> {
@@ -131,16 +132,16 @@ impl Seek for Pipe {
 
 #[test]
 fn runs_from_memory_and_from_a_file() {
-    assert_eq!(run(&Model::from_bytes(Bytes::new(demo_artifact())).unwrap()), EXPECT);
+    assert_eq!(run(&Model::from_bytes(Bytes::new(demo_artifact()), Trust::Origin).unwrap()), EXPECT);
     let mut shifted = vec![0u8; 1];
     shifted.extend_from_slice(&demo_artifact());
     let shifted = Bytes::new(shifted);
     let unaligned = shifted.slice(1..shifted.len()).unwrap();
-    assert_eq!(run(&Model::from_bytes(unaligned).unwrap()), EXPECT);
+    assert_eq!(run(&Model::from_bytes(unaligned, Trust::Origin).unwrap()), EXPECT);
 
     let path = scratch("runs.twm");
     std::fs::write(&path, &*demo_artifact()).unwrap();
-    let model = Loader::new().verify_weights(true).load(&path).unwrap();
+    let model = Loader::new(Trust::Origin).verify_weights(true).load(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_eq!(run(&model), EXPECT);
     assert_eq!(model.manifest().model, "demo");
@@ -149,20 +150,20 @@ fn runs_from_memory_and_from_a_file() {
 #[test]
 fn files_that_cannot_be_read_are_named() {
     let missing = scratch("missing.twm");
-    let error = Model::load(&missing).unwrap_err();
+    let error = Model::load(&missing, Trust::Origin).unwrap_err();
     assert!(matches!(error, LoadError::File { .. }));
     assert!(error.to_string().contains("missing.twm"), "{error}");
-    let error = Model::load(env!("CARGO_TARGET_TMPDIR")).unwrap_err();
+    let error = Model::load(env!("CARGO_TARGET_TMPDIR"), Trust::Origin).unwrap_err();
     assert!(error.to_string().contains("not a file"), "{error}");
     let empty = scratch("empty.twm");
     std::fs::write(&empty, b"").unwrap();
-    assert_eq!(Model::load(&empty).unwrap_err().to_string(), "not a Tilewright artifact");
+    assert_eq!(Model::load(&empty, Trust::Origin).unwrap_err().to_string(), "not a Tilewright artifact");
 }
 
 fn check_damage(edit: impl FnOnce(&mut Vec<u8>), expect: &str) {
     let mut bytes = demo_artifact().to_vec();
     edit(&mut bytes);
-    assert_eq!(Model::from_bytes(Bytes::new(bytes)).unwrap_err().to_string(), expect);
+    assert_eq!(Model::from_bytes(Bytes::new(bytes), Trust::Origin).unwrap_err().to_string(), expect);
 }
 
 #[test]
@@ -191,7 +192,7 @@ fn damage_is_told_apart() {
 
     let mut bytes = demo_artifact().to_vec();
     bytes[artifact.weights.start] ^= 1;
-    let error = Loader::new().verify_weights(true).from_bytes(Bytes::new(bytes)).unwrap_err();
+    let error = Loader::new(Trust::Origin).verify_weights(true).from_bytes(Bytes::new(bytes)).unwrap_err();
     assert_eq!(error.to_string(), "damaged artifact: the checksum of weights does not match");
 }
 
@@ -238,7 +239,8 @@ fn a_thousand_random_mutations_are_all_found() {
 /// Every kind of mutation hits every part of the file alike, however small the part is: header, manifest, weights, plan and code of
 /// each level.
 fn check_mutations(original: &AlignedBuf, n_parts: usize) {
-    let load = |bytes| Loader::new().on_host().verify_weights(true).from_bytes(Bytes::new(bytes));
+    let load =
+        |bytes| Loader::new(Trust::Origin).on_host().verify_weights(true).from_bytes(Bytes::new(bytes));
     load(original.to_vec()).expect("the artifact as it is");
     let parts = parts(original);
     assert_eq!(parts.len(), n_parts);
@@ -371,15 +373,15 @@ fn images_of_several_levels_lie_side_by_side() {
     let manifest = Manifest { images: defs, ..manifest };
     let contents = Contents { manifest: &manifest, levels: &levels, weights: &[&weights] };
     let bytes = Bytes::new(contents.to_bytes().unwrap());
-    let model = Model::from_bytes(bytes.clone()).unwrap();
+    let model = Model::from_bytes(bytes.clone(), Trust::Origin).unwrap();
     assert_eq!(run(&model), EXPECT);
     assert_eq!(model.plan().kernels[0].name, "best");
     let bare = Isa { features: vec![], ..Isa::native() };
-    let model = Loader::new().as_if_on(&bare).from_bytes(bytes.clone()).unwrap();
+    let model = Loader::new(Trust::Origin).as_if_on(&bare).from_bytes(bytes.clone()).unwrap();
     assert_eq!(model.plan().kernels[0].name, "least");
     // Saying so does not give the machine what it has not.
     let future = Isa { features: vec!["of-the-future".into(), baseline.into()], ..Isa::native() };
-    let model = Loader::new().as_if_on(&future).from_bytes(bytes).unwrap();
+    let model = Loader::new(Trust::Origin).as_if_on(&future).from_bytes(bytes).unwrap();
     assert_eq!(model.plan().kernels[0].name, "best");
     let none = Contents { manifest: &manifest, levels: &[], weights: &[&weights] };
     assert!(matches!(none.to_bytes(), Err(ContentsError::Levels(0))));
@@ -390,7 +392,7 @@ fn artifacts_for_other_machines_are_refused() {
     let check = |images: Vec<ImageDef>, expect: &str| {
         let manifest = Manifest { images, ..demo_manifest() };
         let bytes = artifact_of(&manifest, &demo_plan().plan);
-        let error = Model::from_bytes(Bytes::new(bytes)).unwrap_err();
+        let error = Model::from_bytes(Bytes::new(bytes), Trust::Origin).unwrap_err();
         assert!(matches!(error, LoadError::Isa(_)), "{error}");
         assert!(error.to_string().contains(expect), "{error} does not contain {expect}");
     };

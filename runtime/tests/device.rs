@@ -9,7 +9,7 @@ use lazy::{THERE_AND_BACK, fake, model};
 use tilewright_runtime::artifact::{DeviceDef, DeviceKernel, Manifest, ProgramDef};
 use tilewright_runtime::device::{Device, DeviceError, DeviceModule};
 use tilewright_runtime::plan::{BufferId, Fault, Instr, Plan};
-use tilewright_runtime::{Bytes, Inspect, Observer, RunError, SessionOptions, TensorView};
+use tilewright_runtime::{Bytes, Inspect, Observer, RunError, SessionOptions, TensorView, Trust};
 
 fn run(session: &mut tilewright_runtime::Session, x: &[f32]) -> Result<Vec<f32>, RunError> {
     let outputs = session.run(&[TensorView::of(&[x.len()], x)])?;
@@ -298,9 +298,9 @@ fn the_loader_takes_the_level_that_suits_the_device_best() {
         let contents = Contents { manifest: &manifest, levels: &levels, weights: &[[0u8; 0]; 0] };
         let bytes = Bytes::new(contents.to_bytes().expect("an artifact"));
         let loader = match wanted {
-            "device" => Loader::new().device(Arc::new(Picky)),
-            "host" => Loader::new().on_host(),
-            _ => Loader::new(),
+            "device" => Loader::new(Trust::Origin).device(Arc::new(Picky)),
+            "host" => Loader::new(Trust::Origin).on_host(),
+            _ => Loader::new(Trust::Origin),
         };
         loader.from_bytes(bytes).map(|model| model.manifest().images[0].device.is_some())
     };

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use common::{Builder, add, double};
 use tilewright_dtype::DType;
 use tilewright_runtime::plan::{BufferId, Op, Operand, Place, SizeDef};
-use tilewright_runtime::{HostCall, HostError, HostOps, Model, RunError, SessionOptions, TensorView};
+use tilewright_runtime::{
+    AlignedBuf, HostCall, HostError, HostOps, Model, RunError, SessionOptions, Tensor, TensorView,
+};
 
 const NON_ZERO: u16 = 1;
 const IN_PLACE: u16 = 2;
@@ -65,6 +67,8 @@ fn host_operators_decide_the_size_of_outputs() {
         let expect: Vec<i64> = (0..values.len() as i64).filter(|&i| values[i as usize] != 0.0).collect();
         let outputs = session.run(&[f32s(values)]).unwrap();
         assert_eq!(outputs.get(0).unwrap().to_vec::<i64>().unwrap(), expect);
+        let owned = session.run_new(&[f32s(values)], &[], AlignedBuf::zeroed).unwrap();
+        assert_eq!(owned.tensors, [Tensor::new(&[expect.len()], &expect).unwrap()]);
     }
 }
 

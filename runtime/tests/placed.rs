@@ -8,7 +8,7 @@ use lazy::{Fake, THERE_AND_BACK, fake, model};
 use tilewright_dtype::DType;
 use tilewright_runtime::device::DeviceError;
 use tilewright_runtime::{
-    DeviceTensor, Input, InputError, Model, Output, OwnedDeviceTensor, RunError, Session, TensorView,
+    DeviceTensor, InputError, Model, Output, OwnedDeviceTensor, Placed, RunError, Session, TensorView,
     TensorViewMut,
 };
 
@@ -21,7 +21,7 @@ fn numbers(tensor: &OwnedDeviceTensor) -> Vec<f32> {
     TensorView::new(DType::F32, tensor.dims(), &bytes).to_vec().expect("numbers")
 }
 
-fn run(session: &mut Session, inputs: &[Input<'_>], outputs: &mut [Output<'_>]) -> Result<(), RunError> {
+fn run(session: &mut Session, inputs: &[Placed<'_>], outputs: &mut [Output<'_>]) -> Result<(), RunError> {
     // SAFETY: the tests name memory that they hold.
     unsafe { session.run_placed(inputs, outputs) }
 }
@@ -43,7 +43,7 @@ fn each_tensor_lies_where_it_lies() {
         let dims = [n];
         let (on_host, on_device) = (TensorView::of(&dims, &x), upload(&model, &x));
         let there = upload(&model, &vec![0.0; n]);
-        for (input, up) in [(Input::Host(on_host), 1), (Input::Device(on_device.view()), 0)] {
+        for (input, up) in [(Placed::Host(on_host), 1), (Placed::Device(on_device.view()), 0)] {
             let mut y = vec![0.0f32; n];
             moves(&memory);
             run(&mut session, &[input], &mut [Output::Host(TensorViewMut::of(&dims, &mut y))])
@@ -75,7 +75,7 @@ fn an_output_is_the_next_input() {
     let mut state = Some(upload(&model, &[1.0, -3.0]));
     for expect in [8.0, 64.0, 512.0] {
         let last = state.take().expect("a state");
-        run(&mut session, &[Input::Device(last.view())], &mut [Output::New(&mut state)]).expect("a run");
+        run(&mut session, &[Placed::Device(last.view())], &mut [Output::New(&mut state)]).expect("a run");
         assert_eq!(numbers(state.as_ref().expect("a state")), [expect, -3.0 * expect]);
     }
 }
@@ -87,7 +87,7 @@ fn tensors_without_elements() {
     let mut session = model.session();
     let none = upload(&model, &[]);
     let mut new = None;
-    run(&mut session, &[Input::Device(none.view())], &mut [Output::New(&mut new)]).expect("a run");
+    run(&mut session, &[Placed::Device(none.view())], &mut [Output::New(&mut new)]).expect("a run");
     let new = new.expect("an output");
     assert_eq!((new.dims(), new.address(), numbers(&new)), (&[0][..], 0, Vec::new()));
 }
@@ -144,7 +144,7 @@ fn what_the_host_needs_comes_to_it() {
     for n in [2i64, 4, 0] {
         let count = [n];
         let there = OwnedDeviceTensor::upload(&model, &TensorView::of(&[1], &count)).expect("room");
-        let inputs = [Input::Device(on_device.view()), Input::Device(there.view())];
+        let inputs = [Placed::Device(on_device.view()), Placed::Device(there.view())];
         let (same, doubled) = (upload(&model, &[0.0; 4]), upload(&model, &[0.0; 4]));
         let (mut tail, mut late) = (None, None);
         let mut outputs = [
@@ -162,7 +162,7 @@ fn what_the_host_needs_comes_to_it() {
     }
     // Extents of the caller's that the data do not give.
     let two = [2i64];
-    let inputs = [Input::Host(TensorView::of(&[4], &x)), Input::Host(TensorView::of(&[1], &two))];
+    let inputs = [Placed::Host(TensorView::of(&[4], &x)), Placed::Host(TensorView::of(&[1], &two))];
     let wrong = upload(&model, &[7.0; 3]);
     let (mut doubled, mut tail, mut same) = (None, None, None);
     let error = run(
@@ -190,7 +190,7 @@ fn tensors_that_do_not_fit_are_refused() {
     let mut refused = |input: DeviceTensor<'_>, output: Option<DeviceTensor<'_>>| {
         let mut new = None;
         let output = output.map_or(Output::New(&mut new), Output::Device);
-        match run(&mut session, &[Input::Device(input)], &mut [output]) {
+        match run(&mut session, &[Placed::Device(input)], &mut [output]) {
             Err(RunError::Inputs(errors)) => errors.to_string(),
             other => panic!("{other:?}"),
         }
@@ -219,9 +219,9 @@ fn tensors_that_do_not_fit_are_refused() {
     let error =
         run(&mut session, &[], &mut [Output::New(&mut a), Output::New(&mut b)]).expect_err("too many");
     assert_eq!(error.to_string(), "2 outputs given, the model has 1");
-    let error = run(&mut session, &[Input::Device(good)], &mut []).expect_err("too few");
+    let error = run(&mut session, &[Placed::Device(good)], &mut []).expect_err("too few");
     assert_eq!(error.to_string(), r#"input "y" is missing"#);
-    run(&mut session, &[Input::Device(good)], &mut [Output::New(&mut a)]).expect("a run");
+    run(&mut session, &[Placed::Device(good)], &mut [Output::New(&mut a)]).expect("a run");
     assert_eq!(numbers(&a.expect("an output")), [8.0, 16.0]);
 }
 
@@ -259,7 +259,7 @@ b1: f32[s0], s1 bytes, output 0
     let tensor = DeviceTensor { dtype: DType::F32, dims: &[1], address: 4096, bytes: 4 };
     let mut new = None;
     let error =
-        run(&mut session, &[Input::Device(tensor)], &mut [Output::New(&mut new)]).expect_err("no device");
+        run(&mut session, &[Placed::Device(tensor)], &mut [Output::New(&mut new)]).expect_err("no device");
     let message = r#""x" is on a device, and the model runs on the processor; "y" is on a device, and the model runs on the processor"#;
     assert_eq!(error.to_string(), message);
     let error = OwnedDeviceTensor::upload(&on_host, &TensorView::of(&[1], &x)).expect_err("no device");
@@ -271,7 +271,7 @@ b1: f32[s0], s1 bytes, output 0
     assert_eq!(error.to_string(), "the processor takes no stream of a caller");
     let mut y = [0.0f32];
     let mut outputs = [Output::Host(TensorViewMut::of(&[1], &mut y))];
-    run(&mut session, &[Input::Host(TensorView::of(&[1], &x))], &mut outputs).expect("a run");
+    run(&mut session, &[Placed::Host(TensorView::of(&[1], &x))], &mut outputs).expect("a run");
     assert_eq!(y, x);
 }
 
@@ -283,22 +283,22 @@ fn memory_for_an_output_may_be_lacking() {
     let mut session = model.session();
     let x = upload(&model, &[1.0; 300]);
     let mut new = None;
-    run(&mut session, &[Input::Device(x.view())], &mut [Output::New(&mut new)]).expect("a run");
+    run(&mut session, &[Placed::Device(x.view())], &mut [Output::New(&mut new)]).expect("a run");
     let used = memory.0.lock().unwrap().used();
     memory.0.lock().unwrap().limit = used + 100;
-    let error = run(&mut session, &[Input::Device(x.view())], &mut [Output::New(&mut new)]);
+    let error = run(&mut session, &[Placed::Device(x.view())], &mut [Output::New(&mut new)]);
     let expect = DeviceError::Memory { device: "fake".into(), bytes: 1200, free: Some(100) };
     assert_eq!(error, Err(RunError::Device(expect)));
     assert_eq!(numbers(new.as_ref().expect("the last output")), [8.0; 300]);
     assert_eq!(memory.0.lock().unwrap().used(), used);
     let few = DeviceTensor { dims: &[2], bytes: 8, ..x.view() };
-    run(&mut session, &[Input::Device(few)], &mut [Output::New(&mut new)]).expect("a run");
+    run(&mut session, &[Placed::Device(few)], &mut [Output::New(&mut new)]).expect("a run");
     assert_eq!(numbers(new.as_ref().expect("an output")), [8.0; 2]);
     // A fault of the device is told, and the memory of the output that was made comes back.
     memory.0.lock().unwrap().fails = true;
     let held = memory.0.lock().unwrap().used();
     assert!(matches!(
-        run(&mut session, &[Input::Device(few)], &mut [Output::New(&mut new)]),
+        run(&mut session, &[Placed::Device(few)], &mut [Output::New(&mut new)]),
         Err(RunError::Device(DeviceError::Fault { .. }))
     ));
     assert_eq!(memory.0.lock().unwrap().used(), held);

@@ -11,7 +11,7 @@ use tilewright_runtime::artifact::{
 use tilewright_runtime::plan::{Place, Plan, SizeDef};
 use tilewright_runtime::{
     AlignedBuf, Bytes, Kernels, LoadError, Model, ModelError, NoHostOps, ProgramParts, RunError, Session,
-    SessionOptions, TensorView, TensorViewMut,
+    SessionOptions, TensorView, TensorViewMut, Trust,
 };
 
 /// A program for a batch of `n`, whose temporary lies in memory that the open one has no use for.
@@ -52,7 +52,7 @@ fn bytes(specialised: &[Plan], edit: impl Fn(&mut Manifest)) -> AlignedBuf {
 
 fn model(batches: &[i64]) -> Model {
     let plans: Vec<Plan> = batches.iter().map(|&n| specialised(n)).collect();
-    Model::from_bytes(Bytes::new(bytes(&plans, |_| {}))).unwrap()
+    Model::from_bytes(Bytes::new(bytes(&plans, |_| {})), Trust::Origin).unwrap()
 }
 
 /// Runs a batch of `n`; the batch that the program was made for, 0 where it is the open one.
@@ -139,7 +139,7 @@ fn programs_that_contradict_the_model_are_refused() {
     let load = |edit: fn(&mut Plan)| {
         let mut plan = specialised(2);
         edit(&mut plan);
-        Model::from_bytes(Bytes::new(bytes(&[plan], |_| {}))).unwrap_err()
+        Model::from_bytes(Bytes::new(bytes(&[plan], |_| {})), Trust::Origin).unwrap_err()
     };
     for (error, expect) in [
         (load(|plan| plan.inputs[0].name = "z".into()), "inputs"),

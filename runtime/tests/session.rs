@@ -10,7 +10,8 @@ use tilewright_runtime::plan::{BufferId, Cmp, Instr, Op, Place, SizeBounds, Size
 use tilewright_runtime::pool::{Pool, Serial};
 use tilewright_runtime::threads::ThreadPool;
 use tilewright_runtime::{
-    Inspect, Model, NoHostOps, Observer, RunError, Session, SessionOptions, TensorView, TensorViewMut,
+    AlignedBuf, Input, Inspect, Model, NoHostOps, Observer, OutOfMemory, RunError, Session, SessionOptions,
+    Tensor, TensorView, TensorViewMut, Value,
 };
 
 fn demo() -> Model {
@@ -98,6 +99,12 @@ fn all_problems_with_inputs_are_told_at_once() {
         &bad,
         &["\"x\": axis 1 must be 3, got 4", "\"mask\": axis 0 must be batch = 2, got 4"],
     );
+    // Extents of an input of another type count, and those of one input say what those of others must be.
+    let bad = [TensorView::of(&[3, 4], &[0i32; 12]), bools(4)];
+    let expect = "\"x\": expected element type f32, got i32; \"x\": axis 1 must be 3, got 4; \
+                  \"mask\": axis 0 must be batch = 3, got 4; \
+                  \"x\": axis 0, batch is 3, but the model was compiled for 2 to 8 in steps of 2";
+    check_error(&mut session, &bad, &[expect]);
     let huge = [TensorView::new(DType::F32, &[usize::MAX, 3], &[]), bools(2)];
     check_error(&mut session, &huge, &["type and extents need 18446744073709551615 bytes, got 0"]);
     let compiled = "but the model was compiled for 2 to 8 in steps of 2";
@@ -115,8 +122,10 @@ fn all_problems_with_inputs_are_told_at_once() {
 fn inputs_may_come_by_name() {
     let mut session = demo().session();
     let x = TensorView::of(&[1, 3], &[1f32, 2.0, 3.0]);
-    assert!(session.run_named(&[("x", x)]).is_ok());
-    let error = |inputs: &[(&str, TensorView<'_>)], session: &mut Session| match session.run_named(inputs) {
+    assert!(session.run_named([("x", x)]).is_ok());
+    let error = |inputs: &[(&str, TensorView<'_>)], session: &mut Session| match session
+        .run_named(inputs.iter().copied())
+    {
         Ok(_) => panic!("ran"),
         Err(error) => error.to_string(),
     };
@@ -125,6 +134,45 @@ fn inputs_may_come_by_name() {
         "the model has no input \"z\" (it has x); input \"x\" is missing"
     );
     assert_eq!(error(&[("x", x), ("x", x)], &mut session), "input \"x\" is given twice");
+}
+
+/// What is missing does not hide what is wrong with the rest.
+#[test]
+fn all_problems_with_named_inputs_are_told_at_once() {
+    let mut b = Builder::default();
+    let n = b.size(SizeDef::InputDim { input: 0, axis: 0 });
+    let two = b.constant(2);
+    b.input("x", DType::F32, &[n, two], &["n", ""]);
+    b.input("y", DType::I64, &[n], &["n"]);
+    b.input("z", DType::F32, &[], &[]);
+    b.input("v", DType::F32, &[n], &["n"]);
+    let model = b.model();
+    let tensor = |dims: &[usize]| Tensor::zeros(DType::F32, dims).unwrap();
+    let (x, few, many) = (tensor(&[3, 4]), Tensor::new(&[2], [1i32, 2]).unwrap(), tensor(&[5]));
+    let words: Value = Tensor::from_strings(&[], vec!["a".into()]).unwrap().into();
+    let list = Value::sequence(vec![]);
+    let check = |inputs: &[(&str, Input<'_>)], expect: &[&str]| {
+        let RunError::Inputs(errors) = model.arrange(inputs.iter().copied()).unwrap_err() else { panic!() };
+        assert_eq!(errors.0.iter().map(ToString::to_string).collect::<Vec<_>>(), expect);
+    };
+    let expect = [
+        "the model has no input \"w\" (it has x, y, z, v)",
+        "\"x\": axis 1 must be 2, got 4",
+        "\"y\": expected element type i64, got i32",
+        "\"y\": axis 0 must be n = 3, got 2",
+        "input \"z\" is missing",
+        "\"v\": axis 0 must be n = 3, got 5",
+    ];
+    check(&[("x", (&x).into()), ("y", (&few).into()), ("w", (&many).into()), ("v", (&many).into())], &expect);
+    // Where the first input of an extent is missing, the next one gives it.
+    let expect = [
+        "\"x\": expected element type f32, got string",
+        "\"y\": expected element type i64, got i32",
+        "\"z\": expected a tensor of f32 with 0 axes, got a value of another type",
+        "\"v\": axis 0 must be n = 2, got 5",
+    ];
+    let inputs = [("v", (&many).into()), ("z", (&list).into()), ("y", (&few).into()), ("x", (&words).into())];
+    check(&inputs, &expect);
 }
 
 #[test]
@@ -151,6 +199,43 @@ fn outputs_may_be_written_to_memory_of_the_caller() {
     let views = &mut [TensorViewMut::of(&[1, 3], &mut small), TensorViewMut::of(&[3], &mut w)];
     let error = session.run_into(&[x], views).unwrap_err();
     assert_eq!(error.to_string(), "\"y\": axis 0 must be 2, got 1");
+}
+
+/// Kernels write to the memory given for outputs, whatever it holds, and those stay as they are.
+#[test]
+fn outputs_may_be_the_callers_to_keep() {
+    let mut session = demo().session();
+    let x = TensorView::of(&[2, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let first = session.run_new(&[x], &[], AlignedBuf::zeroed).unwrap();
+    let [y, w] = &first.tensors[..] else { panic!("two outputs") };
+    assert_eq!((y.dims(), y.as_slice::<f32>()), (&[2, 3][..], Some(&[4.0, 8.0, 12.0, 16.0, 20.0, 24.0][..])));
+    assert_eq!(w.as_slice::<f32>(), Some(&[1.0, 2.0, 3.0][..]));
+
+    // Room of another size, with something in it.
+    let mut spare: Vec<AlignedBuf> = (0..2).map(|_| AlignedBuf::copy_of(&[0xff; 100]).unwrap()).collect();
+    let places: Vec<usize> = spare.iter_mut().rev().map(|buffer| buffer.as_mut_ptr().addr()).collect();
+    let mut asked = vec![];
+    let second = session.run_new(&[TensorView::of(&[1, 3], &[0f32, 0.0, 1.0])], &[], |bytes| {
+        asked.push(bytes);
+        Ok(spare.pop().unwrap())
+    });
+    let second = second.unwrap().tensors;
+    assert_eq!(asked, [12, 12]);
+    assert_eq!(second[0], Tensor::new(&[1, 3], [0f32, 0.0, 4.0]).unwrap());
+    assert_eq!(&second[1], w);
+    assert_eq!(second.iter().map(|tensor| tensor.bytes().as_ptr().addr()).collect::<Vec<_>>(), places);
+    // What runs later, and without such memory, writes elsewhere.
+    let zeros = [0f32; 6];
+    session.run(&[TensorView::of(&[2, 3], &zeros)]).unwrap();
+    assert_eq!((y.as_slice::<f32>().unwrap()[0], second[0].as_slice::<f32>().unwrap()[2]), (4.0, 4.0));
+
+    let none = OutOfMemory { bytes: 24 };
+    assert_eq!(session.run_new(&[x], &[], |_| Err(none)), Err(RunError::Memory(none)));
+    assert_eq!(
+        session.run_new(&[], &[], AlignedBuf::zeroed).unwrap_err().to_string(),
+        "input \"x\" is missing"
+    );
+    assert_eq!(session.run_new(&[x], &[], AlignedBuf::zeroed), Ok(first));
 }
 
 #[test]

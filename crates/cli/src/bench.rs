@@ -7,15 +7,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tilewright::run::noise::noise;
+use tilewright::run::{Named, Spec, files, spec};
+use tilewright::runtime::Session;
 
-use crate::data;
 use crate::device::DeviceArgs;
 use crate::failure::{ERROR, Exit, Failure};
-use crate::model::{self, Engine, Inputs, Source};
+use crate::model::{self, Engine, Source};
 use crate::options::{CompileArgs, threads};
 use crate::output;
 use crate::progress::Progress;
-use crate::value::Named;
 
 /// Arguments of the verb.
 #[derive(clap::Args)]
@@ -23,11 +24,11 @@ pub(crate) struct Args {
     /// Model to measure; an ONNX file is compiled first, and its artifact measured by a process of its own
     #[arg(value_name = "MODEL.onnx|MODEL.twm")]
     model: PathBuf,
-    /// Inputs: an .npz or a folder of input_J.pb [default: seeded noise, with 1 for an open batch]
-    #[arg(long, value_name = "IN.npz|DIR")]
+    /// Inputs: an .npz, an .npy for one input, or a folder of input_J.pb [default: seeded noise, with 1 for an open batch]
+    #[arg(long, value_name = "IN.npz|IN.npy|DIR")]
     inputs: Option<PathBuf>,
-    /// Where the outputs of one run go: an .npz, or a folder of output_J.pb
-    #[arg(long, value_name = "OUT.npz|DIR")]
+    /// Where the outputs of one run go: an .npz, an .npy for one output, or a folder of output_J.pb
+    #[arg(long, value_name = "OUT.npz|OUT.npy|DIR")]
     outputs: Option<PathBuf>,
     /// Threads [default: what the process may use]
     #[arg(long, value_name = "N", value_parser = threads)]
@@ -220,20 +221,17 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let model = model::load(path, false, &args.device)?;
     let mut sessions = model::sessions(&model, args.threads, args.sessions);
     let load = start.elapsed();
-    let specs = model::plan_inputs(model.plan());
+    let specs = spec::inputs(model.plan());
     let given = read_or_noise(args, &specs)?;
-    let (tensors, values) = model::split(&specs, &model::check_inputs(&specs, &given)?)?;
-    let inputs = Inputs::new(&tensors)?;
-    let views = inputs.views();
-    let runs = sessions
-        .iter_mut()
-        .map(|session| || session.run_values(&views, &values).map(drop).map_err(Failure::from));
+    let inputs = model.arrange(given.iter().map(|(name, value)| (name, value)))?;
+    let run = |session: &mut Session| session.run_values(&inputs.tensors, &inputs.values).map(drop);
+    let runs = sessions.iter_mut().map(|session| || run(session).map_err(Failure::from));
     let times = measure(args.seconds, runs.collect())?;
     // Before the outputs are copied: that is the user's wish, not the model's need.
     let peak_mib = peak_mib();
     let variant = sessions.first().and_then(|session| output::variant(session.program()));
     if let (Some(path), Some(session)) = (&args.outputs, sessions.pop()) {
-        data::write_outputs(path, &Engine::Compiled(Box::new(session)).run(&given)?)?;
+        files::write_outputs(path, &Engine::Compiled(Box::new(session)).run(&given)?)?;
     }
     let artifact_mib = Some(bytes as f64 / MIB);
     Ok(Figures { peak_mib, artifact_mib, variant, ..figures(times, load) })
@@ -247,15 +245,15 @@ fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let times = measure(args.seconds, vec![|| engine.run(&inputs).map(drop)])?;
     let peak_mib = peak_mib();
     if let Some(path) = &args.outputs {
-        data::write_outputs(path, &engine.run(&inputs)?)?;
+        files::write_outputs(path, &engine.run(&inputs)?)?;
     }
     Ok(Figures { peak_mib, ..figures(times, load) })
 }
 
-fn read_or_noise(args: &Args, specs: &[model::Spec]) -> Result<Named, Failure> {
+fn read_or_noise(args: &Args, specs: &[Spec]) -> Result<Named, Failure> {
     match &args.inputs {
-        Some(path) => data::read_inputs(path, specs),
-        None => data::noise(specs),
+        Some(path) => Ok(files::read_inputs(path, specs)?),
+        None => Ok(noise(specs)?),
     }
 }
 

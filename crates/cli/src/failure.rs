@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use tilewright::CompileError;
+use tilewright::run::files::{FileError, NpyError, PbError};
+use tilewright::run::noise::NoiseError;
 use tilewright::runtime::device::DeviceError;
-use tilewright::runtime::{InputErrors, LoadError, ModelError, RunError};
+use tilewright::runtime::{InputErrors, LoadError, ModelError, RunError, TensorError};
 use tilewright::tune::JournalError;
 
 /// What messages of failures begin with.
@@ -87,6 +89,55 @@ impl From<CompileError> for Failure {
     }
 }
 
+impl From<TensorError> for Failure {
+    fn from(error: TensorError) -> Failure {
+        Failure::new(of_tensor(&error), error)
+    }
+}
+
+fn of_tensor(error: &TensorError) -> Exit {
+    match error {
+        TensorError::Memory(_) => Exit::Limit,
+        TensorError::Elements { .. }
+        | TensorError::Bytes { .. }
+        | TensorError::TooLarge { .. }
+        | TensorError::Strings => Exit::Data,
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Failure {
+        let exit = match &error {
+            FileError::Read { .. } | FileError::Write { .. } => Exit::Io,
+            FileError::NoArray { .. } | FileError::Strings { .. } => Exit::Unsupported,
+            FileError::Array { error: NpyError::Tensor(error), .. }
+            | FileError::Npy { error: NpyError::Tensor(error), .. }
+            | FileError::Pb { error: PbError::Made(error), .. } => of_tensor(error),
+            FileError::NotNpz { .. }
+            | FileError::Array { .. }
+            | FileError::Twice { .. }
+            | FileError::Npy { .. }
+            | FileError::NoName { .. }
+            | FileError::Pb { .. } => Exit::Data,
+        };
+        Failure::new(exit, error)
+    }
+}
+
+impl From<NoiseError> for Failure {
+    fn from(error: NoiseError) -> Failure {
+        match &error {
+            NoiseError::OpenExtent { dim, .. } => {
+                let dim = if dim.is_empty() { "NAME" } else { dim };
+                let way = format!("give --inputs, or fix it with --dim {dim}=N on the ONNX file");
+                Failure::usage(format!("{error}: {way}"))
+            }
+            NoiseError::Unsupported { .. } => Failure::usage(format!("{error}: give --inputs")),
+            NoiseError::Tensor { error: fault, .. } => Failure::new(of_tensor(fault), error),
+        }
+    }
+}
+
 impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Failure {
         let exit = match &error {
@@ -138,7 +189,8 @@ impl From<RunError> for Failure {
             RunError::Guard { .. } | RunError::Host { .. } => Failure::data(error),
             RunError::Limit { .. } | RunError::Memory(_) => Failure::new(Exit::Limit, error),
             RunError::Device(fault) => Failure::new(of_device(fault), error),
-            RunError::Plan { .. } => Failure::new(Exit::Internal, error),
+            // The command cancels nothing.
+            RunError::Plan { .. } | RunError::Cancelled => Failure::new(Exit::Internal, error),
         }
     }
 }

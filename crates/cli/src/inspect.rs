@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tilewright::graph::Graph;
+use tilewright::onnx::OnnxModel;
+use tilewright::onnx::proto::tensor::dtype_from_onnx;
 use tilewright::onnx::proto::{AttributeProto, GraphProto, TensorProto};
-use tilewright::onnx::{OnnxModel, tensor};
 use tilewright::reference::Reference;
+use tilewright::run::{Extent, Spec, spec};
 use tilewright::runtime::artifact::{Artifact, Plans, ProgramDef};
-use tilewright::runtime::plan::Plan;
+use tilewright::runtime::plan::{Nesting, Plan};
 
 use crate::cost;
 use crate::failure::{Exit, Failure};
-use crate::model::{self, Source, Spec};
+use crate::model::{self, Source};
 use crate::options::CompileArgs;
 use crate::output;
 
@@ -47,7 +49,7 @@ impl Report {
     }
 
     fn specs(&mut self, key: &'static str, specs: &[Spec]) {
-        self.list(key, specs.iter().map(Spec::json).collect(), specs.iter().map(Spec::to_string).collect());
+        self.list(key, specs.iter().map(spec_json).collect(), specs.iter().map(Spec::to_string).collect());
     }
 
     fn json(self) -> Value {
@@ -66,6 +68,24 @@ impl Report {
         }
         text
     }
+}
+
+/// An input or output, for other programs.
+fn spec_json(spec: &Spec) -> Value {
+    let extent = |dim: &Extent| match dim {
+        Extent::Fixed(n) => (*n).into(),
+        Extent::Open(name) => name.as_str().into(),
+    };
+    let dims: Option<Vec<Value>> = spec.dims.as_ref().map(|dims| dims.iter().map(extent).collect());
+    let mut json = json!({"name": spec.name, "dtype": spec.dtype.name(), "dims": dims});
+    if !spec.nesting.is_empty() {
+        let name = |nesting: &Nesting| match nesting {
+            Nesting::Sequence => "sequence",
+            Nesting::Optional => "optional",
+        };
+        json["nesting"] = spec.nesting.iter().map(name).collect();
+    }
+    json
 }
 
 /// The verb.
@@ -174,7 +194,7 @@ impl Counts {
     fn tensor(&mut self, proto: &TensorProto) {
         let count =
             proto.dims.iter().map(|&dim| u64::try_from(dim).unwrap_or(0)).fold(1u64, u64::saturating_mul);
-        let bits = tensor::dtype_from_onnx(proto.data_type()).map_or(0, |dtype| dtype.bits());
+        let bits = dtype_from_onnx(proto.data_type()).map_or(0, |dtype| dtype.bits());
         self.parameters = self.parameters.saturating_add(count);
         self.parameter_bytes =
             self.parameter_bytes.saturating_add(count.saturating_mul(bits as u64).div_ceil(8));
@@ -238,8 +258,8 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
         if weights_sound { "yes" } else { "NO: damaged" }.to_string(),
     );
     levels(&artifact, &mut report)?;
-    report.specs("inputs", &model::plan_inputs(plan));
-    report.specs("outputs", &model::plan_outputs(plan));
+    report.specs("inputs", &spec::inputs(plan));
+    report.specs("outputs", &spec::outputs(plan));
     let metadata = manifest.metadata.iter();
     report.list(
         "metadata",

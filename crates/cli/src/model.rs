@@ -3,23 +3,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tilewright::graph::{Graph, Tensor, Type};
-use tilewright::reference::{Reference, tensor_data};
+use tilewright::graph::{Graph, Type};
+use tilewright::reference::Reference;
+use tilewright::run::{Extent, Named, Spec, spec, values};
 use tilewright::runtime::isa::Isa;
-use tilewright::runtime::plan::{Nesting, Plan, SizeDef, TensorSpec, ValueSpec};
+use tilewright::runtime::plan::Nesting;
 use tilewright::runtime::threads::ThreadPool;
-use tilewright::runtime::{
-    AlignedBuf, Bytes, InputError, InputErrors, LoadError, Loader, Model, Session, SessionOptions, TensorView,
-};
-use tilewright::{Compiled, DType, Machine, TensorData};
+use tilewright::runtime::{Bytes, LoadError, Loader, Model, Session, SessionOptions, Tensor};
+use tilewright::{Compiled, Machine, TensorData, Trust};
 
 use crate::device::{CPU, DeviceArgs};
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::options::CompileArgs;
 use crate::progress::Progress;
 pub(crate) use crate::source::Source;
-pub(crate) use crate::spec::{Extent, Spec};
-use crate::value::{Named, Value};
 
 /// Compiles a model under the eyes of `progress`.
 pub(crate) fn compile(path: &Path, args: &CompileArgs, progress: &mut Progress) -> Result<Compiled, Failure> {
@@ -32,53 +29,6 @@ pub(crate) fn compile(path: &Path, args: &CompileArgs, progress: &mut Progress) 
     let compiled = compiled.map_err(|error| Failure::from(error).about(path))?;
     finished?;
     Ok(compiled)
-}
-
-/// The inputs of a plan, in the model's order.
-pub(crate) fn plan_inputs(plan: &Plan) -> Vec<Spec> {
-    in_order(plan_specs(plan, &plan.inputs), value_specs(plan, &plan.value_inputs))
-}
-
-/// The outputs of a plan, in the model's order.
-pub(crate) fn plan_outputs(plan: &Plan) -> Vec<Spec> {
-    in_order(plan_specs(plan, &plan.outputs), value_specs(plan, &plan.value_outputs))
-}
-
-/// Puts tensors and other values, these with their positions, into the model's order.
-fn in_order<T>(tensors: Vec<T>, values: Vec<(u32, T)>) -> Vec<T> {
-    let mut all = tensors;
-    for (position, value) in values {
-        all.insert((position as usize).min(all.len()), value);
-    }
-    all
-}
-
-fn value_specs(plan: &Plan, values: &[ValueSpec]) -> Vec<(u32, Spec)> {
-    let extent = |dim: &Option<u64>| match dim.map(i64::try_from) {
-        Some(Ok(n)) => Extent::Fixed(n),
-        Some(Err(_)) | None => Extent::Open(String::new()),
-    };
-    let spec = |value: &ValueSpec| {
-        let ty = &plan.values[value.value.index()];
-        let dims = ty.dims.as_ref().map(|dims| dims.iter().map(extent).collect());
-        let spec = Spec { name: value.name.clone(), nesting: ty.nesting.clone(), dtype: ty.dtype, dims };
-        (value.position, spec)
-    };
-    values.iter().map(spec).collect()
-}
-
-fn plan_specs(plan: &Plan, tensors: &[TensorSpec]) -> Vec<Spec> {
-    let extent = |dim: &tilewright::runtime::plan::DimSpec| match plan.sizes[dim.size.index()] {
-        SizeDef::Const(n) => Extent::Fixed(n),
-        _ => Extent::Open(dim.name.clone().unwrap_or_default()),
-    };
-    let spec = |tensor: &TensorSpec| Spec {
-        name: tensor.name.clone(),
-        nesting: Vec::new(),
-        dtype: tensor.dtype,
-        dims: Some(tensor.dims.iter().map(extent).collect()),
-    };
-    tensors.iter().map(spec).collect()
 }
 
 /// The inputs of a graph.
@@ -149,7 +99,8 @@ pub(crate) fn isa() -> Result<Isa, Failure> {
 
 /// Loads for the machine that [`ISA`] names, else for this one.
 fn loader() -> Result<Loader, Failure> {
-    Ok(tilewright::loader().as_if_on(&isa()?))
+    // Who names a model to the command would run it as they would the command.
+    Ok(tilewright::loader(Trust::Origin).as_if_on(&isa()?))
 }
 
 /// Loads an artifact for the device that was asked for, else for that which it has code for.
@@ -230,7 +181,7 @@ impl Engine {
     /// The model's inputs.
     pub(crate) fn inputs(&self) -> Vec<Spec> {
         match self {
-            Engine::Compiled(session) => plan_inputs(session.model().plan()),
+            Engine::Compiled(session) => spec::inputs(session.model().plan()),
             Engine::Interpreter { graph, .. } => graph_inputs(graph),
         }
     }
@@ -238,7 +189,7 @@ impl Engine {
     /// The model's outputs.
     pub(crate) fn outputs(&self) -> Vec<Spec> {
         match self {
-            Engine::Compiled(session) => plan_outputs(session.model().plan()),
+            Engine::Compiled(session) => spec::outputs(session.model().plan()),
             Engine::Interpreter { graph, .. } => graph_outputs(graph),
         }
     }
@@ -255,201 +206,31 @@ impl Engine {
     pub(crate) fn run(&mut self, inputs: &Named) -> Result<Named, Failure> {
         match self {
             Engine::Compiled(session) => {
-                let specs = plan_inputs(session.model().plan());
-                let (tensors, values) = split(&specs, &check_inputs(&specs, inputs)?)?;
-                let views: Vec<TensorView<'_>> = tensors.iter().filter_map(|tensor| view(tensor)).collect();
-                let outputs = session.run_values(&views, &values)?;
-                let tensors = outputs
-                    .iter()
-                    .map(|(name, view)| Ok((name.to_string(), Value::Tensor(tensor_of(&view)?))))
-                    .collect::<Result<_, Failure>>()?;
-                let values = outputs
-                    .values()
-                    .map(|(spec, value)| Ok((spec.position, (spec.name.clone(), Value::of_runtime(value)?))))
-                    .collect::<Result<_, Failure>>()?;
-                Ok(in_order(tensors, values))
+                let outputs = session.run_named(inputs.iter().map(|(name, value)| (name, value)))?;
+                Ok(values::owned(&outputs)?)
             }
             Engine::Interpreter { graph, seed } => interpret(graph, *seed, inputs),
         }
     }
 }
 
-/// Tells the tensors among checked inputs from the values that no buffer holds.
-pub(crate) fn split<'t>(
-    specs: &[Spec],
-    ordered: &[&'t Value],
-) -> Result<(Vec<&'t Tensor>, Vec<tilewright::runtime::Value>), Failure> {
-    let (mut tensors, mut values) = (Vec::new(), Vec::new());
-    for (spec, value) in specs.iter().zip(ordered) {
-        match value {
-            Value::Tensor(tensor) if spec.is_plain() => tensors.push(tensor),
-            Value::Tensor(_) | Value::Sequence(_) | Value::Optional(_) => values.push(value.to_runtime()?),
-        }
-    }
-    Ok((tensors, values))
-}
-
-/// A tensor as the runtime sees it; `None` for strings.
-fn view(tensor: &Tensor) -> Option<TensorView<'_>> {
-    Some(TensorView::new(tensor.dtype(), tensor.dims(), tensor.bytes()?.as_slice()))
-}
-
-fn tensor_of(view: &TensorView<'_>) -> Result<Tensor, Failure> {
-    Tensor::from_bytes(view.dtype, view.dims.to_vec(), view.bytes.to_vec().into()).map_err(Failure::data)
-}
-
-/// Inputs where the runtime takes them without a copy.
-pub(crate) struct Inputs(Vec<(DType, Vec<usize>, AlignedBuf)>);
-
-impl Inputs {
-    /// Copies inputs in the model's order.
-    pub(crate) fn new(tensors: &[&Tensor]) -> Result<Inputs, Failure> {
-        let copy = |tensor: &&Tensor| {
-            let bytes = tensor.bytes().map(|bytes| bytes.as_slice()).unwrap_or_default();
-            let buffer = AlignedBuf::copy_of(bytes).map_err(|error| Failure::new(Exit::Limit, error))?;
-            Ok((tensor.dtype(), tensor.dims().to_vec(), buffer))
-        };
-        tensors.iter().map(copy).collect::<Result<_, _>>().map(Inputs)
-    }
-
-    /// The inputs as the runtime sees them.
-    pub(crate) fn views(&self) -> Vec<TensorView<'_>> {
-        self.0.iter().map(|(dtype, dims, buffer)| TensorView::new(*dtype, dims, buffer)).collect()
-    }
-}
-
 fn interpret(graph: &Graph, seed: u64, inputs: &Named) -> Result<Named, Failure> {
-    let specs = graph_inputs(graph);
     let mut reference = Reference::new(graph)?;
     reference.set_seed(seed);
-    // Where there are other values, the reference refuses the model.
-    let (tensors, _) = split(&specs, &check_inputs(&specs, inputs)?)?;
-    let data: Vec<TensorData> = tensors.into_iter().map(tensor_data).collect();
+    reference.check()?;
+    let named: Vec<_> =
+        inputs.iter().map(|(name, value)| (name.as_str(), values::as_tensor(value))).collect();
+    let data = |tensor: &Tensor| TensorData {
+        dtype: tensor.dtype(),
+        shape: tensor.dims().iter().map(|&dim| dim as i64).collect(),
+        bytes: tensor.bytes().to_vec(),
+    };
+    let data: Vec<TensorData> = reference.arrange(&named)?.into_iter().map(data).collect();
     let outputs = reference.run(&data, &mut |_, _| {})?;
     let names = graph_outputs(graph).into_iter().map(|spec| spec.name);
     let tensor = |data: TensorData| {
-        let dims = data.shape.iter().map(|&dim| usize::try_from(dim)).collect::<Result<_, _>>();
-        Tensor::from_bytes(data.dtype, dims.map_err(Failure::data)?, data.bytes.into()).map_err(Failure::data)
+        let dims = data.shape.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
+        Ok::<_, Failure>(Tensor::from_bytes(data.dtype, &dims.map_err(Failure::data)?, data.bytes)?)
     };
-    names.zip(outputs).map(|(name, data)| Ok((name, Value::Tensor(tensor(data)?)))).collect()
-}
-
-/// Holds inputs against what a model wants and tells every problem at once; the values in the model's order. What is
-/// inside of sequences and optionals is left to the runtime.
-pub(crate) fn check_inputs<'t>(specs: &[Spec], inputs: &'t Named) -> Result<Vec<&'t Value>, Failure> {
-    let mut errors = Vec::new();
-    for (name, _) in inputs {
-        if !specs.iter().any(|spec| spec.name == *name) {
-            let known: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-            errors.push(InputError::Unknown { name: name.clone(), known: known.join(", ") });
-        }
-    }
-    let mut ordered = Vec::with_capacity(specs.len());
-    let mut open: Vec<(&str, usize)> = Vec::new();
-    for spec in specs {
-        let name = || spec.name.clone();
-        let Some((_, value)) = inputs.iter().find(|(name, _)| *name == spec.name) else {
-            errors.push(InputError::Missing { name: name() });
-            continue;
-        };
-        match value {
-            Value::Tensor(tensor) if spec.nesting.is_empty() => {
-                check_tensor(spec, tensor, &mut open, &mut errors);
-            }
-            value => {
-                let fits = match (value, spec.nesting.first()) {
-                    (Value::Sequence(_), Some(Nesting::Sequence)) => true,
-                    (Value::Optional(_), Some(Nesting::Optional)) => true,
-                    (Value::Tensor(_) | Value::Sequence(_) | Value::Optional(_), _) => false,
-                };
-                if !fits {
-                    errors.push(InputError::Value { name: name(), expected: spec.ty() });
-                }
-            }
-        }
-        ordered.push(value);
-    }
-    if errors.is_empty() { Ok(ordered) } else { Err(InputErrors(errors).into()) }
-}
-
-/// Holds a tensor against its spec; `open` are the open extents met so far.
-fn check_tensor<'s>(
-    spec: &'s Spec,
-    tensor: &Tensor,
-    open: &mut Vec<(&'s str, usize)>,
-    errors: &mut Vec<InputError>,
-) {
-    let name = || spec.name.clone();
-    if tensor.dtype() != spec.dtype {
-        errors.push(InputError::DType { name: name(), expected: spec.dtype, got: tensor.dtype() });
-    }
-    let Some(dims) = &spec.dims else { return };
-    if tensor.dims().len() != dims.len() {
-        let (expected, got) = (dims.len(), tensor.dims().len());
-        errors.push(InputError::Rank { name: name(), expected, got });
-    }
-    for (axis, (dim, &got)) in dims.iter().zip(tensor.dims()).enumerate() {
-        let (symbol, expected) = match dim {
-            Extent::Fixed(n) => (None, *n),
-            Extent::Open(symbol) if symbol.is_empty() => continue,
-            Extent::Open(symbol) => match open.iter().find(|(known, _)| known == symbol) {
-                Some(&(_, value)) => (Some(symbol.clone()), value as i64),
-                None => {
-                    open.push((symbol, got));
-                    continue;
-                }
-            },
-        };
-        if i64::try_from(got) != Ok(expected) {
-            errors.push(InputError::Dim { name: name(), axis, symbol, expected: Some(expected), got });
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn spec(name: &str, dtype: DType, dims: &[&str]) -> Spec {
-        let extent = |dim: &&str| dim.parse().map_or_else(|_| Extent::Open(dim.to_string()), Extent::Fixed);
-        Spec { name: name.to_string(), nesting: vec![], dtype, dims: Some(dims.iter().map(extent).collect()) }
-    }
-
-    #[test]
-    fn every_problem_with_inputs_is_told_at_once() {
-        let specs =
-            [spec("x", DType::F32, &["n", "2"]), spec("y", DType::I64, &["n"]), spec("z", DType::F32, &[])];
-        let x = Tensor::from_elements(&[3, 4], &[0f32; 12]).unwrap();
-        let named = |name: &str, tensor| (name.to_string(), Value::Tensor(tensor));
-        let inputs =
-            vec![named("x", x), named("y", Tensor::vector(&[1i32, 2])), named("w", Tensor::scalar(1f32))];
-        let failure = check_inputs(&specs, &inputs).unwrap_err();
-        assert_eq!(failure.code, 5);
-        let expected = "the inputs do not fit the model:\n  the model has no input \"w\" (it has x, y, z)\n  \
-                        \"x\": axis 1 must be 2, got 4\n  \"y\": expected element type i64, got i32\n  \
-                        \"y\": axis 0 must be n = 3, got 2\n  input \"z\" is missing";
-        assert_eq!(failure.message, expected);
-    }
-
-    #[test]
-    fn specs_print() {
-        assert_eq!(spec("x", DType::F32, &["n", "2"]).to_string(), "x: f32[n, 2]");
-        assert_eq!(spec("s", DType::Bool, &[]).to_string(), "s: bool[]");
-        let nesting = vec![Nesting::Optional, Nesting::Sequence];
-        let spec = Spec { name: "o".to_string(), nesting, dtype: DType::I64, dims: None };
-        assert_eq!(spec.to_string(), "o: opt(seq(i64[*]))");
-    }
-
-    #[test]
-    fn values_of_another_kind_are_refused() {
-        let nesting = vec![Nesting::Sequence];
-        let specs = [Spec { name: "s".to_string(), nesting, dtype: DType::F32, dims: None }];
-        let given = |value| vec![("s".to_string(), value)];
-        assert!(check_inputs(&specs, &given(Value::Sequence(vec![]))).is_ok());
-        for value in [Value::Optional(None), Value::Tensor(Tensor::scalar(1f32))] {
-            let failure = check_inputs(&specs, &given(value)).unwrap_err();
-            let expected = "\"s\": expected seq(f32[*]), got a value of another type";
-            assert!(failure.message.contains(expected), "{}", failure.message);
-        }
-    }
+    names.zip(outputs).map(|(name, data)| Ok((name, tensor(data)?.into()))).collect()
 }

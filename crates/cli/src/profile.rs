@@ -12,13 +12,14 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tilewright::machine::Ceilings;
 use tilewright::machine::measure::ceilings::Level;
+use tilewright::run::noise::noise;
+use tilewright::run::{files, spec};
 use tilewright::runtime::threads::{ThreadPool, available_threads};
 use tilewright::runtime::{Model, SessionOptions};
 
-use crate::data;
 use crate::device::DeviceArgs;
 use crate::failure::{Exit, Failure};
-use crate::model::{self, Inputs, Source};
+use crate::model::{self, Source};
 use crate::options::{CompileArgs, threads};
 use crate::output;
 use crate::progress::Progress;
@@ -32,8 +33,8 @@ pub(crate) struct Args {
     /// Model to profile; an ONNX file is compiled first
     #[arg(value_name = "MODEL.onnx|MODEL.twm")]
     model: PathBuf,
-    /// Inputs: an .npz or a folder of input_J.pb [default: seeded noise, with 1 for an open batch]
-    #[arg(long, value_name = "IN.npz|DIR")]
+    /// Inputs: an .npz, an .npy for one input, or a folder of input_J.pb [default: seeded noise, with 1 for an open batch]
+    #[arg(long, value_name = "IN.npz|IN.npy|DIR")]
     inputs: Option<PathBuf>,
     /// Threads [default: what the process may use]
     #[arg(long, value_name = "N", value_parser = threads)]
@@ -66,19 +67,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let pool = Arc::new(TracePool::new(ThreadPool::new(n_threads)));
     let options = SessionOptions { pool: pool.clone(), ..SessionOptions::default() };
     let mut session = model.session_with(options);
-    let specs = model::plan_inputs(model.plan());
+    let specs = spec::inputs(model.plan());
     let given = match &args.inputs {
-        Some(path) => data::read_inputs(path, &specs)?,
-        None => data::noise(&specs)?,
+        Some(path) => files::read_inputs(path, &specs)?,
+        None => noise(&specs)?,
     };
-    let (tensors, values) = model::split(&specs, &model::check_inputs(&specs, &given)?)?;
-    let inputs = Inputs::new(&tensors)?;
-    let views = inputs.views();
+    let inputs = model.arrange(given.iter().map(|(name, value)| (name, value)))?;
 
     let ceilings = Ceilings::measure(n_threads);
-    let profile = measure::measure(&mut session, &views, &values, args.seconds)?;
+    let profile = measure::measure(&mut session, &inputs, args.seconds)?;
     if let Some(path) = &args.trace {
-        let text = trace::record(&mut session, &views, &values, &pool)?;
+        let text = trace::record(&mut session, &inputs, &pool)?;
         output::write_file(path, text.as_bytes())?;
     }
     if let Some(path) = &args.html {

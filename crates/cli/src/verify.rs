@@ -5,16 +5,17 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tilewright::onnx::OnnxModel;
 use tilewright::onnx::proto::ValueInfoProto;
+use tilewright::run::compare::{Distance, Tolerance, compare};
+use tilewright::run::noise::noise;
+use tilewright::run::{Named, files};
+use tilewright::runtime::Value;
 
-use crate::compare::{Distance, Tolerance, compare};
-use crate::data;
 use crate::device::DeviceArgs;
 use crate::failure::{Exit, Failure};
 use crate::model::{self, Engine, Source};
 use crate::options::{CompileArgs, threads};
 use crate::output;
 use crate::progress::Progress;
-use crate::value::{Named, Value};
 
 /// Arguments of the verb.
 #[derive(clap::Args)]
@@ -22,12 +23,12 @@ pub(crate) struct Args {
     /// Model to verify; the weights of an artifact are held against their checksum too
     #[arg(value_name = "MODEL.onnx|MODEL.twm")]
     model: PathBuf,
-    /// Inputs: an .npz or a folder of input_J.pb [default: seeded noise, with 1 for an open batch]
-    #[arg(long, value_name = "IN.npz|DIR")]
+    /// Inputs: an .npz, an .npy for one input, or a folder of input_J.pb [default: seeded noise, with 1 for an open batch]
+    #[arg(long, value_name = "IN.npz|IN.npy|DIR")]
     inputs: Option<PathBuf>,
-    /// What outputs must agree with: `reference` (the interpreter), an .npz or a folder of output_J.pb, or
-    /// another model
-    #[arg(long, value_name = "reference|OUT.npz|DIR|MODEL", default_value = "reference")]
+    /// What outputs must agree with: `reference` (the interpreter), an .npz, an .npy for one output, a
+    /// folder of output_J.pb, or another model
+    #[arg(long, value_name = "reference|OUT.npz|OUT.npy|DIR|MODEL", default_value = "reference")]
     against: PathBuf,
     /// Tolerance relative to each element
     #[arg(long, value_name = "R", default_value = "1e-3", value_parser = tolerance)]
@@ -61,8 +62,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut subject = Subject::new(&source, args)?;
     let specs = subject.ours.inputs();
     let inputs = match &args.inputs {
-        Some(path) => data::read_inputs(path, &specs)?,
-        None => data::noise(&specs)?,
+        Some(path) => files::read_inputs(path, &specs)?,
+        None => noise(&specs)?,
     };
     let outputs = subject.ours.run(&inputs)?;
     if let Some(run) = first_other_run(&mut subject.ours, &inputs, &outputs, args.runs)? {
@@ -159,8 +160,9 @@ fn expected(args: &Args, subject: &mut Subject, inputs: &Named) -> Result<Named,
         return reference.run(inputs);
     }
     let path = &args.against;
-    if path.is_dir() || path.extension().is_some_and(|extension| extension == "npz") {
-        return data::read_outputs(path, &subject.ours.outputs());
+    let is_array = |path: &Path| path.extension().is_some_and(|ending| ending == "npz" || ending == "npy");
+    if path.is_dir() || is_array(path) {
+        return Ok(files::read_outputs(path, &subject.ours.outputs())?);
     }
     let other = Source::of(path)?;
     let options = match &other {
@@ -241,7 +243,7 @@ fn report(args: &Args, verdicts: &Verdicts, inner: Option<&str>) -> Result<(), F
 
 #[cfg(test)]
 mod tests {
-    use tilewright::graph::Tensor;
+    use tilewright::runtime::Tensor;
 
     use super::*;
 
@@ -250,7 +252,7 @@ mod tests {
     fn named(tensors: &[(&str, f32)]) -> Named {
         tensors
             .iter()
-            .map(|&(name, value)| (name.to_string(), Value::Tensor(Tensor::scalar(value))))
+            .map(|&(name, value)| (name.to_string(), Tensor::new(&[], [value]).unwrap().into()))
             .collect()
     }
 

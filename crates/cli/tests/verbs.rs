@@ -9,6 +9,8 @@ use prost::Message;
 use tilewright::graph::Tensor;
 use tilewright::onnx::proto::SequenceProto;
 use tilewright::onnx::tensor::to_proto;
+use tilewright::run::files;
+use tilewright::runtime;
 
 #[test]
 fn compile_then_run_gives_what_run_gives_at_once() {
@@ -205,6 +207,23 @@ fn sequences_go_through_folders() {
     );
     fail(dir, &["bench", "m.twm"], 2, &["no noise for input s: seq(f32[?])"]);
     fail(dir, &["verify", "m.onnx", "--inputs", "in"], 3, &["the interpreter has only tensors of numbers"]);
+}
+
+#[test]
+fn one_array_is_enough_for_one_input() {
+    let dir = folder();
+    let dir = dir.path();
+    let io = |names: &[&str]| names.iter().map(|name| value(name, &["2"])).collect();
+    save(dir, "neg.onnx", &model(17, vec![node("Neg", &["x"], &["y"])], io(&["x"]), io(&["y"])));
+    save(dir, "sum.onnx", &model(17, vec![node("Add", &["x", "z"], &["y"])], io(&["x", "z"]), io(&["y"])));
+    let x = runtime::Tensor::new(&[2], [1f32, -2.5]).unwrap();
+    files::write_outputs(&dir.join("x.npy"), &vec![("x".to_string(), x.into())]).unwrap();
+    succeed(dir, &["run", "neg.onnx", "--inputs", "x.npy", "--outputs", "y.npy"]);
+    let array = std::fs::read(dir.join("y.npy")).unwrap();
+    assert!(array.ends_with(&[-1f32, 2.5].map(f32::to_le_bytes).concat()));
+    succeed(dir, &["verify", "neg.onnx", "--inputs", "x.npy", "--against", "y.npy"]);
+    let refusal = "x.npy: one array without a name, for 2 tensors: give an .npz";
+    fail(dir, &["run", "sum.onnx", "--inputs", "x.npy"], 5, &[refusal]);
 }
 
 /// Threads that wait awake change when a run ends, and nothing that it computes.

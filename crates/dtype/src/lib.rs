@@ -3,10 +3,16 @@
 //! The crate is `no_std` and depends on no other crate of the workspace: the runtime uses it on boards.
 #![no_std]
 
+#[cfg(feature = "numbers")]
+extern crate alloc;
+
 use core::fmt;
 use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+#[cfg(feature = "numbers")]
+pub mod numbers;
 
 /// The type of one tensor element.
 ///

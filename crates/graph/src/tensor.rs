@@ -4,9 +4,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
-use half::{bf16, f16};
 use rustc_hash::FxHasher;
-use tilewright_dtype::{DType, Kind};
+use tilewright_dtype::{DType, numbers};
 
 use crate::types::TensorType;
 
@@ -162,26 +161,7 @@ impl Tensor {
     /// floats.
     pub fn scalar_of(dtype: DType, value: f64) -> Option<Tensor> {
         let mut bytes = Vec::new();
-        match dtype {
-            DType::Bool => (value != 0.0).append(&mut bytes),
-            DType::I8 | DType::I4 | DType::I2 => (value as i8).append(&mut bytes),
-            DType::I16 => (value as i16).append(&mut bytes),
-            DType::I32 => (value as i32).append(&mut bytes),
-            DType::I64 => (value as i64).append(&mut bytes),
-            DType::U8 | DType::U4 | DType::U2 => (value as u8).append(&mut bytes),
-            DType::U16 => (value as u16).append(&mut bytes),
-            DType::U32 => (value as u32).append(&mut bytes),
-            DType::U64 => (value as u64).append(&mut bytes),
-            DType::F16 => f16::from_f64(value).to_bits().append(&mut bytes),
-            DType::BF16 => bf16::from_f64(value).to_bits().append(&mut bytes),
-            DType::F32 => (value as f32).append(&mut bytes),
-            DType::F64 => value.append(&mut bytes),
-            DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F8E8M0 => {
-                return None;
-            }
-            DType::F4E2M1 | DType::String => return None,
-        }
-        Some(Tensor {
+        numbers::append(dtype, value, &mut bytes).then(|| Tensor {
             dtype,
             dims: vec![],
             storage: Storage::Bytes(Bytes::from(bytes)),
@@ -241,45 +221,14 @@ impl Tensor {
         }
     }
 
-    fn chunks<const N: usize>(&self) -> impl Iterator<Item = [u8; N]> {
-        let bytes = self.bytes().map_or(&[][..], Bytes::as_slice);
-        bytes.as_chunks::<N>().0.iter().copied()
-    }
-
     /// The elements of an integer or boolean tensor; `None` for others or where a value exceeds `i64`.
     pub fn to_i64s(&self) -> Option<Vec<i64>> {
-        Some(match self.dtype {
-            DType::Bool | DType::U8 | DType::U4 | DType::U2 => {
-                self.chunks().map(|[b]| i64::from(b)).collect()
-            }
-            DType::I8 | DType::I4 | DType::I2 => {
-                self.chunks().map(|b| i64::from(i8::from_le_bytes(b))).collect()
-            }
-            DType::I16 => self.chunks().map(|b| i64::from(i16::from_le_bytes(b))).collect(),
-            DType::U16 => self.chunks().map(|b| i64::from(u16::from_le_bytes(b))).collect(),
-            DType::I32 => self.chunks().map(|b| i64::from(i32::from_le_bytes(b))).collect(),
-            DType::U32 => self.chunks().map(|b| i64::from(u32::from_le_bytes(b))).collect(),
-            DType::I64 => self.chunks().map(i64::from_le_bytes).collect(),
-            DType::U64 => {
-                return self.chunks().map(|b| i64::try_from(u64::from_le_bytes(b)).ok()).collect();
-            }
-            DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::F8E4M3FN | DType::F8E4M3FNUZ => {
-                return None;
-            }
-            DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F8E8M0 | DType::F4E2M1 | DType::String => return None,
-        })
+        numbers::to_i64s(self.dtype, self.bytes()?.as_slice())
     }
 
     /// The elements as doubles; `None` for strings and 8-bit or narrower floats. 64-bit integers round.
     pub fn to_f64s(&self) -> Option<Vec<f64>> {
-        match self.dtype {
-            DType::F16 => Some(self.chunks().map(|b| f16::from_le_bytes(b).to_f64()).collect()),
-            DType::BF16 => Some(self.chunks().map(|b| bf16::from_le_bytes(b).to_f64()).collect()),
-            DType::F32 => Some(self.chunks().map(|b| f64::from(f32::from_le_bytes(b))).collect()),
-            DType::F64 => Some(self.chunks().map(f64::from_le_bytes).collect()),
-            dtype if matches!(dtype.kind(), Kind::Float | Kind::String) => None,
-            _ => Some(self.to_i64s()?.into_iter().map(|value| value as f64).collect()),
-        }
+        numbers::to_f64s(self.dtype, self.bytes()?.as_slice())
     }
 
     /// The value of a one-element numeric tensor.

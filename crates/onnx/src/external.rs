@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 
-use crate::error::ExternalFault;
+use crate::proto::ExternalFault;
 
 /// Maps a regular file; `Ok(None)` if it is something else. An empty file gives no bytes.
 pub(crate) fn map_file(path: &Path) -> io::Result<Option<Bytes>> {

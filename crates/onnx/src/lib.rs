@@ -1,10 +1,9 @@
-//! ONNX: protobuf schema, external data, import to and export from the graph IR.
+//! ONNX: models with their external data, import to and export from the graph IR.
 
 pub mod error;
 pub mod export;
 pub mod import;
 pub mod model;
-pub mod proto;
 pub mod tensor;
 
 mod external;
@@ -13,3 +12,4 @@ pub use error::OnnxError;
 pub use export::{ExportError, export};
 pub use import::{ImportErrors, ImportOptions, import, import_noting};
 pub use model::OnnxModel;
+pub use tilewright_proto as proto;

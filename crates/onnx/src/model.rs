@@ -7,9 +7,9 @@ use bytes::Bytes;
 use prost::Message;
 use tilewright_graph::tensor::Tensor;
 
-use crate::error::{OnnxError, TensorError};
+use crate::error::OnnxError;
 use crate::external::{self, ExternalFolder};
-use crate::proto::{GraphProto, MAX_IR_VERSION, ModelProto, SparseTensorProto, TensorProto};
+use crate::proto::{GraphProto, MAX_IR_VERSION, ModelProto, SparseTensorProto, TensorError, TensorProto};
 use crate::tensor;
 
 /// A decoded model together with the place its external data is looked for. Cloning shares the weights.

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use tilewright_run::files;
 use tilewright_runtime::Bytes;
 use tilewright_runtime::artifact::{self, Contents, Manifest};
 use tilewright_runtime::plan::Plan;
 
 use crate::error::CompileError;
-use crate::files;
 use crate::weights::Weights;
 
 /// The code of a model for one instruction set.

@@ -14,7 +14,7 @@ use tilewright_lower::evaluate::Application;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_runtime::pool::Pool;
 use tilewright_runtime::threads::{ThreadPool, available_threads};
-use tilewright_runtime::{Model, Session, SessionOptions, TensorView};
+use tilewright_runtime::{Model, Session, SessionOptions, TensorView, Trust};
 use tilewright_te::computation::DIRECT;
 use tilewright_te::flatten::{FlattenOptions, flatten};
 use tilewright_te::schedule::{Schedule, ScheduleError};
@@ -107,8 +107,9 @@ impl Compiled {
         let target = Target::host(CodegenKind::Cranelift);
         let task = Task { computation: Computation::of(func), target, calls: 1, constant_bytes: 0 };
         let probe = Probe::new(&task, kernels(&task)?)?;
-        let model =
-            crate::loader().from_bytes(probe.artifact(&task, Data::Given, 1)?).map_err(|e| internal(&e))?;
+        let model = crate::loader(Trust::Origin)
+            .from_bytes(probe.artifact(&task, Data::Given, 1)?)
+            .map_err(|e| internal(&e))?;
         Ok(Compiled { model, idle: Mutex::new(Vec::new()) })
     }
 

@@ -14,7 +14,6 @@ pub mod compile;
 pub mod device_code;
 pub mod devices;
 pub mod error;
-pub mod files;
 mod fold;
 mod forms;
 pub mod kernel_file;
@@ -37,7 +36,9 @@ pub use tilewright_host as host;
 pub use tilewright_machine as machine;
 pub use tilewright_machine::{CodegenKind, Listing, Machine, Target};
 pub use tilewright_onnx as onnx;
+pub use tilewright_run as run;
 pub use tilewright_runtime as runtime;
+pub use tilewright_runtime::Trust;
 pub use tilewright_te::interp::TensorData;
 pub use tilewright_tune as tune;
 
@@ -51,6 +52,6 @@ pub fn isa(machine: &Machine) -> runtime::isa::Isa {
 }
 
 /// A loader for what [`compile`] makes: one that has the host operators.
-pub fn loader() -> runtime::Loader {
-    runtime::Loader::new().host_ops(std::sync::Arc::new(host::Registry))
+pub fn loader(trust: Trust) -> runtime::Loader {
+    runtime::Loader::new(trust).host_ops(std::sync::Arc::new(host::Registry))
 }

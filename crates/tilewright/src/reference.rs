@@ -3,6 +3,7 @@
 mod check;
 mod dynamic;
 mod host;
+mod inputs;
 mod loops;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use rustc_hash::FxHashMap;
 use tilewright_graph::dim::Dim;
 use tilewright_graph::{Bytes, Graph, Op, RegionId, SymbolId, Tensor, ValueId};
 use tilewright_lower::{LowerOptions, Program, Step};
+use tilewright_runtime::{self as runtime, InputErrors};
 use tilewright_te::interp::{self, Mode, TensorData};
 
 use crate::error::CompileError;
@@ -54,17 +56,36 @@ impl<'a> Reference<'a> {
         self.seed = seed;
     }
 
-    /// Runs the model on its inputs, in order; the outputs in order, and every intermediate value that
+    /// Refuses models with values that are no tensors of numbers.
+    ///
+    /// # Errors
+    /// Every such input, output and node.
+    pub fn check(&self) -> Result<(), CompileError> {
+        check::check(self.graph, &self.program)
+    }
+
+    /// Puts named inputs into the model's order; one that is no tensor is `None`.
+    ///
+    /// # Errors
+    /// Every problem with the inputs at once.
+    pub fn arrange<'t>(
+        &self,
+        named: &[(&str, Option<&'t runtime::Tensor>)],
+    ) -> Result<Vec<&'t runtime::Tensor>, InputErrors> {
+        inputs::arrange(self.graph, named)
+    }
+
+    /// Runs the model on its inputs, in order, which must fit; the outputs in order, and every intermediate value that
     /// exists on the way is shown to `inspect`.
     ///
     /// # Errors
-    /// Inputs that do not fit, values that are no tensors of numbers, and what the interpreter finds.
+    /// As [`Reference::check`], and what the interpreter finds.
     pub fn run(
         &self,
         inputs: &[TensorData],
         inspect: &mut dyn FnMut(ValueId, &TensorData),
     ) -> Result<Vec<TensorData>, CompileError> {
-        check::check(self.graph, &self.program)?;
+        self.check()?;
         let mut state = State::default();
         for (&value, data) in self.graph.inputs().iter().zip(inputs) {
             for (dim, &extent) in self.graph.dims(value).unwrap_or_default().iter().zip(&data.shape) {
@@ -211,7 +232,7 @@ impl<'a> Reference<'a> {
 }
 
 /// A constant as the interpreter holds tensors.
-pub fn tensor_data(tensor: &Tensor) -> TensorData {
+fn tensor_data(tensor: &Tensor) -> TensorData {
     TensorData {
         dtype: tensor.dtype(),
         shape: tensor.dims().iter().map(|&d| d as i64).collect(),

@@ -35,7 +35,7 @@ fn check(folder: &Path) -> Result<(), String> {
         return Err("nothing is detected".to_string());
     }
     for codegen in codegens() {
-        let model = tilewright::loader()
+        let model = tilewright::loader(tilewright::Trust::Origin)
             .from_bytes(artifact(&folder.join("model.onnx"), codegen)?)
             .map_err(failed(codegen.name()))?;
         let of_threads =

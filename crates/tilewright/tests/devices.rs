@@ -13,7 +13,7 @@ use common::{failed, model_path};
 use onnx_runtime::{agree, artifact_for, run, session};
 use tilewright::runtime::Model;
 use tilewright::runtime::plan::{Op, Plan, Space};
-use tilewright::{CodegenKind, Options, Target, compile, devices};
+use tilewright::{CodegenKind, Options, Target, Trust, compile, devices};
 
 /// What is checked of a model.
 enum Check {
@@ -88,7 +88,7 @@ fn check_answers(subject: &'static Subject) -> Result<(), String> {
     let model = model_path(subject.name)?;
     let bytes = artifact_for(&model, target("opencl")?)?;
     let device = devices::open("opencl").map_err(|error| error.to_string())?;
-    let model = tilewright::loader().device(device).from_bytes(bytes).map_err(failed("load"))?;
+    let model = tilewright::loader(Trust::Origin).device(device).from_bytes(bytes).map_err(failed("load"))?;
     prepare(subject, &model_path(subject.name)?)?.iter().try_for_each(|case| check_case(&model, case))
 }
 

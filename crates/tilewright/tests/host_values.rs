@@ -3,8 +3,8 @@
 use tilewright::graph::text;
 use tilewright::onnx::{OnnxModel, export};
 use tilewright::reference::Reference;
-use tilewright::runtime::{Model, TensorValue, TensorView, Value};
-use tilewright::{CodegenKind, Compiled, DType, Options, TensorData, compile_model, loader};
+use tilewright::runtime::{Model, Tensor, TensorView, Value};
+use tilewright::{CodegenKind, Compiled, DType, Options, TensorData, Trust, compile_model, loader};
 
 /// Compiles a graph in text form, by way of ONNX.
 fn compile(graph: &str) -> Compiled {
@@ -14,17 +14,16 @@ fn compile(graph: &str) -> Compiled {
 }
 
 fn load(compiled: &Compiled) -> Model {
-    loader().from_bytes(compiled.artifact.to_bytes().expect("bytes")).expect("a model")
+    loader(Trust::Origin).from_bytes(compiled.artifact.to_bytes().expect("bytes")).expect("a model")
 }
 
 fn floats(dims: &[usize], values: &[f32]) -> Value {
-    let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-    TensorValue::from_bytes(DType::F32, dims.to_vec(), bytes).expect("bytes that fit").into()
+    Tensor::new(dims, values).expect("as many elements").into()
 }
 
 fn strings(values: &[&str]) -> Value {
     let values: Vec<String> = values.iter().map(ToString::to_string).collect();
-    TensorValue::from_strings(vec![values.len()], values).expect("strings that fit").into()
+    Tensor::from_strings(&[values.len()], values).expect("strings that fit").into()
 }
 
 #[test]

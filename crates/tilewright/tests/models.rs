@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use benchmark::{Case, SUBJECTS, prepare};
 use common::{failed, model_path};
 use onnx_runtime::{agree, artifact_for, codegens, run, session};
-use tilewright::runtime::Model;
+use tilewright::runtime::{Model, Trust};
 use tilewright::{Options, Target};
 
 fn main() -> ExitCode {
@@ -36,7 +36,8 @@ fn main() -> ExitCode {
 
 /// Compiles and runs a model for a target.
 fn check(model: &Path, cases: &[Case], target: Target) -> Result<(), String> {
-    let model = Model::from_bytes(artifact_for(model, target)?).map_err(|error| error.to_string())?;
+    let model =
+        Model::from_bytes(artifact_for(model, target)?, Trust::Origin).map_err(|error| error.to_string())?;
     for case in cases {
         let of_threads =
             |threads| run(&mut session(&model, threads), &case.inputs).map_err(|error| error.to_string());

@@ -30,7 +30,7 @@ use mutations::run::run;
 use mutations::suites::Suites;
 use tilewright::onnx::OnnxModel;
 use tilewright::runtime::{Bytes, Model};
-use tilewright::{CodegenKind, CompileError, Options, compile_model};
+use tilewright::{CodegenKind, CompileError, Options, Trust, compile_model};
 
 /// Mutations of each model.
 const ROUNDS: usize = 1000;
@@ -189,5 +189,7 @@ fn compile(bytes: Vec<u8>) -> Result<Model, CompileError> {
     let model = OnnxModel::from_bytes(bytes.into())?;
     let options = Options { jobs: 1, ..Options::host(CodegenKind::Cranelift) };
     let artifact: Bytes = compile_model(&model, &options, &mut ())?.artifact.to_bytes()?;
-    tilewright::loader().from_bytes(artifact).map_err(|error| CompileError::internal("load", error))
+    tilewright::loader(Trust::Origin)
+        .from_bytes(artifact)
+        .map_err(|error| CompileError::internal("load", error))
 }

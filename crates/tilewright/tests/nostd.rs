@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tilewright::machine::{CodegenKind, Target};
-use tilewright::runtime::{Model, TensorView};
+use tilewright::runtime::{Model, TensorView, Trust};
 use tilewright::{Options, compile};
 
 /// The values that the program gives every input.
@@ -45,7 +45,8 @@ fn the_digits_network_runs_without_std() {
     let file = scratch.join("digits-nostd.twm");
     compiled.artifact.write(&file).expect("writes");
 
-    let model = Model::from_bytes(compiled.artifact.to_bytes().expect("bytes")).expect("loads");
+    let model =
+        Model::from_bytes(compiled.artifact.to_bytes().expect("bytes"), Trust::Origin).expect("loads");
     let inputs: Vec<(Vec<usize>, Vec<f32>)> = model
         .inputs()
         .iter()

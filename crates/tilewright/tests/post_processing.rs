@@ -10,7 +10,7 @@ use tilewright::onnx::{OnnxModel, export};
 use tilewright::reference::Reference;
 use tilewright::runtime::threads::ThreadPool;
 use tilewright::runtime::{SessionOptions, TensorView};
-use tilewright::{CodegenKind, DType, Options, TensorData, compile_model};
+use tilewright::{CodegenKind, DType, Options, TensorData, Trust, compile_model};
 
 const BOXES: usize = 1500;
 
@@ -147,7 +147,8 @@ fn check(classes: usize) {
     let codegens = [CodegenKind::Cranelift, Options::best_codegen()];
     for codegen in codegens {
         let compiled = compile_model(&model, &Options::host(codegen), &mut ()).expect("an artifact");
-        let loaded = tilewright::loader().from_bytes(compiled.artifact.to_bytes().expect("bytes"));
+        let loaded =
+            tilewright::loader(Trust::Origin).from_bytes(compiled.artifact.to_bytes().expect("bytes"));
         let loaded = loaded.expect("a model");
         for threads in [1, 2] {
             let pool = Arc::new(ThreadPool::new(threads));

@@ -5,7 +5,7 @@ use tilewright::onnx::{OnnxModel, export};
 use tilewright::reference::Reference;
 use tilewright::runtime::threads::ThreadPool;
 use tilewright::runtime::{Model, Session, SessionOptions};
-use tilewright::{CodegenKind, Compiled, Options, compile_model, loader};
+use tilewright::{CodegenKind, Compiled, Options, Trust, compile_model, loader};
 
 /// A seeded and an unseeded node, each followed by a kernel, and one in a loop.
 const GRAPH: &str = "graph noise {
@@ -45,7 +45,8 @@ fn run(session: &mut Session) -> Vec<Vec<f32>> {
 #[test]
 fn a_session_goes_on_and_a_new_one_repeats() {
     let compiled = compiled();
-    let model = loader().from_bytes(compiled.artifact.to_bytes().expect("bytes")).expect("a model");
+    let model =
+        loader(Trust::Origin).from_bytes(compiled.artifact.to_bytes().expect("bytes")).expect("a model");
     let mut one = session(&model, 1);
     let (first, second) = (run(&mut one), run(&mut one));
     let [a, b, c, s, l] = first.as_slice() else { panic!("five outputs") };
@@ -75,7 +76,8 @@ fn a_session_goes_on_and_a_new_one_repeats() {
 #[test]
 fn the_reference_draws_what_a_new_session_does() {
     let compiled = compiled();
-    let model = loader().from_bytes(compiled.artifact.to_bytes().expect("bytes")).expect("a model");
+    let model =
+        loader(Trust::Origin).from_bytes(compiled.artifact.to_bytes().expect("bytes")).expect("a model");
     let expect = run(&mut session(&model, 2));
     let reference = Reference::new(&compiled.graph).expect("a reference");
     let outputs = reference.run(&[], &mut |_, _| {}).expect("a run");

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use common::{failed, model_path};
 use onnx_runtime::{Feed, Tensor, agree, answers_of, artifact, artifact_for, codegens, run, session};
 use tilewright::runtime::{Model, RunError, Session};
-use tilewright::{Options, Target, devices};
+use tilewright::{Options, Target, Trust, devices};
 
 /// Seconds of speech.
 const SECONDS: usize = 4;
@@ -80,7 +80,7 @@ fn check_streams() -> Result<(), String> {
     }
     for codegen in codegens() {
         let model = artifact(&path, codegen).map_err(failed(codegen.name()))?;
-        let model = Model::from_bytes(model).map_err(failed("load"))?;
+        let model = Model::from_bytes(model, Trust::Origin).map_err(failed("load"))?;
         // The same sessions for all streams: they meet other rates and sizes as they go.
         let mut sessions = [session(&model, 1), session(&model, 2)];
         for (stream, audio, expected) in &streams {
@@ -96,7 +96,7 @@ fn check_on_device() -> Result<(), String> {
     let path = model_path("silero_vad")?;
     let device = devices::open("opencl").map_err(|error| error.to_string())?;
     let target = Target::parse("opencl", Options::best_codegen()).map_err(|error| error.to_string())?;
-    let model = tilewright::loader().device(device).from_bytes(artifact_for(&path, target)?);
+    let model = tilewright::loader(Trust::Origin).device(device).from_bytes(artifact_for(&path, target)?);
     let model = model.map_err(failed("load"))?;
     let mut sessions = [session(&model, 1), session(&model, 2)];
     for stream in &STREAMS {
@@ -171,7 +171,7 @@ fn check_sizes() -> Result<(), String> {
     let answers = answers_of(&path, &cases.iter().map(feeds).collect::<Vec<_>>())?;
     for codegen in codegens() {
         let model = artifact(&path, codegen).map_err(failed(codegen.name()))?;
-        let model = Model::from_bytes(model).map_err(failed("load"))?;
+        let model = Model::from_bytes(model, Trust::Origin).map_err(failed("load"))?;
         let mut sessions = [session(&model, 1), session(&model, 2)];
         for (inputs, answer) in cases.iter().zip(&answers) {
             check_size(&mut sessions, inputs, answer.as_deref())

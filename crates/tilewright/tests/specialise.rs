@@ -16,7 +16,7 @@ use tilewright::onnx::tensor::to_proto;
 use tilewright::reference::Reference;
 use tilewright::runtime::threads::ThreadPool;
 use tilewright::runtime::{Model, Session, SessionOptions, TensorView};
-use tilewright::{CodegenKind, CompileError, Compiled, DType, Options, TensorData, compile_model};
+use tilewright::{CodegenKind, CompileError, Compiled, DType, Options, TensorData, Trust, compile_model};
 
 /// Features of the model's inputs.
 const WIDTH: usize = 64;
@@ -126,7 +126,7 @@ struct Subject {
 impl Subject {
     fn new(compiled: Compiled) -> Subject {
         let bytes = compiled.artifact.to_bytes().unwrap();
-        let model = tilewright::loader().from_bytes(bytes).unwrap();
+        let model = tilewright::loader(Trust::Origin).from_bytes(bytes).unwrap();
         Subject { compiled, model, expected: HashMap::new() }
     }
 

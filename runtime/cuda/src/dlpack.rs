@@ -20,7 +20,7 @@ mod export;
 mod types;
 
 use tilewright_dtype::DType;
-use tilewright_runtime::{DeviceTensor, Input, Output, byte_len};
+use tilewright_runtime::{DeviceTensor, Output, Placed, byte_len};
 
 use crate::device::CudaDevice;
 
@@ -109,8 +109,8 @@ impl DlpackTensor {
     }
 
     /// It, as an input of a run.
-    pub fn input(&self) -> Input<'_> {
-        Input::Device(self.view())
+    pub fn input(&self) -> Placed<'_> {
+        Placed::Device(self.view())
     }
 
     /// It, as a place for an output of a run.

@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use tilewright_dtype::DType;
-use tilewright_runtime::{HostArg, TensorValue, Value};
+use tilewright_runtime::{self as runtime, HostArg, Scalar, TensorError, Value};
 
 use crate::Result;
 
@@ -56,8 +56,7 @@ impl<'a> Args<'a> {
             None | Some(HostArg::Absent) => Err(format!("operand {index} is missing")),
             Some(HostArg::Value(value)) => Ok(value.clone()),
             Some(HostArg::Tensor(tensor)) => {
-                let value = TensorValue::from_bytes(tensor.dtype, tensor.dims.clone(), tensor.bytes.to_vec());
-                value.map(Value::from).ok_or_else(|| "an operand's extents do not fit its bytes".to_string())
+                numbers(tensor.dtype, &tensor.dims, tensor.bytes).map(Value::from)
             }
         }
     }
@@ -158,14 +157,14 @@ impl<'a> Tensor<'a> {
     }
 
     /// The slices along an axis at the given indices, which must be in range, in that order.
-    pub(crate) fn take(&self, axis: usize, indices: &[usize]) -> Result<TensorValue> {
+    pub(crate) fn take(&self, axis: usize, indices: &[usize]) -> Result<runtime::Tensor> {
         let mut dims = self.dims.to_vec();
         let extent = core::mem::replace(&mut dims[axis], indices.len());
         if dims.contains(&0) {
             // Other extents may be any number then.
             return match self.data {
-                Data::Bytes(_) => numbers(self.dtype, dims, Vec::new()),
-                Data::Strings(_) => texts(dims, Vec::new()),
+                Data::Bytes(_) => numbers(self.dtype, &dims, []),
+                Data::Strings(_) => texts(&dims, Vec::new()),
             };
         }
         let inner: usize = self.dims[axis + 1..].iter().product();
@@ -174,21 +173,23 @@ impl<'a> Tensor<'a> {
         match self.data {
             Data::Bytes(bytes) => {
                 let size = self.dtype.bytes();
-                let mut taken = Vec::with_capacity(outer * indices.len() * inner * size);
-                runs.for_each(|at| taken.extend_from_slice(&bytes[at * size..(at + inner) * size]));
-                numbers(self.dtype, dims, taken)
+                let mut taken = runtime::Tensor::zeros(self.dtype, &dims).map_err(reason)?;
+                for (run, at) in taken.bytes_mut().chunks_exact_mut(inner * size).zip(runs) {
+                    run.copy_from_slice(&bytes[at * size..(at + inner) * size]);
+                }
+                Ok(taken)
             }
             Data::Strings(strings) => {
                 let taken = runs.flat_map(|at| strings[at..at + inner].iter().cloned()).collect();
-                texts(dims, taken)
+                texts(&dims, taken)
             }
         }
     }
 
     /// The tensor with other extents of as many elements.
-    pub(crate) fn with_dims(&self, dims: Vec<usize>) -> Result<TensorValue> {
+    pub(crate) fn with_dims(&self, dims: &[usize]) -> Result<runtime::Tensor> {
         match self.data {
-            Data::Bytes(bytes) => numbers(self.dtype, dims, bytes.to_vec()),
+            Data::Bytes(bytes) => numbers(self.dtype, dims, bytes),
             Data::Strings(strings) => texts(dims, strings.to_vec()),
         }
     }
@@ -206,23 +207,32 @@ fn chunks<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
 }
 
 /// A tensor of numbers.
-pub(crate) fn numbers(dtype: DType, dims: Vec<usize>, bytes: Vec<u8>) -> Result<TensorValue> {
-    TensorValue::from_bytes(dtype, dims, bytes).ok_or_else(|| "elements do not fit their extents".to_string())
+pub(crate) fn numbers(dtype: DType, dims: &[usize], bytes: impl AsRef<[u8]>) -> Result<runtime::Tensor> {
+    runtime::Tensor::from_bytes(dtype, dims, bytes).map_err(reason)
 }
 
 /// A tensor of strings.
-pub(crate) fn texts(dims: Vec<usize>, strings: Vec<String>) -> Result<TensorValue> {
-    TensorValue::from_strings(dims, strings).ok_or_else(|| "elements do not fit their extents".to_string())
+pub(crate) fn texts(dims: &[usize], strings: Vec<String>) -> Result<runtime::Tensor> {
+    runtime::Tensor::from_strings(dims, strings).map_err(reason)
 }
 
 /// A tensor of I64.
-pub(crate) fn integers(dims: Vec<usize>, values: impl IntoIterator<Item = i64>) -> Result<Value> {
-    numbers(DType::I64, dims, values.into_iter().flat_map(i64::to_le_bytes).collect()).map(Value::from)
+pub(crate) fn integers(dims: &[usize], values: impl IntoIterator<Item = i64>) -> Result<Value> {
+    elements(dims, values.into_iter().collect::<Vec<i64>>())
 }
 
 /// A tensor of truth values.
-pub(crate) fn truths(dims: Vec<usize>, values: impl IntoIterator<Item = bool>) -> Result<Value> {
-    numbers(DType::Bool, dims, values.into_iter().map(u8::from).collect()).map(Value::from)
+pub(crate) fn truths(dims: &[usize], values: impl IntoIterator<Item = bool>) -> Result<Value> {
+    elements(dims, values.into_iter().collect::<Vec<bool>>())
+}
+
+/// A tensor of the elements given.
+pub(crate) fn elements<T: Scalar>(dims: &[usize], elements: impl AsRef<[T]>) -> Result<Value> {
+    runtime::Tensor::new(dims, elements).map(Value::from).map_err(reason)
+}
+
+fn reason(error: TensorError) -> String {
+    error.to_string()
 }
 
 /// An axis from attributes, checked.

@@ -144,26 +144,24 @@ pub(crate) fn non_max_suppression(args: Args<'_>, attrs: &NmsAttrs) -> Result<Ve
             }
         }
     }
-    Ok(vec![integers(vec![selected.len() / 3, 3], selected)?])
+    Ok(vec![integers(&[selected.len() / 3, 3], selected)?])
 }
 
 #[cfg(test)]
 mod tests {
-    use tilewright_dtype::DType;
-    use tilewright_runtime::{HostArg, TensorValue};
+    use tilewright_runtime::{HostArg, Tensor};
 
     use super::*;
     use crate::args::tensor_of;
 
     fn floats(dims: &[usize], values: &[f32]) -> HostArg<'static> {
-        let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-        HostArg::Value(TensorValue::from_bytes(DType::F32, dims.to_vec(), bytes).unwrap().into())
+        HostArg::Value(Tensor::new(dims, values).unwrap().into())
     }
 
     /// Three boxes: the second overlaps the first by a half, the third is alone and given by its other corners.
     fn check(scores: &[f32], most: i64, iou: f32, least: Option<f32>, expect: &[i64]) {
         let boxes = floats(&[1, 3, 4], &[0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.5, 9.0, 9.0, 8.0, 8.0]);
-        let most = HostArg::Value(integers(vec![], [most]).unwrap());
+        let most = HostArg::Value(integers(&[], [most]).unwrap());
         let least = least.map_or(HostArg::Absent, |least| floats(&[], &[least]));
         let args = [boxes, floats(&[1, 1, 3], scores), most, floats(&[], &[iou]), least];
         let results = non_max_suppression(Args(&args), &NmsAttrs { center_point_box: false }).unwrap();

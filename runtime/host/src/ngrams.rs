@@ -6,11 +6,10 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use tilewright_dtype::DType;
 use tilewright_runtime::Value;
 
 use crate::Result;
-use crate::args::{Args, numbers, with_room};
+use crate::args::{Args, elements, with_room};
 use crate::attrs::{NgramAttrs, NgramMode, Pool};
 
 /// Most columns of a result: one row of them must not fill the memory by the word of a damaged file.
@@ -86,8 +85,7 @@ pub(crate) fn count(args: Args<'_>, attrs: &NgramAttrs) -> Result<Vec<Value>> {
     }
     let mut dims = x.dims[..x.dims.len().saturating_sub(1)].to_vec();
     dims.push(columns);
-    let bytes = result.into_iter().flat_map(f32::to_le_bytes).collect();
-    Ok(vec![numbers(DType::F32, dims, bytes)?.into()])
+    Ok(vec![elements(&dims, result)?])
 }
 
 fn rows_of<T: Ord + Clone>(
@@ -172,7 +170,7 @@ mod tests {
 
     fn check(attrs: &NgramAttrs, expect: &[f32]) {
         let row = [2, 2, 5, 9, 6, 7, 8];
-        let x = [HostArg::Value(integers(vec![row.len()], row).unwrap())];
+        let x = [HostArg::Value(integers(&[row.len()], row).unwrap())];
         let result = count(Args(&x), attrs).unwrap();
         let tensor = tensor_of(&result[0]).unwrap();
         assert_eq!((tensor.dims, tensor.floats().unwrap()), (&[4][..], expect.to_vec()));

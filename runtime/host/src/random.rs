@@ -237,7 +237,7 @@ fn reals(dtype: DType, data: Data<'_>) -> Result<Vec<f64>> {
 
 #[cfg(test)]
 mod tests {
-    use tilewright_runtime::{HostArg, TensorValue};
+    use tilewright_runtime::{HostArg, Tensor};
 
     use super::*;
 
@@ -379,8 +379,7 @@ mod tests {
     fn categories_come_as_often_as_they_should() {
         let probabilities = [0.1, 0.2, 0.0, 0.4, 0.3];
         let logits: Vec<f32> = probabilities.iter().map(|p| 50.0 + f64::ln(*p) as f32).collect();
-        let bytes = logits.iter().chain(&logits).flat_map(|x| x.to_le_bytes()).collect();
-        let input = TensorValue::from_bytes(DType::F32, vec![2, 5], bytes).unwrap();
+        let input = Tensor::new(&[2, 5], [&logits[..], &logits].concat()).unwrap();
         let inputs = [HostArg::Value(input.into())];
         let attrs = MultinomialAttrs { seed: None, stream: 3, dtype: DType::I32 };
         let mut out = vec![0; 2 * 50_000 * 4];
@@ -395,9 +394,8 @@ mod tests {
             assert!(chi_square(&counts, &[0.1, 0.2, 0.4, 0.3]) < 16.3, "{counts:?}");
         }
         assert_ne!(first, second);
-        let none =
-            TensorValue::from_bytes(DType::F32, vec![1, 2], [f32::NEG_INFINITY.to_le_bytes(); 2].concat());
-        let inputs = [HostArg::Value(none.unwrap().into())];
+        let none = Tensor::new(&[1, 2], [f32::NEG_INFINITY; 2]).unwrap();
+        let inputs = [HostArg::Value(none.into())];
         let error = categories(Args(&inputs), &attrs, Draw::default(), &mut out[..4]).unwrap_err();
         assert_eq!(error, "row 0 of the log probabilities gives no distribution");
     }

@@ -18,7 +18,7 @@ pub(crate) fn non_zero(args: Args<'_>) -> Result<Vec<Value>> {
     x.bytes()?;
     let dims = if x.dims.is_empty() { &[1][..] } else { x.dims };
     if x.len() == 0 {
-        return Ok(vec![integers(vec![dims.len(), 0], [])?]);
+        return Ok(vec![integers(&[dims.len(), 0], [])?]);
     }
     let keys = keys(&x)?;
     let found: Vec<usize> = (0..keys.len()).filter(|&i| keys[i] != 0).collect();
@@ -27,7 +27,7 @@ pub(crate) fn non_zero(args: Args<'_>) -> Result<Vec<Value>> {
         let inner: usize = dims[axis + 1..].iter().product();
         indices.extend(found.iter().map(|i| (i / inner % dims[axis]) as i64));
     }
-    Ok(vec![integers(vec![dims.len(), found.len()], indices)?])
+    Ok(vec![integers(&[dims.len(), found.len()], indices)?])
 }
 
 /// Elements, or slices along an axis, where the condition holds; it may be shorter than the axis.
@@ -84,9 +84,9 @@ pub(crate) fn unique(args: Args<'_>, attrs: &UniqueAttrs) -> Result<Vec<Value>> 
     let n = groups.len();
     Ok(vec![
         x.take(axis, &first)?.into(),
-        integers(vec![n], first.iter().map(|&i| i as i64))?,
-        integers(vec![count], inverse)?,
-        integers(vec![n], groups.iter().map(|group| group.len() as i64))?,
+        integers(&[n], first.iter().map(|&i| i as i64))?,
+        integers(&[count], inverse)?,
+        integers(&[n], groups.iter().map(|group| group.len() as i64))?,
     ])
 }
 
@@ -107,14 +107,13 @@ fn slices(keys: &[i128], dims: &[usize], axis: usize) -> Vec<Vec<i128>> {
 
 #[cfg(test)]
 mod tests {
-    use tilewright_runtime::{HostArg, TensorValue};
+    use tilewright_runtime::{HostArg, Tensor};
 
     use super::*;
     use crate::args::{tensor_of, truths};
 
     fn floats(dims: &[usize], values: &[f32]) -> Value {
-        let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-        TensorValue::from_bytes(tilewright_dtype::DType::F32, dims.to_vec(), bytes).unwrap().into()
+        Tensor::new(dims, values).unwrap().into()
     }
 
     fn list(value: &Value) -> (Vec<usize>, Vec<i64>) {
@@ -136,7 +135,7 @@ mod tests {
     fn compression_keeps_slices() {
         let x = floats(&[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         let check = |axis: Option<u32>, condition: &[bool], expect: core::result::Result<Value, &str>| {
-            let condition = truths(vec![condition.len()], condition.iter().copied()).unwrap();
+            let condition = truths(&[condition.len()], condition.iter().copied()).unwrap();
             let args = [HostArg::Value(x.clone()), HostArg::Value(condition)];
             let result = compress(Args(&args), &CompressAttrs { axis }).map(|mut results| results.remove(0));
             assert_eq!(result, expect.map_err(|message| message.to_string()));

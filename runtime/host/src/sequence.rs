@@ -61,7 +61,7 @@ pub(crate) fn erase(args: Args<'_>) -> Result<Vec<Value>> {
 }
 
 pub(crate) fn length(args: Args<'_>) -> Result<Vec<Value>> {
-    Ok(vec![integers(vec![], [args.sequence(0)?.len() as i64])?])
+    Ok(vec![integers(&[], [args.sequence(0)?.len() as i64])?])
 }
 
 /// Parts of extent 1, or of the extents given: one number for all but the last, or a number each.
@@ -95,7 +95,7 @@ pub(crate) fn split(args: Args<'_>, attrs: &SplitAttrs) -> Result<Vec<Value>> {
         if drops_axis {
             let mut dims = x.dims.to_vec();
             dims.remove(axis);
-            item = tensor_of(&item)?.with_dims(dims)?.into();
+            item = tensor_of(&item)?.with_dims(&dims)?.into();
         }
         items.push(item);
     }
@@ -143,7 +143,7 @@ pub(crate) fn concat(args: Args<'_>, attrs: &ConcatAttrs) -> Result<Vec<Value>> 
                 let run = joined(item.dims) * inner * item.dtype.bytes();
                 bytes.extend_from_slice(&item.bytes()?[o * run..(o + 1) * run]);
             }
-            numbers(first.dtype, dims, bytes)?
+            numbers(first.dtype, &dims, bytes)?
         }
         Data::Strings(_) => {
             let mut strings = Vec::new();
@@ -151,7 +151,7 @@ pub(crate) fn concat(args: Args<'_>, attrs: &ConcatAttrs) -> Result<Vec<Value>> 
                 let run = joined(item.dims) * inner;
                 strings.extend_from_slice(&item.strings()?[o * run..(o + 1) * run]);
             }
-            texts(dims, strings)?
+            texts(&dims, strings)?
         }
     };
     Ok(vec![result.into()])
@@ -178,7 +178,7 @@ pub(crate) fn has(args: Args<'_>) -> Result<Vec<Value>> {
         None | Some(HostArg::Absent | HostArg::Value(Value::Optional(None))) => false,
         Some(HostArg::Tensor(_) | HostArg::Value(_)) => true,
     };
-    Ok(vec![truths(vec![], [has])?])
+    Ok(vec![truths(&[], [has])?])
 }
 
 #[cfg(test)]
@@ -186,11 +186,11 @@ mod tests {
     use super::*;
 
     fn list(values: &[i64]) -> Value {
-        integers(vec![values.len()], values.iter().copied()).unwrap()
+        integers(&[values.len()], values.iter().copied()).unwrap()
     }
 
     fn scalar(value: i64) -> HostArg<'static> {
-        HostArg::Value(integers(vec![], [value]).unwrap())
+        HostArg::Value(integers(&[], [value]).unwrap())
     }
 
     fn items(value: &Value) -> Vec<Value> {
@@ -220,14 +220,14 @@ mod tests {
         assert_eq!(items(&left[0]), [list(&[2]), list(&[3])]);
         let left = erase(Args(std::slice::from_ref(&sequence))).unwrap();
         assert_eq!(items(&left[0]), [list(&[1]), list(&[2])]);
-        assert_eq!(length(Args(&[sequence])).unwrap(), [integers(vec![], [3]).unwrap()]);
+        assert_eq!(length(Args(&[sequence])).unwrap(), [integers(&[], [3]).unwrap()]);
         let nothing = HostArg::Value(empty(Args(&[])).unwrap().remove(0));
         assert!(erase(Args(&[nothing])).is_err());
     }
 
     #[test]
     fn tensors_split_and_join_again() {
-        let x = integers(vec![2, 3], 0..6).unwrap();
+        let x = integers(&[2, 3], 0..6).unwrap();
         let parts = |sizes: HostArg<'static>, axis, keep_dims| {
             split(Args(&[HostArg::Value(x.clone()), sizes]), &SplitAttrs { axis, keep_dims })
                 .map(|r| r[0].clone())
@@ -237,7 +237,7 @@ mod tests {
                 .map(|r| r[0].clone())
         };
         let uneven = parts(scalar(2), 1, true).unwrap();
-        assert_eq!(items(&uneven)[1], integers(vec![2, 1], [2, 5]).unwrap());
+        assert_eq!(items(&uneven)[1], integers(&[2, 1], [2, 5]).unwrap());
         assert_eq!(join(&uneven, 1, false), Ok(x.clone()));
         assert!(join(&uneven, 0, false).is_err());
         let listed = parts(HostArg::Value(list(&[1, 0, 2])), 1, true).unwrap();
@@ -246,8 +246,8 @@ mod tests {
         let rows = parts(HostArg::Absent, 0, false).unwrap();
         assert_eq!(items(&rows), [list(&[0, 1, 2]), list(&[3, 4, 5])]);
         assert_eq!(join(&rows, 0, true), Ok(x.clone()));
-        assert_eq!(join(&rows, 1, true), Ok(integers(vec![3, 2], [0, 3, 1, 4, 2, 5]).unwrap()));
-        assert_eq!(items(&parts(HostArg::Absent, 0, true).unwrap())[0], integers(vec![1, 3], 0..3).unwrap());
+        assert_eq!(join(&rows, 1, true), Ok(integers(&[3, 2], [0, 3, 1, 4, 2, 5]).unwrap()));
+        assert_eq!(items(&parts(HostArg::Absent, 0, true).unwrap())[0], integers(&[1, 3], 0..3).unwrap());
         assert!(parts(HostArg::Value(list(&[1, 1])), 1, true).is_err());
         assert!(parts(HostArg::Value(list(&[-1, 4])), 1, true).is_err());
         assert!(parts(scalar(0), 1, true).is_err() && parts(HostArg::Absent, 2, true).is_err());
@@ -258,9 +258,9 @@ mod tests {
     fn optionals_hold_one_value_or_none() {
         let full = HostArg::Value(some(Args(&[scalar(7)])).unwrap().remove(0));
         let bare = HostArg::Value(none(Args(&[])).unwrap().remove(0));
-        assert_eq!(get(Args(std::slice::from_ref(&full))).unwrap(), [integers(vec![], [7]).unwrap()]);
+        assert_eq!(get(Args(std::slice::from_ref(&full))).unwrap(), [integers(&[], [7]).unwrap()]);
         assert!(get(Args(std::slice::from_ref(&bare))).is_err());
-        let holds = |arg: &[HostArg<'_>]| has(Args(arg)).unwrap() == [truths(vec![], [true]).unwrap()];
+        let holds = |arg: &[HostArg<'_>]| has(Args(arg)).unwrap() == [truths(&[], [true]).unwrap()];
         assert!(holds(&[full]) && holds(&[scalar(1)]) && !holds(&[bare]) && !holds(&[]));
     }
 }

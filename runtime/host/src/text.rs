@@ -14,8 +14,9 @@ use crate::attrs::{Case, NormalizeAttrs, StringSplitAttrs, StringsAttrs};
 use crate::pattern::Pattern;
 
 pub(crate) fn constant(_: Args<'_>, attrs: &StringsAttrs) -> Result<Vec<Value>> {
-    let dims = attrs.dims.iter().map(|&dim| usize::try_from(dim)).collect::<core::result::Result<_, _>>();
-    Ok(vec![texts(dims.map_err(|_| "an extent is too large")?, attrs.strings.clone())?.into()])
+    let dims = attrs.dims.iter().map(|&dim| usize::try_from(dim));
+    let dims: core::result::Result<Vec<usize>, _> = dims.collect();
+    Ok(vec![texts(&dims.map_err(|_| "an extent is too large")?, attrs.strings.clone())?.into()])
 }
 
 /// Extents of the result of two operands, numpy's way.
@@ -62,12 +63,12 @@ fn pairs<T>(args: Args<'_>, join: impl Fn(&str, &str) -> T) -> Result<(Vec<usize
 
 pub(crate) fn concat(args: Args<'_>) -> Result<Vec<Value>> {
     let (dims, joined) = pairs(args, |a, b| format!("{a}{b}"))?;
-    Ok(vec![texts(dims, joined)?.into()])
+    Ok(vec![texts(&dims, joined)?.into()])
 }
 
 pub(crate) fn equal(args: Args<'_>) -> Result<Vec<Value>> {
     let (dims, equal) = pairs(args, |a, b| a == b)?;
-    Ok(vec![truths(dims, equal)?])
+    Ok(vec![truths(&dims, equal)?])
 }
 
 /// Parts between separators, with at most so many splits from the left. Runs of white space separate where no
@@ -105,8 +106,8 @@ pub(crate) fn split(args: Args<'_>, attrs: &StringSplitAttrs) -> Result<Vec<Valu
     }
     let mut dims = x.dims.to_vec();
     dims.push(width);
-    let counts = integers(x.dims.to_vec(), rows.iter().map(|row| row.len() as i64))?;
-    Ok(vec![texts(dims, padded)?.into(), counts])
+    let counts = integers(x.dims, rows.iter().map(|row| row.len() as i64))?;
+    Ok(vec![texts(&dims, padded)?.into(), counts])
 }
 
 pub(crate) fn normalize(args: Args<'_>, attrs: &NormalizeAttrs) -> Result<Vec<Value>> {
@@ -132,13 +133,13 @@ pub(crate) fn normalize(args: Args<'_>, attrs: &NormalizeAttrs) -> Result<Vec<Va
     if let Some(last) = dims.last_mut() {
         *last = changed.len();
     }
-    Ok(vec![texts(dims, changed)?.into()])
+    Ok(vec![texts(&dims, changed)?.into()])
 }
 
 pub(crate) fn full_match(args: Args<'_>, pattern: &str) -> Result<Vec<Value>> {
     let (x, pattern) = (args.tensor(0)?, Pattern::new(pattern)?);
     let matches: Vec<bool> = x.strings()?.iter().map(|text| pattern.matches(text)).collect();
-    Ok(vec![truths(x.dims.to_vec(), matches)?])
+    Ok(vec![truths(x.dims, matches)?])
 }
 
 #[cfg(test)]
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     fn strings(dims: &[usize], list: &[&str]) -> Value {
-        texts(dims.to_vec(), list.iter().map(|s| s.to_string()).collect()).unwrap().into()
+        texts(dims, list.iter().map(|s| s.to_string()).collect()).unwrap().into()
     }
 
     fn run(op: impl Fn(Args<'_>) -> Result<Vec<Value>>, operands: &[Value]) -> Result<Vec<Value>> {
@@ -163,7 +164,7 @@ mod tests {
         let joined = strings(&[2, 3], &["ax", "ay", "az", "bx", "by", "bz"]);
         assert_eq!(run(concat, &[column.clone(), row.clone()]), Ok(vec![joined]));
         let equal_row = run(equal, &[row.clone(), strings(&[], &["y"])]).unwrap();
-        assert_eq!(equal_row, [truths(vec![3], [false, true, false]).unwrap()]);
+        assert_eq!(equal_row, [truths(&[3], [false, true, false]).unwrap()]);
         assert_eq!(run(concat, &[strings(&[0, 1], &[]), row.clone()]), Ok(vec![strings(&[0, 3], &[])]));
         assert!(run(concat, &[strings(&[2], &["", ""]), row]).is_err());
     }
@@ -183,7 +184,7 @@ mod tests {
         check("  ", "", None, &[]);
         let attrs = StringSplitAttrs { delimiter: ".".to_string(), max_split: None };
         let results = run(|args| split(args, &attrs), &[strings(&[2], &["a.b", "c"])]).unwrap();
-        assert_eq!(results, [strings(&[2, 2], &["a", "b", "c", ""]), integers(vec![2], [2, 1]).unwrap()]);
+        assert_eq!(results, [strings(&[2, 2], &["a", "b", "c", ""]), integers(&[2], [2, 1]).unwrap()]);
     }
 
     #[test]
@@ -206,7 +207,7 @@ mod tests {
     fn patterns_match_whole_strings() {
         let check = |pattern: &str, text: &str, expect: bool| {
             let results = run(|args| full_match(args, pattern), &[strings(&[], &[text])]).unwrap();
-            assert_eq!(results, [truths(vec![], [expect]).unwrap()], "{pattern:?} on {text:?}");
+            assert_eq!(results, [truths(&[], [expect]).unwrap()], "{pattern:?} on {text:?}");
         };
         check("a|ab", "ab", true);
         check("a", "ab", false);

@@ -10,7 +10,9 @@ use tilewright_runtime::plan::{
     BufferDef, BufferId, DimSpec, HostId, Instr, Nesting, Op, Operand, Place, Plan, SizeDef, SizeId, Space,
     TensorSpec, TextId, ValueSpec, ValueType,
 };
-use tilewright_runtime::{Bytes, Kernels, Model, RunError, TensorValue, TensorView, Value};
+use tilewright_runtime::{
+    AlignedBuf, Bytes, Kernels, Model, OwnedOutputs, RunError, Tensor, TensorView, Value,
+};
 
 /// Buffer and spec of a tensor of F32 with the given extents.
 fn tensor(plan: &mut Plan, name: &str, shape: Vec<SizeId>, place: Place) -> (BufferId, TensorSpec) {
@@ -78,8 +80,7 @@ fn model(n: Option<i64>) -> Model {
 }
 
 fn floats(values: &[f32]) -> Value {
-    let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-    TensorValue::from_bytes(DType::F32, vec![values.len()], bytes).expect("bytes that fit").into()
+    Tensor::new(&[values.len()], values).expect("as many elements").into()
 }
 
 const X: TensorView<'_> = TensorView { dtype: DType::F32, dims: &[2], bytes: &[0; 8] };
@@ -92,7 +93,11 @@ fn values_go_in_and_out_and_extents_follow_from_them() {
         assert_eq!(outputs.get(0).and_then(|y| y.to_vec::<f32>()).as_deref(), Some(first));
         let values: Vec<_> =
             outputs.values().map(|(spec, value)| (spec.name.as_str(), value.clone())).collect();
-        assert_eq!(values, [("t", Value::sequence(vec![floats(&[0.0, 0.0]), floats(first)]))]);
+        let t = Value::sequence(vec![floats(&[0.0, 0.0]), floats(first)]);
+        assert_eq!(values, [("t", t.clone())]);
+        let owned = session.run_new(&[X], &[Value::sequence(vec![floats(first)])], AlignedBuf::zeroed);
+        let y = Tensor::new(&[first.len()], first).expect("as many elements");
+        assert_eq!(owned, Ok(OwnedOutputs { tensors: vec![y], values: vec![t] }));
     }
 }
 
@@ -107,6 +112,14 @@ fn what_does_not_fit_is_an_error() {
     check(None, &[], "input \"s\" is missing");
     check(None, &[floats(&[1.0])], "\"s\": expected seq(f32[?]), got a value of another type");
     check(None, &[one.clone(), one.clone()], "2 values given, the model has 1");
+    let named = |inputs: [(&str, TensorView<'_>); 2]| {
+        model(None).session().run_named(inputs).map(drop).expect_err("a fault").to_string()
+    };
+    let (numbers, few) = (TensorView::of(&[1], &[1f32]), TensorView::new(DType::F32, &[2], &[0; 4]));
+    let other = "\"s\": expected seq(f32[?]), got a value of another type";
+    assert_eq!(named([("s", numbers), ("x", X)]), other);
+    assert_eq!(named([("x", X), ("s", few)]), "\"s\": f32[2] needs 8 bytes, got 4");
+    assert_eq!(named([("x", numbers), ("s", numbers)]), format!("\"x\": axis 0 must be 2, got 1; {other}"));
     let error =
         check(None, &[Value::sequence(vec![])], "/At: position 0 is out of range for a sequence of 0");
     assert!(matches!(error, RunError::Host { .. }));

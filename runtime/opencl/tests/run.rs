@@ -16,7 +16,7 @@ use tilewright_runtime::artifact::{DeviceDef, DeviceKernel, Manifest, ProgramDef
 use tilewright_runtime::device::{DEVICE_ALIGN, Device, DeviceError, DeviceModule, Launch, Stream};
 use tilewright_runtime::plan::Plan;
 use tilewright_runtime::{
-    Bytes, DeviceTensor, Input, KernelCode, Kernels, Model, NoHostOps, Output, OwnedDeviceTensor,
+    Bytes, DeviceTensor, KernelCode, Kernels, Model, NoHostOps, Output, OwnedDeviceTensor, Placed,
     ProgramParts, TensorView, TensorViewMut,
 };
 use tilewright_runtime_opencl::{OpenCl, OpenClDevice, OpenClError};
@@ -406,7 +406,7 @@ fn inputs_and_outputs_lie_on_the_device() -> Outcome {
         for turn in 1..5 {
             let last = state.take().ok_or("no output")?;
             // SAFETY: the tensor is the test's.
-            unsafe { session.run_placed(&[Input::Device(last.view())], &mut [Output::New(&mut state)]) }?;
+            unsafe { session.run_placed(&[Placed::Device(last.view())], &mut [Output::New(&mut state)]) }?;
             let bytes = state.as_ref().ok_or("no output")?.download()?;
             let found = TensorView::new(last.dtype(), &dims, &bytes).to_vec::<i32>();
             assert_eq!(found, Some(x.iter().map(|x| x + 4 * turn).collect()));
@@ -419,7 +419,7 @@ fn inputs_and_outputs_lie_on_the_device() -> Outcome {
         let mut y = [0i32];
         let mut outputs = [Output::Host(TensorViewMut::of(&[1], &mut y))];
         // SAFETY: as above.
-        unsafe { session.run_placed(&[Input::Device(part)], &mut outputs) }?;
+        unsafe { session.run_placed(&[Placed::Device(part)], &mut outputs) }?;
         assert_eq!(y, [21]);
     }
     // SAFETY: it is refused.

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use super::graphs::Graphs;
 use super::on_device::{DEVICES, DeviceBuf};
 use super::storage::Storage;
+use crate::cancel::Cancel;
 use crate::device::{DeviceError, Stream};
 use crate::error::{ExecFault, RunError};
 use crate::host::Draw;
@@ -69,6 +70,7 @@ pub(crate) struct Frame {
     pub(crate) sizes: Sizes,
     /// Kept from run to run, and from program to program.
     pub(crate) draws: Draws,
+    pub(crate) cancel: Option<Cancel>,
     pub(crate) memory_limit: u64,
     arena: AlignedBuf,
     device_arena: DeviceBuf,
@@ -119,6 +121,7 @@ impl Frame {
         let mut frame = Frame {
             sizes: Sizes::default(),
             draws: Draws::default(),
+            cancel: None,
             memory_limit,
             arena: AlignedBuf::new(),
             device_arena: DeviceBuf::default(),

@@ -10,7 +10,8 @@ use super::{Exec, Failure};
 use crate::error::{ExecFault, RunError};
 use crate::host::{Draw, HostArg, HostError, HostTensor, HostTensorMut};
 use crate::plan::{BufferId, Operand, SizeId, TextId};
-use crate::value::{TensorValue, Value};
+use crate::tensor::Tensor;
+use crate::value::Value;
 
 impl Exec<'_> {
     /// Runs a host operator of the model's registry.
@@ -162,7 +163,7 @@ impl<'a> HostCall<'a> {
         Ok(())
     }
 
-    fn set_extents(&mut self, id: BufferId, tensor: &TensorValue) -> Result<(), HostError> {
+    fn set_extents(&mut self, id: BufferId, tensor: &Tensor) -> Result<(), HostError> {
         let program = self.exec.program;
         let def = &program.plan.buffers[id.index()];
         if def.dtype != tensor.dtype() || def.shape.len() != tensor.dims().len() {
@@ -180,7 +181,7 @@ impl<'a> HostCall<'a> {
     }
 
     /// What is said of a result that does not fit its buffer.
-    fn misfit(&self, id: BufferId, tensor: &TensorValue) -> HostError {
+    fn misfit(&self, id: BufferId, tensor: &Tensor) -> HostError {
         let def = &self.exec.program.plan.buffers[id.index()];
         let dim = |slot: &SizeId| self.exec.frame.sizes.get(*slot).map_or("?".into(), |n| n.to_string());
         let expected = def.shape.iter().map(dim).collect::<Vec<_>>().join(", ");
@@ -233,7 +234,7 @@ impl<'a> HostCall<'a> {
 }
 
 /// A result that goes into a buffer.
-fn buffer_result(value: &Value) -> Result<&TensorValue, HostError> {
+fn buffer_result(value: &Value) -> Result<&Tensor, HostError> {
     match value {
         Value::Tensor(tensor) => Ok(tensor),
         Value::Sequence(_) | Value::Optional(_) => Err(HostError::from("a result must be a tensor")),

@@ -16,9 +16,19 @@ use crate::isa::Isa;
 use crate::memory::Bytes;
 use crate::model::Model;
 
-/// How models are loaded.
+/// Why bytes may be loaded: the caller's word, without which nothing can be.
 ///
-/// An artifact is a program: load only files that you would execute. Its checksums find damage, not malice.
+/// An artifact is a program. To load one puts machine code from its bytes into this process, and to run the model executes it, with all
+/// that this process may do. Checksums find damage, not malice, and nothing here confines the code. So whoever loads an artifact says
+/// that its origin is trusted as that of any program is that they would start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// The bytes are from where the caller would execute programs from: a compiler of their own, a package they install, a file that
+    /// only those can write who may run code here.
+    Origin,
+}
+
+/// How models are loaded.
 #[derive(Clone)]
 pub struct Loader {
     host: Arc<dyn HostOps>,
@@ -28,15 +38,10 @@ pub struct Loader {
     device: Option<Arc<dyn Device>>,
 }
 
-impl Default for Loader {
-    fn default() -> Loader {
-        Loader::new()
-    }
-}
-
 impl Loader {
-    /// A loader without host operators that does not read the weights.
-    pub fn new() -> Loader {
+    /// A loader of artifacts that are trusted, without host operators, which does not read the weights.
+    pub fn new(trust: Trust) -> Loader {
+        let Trust::Origin = trust;
         Loader {
             host: Arc::new(NoHostOps),
             verify_weights: false,
@@ -108,26 +113,26 @@ impl Loader {
         let code = Mapping::of_code(&bytes[artifact.images[chosen].clone()]).map_err(LoadError::Code)?;
         let base = code.ptr.as_ptr().cast_const();
         // SAFETY: the code is executable, and stays so while the model has it. That it is the compiler's is what
-        // the artifact states, and what its checksum ties to the file.
+        // the caller's trust in its origin states, and what its checksum ties to the file.
         unsafe { tie(artifact, chosen, base, Some(Arc::new(code)), &bytes, self.host.clone(), device) }
     }
 }
 
 impl Model {
-    /// Loads an artifact file with the default [`Loader`].
+    /// Loads an artifact file with [`Loader::new`].
     ///
     /// # Errors
     /// As [`Loader::load`].
-    pub fn load(path: impl AsRef<Path>) -> Result<Model, LoadError> {
-        Loader::new().load(path)
+    pub fn load(path: impl AsRef<Path>, trust: Trust) -> Result<Model, LoadError> {
+        Loader::new(trust).load(path)
     }
 
-    /// Loads an artifact from memory with the default [`Loader`].
+    /// Loads an artifact from memory with [`Loader::new`].
     ///
     /// # Errors
     /// As [`Loader::from_bytes`].
-    pub fn from_bytes(bytes: Bytes) -> Result<Model, LoadError> {
-        Loader::new().from_bytes(bytes)
+    pub fn from_bytes(bytes: Bytes, trust: Trust) -> Result<Model, LoadError> {
+        Loader::new(trust).from_bytes(bytes)
     }
 }
 

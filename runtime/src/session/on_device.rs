@@ -10,7 +10,7 @@ use crate::device::DeviceError;
 use crate::error::{ExecFault, InputError, RunError};
 use crate::exec::ModelDevice;
 use crate::model::Program;
-use crate::placed::{DeviceTensor, Input, Output, OwnedDeviceTensor};
+use crate::placed::{DeviceTensor, Output, OwnedDeviceTensor, Placed};
 use crate::plan::TensorSpec;
 
 impl Session {
@@ -55,7 +55,7 @@ impl Session {
     /// reads those of outputs.
     pub unsafe fn run_placed(
         &mut self,
-        inputs: &[Input<'_>],
+        inputs: &[Placed<'_>],
         outputs: &mut [Output<'_>],
     ) -> Result<(), RunError> {
         self.check_outputs(inputs, outputs)?;
@@ -68,15 +68,15 @@ impl Session {
     }
 
     /// Checks what of the outputs does not depend on the values of sizes.
-    fn check_outputs(&self, inputs: &[Input<'_>], outputs: &[Output<'_>]) -> Result<(), RunError> {
+    fn check_outputs(&self, inputs: &[Placed<'_>], outputs: &[Output<'_>]) -> Result<(), RunError> {
         let (in_specs, specs) = (self.model.inputs(), self.model.outputs());
         let mut errors = self.too_many("outputs", outputs.len(), specs.len());
         errors.extend(
             specs.iter().skip(outputs.len()).map(|spec| InputError::Missing { name: spec.name.clone() }),
         );
         let given = in_specs.iter().zip(inputs).filter_map(|(spec, input)| match input {
-            Input::Device(tensor) => Some((spec, *tensor)),
-            Input::Host(_) => None,
+            Placed::Device(tensor) => Some((spec, *tensor)),
+            Placed::Host(_) => None,
         });
         let mut on_device: Vec<(&TensorSpec, DeviceTensor<'_>)> = given.collect();
         let mut at_device: Vec<&TensorSpec> = on_device.iter().map(|(spec, _)| *spec).collect();
@@ -86,7 +86,7 @@ impl Session {
                 Output::New(_) => at_device.push(spec),
                 Output::Device(tensor) => {
                     at_device.push(spec);
-                    check_form(spec, &Input::Device(*tensor), &mut errors);
+                    check_form(spec, &Placed::Device(*tensor), &mut errors);
                     if let Some((other, _)) = on_device.iter().find(|(_, other)| other.overlaps(tensor)) {
                         let (name, other) = (spec.name.clone(), other.name.clone());
                         errors.push(InputError::Shared { name, other });

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tilewright::runtime::artifact::StepDef;
 use tilewright::runtime::plan::{Instr, Op, SizeId, Space};
-use tilewright::runtime::{Inspect, Observer, Program, Session, TensorView, Value};
+use tilewright::runtime::{Inputs, Inspect, Observer, Program, Session};
 
 use crate::failure::Failure;
 use crate::output;
@@ -88,14 +88,9 @@ pub(crate) struct Amount {
 }
 
 /// Runs for some seconds, by turns with and without a profile.
-pub(crate) fn measure(
-    session: &mut Session,
-    views: &[TensorView<'_>],
-    values: &[Value],
-    seconds: f64,
-) -> Result<Profile, Failure> {
+pub(crate) fn measure(session: &mut Session, inputs: &Inputs<'_>, seconds: f64) -> Result<Profile, Failure> {
     for _ in 0..WARM_UP {
-        session.run_values(views, values)?;
+        session.run_values(&inputs.tensors, &inputs.values)?;
     }
     // The inputs stay, and with them the program.
     let program = session.program().clone();
@@ -107,11 +102,11 @@ pub(crate) fn measure(
     let start = Instant::now();
     while runs.len() < MIN_RUNS || (start.elapsed().as_secs_f64() < seconds && runs.len() < MAX_RUNS) {
         let begin = Instant::now();
-        session.run_values(views, values)?;
+        session.run_values(&inputs.tensors, &inputs.values)?;
         plain.push(begin.elapsed());
         let mut recorder = Recorder::new(&leads, steps.len(), has_device);
         let begin = Instant::now();
-        session.run_observed(views, values, &mut recorder)?;
+        session.run_observed(&inputs.tensors, &inputs.values, &mut recorder)?;
         recorder.wall = begin.elapsed();
         runs.push(recorder);
     }

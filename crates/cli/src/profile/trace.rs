@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tilewright::runtime::plan::Instr;
 use tilewright::runtime::pool::{Pool, TaskGrid};
 use tilewright::runtime::threads::ThreadPool;
-use tilewright::runtime::{Inspect, Observer, Session, TensorView, Value as HostValue};
+use tilewright::runtime::{Inputs, Inspect, Observer, Session};
 
 use super::rows::kind;
 use crate::failure::Failure;
@@ -90,14 +90,13 @@ impl Observer for Tracer<'_> {
 /// Runs once and gives what happened in Chrome's trace event format.
 pub(crate) fn record(
     session: &mut Session,
-    views: &[TensorView<'_>],
-    values: &[HostValue],
+    inputs: &Inputs<'_>,
     pool: &TracePool,
 ) -> Result<String, Failure> {
     let start = Instant::now();
     let mut tracer = Tracer { pool, begun: start, spans: Vec::new() };
     pool.on.store(true, Ordering::Relaxed);
-    let result = session.run_observed(views, values, &mut tracer).map(drop);
+    let result = session.run_observed(&inputs.tensors, &inputs.values, &mut tracer).map(drop);
     pool.on.store(false, Ordering::Relaxed);
     result?;
     let shares = std::mem::take(&mut *pool.shares.lock().unwrap_or_else(PoisonError::into_inner));

@@ -6,6 +6,7 @@ use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{Dim, Shape, SymbolTable, Type};
 
 use crate::proto::attribute_proto::AttributeType;
+use crate::proto::tensor::dtype_to_onnx;
 use crate::proto::tensor_shape_proto::{Dimension, dimension};
 use crate::proto::type_proto::{Optional, Sequence, Tensor as TensorTypeProto, Value};
 use crate::proto::{AttributeProto, GraphProto, TensorShapeProto, TypeProto, ValueInfoProto};
@@ -77,7 +78,7 @@ pub(super) fn type_proto(ty: &Type, symbols: &SymbolTable) -> TypeProto {
                 Shape::Ranked(dims) => Some(shape_proto(dims, symbols)),
                 Shape::Unranked => None,
             };
-            Value::TensorType(TensorTypeProto { elem_type: Some(tensor::dtype_to_onnx(tensor.dtype)), shape })
+            Value::TensorType(TensorTypeProto { elem_type: Some(dtype_to_onnx(tensor.dtype)), shape })
         }
         Type::Sequence(element) => Value::SequenceType(Box::new(Sequence { elem_type: inner(element) })),
         Type::Optional(element) => Value::OptionalType(Box::new(Optional { elem_type: inner(element) })),

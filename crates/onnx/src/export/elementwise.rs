@@ -7,7 +7,7 @@ use tilewright_graph::op::{
 
 use super::build::{flag, int, real, size, text};
 use super::{Exporter, Item, Result};
-use crate::tensor::dtype_to_onnx;
+use crate::proto::tensor::dtype_to_onnx;
 
 pub(super) fn dtype_attr(name: &str, dtype: DType) -> crate::proto::AttributeProto {
     int(name, i64::from(dtype_to_onnx(dtype)))

@@ -9,7 +9,7 @@ use super::attrs::{Attrs, missing};
 use super::error::{FaultKind, Reason, Result};
 use crate::model::OnnxModel;
 use crate::proto::NodeProto;
-use crate::tensor;
+use crate::proto::tensor::dtype_from_onnx;
 
 /// A node under conversion.
 pub(crate) struct Cx<'a> {
@@ -276,7 +276,7 @@ const RANK_ADVICE: &str = "give the graph's inputs shapes, if only with open ext
 pub(crate) fn dtype_from_int(code: i64) -> Result<DType> {
     let fault = |code: i64| Reason::malformed(format!("{code} is not an element type"));
     let code = i32::try_from(code).map_err(|_| fault(code))?;
-    tensor::dtype_from_onnx(code).map_err(|fault| Reason::unsupported(fault.to_string()))
+    dtype_from_onnx(code).map_err(|fault| Reason::unsupported(fault.to_string()))
 }
 
 /// A number that must not be negative, nor beyond all measure: extents are computed from it before anything is checked.

@@ -8,10 +8,10 @@ use tilewright_graph::{Dim, Graph, Op, Provenance, Shape, SymbolKind, TensorType
 use super::error::{FaultKind, Reason, Result};
 use super::importer::{Binding, Importer, Scope};
 use super::options::DimOption;
+use crate::proto::tensor::dtype_from_onnx;
 use crate::proto::tensor_shape_proto::dimension;
 use crate::proto::type_proto::Value;
 use crate::proto::{TensorShapeProto, TypeProto, ValueInfoProto};
-use crate::tensor::dtype_from_onnx;
 
 impl Importer<'_> {
     /// The type of a graph input; its open extents become symbols, or what the options say. Names of options

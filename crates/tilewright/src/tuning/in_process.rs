@@ -18,7 +18,7 @@ use tilewright_dtype::DType;
 use tilewright_machine::Target;
 use tilewright_runtime::pool::{Pool, Serial};
 use tilewright_runtime::threads::{ThreadPool, available_threads};
-use tilewright_runtime::{Session, SessionOptions, TensorView};
+use tilewright_runtime::{Session, SessionOptions, TensorView, Trust};
 use tilewright_te::verify;
 use tilewright_tune::{Effort, Measure, MeasureError, Task, TaskKey, Times};
 
@@ -99,7 +99,9 @@ impl InProcess {
         repeat: usize,
     ) -> Result<Session, MeasureError> {
         let bytes = probe.artifact(task, data, repeat).map_err(|e| MeasureError::Failed(e.to_string()))?;
-        let model = crate::loader().from_bytes(bytes).map_err(|e| MeasureError::Failed(e.to_string()))?;
+        let model = crate::loader(Trust::Origin)
+            .from_bytes(bytes)
+            .map_err(|e| MeasureError::Failed(e.to_string()))?;
         Ok(model.session_with(SessionOptions { pool: self.pool.clone(), ..SessionOptions::default() }))
     }
 

@@ -8,7 +8,7 @@ use tilewright::onnx::proto::TensorProto;
 use tilewright::onnx::proto::tensor_proto::DataType;
 use tilewright::onnx::{OnnxModel, export};
 use tilewright::runtime::threads::ThreadPool;
-use tilewright::runtime::{Model, SessionOptions, TensorView};
+use tilewright::runtime::{Model, SessionOptions, TensorView, Trust};
 use tilewright::tune::task::strategy_digest;
 use tilewright::tune::{Database, Entry, Finding, Lookup, TaskKey};
 use tilewright::{CodegenKind, Compiled, Machine, Options, Target, compile_model};
@@ -43,7 +43,8 @@ pub(crate) fn model(text: &str, constants: &[(&str, &[usize], &[f32])]) -> OnnxM
 
 /// Runs a compiled model: its result, which must have the same bits on two threads as on one.
 pub(crate) fn run(compiled: &Compiled, inputs: &[TensorView<'_>]) -> Vec<f32> {
-    let model = Model::from_bytes(compiled.artifact.to_bytes().expect("bytes")).expect("a model");
+    let model =
+        Model::from_bytes(compiled.artifact.to_bytes().expect("bytes"), Trust::Origin).expect("a model");
     let [one, two] = [1, 2].map(|threads| {
         let pool = Arc::new(ThreadPool::new(threads));
         let mut session = model.session_with(SessionOptions { pool, ..SessionOptions::default() });

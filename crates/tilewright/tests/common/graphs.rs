@@ -6,7 +6,7 @@ use tilewright::graph::text;
 use tilewright::onnx::{OnnxModel, export};
 use tilewright::reference::Reference;
 use tilewright::runtime::threads::ThreadPool;
-use tilewright::runtime::{Model, SessionOptions, TensorView};
+use tilewright::runtime::{Model, SessionOptions, TensorView, Trust};
 use tilewright::{Compiled, Options, compile_model};
 use tilewright_dtype::DType;
 use tilewright_te::interp::TensorData;
@@ -37,7 +37,8 @@ pub(crate) fn compile_and_compare(text: &str, options: &Options) -> Compiled {
         .collect();
     let expected = Reference::new(&graph).expect("a reference").run(&data, &mut |_, _| {}).expect("a run");
     let views: Vec<TensorView<'_>> = inputs.iter().map(|(dims, x)| TensorView::of(dims, x)).collect();
-    let model = Model::from_bytes(compiled.artifact.to_bytes().expect("bytes")).expect("a model");
+    let model =
+        Model::from_bytes(compiled.artifact.to_bytes().expect("bytes"), Trust::Origin).expect("a model");
     for threads in [1, 2] {
         let pool = Arc::new(ThreadPool::new(threads));
         let mut session = model.session_with(SessionOptions { pool, ..SessionOptions::default() });

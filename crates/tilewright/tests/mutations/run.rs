@@ -50,6 +50,7 @@ pub(crate) fn run(model: &Model, random: &mut Random) -> String {
             "run refused: an extent is negative or beyond 64 bits"
         }
         Err(RunError::Device(fault)) => return format!("{FAULT}no device was asked for: {fault}"),
+        Err(RunError::Cancelled) => return format!("{FAULT}nobody cancelled"),
         Err(RunError::Plan { fault, nodes }) => return format!("{FAULT}plan: {nodes}: {fault}"),
     };
     outcome.to_string()

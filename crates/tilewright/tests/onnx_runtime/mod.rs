@@ -169,7 +169,7 @@ pub(crate) fn session(model: &Model, threads: usize) -> Session {
 /// Runs a model on inputs by name.
 pub(crate) fn run(session: &mut Session, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
     let inputs: Vec<_> = inputs.iter().map(|input| (input.name.as_str(), input.view())).collect();
-    let outputs = session.run_named(&inputs)?;
+    let outputs = session.run_named(inputs)?;
     let owned = outputs.iter().map(|(name, view)| Tensor {
         name: name.to_string(),
         dtype: view.dtype,

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tilewright_runtime::{Input, Output, OwnedDeviceTensor, Session, TensorView, TensorViewMut};
+use tilewright_runtime::{Output, OwnedDeviceTensor, Placed, Session, TensorView, TensorViewMut};
 use tilewright_runtime_cuda::CudaDevice;
 use tilewright_runtime_cuda::dlpack::{
     DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_READ_ONLY, DLPackVersion,
@@ -79,7 +79,7 @@ impl Foreign {
     }
 }
 
-fn run(session: &mut Session, inputs: &[Input<'_>], outputs: &mut [Output<'_>]) -> Outcome {
+fn run(session: &mut Session, inputs: &[Placed<'_>], outputs: &mut [Output<'_>]) -> Outcome {
     // SAFETY: the tests name memory that they hold.
     unsafe { session.run_placed(inputs, outputs) }?;
     Ok(())
@@ -257,7 +257,7 @@ fn given_away() -> Outcome {
     let x = [1.0f32, 2.0];
     let device = CudaDevice::by_index(0)?;
     let mut new = None;
-    run(&mut first, &[Input::Host(TensorView::of(&[2], &x))], &mut [Output::New(&mut new)])?;
+    run(&mut first, &[Placed::Host(TensorView::of(&[2], &x))], &mut [Output::New(&mut new)])?;
     let managed = export("y", &device, new.take().ok_or("no output")?)?;
     // SAFETY: it was exported just now.
     let told = unsafe { managed.as_ref().dl_tensor };
@@ -304,7 +304,7 @@ fn graphs() -> Outcome {
     for (i, replays) in [0, 1, 1, 1].into_iter().enumerate() {
         let x = OwnedDeviceTensor::upload(&model, &TensorView::of(&[2], &[i as f32, 7.0]))?;
         let (mut new, before) = (None, log().len());
-        run(&mut session, &[Input::Device(x.view())], &mut [Output::New(&mut new)])?;
+        run(&mut session, &[Placed::Device(x.view())], &mut [Output::New(&mut new)])?;
         let lines = log().split_off(before);
         let replayed = lines.iter().filter(|line| line.starts_with("replay of 5")).count();
         let launched = lines.iter().filter(|line| line.starts_with("launch")).count();

@@ -6,8 +6,8 @@ use cudarc::driver::sys;
 use tilewright_runtime::artifact::{Contents, ImageDef, Level, Manifest, ProgramDef};
 use tilewright_runtime::device::{DeviceError, DeviceModule};
 use tilewright_runtime::{
-    Bytes, DeviceTensor, Input, Loader, Model, ModelError, NoHostOps, Output, OwnedDeviceTensor, RunError,
-    Session, TensorView,
+    Bytes, DeviceTensor, Loader, Model, ModelError, NoHostOps, Output, OwnedDeviceTensor, Placed, RunError,
+    Session, TensorView, Trust,
 };
 use tilewright_runtime_cuda::CudaDevice;
 
@@ -45,7 +45,7 @@ fn artifact(arch: &str, format: &str, code: &[u8]) -> Result<Bytes, Failed> {
 fn artifacts() -> Outcome {
     let load = |bytes: Bytes| {
         let device = CudaDevice::by_index(0).expect("a device");
-        Loader::new().device(Arc::new(device)).from_bytes(bytes)
+        Loader::new(Trust::Origin).device(Arc::new(device)).from_bytes(bytes)
     };
     run(&mut load(artifact("sm_80", "ptx", PTX)?)?.session(), 5)?;
     for (arch, format, code, message) in [
@@ -129,12 +129,12 @@ fn outputs() -> Outcome {
     let x = OwnedDeviceTensor::upload(&model, &TensorView::of(&[500], &[1.0f32; 500]))?;
     let mut new = None;
     // SAFETY: the tensor is the test's.
-    let told = unsafe { session.run_placed(&[Input::Device(x.view())], &mut [Output::New(&mut new)]) };
+    let told = unsafe { session.run_placed(&[Placed::Device(x.view())], &mut [Output::New(&mut new)]) };
     ensure_eq(&told, &Err(RunError::Device(lacking(2000, 8192 - 512 - 2000 - 4048))))?;
     ensure(new.is_none(), &new)?;
     let few = DeviceTensor { dims: &[50], bytes: 200, ..x.view() };
     // SAFETY: as above.
-    unsafe { session.run_placed(&[Input::Device(few)], &mut [Output::New(&mut new)]) }?;
+    unsafe { session.run_placed(&[Placed::Device(few)], &mut [Output::New(&mut new)]) }?;
     ensure_eq(&new.as_ref().map(|new| new.dims().to_vec()), &Some(vec![50]))?;
     drop((new, x, session, model));
     ensure_balance()

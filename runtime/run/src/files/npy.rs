@@ -6,26 +6,91 @@
 
 use std::io::Read;
 
-use tilewright::DType;
-use tilewright::graph::{Bytes, Tensor};
+use tilewright_dtype::DType;
+use tilewright_runtime::{Tensor, TensorError};
 
-const MAGIC: &[u8; 6] = b"\x93NUMPY";
+/// What files begin with.
+pub(super) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
 /// Longest header that is read; numpy itself refuses longer ones.
 const MAX_HEADER: usize = 10_000;
 
+/// Why an array cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum NpyError {
+    /// What the system says, or the archive around the array.
+    #[error("{0}")]
+    Read(std::io::Error),
+    /// The file is none of the format.
+    #[error("not a .npy array")]
+    NotNpy,
+    /// A version of the format that nobody knows.
+    #[error("unknown version {0} of the .npy format")]
+    Version(u8),
+    /// The file is shorter than its header says that the header is.
+    #[error("the file ends within the header")]
+    CutHeader,
+    /// A header of so many bytes, more than numpy reads.
+    #[error("a header of {0} bytes")]
+    LongHeader(usize),
+    /// A header that is not UTF-8.
+    #[error("the header is not text")]
+    NoText,
+    /// A header without one of its entries.
+    #[error("the header lacks '{0}'")]
+    Lacks(&'static str),
+    /// Elements with fields.
+    #[error("arrays of records are not supported")]
+    Records,
+    /// A type that is none of [`DType`]'s.
+    #[error("arrays of type `{0}` are not supported")]
+    Type(String),
+    /// A type of bytes that may be one of [`DType`]'s, where the one expected is not, or nothing is.
+    #[error("elements of type `V{0}` stand for no type that is expected here")]
+    Unclear(usize),
+    /// Extents that are no tuple.
+    #[error("the header's shape is no tuple")]
+    Shape,
+    /// An extent that is no number.
+    #[error("extent `{0}`")]
+    Extent(String),
+    /// More elements than any machine holds.
+    #[error("the array is too large")]
+    TooLarge,
+    /// Another number of bytes than the header says; `got` is none where there are more.
+    #[error("the header promises {promised} bytes of elements, the file has {}", got.map_or("more".to_string(), |n| n.to_string()))]
+    Size {
+        /// Bytes that the header says.
+        promised: usize,
+        /// Bytes that are there.
+        got: Option<usize>,
+    },
+    /// A byte that is no value of a narrow type.
+    #[error("element {at} is {value}, which is no {dtype}")]
+    Range {
+        /// Which element, counted in row-major order.
+        at: usize,
+        /// The byte.
+        value: i8,
+        /// The type.
+        dtype: DType,
+    },
+    /// No memory for the tensor.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+}
+
 /// Reads an array; `expected` is the type that the reader of its data wants, where it is known.
-pub(crate) fn read(reader: &mut impl Read, expected: Option<DType>) -> Result<Tensor, String> {
+pub(super) fn read(reader: &mut impl Read, expected: Option<DType>) -> Result<Tensor, NpyError> {
     let header = read_header(reader)?;
     let header = Header::parse(&header)?;
     let count = header.dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
-    let size = count.and_then(|count| count.checked_mul(header.item)).ok_or("the array is too large")?;
+    let size = count.and_then(|count| count.checked_mul(header.item)).ok_or(NpyError::TooLarge)?;
     let mut bytes = Vec::new();
     // One byte more than needed tells whether there is more.
-    reader.take(size as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    reader.take((size as u64).saturating_add(1)).read_to_end(&mut bytes).map_err(NpyError::Read)?;
     if bytes.len() != size {
-        let got = if bytes.len() > size { "more".to_string() } else { bytes.len().to_string() };
-        return Err(format!("the header promises {size} bytes of elements, the file has {got}"));
+        return Err(NpyError::Size { promised: size, got: (bytes.len() < size).then_some(bytes.len()) });
     }
     if header.big_endian {
         bytes.chunks_exact_mut(header.item).for_each(<[u8]>::reverse);
@@ -38,11 +103,11 @@ pub(crate) fn read(reader: &mut impl Read, expected: Option<DType>) -> Result<Te
         bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
     }
     check_range(dtype, &bytes)?;
-    Tensor::from_bytes(dtype, header.dims, Bytes::from(bytes)).map_err(|error| error.to_string())
+    Ok(Tensor::from_bytes(dtype, &header.dims, bytes)?)
 }
 
 /// The array's bytes as a file; `None` for strings.
-pub(crate) fn write(tensor: &Tensor) -> Option<Vec<u8>> {
+pub(super) fn write(tensor: &Tensor) -> Option<Vec<u8>> {
     let descr = descr(tensor.dtype())?;
     let dims: Vec<String> = tensor.dims().iter().map(|dim| format!("{dim},")).collect();
     let mut header =
@@ -51,7 +116,7 @@ pub(crate) fn write(tensor: &Tensor) -> Option<Vec<u8>> {
     let unpadded = MAGIC.len() + 4 + header.len() + 1;
     header.push_str(&" ".repeat(unpadded.next_multiple_of(64) - unpadded));
     header.push('\n');
-    let elements = tensor.bytes()?.as_slice();
+    let elements = tensor.bytes();
     let mut file = Vec::with_capacity(MAGIC.len() + 4 + header.len() + elements.len());
     file.extend_from_slice(MAGIC);
     file.extend_from_slice(&[1, 0]);
@@ -82,12 +147,12 @@ fn descr(dtype: DType) -> Option<&'static str> {
     })
 }
 
-fn read_header(reader: &mut impl Read) -> Result<String, String> {
-    let cut = |_| "the file ends within the header".to_string();
+fn read_header(reader: &mut impl Read) -> Result<String, NpyError> {
+    let cut = |_| NpyError::CutHeader;
     let mut start = [0; 8];
     reader.read_exact(&mut start).map_err(cut)?;
     if &start[..6] != MAGIC {
-        return Err("not a .npy array".to_string());
+        return Err(NpyError::NotNpy);
     }
     let length = match start[6] {
         1 => {
@@ -100,14 +165,14 @@ fn read_header(reader: &mut impl Read) -> Result<String, String> {
             reader.read_exact(&mut length).map_err(cut)?;
             u32::from_le_bytes(length) as usize
         }
-        version => return Err(format!("unknown version {version} of the .npy format")),
+        version => return Err(NpyError::Version(version)),
     };
     if length > MAX_HEADER {
-        return Err(format!("a header of {length} bytes"));
+        return Err(NpyError::LongHeader(length));
     }
     let mut header = vec![0; length];
     reader.read_exact(&mut header).map_err(cut)?;
-    String::from_utf8(header).map_err(|_| "the header is not text".to_string())
+    String::from_utf8(header).map_err(|_| NpyError::NoText)
 }
 
 /// What the header says of the elements.
@@ -121,20 +186,19 @@ struct Header {
 
 impl Header {
     /// Parses the Python dictionary that a header is.
-    fn parse(text: &str) -> Result<Header, String> {
-        let value = |key: &str| {
-            let (_, rest) =
-                text.split_once(&format!("'{key}':")).ok_or(format!("the header lacks '{key}'"))?;
-            Ok::<&str, String>(rest.trim_start())
+    fn parse(text: &str) -> Result<Header, NpyError> {
+        let value = |key: &'static str| {
+            let (_, rest) = text.split_once(&format!("'{key}':")).ok_or(NpyError::Lacks(key))?;
+            Ok::<&str, NpyError>(rest.trim_start())
         };
         let descr = value("descr")?;
         let quoted = descr.strip_prefix('\'').and_then(|rest| rest.split_once('\''));
-        let (descr, _) = quoted.ok_or("arrays of records are not supported")?;
+        let (descr, _) = quoted.ok_or(NpyError::Records)?;
         let (order, rest) = match descr.chars().next() {
             Some(order @ ('<' | '>' | '|' | '=')) => (order, &descr[1..]),
             _ => ('=', descr),
         };
-        let unsupported = || format!("arrays of type `{descr}` are not supported");
+        let unsupported = || NpyError::Type(descr.to_string());
         let kind = rest.chars().next().ok_or_else(unsupported)?;
         let item = rest.get(1..).and_then(|digits| digits.parse().ok()).ok_or_else(unsupported)?;
         if !matches!((kind, item), ('b', 1) | ('i' | 'u', 1 | 2 | 4 | 8) | ('f', 2 | 4 | 8) | ('V', 1 | 2)) {
@@ -142,14 +206,14 @@ impl Header {
         }
         let fortran = value("fortran_order")?.starts_with("True");
         let shape = value("shape")?.strip_prefix('(').and_then(|rest| rest.split_once(')'));
-        let (shape, _) = shape.ok_or("the header's shape is no tuple")?;
+        let (shape, _) = shape.ok_or(NpyError::Shape)?;
         let dims = shape.split(',').map(|dim| dim.trim().trim_end_matches('L')).filter(|dim| !dim.is_empty());
-        let dims =
-            dims.map(|dim| dim.parse().map_err(|_| format!("extent `{dim}`"))).collect::<Result<_, _>>()?;
+        let extent = |dim: &str| dim.parse().map_err(|_| NpyError::Extent(dim.to_string()));
+        let dims = dims.map(extent).collect::<Result<_, _>>()?;
         Ok(Header { kind, item, big_endian: order == '>', fortran, dims })
     }
 
-    fn dtype(&self, expected: Option<DType>) -> Result<DType, String> {
+    fn dtype(&self, expected: Option<DType>) -> Result<DType, NpyError> {
         let own = match (self.kind, self.item) {
             ('b', 1) => Some(DType::Bool),
             ('i', 1) => Some(DType::I8),
@@ -172,9 +236,7 @@ impl Header {
             Some("|u1") => (self.kind, self.item) == ('u', 1),
             Some(_) | None => false,
         };
-        expected.filter(|&dtype| stands_for(dtype)).or(own).ok_or_else(|| {
-            format!("elements of type `V{}` stand for no type that is expected here", self.item)
-        })
+        expected.filter(|&dtype| stands_for(dtype)).or(own).ok_or(NpyError::Unclear(self.item))
     }
 }
 
@@ -203,7 +265,7 @@ fn row_major(bytes: &[u8], item: usize, dims: &[usize]) -> Vec<u8> {
 }
 
 /// Narrow types take a byte an element, which can hold what they cannot.
-fn check_range(dtype: DType, bytes: &[u8]) -> Result<(), String> {
+fn check_range(dtype: DType, bytes: &[u8]) -> Result<(), NpyError> {
     let fits: fn(u8) -> bool = match dtype {
         DType::I4 => |byte| (-8..8).contains(&(byte as i8)),
         DType::I2 => |byte| (-2..2).contains(&(byte as i8)),
@@ -213,7 +275,7 @@ fn check_range(dtype: DType, bytes: &[u8]) -> Result<(), String> {
     };
     match bytes.iter().position(|&byte| !fits(byte)) {
         None => Ok(()),
-        Some(at) => Err(format!("element {at} is {}, which is no {dtype}", bytes[at] as i8)),
+        Some(at) => Err(NpyError::Range { at, value: bytes[at] as i8, dtype }),
     }
 }
 
@@ -235,8 +297,8 @@ mod tests {
         expected: Option<DType>,
         result: Result<(DType, &[usize], &[u8]), &str>,
     ) {
-        let read = read(&mut file(header, elements).as_slice(), expected);
-        let seen = read.as_ref().map(|t| (t.dtype(), t.dims(), t.bytes().map_or(&[][..], |b| b.as_slice())));
+        let read = read(&mut file(header, elements).as_slice(), expected).map_err(|error| error.to_string());
+        let seen = read.as_ref().map(|tensor| (tensor.dtype(), tensor.dims(), tensor.bytes()));
         assert_eq!(seen.map_err(String::as_str), result, "{header}");
     }
 
@@ -275,17 +337,17 @@ mod tests {
         let text = "{'descr': '<U3', 'fortran_order': False, 'shape': (2,), }";
         check(text, &[], None, Err("arrays of type `<U3` are not supported"));
         check("{}", &[], None, Err("the header lacks 'descr'"));
-        assert_eq!(read(&mut &b"PK"[..], None).unwrap_err(), "the file ends within the header");
+        assert_eq!(read(&mut &b"PK"[..], None).unwrap_err().to_string(), "the file ends within the header");
     }
 
     #[test]
     fn what_is_written_is_read() {
         for dtype in DType::ALL.into_iter().filter(|&dtype| dtype != DType::String) {
             let bytes = vec![1; 6 * dtype.bytes()];
-            let tensor = Tensor::from_bytes(dtype, vec![2, 3], Bytes::from(bytes)).unwrap();
+            let tensor = Tensor::from_bytes(dtype, &[2, 3], bytes).unwrap();
             let file = write(&tensor).unwrap();
             assert_eq!((file.len() - 6 * dtype.bytes()) % 64, 0);
-            assert_eq!(read(&mut file.as_slice(), Some(dtype)), Ok(tensor));
+            assert_eq!(read(&mut file.as_slice(), Some(dtype)).unwrap(), tensor);
         }
     }
 }

@@ -23,7 +23,7 @@ pub fn replace<T>(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::R
         Ok(metadata) if !metadata.is_file() => return complete(File::options().write(true).open(&path)?),
         Ok(_) | Err(_) => {}
     }
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
     let result = File::create_new(&temporary)
         .and_then(complete)

@@ -6,31 +6,24 @@
 use std::path::Path;
 
 use prost::Message;
-use tilewright::onnx::proto::{OptionalProto, SequenceProto, TensorProto, optional_proto, sequence_proto};
-use tilewright::onnx::tensor;
-use tilewright::runtime::plan::Nesting;
+use prost::bytes::Bytes;
+use tilewright_proto::tensor::{self as message, Elements, no_files};
+use tilewright_proto::{OptionalProto, SequenceProto, TensorProto, optional_proto, sequence_proto};
+use tilewright_runtime::plan::Nesting;
+use tilewright_runtime::{Tensor, Value};
 
-use crate::failure::Failure;
-use crate::output;
+use super::error::{FileError, PbError};
+use super::write::write_file;
 use crate::spec::Spec;
-use crate::value::{Named, Value};
+use crate::values::Named;
 
-/// Reads `input_J.pb`; `specs` are the model's inputs. A file for an input that the model does not have comes
-/// back under its own name.
-pub(crate) fn read_inputs(dir: &Path, specs: &[Spec]) -> Result<Named, Failure> {
-    read(dir, "input_", specs)
-}
-
-/// Reads `output_J.pb`; `specs` are the model's outputs.
-pub(crate) fn read_outputs(dir: &Path, specs: &[Spec]) -> Result<Named, Failure> {
-    read(dir, "output_", specs)
-}
-
-fn read(dir: &Path, stem: &str, specs: &[Spec]) -> Result<Named, Failure> {
-    let entries = std::fs::read_dir(dir).map_err(|error| Failure::read(dir, &error))?;
+/// Reads the files `STEM` J `.pb` of a folder; J counts the specs. A file for what the model does not have comes back under
+/// its own name.
+pub(super) fn read(dir: &Path, stem: &str, specs: &[Spec]) -> Result<Named, FileError> {
+    let in_dir = |error| FileError::Read { path: dir.into(), error };
     let mut files = Vec::new();
-    for entry in entries {
-        let name = entry.map_err(|error| Failure::read(dir, &error))?.file_name();
+    for entry in std::fs::read_dir(dir).map_err(in_dir)? {
+        let name = entry.map_err(in_dir)?.file_name();
         let name = name.to_string_lossy();
         let number = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(".pb"));
         if let Some(number) = number.and_then(|number| number.parse::<usize>().ok()) {
@@ -40,33 +33,44 @@ fn read(dir: &Path, stem: &str, specs: &[Spec]) -> Result<Named, Failure> {
     files.sort();
     let load = |(number, file): (usize, String)| {
         let path = dir.join(&file);
-        let bytes = std::fs::read(&path).map_err(|error| Failure::read(&path, &error))?;
+        let bytes = std::fs::read(&path).map_err(|error| FileError::Read { path: path.clone(), error })?;
         let spec = specs.get(number);
         let value = decode(&bytes, spec.map_or(&[], |spec| &spec.nesting));
-        let value = value.map_err(|error| Failure::data(format!("{}: {error}", path.display())))?;
+        let value = value.map_err(|error| FileError::Pb { path, error })?;
         Ok((spec.map_or(file, |spec| spec.name.clone()), value))
     };
     files.into_iter().map(load).collect()
 }
 
 /// Decodes the message of a value that is nested so.
-fn decode(bytes: &[u8], nesting: &[Nesting]) -> Result<Value, String> {
+fn decode(bytes: &[u8], nesting: &[Nesting]) -> Result<Value, PbError> {
     match nesting.first() {
-        None => of_tensor(&message(bytes, "TensorProto")?),
-        Some(Nesting::Sequence) => of_sequence(&message(bytes, "SequenceProto")?, &nesting[1..]),
-        Some(Nesting::Optional) => of_optional(&message(bytes, "OptionalProto")?, &nesting[1..]),
+        None => of_tensor(&parse(bytes, "TensorProto")?),
+        Some(Nesting::Sequence) => of_sequence(&parse(bytes, "SequenceProto")?, &nesting[1..]),
+        Some(Nesting::Optional) => of_optional(&parse(bytes, "OptionalProto")?, &nesting[1..]),
     }
 }
 
-fn message<M: Message + Default>(bytes: &[u8], what: &str) -> Result<M, String> {
-    M::decode(bytes).map_err(|error| format!("not a {what}: {error}"))
+fn parse<M: Message + Default>(bytes: &[u8], expected: &'static str) -> Result<M, PbError> {
+    M::decode(bytes).map_err(|error| PbError::Message { expected, error })
 }
 
-fn of_tensor(proto: &TensorProto) -> Result<Value, String> {
-    tensor::from_proto(proto).map(Value::Tensor).map_err(|error| error.to_string())
+fn of_tensor(proto: &TensorProto) -> Result<Value, PbError> {
+    let message::Tensor { dtype, dims, elements } = message::decode(proto, &no_files).map_err(Box::new)?;
+    let tensor = match elements {
+        Elements::Bytes(bytes) => Tensor::from_bytes(dtype, &dims, bytes)?,
+        Elements::Strings(strings) => {
+            let text = |(at, bytes): (usize, &Bytes)| {
+                String::from_utf8(bytes.to_vec()).map_err(|_| PbError::Utf8(at))
+            };
+            let strings = strings.iter().enumerate().map(text).collect::<Result<_, _>>()?;
+            Tensor::from_strings(&dims, strings)?
+        }
+    };
+    Ok(tensor.into())
 }
 
-fn of_sequence(proto: &SequenceProto, inner: &[Nesting]) -> Result<Value, String> {
+fn of_sequence(proto: &SequenceProto, inner: &[Nesting]) -> Result<Value, PbError> {
     let items: Vec<Value> = match inner.first() {
         None => proto.tensor_values.iter().map(of_tensor).collect::<Result<_, _>>()?,
         Some(Nesting::Sequence) => {
@@ -84,12 +88,12 @@ fn of_sequence(proto: &SequenceProto, inner: &[Nesting]) -> Result<Value, String
         + proto.map_values.len()
         + proto.optional_values.len();
     if there != items.len() {
-        return Err("the items of the sequence are not of the model's type".to_string());
+        return Err(PbError::Items);
     }
-    Ok(Value::Sequence(items))
+    Ok(Value::sequence(items))
 }
 
-fn of_optional(proto: &OptionalProto, inner: &[Nesting]) -> Result<Value, String> {
+fn of_optional(proto: &OptionalProto, inner: &[Nesting]) -> Result<Value, PbError> {
     let value = match inner.first() {
         None => proto.tensor_value.as_ref().map(of_tensor),
         Some(Nesting::Sequence) => proto.sequence_value.as_ref().map(|value| of_sequence(value, &inner[1..])),
@@ -103,25 +107,25 @@ fn of_optional(proto: &OptionalProto, inner: &[Nesting]) -> Result<Value, String
         proto.optional_value.is_some(),
     ];
     if there.into_iter().filter(|&there| there).count() != usize::from(value.is_some()) {
-        return Err("what the optional holds is not of the model's type".to_string());
+        return Err(PbError::Held);
     }
-    Ok(Value::Optional(value.transpose()?.map(Box::new)))
+    Ok(Value::optional(value.transpose()?))
 }
 
 /// Writes `output_J.pb` into a folder, which is made where it does not exist, and in that case goes again where
 /// writing fails.
-pub(crate) fn write_outputs(dir: &Path, outputs: &Named) -> Result<(), Failure> {
+pub(super) fn write_outputs(dir: &Path, outputs: &Named) -> Result<(), FileError> {
     let is_new = !dir.is_dir();
     if is_new {
-        std::fs::create_dir(dir).map_err(|error| Failure::write(dir, &error))?;
+        std::fs::create_dir(dir).map_err(|error| FileError::Write { path: dir.into(), error })?;
     }
     let write = |(j, (name, value)): (usize, &(String, Value))| {
         let bytes = match value {
-            Value::Tensor(tensor) => tensor::to_proto(tensor, name).encode_to_vec(),
+            Value::Tensor(tensor) => to_tensor(tensor, name).encode_to_vec(),
             Value::Sequence(items) => to_sequence(items, name).encode_to_vec(),
             Value::Optional(value) => to_optional(value.as_deref(), name).encode_to_vec(),
         };
-        output::write_file(&dir.join(format!("output_{j}.pb")), &bytes)
+        write_file(&dir.join(format!("output_{j}.pb")), &bytes)
     };
     let written = outputs.iter().enumerate().try_for_each(write);
     if written.is_err() && is_new {
@@ -129,6 +133,17 @@ pub(crate) fn write_outputs(dir: &Path, outputs: &Named) -> Result<(), Failure> 
         _ = std::fs::remove_dir_all(dir);
     }
     written
+}
+
+fn to_tensor(tensor: &Tensor, name: &str) -> TensorProto {
+    let elements = match tensor.view() {
+        Some(view) => Elements::Bytes(Bytes::copy_from_slice(view.bytes)),
+        None => {
+            let strings = tensor.strings().iter();
+            Elements::Strings(strings.map(|text| Bytes::copy_from_slice(text.as_bytes())).collect())
+        }
+    };
+    message::Tensor { dtype: tensor.dtype(), dims: tensor.dims().to_vec(), elements }.to_proto(name)
 }
 
 fn to_sequence(items: &[Value], name: &str) -> SequenceProto {
@@ -145,7 +160,7 @@ fn to_sequence(items: &[Value], name: &str) -> SequenceProto {
     };
     for item in items {
         match item {
-            Value::Tensor(tensor) => proto.tensor_values.push(tensor::to_proto(tensor, "")),
+            Value::Tensor(tensor) => proto.tensor_values.push(to_tensor(tensor, "")),
             Value::Sequence(items) => proto.sequence_values.push(to_sequence(items, "")),
             Value::Optional(value) => proto.optional_values.push(to_optional(value.as_deref(), "")),
         }
@@ -159,7 +174,7 @@ fn to_optional(value: Option<&Value>, name: &str) -> OptionalProto {
     let elem_type = match value {
         None => DataType::Undefined,
         Some(Value::Tensor(tensor)) => {
-            proto.tensor_value = Some(tensor::to_proto(tensor, ""));
+            proto.tensor_value = Some(to_tensor(tensor, ""));
             DataType::Tensor
         }
         Some(Value::Sequence(items)) => {
@@ -177,8 +192,7 @@ fn to_optional(value: Option<&Value>, name: &str) -> OptionalProto {
 
 #[cfg(test)]
 mod tests {
-    use tilewright::DType;
-    use tilewright::graph::Tensor;
+    use tilewright_dtype::DType;
 
     use super::*;
 
@@ -186,53 +200,69 @@ mod tests {
         Spec { name: name.to_string(), nesting: nesting.to_vec(), dtype: DType::F32, dims: None }
     }
 
+    fn scalar(element: i32) -> Value {
+        Tensor::new(&[], [element]).unwrap().into()
+    }
+
     #[test]
     fn files_are_matched_by_number_and_others_left_alone() {
         let dir = tempfile::tempdir().unwrap();
+        let strings = Tensor::from_strings(&[2], vec!["a".to_string(), "é".to_string()]).unwrap();
+        let narrow = Tensor::from_bytes(DType::I4, &[3], [0xf8, 0, 7]).unwrap();
         let outputs = vec![
-            ("y".to_string(), Value::Tensor(Tensor::scalar(1i32))),
-            ("z".to_string(), Value::Tensor(Tensor::vector(&[2.5f64]))),
+            ("y".to_string(), scalar(1)),
+            ("z".to_string(), strings.into()),
+            ("w".to_string(), narrow.into()),
         ];
         write_outputs(dir.path(), &outputs).unwrap();
         std::fs::write(dir.path().join("labels.txt"), "1").unwrap();
-        assert_eq!(read_outputs(dir.path(), &[spec("y", &[]), spec("z", &[])]).unwrap(), outputs);
-        let extra = read_outputs(dir.path(), &[spec("y", &[])]).unwrap();
+        let specs = ["y", "z", "w"].map(|name| spec(name, &[]));
+        assert_eq!(read(dir.path(), "output_", &specs).unwrap(), outputs);
+        let extra = read(dir.path(), "output_", &specs[..1]).unwrap();
         assert_eq!(extra[1].0, "output_1.pb");
-        assert!(read_inputs(dir.path(), &[spec("x", &[])]).unwrap().is_empty());
+        assert!(read(dir.path(), "input_", &[spec("x", &[])]).unwrap().is_empty());
     }
 
     #[test]
     fn sequences_and_optionals_come_back() {
         use Nesting::{Optional, Sequence};
         let dir = tempfile::tempdir().unwrap();
-        let list =
-            Value::Sequence(vec![Value::Tensor(Tensor::scalar(1i32)), Value::Tensor(Tensor::scalar(2i32))]);
-        let some = |value| Value::Optional(Some(Box::new(value)));
+        let list = Value::sequence(vec![scalar(1), scalar(2)]);
+        let some = |value| Value::optional(Some(value));
         let values = [
             (vec![Sequence], list.clone()),
             (vec![Optional, Sequence], some(list.clone())),
-            (vec![Sequence, Optional], Value::Sequence(vec![some(Value::Tensor(Tensor::scalar(3i32)))])),
-            (vec![Optional, Optional], some(Value::Optional(None))),
-            (vec![Sequence, Sequence], Value::Sequence(vec![list])),
+            (vec![Sequence, Optional], Value::sequence(vec![some(scalar(3))])),
+            (vec![Optional, Optional], some(Value::optional(None))),
+            (vec![Sequence, Sequence], Value::sequence(vec![list])),
         ];
         let (specs, outputs): (Vec<Spec>, Named) = values
             .into_iter()
             .map(|(nesting, value)| (spec("y", &nesting), ("y".to_string(), value)))
             .unzip();
         write_outputs(dir.path(), &outputs).unwrap();
-        assert_eq!(read_outputs(dir.path(), &specs).unwrap(), outputs);
-        let failure = read_outputs(dir.path(), &[spec("y", &[Sequence, Sequence])]).unwrap_err();
-        assert!(failure.message.contains("not of the model's type"), "{}", failure.message);
+        assert_eq!(read(dir.path(), "output_", &specs).unwrap(), outputs);
+        let error = read(dir.path(), "output_", &[spec("y", &[Sequence, Sequence])]).unwrap_err();
+        assert!(matches!(error, FileError::Pb { error: PbError::Items, .. }), "{error}");
     }
 
     #[test]
     fn damaged_files_are_named() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("input_0.pb"), [0xff]).unwrap();
+        let path = dir.path().join("input_0.pb");
+        std::fs::write(&path, [0xff]).unwrap();
         for (nesting, what) in [(&[][..], "TensorProto"), (&[Nesting::Sequence], "SequenceProto")] {
-            let failure = read_inputs(dir.path(), &[spec("x", nesting)]).unwrap_err();
-            assert_eq!(failure.code, 5);
-            assert!(failure.message.contains(&format!("input_0.pb: not a {what}")), "{}", failure.message);
+            let error = read(dir.path(), "input_", &[spec("x", nesting)]).unwrap_err();
+            assert!(matches!(error, FileError::Pb { error: PbError::Message { .. }, .. }), "{error}");
+            assert!(error.to_string().contains(&format!("input_0.pb: not a {what}")), "{error}");
         }
+        let text = message::Tensor {
+            dtype: DType::String,
+            dims: vec![2],
+            elements: Elements::Strings(vec![Bytes::from("a"), Bytes::from(vec![0xff])]),
+        };
+        std::fs::write(&path, text.to_proto("").encode_to_vec()).unwrap();
+        let error = read(dir.path(), "input_", &[spec("x", &[])]).unwrap_err();
+        assert!(error.to_string().ends_with("input_0.pb: element 1 is not UTF-8"), "{error}");
     }
 }

@@ -1,37 +1,37 @@
 //! Whether a value is what it should be.
 
-use tilewright::graph::Tensor;
+use tilewright_runtime::{Tensor, Value};
 
-use crate::value::Value;
+use crate::values::{form, tensor_form, to_f64s, to_i64s};
 
 /// How far elements may be apart: `|ours - reference| <= relative |reference| + absolute max|reference|`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Tolerance {
+pub struct Tolerance {
     /// Relative to each element.
-    pub(crate) relative: f64,
+    pub relative: f64,
     /// Relative to the largest magnitude of the tensor.
-    pub(crate) absolute: f64,
+    pub absolute: f64,
 }
 
 /// The largest distance of two tensors of the same type and shape.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Distance {
+pub struct Distance {
     /// Largest difference of elements.
-    pub(crate) worst: f64,
+    pub worst: f64,
     /// Largest magnitude of the reference.
-    pub(crate) scale: f64,
+    pub scale: f64,
 }
 
 /// Holds `ours` against `reference`, to the tensors inside; the distance is the largest of all these.
 ///
 /// # Errors
 /// What is different.
-pub(crate) fn compare(reference: &Value, ours: &Value, tolerance: Tolerance) -> Result<Distance, String> {
+pub fn compare(reference: &Value, ours: &Value, tolerance: Tolerance) -> Result<Distance, String> {
     match (reference, ours) {
         (Value::Tensor(reference), Value::Tensor(ours)) => compare_tensors(reference, ours, tolerance),
         (Value::Sequence(reference), Value::Sequence(ours)) if reference.len() == ours.len() => {
             let mut most = Distance { worst: 0.0, scale: 0.0 };
-            for (i, (reference, ours)) in reference.iter().zip(ours).enumerate() {
+            for (i, (reference, ours)) in reference.iter().zip(ours.iter()).enumerate() {
                 let Distance { worst, scale } =
                     compare(reference, ours, tolerance).map_err(|fault| format!("item {i}: {fault}"))?;
                 most = Distance { worst: most.worst.max(worst), scale: most.scale.max(scale) };
@@ -42,7 +42,7 @@ pub(crate) fn compare(reference: &Value, ours: &Value, tolerance: Tolerance) -> 
             compare(reference, ours, tolerance)
         }
         (Value::Optional(None), Value::Optional(None)) => Ok(Distance { worst: 0.0, scale: 0.0 }),
-        (reference, ours) => Err(format!("{}, expected {}", ours.form(), reference.form())),
+        (reference, ours) => Err(format!("{}, expected {}", form(ours), form(reference))),
     }
 }
 
@@ -53,12 +53,10 @@ pub(crate) fn compare(reference: &Value, ours: &Value, tolerance: Tolerance) -> 
 /// What is different.
 fn compare_tensors(reference: &Tensor, ours: &Tensor, tolerance: Tolerance) -> Result<Distance, String> {
     if reference.dtype() != ours.dtype() || reference.dims() != ours.dims() {
-        let form = |tensor: &Tensor| format!("{}{:?}", tensor.dtype(), tensor.dims());
-        return Err(format!("{}, expected {}", form(ours), form(reference)));
+        return Err(format!("{}, expected {}", tensor_form(ours), tensor_form(reference)));
     }
-    let values =
-        reference.dtype().is_float().then(|| Some((reference.to_f64s()?, ours.to_f64s()?))).flatten();
-    let Some((expected, got)) = values else {
+    let values = reference.dtype().is_float().then(|| Some((to_f64s(reference)?, to_f64s(ours)?))).flatten();
+    let Some((values, got)) = values else {
         let same = reference == ours;
         return if same {
             Ok(Distance { worst: 0.0, scale: 0.0 })
@@ -66,12 +64,12 @@ fn compare_tensors(reference: &Tensor, ours: &Tensor, tolerance: Tolerance) -> R
             Err(exact_fault(reference, ours))
         };
     };
-    let finite = expected.iter().filter(|value| value.is_finite());
+    let finite = values.iter().filter(|value| value.is_finite());
     let scale = finite.fold(0.0, |scale: f64, value| scale.max(value.abs()));
     let mut worst = 0.0f64;
     let mut first = None;
     let mut n_bad = 0;
-    for (i, (&expected, &got)) in expected.iter().zip(&got).enumerate() {
+    for (i, (&expected, &got)) in values.iter().zip(&got).enumerate() {
         let same = expected == got || (expected.is_nan() && got.is_nan());
         let difference = if same { 0.0 } else { (expected - got).abs() };
         let bound = tolerance.relative * expected.abs() + tolerance.absolute * scale;
@@ -90,23 +88,23 @@ fn compare_tensors(reference: &Tensor, ours: &Tensor, tolerance: Tolerance) -> R
         Some((i, expected, got)) => Err(format!(
             "{n_bad} of {} elements differ, worst by {worst:.3e} (largest magnitude {scale:.3e}); the first is {} with \
              {got}, expected {expected}",
-            reference.len(),
+            values.len(),
             index_text(i, reference.dims()),
         )),
     }
 }
 
 fn exact_fault(reference: &Tensor, ours: &Tensor) -> String {
-    let (Some(expected), Some(got)) = (reference.to_i64s(), ours.to_i64s()) else {
+    let (Some(expected), Some(got)) = (to_i64s(reference), to_i64s(ours)) else {
         return "the elements differ".to_string();
     };
     let mut bad = expected.iter().zip(&got).enumerate().filter(|(_, (a, b))| a != b);
     match bad.next() {
         None => "the elements differ".to_string(),
-        Some((i, (expected, got))) => format!(
-            "{} of {} elements differ; the first is {} with {got}, expected {expected}",
+        Some((i, (wanted, got))) => format!(
+            "{} of {} elements differ; the first is {} with {got}, expected {wanted}",
             bad.count() + 1,
-            reference.len(),
+            expected.len(),
             index_text(i, reference.dims()),
         ),
     }
@@ -124,11 +122,21 @@ fn index_text(mut i: usize, dims: &[usize]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tilewright_runtime::Element;
+
     use super::*;
+
+    fn vector<T: Element>(elements: &[T]) -> Tensor {
+        Tensor::new(&[elements.len()], elements).unwrap()
+    }
+
+    fn scalar(element: f32) -> Tensor {
+        Tensor::new(&[], [element]).unwrap()
+    }
 
     fn check(expected: &[f32], got: &[f32], fault: Option<&str>) {
         let tolerance = Tolerance { relative: 1e-3, absolute: 1e-4 };
-        let result = compare_tensors(&Tensor::vector(expected), &Tensor::vector(got), tolerance);
+        let result = compare_tensors(&vector(expected), &vector(got), tolerance);
         assert_eq!(result.err().as_deref(), fault);
     }
 
@@ -150,7 +158,7 @@ mod tests {
     #[test]
     fn integers_must_be_the_same() {
         let tolerance = Tolerance { relative: 1.0, absolute: 1.0 };
-        let matrix = |elements: &[i64]| Tensor::from_elements(&[2, 2], elements).unwrap();
+        let matrix = |elements: &[i64]| Tensor::new(&[2, 2], elements).unwrap();
         assert!(compare_tensors(&matrix(&[1, 2, 3, 4]), &matrix(&[1, 2, 3, 4]), tolerance).is_ok());
         let fault = compare_tensors(&matrix(&[1, 2, 3, 4]), &matrix(&[1, 2, 5, 6]), tolerance).unwrap_err();
         assert_eq!(fault, "2 of 4 elements differ; the first is [1, 0] with 5, expected 3");
@@ -159,9 +167,7 @@ mod tests {
     #[test]
     fn sequences_and_optionals_compare_by_what_they_hold() {
         let tolerance = Tolerance { relative: 0.0, absolute: 1.0 };
-        let list = |values: &[f32]| {
-            Value::Sequence(values.iter().map(|&x| Value::Tensor(Tensor::scalar(x))).collect())
-        };
+        let list = |values: &[f32]| Value::sequence(values.iter().map(|&x| scalar(x).into()).collect());
         let check = |a: &Value, b: &Value| compare(a, b, tolerance).map(|distance| distance.worst);
         assert_eq!(check(&list(&[1.0, 2.0]), &list(&[1.5, 2.0])), Ok(0.5));
         assert_eq!(
@@ -169,15 +175,15 @@ mod tests {
             "a sequence of 0, expected a sequence of 1"
         );
         assert!(check(&list(&[1.0, 0.0]), &list(&[1.0, 0.5])).unwrap_err().starts_with("item 1: 1 of 1"));
-        let some = Value::Optional(Some(Box::new(list(&[1.0]))));
+        let some = Value::optional(Some(list(&[1.0])));
         assert_eq!(check(&some, &some), Ok(0.0));
-        assert!(check(&some, &Value::Optional(None)).is_err());
+        assert!(check(&some, &Value::optional(None)).is_err());
     }
 
     #[test]
     fn type_and_shape_count() {
         let tolerance = Tolerance { relative: 1.0, absolute: 1.0 };
-        let fault = compare_tensors(&Tensor::vector(&[1f32]), &Tensor::scalar(1f32), tolerance).unwrap_err();
+        let fault = compare_tensors(&vector(&[1f32]), &scalar(1.0), tolerance).unwrap_err();
         assert_eq!(fault, "f32[], expected f32[1]");
     }
 }

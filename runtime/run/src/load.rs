@@ -1,0 +1,123 @@
+//! How models are loaded.
+
+use std::sync::Arc;
+
+use tilewright_host::Registry;
+use tilewright_runtime::device::Device;
+use tilewright_runtime::isa::Isa;
+use tilewright_runtime::pool::Pool;
+use tilewright_runtime::threads::{ThreadPool, available_threads};
+use tilewright_runtime::{Loader, SessionOptions, Trust};
+
+/// How a [`Model`](crate::Model) is loaded and run.
+#[derive(Clone)]
+pub struct LoadOptions {
+    verify_weights: bool,
+    isa: Option<Isa>,
+    device: Wanted,
+    session: SessionOptions,
+    pub(crate) sessions: usize,
+    pub(crate) seed: u64,
+}
+
+/// What runs the kernels.
+#[derive(Clone)]
+enum Wanted {
+    /// The only thing that there is code for.
+    Only,
+    /// The processor.
+    Host,
+    Device(Arc<dyn Device>),
+}
+
+impl Default for LoadOptions {
+    fn default() -> LoadOptions {
+        LoadOptions::new()
+    }
+}
+
+impl LoadOptions {
+    /// For the processor, on the threads that the process shares, without a limit of memory, with as many runs at once as there are
+    /// processors, and the seed 0. Weights are not verified.
+    pub fn new() -> LoadOptions {
+        LoadOptions {
+            verify_weights: false,
+            isa: None,
+            device: Wanted::Only,
+            session: SessionOptions::default(),
+            sessions: available_threads(),
+            seed: 0,
+        }
+    }
+
+    /// Runs share so many threads of their own, the caller's included.
+    pub fn threads(self, threads: usize) -> LoadOptions {
+        self.pool(Arc::new(ThreadPool::new(threads)))
+    }
+
+    /// Runs share these threads.
+    pub fn pool(mut self, pool: Arc<dyn Pool>) -> LoadOptions {
+        self.session.pool = pool;
+        self
+    }
+
+    /// Most bytes that one session may hold, as [`SessionOptions::memory_limit`]; what it is for all of them together is that
+    /// times [`LoadOptions::sessions`]. Outputs are not counted: they are the caller's.
+    pub fn memory_limit(mut self, bytes: u64) -> LoadOptions {
+        self.session.memory_limit = bytes;
+        self
+    }
+
+    /// Most sessions that a model makes for its runs, at least 1. Where all are at work, the next run waits for one.
+    pub fn sessions(mut self, max: usize) -> LoadOptions {
+        self.sessions = max.max(1);
+        self
+    }
+
+    /// What nodes without a seed of their own draw random numbers by.
+    pub fn seed(mut self, seed: u64) -> LoadOptions {
+        self.seed = seed;
+        self
+    }
+
+    /// Whether the checksum of the weights is checked too, which reads all of them.
+    pub fn verify_weights(mut self, verify: bool) -> LoadOptions {
+        self.verify_weights = verify;
+        self
+    }
+
+    /// Takes code for a device, and no other.
+    pub fn device(mut self, device: Arc<dyn Device>) -> LoadOptions {
+        self.device = Wanted::Device(device);
+        self
+    }
+
+    /// Takes code for the processor alone, also of an artifact that has code for devices too.
+    pub fn on_host(mut self) -> LoadOptions {
+        self.device = Wanted::Host;
+        self
+    }
+
+    /// Loads as if this machine had no more than `isa`.
+    pub fn as_if_on(mut self, isa: Isa) -> LoadOptions {
+        self.isa = Some(isa);
+        self
+    }
+
+    pub(crate) fn loader(&self, trust: Trust) -> Loader {
+        let loader = Loader::new(trust).host_ops(Arc::new(Registry)).verify_weights(self.verify_weights);
+        let loader = match &self.isa {
+            Some(isa) => loader.as_if_on(isa),
+            None => loader,
+        };
+        match &self.device {
+            Wanted::Only => loader,
+            Wanted::Host => loader.on_host(),
+            Wanted::Device(device) => loader.device(device.clone()),
+        }
+    }
+
+    pub(crate) fn session(&self) -> SessionOptions {
+        self.session.clone()
+    }
+}
