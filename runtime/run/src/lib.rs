@@ -1,5 +1,6 @@
 //! What a program that runs compiled models needs beside the runtime, and nothing of the compiler: the types of a model's
-//! inputs and outputs, named values, seeded noise, comparison, and tensors in files.
+//! inputs and outputs, named values, seeded noise, comparison, times and profiles of runs,
+//! and tensors in files.
 //!
 //! # Features
 //! - `files`: [`files`], which needs the protobuf messages of ONNX and zip archives.
@@ -8,7 +9,9 @@ pub mod compare;
 #[cfg(feature = "files")]
 pub mod files;
 pub mod noise;
+pub mod profile;
 pub mod spec;
+pub mod timing;
 pub mod values;
 
 pub use spec::{Extent, Spec};
