@@ -1,6 +1,6 @@
 //! What a program that runs compiled models needs beside the runtime, and nothing of the compiler: the types of a model's
 //! inputs and outputs, named values, seeded noise, comparison, times and profiles of runs,
-//! and tensors in files.
+//! what artifacts are made of, and tensors in files.
 //!
 //! # Features
 //! - `files`: [`files`], which needs the protobuf messages of ONNX and zip archives.
@@ -8,6 +8,7 @@
 pub mod compare;
 #[cfg(feature = "files")]
 pub mod files;
+pub mod inspect;
 pub mod noise;
 pub mod profile;
 pub mod spec;

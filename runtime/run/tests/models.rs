@@ -1,14 +1,16 @@
-//! A model without a compiler: its types, a run on noise and where the time goes.
+//! A model without a compiler: its types, a run on noise, where the time goes, and what its artifact is made of.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
 use std::sync::Arc;
 
-use common::{demo_plan, demo_weights};
+use common::{demo_artifact, demo_plan, demo_weights};
+use tilewright_run::inspect::inspect;
 use tilewright_run::noise::noise;
 use tilewright_run::profile::{self, By, TracePool};
 use tilewright_run::{spec, values};
+use tilewright_runtime::isa::Isa;
 use tilewright_runtime::threads::ThreadPool;
 use tilewright_runtime::{NoHostOps, SessionOptions};
 
@@ -52,4 +54,22 @@ fn profiles_sum_instructions_up_and_traces_have_every_task() {
         let of_instr = trace.shares.iter().filter(|share| share.instr == instr);
         assert_eq!(of_instr.map(|share| share.tasks.1 - share.tasks.0).sum::<i64>(), 3, "{trace:?}");
     }
+}
+
+#[test]
+fn artifacts_are_told_with_the_level_that_is_taken() {
+    let mut bytes = demo_artifact();
+    let report = inspect(&bytes, &Isa::native()).unwrap();
+    assert_eq!((report.kernels, report.instructions, report.weight_bytes), (1, 3, 12));
+    assert_eq!((report.file_bytes, report.weights_sound), (bytes.len() as u64, true));
+    assert_eq!((report.inputs[0].name.as_str(), report.outputs.len()), ("x", 2));
+    let [level] = &report.levels[..] else { panic!("{report:?}") };
+    assert!(level.is_chosen && level.specialised.is_empty() && level.device.is_none());
+    assert_eq!(level.code_bytes, report.code_bytes);
+    let other = Isa { arch: "another".to_string(), features: vec![] };
+    assert!(!inspect(&bytes, &other).unwrap().levels[0].is_chosen);
+    if let Some(last) = bytes.last_mut() {
+        *last ^= 1;
+    }
+    assert!(!inspect(&bytes, &Isa::native()).unwrap().weights_sound);
 }
