@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Barrier;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tilewright::run::noise::noise;
+use tilewright::run::timing::{Summary, Times, measure, peak_bytes};
 use tilewright::run::{Named, Spec, files, spec};
 use tilewright::runtime::Session;
 
@@ -48,15 +47,6 @@ pub(crate) struct Args {
     #[command(flatten)]
     options: CompileArgs,
 }
-
-/// Runs that are not measured: memory is laid out and touched, threads start.
-const WARM_UP: usize = 2;
-
-/// Fewest runs measured.
-const MIN_RUNS: usize = 5;
-
-/// Times are kept; more runs than this say nothing new.
-const MAX_RUNS: usize = 1_000_000;
 
 /// Reads a number of seconds.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
@@ -229,12 +219,12 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let times = measure(args.seconds, runs.collect())?;
     // Before the outputs are copied: that is the user's wish, not the model's need.
     let peak_mib = peak_mib();
-    let variant = sessions.first().and_then(|session| output::variant(session.program()));
+    let variant = sessions.first().and_then(|session| output::variant(session.program().extents()));
     if let (Some(path), Some(session)) = (&args.outputs, sessions.pop()) {
         files::write_outputs(path, &Engine::Compiled(Box::new(session)).run(&given)?)?;
     }
     let artifact_mib = Some(bytes as f64 / MIB);
-    Ok(Figures { peak_mib, artifact_mib, variant, ..figures(times, load) })
+    Ok(Figures { peak_mib, artifact_mib, variant, ..figures(&times, load) })
 }
 
 fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
@@ -247,7 +237,7 @@ fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
     if let Some(path) = &args.outputs {
         files::write_outputs(path, &engine.run(&inputs)?)?;
     }
-    Ok(Figures { peak_mib, ..figures(times, load) })
+    Ok(Figures { peak_mib, ..figures(&times, load) })
 }
 
 fn read_or_noise(args: &Args, specs: &[Spec]) -> Result<Named, Failure> {
@@ -257,69 +247,14 @@ fn read_or_noise(args: &Args, specs: &[Spec]) -> Result<Named, Failure> {
     }
 }
 
-/// Times of runs.
-struct Times {
-    /// Of each run of each caller.
-    each: Vec<Duration>,
-    /// Of all callers together.
-    runs_per_s: f64,
-}
-
-/// Lets callers run for some seconds, all at once, each on a thread of its own but the first.
-fn measure<R>(seconds: f64, callers: Vec<R>) -> Result<Times, Failure>
-where
-    R: FnMut() -> Result<(), Failure> + Send,
-{
-    let barrier = Barrier::new(callers.len());
-    let mut callers = callers.into_iter();
-    let (first, barrier) = (callers.next(), &barrier);
-    let results: Vec<Result<Times, Failure>> = thread::scope(|scope| {
-        let call = move |run| measure_one(seconds, run, barrier);
-        let others: Vec<_> = callers.map(|run| scope.spawn(move || call(run))).collect();
-        let first = first.map(call);
-        let panicked = |_| Err(Failure::new(Exit::Internal, "a caller panicked"));
-        let others = others.into_iter().map(|caller| caller.join().unwrap_or_else(panicked));
-        first.into_iter().chain(others).collect()
-    });
-    let mut all = Times { each: Vec::new(), runs_per_s: 0.0 };
-    for times in results {
-        let Times { each, runs_per_s } = times?;
-        all.each.extend(each);
-        all.runs_per_s += runs_per_s;
-    }
-    Ok(all)
-}
-
-fn measure_one(
-    seconds: f64,
-    mut run: impl FnMut() -> Result<(), Failure>,
-    barrier: &Barrier,
-) -> Result<Times, Failure> {
-    let warm = (0..WARM_UP).try_for_each(|_| run());
-    // Also after a failure: the others wait.
-    barrier.wait();
-    warm?;
-    let mut each = Vec::with_capacity(1 << 12);
-    let start = Instant::now();
-    while each.len() < MIN_RUNS || (start.elapsed().as_secs_f64() < seconds && each.len() < MAX_RUNS) {
-        let begin = Instant::now();
-        run()?;
-        each.push(begin.elapsed());
-    }
-    let runs_per_s = each.len() as f64 / start.elapsed().as_secs_f64();
-    Ok(Times { each, runs_per_s })
-}
-
-fn figures(times: Times, load: Duration) -> Figures {
-    let Times { each: mut times, runs_per_s } = times;
-    times.sort_unstable();
+fn figures(times: &Times, load: Duration) -> Figures {
+    let Summary { median, least, p90, runs, runs_per_s } = times.summary();
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    let n = times.len();
     Figures {
-        median_ms: (ms(times[(n - 1) / 2]) + ms(times[n / 2])) / 2.0,
-        min_ms: ms(times[0]),
-        p90_ms: ms(times[(n * 9).div_ceil(10) - 1]),
-        runs: n,
+        median_ms: ms(median),
+        min_ms: ms(least),
+        p90_ms: ms(p90),
+        runs,
         runs_per_s,
         compile_s: None,
         load_s: load.as_secs_f64(),
@@ -333,53 +268,20 @@ const MIB: f64 = (1 << 20) as f64;
 
 /// The most memory this process has held, where the system tells.
 fn peak_mib() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.split_whitespace().next()?.parse::<f64>().ok().map(|kib| kib / 1024.0)
+    peak_bytes().map(|bytes| bytes as f64 / MIB)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use super::*;
 
     #[test]
-    fn figures_are_order_statistics_of_the_times() {
-        let times = [5, 1, 4, 2, 3, 6, 10, 8, 9, 7].map(Duration::from_millis);
-        let times = Times { each: times.to_vec(), runs_per_s: 181.8 };
-        let figures = figures(times, Duration::from_secs(1));
-        assert_eq!((figures.median_ms, figures.min_ms, figures.p90_ms, figures.runs), (5.5, 1.0, 9.0, 10));
-    }
-
-    #[test]
     fn figures_survive_the_way_between_processes() {
-        let times = Times { each: vec![Duration::from_millis(3)], runs_per_s: 250.0 };
+        let times = measure(0.0, vec![|| Ok::<_, Failure>(())]).unwrap();
         let variant = Some("seq = 128".to_string());
-        let figures = Figures { peak_mib: Some(12.5), variant, ..figures(times, Duration::ZERO) };
+        let figures = Figures { peak_mib: Some(12.5), variant, ..figures(&times, Duration::ZERO) };
         assert_eq!(Figures::parse(&figures.json().to_string()), Some(figures));
         assert_eq!(Figures::parse("{}"), None);
-    }
-
-    #[test]
-    fn few_slow_runs_are_still_enough() {
-        let n = AtomicUsize::new(0);
-        let caller = || {
-            n.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        };
-        let times = measure(0.0, vec![caller; 3]).unwrap();
-        assert_eq!((times.each.len(), n.into_inner()), (3 * MIN_RUNS, 3 * (MIN_RUNS + WARM_UP)));
-        assert!(times.runs_per_s > 0.0);
-    }
-
-    #[test]
-    fn a_caller_that_fails_ends_the_measurement() {
-        let caller = |fails: bool| move || if fails { Err(Failure::usage("no")) } else { Ok(()) };
-        assert_eq!(
-            measure(0.0, vec![caller(false), caller(true)]).err().map(|f| f.message),
-            Some("no".to_string())
-        );
     }
 
     #[test]

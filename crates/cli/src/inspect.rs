@@ -9,9 +9,9 @@ use tilewright::onnx::OnnxModel;
 use tilewright::onnx::proto::tensor::dtype_from_onnx;
 use tilewright::onnx::proto::{AttributeProto, GraphProto, TensorProto};
 use tilewright::reference::Reference;
-use tilewright::run::{Extent, Spec, spec};
-use tilewright::runtime::artifact::{Artifact, Plans, ProgramDef};
-use tilewright::runtime::plan::{Nesting, Plan};
+use tilewright::run::inspect::{LevelReport, ProgramReport, inspect};
+use tilewright::run::{Extent, Spec};
+use tilewright::runtime::plan::Nesting;
 
 use crate::cost;
 use crate::failure::{Exit, Failure};
@@ -218,49 +218,42 @@ fn simplified(graph: &Graph, report: &mut Report) -> Result<(), Failure> {
 
 fn artifact(path: &Path) -> Result<Report, Failure> {
     let bytes = std::fs::read(path).map_err(|error| Failure::read(path, &error))?;
-    let artifact = Artifact::read(&bytes).map_err(|error| Failure::data(error).about(path))?;
-    let weights_sound = artifact.verify_weights(&bytes).is_ok();
-    let manifest = &artifact.manifest;
-    // All levels are of one model: inputs, outputs and control flow are the same.
-    let Some(plans) = artifact.plans.first() else { return Err(Failure::data("no code").about(path)) };
-    let plan = &plans.open;
+    let artifact = inspect(&bytes, &model::isa()?).map_err(|error| Failure::data(error).about(path))?;
     let mut report = Report { facts: Vec::new(), lists: Vec::new() };
     report.fact("format", "twm", "Tilewright artifact".to_string());
     for (key, text) in
-        [("name", &manifest.model), ("compiler", &manifest.compiler), ("target", &manifest.target)]
+        [("name", &artifact.name), ("compiler", &artifact.compiler), ("target", &artifact.target)]
     {
         report.fact(key, text.as_str(), text.clone());
     }
-    let options: Vec<String> = manifest.options.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let options: Vec<String> = artifact.options.iter().map(|(key, value)| format!("{key}={value}")).collect();
     report.fact("options", options.clone(), options.join(" "));
-    let code: u64 = artifact.images.iter().map(|image| image.len() as u64).sum();
     for (key, n) in [
-        ("file_bytes", bytes.len() as u64),
-        ("code_bytes", code),
-        ("weight_bytes", artifact.weights.len() as u64),
-        (
-            "arena_bytes",
-            artifact.plans.iter().flat_map(Plans::all).map(|plan| plan.arena.bytes).max().unwrap_or(0),
-        ),
+        ("file_bytes", artifact.file_bytes),
+        ("code_bytes", artifact.code_bytes),
+        ("weight_bytes", artifact.weight_bytes),
+        ("arena_bytes", artifact.arena_bytes),
     ] {
         report.fact(key, n, output::bytes(n));
     }
     for (key, n) in [
-        ("run_time_blocks", plan.arena.blocks.len()),
-        ("kernels", artifact.plans.iter().flat_map(Plans::all).map(|plan| plan.kernels.len()).sum()),
-        ("instructions", artifact.plans.iter().flat_map(Plans::all).map(|plan| plan.instrs.len()).sum()),
+        ("run_time_blocks", artifact.run_time_blocks),
+        ("kernels", artifact.kernels),
+        ("instructions", artifact.instructions),
     ] {
         report.fact(key, n, n.to_string());
     }
-    report.fact(
-        "weights_sound",
-        weights_sound,
-        if weights_sound { "yes" } else { "NO: damaged" }.to_string(),
+    let is_sound = artifact.weights_sound;
+    report.fact("weights_sound", is_sound, if is_sound { "yes" } else { "NO: damaged" }.to_string());
+    let levels = &artifact.levels;
+    report.list(
+        "levels",
+        levels.iter().map(level_json).collect(),
+        levels.iter().flat_map(level_lines).collect(),
     );
-    levels(&artifact, &mut report)?;
-    report.specs("inputs", &spec::inputs(plan));
-    report.specs("outputs", &spec::outputs(plan));
-    let metadata = manifest.metadata.iter();
+    report.specs("inputs", &artifact.inputs);
+    report.specs("outputs", &artifact.outputs);
+    let metadata = artifact.metadata.iter();
     report.list(
         "metadata",
         metadata.clone().map(|(key, value)| json!({"key": key, "value": value})).collect(),
@@ -270,61 +263,53 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
 }
 
 /// What of a program does not depend on how it was specialised.
-fn program_text(plan: &Plan) -> String {
-    format!("{} kernels, arena {}", plan.kernels.len(), output::bytes(plan.arena.bytes))
+fn program_text(program: &ProgramReport) -> String {
+    format!("{} kernels, arena {}", program.kernels, output::bytes(program.arena_bytes))
 }
 
-fn variant_json(program: &ProgramDef, plan: &Plan) -> serde_json::Value {
-    let extents: serde_json::Map<String, serde_json::Value> =
+fn variant_json(program: &ProgramReport) -> Value {
+    let extents: serde_json::Map<String, Value> =
         program.extents.iter().map(|(name, n)| (name.clone(), (*n).into())).collect();
-    json!({"extents": extents, "kernels": plan.kernels.len(), "arena_bytes": plan.arena.bytes})
+    json!({"extents": extents, "kernels": program.kernels, "arena_bytes": program.arena_bytes})
 }
 
-/// The instruction sets that there is code for with their programs, and which one would be taken here.
-fn levels(artifact: &Artifact, report: &mut Report) -> Result<(), Failure> {
-    let images = &artifact.manifest.images;
-    // Which level a device takes, only the device can tell.
-    let of_host: Vec<usize> = (0..images.len()).filter(|&i| images[i].device.is_none()).collect();
-    let chosen = model::isa()?.choose(of_host.iter().map(|&i| &images[i])).ok().map(|i| of_host[i]);
-    let (mut values, mut lines) = (Vec::new(), Vec::new());
-    for (i, ((image, code), plans)) in images.iter().zip(&artifact.images).zip(&artifact.plans).enumerate() {
-        let programs = image.specialised.iter().zip(&plans.specialised);
-        let variants: Vec<_> = programs.clone().map(|(program, plan)| variant_json(program, plan)).collect();
-        values.push(json!({
-            "target": image.target, "triple": image.triple, "features": image.features, "chosen": chosen == Some(i),
-            "code_bytes": code.len(), "kernels": plans.open.kernels.len(), "arena_bytes": plans.open.arena.bytes,
-            "variants": variants,
-            "device": image.device.as_ref().map(|def| json!({
-                "target": def.target(), "assembler": def.assembler, "formats": def.parts, "kernels": def.kernels.len(),
-                "arena_bytes": plans.open.device_arena.bytes,
-            })),
-        }));
+fn level_json(level: &LevelReport) -> Value {
+    json!({
+        "target": level.target, "triple": level.triple, "features": level.features, "chosen": level.is_chosen,
+        "code_bytes": level.code_bytes, "kernels": level.program.kernels, "arena_bytes": level.program.arena_bytes,
+        "variants": level.specialised.iter().map(variant_json).collect::<Vec<_>>(),
+        "device": level.device.as_ref().map(|device| json!({
+            "target": device.target, "assembler": device.assembler, "formats": device.formats, "kernels": device.kernels,
+            "arena_bytes": device.arena_bytes,
+        })),
+    })
+}
+
+/// A level, its code for a device, and its specialised programs, a line each.
+fn level_lines(level: &LevelReport) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{}: {}, code {}{}; {} {}",
+        level.target,
+        program_text(&level.program),
+        output::bytes(level.code_bytes),
+        if level.is_chosen { ", taken here" } else { "" },
+        level.triple,
+        level.features.join(" "),
+    )];
+    if let Some(device) = &level.device {
+        let formats: Vec<String> =
+            device.formats.iter().map(|(name, n)| format!("{name} {}", output::bytes(*n))).collect();
+        let assembler = if device.assembler.is_empty() { "" } else { ", by " };
         lines.push(format!(
-            "{}: {}, code {}{}; {} {}",
-            image.target,
-            program_text(&plans.open),
-            output::bytes(code.len() as u64),
-            if chosen == Some(i) { ", taken here" } else { "" },
-            image.triple,
-            image.features.join(" "),
+            "  on {}: {} kernels, arena {}, {}{assembler}{}",
+            device.target,
+            device.kernels,
+            output::bytes(device.arena_bytes),
+            formats.join(", "),
+            device.assembler,
         ));
-        if let Some(def) = &image.device {
-            let formats: Vec<String> =
-                def.parts.iter().map(|(name, n)| format!("{name} {}", output::bytes(*n))).collect();
-            let assembler = if def.assembler.is_empty() { "" } else { ", by " };
-            lines.push(format!(
-                "  on {}: {} kernels, arena {}, {}{assembler}{}",
-                def.target(),
-                def.kernels.len(),
-                output::bytes(plans.open.device_arena.bytes),
-                formats.join(", "),
-                def.assembler,
-            ));
-        }
-        lines.extend(programs.map(|(program, plan)| {
-            format!("  {}: {}", output::extents(&program.extents), program_text(plan))
-        }));
     }
-    report.list("levels", values, lines);
-    Ok(())
+    let specialised = level.specialised.iter();
+    lines.extend(specialised.map(|p| format!("  {}: {}", output::extents(&p.extents), program_text(p))));
+    lines
 }

@@ -5,7 +5,6 @@ use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
 use tilewright::run::files;
-use tilewright::runtime::Program;
 
 use crate::failure::{Exit, Failure};
 
@@ -73,9 +72,9 @@ pub(crate) fn extents(extents: &[(String, u64)]) -> String {
     extents.iter().map(|(name, n)| format!("{name} = {n}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What a specialised program is called; nothing for the one for all extents.
-pub(crate) fn variant(program: &Program) -> Option<String> {
-    Some(extents(program.extents())).filter(|extents| !extents.is_empty())
+/// What a program specialised for these extents is called; nothing for the one for all extents.
+pub(crate) fn variant(of: &[(String, u64)]) -> Option<String> {
+    Some(extents(of)).filter(|extents| !extents.is_empty())
 }
 
 /// Lines of `name  value`, the values aligned.

@@ -1,9 +1,7 @@
 //! `tilewright profile`: where the time of a run goes, in the user's names.
 
-mod graph;
 mod html;
-mod measure;
-mod rows;
+mod table;
 mod trace;
 
 use std::path::PathBuf;
@@ -13,6 +11,7 @@ use serde_json::{Value, json};
 use tilewright::machine::Ceilings;
 use tilewright::machine::measure::ceilings::Level;
 use tilewright::run::noise::noise;
+use tilewright::run::profile::{self, OfDevice, Profile, Row, TracePool};
 use tilewright::run::{files, spec};
 use tilewright::runtime::threads::{ThreadPool, available_threads};
 use tilewright::runtime::{Model, SessionOptions};
@@ -23,9 +22,7 @@ use crate::model::{self, Source};
 use crate::options::{CompileArgs, threads};
 use crate::output;
 use crate::progress::Progress;
-use measure::{OfDevice, Profile};
-use rows::{By, Row, rows};
-use trace::TracePool;
+use table::By;
 
 /// Arguments of the verb.
 #[derive(clap::Args)]
@@ -64,7 +61,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let model = load(args)?;
     let n_threads = args.threads.unwrap_or_else(available_threads);
-    let pool = Arc::new(TracePool::new(ThreadPool::new(n_threads)));
+    let pool = Arc::new(TracePool::new(Arc::new(ThreadPool::new(n_threads))));
     let options = SessionOptions { pool: pool.clone(), ..SessionOptions::default() };
     let mut session = model.session_with(options);
     let specs = spec::inputs(model.plan());
@@ -75,21 +72,22 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let inputs = model.arrange(given.iter().map(|(name, value)| (name, value)))?;
 
     let ceilings = Ceilings::measure(n_threads);
-    let profile = measure::measure(&mut session, &inputs, args.seconds)?;
+    let profile = profile::measure(&mut session, &inputs, args.seconds)?;
     if let Some(path) = &args.trace {
-        let text = trace::record(&mut session, &inputs, &pool)?;
-        output::write_file(path, text.as_bytes())?;
+        let trace = profile::trace(&mut session, &inputs, &pool)?;
+        output::write_file(path, trace::json(&session, &trace).to_string().as_bytes())?;
     }
     if let Some(path) = &args.html {
         let page = html::page(&model, session.program(), &profile, &ceilings);
         output::write_file(path, page.as_bytes())?;
     }
-    let rows = rows(session.program(), &profile, &ceilings, args.by);
+    let least = |flops, bytes| ceilings.least_seconds(flops, bytes);
+    let rows = profile::rows(session.program(), &profile, Some(&least), args.by.into());
     let of_device = profile.of_device(session.program());
     if args.json {
         return output::print_json(&report(&profile, of_device, &ceilings, &rows));
     }
-    output::print(&(heading(&profile, of_device, &ceilings) + &rows::text(&rows)))
+    output::print(&(heading(&profile, of_device, &ceilings) + &table::text(&rows)))
 }
 
 fn load(args: &Args) -> Result<Model, Failure> {
@@ -121,7 +119,7 @@ fn heading(profile: &Profile, of_device: Option<OfDevice>, ceilings: &Ceilings) 
             format!("{kernels_ms:.3} ms in kernels, {copies_ms:.3} ms in copies, {rest:.3} ms of the run in neither"),
         )
     });
-    let program = profile.variant.as_ref().map(|variant| row("program", format!("for {variant}")));
+    let program = output::variant(&profile.extents).map(|variant| row("program", format!("for {variant}")));
     let rows = [
         row("run", format!("{:.3} ms, mean of {} of {} runs", profile.wall_ms, profile.used, profile.runs)),
         row("instructions", format!("{:.3} ms of it", profile.sum_ms())),
@@ -159,10 +157,10 @@ fn report(profile: &Profile, of_device: Option<OfDevice>, ceilings: &Ceilings, r
         "sum_ms": profile.sum_ms(),
         "plain_ms": profile.plain_ms,
         "overhead": profile.overhead(),
-        "variant": profile.variant,
+        "variant": output::variant(&profile.extents),
         "runs": profile.runs,
         "threads": ceilings.threads,
         "ceilings": ceilings_json(ceilings),
-        "rows": rows.iter().map(Row::json).collect::<Vec<_>>(),
+        "rows": rows.iter().map(table::json).collect::<Vec<_>>(),
     })
 }

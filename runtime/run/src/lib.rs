@@ -1,5 +1,6 @@
 //! What a program that runs compiled models needs beside the runtime, and nothing of the compiler: the types of a model's
-//! inputs and outputs, named values, seeded noise, comparison, and tensors in files.
+//! inputs and outputs, models that any thread runs, named values, seeded noise, comparison, times and profiles of runs, what
+//! artifacts are made of, and tensors in files.
 //!
 //! # Features
 //! - `files`: [`files`], which needs the protobuf messages of ONNX and zip archives.
@@ -7,12 +8,15 @@
 pub mod compare;
 #[cfg(feature = "files")]
 pub mod files;
+pub mod inspect;
 mod load;
 mod model;
 pub mod noise;
 mod outputs;
+pub mod profile;
 mod sessions;
 pub mod spec;
+pub mod timing;
 pub mod values;
 
 pub use load::LoadOptions;

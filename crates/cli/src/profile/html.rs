@@ -2,11 +2,10 @@
 
 use serde_json::{Value, json};
 use tilewright::machine::Ceilings;
+use tilewright::run::profile::{By, Grouped, Profile, Row, edges, grouped, layout};
 use tilewright::runtime::{Model, Program};
 
-use super::graph::{edges, layout};
-use super::measure::Profile;
-use super::rows::{By, Grouped, Row, grouped, short};
+use super::table::{self, short};
 
 /// The page, but for the figures: they take the place of [`MARK`].
 const PAGE: &str = include_str!("page.html");
@@ -16,7 +15,8 @@ const MARK: &str = "\"FIGURES\"";
 
 /// The page of a profile; it refers to nothing outside of itself.
 pub(super) fn page(model: &Model, program: &Program, profile: &Profile, ceilings: &Ceilings) -> String {
-    let Grouped { rows, row_of } = grouped(program, profile, ceilings, By::Node);
+    let least = |flops, bytes| ceilings.least_seconds(flops, bytes);
+    let Grouped { rows, row_of } = grouped(program, profile, Some(&least), By::Node);
     let edges = edges(program.plan(), &row_of);
     let spots = layout(rows.len(), &edges);
     let figures = json!({
@@ -27,7 +27,7 @@ pub(super) fn page(model: &Model, program: &Program, profile: &Profile, ceilings
         "threads": ceilings.threads,
         "gflops": ceilings.flops / 1e9,
         "nodes": rows.iter().zip(&spots).map(|(row, spot)| {
-            let mut node = row.json();
+            let mut node = table::json(row);
             node["title"] = title(row).into();
             node["layer"] = spot.layer.into();
             node["x"] = spot.x.into();

@@ -2,12 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use tilewright::runtime::artifact::StepDef;
-use tilewright::runtime::plan::{Instr, Op, SizeId, Space};
-use tilewright::runtime::{Inputs, Inspect, Observer, Program, Session};
-
-use crate::failure::Failure;
-use crate::output;
+use tilewright_runtime::artifact::StepDef;
+use tilewright_runtime::plan::{Instr, Op, SizeId, Space};
+use tilewright_runtime::{Inputs, Inspect, Observer, Program, RunError, Session};
 
 /// Runs that are not measured: memory is laid out and touched, threads start.
 const WARM_UP: usize = 2;
@@ -19,37 +16,37 @@ const MIN_RUNS: usize = 5;
 const MAX_RUNS: usize = 300;
 
 /// What a run is made of: means over the faster half of the profiled runs, which other work on the machine disturbed least.
-pub(crate) struct Profile {
+pub struct Profile {
     /// Time of a run, in milliseconds.
-    pub(crate) wall_ms: f64,
+    pub wall_ms: f64,
     /// Time of each instruction of the plan in a run, in milliseconds.
-    pub(crate) instr_ms: Vec<f64>,
+    pub instr_ms: Vec<f64>,
     /// What of it the device's events told, by instruction; nothing where they told nothing.
-    pub(crate) device_ms: Option<Vec<f64>>,
+    pub device_ms: Option<Vec<f64>>,
     /// How often each instruction runs.
-    pub(crate) calls: Vec<f64>,
+    pub calls: Vec<f64>,
     /// What each step of the plan amounts to in a run.
-    pub(crate) steps: Vec<Amount>,
-    /// The specialised program that runs, if it is one.
-    pub(crate) variant: Option<String>,
+    pub steps: Vec<Amount>,
+    /// The extents that the program which runs is specialised for; none where it is the one for all.
+    pub extents: Vec<(String, u64)>,
     /// Runs with a profile.
-    pub(crate) runs: usize,
+    pub runs: usize,
     /// Of these, the ones that the means are of.
-    pub(crate) used: usize,
+    pub used: usize,
     /// Median time of the runs with a profile, in milliseconds.
-    pub(crate) profiled_ms: f64,
+    pub profiled_ms: f64,
     /// Median time of the runs without, in milliseconds.
-    pub(crate) plain_ms: f64,
+    pub plain_ms: f64,
 }
 
 impl Profile {
     /// The time of all instructions.
-    pub(crate) fn sum_ms(&self) -> f64 {
+    pub fn sum_ms(&self) -> f64 {
         self.instr_ms.iter().sum()
     }
 
     /// The device's time for kernels and for copies, in milliseconds, where its events told it.
-    pub(crate) fn of_device(&self, program: &Program) -> Option<OfDevice> {
+    pub fn of_device(&self, program: &Program) -> Option<OfDevice> {
         let times = self.device_ms.as_ref()?;
         let mut sums = OfDevice { kernels_ms: 0.0, copies_ms: 0.0 };
         for (instr, ms) in program.plan().instrs.iter().zip(times) {
@@ -62,33 +59,36 @@ impl Profile {
     }
 
     /// How much longer a run takes with the profile.
-    pub(crate) fn overhead(&self) -> f64 {
+    pub fn overhead(&self) -> f64 {
         self.profiled_ms / self.plain_ms - 1.0
     }
 }
 
 /// What the device's events told of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct OfDevice {
+pub struct OfDevice {
     /// Time of kernels, in milliseconds.
-    pub(crate) kernels_ms: f64,
+    pub kernels_ms: f64,
     /// Time of copies to, from and within the device, in milliseconds.
-    pub(crate) copies_ms: f64,
+    pub copies_ms: f64,
 }
 
 /// What a step amounts to in a run; `None` where an extent is not known.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Amount {
+pub struct Amount {
     /// How often it runs.
-    pub(crate) times: f64,
+    pub times: f64,
     /// Arithmetic operations.
-    pub(crate) flops: Option<f64>,
+    pub flops: Option<f64>,
     /// Bytes read and written.
-    pub(crate) bytes: Option<f64>,
+    pub bytes: Option<f64>,
 }
 
-/// Runs for some seconds, by turns with and without a profile.
-pub(crate) fn measure(session: &mut Session, inputs: &Inputs<'_>, seconds: f64) -> Result<Profile, Failure> {
+/// Runs for some seconds, by turns with and without a profile; at least five times each.
+///
+/// # Errors
+/// As any run.
+pub fn measure(session: &mut Session, inputs: &Inputs<'_>, seconds: f64) -> Result<Profile, RunError> {
     for _ in 0..WARM_UP {
         session.run_values(&inputs.tensors, &inputs.values)?;
     }
@@ -126,7 +126,7 @@ pub(crate) fn measure(session: &mut Session, inputs: &Inputs<'_>, seconds: f64) 
         calls: (0..n_instrs).map(|i| mean(&|run| f64::from(run.calls[i]))).collect(),
         // What is computed follows from the inputs, and those are the same in every run.
         steps: half[0].amounts.clone(),
-        variant: output::variant(&program),
+        extents: program.extents().to_vec(),
         runs: runs.len(),
         used,
         profiled_ms,

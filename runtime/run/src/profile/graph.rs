@@ -2,19 +2,19 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use tilewright::runtime::plan::{Access, BufferId, Op, Operand, Place, Plan};
+use tilewright_runtime::plan::{Access, BufferId, Op, Operand, Place, Plan};
 
 /// A row's place in the drawing: layers go down, the nodes of a layer side by side.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spot {
+pub struct Spot {
     /// Which layer: one more than the lowest that it reads from.
-    pub(super) layer: usize,
+    pub layer: usize,
     /// Distance from the middle of the layer, in nodes.
-    pub(super) x: f64,
+    pub x: f64,
 }
 
 /// Pairs of rows where the second reads what the first wrote. `row_of` gives each instruction's row.
-pub(super) fn edges(plan: &Plan, row_of: &[usize]) -> Vec<(usize, usize)> {
+pub fn edges(plan: &Plan, row_of: &[usize]) -> Vec<(usize, usize)> {
     /// What instructions pass to each other.
     #[derive(Clone, Copy, PartialEq, Eq, Hash)]
     enum Thing {
@@ -69,7 +69,7 @@ pub(super) fn edges(plan: &Plan, row_of: &[usize]) -> Vec<(usize, usize)> {
 
 /// Lays out `n` nodes whose edges lead from lower to higher numbers: layers by the longest path, in a layer by the mean
 /// place of what is read.
-pub(super) fn layout(n: usize, edges: &[(usize, usize)]) -> Vec<Spot> {
+pub fn layout(n: usize, edges: &[(usize, usize)]) -> Vec<Spot> {
     let mut sources: Vec<Vec<usize>> = vec![Vec::new(); n];
     for &(from, to) in edges {
         sources[to].push(from);

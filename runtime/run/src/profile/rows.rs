@@ -3,81 +3,68 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use clap::ValueEnum;
-use serde_json::{Value, json};
-use tilewright::machine::Ceilings;
-use tilewright::runtime::Program;
-use tilewright::runtime::artifact::StepDef;
-use tilewright::runtime::plan::{BufferId, Op, Plan, Space};
+use tilewright_runtime::Program;
+use tilewright_runtime::artifact::StepDef;
+use tilewright_runtime::plan::{BufferId, Op, Plan, Space};
 
 use super::measure::{Amount, Profile};
 
 /// What a row of the table stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum By {
-    /// Nodes of the model that are computed together
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Nodes of the model that are computed together.
     Node,
-    /// A kernel, wherever it is called
+    /// A kernel, wherever it is called.
     Kernel,
-    /// A type of operator: that of the node which decides how its group is computed
+    /// A type of operator: that of the node which decides how its group is computed.
     Op,
 }
 
 /// What belongs together: figures of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Row {
+pub struct Row {
     /// Time, in milliseconds.
-    pub(crate) ms: f64,
+    pub ms: f64,
     /// What of it the device's events told, in milliseconds.
-    pub(crate) device_ms: f64,
+    pub device_ms: f64,
     /// Part of the time of all rows.
-    pub(crate) share: f64,
+    pub share: f64,
     /// Instructions run.
-    pub(crate) calls: f64,
+    pub calls: f64,
     /// Arithmetic operations, where known.
-    pub(crate) flops: Option<f64>,
+    pub flops: Option<f64>,
     /// Bytes read and written, where known.
-    pub(crate) bytes: Option<f64>,
+    pub bytes: Option<f64>,
     /// The least time that these take on the machine, in milliseconds.
-    pub(crate) least_ms: Option<f64>,
+    pub least_ms: Option<f64>,
     /// Operators, the one first that decides how the others are computed.
-    pub(crate) operators: Vec<String>,
+    pub operators: Vec<String>,
     /// Kernels, or what kinds of instruction they are.
-    pub(crate) kernels: Vec<String>,
+    pub kernels: Vec<String>,
     /// Rules that scheduled them.
-    pub(crate) rules: Vec<String>,
+    pub rules: Vec<String>,
     /// Layouts of the results.
-    pub(crate) layouts: Vec<String>,
+    pub layouts: Vec<String>,
     /// Nodes of the model, those together that are computed together.
-    pub(crate) nodes: Vec<String>,
+    pub nodes: Vec<String>,
     /// The first instruction.
-    pub(crate) first: usize,
+    pub first: usize,
 }
 
 impl Row {
     /// Operations a second, in units of 10^9.
-    pub(crate) fn gflops(&self) -> Option<f64> {
+    pub fn gflops(&self) -> Option<f64> {
         rate(self.flops, self.ms)
     }
 
     /// Bytes a second, in units of 10^9.
-    pub(crate) fn gbps(&self) -> Option<f64> {
+    pub fn gbps(&self) -> Option<f64> {
         rate(self.bytes, self.ms)
     }
 
     /// The least time as a part of the time taken.
-    pub(crate) fn roofline(&self) -> Option<f64> {
+    pub fn roofline(&self) -> Option<f64> {
         self.least_ms.filter(|_| self.ms > 0.0).map(|least| least / self.ms)
-    }
-
-    /// For other programs.
-    pub(crate) fn json(&self) -> Value {
-        json!({
-            "ms": self.ms, "device_ms": self.device_ms, "share": self.share, "calls": self.calls, "flops": self.flops, "bytes": self.bytes,
-            "gflops": self.gflops(), "gbps": self.gbps(), "roofline": self.roofline(),
-            "operators": self.operators, "kernels": self.kernels, "rules": self.rules, "layouts": self.layouts,
-            "nodes": self.nodes,
-        })
     }
 }
 
@@ -85,24 +72,27 @@ fn rate(amount: Option<f64>, ms: f64) -> Option<f64> {
     amount.filter(|&amount| amount > 0.0 && ms > 0.0).map(|amount| amount / ms / 1e6)
 }
 
-/// The rows of a profile that took time, the longest first.
-pub(crate) fn rows(program: &Program, profile: &Profile, ceilings: &Ceilings, by: By) -> Vec<Row> {
-    let mut rows = grouped(program, profile, ceilings, by).rows;
+/// The least seconds that so many operations on so many bytes take on the host.
+pub type LeastSeconds<'a> = &'a dyn Fn(f64, f64) -> f64;
+
+/// The rows of a profile that took time, the longest first. Without `least` nothing is said of how fast they could be.
+pub fn rows(program: &Program, profile: &Profile, least: Option<LeastSeconds<'_>>, by: By) -> Vec<Row> {
+    let mut rows = grouped(program, profile, least, by).rows;
     rows.retain(|row| row.ms > 0.0);
     rows.sort_by(|a, b| b.ms.total_cmp(&a.ms));
     rows
 }
 
 /// Rows in the order of the plan.
-pub(crate) struct Grouped {
+pub struct Grouped {
     /// The rows.
-    pub(crate) rows: Vec<Row>,
+    pub rows: Vec<Row>,
     /// The row of each instruction.
-    pub(crate) row_of: Vec<usize>,
+    pub row_of: Vec<usize>,
 }
 
-/// Sums up instructions and steps.
-pub(crate) fn grouped(program: &Program, profile: &Profile, ceilings: &Ceilings, by: By) -> Grouped {
+/// Sums up instructions and steps, as [`rows`], but for all rows.
+pub fn grouped(program: &Program, profile: &Profile, least: Option<LeastSeconds<'_>>, by: By) -> Grouped {
     let (plan, steps) = (program.plan(), program.steps());
     let mut step_of: Vec<Option<usize>> = vec![None; plan.instrs.len()];
     for (step, def) in steps.iter().enumerate() {
@@ -135,11 +125,11 @@ pub(crate) fn grouped(program: &Program, profile: &Profile, ceilings: &Ceilings,
         add(&mut row.kernels, [kernel]);
         add(&mut row.nodes, Some(nodes).filter(|names| !names.is_empty()));
         add(&mut row.operators, operators.iter().map(String::as_str));
-        if let Op::Call { kernel, .. } = &instr.op
-            && let Some(schedule) = program.schedules().get(kernel.index())
-        {
-            add(&mut row.rules, schedule.rules.split(' ').filter(|rule| !rule.is_empty()));
-            add(&mut row.layouts, schedule.layout.split(' ').filter(|layout| !layout.is_empty()));
+        if let Op::Call { kernel, .. } = &instr.op {
+            if let Some(schedule) = program.schedules().get(kernel.index()) {
+                add(&mut row.rules, schedule.rules.split(' ').filter(|rule| !rule.is_empty()));
+                add(&mut row.layouts, schedule.layout.split(' ').filter(|layout| !layout.is_empty()));
+            }
         }
     }
     for (def, amount) in steps.iter().zip(&profile.steps) {
@@ -147,13 +137,10 @@ pub(crate) fn grouped(program: &Program, profile: &Profile, ceilings: &Ceilings,
         let own = instrs(plan, def).filter(|&index| !is_transfer(plan, &plan.instrs[index].op));
         let longest = own.max_by(|&a, &b| profile.instr_ms[a].total_cmp(&profile.instr_ms[b]));
         if let Some(index) = longest.filter(|_| amount.times > 0.0) {
-            // The ceilings are the host's.
+            // The least times are the host's.
             let is_host = |op: &Op| !matches!(op, Op::Call { kernel, .. } if plan.kernels[kernel.index()].space == Space::Device);
-            count(
-                &mut rows[row_of[index]],
-                amount,
-                Some(ceilings).filter(|_| is_host(&plan.instrs[index].op)),
-            );
+            let least = least.filter(|_| is_host(&plan.instrs[index].op));
+            count(&mut rows[row_of[index]], amount, least);
         }
     }
     let total: f64 = rows.iter().map(|row| row.ms).sum();
@@ -175,7 +162,7 @@ fn instrs(plan: &Plan, step: &StepDef) -> Range<usize> {
 }
 
 /// Adds what a step amounts to.
-fn count(row: &mut Row, amount: &Amount, ceilings: Option<&Ceilings>) {
+fn count(row: &mut Row, amount: &Amount, least: Option<LeastSeconds<'_>>) {
     let sum = |to: &mut Option<f64>, more: Option<f64>| {
         if let Some(more) = more {
             *to = Some(to.unwrap_or(0.0) + more);
@@ -183,8 +170,8 @@ fn count(row: &mut Row, amount: &Amount, ceilings: Option<&Ceilings>) {
     };
     sum(&mut row.flops, amount.flops);
     sum(&mut row.bytes, amount.bytes);
-    let least = amount.flops.zip(amount.bytes).zip(ceilings).map(|((flops, bytes), ceilings)| {
-        amount.times * 1e3 * ceilings.least_seconds(flops / amount.times, bytes / amount.times)
+    let least = amount.flops.zip(amount.bytes).zip(least).map(|((flops, bytes), least)| {
+        amount.times * 1e3 * least(flops / amount.times, bytes / amount.times)
     });
     sum(&mut row.least_ms, least);
 }
@@ -198,7 +185,7 @@ fn add<'a>(list: &mut Vec<String>, items: impl IntoIterator<Item = &'a str>) {
 }
 
 /// The kernel, or what kind of instruction it is.
-pub(crate) fn kind<'p>(plan: &'p Plan, op: &Op) -> &'p str {
+pub fn kind<'p>(plan: &'p Plan, op: &Op) -> &'p str {
     match op {
         Op::Call { kernel, .. } => &plan.kernels[kernel.index()].name,
         Op::Host { .. } => "host operator",
@@ -215,68 +202,14 @@ pub(crate) fn kind<'p>(plan: &'p Plan, op: &Op) -> &'p str {
     }
 }
 
-/// A table of the rows that matter, for people.
-pub(crate) fn text(rows: &[Row]) -> String {
-    /// Rows worth a line.
-    const SHOWN: usize = 30;
-    /// Characters of names that fit on a line.
-    const WIDTH: usize = 60;
-    let number = |n: Option<f64>, digits: usize| n.map_or("-".to_string(), |n| format!("{n:.digits$}"));
-    let mut text = format!(
-        "{:>10} {:>7} {:>8} {:>7} {:>6}  {:<24} {:<12} {:<22} {}\n",
-        "ms", "share", "GFLOP/s", "GB/s", "roof", "rules", "layout", "operator", "nodes"
-    );
-    for row in rows.iter().take(SHOWN) {
-        text += &format!(
-            "{:>10.4} {:>5.1} % {:>8} {:>7} {:>6}  {:<24} {:<12} {:<22} {}\n",
-            row.ms,
-            100.0 * row.share,
-            number(row.gflops(), 1),
-            number(row.gbps(), 1),
-            row.roofline().map_or("-".to_string(), |part| format!("{:.0} %", 100.0 * part)),
-            short(&row.rules.join(" "), 24),
-            short(&row.layouts.join(" "), 12),
-            short(row.operators.first().or(row.kernels.first()).map_or("", String::as_str), 22),
-            short(&row.nodes.join(" "), WIDTH),
-        );
-    }
-    if let Some(rest) = rows.get(SHOWN..).filter(|rest| !rest.is_empty()) {
-        let (ms, share): (f64, f64) =
-            rest.iter().fold((0.0, 0.0), |sum, row| (sum.0 + row.ms, sum.1 + row.share));
-        text += &format!("{ms:>10.4} {:>5.1} %  {} more rows\n", 100.0 * share, rest.len());
-    }
-    text
-}
-
-/// The beginning of a text that is longer than fits.
-pub(crate) fn short(text: &str, width: usize) -> String {
-    match text.char_indices().nth(width) {
-        None => text.to_string(),
-        Some(_) => text.chars().take(width - 2).chain("..".chars()).collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_does_not_fit_is_summed_up() {
-        let row = |n: usize| Row { ms: 1.0, share: 0.025, nodes: vec![format!("n{n}")], ..Row::default() };
-        let text = text(&(0..40).map(row).collect::<Vec<_>>());
-        assert_eq!(text.lines().count(), 32);
-        assert!(text.ends_with("   10.0000  25.0 %  10 more rows\n"), "{text}");
-    }
 
     #[test]
     fn rates_follow_from_the_time() {
         let row = Row { ms: 2.0, flops: Some(4e9), bytes: Some(1e6), least_ms: Some(0.5), ..Row::default() };
         assert_eq!((row.gflops(), row.gbps(), row.roofline()), (Some(2000.0), Some(0.5), Some(0.25)));
         assert_eq!(Row::default().gflops(), None);
-    }
-
-    #[test]
-    fn long_names_are_cut() {
-        assert_eq!((short("abcdef", 6).as_str(), short("abcdefg", 6).as_str()), ("abcdef", "abcd.."));
     }
 }
