@@ -14,6 +14,7 @@ use tilewright_lower::{LowerOptions, Program, Step};
 use tilewright_te::interp::{self, Mode, TensorData};
 
 use crate::error::CompileError;
+use crate::gap::Stage;
 
 /// A graph lowered for the interpreter.
 pub struct Reference<'a> {
@@ -40,7 +41,8 @@ impl<'a> Reference<'a> {
     /// # Errors
     /// What lowering refuses.
     pub fn new(graph: &'a Graph) -> Result<Reference<'a>, CompileError> {
-        let program = tilewright_lower::lower(graph, LowerOptions::default())?;
+        let program = tilewright_lower::lower(graph, LowerOptions::default())
+            .map_err(|error| CompileError::of_lowering(Stage::Lower, error))?;
         let compile = |f: &tilewright_lower::LoweredFunc| {
             interp::Program::compile(&f.computation.func)
                 .map_err(|e| CompileError::internal("interpreter", e))
