@@ -8,13 +8,13 @@ use tilewright::graph::Graph;
 use tilewright::onnx::OnnxModel;
 use tilewright::onnx::proto::tensor::dtype_from_onnx;
 use tilewright::onnx::proto::{AttributeProto, GraphProto, TensorProto};
-use tilewright::reference::Reference;
 use tilewright::run::inspect::{LevelReport, ProgramReport, inspect};
 use tilewright::run::{Extent, Spec};
 use tilewright::runtime::plan::Nesting;
+use tilewright::{Gap, Survey};
 
 use crate::cost;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::model::{self, Source};
 use crate::options::CompileArgs;
 use crate::output;
@@ -105,27 +105,25 @@ fn onnx(path: &Path, options: &CompileArgs) -> Result<Report, Failure> {
     let model = OnnxModel::load(path).map_err(|error| fail(error.into()))?;
     let mut report = Report { facts: Vec::new(), lists: Vec::new() };
     header(&model, &mut report);
-    let (graph, unsupported) = match tilewright::load_graph(path, &options.options()?) {
-        Ok(graph) => {
-            let gaps = Reference::new(&graph).err();
-            (Some(graph), gaps)
-        }
-        Err(error) => (None, Some(error)),
-    };
-    let unsupported = unsupported.map(fail);
-    // That something is not supported is what the user came to learn; that the model is damaged is not.
-    if let Some(failure) = unsupported.as_ref().filter(|failure| failure.code != Exit::Unsupported as u8) {
-        return Err(Failure { code: failure.code, message: failure.message.clone() });
-    }
+    let Survey { graph, gaps } = tilewright::survey(&model, &options.options()?).map_err(fail)?;
     if let Some(graph) = &graph {
         simplified(graph, &mut report)?;
     }
-    let lines =
-        unsupported.map(|failure| failure.message.lines().map(|line| line.trim().to_string()).collect());
-    let lines: Vec<String> = lines.unwrap_or_default();
-    report.fact("supported", lines.is_empty(), if lines.is_empty() { "yes" } else { "no" }.to_string());
-    report.list("unsupported", lines.iter().map(|line| line.as_str().into()).collect(), lines.clone());
+    report.fact("supported", gaps.is_empty(), if gaps.is_empty() { "yes" } else { "no" }.to_string());
+    report.list(
+        "unsupported",
+        gaps.iter().map(gap_json).collect(),
+        gaps.iter().map(Gap::to_string).collect(),
+    );
     Ok(report)
+}
+
+/// A gap as one object.
+fn gap_json(gap: &Gap) -> Value {
+    json!({
+        "stage": gap.stage.name(), "operator": gap.operator, "domain": gap.domain, "opset": gap.opset,
+        "node": gap.node, "reason": gap.reason, "hint": gap.hint,
+    })
 }
 
 /// What the file says of itself.

@@ -113,15 +113,16 @@ fn every_gap_of_a_model_is_listed_at_once() {
         "for 4 reasons",
         "opset 999 is not known",
         "Frobnicate (opset 999) `node_y`",
-        "my.domain::Twist (opset 0) `node_z`",
+        "my.domain::Twist `node_z`",
         "Relu (opset 999) `node_u`",
     ];
     fail(dir.path(), &["compile", "both.onnx"], 3, &gaps);
     // To `inspect`, gaps are what it was asked for.
     let report = succeed(dir.path(), &["inspect", "both.onnx", "--json"]).json();
     assert_eq!(report["supported"], false);
-    let listed = report["unsupported"].to_string();
-    assert!(gaps.iter().all(|gap| listed.contains(gap)), "{listed}");
+    assert_eq!(report["unsupported"].as_array().map(Vec::len), Some(4));
+    let text = succeed(dir.path(), &["inspect", "both.onnx"]).out;
+    assert!(gaps[1..].iter().all(|gap| text.contains(gap)), "{text}");
 }
 
 #[test]

@@ -277,6 +277,14 @@ impl Graph {
         }
     }
 
+    /// The region that a value belongs to.
+    pub fn region_of(&self, value: ValueId) -> RegionId {
+        match self.values[value].def {
+            ValueDef::Output(node, _) => self.nodes[node].region,
+            ValueDef::Param(region, _) => region,
+        }
+    }
+
     /// The constant a value is, if it is one.
     pub fn constant(&self, value: ValueId) -> Option<&Tensor> {
         match &self.nodes[self.producer(value)?].op {
@@ -305,6 +313,26 @@ impl Graph {
         let region = &mut self.regions[self.main];
         region.results.push(value);
         region.result_names.push(name.to_owned());
+    }
+
+    /// Takes inputs, which nothing uses any more, from the graph.
+    pub(crate) fn drop_inputs(&mut self, dropped: &FxHashSet<ValueId>) {
+        let main = self.main;
+        self.regions[main].params.retain(|value| !dropped.contains(value));
+        for (position, &value) in self.regions[main].params.iter().enumerate() {
+            self.values[value].def = ValueDef::Param(main, position);
+        }
+    }
+
+    /// Takes outputs from the graph: those for which `drops` answers true, of a value and the node that makes it.
+    pub(crate) fn drop_outputs(&mut self, mut drops: impl FnMut(ValueId, Option<NodeId>) -> bool) {
+        let results = std::mem::take(&mut self.regions[self.main].results);
+        let names = std::mem::take(&mut self.regions[self.main].result_names);
+        for (position, value) in results.into_iter().enumerate() {
+            if !drops(value, self.producer(value)) {
+                self.add_output(names.get(position).map_or("", String::as_str), value);
+            }
+        }
     }
 
     /// Adds a region that a node to come will hold.

@@ -4,6 +4,7 @@
 //! table to values whose [`Type`]s have symbolic extents ([`Dim`]).
 
 pub mod cost;
+pub mod cut;
 pub mod dim;
 pub mod graph;
 pub mod guard;

@@ -19,6 +19,6 @@ pub mod sizes;
 pub mod tables;
 pub mod work;
 
-pub use error::{Gap, LowerError};
+pub use error::{Anchor, Gap, LowerError};
 pub use plan::{CompiledFunc, CompiledKernel, Planned, Weight};
 pub use program::{LowerOptions, LoweredFunc, Program, Step, lower};

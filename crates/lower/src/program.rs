@@ -59,6 +59,8 @@ pub enum Step {
     Call {
         /// Index into [`Program::funcs`].
         func: usize,
+        /// The node that decides how it is computed.
+        anchor: NodeId,
         /// Values of the function's inputs.
         inputs: Vec<ValueId>,
         /// Values of the function's outputs.
@@ -137,6 +139,7 @@ pub fn lower(graph: &Graph, options: LowerOptions) -> Result<Program, LowerError
         apart: FxHashMap::default(),
         placement: None,
         gaps: Vec::new(),
+        defect: None,
     };
     let plans: Vec<(RegionId, FusionPlan)> =
         graph.live_regions().into_iter().map(|region| (region, fuse(graph, region))).collect();
@@ -149,7 +152,11 @@ pub fn lower(graph: &Graph, options: LowerOptions) -> Result<Program, LowerError
         let steps = lowering.region(*region, plan);
         lowering.program.regions.insert(*region, steps);
     }
-    if lowering.gaps.is_empty() { Ok(lowering.program) } else { Err(LowerError::Unsupported(lowering.gaps)) }
+    match lowering.defect {
+        Some(defect) => Err(LowerError::Internal(defect)),
+        None if lowering.gaps.is_empty() => Ok(lowering.program),
+        None => Err(LowerError::Unsupported(lowering.gaps)),
+    }
 }
 
 /// A group's function and what it is called with.
@@ -174,6 +181,8 @@ struct Lowering<'a> {
     /// Where steps run, if there is a device.
     placement: Option<Placement>,
     gaps: Vec<Gap>,
+    /// The first thing that contradicts what the passes promise.
+    defect: Option<String>,
 }
 
 impl Lowering<'_> {
@@ -194,7 +203,8 @@ impl Lowering<'_> {
         for group in &plan.groups {
             match self.group(group) {
                 Ok(step) => steps.extend(step),
-                Err(gap) => self.gaps.push(gap),
+                Err(LowerError::Unsupported(gaps)) => self.gaps.extend(gaps),
+                Err(LowerError::Internal(defect)) => _ = self.defect.get_or_insert(defect),
             }
         }
         steps
@@ -205,7 +215,7 @@ impl Lowering<'_> {
         self.placement.as_ref().map_or(Space::Host, |placement| placement.of(group))
     }
 
-    fn group(&mut self, group: &Group) -> Result<Option<Step>, Gap> {
+    fn group(&mut self, group: &Group) -> Result<Option<Step>, LowerError> {
         let node = self.graph.node(group.anchor);
         let provenance = Provenance::merge(group.nodes.iter().map(|&n| &self.graph.node(n).provenance));
         if let [only] = group.nodes[..] {
@@ -241,19 +251,19 @@ impl Lowering<'_> {
             if let Some(op) = host_op(self.graph, only).map_err(|reason| self.gap(only, reason))? {
                 let is_blocked = |value: &ValueId| self.program.layouts.contains_key(value);
                 if node.inputs.iter().flatten().any(is_blocked) {
-                    return Err(self.gap(only, "its operands are not row-major".to_string()));
+                    let defect = format!("{} on the host reads a value in blocks", node.op.name());
+                    return Err(LowerError::Internal(defect));
                 }
                 let work = Work::of(self.graph, only, &group.nodes, &group.inputs, &group.outputs);
                 return Ok(Some(Step::Host { node: only, op, work }));
             }
         }
-        let gap = |reason: String| self.gap(group.anchor, reason);
-        let Function { mut func, inputs, sizes, .. } =
-            self.function(group, Algorithm::Direct).map_err(|(n, reason)| self.gap(n, reason))?;
-        let tables = take_tables(&mut func).map_err(&gap)?;
+        // It is there for the extents of its results alone, which the plan computes of operands.
         if group.outputs.is_empty() {
-            return Err(gap(format!("the group of `{}` has no outputs", node.op.name())));
+            return Ok(None);
         }
+        let Function { mut func, inputs, sizes, .. } = self.function(group, Algorithm::Direct)?;
+        let tables = take_tables(&mut func).map_err(LowerError::Internal)?;
         let constant_inputs: Vec<bool> = inputs.iter().map(|&v| self.graph.constant(v).is_some()).collect();
         let layout = |v: &ValueId| self.program.layouts.get(v).map(pieces_of);
         let row_major = tables.iter().map(|_| None);
@@ -279,7 +289,7 @@ impl Lowering<'_> {
         };
         let outputs = group.outputs.clone();
         let work = Work::of(self.graph, group.anchor, &group.nodes, &group.inputs, &outputs);
-        Ok(Some(Step::Call { func: index, inputs, outputs, sizes, provenance, work }))
+        Ok(Some(Step::Call { func: index, anchor: group.anchor, inputs, outputs, sizes, provenance, work }))
     }
 
     /// The function of a group by the other algorithms that there are for its operators.
@@ -326,7 +336,7 @@ impl Lowering<'_> {
     }
 
     /// The function of a group, its operators computed by an algorithm where it is one for them.
-    fn function(&self, group: &Group, algorithm: Algorithm) -> Result<Function, (NodeId, String)> {
+    fn function(&self, group: &Group, algorithm: Algorithm) -> Result<Function, LowerError> {
         let graph = self.graph;
         let mut func = Func::new("f");
         let mut dims = DimMap::new();
@@ -334,12 +344,10 @@ impl Lowering<'_> {
         let mut inputs = Vec::new();
         let mut all_prepared = Vec::new();
         for &value in &group.inputs {
-            let ty = self
-                .tensor_type(value)
-                .ok_or_else(|| (group.anchor, "an operand is no tensor".to_string()))?;
-            let shape = self.extents(&mut func, &mut dims, ty).ok_or_else(|| {
-                (group.anchor, "an operand's rank is not known at compile time".to_string())
-            })?;
+            let ty =
+                self.tensor_type(value).ok_or_else(|| self.gap(group.anchor, "an operand is no tensor"))?;
+            let unranked = || self.gap(group.anchor, "an operand's rank is not known at compile time");
+            let shape = self.extents(&mut func, &mut dims, ty).ok_or_else(unranked)?;
             let splat = graph.constant(value).and_then(Tensor::as_splat);
             let buffer = match splat {
                 // A constant of one value needs no memory.
@@ -367,17 +375,17 @@ impl Lowering<'_> {
             let output_types: Vec<&TensorType> =
                 node.outputs.iter().filter_map(|&v| self.tensor_type(v)).collect();
             if output_types.len() != node.outputs.len() {
-                return Err((id, "a result is no tensor".to_string()));
+                return Err(self.gap(id, "a result is no tensor"));
             }
             let mut context = ops::Context { algorithm, ..ops::Context::new(&graph.symbols, &mut dims) };
             let results = ops::define(&mut func, &mut context, &node.op, &operands, &output_types)
-                .map_err(|e| (id, e.to_string()))?;
+                .map_err(|e| self.gap(id, e.reason))?;
             all_prepared.append(&mut context.prepared);
             buffers.extend(node.outputs.iter().copied().zip(results));
         }
         for &value in &group.outputs {
             let Some(&buffer) = buffers.get(&value) else {
-                return Err((group.anchor, "a result of the group has no definition".to_string()));
+                return Err(LowerError::Internal(format!("{value} has no definition in its group")));
             };
             let taken = func.params.contains(&buffer);
             let output = if taken {
@@ -401,24 +409,17 @@ impl Lowering<'_> {
         Some(extents.iter().map(|d| dims.expr(func, &self.graph.symbols, d)).collect())
     }
 
-    fn gap(&self, node: NodeId, reason: String) -> Gap {
-        let node = self.graph.node(node);
-        let show = |v: &ValueId| self.graph.ty(*v).display(&self.graph.symbols).to_string();
-        Gap {
-            op: node.op.name(),
-            nodes: node.provenance.names().map(str::to_string).collect(),
-            operands: node.inputs.iter().flatten().map(show).collect(),
-            reason,
-        }
+    fn gap(&self, node: NodeId, reason: impl Into<String>) -> LowerError {
+        LowerError::Unsupported(vec![Gap::of_node(self.graph, node, reason)])
     }
 }
 
-/// `LayerNorm` as `layer_norm`.
 /// A layout as schedules take it.
 fn pieces_of(layout: &Layout) -> Vec<Piece> {
     layout.pieces.iter().map(|piece| Piece { dim: piece.dim, factor: piece.factor }).collect()
 }
 
+/// `LayerNorm` as `layer_norm`.
 fn snake_case(name: &str) -> String {
     let mut out = String::new();
     for (i, c) in name.chars().enumerate() {

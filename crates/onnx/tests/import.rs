@@ -2,8 +2,8 @@
 
 use tilewright_graph::op::Op;
 use tilewright_graph::tensor::Tensor;
-use tilewright_graph::{Graph, Range};
-use tilewright_onnx::import::{DimOption, FaultKind};
+use tilewright_graph::{Graph, Range, ValueId};
+use tilewright_onnx::import::{DimOption, FaultKind, Partial, import_partial};
 use tilewright_onnx::proto::*;
 use tilewright_onnx::tensor::to_proto;
 use tilewright_onnx::{ImportErrors, ImportOptions, OnnxModel, import, import_noting};
@@ -145,12 +145,38 @@ fn all_faults_come_at_once() {
     for expect in [
         "for 4 reasons",
         "Frobnicate (opset 17) `a`: unknown operator",
-        "com.example::Twist (opset 0) `c`: unknown operator of domain `com.example`",
+        "com.example::Twist `c`: unknown operator of domain `com.example`",
         "Relu (opset 17) `d`: unknown attribute `slope`",
         "RMSNormalization (opset 17) `e`: the operator came with opset 23",
     ] {
         assert!(text.contains(expect), "expected `{expect}` in `{text}`");
     }
+}
+
+#[test]
+fn a_partial_import_keeps_what_is_sound() {
+    let nodes = vec![
+        node("Exp", "x", "before", vec![]),
+        NodeProto { domain: text("com.example"), ..node("Twist", "before", "declared undeclared", vec![]) },
+        node("Relu", "declared", "y", vec![]),
+        node("Relu", "undeclared", "lost", vec![]),
+        node("Frobnicate", "lost", "z", vec![]),
+    ];
+    let mut graph = graph(&["x:n"], nodes, &["y:n", "z:n"]);
+    graph.value_info = vec![value("declared:n")];
+    let model = OnnxModel::from_proto(model(17, graph)).unwrap();
+    let Partial { graph, faults, origins } = import_partial(&model, &ImportOptions::default());
+    assert_eq!(summary(&graph), "Unary Unary -> f32[n] f32[n]");
+    let names = |values: &[ValueId]| -> Vec<String> {
+        values.iter().map(|&value| graph.value(value).name.as_deref().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(graph.inputs()), ["x", "declared", "z"]);
+    assert_eq!(names(graph.outputs()), ["y", "before"]);
+    let nodes: Vec<&str> = faults.iter().map(|fault| fault.node.as_str()).collect();
+    assert_eq!(nodes, ["declared", "z"]);
+    let twist = origins.find(["declared"], "").unwrap();
+    assert_eq!((twist.domain.as_str(), twist.operator.as_str(), twist.opset), ("com.example", "Twist", 0));
+    assert_eq!(origins.find(["y"], "Unary").unwrap().to_string(), "Relu (opset 17)");
 }
 
 #[test]

@@ -17,6 +17,17 @@ pub fn compile_kernel(kernel: &Kernel, target: &Target) -> Result<ObjectCode, Co
     }
 }
 
+/// Whether there is code for a kernel, without making it.
+///
+/// # Errors
+/// As [`compile_kernel`], but for what fails below the code generator.
+pub fn check_kernel(kernel: &Kernel, target: &Target) -> Result<(), CodegenError> {
+    match target.codegen.kind {
+        CodegenKind::Llvm => tilewright_llvm::check_kernel(kernel, target),
+        CodegenKind::Cranelift => tilewright_cranelift::check_kernel(kernel, target),
+    }
+}
+
 /// Compiles and links kernels; entry `i` of the image is kernel `i`.
 ///
 /// # Errors

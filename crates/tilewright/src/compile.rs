@@ -1,21 +1,18 @@
 //! The driver: the road of a model as one straight function.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
-use tilewright_graph::pass::{PassError, Unfinished};
-use tilewright_graph::{Graph, Range, passes};
-use tilewright_lower::host::is_host_value;
+use tilewright_graph::Graph;
 use tilewright_lower::plan::{self, CompiledFunc, CompiledKernel, Weights};
-use tilewright_lower::{LowerOptions, LoweredFunc, Program};
+use tilewright_lower::{LoweredFunc, Program};
 use tilewright_machine::Target;
-use tilewright_onnx::import::{self, DimOption, Fault, ImportOptions};
-use tilewright_onnx::{ImportErrors, OnnxModel};
+use tilewright_onnx::OnnxModel;
+use tilewright_onnx::import::Fault;
 use tilewright_runtime::artifact::{DeviceDef, ImageDef, Manifest, ProgramDef};
 use tilewright_runtime::plan::{KernelDef, KernelId, Plan, Space};
 use tilewright_te::kernel::Kernel;
-use tilewright_te::verify::{self, Stage};
+use tilewright_te::verify;
 use tilewright_te::{Computation, Func, flatten};
 use tilewright_tune::database::decisions_digest;
 
@@ -24,10 +21,12 @@ use crate::autoschedule::{Kernels, after_pass};
 use crate::cache::Cache;
 use crate::device_code::{self, Assembled, Piece};
 use crate::error::CompileError;
-use crate::fold::Fold;
 use crate::forms;
-use crate::options::{Numerics, Observer, Options};
+use crate::front_end::{check_choice, import, lower_options, simplify};
+use crate::gap::Stage;
+use crate::options::{Observer, Options};
 use crate::specialise;
+use crate::survey;
 use crate::units::{self, Pending, Schedules, Unit};
 use crate::weights;
 
@@ -72,10 +71,14 @@ pub fn kernels(
     observer: &mut dyn Observer,
 ) -> Result<Vec<Kernel>, CompileError> {
     let model = load(path, observer)?;
-    let graph = front_end(&model, options, observer)?;
-    let program = lower(&graph, &options.target, options, observer)?;
-    let Schedules { pending, .. } = schedule(&[graph], &[program], &options.target, options, None, observer)?;
-    Ok(scheduled(&pending).flat_map(|k| k.kernels.iter().map(|flat| flat.kernel.clone())).collect())
+    let road = |observer: &mut dyn Observer| {
+        let graph = front_end(&model, options, observer)?;
+        let program = lower(&graph, &options.target, options, observer)?;
+        let Schedules { pending, .. } =
+            schedule(&[graph], &[program], &options.target, options, None, observer)?;
+        Ok(scheduled(&pending).flat_map(|k| k.kernels.iter().map(|flat| flat.kernel.clone())).collect())
+    };
+    road(observer).map_err(|error| survey::with_all_gaps(error, &model, options))
 }
 
 fn load(path: &Path, observer: &mut dyn Observer) -> Result<OnnxModel, CompileError> {
@@ -105,7 +108,10 @@ fn lower(
     observer: &mut dyn Observer,
 ) -> Result<Program, CompileError> {
     let lowering = lower_options(target, options);
-    let program = timed("lower", observer, |_| Ok(tilewright_lower::lower(graph, lowering)?))?;
+    let program = timed("lower", observer, |_| {
+        tilewright_lower::lower(graph, lowering)
+            .map_err(|error| CompileError::of_lowering(Stage::Lower, error))
+    })?;
     if options.verify_passes {
         check_lowered(&program)?;
     }
@@ -123,7 +129,8 @@ fn check_lowered(program: &Program) -> Result<(), CompileError> {
     let mut illegal = Vec::new();
     for Computation { func, variants, .. } in program.funcs.iter().map(|lowered| &lowered.computation) {
         let of_variants = variants.iter().flat_map(|v| v.prepare.iter().flatten().chain([&v.func]));
-        let checks = of_variants.chain([func]).map(|func| verify::check(func, Stage::Computed, "lowering"));
+        let checks =
+            of_variants.chain([func]).map(|func| verify::check(func, verify::Stage::Computed, "lowering"));
         illegal.extend(checks.filter_map(Result::err));
     }
     CompileError::illegal("lower", illegal)
@@ -204,8 +211,10 @@ fn compile_level(
         units_of = rest;
         let Numbered { compiled, kernels, def } =
             number(&units, units_here, &program.funcs, &level.code.entries);
-        let planned =
-            timed("plan", observer, |_| Ok(plan::build(graph, program, &compiled, kernels, constants)?))?;
+        let planned = timed("plan", observer, |_| {
+            plan::build(graph, program, &compiled, kernels, constants)
+                .map_err(|error| CompileError::of_lowering(Stage::Plan, error))
+        })?;
         level.programs.push(ProgramDef { steps: planned.steps, ..def });
         level.plans.push(planned.plan);
         level.arena_lower_bound = level.arena_lower_bound.max(planned.arena_lower_bound);
@@ -220,6 +229,15 @@ fn compile_level(
 /// # Errors
 /// As [`compile`].
 pub fn compile_model(
+    model: &OnnxModel,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<Compiled, CompileError> {
+    straight(model, options, observer).map_err(|error| survey::with_all_gaps(error, model, options))
+}
+
+/// The whole road of a model, up to the first stage that refuses something.
+fn straight(
     model: &OnnxModel,
     options: &Options,
     observer: &mut dyn Observer,
@@ -300,9 +318,11 @@ pub(crate) fn programs_of(model: &OnnxModel, options: &Options) -> Result<Vec<Pr
     let specialised = extents.iter().map(|extents| specialise::fixed(options, extents));
     let program = |options: Options| {
         let graph = graph_of(model, &options)?;
-        Ok(tilewright_lower::lower(&graph, lower_options(&options.target, &options))?)
+        tilewright_lower::lower(&graph, lower_options(&options.target, &options))
+            .map_err(|error| CompileError::of_lowering(Stage::Lower, error))
     };
-    std::iter::once(options.clone()).chain(specialised).map(program).collect()
+    let programs: Result<_, _> = std::iter::once(options.clone()).chain(specialised).map(program).collect();
+    programs.map_err(|error| survey::with_all_gaps(error, model, options))
 }
 
 fn timed<T>(
@@ -325,56 +345,6 @@ fn warn(observer: &mut dyn Observer, warnings: &[Fault]) {
     if let more @ 1.. = warnings.len().saturating_sub(TOLD_WARNINGS) {
         observer.warning(&format!("and {more} more of the kind"));
     }
-}
-
-fn import(model: &OnnxModel, options: &Options, warnings: &mut Vec<Fault>) -> Result<Graph, CompileError> {
-    let dims = options.dims.iter().map(|d| {
-        let option = match d.lo == d.hi {
-            true => DimOption::Fixed(d.lo),
-            false => DimOption::Range(Range { lo: d.lo, hi: Some(d.hi), step: 1 }),
-        };
-        (d.name.clone(), option)
-    });
-    let import_options = ImportOptions { dims: dims.collect(), ..ImportOptions::default() };
-    import::import_noting(model, &import_options, warnings).map_err(|errors| blame(model, options, errors))
-}
-
-/// Whose fault the errors of an import are: the model's, or that of what the options say of its extents.
-fn blame(model: &OnnxModel, options: &Options, errors: ImportErrors) -> CompileError {
-    let is_sound = || import::import(model, &ImportOptions::default()).is_ok();
-    let blames_dims =
-        errors.is_option() || !(options.dims.is_empty() || errors.is_unsupported()) && is_sound();
-    if !blames_dims {
-        return errors.into();
-    }
-    let dims: Vec<String> = options.dims.iter().map(ToString::to_string).collect();
-    CompileError::Option(format!("{errors}\n(with {})", dims.join(", ")))
-}
-
-/// Checks that a run can choose among programs: that tensors tell the extents that they are specialised for.
-fn check_choice(graph: &Graph, options: &Options) -> Result<(), CompileError> {
-    let inputs = graph.inputs().iter().filter(|value| !is_host_value(graph, **value));
-    let dims = inputs.filter_map(|value| graph.tensor_type(*value)?.shape.dims()).flatten();
-    let told: Vec<&str> =
-        dims.filter_map(|dim| Some(graph.symbols[dim.as_symbol()?].name.as_str())).collect();
-    let untold = options.dims.iter().filter(|dim| dim.n_specialised() > 0 && !told.contains(&&*dim.name));
-    let untold: Vec<String> = untold.map(|dim| format!("--dim {dim}")).collect();
-    if untold.is_empty() {
-        return Ok(());
-    }
-    let reason = "no input that is a tensor has this extent, so runs cannot choose by it: leave the step out";
-    Err(CompileError::Option(format!("{}: {reason}", untold.join(", "))))
-}
-
-/// Runs the graph passes; gives those that found no end.
-fn simplify(graph: &mut Graph, options: &Options) -> Result<Vec<Unfinished>, CompileError> {
-    let mut pipeline = passes::simplify(Arc::new(Fold::default()));
-    pipeline.set_verify(options.verify_passes);
-    pipeline.run(graph).map_err(|error| match error {
-        PassError::Misfits(_) => CompileError::Invalid(error.to_string()),
-        _ => CompileError::internal("simplify", error),
-    })?;
-    Ok(pipeline.unfinished().to_vec())
 }
 
 fn show_graph(observer: &mut dyn Observer, stage: &str, graph: &Graph) {
@@ -509,17 +479,5 @@ fn manifest(graph: &Graph, options: &Options) -> Manifest {
         ],
         metadata: graph.metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
         ..Manifest::default()
-    }
-}
-
-/// What lowering may do for the target.
-fn lower_options(target: &Target, options: &Options) -> LowerOptions {
-    let lanes = i64::from(target.lanes(4));
-    LowerOptions {
-        // A GPU's threads have an element each; their factors are laid out where they are fetched.
-        block_lanes: (lanes >= 4 && target.gpu.is_none()).then_some(lanes),
-        variants: options.numerics == Numerics::Default,
-        parts: true,
-        device: target.device.is_some(),
     }
 }

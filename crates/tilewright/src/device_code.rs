@@ -3,11 +3,13 @@
 use tilewright_cuda::{Limits, Ptxas, PtxasError};
 use tilewright_digest::Digest;
 use tilewright_machine::{DeviceKind, Gpu, Target};
+use tilewright_opencl::PrintError;
 use tilewright_runtime::artifact::{DeviceDef, DeviceKernel};
 use tilewright_te::kernel::Kernel;
 
 use crate::cache::Cache;
 use crate::error::CompileError;
+use crate::gap::Gap;
 use crate::options::Observer;
 
 /// The code of one kernel.
@@ -28,7 +30,7 @@ pub(crate) fn compile_kernel(kernel: &Kernel, device: DeviceKind, gpu: &Gpu) -> 
     match device {
         DeviceKind::OpenCl => {
             let printed = tilewright_opencl::print_kernel(kernel);
-            let text = printed.map_err(|error| CompileError::internal("codegen", error))?.into_bytes();
+            let text = printed.map_err(of_printer)?.into_bytes();
             let symbol = tilewright_opencl::symbol(&kernel.name);
             Ok(Piece { text, kernel: DeviceKernel { symbol, threads, dynamic_shared: 0 } })
         }
@@ -40,6 +42,27 @@ pub(crate) fn compile_kernel(kernel: &Kernel, device: DeviceKind, gpu: &Gpu) -> 
             let text = module.ptx.into_bytes();
             Ok(Piece { text, kernel: DeviceKernel { symbol, threads, dynamic_shared } })
         }
+    }
+}
+
+/// Whether there is code for a kernel, without making more of it than that takes.
+///
+/// # Errors
+/// As [`compile_kernel`].
+pub(crate) fn check_kernel(kernel: &Kernel, device: DeviceKind, gpu: &Gpu) -> Result<(), CompileError> {
+    match device {
+        DeviceKind::OpenCl => tilewright_opencl::print_kernel(kernel).map(drop).map_err(of_printer),
+        DeviceKind::Cuda => Ok(tilewright_cuda::check_kernel(kernel, gpu)?),
+    }
+}
+
+/// What the OpenCL C of a kernel lacks is a gap of the model; all else is a defect.
+fn of_printer(error: PrintError) -> CompileError {
+    match error {
+        PrintError::Unsupported { kernel, what } => {
+            CompileError::Gaps(vec![Gap::of_kernel("OpenCL C", &kernel, &what)])
+        }
+        PrintError::Invalid { .. } => CompileError::internal("codegen", error),
     }
 }
 

@@ -2,8 +2,11 @@
 
 use tilewright_lower::LowerError;
 use tilewright_machine::{CodegenError, TargetError};
-use tilewright_onnx::OnnxError;
+use tilewright_onnx::import::Origins;
+use tilewright_onnx::{ImportErrors, OnnxError};
 use tilewright_te::verify::Illegal;
+
+use crate::gap::{Gap, List, Stage};
 
 /// Why a model could not be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -11,21 +14,21 @@ pub enum CompileError {
     /// The model file cannot be read or is no valid model.
     #[error(transparent)]
     Model(#[from] OnnxError),
-    /// The model uses what is not supported, or is not valid: every problem at once.
+    /// The model asks for what is not supported: every gap at once, in the order of the stages.
+    #[error("{}", List(.0))]
+    Gaps(Vec<Gap>),
+    /// The model is not valid: every problem at once, with what is not supported beside them.
     #[error(transparent)]
-    Import(#[from] tilewright_onnx::import::ImportErrors),
+    Import(ImportErrors),
     /// The model contradicts itself, as what is computed from its constants shows: every node at once.
     #[error("the model is not valid: {0}")]
     Invalid(String),
-    /// A node has no lowering: every one at once.
-    #[error(transparent)]
-    Lower(#[from] LowerError),
     /// The target is unknown or not in this build.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The code generator refused or failed.
+    /// The code generator is not in this build, or failed.
     #[error(transparent)]
-    Codegen(#[from] CodegenError),
+    Codegen(CodegenError),
     /// A function that the cache did not have, of a code generator that is not in this build.
     #[error(
         "function `{function}` is not in the cache of compiled functions, and {source}; or take a cache in which such \
@@ -75,6 +78,17 @@ impl CompileError {
         CompileError::Internal { step, message: message.to_string() }
     }
 
+    /// What lowering or the plan says of a graph.
+    pub(crate) fn of_lowering(stage: Stage, error: LowerError) -> CompileError {
+        match error {
+            LowerError::Unsupported(gaps) => {
+                let gap = |gap| Gap::of_graph(stage, gap, &Origins::default());
+                CompileError::Gaps(gaps.into_iter().map(gap).collect())
+            }
+            LowerError::Internal(message) => CompileError::internal(stage.name(), message),
+        }
+    }
+
     /// Nothing where no function is illegal.
     pub(crate) fn illegal(step: &'static str, functions: Vec<Illegal>) -> Result<(), CompileError> {
         if functions.is_empty() { Ok(()) } else { Err(CompileError::Illegal { step, functions }) }
@@ -84,18 +98,34 @@ impl CompileError {
     pub fn exit_code(&self) -> u8 {
         match self {
             CompileError::Option(_) | CompileError::Target(_) => 2,
-            CompileError::Lower(LowerError::Unsupported(_) | LowerError::UnboundExtent { .. }) => 3,
-            CompileError::Codegen(CodegenError::Unavailable { .. } | CodegenError::Unsupported { .. })
+            CompileError::Gaps(_)
+            | CompileError::Codegen(CodegenError::Unavailable { .. } | CodegenError::Unsupported { .. })
             | CompileError::NotKept { .. } => 3,
             CompileError::Limit(_) => 4,
-            CompileError::Import(errors) if errors.is_unsupported() => 3,
             CompileError::Import(errors) if errors.is_limit() => 4,
             CompileError::Model(OnnxError::Io { .. }) | CompileError::Output { .. } => 6,
             CompileError::Import(_) | CompileError::Model(_) | CompileError::Invalid(_) => 5,
-            CompileError::Lower(_)
-            | CompileError::Codegen(_)
-            | CompileError::Internal { .. }
-            | CompileError::Illegal { .. } => 70,
+            CompileError::Codegen(_) | CompileError::Internal { .. } | CompileError::Illegal { .. } => 70,
+        }
+    }
+}
+
+impl From<ImportErrors> for CompileError {
+    fn from(errors: ImportErrors) -> CompileError {
+        match errors.is_unsupported() {
+            true => CompileError::Gaps(errors.faults.into_iter().map(Gap::of_fault).collect()),
+            false => CompileError::Import(errors),
+        }
+    }
+}
+
+impl From<CodegenError> for CompileError {
+    fn from(error: CodegenError) -> CompileError {
+        match error {
+            CodegenError::Unsupported { codegen, kernel, what } => {
+                CompileError::Gaps(vec![Gap::of_kernel(&codegen.to_string(), &kernel, &what)])
+            }
+            other => CompileError::Codegen(other),
         }
     }
 }

@@ -16,6 +16,7 @@ use tilewright_runtime::{self as runtime, InputErrors};
 use tilewright_te::interp::{self, Mode, TensorData};
 
 use crate::error::CompileError;
+use crate::gap::Stage;
 
 /// A graph lowered for the interpreter.
 pub struct Reference<'a> {
@@ -42,7 +43,8 @@ impl<'a> Reference<'a> {
     /// # Errors
     /// What lowering refuses.
     pub fn new(graph: &'a Graph) -> Result<Reference<'a>, CompileError> {
-        let program = tilewright_lower::lower(graph, LowerOptions::default())?;
+        let program = tilewright_lower::lower(graph, LowerOptions::default())
+            .map_err(|error| CompileError::of_lowering(Stage::Lower, error))?;
         let compile = |f: &tilewright_lower::LoweredFunc| {
             interp::Program::compile(&f.computation.func)
                 .map_err(|e| CompileError::internal("interpreter", e))

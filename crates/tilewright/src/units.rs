@@ -23,6 +23,7 @@ use crate::cache::Cache;
 use crate::codegen;
 use crate::device_code::{self, Piece as CodePiece};
 use crate::error::CompileError;
+use crate::gap::Gap;
 use crate::options::{Observer, Options};
 use crate::parallel;
 
@@ -263,6 +264,43 @@ pub fn generate(
         }
     }
     Ok((units, fresh))
+}
+
+/// What code generators refuse among functions that the cache did not have: gaps of kernels, with the number of their function.
+///
+/// # Errors
+/// As [`generate`], but for gaps and for what fails below code generators.
+pub(crate) fn check(
+    pending: &[Pending],
+    target: &Target,
+    jobs: usize,
+) -> Result<Vec<(usize, Gap)>, CompileError> {
+    let scheduled = pending.iter().enumerate().filter_map(|(number, pending)| match pending {
+        Pending::Found(_) => None,
+        Pending::Scheduled(_, _, space, kernels) => Some((number, *space, &**kernels)),
+    });
+    let of_function = |&(number, space, scheduled): &(usize, Space, &Kernels)| {
+        let mut gaps = Vec::new();
+        for flat in &scheduled.kernels {
+            let checked = match (space, target.device, &target.gpu) {
+                (Space::Device, Some(device), Some(gpu)) => {
+                    device_code::check_kernel(&flat.kernel, device, gpu)
+                }
+                _ => codegen::check_kernel(&flat.kernel, target).map_err(CompileError::from),
+            };
+            match checked {
+                Ok(()) => {}
+                Err(CompileError::Gaps(of_kernel)) => {
+                    gaps.extend(of_kernel.into_iter().map(|gap| (number, gap)))
+                }
+                Err(error) => return Err(not_kept(error, &scheduled.func.name)),
+            }
+        }
+        Ok(gaps)
+    };
+    let scheduled: Vec<_> = scheduled.collect();
+    let gaps = parallel::map("codegen", &scheduled, jobs, &mut |_| {}, of_function)?;
+    Ok(gaps.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 /// The error for a function whose code generator is not in this build, where the cache did not have it either.

@@ -49,6 +49,14 @@ pub fn compile_kernel(kernel: &Kernel, target: &Target) -> Result<ObjectCode, Co
     compile(std::slice::from_ref(kernel), target)
 }
 
+/// Whether there is code for a kernel, without making it.
+///
+/// # Errors
+/// As [`compile_kernel`], but for what Cranelift itself says.
+pub fn check_kernel(kernel: &Kernel, target: &Target) -> Result<(), CodegenError> {
+    translate(kernel, target, &*isa::isa(target)?).map(drop)
+}
+
 /// The code of kernels as text: CLIF after the optimisations, or assembly.
 pub fn emit(kernels: &[Kernel], target: &Target, listing: Listing) -> Result<String, CodegenError> {
     let isa = isa::isa(target)?;

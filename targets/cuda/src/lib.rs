@@ -7,4 +7,4 @@
 mod ptxas;
 
 pub use ptxas::{Cubin, Limits, Ptxas, PtxasError, Usage};
-pub use tilewright_llvm::ptx::{Entry, Module, compile};
+pub use tilewright_llvm::ptx::{Entry, Module, check_kernel, compile};

@@ -11,6 +11,7 @@
 //! - Objects call nothing: operations without an instruction are expanded, or refused.
 //! - LLVM neither vectorises, unrolls nor recognises idioms: loops and vectors are the schedule's.
 
+mod error;
 pub mod ir;
 #[cfg(feature = "llvm")]
 mod passes;
@@ -19,6 +20,7 @@ pub mod ptx;
 use tilewright_machine::{CodegenError, Listing, ObjectCode, Target};
 use tilewright_te::kernel::Kernel;
 
+use error::UNAVAILABLE;
 use ir::Isa;
 
 /// Compiles kernels into one object.
@@ -31,6 +33,19 @@ pub fn compile(kernels: &[Kernel], target: &Target) -> Result<ObjectCode, Codege
 /// Compiles one kernel into an object of its own; calls are independent of each other.
 pub fn compile_kernel(kernel: &Kernel, target: &Target) -> Result<ObjectCode, CodegenError> {
     compile(std::slice::from_ref(kernel), target)
+}
+
+/// Whether there is code for a kernel, without making it.
+///
+/// # Errors
+/// As [`compile_kernel`], but for what LLVM itself says.
+pub fn check_kernel(kernel: &Kernel, target: &Target) -> Result<(), CodegenError> {
+    check(kernel, Isa::Processor(target))
+}
+
+fn check(kernel: &Kernel, isa: Isa<'_>) -> Result<(), CodegenError> {
+    ir::translate(std::slice::from_ref(kernel), isa)?;
+    if is_available() { Ok(()) } else { Err(UNAVAILABLE) }
 }
 
 /// The code of kernels as text: LLVM IR after the optimisations, or assembly.
@@ -52,12 +67,9 @@ pub fn version() -> String {
 /// Stands in for LLVM where it is not linked.
 #[cfg(not(feature = "llvm"))]
 mod passes {
-    use tilewright_machine::{CodegenError, CodegenKind, Gpu, Listing, Target};
+    use tilewright_machine::{CodegenError, Gpu, Listing, Target};
 
-    const UNAVAILABLE: CodegenError = CodegenError::Unavailable {
-        codegen: CodegenKind::Llvm,
-        how: "install LLVM 22 and build with the feature `llvm` (`cargo xtask setup` does both)",
-    };
+    use crate::error::UNAVAILABLE;
 
     pub(crate) fn object(_text: &str, _target: &Target) -> Result<Vec<u8>, CodegenError> {
         Err(UNAVAILABLE)

@@ -39,6 +39,14 @@ pub fn compile(kernels: &[Kernel], gpu: &Gpu) -> Result<Module, CodegenError> {
     Ok(Module { ptx, entries: kernels.iter().map(|kernel| entry(kernel, gpu)).collect() })
 }
 
+/// Whether there is code for a kernel, without making it.
+///
+/// # Errors
+/// As [`compile`], but for what LLVM itself says.
+pub fn check_kernel(kernel: &Kernel, gpu: &Gpu) -> Result<(), CodegenError> {
+    crate::check(kernel, Isa::Gpu(gpu))
+}
+
 /// Splits 32 bits into halves by a shift. ptxas 12.9 to 13.5 lose the upper half of some `mov.b32 {low, high}, whole`: machine code then
 /// reads a register that nothing writes.
 fn split_halves(ptx: &str) -> String {

@@ -92,7 +92,7 @@ pub fn define(
     let mut b = Builder::new(func, ctx, op.name(), inputs, results);
     let strings = b.inputs().iter().any(|operand| operand.dtype == DType::String);
     if strings || results.iter().any(|result| result.dtype == DType::String) {
-        return Err(b.no_kernel("strings are handled on the host"));
+        return Err(b.no_kernel("it is not implemented on strings"));
     }
     let operands = define_op(&mut b, op)?;
     debug_assert_eq!(operands.len(), results.len(), "results of {}", op.name());

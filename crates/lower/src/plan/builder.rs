@@ -130,12 +130,17 @@ impl<'a> Builder<'a> {
         })
     }
 
-    pub(super) fn build(mut self) -> Result<Planned, LowerError> {
+    /// Where every value lives, and the instructions.
+    pub(super) fn lay_out(&mut self) -> Result<(), LowerError> {
         self.texts.intern("");
         self.declare_inputs()?;
         self.claim_outputs();
         self.region(self.graph.main())?;
-        self.finish_outputs()?;
+        self.finish_outputs()
+    }
+
+    pub(super) fn build(mut self) -> Result<Planned, LowerError> {
+        self.lay_out()?;
         let spans = self.spans();
         let (arena, arena_lower_bound) = self.plan_memory(Space::Host, &spans);
         let (device_arena, device_arena_lower_bound) = self.plan_memory(Space::Device, &spans);
@@ -342,18 +347,7 @@ impl<'a> Builder<'a> {
 
     /// The error for a value that the plan cannot express.
     pub(super) fn value_gap(&self, value: ValueId, reason: &str) -> LowerError {
-        let data = self.graph.value(value);
-        let node = self.graph.producer(value).map(|node| self.graph.node(node));
-        let name = data.name.as_deref().unwrap_or_default();
-        LowerError::Unsupported(vec![Gap {
-            op: node.map_or("Input", |node| node.op.name()),
-            nodes: node.map_or_else(
-                || vec![name.to_string()],
-                |node| node.provenance.names().map(str::to_string).collect(),
-            ),
-            operands: vec![self.graph.ty(value).display(&self.graph.symbols).to_string()],
-            reason: reason.to_string(),
-        }])
+        LowerError::Unsupported(vec![Gap::of_value(self.graph, value, reason)])
     }
 
     pub(super) fn dim_slot(&mut self, dim: &Dim, value: Option<ValueId>) -> Result<SizeId, LowerError> {
@@ -391,7 +385,7 @@ impl<'a> Builder<'a> {
 
     fn step(&mut self, step: &'a Step) -> Result<(), LowerError> {
         match step {
-            Step::Call { func, inputs, outputs, sizes, provenance, work } => {
+            Step::Call { func, inputs, outputs, sizes, provenance, work, .. } => {
                 let first = self.instrs.len() as u32;
                 self.call(*func, inputs, outputs, sizes, provenance)?;
                 self.worked(first, work);
@@ -480,7 +474,7 @@ impl<'a> Builder<'a> {
         let mut slots: FxHashMap<Var, SizeId> = FxHashMap::default();
         let mut size_args = Vec::new();
         for (&var, dim) in compiled.func.sizes.iter().zip(sizes) {
-            let slot = self.dim_slot(dim, None)?;
+            let slot = self.dim_slot(dim, outputs.first().copied())?;
             slots.insert(var, slot);
             size_args.push(slot);
         }

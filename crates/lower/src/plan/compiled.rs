@@ -16,6 +16,14 @@ pub struct CompiledFunc {
     pub packing: Vec<Vec<Func>>,
 }
 
+impl CompiledFunc {
+    /// A function of no kernels, its buffers as they are before it is scheduled.
+    pub(super) fn without_code(func: &Func) -> CompiledFunc {
+        let func = Func { body: Vec::new(), ..func.clone() };
+        CompiledFunc { packing: vec![Vec::new(); func.n_inputs], func, kernels: Vec::new() }
+    }
+}
+
 /// One kernel of a function.
 #[derive(Clone, Debug)]
 pub struct CompiledKernel {

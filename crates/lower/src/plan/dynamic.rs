@@ -16,10 +16,7 @@ impl Builder<'_> {
         symbol: SymbolId,
         value: Option<ValueId>,
     ) -> Result<(), LowerError> {
-        let unbound = |b: &Builder<'_>| LowerError::UnboundExtent {
-            symbol: b.graph.symbols[symbol].name.clone(),
-            value: value.map_or_else(String::new, |v| v.to_string()),
-        };
+        let unbound = |b: &Builder<'_>| b.unbound(symbol, value);
         let Some(&(made, axis)) = self.definitions.get(&symbol) else { return Err(unbound(self)) };
         let Some(node) = self.graph.producer(made) else { return Err(unbound(self)) };
         let position = self.graph.node(node).outputs.iter().position(|&v| v == made).unwrap_or_default();
@@ -30,16 +27,19 @@ impl Builder<'_> {
         self.pending_guards()
     }
 
+    /// The error for an extent that nothing defines before it is needed, for a value if it is that value's.
+    fn unbound(&self, symbol: SymbolId, value: Option<ValueId>) -> LowerError {
+        let name = &self.graph.symbols[symbol].name;
+        let reason = format!("its extent `{name}` is needed before anything tells it");
+        match value {
+            Some(value) => self.value_gap(value, &reason),
+            None => LowerError::Internal(format!("extent `{name}` is needed, and nothing tells it")),
+        }
+    }
+
     /// The error for a node that the plan cannot express.
     pub(super) fn dynamic_gap(&self, node: NodeId, reason: &str) -> LowerError {
-        let node = self.graph.node(node);
-        let show = |v: &ValueId| self.graph.ty(*v).display(&self.graph.symbols).to_string();
-        LowerError::Unsupported(vec![Gap {
-            op: node.op.name(),
-            nodes: node.provenance.names().map(str::to_string).collect(),
-            operands: node.inputs.iter().flatten().map(show).collect(),
-            reason: reason.to_string(),
-        }])
+        LowerError::Unsupported(vec![Gap::of_node(self.graph, node, reason)])
     }
 }
 
@@ -54,7 +54,7 @@ impl Slots<'_, '_> {
     fn buffer(&mut self, value: ValueId) -> Result<tilewright_runtime::plan::BufferId, LowerError> {
         let exists = self.builder.values.contains_key(&value) || self.builder.graph.constant(value).is_some();
         if !exists {
-            return Err(self.gap("an operand that gives extents is computed inside the same kernel"));
+            return Err(self.gap("an operand that gives extents is computed in the same kernel"));
         }
         self.builder.operand_in(value, Space::Host, &self.provenance)
     }
@@ -69,7 +69,7 @@ impl Extents for Slots<'_, '_> {
     }
 
     fn dim(&mut self, dim: &Dim) -> Result<SizeId, LowerError> {
-        self.builder.dim_slot(dim, None)
+        self.builder.dim_slot(dim, self.builder.graph.node(self.node).output())
     }
 
     fn element(&mut self, value: ValueId, position: usize) -> Result<SizeId, LowerError> {

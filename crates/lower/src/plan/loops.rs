@@ -284,7 +284,7 @@ impl Builder<'_> {
         provenance: &Provenance,
     ) -> Result<Stacked, LowerError> {
         if is_host_value(self.graph, output) {
-            return Err(self.dynamic_gap(node, "only tensors of numbers of known rank are stacked"));
+            return Err(self.dynamic_gap(node, "what it stacks over iterations must be tensors of numbers whose rank is known at compile time"));
         }
         let mut dims = self.value_dims(output)?;
         if let Some(symbol) = dims[axis].as_symbol()
@@ -502,7 +502,8 @@ impl Builder<'_> {
         let (dtype, shape) = (data.dtype, data.shape.clone());
         let outer: Option<i64> = shape[..axis].iter().map(|&s| self.sizes.as_constant(s)).product();
         let Some(outer) = outer.filter(|n| (0..=MAX_RUNS).contains(n)) else {
-            return Err(self.dynamic_gap(node, "slices along this axis are not contiguous, and too many"));
+            return Err(self
+                .dynamic_gap(node, "slices along the axis that it scans are not contiguous, and too many"));
         };
         let bytes = self.sizes.bytes(&shape[axis + 1..], element_bytes(dtype));
         let mut runs = Vec::new();

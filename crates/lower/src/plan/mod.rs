@@ -27,6 +27,16 @@ pub use builder::Planned;
 pub use compiled::{CompiledFunc, CompiledKernel};
 pub use weights::{Weight, Weights};
 
+/// Looks for what no plan of a program can express, before there is code for its functions.
+///
+/// # Errors
+/// As [`build`], but for contradictions that only a whole plan shows.
+pub fn check(graph: &Graph, program: &Program) -> Result<(), LowerError> {
+    let compiled: Vec<CompiledFunc> =
+        program.funcs.iter().map(|lowered| CompiledFunc::without_code(&lowered.computation.func)).collect();
+    builder::Builder::new(graph, program, &compiled, Vec::new(), &mut Weights::default())?.lay_out()
+}
+
 /// Makes the plan of a program and adds its constants to the weights.
 ///
 /// # Errors

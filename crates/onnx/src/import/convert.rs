@@ -11,6 +11,7 @@ use super::attrs::Attrs;
 use super::declared::{self, Contradiction};
 use super::error::{Fault, FaultKind, Reason, Result};
 use super::importer::{Binding, Importer, Scope, Site};
+use super::origin::Origin;
 use super::{generate, names, registry};
 use crate::proto::{AttributeProto, FunctionProto, NodeProto, TypeProto};
 
@@ -30,6 +31,7 @@ impl Importer<'_> {
     ) {
         for index in self.order_nodes(scope, nodes) {
             self.import_node(scope, &nodes[index], index);
+            self.stand_in(scope, &nodes[index], &declared);
             for output in nodes[index].output.iter().filter(|name| !name.is_empty()) {
                 if let (Some(ty), Some(Binding::Value(value))) =
                     (declared.get(output.as_str()), scope.names.get(output))
@@ -95,14 +97,18 @@ impl Importer<'_> {
     /// What the outputs of a node are bound to; `None` after a fault, which is recorded.
     fn convert(&mut self, scope: &mut Scope, proto: &NodeProto, label: &str) -> Option<Vec<Binding>> {
         let opset = crate::model::opset(&scope.opsets, proto.domain()).unwrap_or(0);
-        let (operator, first) = (names::operator_name(proto), self.faults.len());
+        let origin = Origin::of(proto, opset);
+        if let Some(partial) = &mut self.partial {
+            partial.origins.note(label, origin.clone());
+        }
+        let first = self.faults.len();
         match self.try_convert(scope, proto, label, opset) {
             Ok(results) => results,
             Err(reason) => {
                 let Reason { kind, message, advice } = reason;
                 let (node, advice) = (label.to_owned(), advice.to_owned());
                 // Before the faults of nodes inside it, which it may be the consequence of.
-                let fault = Fault { kind, operator, opset, node, reason: message, advice };
+                let fault = Fault { kind, origin, node, reason: message, advice };
                 self.faults.insert(first, fault);
                 None
             }

@@ -18,8 +18,17 @@ impl Importer<'_> {
     /// that occur are taken from `unused`.
     pub(super) fn input_type(&mut self, input: &ValueInfoProto, unused: &mut BTreeSet<&str>) -> Result<Type> {
         let untyped = || Reason::malformed("the graph input has no type");
-        let proto = input.r#type.as_ref().ok_or_else(untyped)?;
-        let mut open = |axis: usize, param: &str| self.open_dim(input.name(), axis, param, unused);
+        self.type_of_input(input.name(), input.r#type.as_ref().ok_or_else(untyped)?, unused)
+    }
+
+    /// The type of the graph input `name` that a declaration gives, as [`Importer::input_type`].
+    pub(super) fn type_of_input(
+        &mut self,
+        name: &str,
+        proto: &TypeProto,
+        unused: &mut BTreeSet<&str>,
+    ) -> Result<Type> {
+        let mut open = |axis: usize, param: &str| self.open_dim(name, axis, param, unused);
         let ty = convert(proto, &mut open)?;
         // Elements of sequences may differ in their open extents, so these are known when an element is.
         let mut renew = |dims: Vec<Dim>| {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::origin::Origin;
+
 /// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultKind {
@@ -47,10 +49,8 @@ impl FaultKind {
 pub struct Fault {
     /// What kind of thing it is.
     pub kind: FaultKind,
-    /// The operator, with its domain unless that is the default one; empty for faults of the graph itself.
-    pub operator: String,
-    /// Version of the operator's set; 0 for faults of the graph itself.
-    pub opset: i64,
+    /// The operator; that of faults of the graph itself has no name.
+    pub origin: Origin,
     /// Name of the node, or of the value at fault.
     pub node: String,
     /// What is wrong.
@@ -62,15 +62,14 @@ pub struct Fault {
 impl Fault {
     /// A fault of the graph itself.
     pub(super) fn of_value(kind: FaultKind, value: &str, reason: String) -> Fault {
-        let (operator, advice) = (String::new(), String::new());
-        Fault { kind, operator, opset: 0, node: value.to_owned(), reason, advice }
+        Fault { kind, origin: Origin::default(), node: value.to_owned(), reason, advice: String::new() }
     }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.operator.is_empty() {
-            write!(f, "{} (opset {}) ", self.operator, self.opset)?;
+        if !self.origin.operator.is_empty() {
+            write!(f, "{} ", self.origin)?;
         }
         if !self.node.is_empty() {
             write!(f, "`{}`: ", self.node)?;

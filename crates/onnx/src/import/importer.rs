@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tilewright_graph::op::Op;
 use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{Graph, NodeId, Provenance, RegionId, ValueId, infer};
@@ -11,6 +11,7 @@ use super::attrs::Attrs;
 use super::cx::Cx;
 use super::error::{Fault, FaultKind, Reason, Result};
 use super::options::ImportOptions;
+use super::origin::Origins;
 use crate::model::OnnxModel;
 use crate::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto};
 
@@ -45,6 +46,8 @@ pub(super) struct Importer<'m> {
     pub(super) options: &'m ImportOptions,
     pub(super) graph: Graph,
     pub(super) faults: Vec<Fault>,
+    /// What a partial import keeps beside the graph.
+    pub(super) partial: Option<PartialState>,
     /// Each once, though bodies of loops are imported several times.
     pub(super) warnings: Vec<Fault>,
     pub(super) functions: FxHashMap<(String, String, String), &'m FunctionProto>,
@@ -52,6 +55,16 @@ pub(super) struct Importer<'m> {
     pub(super) singles: FxHashMap<ValueId, Single>,
     pub(super) n_nodes: usize,
     pub(super) call_depth: usize,
+}
+
+/// What a partial import keeps beside the graph.
+#[derive(Debug, Default)]
+pub(super) struct PartialState {
+    pub(super) origins: Origins,
+    /// Inputs that are no inputs of the model.
+    pub(super) stand_ins: FxHashSet<ValueId>,
+    /// Values that nodes use which are left out.
+    pub(super) loose_ends: Vec<(String, ValueId)>,
 }
 
 /// A value of one element whose rank is data.

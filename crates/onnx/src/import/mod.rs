@@ -15,6 +15,8 @@ mod error;
 mod importer;
 mod names;
 mod options;
+mod origin;
+mod partial;
 mod registry;
 
 mod attention;
@@ -50,6 +52,8 @@ pub use convert::MAX_NODES;
 pub use error::{Fault, FaultKind, ImportErrors};
 use importer::{Binding, Importer, Scope};
 pub use options::{DimOption, ImportOptions};
+pub use origin::{Origin, Origins};
+pub use partial::{Partial, import_partial};
 
 /// Imports a model. Node names become provenances, names of values are kept, and the metadata gets the
 /// producer and the operator sets.
@@ -69,22 +73,8 @@ pub fn import_noting(
     options: &ImportOptions,
     warnings: &mut Vec<Fault>,
 ) -> std::result::Result<Graph, ImportErrors> {
-    let proto = model.graph();
-    let mut importer = Importer {
-        model,
-        options,
-        graph: Graph::new(proto.name()),
-        faults: Vec::new(),
-        warnings: Vec::new(),
-        functions: FxHashMap::default(),
-        singles: FxHashMap::default(),
-        n_nodes: 0,
-        call_depth: 0,
-    };
-    importer.note_metadata();
-    importer.check_opsets();
-    importer.collect_functions();
-    importer.import_main(proto);
+    let mut importer = Importer::new(model, options);
+    importer.run();
     warnings.append(&mut importer.warnings);
     if importer.faults.is_empty() {
         Ok(importer.graph)
@@ -93,7 +83,29 @@ pub fn import_noting(
     }
 }
 
-impl Importer<'_> {
+impl<'m> Importer<'m> {
+    fn new(model: &'m OnnxModel, options: &'m ImportOptions) -> Importer<'m> {
+        Importer {
+            model,
+            options,
+            graph: Graph::new(model.graph().name()),
+            faults: Vec::new(),
+            partial: None,
+            warnings: Vec::new(),
+            functions: FxHashMap::default(),
+            singles: FxHashMap::default(),
+            n_nodes: 0,
+            call_depth: 0,
+        }
+    }
+
+    fn run(&mut self) {
+        self.note_metadata();
+        self.check_opsets();
+        self.collect_functions();
+        self.import_main(self.model.graph());
+    }
+
     fn note_metadata(&mut self) {
         let proto = &self.model.proto;
         let mut note = |key: &str, value: String| {
@@ -150,6 +162,7 @@ impl Importer<'_> {
                 continue;
             }
             match self.value_of(&mut scope, output.name()) {
+                Some(Ok(value)) if self.is_stand_in(value) => {}
                 Some(Ok(value)) => {
                     let value = self.declared_output(value, output.r#type.as_ref());
                     self.graph.add_output(output.name(), value);

@@ -17,11 +17,11 @@ pub(crate) fn label(node: &NodeProto, index: usize) -> String {
     }
 }
 
-/// The operator, with its domain unless that is the default one.
-pub(crate) fn operator_name(node: &NodeProto) -> String {
+/// The domain of a node's operator; the default one has two names, of which this is the empty one.
+pub(crate) fn domain(node: &NodeProto) -> &str {
     match node.domain() {
-        "" | "ai.onnx" => node.op_type().to_owned(),
-        domain => format!("{domain}::{}", node.op_type()),
+        "ai.onnx" => "",
+        domain => domain,
     }
 }
 
@@ -44,7 +44,7 @@ fn subgraphs(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
 }
 
 /// Calls `visit` with every name that a node uses: its inputs, and what its subgraphs use from outside.
-fn for_each_use(node: &NodeProto, visit: &mut dyn FnMut(&str)) {
+pub(crate) fn for_each_use(node: &NodeProto, visit: &mut dyn FnMut(&str)) {
     node.input.iter().filter(|name| !name.is_empty()).for_each(|name| visit(name));
     for graph in subgraphs(node) {
         captures(graph).iter().for_each(|name| visit(name));

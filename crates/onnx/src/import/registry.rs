@@ -12,7 +12,7 @@ use super::cx::Cx;
 use super::error::{FaultKind, Reason, Result};
 use super::importer::{Converted, Importer, Scope, Site};
 use super::{
-    attention, control, conv, elementwise, flex_attention, generate, index, linear, loss, norm, pool,
+    attention, control, conv, elementwise, flex_attention, generate, index, linear, loss, names, norm, pool,
     quantize,
 };
 use super::{recurrent, reduce, resize, scan, sequence, sequence_map, shape, signal, training};
@@ -90,7 +90,7 @@ pub(super) fn find(node: &NodeProto, opset: i64) -> Result<&'static Row> {
         }
         map
     });
-    let domain = if node.domain() == "ai.onnx" { "" } else { node.domain() };
+    let domain = names::domain(node);
     let Some(rows) = by_name.get(&(domain, node.op_type())) else {
         let message = match domain {
             "" => "unknown operator".to_owned(),

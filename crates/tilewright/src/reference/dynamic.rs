@@ -3,13 +3,14 @@
 use tilewright_dtype::{DType, Kind};
 use tilewright_graph::dim::Dim;
 use tilewright_graph::{NodeId, SymbolId, ValueId};
-use tilewright_lower::LowerError;
 use tilewright_lower::dynamic::{Extents, SizeOp, extent};
+use tilewright_lower::{Gap, LowerError};
 use tilewright_runtime::plan::Cmp;
 use tilewright_te::interp::TensorData;
 
 use super::{Reference, State};
 use crate::error::CompileError;
+use crate::gap::Stage;
 
 impl Reference<'_> {
     /// Gives a symbol its value, from the operands of the node that defines it.
@@ -17,9 +18,9 @@ impl Reference<'_> {
         if state.symbols.contains_key(&symbol) {
             return Ok(());
         }
-        let unbound = || LowerError::UnboundExtent {
-            symbol: self.graph.symbols[symbol].name.clone(),
-            value: String::new(),
+        let unbound = || {
+            let name = &self.graph.symbols[symbol].name;
+            CompileError::internal("interpreter", format!("nothing tells extent `{name}`"))
         };
         let &(made, axis) = self.definitions.get(&symbol).ok_or_else(unbound)?;
         let node = self.graph.producer(made).ok_or_else(unbound)?;
@@ -95,13 +96,8 @@ impl Extents for Numbers<'_, '_> {
     }
 
     fn gap(&self, reason: &str) -> CompileError {
-        let node = self.reference.graph.node(self.node);
-        CompileError::Lower(LowerError::Unsupported(vec![tilewright_lower::Gap {
-            op: node.op.name(),
-            nodes: node.provenance.names().map(str::to_string).collect(),
-            operands: Vec::new(),
-            reason: reason.to_string(),
-        }]))
+        let gap = Gap::of_node(self.reference.graph, self.node, reason);
+        CompileError::of_lowering(Stage::Interpreter, LowerError::Unsupported(vec![gap]))
     }
 }
 
