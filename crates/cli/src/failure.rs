@@ -8,6 +8,7 @@ use tilewright::run::files::{FileError, NpyError, PbError};
 use tilewright::run::noise::NoiseError;
 use tilewright::runtime::device::DeviceError;
 use tilewright::runtime::{InputErrors, LoadError, ModelError, RunError, TensorError};
+use tilewright::search::SearchError;
 use tilewright::tune::JournalError;
 
 /// What messages of failures begin with.
@@ -135,6 +136,12 @@ impl From<NoiseError> for Failure {
             NoiseError::Unsupported { .. } => Failure::usage(format!("{error}: give --inputs")),
             NoiseError::Tensor { error: fault, .. } => Failure::new(of_tensor(fault), error),
         }
+    }
+}
+
+impl From<SearchError> for Failure {
+    fn from(error: SearchError) -> Failure {
+        Failure { code: error.exit_code(), message: error.to_string() }
     }
 }
 

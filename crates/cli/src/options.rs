@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tilewright::{Cache, CodegenKind, DimOption, Numerics, Options, Target, devices};
+use tilewright::{Cache, CodegenKind, Compiler, DimOption, Numerics, Options};
 
 use crate::failure::{Exit, Failure};
 use crate::records;
@@ -111,17 +111,18 @@ impl CompileArgs {
         if self.tune_time.is_some() && self.search_time().is_none() {
             return Err(Failure::usage("--tune-time is for --mode max-autotune"));
         }
-        let mut targets = self.targets()?;
-        let mut options = Options::for_target(targets.remove(0));
-        options.more_targets = targets;
+        let compiler = Compiler::new().codegen(self.codegen()?);
+        let compiler = compiler.target(self.target.as_deref().unwrap_or("cpu"))?;
+        let mut options = compiler.options().clone();
         options.numerics = self.numerics.unwrap_or_default();
         options.verify_passes |= self.verify_passes;
         options.dims = self.dims()?;
         options.keep_awake = self.mode == Some(Mode::ReduceOverhead);
         options.cache = self.cache()?;
-        if !self.no_database {
-            options.records = Arc::new(records::lookup(self.database.as_deref())?);
-        }
+        options.records = match self.no_database {
+            true => Arc::default(),
+            false => Arc::new(records::lookup(self.database.as_deref())?),
+        };
         Ok(options)
     }
 
@@ -170,46 +171,21 @@ impl CompileArgs {
         self.no_database
     }
 
-    /// What to compile for, at least one.
-    fn targets(&self) -> Result<Vec<Target>, Failure> {
-        let codegen = match self.codegen {
+    /// What makes the machine code.
+    fn codegen(&self) -> Result<CodegenKind, Failure> {
+        match self.codegen {
             Some(CodegenArg::Llvm)
                 if Options::best_codegen() != CodegenKind::Llvm && !self.has_functions_of_llvm()? =>
             {
                 let message = "the code generator llvm is not in this build: install LLVM 22 and build with the \
                                feature `llvm` (`cargo xtask setup` does both), use --codegen cranelift, or set \
                                TILEWRIGHT_CACHE_DIR to a cache of such a build";
-                return Err(Failure::new(Exit::Unsupported, message));
+                Err(Failure::new(Exit::Unsupported, message))
             }
-            Some(CodegenArg::Llvm) => CodegenKind::Llvm,
-            Some(CodegenArg::Cranelift) => CodegenKind::Cranelift,
-            None | Some(CodegenArg::Interpreter) => Options::best_codegen(),
-        };
-        let name = self.target.as_deref().unwrap_or("cpu");
-        let mut targets: Vec<Target> = Vec::new();
-        for name in name.split(',').map(str::trim) {
-            // In `cuda:sm_80,sm_90` the second is of the first one's kind.
-            let before = targets.last().and_then(|target| target.device).filter(|_| name.starts_with("sm_"));
-            let name = match (name, before) {
-                ("cuda", _) => devices::cuda_gpu().map_or(name.to_string(), |gpu| format!("cuda:{gpu}")),
-                (name, None) => name.to_string(),
-                (name, Some(kind)) => format!("{kind}:{name}"),
-            };
-            let target = Target::parse(&name, codegen).map_err(Failure::usage)?;
-            // By the same features the loader could not choose.
-            let machine = &target.machine;
-            let is_same = |t: &Target| {
-                (t.device, t.gpu, t.machine.arch) == (target.device, target.gpu, machine.arch)
-                    && t.machine.features == machine.features
-            };
-            if targets.iter().any(is_same) {
-                return Err(Failure::usage(format!(
-                    "--target: {name} has the features of another one in the list"
-                )));
-            }
-            targets.push(target);
+            Some(CodegenArg::Llvm) => Ok(CodegenKind::Llvm),
+            Some(CodegenArg::Cranelift) => Ok(CodegenKind::Cranelift),
+            None | Some(CodegenArg::Interpreter) => Ok(Options::best_codegen()),
         }
-        Ok(targets)
     }
 
     /// A usage error if any option was given, for a model that is compiled already.

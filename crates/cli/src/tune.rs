@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use tilewright::Options;
+use tilewright::search::{self, Found};
 use tilewright::tune::{
     Budget, Database, Finding, Journal, Lookup, Measure, MeasureError, Outcome, Round, Task, TaskOutcome,
-    Watch, shipped, tune,
+    Watch, shipped,
 };
 use tilewright::tuning::{InProcess, MakeRoundError, OnDevice, Tasks, write_round};
-use tilewright::{Machine, Options};
 
 use crate::failure::{Exit, Failure};
 use crate::measure::{Limit, worker};
@@ -94,14 +95,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let start = Instant::now();
     let mut measure = measure(&options, args.threads, args.device.as_deref(), args.limit)?;
-    let (outcome, _) = search(&tasks, &mut *measure, Some(&database), budget)?;
+    let Found { outcome, .. } = search(&tasks, &mut *measure, Some(&database), budget)?;
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
         output::print_json(&figures(&tasks, &outcome, &database, seconds))?;
     } else {
         output::print(&report(&tasks, &outcome, &database, seconds))?;
     }
-    refuse_wrong(&outcome)
+    search::check(&outcome)?;
+    Ok(())
 }
 
 /// Searches for schedules of a model for some time; the records to compile it by. What is found is added to the user's
@@ -116,10 +118,10 @@ pub(crate) fn before_compiling(
     tasks.add_model(path, options).map_err(|error| Failure::from(error).about(path))?;
     let budget = Budget { time: Some(time), trials: None, seed: 0 };
     let mut measure = measure(options, 1, None, Limit::default())?;
-    let (outcome, found) = search(&tasks, &mut *measure, args.database_path().as_deref(), budget)?;
-    refuse_wrong(&outcome)?;
+    let found = search(&tasks, &mut *measure, args.database_path().as_deref(), budget)?;
+    search::check(&found.outcome)?;
     let others = if args.uses_no_records() { Database::default() } else { shipped::records().clone() };
-    Ok(Lookup::new([found, others]))
+    Ok(Lookup::new([found.records, others]))
 }
 
 /// What measures functions of a target: this process, and for a device another one.
@@ -129,21 +131,16 @@ fn measure(
     device: Option<&str>,
     limit: Limit,
 ) -> Result<Box<dyn Measure>, Failure> {
-    if !Machine::host().runs_code_for(&options.target.machine) {
-        return Err(Failure::new(
-            Exit::Unsupported,
-            "tuning measures on this machine, which does not run code for that target",
-        ));
-    }
-    let host = InProcess::new(threads, options.jobs);
     match (options.target.device, device) {
-        (None, None) => Ok(Box::new(host)),
+        (None, None) => Ok(Box::new(search::on_host(options, threads)?)),
         (None, Some(_)) => Err(Failure::usage("--device is for a target that has one")),
         (Some(kind), device) => {
             let name = device.unwrap_or(kind.name());
             if name.split(':').next() != Some(kind.name()) {
                 return Err(Failure::usage(format!("--device {name} does not run code for {kind}")));
             }
+            search::check_machine(options)?;
+            let host = InProcess::new(threads, options.jobs);
             Ok(Box::new(OnDevice::new(worker(name, limit)?, host, options.jobs)?))
         }
     }
@@ -206,23 +203,21 @@ fn rounds(args: &Args, tasks: &Tasks, options: &Options, database: &Path) -> Res
     }
 }
 
-/// Searches, and records what is found in a file if one is given.
+/// Searches under the eyes of a bar, and records what is found in a file if one is given.
 fn search(
     tasks: &Tasks,
     measure: &mut dyn Measure,
-    path: Option<&Path>,
+    file: Option<&Path>,
     budget: Budget,
-) -> Result<(Outcome, Database), Failure> {
-    let (mut known, left_out) = path.map_or(Ok(Default::default()), Journal::read)?;
-    if let Some(path) = path.filter(|_| left_out.any()) {
-        output::note(&format!("{}: {left_out} are left out\n", path.display()));
-    }
-    let mut journal = path.map(Journal::append_to).transpose()?;
-    let mut record = |entry: &tilewright::tune::Entry| journal.as_mut().map_or(Ok(()), |j| j.append(entry));
+) -> Result<Found, Failure> {
     let mut bar = Bar::new();
-    let outcome = tune(&tasks.tasks, measure, &mut known, &mut record, budget, &mut bar);
+    let found = search::run(&tasks.tasks, measure, file, budget, &mut bar);
     bar.finish();
-    Ok((outcome?, known))
+    let found = found?;
+    if let Some(path) = file.filter(|_| found.left_out.any()) {
+        output::note(&format!("{}: {} are left out\n", path.display(), found.left_out));
+    }
+    Ok(found)
 }
 
 impl From<MakeRoundError> for Failure {
@@ -236,20 +231,6 @@ impl From<MakeRoundError> for Failure {
             MakeRoundError::Compile { .. } => Failure::new(Exit::Internal, error),
         }
     }
-}
-
-/// A schedule that computes something else is a bug of ours, and so is one that was offered and does not apply, even though no
-/// record of it is made.
-fn refuse_wrong(outcome: &Outcome) -> Result<(), Failure> {
-    if let Some(message) = outcome.wrong.first() {
-        return Err(Failure::new(Exit::Internal, message));
-    }
-    let Some(message) = outcome.illegal.first() else { return Ok(()) };
-    let n = outcome.illegal.len();
-    Err(Failure::new(
-        Exit::Internal,
-        format!("{n} schedules that were offered do not apply, the first: {message}"),
-    ))
 }
 
 /// The search on a terminal: the part of the budget that is spent, the gain so far, and how long it will take.

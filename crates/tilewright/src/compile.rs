@@ -308,11 +308,6 @@ fn graph_of(model: &OnnxModel, options: &Options) -> Result<Graph, CompileError>
 ///
 /// # Errors
 /// As [`compile`].
-pub fn load_programs(path: &Path, options: &Options) -> Result<Vec<Program>, CompileError> {
-    programs_of(&OnnxModel::load(path)?, options)
-}
-
-/// As [`load_programs`], of a model that is loaded.
 pub(crate) fn programs_of(model: &OnnxModel, options: &Options) -> Result<Vec<Program>, CompileError> {
     let extents = specialise::combinations(&options.dims)?;
     let specialised = extents.iter().map(|extents| specialise::fixed(options, extents));

@@ -7,6 +7,7 @@ use tilewright_onnx::{ImportErrors, OnnxError};
 use tilewright_te::verify::Illegal;
 
 use crate::gap::{Gap, List, Stage};
+use crate::search::SearchError;
 
 /// Why a model could not be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,9 @@ pub enum CompileError {
         /// What is missing.
         source: CodegenError,
     },
+    /// A search for schedules before the compilation.
+    #[error(transparent)]
+    Search(#[from] SearchError),
     /// An option contradicts the model.
     #[error("{0}")]
     Option(String),
@@ -101,6 +105,7 @@ impl CompileError {
             CompileError::Gaps(_)
             | CompileError::Codegen(CodegenError::Unavailable { .. } | CodegenError::Unsupported { .. })
             | CompileError::NotKept { .. } => 3,
+            CompileError::Search(error) => error.exit_code(),
             CompileError::Limit(_) => 4,
             CompileError::Import(errors) if errors.is_limit() => 4,
             CompileError::Model(OnnxError::Io { .. }) | CompileError::Output { .. } => 6,

@@ -8,7 +8,7 @@ use std::thread;
 use crate::error::CompileError;
 
 /// Stack of a thread; expressions nest deeply, and so do our recursions. The memory is taken only where used.
-const STACK: usize = 256 << 20;
+pub(crate) const STACK: usize = 256 << 20;
 
 /// `work` on each of `items`, on at most `jobs` threads; `progress` hears how many are done.
 ///

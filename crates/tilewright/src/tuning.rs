@@ -13,9 +13,10 @@ use std::path::Path;
 
 use tilewright_lower::Program;
 use tilewright_lower::program::{LoweredFunc, Step};
+use tilewright_onnx::OnnxModel;
 use tilewright_tune::{Task, TaskKey};
 
-use crate::compile::load_programs;
+use crate::compile::programs_of;
 use crate::error::CompileError;
 use crate::options::Options;
 use crate::units::in_space;
@@ -40,7 +41,15 @@ impl Tasks {
     /// # Errors
     /// As [`crate::compile()`].
     pub fn add_model(&mut self, path: &Path, options: &Options) -> Result<(), CompileError> {
-        for program in load_programs(path, options)? {
+        self.add(&OnnxModel::load(path)?, options)
+    }
+
+    /// As [`Tasks::add_model`], of a model that is loaded.
+    ///
+    /// # Errors
+    /// As [`crate::compile()`].
+    pub fn add(&mut self, model: &OnnxModel, options: &Options) -> Result<(), CompileError> {
+        for program in programs_of(model, options)? {
             self.add_program(program, options);
         }
         Ok(())

@@ -213,6 +213,12 @@ impl Lookup {
         Lookup { databases: databases.into_iter().collect() }
     }
 
+    /// The same, asked after another database.
+    #[must_use]
+    pub fn after(&self, first: Database) -> Lookup {
+        Lookup::new(std::iter::once(first).chain(self.databases.iter().cloned()))
+    }
+
     /// Whether nothing is known of anything.
     pub fn is_empty(&self) -> bool {
         self.databases.iter().all(|database| database.entries.is_empty())

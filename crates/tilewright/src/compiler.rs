@@ -1,0 +1,393 @@
+//! The compiler as a value: what to compile for and how is said step by step, and then models go in and artifacts come out.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tilewright_graph::Graph;
+use tilewright_machine::{CodegenKind, Target};
+use tilewright_onnx::{OnnxModel, export};
+use tilewright_tune::{Journal, JournalError, Lookup, shipped};
+
+use crate::artifact::Artifact;
+use crate::cache::Cache;
+use crate::compile::{Compiled, compile_model};
+use crate::devices;
+use crate::error::CompileError;
+use crate::options::{DimOption, Numerics, Observer, Options};
+use crate::parallel::STACK;
+use crate::search;
+
+/// Compiles models: options with the defaults of the command line, each with a method of its name.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tilewright::{Compiler, Mode};
+///
+/// let artifact = Compiler::new().target("cpu")?.dim("batch", 1).mode(Mode::Default).compile("model.onnx")?;
+/// artifact.write("model.twm".as_ref())?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It reads and writes no file that it is not told of: functions are compiled afresh unless there is a [`cache`](Compiler::cache),
+/// and scheduled by the records of tuning that come with the crate unless others are [given](Compiler::records).
+#[derive(Clone, Debug)]
+pub struct Compiler {
+    mode: Mode,
+    options: Options,
+}
+
+/// What to optimise for, and how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Good code quickly.
+    #[default]
+    Default,
+    /// Least time between kernels, and between runs that follow one another soon: threads wait awake, and GPUs are given graphs.
+    ReduceOverhead,
+    /// A search for the fastest schedules first, measured on this machine.
+    MaxAutotune {
+        /// How long to search.
+        time: Duration,
+    },
+}
+
+impl Mode {
+    /// How long a search takes unless told otherwise.
+    pub const SEARCH: Duration = Duration::from_secs(180);
+}
+
+impl FromStr for Mode {
+    type Err = CompileError;
+
+    fn from_str(name: &str) -> Result<Mode, CompileError> {
+        match name {
+            "default" => Ok(Mode::Default),
+            "reduce-overhead" => Ok(Mode::ReduceOverhead),
+            "max-autotune" => Ok(Mode::MaxAutotune { time: Mode::SEARCH }),
+            _ => Err(CompileError::Option(format!(
+                "unknown mode `{name}`: default, reduce-overhead or max-autotune"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Default => "default",
+            Mode::ReduceOverhead => "reduce-overhead",
+            Mode::MaxAutotune { .. } => "max-autotune",
+        })
+    }
+}
+
+/// The extents that an open dimension may have: one, or all of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extents {
+    lo: i64,
+    hi: i64,
+    step: Option<i64>,
+}
+
+impl Extents {
+    /// Programs are specialised for the multiples of `step` in the range, which are faster than that for all extents.
+    #[must_use]
+    pub fn step(self, step: i64) -> Extents {
+        Extents { step: Some(step), ..self }
+    }
+}
+
+impl From<i64> for Extents {
+    fn from(extent: i64) -> Extents {
+        Extents { lo: extent, hi: extent, step: None }
+    }
+}
+
+impl From<i32> for Extents {
+    fn from(extent: i32) -> Extents {
+        Extents::from(i64::from(extent))
+    }
+}
+
+impl From<RangeInclusive<i64>> for Extents {
+    fn from(range: RangeInclusive<i64>) -> Extents {
+        Extents { lo: *range.start(), hi: *range.end(), step: None }
+    }
+}
+
+/// A model to compile.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Source {
+    /// An ONNX file, with its external data beside it.
+    Path(PathBuf),
+    /// The bytes of an ONNX model.
+    Bytes(Vec<u8>),
+    /// A decoded ONNX model.
+    Onnx(OnnxModel),
+    /// A graph of the compiler's own operators, which it takes by their ONNX form.
+    Graph(Box<Graph>),
+}
+
+impl From<&str> for Source {
+    fn from(path: &str) -> Source {
+        Source::Path(path.into())
+    }
+}
+
+impl From<String> for Source {
+    fn from(path: String) -> Source {
+        Source::Path(path.into())
+    }
+}
+
+impl From<&Path> for Source {
+    fn from(path: &Path) -> Source {
+        Source::Path(path.into())
+    }
+}
+
+impl From<&PathBuf> for Source {
+    fn from(path: &PathBuf) -> Source {
+        Source::Path(path.clone())
+    }
+}
+
+impl From<PathBuf> for Source {
+    fn from(path: PathBuf) -> Source {
+        Source::Path(path)
+    }
+}
+
+impl From<&[u8]> for Source {
+    fn from(bytes: &[u8]) -> Source {
+        Source::from(bytes.to_vec())
+    }
+}
+
+impl From<Vec<u8>> for Source {
+    fn from(bytes: Vec<u8>) -> Source {
+        Source::Bytes(bytes)
+    }
+}
+
+impl From<OnnxModel> for Source {
+    fn from(model: OnnxModel) -> Source {
+        Source::Onnx(model)
+    }
+}
+
+impl From<Graph> for Source {
+    fn from(graph: Graph) -> Source {
+        Source::Graph(Box::new(graph))
+    }
+}
+
+impl Source {
+    /// The ONNX model.
+    ///
+    /// # Errors
+    /// Where the file cannot be read, what is read is no model, or a node of a graph has no ONNX form.
+    pub(crate) fn model(self) -> Result<OnnxModel, CompileError> {
+        match self {
+            Source::Path(path) => Ok(OnnxModel::load(path)?),
+            Source::Bytes(bytes) => Ok(OnnxModel::from_bytes(bytes.into())?),
+            Source::Onnx(model) => Ok(model),
+            Source::Graph(graph) => {
+                let proto = export(&graph).map_err(|error| CompileError::Invalid(error.to_string()))?;
+                Ok(OnnxModel::from_proto(proto)?)
+            }
+        }
+    }
+}
+
+impl Default for Compiler {
+    fn default() -> Compiler {
+        Compiler::new()
+    }
+}
+
+impl Compiler {
+    /// A compiler for this machine's processor, by the best code generator of this build and the records of tuning that come with it.
+    pub fn new() -> Compiler {
+        let options = Options::host(Options::best_codegen());
+        let records = Arc::new(Lookup::new([shipped::records().clone()]));
+        let options = Options { records, ..options };
+        Compiler { mode: Mode::Default, options }
+    }
+
+    /// What to compile for: `cpu` for this machine's processor, `cuda` for its GPU, or a name that `tilewright targets` lists, as
+    /// `x86-64-v3` or `cuda:sm_90`. Of several, with commas between, the artifact has code for each, and the best that a machine can run
+    /// is taken there.
+    ///
+    /// # Errors
+    /// Where a name is unknown, or one has the features of another one in the list.
+    pub fn target(mut self, names: &str) -> Result<Compiler, CompileError> {
+        let mut targets = targets(names, self.options.target.codegen.kind)?;
+        self.options.target = targets.remove(0);
+        self.options.more_targets = targets;
+        Ok(self)
+    }
+
+    /// What makes the machine code, where that is not to be the best of this build. One that is not in this build takes the functions that
+    /// are in the cache.
+    #[must_use]
+    pub fn codegen(mut self, codegen: CodegenKind) -> Compiler {
+        for target in std::iter::once(&mut self.options.target).chain(&mut self.options.more_targets) {
+            target.codegen = codegen.describe();
+        }
+        self
+    }
+
+    /// What to optimise for.
+    #[must_use]
+    pub fn mode(self, mode: Mode) -> Compiler {
+        let options = Options { keep_awake: mode == Mode::ReduceOverhead, ..self.options };
+        Compiler { mode, options, ..self }
+    }
+
+    /// The extents that an open dimension may have; `INPUT[AXIS]` is the name of one without. Said again of a dimension, the last word
+    /// counts.
+    #[must_use]
+    pub fn dim(mut self, name: &str, extents: impl Into<Extents>) -> Compiler {
+        let Extents { lo, hi, step } = extents.into();
+        self.options.dims.retain(|dim| dim.name != name);
+        self.options.dims.push(DimOption { name: name.to_string(), lo, hi, step });
+        self
+    }
+
+    /// Which reassociations and algorithms are allowed.
+    #[must_use]
+    pub fn numerics(mut self, numerics: Numerics) -> Compiler {
+        self.options.numerics = numerics;
+        self
+    }
+
+    /// Where compiled functions are kept and looked for.
+    #[must_use]
+    pub fn cache(mut self, cache: Cache) -> Compiler {
+        self.options.cache = Some(cache);
+        self
+    }
+
+    /// Schedules functions by the records of tuning in a file first, as `tilewright tune` writes it, then by those that come with the
+    /// crate.
+    ///
+    /// # Errors
+    /// Where the file is there and cannot be read.
+    pub fn records(mut self, path: &Path) -> Result<Compiler, JournalError> {
+        let own = Journal::read_best(path)?;
+        self.options.records = Arc::new(Lookup::new([own, shipped::records().clone()]));
+        Ok(self)
+    }
+
+    /// Schedules functions by the rules alone, without records of tuning.
+    #[must_use]
+    pub fn without_records(mut self) -> Compiler {
+        self.options.records = Arc::default();
+        self
+    }
+
+    /// Threads that the compiler uses at most; the artifact does not depend on it.
+    #[must_use]
+    pub fn jobs(mut self, jobs: usize) -> Compiler {
+        self.options.jobs = jobs.max(1);
+        self
+    }
+
+    /// All that is said so far, but for the mode's search.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Compiles a model: a path, bytes, an [`OnnxModel`] or a [`Graph`].
+    ///
+    /// # Errors
+    /// [`CompileError`], by whose fault it is: all that is wrong with a model or its dimensions at once.
+    pub fn compile(&self, model: impl Into<Source>) -> Result<Artifact, CompileError> {
+        self.compile_with(model, &mut ()).map(|compiled| compiled.artifact)
+    }
+
+    /// Compiles a model under the eyes of an observer; what the compiler knows of it comes with the artifact.
+    ///
+    /// # Errors
+    /// As [`Compiler::compile`].
+    pub fn compile_with(
+        &self,
+        model: impl Into<Source>,
+        observer: &mut (dyn Observer + Send),
+    ) -> Result<Compiled, CompileError> {
+        let model = model.into();
+        self.check_dims()?;
+        on_own_stack(move || {
+            let model = model.model()?;
+            let mut options = self.options.clone();
+            if let Mode::MaxAutotune { time } = self.mode {
+                let found = search::of_model(&model, &options, time)?;
+                options.records = Arc::new(options.records.after(found));
+            }
+            compile_model(&model, &options, observer)
+        })
+    }
+
+    /// Everything that is wrong with what is said of dimensions.
+    fn check_dims(&self) -> Result<(), CompileError> {
+        let of = |dim: &DimOption| match &dim.problems()[..] {
+            [] => None,
+            problems => Some(format!("dimension `{dim}`: {}", problems.join("; "))),
+        };
+        let problems: Vec<String> = self.options.dims.iter().filter_map(of).collect();
+        if problems.is_empty() { Ok(()) } else { Err(CompileError::Option(problems.join("\n"))) }
+    }
+}
+
+/// The targets of a list with commas between; `cuda` alone is this machine's GPU.
+///
+/// # Errors
+/// Where a name is unknown, or one has the features of another one.
+fn targets(list: &str, codegen: CodegenKind) -> Result<Vec<Target>, CompileError> {
+    let mut targets: Vec<Target> = Vec::new();
+    for name in list.split(',').map(str::trim) {
+        // In `cuda:sm_80,sm_90` the second is of the first one's kind.
+        let before = targets.last().and_then(|target| target.device).filter(|_| name.starts_with("sm_"));
+        let name = match (name, before) {
+            ("cuda", _) => devices::cuda_gpu().map_or(name.to_string(), |gpu| format!("cuda:{gpu}")),
+            (name, None) => name.to_string(),
+            (name, Some(kind)) => format!("{kind}:{name}"),
+        };
+        let target = Target::parse(&name, codegen)?;
+        // By the same features the loader could not choose.
+        let machine = &target.machine;
+        let is_same = |t: &Target| {
+            (t.device, t.gpu, t.machine.arch) == (target.device, target.gpu, machine.arch)
+                && t.machine.features == machine.features
+        };
+        if targets.iter().any(is_same) {
+            let message = format!("target {name} has the features of another one in the list");
+            return Err(CompileError::Option(message));
+        }
+        targets.push(target);
+    }
+    Ok(targets)
+}
+
+/// Runs what recurses deeply, as deep as a model nests, on a thread with the stack for it; that is taken only where used. A panic is a
+/// defect, which the caller is told of.
+fn on_own_stack<T: Send>(work: impl FnOnce() -> Result<T, CompileError> + Send) -> Result<T, CompileError> {
+    thread::scope(|scope| {
+        let worker = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+        let worker =
+            worker.map_err(|error| CompileError::Limit(format!("cannot start a thread: {error}")))?;
+        worker.join().unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(CompileError::internal("the compiler", text.unwrap_or("a panic without a message")))
+        })
+    })
+}

@@ -1,0 +1,137 @@
+//! Searches for faster schedules of a model's functions: what measures them, where what is found is kept, and what of it is a defect.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tilewright_machine::{DeviceKind, Machine};
+use tilewright_onnx::OnnxModel;
+use tilewright_tune::{
+    Budget, Database, Entry, Journal, JournalError, LeftOut, Measure, Outcome, Task, Watch, tune,
+};
+
+use crate::error::CompileError;
+use crate::options::Options;
+use crate::tuning::{InProcess, Tasks};
+
+/// Why a search could not be made, or what it found that must not be.
+#[derive(Debug, thiserror::Error)]
+pub enum SearchError {
+    /// Nothing here runs what is to be measured.
+    #[error("tuning measures on this machine, which does not run code for that target")]
+    OtherMachine,
+    /// Functions for a device are measured by a process of their own, since a schedule may hang or end it.
+    #[error(
+        "functions for {0} are measured by another process: search by `tilewright tune`, and compile by the records it makes"
+    )]
+    Device(DeviceKind),
+    /// The file of records cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A schedule computes something else than the rules' own: a defect of the compiler.
+    #[error("{0}")]
+    Wrong(String),
+    /// Schedules that were offered do not apply: defects of the compiler.
+    #[error("{n} schedules that were offered do not apply, the first: {first}")]
+    Illegal {
+        /// How many.
+        n: usize,
+        /// What is wrong with the first.
+        first: String,
+    },
+}
+
+impl SearchError {
+    /// The exit code of the command line for this error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            SearchError::OtherMachine | SearchError::Device(_) => 3,
+            SearchError::Journal(JournalError::Read { .. } | JournalError::Write { .. }) => 6,
+            SearchError::Journal(JournalError::Entry(_))
+            | SearchError::Wrong(_)
+            | SearchError::Illegal { .. } => 70,
+        }
+    }
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// How it went.
+    pub outcome: Outcome,
+    /// What is known now: the records of the file, and those of this search.
+    pub records: Database,
+    /// Lines of the file that say nothing.
+    pub left_out: LeftOut,
+}
+
+/// What measures functions for a target's processor, in this process on `threads` threads.
+///
+/// # Errors
+/// Where this machine does not run code for the target, or that has a device.
+pub fn on_host(options: &Options, threads: usize) -> Result<InProcess, SearchError> {
+    if let Some(device) = options.target.device {
+        return Err(SearchError::Device(device));
+    }
+    check_machine(options)?;
+    Ok(InProcess::new(threads, options.jobs))
+}
+
+/// Demands that this machine runs code for the target.
+///
+/// # Errors
+/// [`SearchError::OtherMachine`].
+pub fn check_machine(options: &Options) -> Result<(), SearchError> {
+    let runs = Machine::host().runs_code_for(&options.target.machine);
+    if runs { Ok(()) } else { Err(SearchError::OtherMachine) }
+}
+
+/// Searches for schedules of tasks. What a file of records says is known before, and what is found is added to it as it is found.
+///
+/// # Errors
+/// Where the file cannot be read or written.
+pub fn run(
+    tasks: &[Task],
+    measure: &mut dyn Measure,
+    file: Option<&Path>,
+    budget: Budget,
+    watch: &mut dyn Watch,
+) -> Result<Found, JournalError> {
+    let (mut records, left_out) = file.map_or(Ok(Default::default()), Journal::read)?;
+    let mut journal = file.map(Journal::append_to).transpose()?;
+    let mut record = |entry: &Entry| journal.as_mut().map_or(Ok(()), |journal| journal.append(entry));
+    let outcome = tune(tasks, measure, &mut records, &mut record, budget, watch)?;
+    Ok(Found { outcome, records, left_out })
+}
+
+/// Searches for schedules of a model's functions for some time, and keeps what is found in no file.
+///
+/// # Errors
+/// As [`on_host`] and [`check`], and where the model cannot be compiled.
+pub(crate) fn of_model(
+    model: &OnnxModel,
+    options: &Options,
+    time: Duration,
+) -> Result<Database, CompileError> {
+    let mut measure = on_host(options, 1)?;
+    let mut tasks = Tasks::default();
+    tasks.add(model, options)?;
+    let budget = Budget { time: Some(time), trials: None, seed: 0 };
+    let found = run(&tasks.tasks, &mut measure, None, budget, &mut ()).map_err(SearchError::from)?;
+    check(&found.outcome)?;
+    Ok(found.records)
+}
+
+/// A schedule that computes something else is a defect, and so is one that was offered and does not apply, even though no record of it
+/// is made.
+///
+/// # Errors
+/// [`SearchError::Wrong`] and [`SearchError::Illegal`].
+pub fn check(outcome: &Outcome) -> Result<(), SearchError> {
+    if let Some(message) = outcome.wrong.first() {
+        return Err(SearchError::Wrong(message.clone()));
+    }
+    match outcome.illegal.first() {
+        None => Ok(()),
+        Some(first) => Err(SearchError::Illegal { n: outcome.illegal.len(), first: first.clone() }),
+    }
+}

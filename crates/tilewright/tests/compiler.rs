@@ -1,0 +1,119 @@
+//! The compiler as a value: ways in, and what is said of options that make no sense.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use prost::Message as _;
+use tilewright::graph::{Graph, text};
+use tilewright::onnx::{OnnxModel, export};
+use tilewright::{CodegenKind, CompileError, Compiler, Mode, Source};
+
+/// A compiler that is fast.
+fn compiler() -> Compiler {
+    Compiler::new().codegen(CodegenKind::Cranelift)
+}
+
+/// As many additions, one after the other.
+fn graph(additions: usize) -> Graph {
+    let mut nodes = String::new();
+    for n in 0..additions {
+        let of = if n == 0 { "x".to_string() } else { format!("y{}", n - 1) };
+        nodes += &format!("%y{n}: f32[batch, 4] = Binary[add](%{of}, %x)\n");
+    }
+    let last = additions - 1;
+    let text = format!(
+        "graph sums {{\n sym batch input 0..1000:1\n region0(%x x: f32[batch, 4]) {{\n {nodes} return %y{last} as y\n }}\n}}"
+    );
+    text::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn bytes_of(source: impl Into<Source>) -> Vec<u8> {
+    let artifact = compiler().dim("batch", 1..=8).compile(source).expect("an artifact");
+    artifact.to_bytes().expect("bytes").to_vec()
+}
+
+#[test]
+fn a_model_is_the_same_whichever_way_it_comes_in() {
+    let proto = export(&graph(3)).expect("a model");
+    let encoded = proto.encode_to_vec();
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    file.write_all(&encoded).expect("a file");
+    let expected = bytes_of(graph(3));
+    assert_eq!(bytes_of(OnnxModel::from_proto(proto).expect("a model")), expected);
+    assert_eq!(bytes_of(&encoded[..]), expected);
+    assert_eq!(bytes_of(encoded), expected);
+    assert_eq!(bytes_of(file.path()), expected);
+    assert_eq!(bytes_of(file.path().to_str().expect("a name")), expected);
+}
+
+#[test]
+fn what_is_unknown_is_said() {
+    let error = compiler().target("z80").expect_err("no such target");
+    assert!(error.to_string().contains("unknown target `z80`; known are"), "{error}");
+    assert_eq!(error.exit_code(), 2);
+    let error = "fast".parse::<Mode>().expect_err("no such mode");
+    assert_eq!(error.to_string(), "unknown mode `fast`: default, reduce-overhead or max-autotune");
+    assert_eq!("max-autotune".parse::<Mode>().expect("a mode"), Mode::MaxAutotune { time: Mode::SEARCH });
+}
+
+#[test]
+fn all_that_is_wrong_with_dimensions_is_said_at_once() {
+    let error = compiler().dim("batch", 5..=1).dim("", -1).compile(graph(3)).expect_err("no such extents");
+    assert_eq!(
+        error.to_string(),
+        "dimension `batch=5..1`: the lower bound 5 is above the upper bound 1\n\
+         dimension `=-1`: the dimension has no name; an extent cannot be negative"
+    );
+    let error = compiler().dim("rows", 3).compile(graph(3)).expect_err("no such dimension");
+    assert!(error.to_string().contains("rows"), "{error}");
+}
+
+#[test]
+fn the_last_word_on_a_dimension_counts() {
+    let compiler = compiler().dim("batch", 3).dim("batch", 0..=8).dim("batch", 2);
+    let artifact = compiler.compile(graph(3)).expect("an artifact");
+    assert_eq!(artifact.manifest.images.len(), 1);
+    assert_eq!(compiler.options().dims.len(), 1);
+    assert_eq!(compiler.options().dims[0].to_string(), "batch=2");
+}
+
+#[test]
+fn bytes_that_are_no_model_are_refused() {
+    let mut encoded = export(&graph(3)).expect("a model").encode_to_vec();
+    encoded.truncate(encoded.len() / 2);
+    for bytes in [encoded, Vec::new(), b"PK\x03\x04".to_vec()] {
+        let error = compiler().compile(bytes).expect_err("no model");
+        assert!(matches!(error, CompileError::Model(_)), "{error}");
+    }
+    let error = compiler().compile("no/such.onnx").expect_err("no file");
+    assert!(error.to_string().contains("no/such.onnx"), "{error}");
+    assert_eq!(error.exit_code(), 6);
+}
+
+/// The compiler recurses as deeply as models nest, on a stack of its own.
+#[test]
+fn a_caller_may_have_a_small_stack() {
+    let compile = || compiler().compile(graph(400)).map(|artifact| artifact.levels.len());
+    let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(compile).expect("a thread");
+    assert_eq!(thread.join().expect("no panic").expect("an artifact"), 1);
+}
+
+#[test]
+fn several_targets_are_levels_of_one_artifact() {
+    let compiler = compiler().target("x86-64-v3, x86-64-v4").expect("targets");
+    assert_eq!(compiler.compile(graph(3)).expect("an artifact").levels.len(), 2);
+    let error = compiler.target("x86-64-v3,x86-64-v3;l2=1").expect_err("the same twice");
+    assert!(error.to_string().contains("has the features of another one"), "{error}");
+}
+
+/// A search is made here, on this machine's processor.
+#[test]
+fn a_search_comes_before_compiling_for_this_processor() {
+    let mode = Mode::MaxAutotune { time: Duration::from_millis(300) };
+    let artifact = compiler().mode(mode).dim("batch", 64).compile(graph(3)).expect("an artifact");
+    assert_eq!(artifact.levels.len(), 1);
+    let on_gpu = Compiler::new().target("opencl").expect("a target").mode(mode).compile(graph(3));
+    let error = on_gpu.expect_err("another process measures there");
+    assert!(error.to_string().contains("functions for opencl are measured by another process"), "{error}");
+    assert_eq!(error.exit_code(), 3);
+}
