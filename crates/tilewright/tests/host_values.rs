@@ -109,6 +109,30 @@ fn extents_of_strings_are_extents_like_others() {
     assert!(error.to_string().starts_with("extents of the same name must be equal (needs 3 == 2"), "{error}");
 }
 
+/// Of a range whose elements nobody reads, the plan computes the length alone.
+#[test]
+fn the_length_alone_of_a_range() {
+    let compiled = compile(
+        "graph length {
+          sym m computed 0..*:1
+          region0(%n n: i64[], %x x: i64[]) {
+            %zero: i64[] = Constant[i64[]{0}]()
+            %one: i64[] = Constant[i64[]{1}]()
+            %e: i64[] = Binary[mul](%n, %x)
+            %r: i64[m] = RangeDynamic(%zero, %e, %one)
+            %l: i64[1] = Shape[start=0, end=1](%r)
+            return %l as l
+          }
+        }",
+    );
+    let mut session = load(&compiled).session();
+    for (n, x) in [(3i64, 5i64), (0, 4), (1, 1)] {
+        let inputs = [&n, &x].map(|number| TensorView::of(&[], std::slice::from_ref(number)));
+        let outputs = session.run(&inputs).expect("a run");
+        assert_eq!(outputs.get(0).and_then(|length| length.to_vec::<i64>()), Some(vec![n * x]));
+    }
+}
+
 /// Activations of convolutions are blocked by channels, which an operator on the host must not see.
 #[test]
 fn operators_on_the_host_see_row_major_tensors() {
