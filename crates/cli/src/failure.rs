@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use tilewright::CompileError;
 use tilewright::run::files::{FileError, NpyError, PbError};
 use tilewright::run::noise::NoiseError;
 use tilewright::runtime::device::DeviceError;
 use tilewright::runtime::{InputErrors, LoadError, ModelError, RunError, TensorError};
-use tilewright::search::SearchError;
 use tilewright::tune::JournalError;
+use tilewright::{CompileError, SearchError};
 
 /// What messages of failures begin with.
 pub(crate) const ERROR: &str = "error: ";

@@ -130,7 +130,7 @@ pub enum Source {
     /// The bytes of an ONNX model.
     Bytes(Vec<u8>),
     /// A decoded ONNX model.
-    Onnx(OnnxModel),
+    Onnx(Box<OnnxModel>),
     /// A graph of the compiler's own operators, which it takes by their ONNX form.
     Graph(Box<Graph>),
 }
@@ -179,7 +179,7 @@ impl From<Vec<u8>> for Source {
 
 impl From<OnnxModel> for Source {
     fn from(model: OnnxModel) -> Source {
-        Source::Onnx(model)
+        Source::Onnx(Box::new(model))
     }
 }
 
@@ -198,7 +198,7 @@ impl Source {
         match self {
             Source::Path(path) => Ok(OnnxModel::load(path)?),
             Source::Bytes(bytes) => Ok(OnnxModel::from_bytes(bytes.into())?),
-            Source::Onnx(model) => Ok(model),
+            Source::Onnx(model) => Ok(*model),
             Source::Graph(graph) => {
                 let proto = export(&graph).map_err(|error| CompileError::Invalid(error.to_string()))?;
                 Ok(OnnxModel::from_proto(proto)?)
@@ -249,7 +249,7 @@ impl Compiler {
     #[must_use]
     pub fn mode(self, mode: Mode) -> Compiler {
         let options = Options { keep_awake: mode == Mode::ReduceOverhead, ..self.options };
-        Compiler { mode, options, ..self }
+        Compiler { mode, options }
     }
 
     /// The extents that an open dimension may have; `INPUT[AXIS]` is the name of one without. Said again of a dimension, the last word

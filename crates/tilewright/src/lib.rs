@@ -34,7 +34,7 @@ pub use artifact::{Artifact, Level};
 pub use cache::Cache;
 pub use compile::{Compiled, compile, compile_model, kernels, load_graph};
 pub use compiler::{Compiler, Extents, Mode, Source};
-pub use error::CompileError;
+pub use error::{CompileError, SearchError};
 pub use gap::{Gap, Stage};
 pub use options::{DimOption, Numerics, Observer, Options};
 pub use survey::{Survey, survey};

@@ -3,55 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tilewright_machine::{DeviceKind, Machine};
+use tilewright_machine::Machine;
 use tilewright_onnx::OnnxModel;
 use tilewright_tune::{
     Budget, Database, Entry, Journal, JournalError, LeftOut, Measure, Outcome, Task, Watch, tune,
 };
 
-use crate::error::CompileError;
+use crate::error::{CompileError, SearchError};
 use crate::options::Options;
 use crate::tuning::{InProcess, Tasks};
-
-/// Why a search could not be made, or what it found that must not be.
-#[derive(Debug, thiserror::Error)]
-pub enum SearchError {
-    /// Nothing here runs what is to be measured.
-    #[error("tuning measures on this machine, which does not run code for that target")]
-    OtherMachine,
-    /// Functions for a device are measured by a process of their own, since a schedule may hang or end it.
-    #[error(
-        "functions for {0} are measured by another process: search by `tilewright tune`, and compile by the records it makes"
-    )]
-    Device(DeviceKind),
-    /// The file of records cannot be used.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// A schedule computes something else than the rules' own: a defect of the compiler.
-    #[error("{0}")]
-    Wrong(String),
-    /// Schedules that were offered do not apply: defects of the compiler.
-    #[error("{n} schedules that were offered do not apply, the first: {first}")]
-    Illegal {
-        /// How many.
-        n: usize,
-        /// What is wrong with the first.
-        first: String,
-    },
-}
-
-impl SearchError {
-    /// The exit code of the command line for this error.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            SearchError::OtherMachine | SearchError::Device(_) => 3,
-            SearchError::Journal(JournalError::Read { .. } | JournalError::Write { .. }) => 6,
-            SearchError::Journal(JournalError::Entry(_))
-            | SearchError::Wrong(_)
-            | SearchError::Illegal { .. } => 70,
-        }
-    }
-}
 
 /// What a search found.
 #[derive(Clone, Debug)]

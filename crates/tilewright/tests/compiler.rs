@@ -58,7 +58,9 @@ fn what_is_unknown_is_said() {
 
 #[test]
 fn all_that_is_wrong_with_dimensions_is_said_at_once() {
-    let error = compiler().dim("batch", 5..=1).dim("", -1).compile(graph(3)).expect_err("no such extents");
+    let (most, least) = (5, 1);
+    let error =
+        compiler().dim("batch", most..=least).dim("", -1).compile(graph(3)).expect_err("no such extents");
     assert_eq!(
         error.to_string(),
         "dimension `batch=5..1`: the lower bound 5 is above the upper bound 1\n\
