@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use tilewright_run::files;
-use tilewright_runtime::Bytes;
+use tilewright_run::{LoadOptions, Model};
 use tilewright_runtime::artifact::{self, Contents, Manifest};
 use tilewright_runtime::plan::Plan;
+use tilewright_runtime::{Bytes, Trust};
 
-use crate::error::CompileError;
+use crate::error::{CompileError, Error};
 use crate::weights::Weights;
 
 /// The code of a model for one instruction set.
@@ -72,5 +73,22 @@ impl Artifact {
     pub fn to_bytes(&self) -> Result<Bytes, CompileError> {
         let buffer = self.with_contents(|contents| contents.to_bytes());
         Ok(Bytes::new(buffer.map_err(|e| CompileError::Limit(e.to_string()))?))
+    }
+
+    /// The model, ready to run in this process. Its code was made here, so nobody has to be trusted; of a compilation with a
+    /// [`Cache`](crate::Cache) that is to say that its folder is as trusted as this program.
+    ///
+    /// # Errors
+    /// As [`Artifact::to_bytes`], and where this machine does not run code for the target.
+    pub fn load(&self) -> Result<Model, Error> {
+        self.load_with(&LoadOptions::new())
+    }
+
+    /// As [`Artifact::load`], with options.
+    ///
+    /// # Errors
+    /// As [`Artifact::load`], and where there is no code for the device that is asked for.
+    pub fn load_with(&self, options: &LoadOptions) -> Result<Model, Error> {
+        Ok(Model::from_bytes(self.to_bytes()?, Trust::Origin, options)?)
     }
 }

@@ -4,10 +4,29 @@ use tilewright_lower::LowerError;
 use tilewright_machine::{CodegenError, DeviceKind, TargetError};
 use tilewright_onnx::import::Origins;
 use tilewright_onnx::{ImportErrors, OnnxError};
+use tilewright_runtime::{LoadError, RunError, TensorError};
 use tilewright_te::verify::Illegal;
 use tilewright_tune::JournalError;
 
 use crate::gap::{Gap, List, Stage};
+
+/// What may go wrong on the road from a model to its outputs, for callers who do not tell its parts from one another.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The model was not compiled.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// The artifact was not loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A tensor was not made.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+    /// The model did not run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
 
 /// Why a model could not be compiled.
 #[derive(Debug, thiserror::Error)]

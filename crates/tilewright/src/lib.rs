@@ -1,9 +1,22 @@
 //! The library face of Tilewright: a model goes in, an artifact comes out and runs.
 //!
-//! [`compile`](compile::compile) is the driver: one straight function in which each step of a model's road
-//! is a line with a name. [`Options`] say for which target and how; [`Artifact`] is the result, to be
-//! written to a file or run in process; [`reference`] computes the same by the interpreter, and [`tuning`]
-//! searches for schedules that are faster than those the rules make.
+//! ```
+//! # fn main() -> Result<(), tilewright::Error> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits/digits.onnx");
+//! use tilewright::{Compiler, Mode, Tensor};
+//!
+//! let artifact = Compiler::new().target("cpu")?.mode(Mode::Default).compile(path)?;
+//! let model = artifact.load()?;
+//! let image = Tensor::new(&[1, 1, 8, 8], [0.5f32; 64])?;
+//! let outputs = model.run([("image", &image)])?;
+//! # assert_eq!(outputs.len(), 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Inside, [`compile`](compile::compile) is the driver: one straight function in which each step of a model's road is a line with
+//! a name. [`Options`] say for which target and how; [`reference`] computes the same by the interpreter, and [`tuning`] searches for
+//! schedules that are faster than those the rules make.
 
 pub mod artifact;
 pub mod autoschedule;
@@ -34,7 +47,7 @@ pub use artifact::{Artifact, Level};
 pub use cache::Cache;
 pub use compile::{Compiled, compile, compile_model, kernels, load_graph};
 pub use compiler::{Compiler, Extents, Mode, Source};
-pub use error::{CompileError, SearchError};
+pub use error::{CompileError, Error, SearchError};
 pub use gap::{Gap, Stage};
 pub use options::{DimOption, Numerics, Observer, Options};
 pub use survey::{Survey, survey};
@@ -45,8 +58,11 @@ pub use tilewright_machine as machine;
 pub use tilewright_machine::{CodegenKind, Listing, Machine, Target};
 pub use tilewright_onnx as onnx;
 pub use tilewright_run as run;
+pub use tilewright_run::{LoadOptions, Model, Outputs};
 pub use tilewright_runtime as runtime;
-pub use tilewright_runtime::Trust;
+pub use tilewright_runtime::{
+    Cancel, Input, LoadError, RunError, Session, Tensor, TensorError, TensorView, TensorViewMut, Trust, Value,
+};
 pub use tilewright_te::interp::TensorData;
 pub use tilewright_tune as tune;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use prost::Message as _;
 use tilewright::graph::{Graph, text};
 use tilewright::onnx::{OnnxModel, export};
-use tilewright::{CodegenKind, CompileError, Compiler, Mode, Source};
+use tilewright::{CodegenKind, CompileError, Compiler, Mode, Source, Tensor};
 
 /// A compiler that is fast.
 fn compiler() -> Compiler {
@@ -44,6 +44,22 @@ fn a_model_is_the_same_whichever_way_it_comes_in() {
     assert_eq!(bytes_of(encoded), expected);
     assert_eq!(bytes_of(file.path()), expected);
     assert_eq!(bytes_of(file.path().to_str().expect("a name")), expected);
+}
+
+#[test]
+fn a_model_runs_in_a_few_lines() -> Result<(), tilewright::Error> {
+    let artifact = Compiler::new().target("cpu")?.dim("batch", 1).mode(Mode::Default).compile(graph(3))?;
+    let model = artifact.load()?;
+    let x = Tensor::new(&[1, 4], [1f32, 2.0, 3.0, -4.0])?;
+    let outputs = model.run([("x", &x)])?;
+    assert_eq!(outputs.tensor("y").and_then(Tensor::as_slice), Some(&[4f32, 8.0, 12.0, -16.0][..]));
+    let other = Tensor::new(&[4], [true; 4])?;
+    let error = model.run([("z", &other), ("x", &other)]).expect_err("inputs that do not fit");
+    let error = tilewright::Error::from(error).to_string();
+    for part in ["no input \"z\"", "expected element type f32, got bool", "2 axes"] {
+        assert!(error.contains(part), "{error}");
+    }
+    Ok(())
 }
 
 #[test]
