@@ -218,8 +218,7 @@ fn interpret(graph: &Graph, seed: u64, inputs: &Named) -> Result<Named, Failure>
     let mut reference = Reference::new(graph)?;
     reference.set_seed(seed);
     reference.check()?;
-    let named: Vec<_> =
-        inputs.iter().map(|(name, value)| (name.as_str(), values::as_tensor(value))).collect();
+    let named: Vec<_> = inputs.iter().map(|(name, value)| (name.as_str(), value.as_tensor())).collect();
     let data = |tensor: &Tensor| TensorData {
         dtype: tensor.dtype(),
         shape: tensor.dims().iter().map(|&dim| dim as i64).collect(),

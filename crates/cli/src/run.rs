@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let summaries: Vec<_> = outputs.iter().map(|(name, value)| summary_json(name, value)).collect();
         output::print_json(&json!({"outputs": summaries}))
     } else if args.outputs.is_none() {
-        let lines = outputs.iter().map(|(name, value)| match values::as_tensor(value) {
+        let lines = outputs.iter().map(|(name, value)| match value.as_tensor() {
             Some(tensor) => Summary::of(tensor).line(name, tensor),
             None => format!("{name}: {}\n", values::form(value)),
         });
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn summary_json(name: &str, value: &Value) -> serde_json::Value {
-    match values::as_tensor(value) {
+    match value.as_tensor() {
         Some(tensor) => Summary::of(tensor).json(name, tensor),
         None => json!({"name": name, "form": values::form(value)}),
     }

@@ -100,7 +100,7 @@ mod tests {
     use tilewright_dtype::DType;
 
     use super::*;
-    use crate::values::{as_tensor, to_f64s, to_i64s};
+    use crate::values::{to_f64s, to_i64s};
 
     fn spec(dtype: DType, dims: Vec<Extent>) -> Spec {
         Spec { name: "x".to_string(), nesting: vec![], dtype, dims: Some(dims) }
@@ -111,14 +111,14 @@ mod tests {
         let specs = [spec(DType::F32, vec![Extent::Open("batch".into()), Extent::Fixed(1000)])];
         let first = noise(&specs).unwrap();
         assert_eq!(first, noise(&specs).unwrap());
-        let tensor = as_tensor(&first[0].1).unwrap();
+        let tensor = first[0].1.as_tensor().unwrap();
         assert_eq!(tensor.dims(), [1, 1000]);
         let values = to_f64s(tensor).unwrap();
         let mean = values.iter().sum::<f64>() / 1000.0;
         let variance = values.iter().map(|v| v * v).sum::<f64>() / 1000.0;
         assert!(mean.abs() < 0.1 && (variance - 1.0).abs() < 0.15, "{mean} {variance}");
         let noise = noise(&[spec(DType::I64, vec![Extent::Fixed(50)])]).unwrap();
-        let ids = as_tensor(&noise[0].1).and_then(to_i64s).unwrap();
+        let ids = noise[0].1.as_tensor().and_then(to_i64s).unwrap();
         assert!(ids.contains(&0) && ids.contains(&1) && ids.iter().all(|id| (0..2).contains(id)));
     }
 

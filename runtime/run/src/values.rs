@@ -21,14 +21,6 @@ pub fn owned(outputs: &Outputs<'_>) -> Result<Named, TensorError> {
     Ok(in_order(tensors, values.collect()))
 }
 
-/// The tensor, if the value is one.
-pub fn as_tensor(value: &Value) -> Option<&Tensor> {
-    match value {
-        Value::Tensor(tensor) => Some(tensor),
-        Value::Sequence(_) | Value::Optional(_) => None,
-    }
-}
-
 /// What a value is, in a few words: `f32[2, 3]`, `a sequence of 4`.
 pub fn form(value: &Value) -> String {
     match value {
@@ -67,7 +59,7 @@ mod tests {
             ("f32[2, 3]", "an optional with a sequence of 4")
         );
         assert_eq!(form(&Value::optional(None)), "an empty optional");
-        assert_eq!(as_tensor(&tensor).and_then(to_f64s), Some(vec![0.0; 6]));
-        assert_eq!((as_tensor(&some), as_tensor(&tensor).and_then(to_i64s)), (None, None));
+        assert_eq!(tensor.as_tensor().and_then(to_f64s), Some(vec![0.0; 6]));
+        assert_eq!((some.as_tensor(), tensor.as_tensor().and_then(to_i64s)), (None, None));
     }
 }

@@ -24,7 +24,7 @@ fn noise_goes_in_and_named_outputs_come_out() {
     let mut session = model.session();
     let outputs = session.run_named(inputs.iter().map(|(name, value)| (name, value))).unwrap();
     let outputs = values::owned(&outputs).unwrap();
-    let numbers = |value| values::as_tensor(value).and_then(values::to_f64s).unwrap();
+    let numbers = |value: &tilewright_runtime::Value| value.as_tensor().and_then(values::to_f64s).unwrap();
     let expect: Vec<f64> = numbers(&inputs[0].1).iter().map(|x| 4.0 * x).collect();
     assert_eq!((outputs[0].0.as_str(), numbers(&outputs[0].1)), ("y", expect));
     assert_eq!((outputs[1].0.as_str(), numbers(&outputs[1].1)), ("w", vec![1.0, 2.0, 3.0]));

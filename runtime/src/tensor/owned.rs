@@ -24,6 +24,9 @@ enum Data {
     Strings(Vec<String>),
 }
 
+/// Bytes, or strings, that `Debug` shows at most.
+const SHOWN: usize = 64;
+
 /// Where memory goes that a tensor had, to be used again.
 pub trait Reuse: Send + Sync {
     /// Takes memory, with whatever it holds.
@@ -249,10 +252,17 @@ impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{:?} ", self.dtype, self.dims)?;
         match &self.data {
-            Data::Numbers(buffer) => f.debug_list().entries(buffer.iter()).finish(),
-            Data::Strings(strings) => f.debug_list().entries(strings).finish(),
+            Data::Numbers(buffer) => shown(f, buffer),
+            Data::Strings(strings) => shown(f, strings),
         }
     }
+}
+
+/// Items of a list as `Debug` shows them: weights are millions.
+fn shown<T: fmt::Debug>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result {
+    let mut list = f.debug_list();
+    list.entries(items.iter().take(SHOWN));
+    if items.len() > SHOWN { list.finish_non_exhaustive() } else { list.finish() }
 }
 
 #[cfg(test)]
@@ -273,6 +283,14 @@ mod tests {
         assert_eq!(Tensor::from_buf(DType::F32, &[2, 2], tensor.clone().into_buf()), Ok(tensor));
         assert_eq!(Tensor::zeros(DType::I64, &[2]).unwrap().to_vec(), Some(vec![0i64; 2]));
         assert_eq!(Tensor::new::<u8>(&[usize::MAX, 0], []).unwrap().as_slice::<u8>(), Some(&[][..]));
+    }
+
+    #[test]
+    fn a_large_tensor_is_not_shown_whole() {
+        let large = Tensor::zeros(DType::F32, &[1 << 20]).unwrap();
+        let text = alloc::format!("{large:?}");
+        assert!(text.starts_with("f32[1048576] [0, 0, ") && text.ends_with(", ..]"), "{text}");
+        assert_eq!(alloc::format!("{:?}", Tensor::new(&[2], [1u8, 2]).unwrap()), "u8[2] [1, 2]");
     }
 
     /// Any byte that is not 0 is true, and none is taken for a `bool` in place.

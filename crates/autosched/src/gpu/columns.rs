@@ -9,11 +9,10 @@ use tilewright_te::schedule::{Schedule, ScheduleError, indivisible};
 use tilewright_te::{Block, IterKind, Scope, ThreadLevel};
 
 use super::store::{Store, last_of, shares_loops, store_of};
-use super::threads::LANES;
+use super::threads::{LANES, in_order};
 use super::tree::hold;
 use crate::context::Context;
 use crate::decisions::{Candidate, Chooser};
-use crate::gpu::threads::in_order;
 use crate::loops::{joined, loops_of};
 use crate::pattern::{constant_product, domain_simplifier, iters_of, loads, walks};
 use crate::refusal::Refusal;

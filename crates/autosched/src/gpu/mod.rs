@@ -3,8 +3,8 @@
 //! A task is a thread block. A function that reduces rows and then uses the results on them is one kernel ([`rows`]). Of others,
 //! reductions come first: [`product`] (matrix products and convolutions, by tiles in registers and shared memory, in parts where tiles are few:
 //! [`split`]), [`skinny`] (products with a vector, or with few), [`turns`] (blocks in one loop over steps), [`columns`] (few results of many
-//! steps, read along the results), [`reduction`] (the others, by lanes along the steps). Then come [`transpose`] (what is read across the rows that are written), and [`elements`], which has a thread for each result
-//! and does for all the rest.
+//! steps, read along the results), [`reduction`] (the others, by lanes along the steps). Then come [`transpose`] (what is read across the rows
+//! that are written), and [`elements`], which has a thread for each result and does for all the rest.
 
 pub mod columns;
 pub mod elements;

@@ -8,12 +8,12 @@ use tilewright_runtime::Value;
 use super::error::{FileError, Format};
 use super::npy;
 use super::replace::replace;
-use crate::values::{as_tensor, form};
+use crate::values::form;
 
 /// A value as the file of an array.
 pub(super) fn array(output: &str, value: &Value, format: Format) -> Result<Vec<u8>, FileError> {
     let output = || output.to_string();
-    let Some(tensor) = as_tensor(value) else {
+    let Some(tensor) = value.as_tensor() else {
         return Err(FileError::NoArray { output: output(), form: form(value), format });
     };
     npy::write(tensor).ok_or_else(|| FileError::Strings { output: output(), format })
