@@ -31,6 +31,8 @@ pub(crate) enum Exit {
     Io = 6,
     /// A bug of ours.
     Internal = 70,
+    /// Somebody asked it to stop.
+    Cancelled = 130,
 }
 
 /// Why the command did not succeed.
@@ -196,7 +198,8 @@ impl From<RunError> for Failure {
             RunError::Limit { .. } | RunError::Memory(_) => Failure::new(Exit::Limit, error),
             RunError::Device(fault) => Failure::new(of_device(fault), error),
             // The command cancels nothing.
-            RunError::Plan { .. } | RunError::Cancelled => Failure::new(Exit::Internal, error),
+            RunError::Plan { .. } => Failure::new(Exit::Internal, error),
+            RunError::Cancelled => Failure::new(Exit::Cancelled, error),
         }
     }
 }

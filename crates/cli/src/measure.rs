@@ -115,6 +115,7 @@ impl From<WorkerError> for Failure {
         let exit = match &error {
             WorkerError::Start(_) => Exit::Unsupported,
             WorkerError::Died(_) | WorkerError::Hung { .. } => Exit::Io,
+            WorkerError::Cancelled => Exit::Cancelled,
         };
         let message = error.to_string();
         Failure::new(exit, message.trim_start_matches(crate::failure::ERROR))

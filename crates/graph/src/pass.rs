@@ -43,6 +43,9 @@ pub enum PassError {
         /// Everything wrong.
         violations: Vec<Violation>,
     },
+    /// The passes were asked to stop, and did before the next one.
+    #[error("the passes were stopped")]
+    Stopped,
     /// A pass was named that is not there.
     #[error("unknown pass `{0}`; known are: {1}")]
     Unknown(String, String),
@@ -150,6 +153,7 @@ pub struct PassManager<'a> {
     disabled: BTreeSet<String>,
     verify: bool,
     observer: Option<Observer<'a>>,
+    stop: Option<Box<dyn Fn() -> bool + 'a>>,
     timings: Vec<Timing>,
     unfinished: Vec<Unfinished>,
 }
@@ -163,6 +167,7 @@ impl<'a> PassManager<'a> {
             disabled: BTreeSet::new(),
             verify: VERIFIES_BY_DEFAULT,
             observer: None,
+            stop: None,
             timings: Vec::new(),
             unfinished: Vec::new(),
         }
@@ -202,6 +207,11 @@ impl<'a> PassManager<'a> {
     /// Sets who sees the graph after each pass.
     pub fn set_observer(&mut self, observer: Observer<'a>) {
         self.observer = Some(observer);
+    }
+
+    /// Sets what is asked before each pass whether to stop.
+    pub fn set_stop(&mut self, stop: impl Fn() -> bool + 'a) {
+        self.stop = Some(Box::new(stop));
     }
 
     /// Names of the passes, in order.
@@ -279,6 +289,9 @@ impl<'a> PassManager<'a> {
     fn run_pass(&mut self, pass: &dyn Pass, graph: &mut Graph) -> Result<bool, PassError> {
         if self.disabled.contains(pass.name()) {
             return Ok(false);
+        }
+        if self.stop.as_ref().is_some_and(|stop| stop()) {
+            return Err(PassError::Stopped);
         }
         let start = Instant::now();
         let changed = pass.run(graph)?;

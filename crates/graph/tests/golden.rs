@@ -28,6 +28,7 @@ const PASSES: &[(&str, PassFn)] = &[
     ("regions", regions::regions),
     ("sink", sink::sink),
     ("scale_weights", scale_weights::scale_weights),
+    ("padding_bands", padding_bands::padding_bands),
     ("constant_folding", |graph| ConstantFolding::new(Arc::new(NoEvaluator)).run(graph)),
     ("simplify", |graph| simplify(Arc::new(NoEvaluator)).run(graph)),
 ];

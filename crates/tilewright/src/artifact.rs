@@ -63,6 +63,9 @@ impl Artifact {
         let written = self.with_contents(|contents| {
             files::replace(path, |out| contents.write_to(out).map_err(std::io::Error::other))
         });
+        if written.is_err() {
+            self.weights.check()?;
+        }
         written.map_err(|source| CompileError::Output { path: path.display().to_string(), source })
     }
 
@@ -72,6 +75,9 @@ impl Artifact {
     /// Where a section is larger than the format allows, or there are too many levels.
     pub fn to_bytes(&self) -> Result<Bytes, CompileError> {
         let buffer = self.with_contents(|contents| contents.to_bytes());
+        if buffer.is_err() {
+            self.weights.check()?;
+        }
         Ok(Bytes::new(buffer.map_err(|e| CompileError::Limit(e.to_string()))?))
     }
 

@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 use tilewright_autosched::strategy::FuncStrategy;
 use tilewright_autosched::{Algorithms, Decisions, Planned, Strategy, algorithm_costs, cycles, plan};
 use tilewright_machine::{Numbers, Target};
+use tilewright_runtime::Cancel;
 use tilewright_tune::fit::{self, Ranked, TELLING_SPREAD};
 use tilewright_tune::{Effort, Measure, Task};
 
 use crate::error::CompileError;
 use crate::options::Options;
-use crate::parallel;
+use crate::parallel::{self, Jobs};
 use crate::tuning::InProcess;
 use crate::tuning::training::{self, Shape};
 
@@ -301,7 +302,8 @@ impl Samples {
             |((begin, inertia), seen, unseen): &((&Numbers, f64), &Vec<&Sample>, &Vec<&Sample>)| {
                 score(unseen, &fit::fit(begin, *inertia, |numbers| score(seen, numbers)))
             };
-        let scores = parallel::map("calibrate", &tries, JOBS, &mut |_| {}, validate)?;
+        let scores =
+            parallel::map("calibrate", &tries, &Jobs::new(JOBS, Cancel::new()), &mut |_| {}, validate)?;
         let scores: Vec<f64> = scores.chunks(folds.len()).map(|scores| scores.iter().sum()).collect();
         let best = searches.iter().zip(&scores).max_by(|a, b| a.1.total_cmp(b.1));
         let Some(((begin, inertia), _)) = best else { return Ok(measured.clone()) };

@@ -56,7 +56,7 @@ pub fn compile(
     options: &Options,
     observer: &mut dyn Observer,
 ) -> Result<Compiled, CompileError> {
-    let model = load(path, observer)?;
+    let model = load(path, options, observer)?;
     compile_model(&model, options, observer)
 }
 
@@ -70,7 +70,7 @@ pub fn kernels(
     options: &Options,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Kernel>, CompileError> {
-    let model = load(path, observer)?;
+    let model = load(path, options, observer)?;
     let road = |observer: &mut dyn Observer| {
         let graph = front_end(&model, options, observer)?;
         let program = lower(&graph, &options.target, options, observer)?;
@@ -81,8 +81,8 @@ pub fn kernels(
     road(observer).map_err(|error| survey::with_all_gaps(error, &model, options))
 }
 
-fn load(path: &Path, observer: &mut dyn Observer) -> Result<OnnxModel, CompileError> {
-    timed("load", observer, |_| Ok(OnnxModel::load(path)?))
+fn load(path: &Path, options: &Options, observer: &mut dyn Observer) -> Result<OnnxModel, CompileError> {
+    timed("load", options, observer, |_| Ok(OnnxModel::load(path)?))
 }
 
 /// Import and the graph passes.
@@ -92,10 +92,10 @@ fn front_end(
     observer: &mut dyn Observer,
 ) -> Result<Graph, CompileError> {
     let mut warnings = Vec::new();
-    let mut graph = timed("import", observer, |_| import(model, options, &mut warnings))?;
+    let mut graph = timed("import", options, observer, |_| import(model, options, &mut warnings))?;
     warn(observer, &warnings);
     show_graph(observer, "import", &graph);
-    let unfinished = timed("simplify", observer, |_| simplify(&mut graph, options))?;
+    let unfinished = timed("simplify", options, observer, |_| simplify(&mut graph, options))?;
     unfinished.iter().for_each(|passes| observer.warning(&format!("simplify: {passes}")));
     show_graph(observer, "simplify", &graph);
     Ok(graph)
@@ -108,7 +108,7 @@ fn lower(
     observer: &mut dyn Observer,
 ) -> Result<Program, CompileError> {
     let lowering = lower_options(target, options);
-    let program = timed("lower", observer, |_| {
+    let program = timed("lower", options, observer, |_| {
         tilewright_lower::lower(graph, lowering)
             .map_err(|error| CompileError::of_lowering(Stage::Lower, error))
     })?;
@@ -146,7 +146,7 @@ fn schedule(
     observer: &mut dyn Observer,
 ) -> Result<Schedules, CompileError> {
     let funcs: Vec<&LoweredFunc> = programs.iter().flat_map(|program| &program.funcs).collect();
-    let schedules = timed("schedule", observer, |_| {
+    let schedules = timed("schedule", options, observer, |_| {
         let settled = forms::settle(graphs, programs, target, options)?;
         units::schedule(&funcs, &settled, target, options, known)
     })?;
@@ -184,12 +184,12 @@ fn compile_level(
     let known = cache.filter(|_| !observer.shows_schedules());
     let Schedules { pending, of } = schedule(graphs, &lowered, target, options, known, observer)?;
     let functions = pending.len();
-    let (units, code, fresh) = timed("codegen", observer, |observer| {
-        let (units, fresh) = units::generate(pending, target, options.jobs, observer)?;
+    let (units, code, fresh) = timed("codegen", options, observer, |observer| {
+        let (units, fresh) = units::generate(pending, target, &options.work(), observer)?;
         if let Some(cache) = cache {
             units::keep(&units, &fresh, cache, observer);
         }
-        let code = link(&units, target, &mut Assembled { cache, observer })?;
+        let code = link(&units, target, &mut Assembled { cache, cancel: &options.cancel, observer })?;
         Ok((units, code, fresh.len()))
     })?;
     let names = lowered.iter().flat_map(|program| &program.funcs);
@@ -211,7 +211,7 @@ fn compile_level(
         units_of = rest;
         let Numbered { compiled, kernels, def } =
             number(&units, units_here, &program.funcs, &level.code.entries);
-        let planned = timed("plan", observer, |_| {
+        let planned = timed("plan", options, observer, |_| {
             plan::build(graph, program, &compiled, kernels, constants)
                 .map_err(|error| CompileError::of_lowering(Stage::Plan, error))
         })?;
@@ -255,7 +255,9 @@ fn straight(
         levels.push(compile_level(&graphs, target, options, &mut constants, observer)?);
     }
     let weight_bytes = constants.bytes();
-    let weights = timed("weights", observer, |_| weights::Weights::new(constants.into_list(), options.jobs))?;
+    let weights = timed("weights", options, observer, |_| {
+        weights::Weights::new(constants.into_list(), options.work())
+    })?;
     let records: Vec<&str> = levels.iter().map(|level| level.records.as_str()).collect();
     let records = records.into_iter().filter(|digest| !digest.is_empty()).collect::<Vec<_>>().join(" ");
     let graph = graphs.swap_remove(0);
@@ -322,9 +324,11 @@ pub(crate) fn programs_of(model: &OnnxModel, options: &Options) -> Result<Vec<Pr
 
 fn timed<T>(
     name: &'static str,
+    options: &Options,
     observer: &mut dyn Observer,
     run: impl FnOnce(&mut dyn Observer) -> Result<T, CompileError>,
 ) -> Result<T, CompileError> {
+    options.work().check()?;
     observer.step(name);
     let start = Instant::now();
     let result = run(observer);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tilewright_graph::Graph;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_onnx::{OnnxModel, export};
+use tilewright_runtime::Cancel;
 use tilewright_tune::{Journal, JournalError, Lookup, shipped};
 
 use crate::artifact::Artifact;
@@ -298,6 +299,14 @@ impl Compiler {
     #[must_use]
     pub fn jobs(mut self, jobs: usize) -> Compiler {
         self.options.jobs = jobs.max(1);
+        self
+    }
+
+    /// Asks compilations to stop, from any thread: they do as soon as the functions in work are done, and write nothing. So do writing and
+    /// loading an [`Artifact`], whose weights are packed on the way.
+    #[must_use]
+    pub fn cancel(mut self, cancel: Cancel) -> Compiler {
+        self.options.cancel = cancel;
         self
     }
 

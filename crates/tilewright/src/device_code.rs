@@ -4,6 +4,7 @@ use tilewright_cuda::{Limits, Ptxas, PtxasError};
 use tilewright_digest::Digest;
 use tilewright_machine::{DeviceKind, Gpu, Target};
 use tilewright_opencl::PrintError;
+use tilewright_runtime::Cancel;
 use tilewright_runtime::artifact::{DeviceDef, DeviceKernel};
 use tilewright_te::kernel::Kernel;
 
@@ -76,7 +77,7 @@ pub fn module(
     gpu: &Gpu,
 ) -> Result<(DeviceDef, Vec<u8>), CompileError> {
     let pieces = kernels.iter().map(|kernel| compile_kernel(kernel, device, gpu));
-    let mut assembled = Assembled { cache: None, observer: &mut () };
+    let mut assembled = Assembled { cache: None, cancel: &Cancel::new(), observer: &mut () };
     join(pieces.collect::<Result<_, _>>()?, device, gpu, &mut assembled)
 }
 
@@ -123,6 +124,8 @@ pub(crate) fn join(
 pub(crate) struct Assembled<'a> {
     /// Where they are kept, if they are.
     pub(crate) cache: Option<&'a Cache>,
+    /// Asks to stop.
+    pub(crate) cancel: &'a Cancel,
     /// Hears where they cannot be.
     pub(crate) observer: &'a mut dyn Observer,
 }
@@ -149,7 +152,9 @@ impl Assembled<'_> {
         let text = std::str::from_utf8(ptx).map_err(|error| internal(&error))?;
         // All kernels of a model are one module.
         let ptxas = ptxas.with_limits(Limits::of(ptx.len()));
-        let cubin = ptxas.assemble(text, gpu).map_err(|error| match error {
+        let cancel = self.cancel;
+        let cubin = ptxas.assemble(text, gpu, &|| cancel.is_cancelled()).map_err(|error| match error {
+            PtxasError::Stopped => CompileError::Cancelled,
             PtxasError::TimedOut { .. } => CompileError::Limit(error.to_string()),
             _ => internal(&error),
         })?;

@@ -28,6 +28,9 @@ pub enum Error {
     Run(#[from] RunError),
 }
 
+/// The exit code of what was cancelled: that by which shells tell of a program that was interrupted.
+const CANCELLED: u8 = 130;
+
 /// Why a model could not be compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
@@ -63,6 +66,9 @@ pub enum CompileError {
     /// A search for schedules before the compilation.
     #[error(transparent)]
     Search(#[from] SearchError),
+    /// The compilation was asked to stop, and did; nothing was written.
+    #[error("the compilation was cancelled")]
+    Cancelled,
     /// An option contradicts the model.
     #[error("{0}")]
     Option(String),
@@ -126,6 +132,7 @@ impl CompileError {
             | CompileError::NotKept { .. } => 3,
             CompileError::Search(error) => error.exit_code(),
             CompileError::Limit(_) => 4,
+            CompileError::Cancelled => CANCELLED,
             CompileError::Import(errors) if errors.is_limit() => 4,
             CompileError::Model(OnnxError::Io { .. }) | CompileError::Output { .. } => 6,
             CompileError::Import(_) | CompileError::Model(_) | CompileError::Invalid(_) => 5,

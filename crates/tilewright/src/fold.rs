@@ -12,9 +12,9 @@ use tilewright_graph::passes::Evaluate;
 use tilewright_graph::{Bytes, Op, Tensor, TensorType};
 use tilewright_lower::evaluate::Application;
 use tilewright_machine::{CodegenKind, Target};
-use tilewright_runtime::pool::Pool;
+use tilewright_runtime::pool::{Pool, TaskGrid};
 use tilewright_runtime::threads::{ThreadPool, available_threads};
-use tilewright_runtime::{Model, Session, SessionOptions, TensorView, Trust};
+use tilewright_runtime::{Cancel, Model, Session, SessionOptions, TensorView, Trust};
 use tilewright_te::computation::DIRECT;
 use tilewright_te::flatten::{FlattenOptions, flatten};
 use tilewright_te::schedule::{Schedule, ScheduleError};
@@ -35,17 +35,20 @@ const NOT_FOLDED_FROM: u64 = 1 << 36;
 const VECTOR_BYTES: usize = 32;
 
 /// Evaluates operators on constants for constant folding.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Fold {
     /// Operations from which on an operator is compiled.
     compiled_from: u64,
     /// Operations from which on an operator is not folded.
     not_folded_from: u64,
+    /// Asks to stop: what is not computed by then is left as it is.
+    cancel: Cancel,
 }
 
-impl Default for Fold {
-    fn default() -> Fold {
-        Fold { compiled_from: COMPILED_FROM, not_folded_from: NOT_FOLDED_FROM }
+impl Fold {
+    /// An evaluator until it is asked to stop.
+    pub(crate) fn until(cancel: Cancel) -> Fold {
+        Fold { compiled_from: COMPILED_FROM, not_folded_from: NOT_FOLDED_FROM, cancel }
     }
 }
 
@@ -56,6 +59,9 @@ impl Evaluate for Fold {
         inputs: &[Option<&Tensor>],
         outputs: &[TensorType],
     ) -> Result<Vec<Tensor>, String> {
+        if self.cancel.is_cancelled() {
+            return Err(CompileError::Cancelled.to_string());
+        }
         let application = Application::of(op, inputs, outputs)?;
         let operations = application.operations();
         if operations >= self.not_folded_from {
@@ -63,7 +69,7 @@ impl Evaluate for Fold {
         }
         match operations < self.compiled_from {
             true => application.interpret(),
-            false => run_compiled(application, inputs, outputs).map_err(|e| e.to_string()),
+            false => run_compiled(application, inputs, outputs, &self.cancel).map_err(|e| e.to_string()),
         }
     }
 }
@@ -72,19 +78,45 @@ fn run_compiled(
     application: Application<'_>,
     inputs: &[Option<&Tensor>],
     outputs: &[TensorType],
+    cancel: &Cancel,
 ) -> Result<Vec<Tensor>, CompileError> {
     let operands = inputs.iter().flatten().zip(&application.inputs);
     let views: Vec<TensorView<'_>> =
         operands.map(|(tensor, bytes)| TensorView::new(tensor.dtype(), tensor.dims(), bytes)).collect();
     let compiled = Compiled::new(application.func)?;
-    let pool: Arc<dyn Pool> = Arc::new(ThreadPool::new(available_threads()));
+    let threads = ThreadPool::new(available_threads());
+    let pool: Arc<dyn Pool> = Arc::new(Until { threads, cancel: cancel.clone() });
     let results =
         compiled.run(&views, &pool, |results| results.iter().map(|bytes| bytes.to_vec()).collect())?;
+    if cancel.is_cancelled() {
+        return Err(CompileError::Cancelled);
+    }
     let tensor = |(bytes, ty): (Vec<u8>, &TensorType)| {
         let dims = ty.shape.as_fixed().ok_or_else(|| internal(&"a result of open extents"))?;
         Tensor::from_bytes(ty.dtype, dims, Bytes::new(bytes)).map_err(|e| internal(&e))
     };
     Vec::into_iter(results).zip(outputs).map(tensor).collect()
+}
+
+/// Threads that leave out tasks once they are asked to stop. The results are to be thrown away then: one kernel may take half a minute.
+struct Until {
+    threads: ThreadPool,
+    cancel: Cancel,
+}
+
+impl Pool for Until {
+    fn threads(&self) -> usize {
+        self.threads.threads()
+    }
+
+    fn run(&self, grid: TaskGrid, job: &(dyn Fn(i64, i64) + Sync)) {
+        let one = |task| {
+            if !self.cancel.is_cancelled() {
+                job(task, task + 1);
+            }
+        };
+        self.threads.run(grid, &|begin, end| (begin..end).for_each(one));
+    }
 }
 
 fn internal(error: &dyn std::fmt::Display) -> CompileError {
@@ -219,8 +251,9 @@ mod tests {
         let ty = TensorType::new(DType::F32, dims.iter().map(|&d| Dim::new(d)).collect::<Vec<_>>());
         let inputs: Vec<Option<&Tensor>> = inputs.iter().map(|tensor| Some(*tensor)).collect();
         let types = [ty];
-        let evaluate =
-            |compiled_from| Fold { compiled_from, ..Fold::default() }.evaluate(&op, &inputs, &types).unwrap();
+        let evaluate = |compiled_from| {
+            Fold { compiled_from, ..Fold::until(Cancel::new()) }.evaluate(&op, &inputs, &types).unwrap()
+        };
         assert_eq!(evaluate(0), evaluate(u64::MAX), "{}", op.name());
     }
 
@@ -238,7 +271,7 @@ mod tests {
     fn what_would_take_too_long_is_left_to_the_run() {
         let a = noise(&[64]);
         let ty = [a.tensor_type()];
-        let fold = Fold { not_folded_from: 64, ..Fold::default() };
+        let fold = Fold { not_folded_from: 64, ..Fold::until(Cancel::new()) };
         assert!(fold.evaluate(&Op::Unary(UnaryOp::Relu), &[Some(&a)], &ty).is_err());
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn settle(
     let Different { funcs: different, of } = units::different(&funcs, &none, target, options)?;
     let default = |lowered: &&LoweredFunc| default_forms(lowered, target, options);
     let defaults = different.iter().map(|(_, func, _)| *func).collect::<Vec<_>>();
-    let defaults = parallel::map("schedule", &defaults, options.jobs, &mut |_| {}, default)?;
+    let defaults = parallel::map("schedule", &defaults, &options.work(), &mut |_| {}, default)?;
     let groups = groups(graphs, programs, &of, &defaults);
     let mut settled = vec![Decisions::default(); different.len()];
     for group in groups {
@@ -55,7 +55,7 @@ pub(crate) fn settle(
             continue;
         }
         let choices = |&func: &usize| choices(different[func].1, target);
-        let choices = parallel::map("schedule", &group, options.jobs, &mut |_| {}, choices)?;
+        let choices = parallel::map("schedule", &group, &options.work(), &mut |_| {}, choices)?;
         let Some(forms) = best_forms(&choices) else { continue };
         for (&func, choices) in group.iter().zip(choices) {
             if let Some(choice) = choices.into_iter().find(|choice| choice.forms == forms) {

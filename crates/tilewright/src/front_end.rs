@@ -68,10 +68,13 @@ pub(crate) fn check_choice(graph: &Graph, options: &Options) -> Result<(), Compi
 
 /// Runs the graph passes; gives those that found no end.
 pub(crate) fn simplify(graph: &mut Graph, options: &Options) -> Result<Vec<Unfinished>, CompileError> {
-    let mut pipeline = passes::simplify(Arc::new(Fold::default()));
+    let cancel = &options.cancel;
+    let mut pipeline = passes::simplify(Arc::new(Fold::until(cancel.clone())));
     pipeline.set_verify(options.verify_passes);
+    pipeline.set_stop(|| cancel.is_cancelled());
     pipeline.run(graph).map_err(|error| match error {
         PassError::Misfits(_) => CompileError::Invalid(error.to_string()),
+        PassError::Stopped => CompileError::Cancelled,
         _ => CompileError::internal("simplify", error),
     })?;
     Ok(pipeline.unfinished().to_vec())

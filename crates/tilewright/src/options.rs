@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use tilewright_graph::pass::VERIFIES_BY_DEFAULT;
 use tilewright_machine::{CodegenKind, Target};
+use tilewright_runtime::Cancel;
 use tilewright_te::flatten;
 use tilewright_tune::Lookup;
 
 use crate::cache::Cache;
+use crate::parallel::Jobs;
 
 /// Options of a compilation. The artifact's bytes are a function of these, the model and the compiler.
 #[derive(Clone, Debug)]
@@ -36,6 +38,8 @@ pub struct Options {
     pub cache: Option<Cache>,
     /// Records of tuning that functions are scheduled by.
     pub records: Arc<Lookup>,
+    /// Asks the compilation to stop, from any thread: it does as soon as the functions in work are done.
+    pub cancel: Cancel,
 }
 
 /// Which reassociations and algorithms are allowed.
@@ -106,7 +110,13 @@ impl Options {
             jobs,
             cache: None,
             records: Arc::default(),
+            cancel: Cancel::new(),
         }
+    }
+
+    /// How the compilation's work is done.
+    pub(crate) fn work(&self) -> Jobs {
+        Jobs::new(self.jobs, self.cancel.clone())
     }
 
     /// Everything to compile for.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tilewright_machine::Machine;
 use tilewright_onnx::OnnxModel;
+use tilewright_runtime::Cancel;
 use tilewright_tune::{
     Budget, Database, Entry, Journal, JournalError, LeftOut, Measure, Outcome, Task, Watch, tune,
 };
@@ -33,7 +34,7 @@ pub fn on_host(options: &Options, threads: usize) -> Result<InProcess, SearchErr
         return Err(SearchError::Device(device));
     }
     check_machine(options)?;
-    Ok(InProcess::new(threads, options.jobs))
+    Ok(InProcess::new(threads, options.jobs).until(options.cancel.clone()))
 }
 
 /// Demands that this machine runs code for the target.
@@ -76,9 +77,22 @@ pub(crate) fn of_model(
     let mut tasks = Tasks::default();
     tasks.add(model, options)?;
     let budget = Budget { time: Some(time), trials: None, seed: 0 };
-    let found = run(&tasks.tasks, &mut measure, None, budget, &mut ()).map_err(SearchError::from)?;
+    let mut watch = Until(&options.cancel);
+    let found = run(&tasks.tasks, &mut measure, None, budget, &mut watch).map_err(SearchError::from)?;
+    if found.outcome.cancelled {
+        return Err(CompileError::Cancelled);
+    }
     check(&found.outcome)?;
     Ok(found.records)
+}
+
+/// Asks a search to stop.
+struct Until<'a>(&'a Cancel);
+
+impl Watch for Until<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
 }
 
 /// A schedule that computes something else is a defect, and so is one that was offered and does not apply, even though no record of it

@@ -152,7 +152,7 @@ impl Found {
         let cache = options.cache.as_ref();
         let Schedules { pending, of } = units::schedule(&funcs, &settled, target, options, cache)?;
         let mut refused: FxHashMap<usize, Vec<Gap>> = FxHashMap::default();
-        for (unit, gap) in units::check(&pending, target, options.jobs)? {
+        for (unit, gap) in units::check(&pending, target, &options.work())? {
             refused.entry(unit).or_default().push(gap);
         }
         for step in program.regions.values().flatten() {

@@ -25,7 +25,7 @@ use crate::device_code::{self, Piece as CodePiece};
 use crate::error::CompileError;
 use crate::gap::Gap;
 use crate::options::{Observer, Options};
-use crate::parallel;
+use crate::parallel::{self, Jobs};
 
 /// A function of a program, scheduled and generated.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -154,7 +154,7 @@ pub(crate) fn different<'a>(
     let funcs: Vec<(&LoweredFunc, &Decisions)> = funcs.iter().copied().zip(settled).collect();
     let llvm = llvm_version(options.cache.as_ref());
     let key = |&(func, settled): &(&LoweredFunc, &Decisions)| key(func, settled, target, options, &llvm);
-    let keys = parallel::map("schedule", &funcs, options.jobs, &mut |_| {}, key)?;
+    let keys = parallel::map("schedule", &funcs, &options.work(), &mut |_| {}, key)?;
     let mut known = FxHashMap::default();
     let mut different = Different { funcs: Vec::new(), of: Vec::with_capacity(funcs.len()) };
     for ((func, settled), key) in funcs.into_iter().zip(keys) {
@@ -198,7 +198,7 @@ pub fn schedule(
         let schedule = schedule_def(lowered, &kernels);
         Ok(Pending::Scheduled(key, schedule, lowered.space, Box::new(kernels)))
     };
-    let pending = parallel::map("schedule", &funcs, options.jobs, &mut |_| {}, one)?;
+    let pending = parallel::map("schedule", &funcs, &options.work(), &mut |_| {}, one)?;
     Ok(Schedules { pending: all_or_illegal(pending)?, of })
 }
 
@@ -221,10 +221,10 @@ fn all_or_illegal(results: Vec<Result<Pending, CompileError>>) -> Result<Vec<Pen
 ///
 /// # Errors
 /// What code generators say.
-pub fn generate(
+pub(crate) fn generate(
     pending: Vec<Pending>,
     target: &Target,
-    jobs: usize,
+    jobs: &Jobs,
     observer: &mut dyn Observer,
 ) -> Result<(Vec<Unit>, Vec<Fresh>), CompileError> {
     let mut kernels = Vec::new();
@@ -273,7 +273,7 @@ pub fn generate(
 pub(crate) fn check(
     pending: &[Pending],
     target: &Target,
-    jobs: usize,
+    jobs: &Jobs,
 ) -> Result<Vec<(usize, Gap)>, CompileError> {
     let scheduled = pending.iter().enumerate().filter_map(|(number, pending)| match pending {
         Pending::Found(_) => None,
@@ -507,7 +507,8 @@ mod tests {
         let Schedules { pending, of } =
             schedule(&funcs.each_ref(), &vec![Decisions::default(); 3], &target, &options, None).unwrap();
         assert_eq!(of, [0, 1, 0], "what differs in its name alone is one unit");
-        let (units, fresh) = generate(pending, &target, 1, &mut ()).unwrap();
+        let (units, fresh) =
+            generate(pending, &target, &Jobs::new(1, options.cancel.clone()), &mut ()).unwrap();
         assert_eq!((units.len(), fresh.len()), (2, 2));
         assert!(!units[0].kernels[0].object.is_empty());
         let bytes = postcard::to_allocvec(&units[0]).unwrap();

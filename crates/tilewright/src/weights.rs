@@ -15,7 +15,7 @@ use tilewright_te::relayout::Relayout;
 
 use crate::error::CompileError;
 use crate::fold::{COMPILED_FROM, Compiled};
-use crate::parallel;
+use crate::parallel::{self, Jobs};
 
 /// Packing functions that compute much, as machine code: those of weights of the same extents are the same function.
 #[derive(Default)]
@@ -24,8 +24,8 @@ struct Packers {
 }
 
 impl Packers {
-    /// Compiles what packs these weights, on `jobs` threads.
-    fn new(weights: &[Weight], jobs: usize) -> Result<Packers, CompileError> {
+    /// Compiles what packs these weights.
+    fn new(weights: &[Weight], jobs: &Jobs) -> Result<Packers, CompileError> {
         let mut funcs: HashMap<Digest, (Func, u64)> = HashMap::new();
         for func in weights.iter().flat_map(|weight| &weight.packing) {
             if Relayout::of(func).is_none() {
@@ -66,7 +66,7 @@ impl Packers {
 pub(crate) struct Weights {
     list: Vec<Weight>,
     packers: Packers,
-    jobs: usize,
+    jobs: Jobs,
 }
 
 impl std::fmt::Debug for Weights {
@@ -81,12 +81,17 @@ const AHEAD: usize = 2;
 static ZEROS: [u8; ALIGN] = [0; ALIGN];
 
 impl Weights {
-    /// The weights in the order of their offsets; packing runs on `jobs` threads.
+    /// The weights in the order of their offsets; `jobs` say how they are packed.
     ///
     /// # Errors
     /// Packing functions that cannot be compiled: defects.
-    pub(crate) fn new(list: Vec<Weight>, jobs: usize) -> Result<Weights, CompileError> {
-        Ok(Weights { packers: Packers::new(&list, jobs)?, list, jobs })
+    pub(crate) fn new(list: Vec<Weight>, jobs: Jobs) -> Result<Weights, CompileError> {
+        Ok(Weights { packers: Packers::new(&list, &jobs)?, list, jobs })
+    }
+
+    /// An error once the work was asked to stop.
+    pub(crate) fn check(&self) -> Result<(), CompileError> {
+        self.jobs.check()
     }
 
     fn pack(&self, weight: &Weight, packed: &mut Vec<u8>) -> Result<(), String> {
@@ -123,7 +128,14 @@ impl Pieces for Weights {
             Ok(())
         };
         let failed = |error: CompileError| ContentsError::Pieces(error.to_string());
-        parallel::in_order("weights", &self.list, [self.jobs, AHEAD * self.jobs], pack, write, failed)
+        parallel::in_order(
+            "weights",
+            &self.list,
+            (&self.jobs, AHEAD * self.jobs.threads()),
+            pack,
+            write,
+            failed,
+        )
     }
 }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 use prost::Message as _;
 use tilewright::graph::{Graph, text};
 use tilewright::onnx::{OnnxModel, export};
-use tilewright::{CodegenKind, CompileError, Compiler, Mode, Source, Tensor};
+use tilewright::{Cache, Cancel, CodegenKind, CompileError, Compiler, Mode, Observer, Source, Tensor};
+
+const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits/digits.onnx");
 
 /// A compiler that is fast.
 fn compiler() -> Compiler {
@@ -122,6 +124,58 @@ fn several_targets_are_levels_of_one_artifact() {
     assert_eq!(compiler.compile(graph(3)).expect("an artifact").levels.len(), 2);
     let error = compiler.target("x86-64-v3,x86-64-v3;l2=1").expect_err("the same twice");
     assert!(error.to_string().contains("has the features of another one"), "{error}");
+}
+
+/// Asks to stop as soon as a kernel is generated, and counts how many are.
+struct Impatient {
+    cancel: Cancel,
+    kernels: usize,
+}
+
+impl Observer for Impatient {
+    fn kernels(&mut self, done: usize, _total: usize) {
+        self.cancel.cancel();
+        self.kernels = done;
+    }
+}
+
+#[test]
+fn a_compilation_stops_before_its_next_function_and_keeps_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cancel = Cancel::new();
+    let compiler = compiler().cancel(cancel.clone()).jobs(1).cache(Cache::at(folder.path(), 1 << 30));
+    let mut observer = Impatient { cancel, kernels: 0 };
+    let error = compiler.compile_with(DIGITS, &mut observer).expect_err("it was stopped");
+    assert!(matches!(error, CompileError::Cancelled), "{error}");
+    assert_eq!((observer.kernels, error.exit_code()), (1, 130));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    // A request cannot be taken back.
+    assert!(matches!(compiler.compile(DIGITS), Err(CompileError::Cancelled)));
+    compiler.cancel(Cancel::new()).compile(DIGITS).expect("an artifact");
+}
+
+/// Weights are packed while they are written.
+#[test]
+fn nothing_is_left_of_an_artifact_whose_writing_was_stopped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cancel = Cancel::new();
+    let artifact = compiler().cancel(cancel.clone()).compile(DIGITS).expect("an artifact");
+    cancel.cancel();
+    let error = artifact.write(&folder.path().join("digits.twm")).expect_err("it was stopped");
+    assert!(matches!(error, CompileError::Cancelled), "{error}");
+    assert!(matches!(artifact.to_bytes(), Err(CompileError::Cancelled)));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
+}
+
+#[test]
+fn a_search_stops_when_it_is_asked_to() {
+    let cancel = Cancel::new();
+    let mode = Mode::MaxAutotune { time: Duration::from_secs(3600) };
+    let compiler = compiler().mode(mode).cancel(cancel.clone());
+    let search = std::thread::spawn(move || compiler.compile(DIGITS).map(drop));
+    std::thread::sleep(Duration::from_millis(300));
+    cancel.cancel();
+    assert!(matches!(search.join().expect("no panic"), Err(CompileError::Cancelled)));
 }
 
 /// A search is made here, on this machine's processor.

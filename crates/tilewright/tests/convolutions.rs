@@ -156,6 +156,18 @@ fn windows_dilated_into_padding() {
     }
 }
 
+/// Bands of rows that meet other taps are convolutions of their own.
+#[test]
+fn bands_of_rows_between_padding() {
+    for (extents, dilation) in
+        [(&[16, 16][..], 12), (&[16, 9], 9), (&[40, 13], 25), (&[12, 4, 5], 8), (&[100], 64)]
+    {
+        for (stride, channels) in [(1, [16, 16]), (2, [16, 16]), (1, [3, 20])] {
+            conv(channels, 1, extents, 3, stride, dilation).check();
+        }
+    }
+}
+
 #[test]
 fn transposed_convolutions_by_phases_and_others() {
     for (kernel, stride, pad) in

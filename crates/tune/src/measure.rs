@@ -41,6 +41,9 @@ pub enum MeasureError {
     /// It computes something else than the rules' own schedule: a defect of the compiler.
     #[error("{0}")]
     Wrong(String),
+    /// The measurement was asked to stop, which says nothing of the schedule.
+    #[error("the measurement was cancelled")]
+    Cancelled,
 }
 
 /// Measures schedules.

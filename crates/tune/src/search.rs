@@ -89,6 +89,8 @@ pub struct Outcome {
     pub unmeasured: Vec<String>,
     /// Whether nothing worth trying was left when it ended.
     pub exhausted: bool,
+    /// Whether it was asked to stop. What was found until then counts.
+    pub cancelled: bool,
 }
 
 impl Outcome {
@@ -112,6 +114,11 @@ impl Outcome {
 pub trait Watch {
     /// Something was measured; `share` of the budget is spent, by time or trials, whichever is nearer its end.
     fn progress(&mut self, _outcome: &Outcome, _share: f64) {}
+
+    /// Whether the search is to stop before the next measurement.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
 }
 
 impl Watch for () {}
@@ -143,15 +150,15 @@ pub fn tune(
     };
     let mut standings = Vec::new();
     for (index, task) in tasks.iter().enumerate() {
-        standings.push(search.begin(index, task));
+        standings.push(search.begin(index, task, watch));
         watch.progress(&search.outcome, search.spent());
     }
-    while search.spent() < 1.0 {
+    while search.spent() < 1.0 && !search.outcome.cancelled {
         let Some(next) = search.next(&standings) else {
             search.outcome.exhausted = true;
             break;
         };
-        search.round(next, &mut standings[next])?;
+        search.round(next, &mut standings[next], watch)?;
         watch.progress(&search.outcome, search.spent());
     }
     Ok(search.outcome)
@@ -244,9 +251,9 @@ impl Search<'_> {
     }
 
     /// Measures the rules' own schedule of a task, unless that is known, and recalls what else is.
-    fn begin<'t>(&mut self, index: usize, task: &'t Task) -> Standing<'t> {
+    fn begin<'t>(&mut self, index: usize, task: &'t Task, watch: &dyn Watch) -> Standing<'t> {
         let mut standing = self.stand(index, task);
-        if standing.is_done || self.outcome.tasks[index].baseline_ns != 0.0 {
+        if self.is_over(watch) || standing.is_done || self.outcome.tasks[index].baseline_ns != 0.0 {
             return standing;
         }
         match self.measure.measure(task, &Decisions::default(), Effort::Trial) {
@@ -261,6 +268,7 @@ impl Search<'_> {
                         let name = &task.computation.func.name;
                         self.outcome.unmeasured.push(format!("{name}: {message}"));
                     }
+                    MeasureError::Cancelled => self.outcome.cancelled = true,
                 }
                 standing.is_done = true;
             }
@@ -343,8 +351,19 @@ impl Search<'_> {
         open.max_by(|&a, &b| priority(a).total_cmp(&priority(b)).then(b.cmp(&a)))
     }
 
+    /// Whether the search was asked to stop.
+    fn is_over(&mut self, watch: &dyn Watch) -> bool {
+        self.outcome.cancelled |= watch.is_cancelled();
+        self.outcome.cancelled
+    }
+
     /// Measures a batch of a task's points and confirms what is promising.
-    fn round(&mut self, index: usize, standing: &mut Standing<'_>) -> Result<(), JournalError> {
+    fn round(
+        &mut self,
+        index: usize,
+        standing: &mut Standing<'_>,
+        watch: &dyn Watch,
+    ) -> Result<(), JournalError> {
         let left = self.budget.trials.map_or(BATCH, |trials| trials.saturating_sub(self.outcome.trials));
         let batch = self.propose(index, standing, BATCH.min(left));
         standing.rounds += 1;
@@ -358,7 +377,14 @@ impl Search<'_> {
         let decisions: Vec<Decisions> = batch.iter().map(|point| point.decisions.clone()).collect();
         self.measure.prepare(standing.task, &decisions);
         for point in batch {
+            if self.is_over(watch) {
+                break;
+            }
             let result = self.measure.measure(standing.task, &point.decisions, Effort::Trial);
+            if matches!(result, Err(MeasureError::Cancelled)) {
+                self.outcome.cancelled = true;
+                break;
+            }
             self.outcome.trials += 1;
             self.outcome.tasks[index].trials += 1;
             let Some(times) = self.take(standing, &point, result, Finding::Trial)? else { continue };
@@ -392,6 +418,10 @@ impl Search<'_> {
                 return Ok(());
             }
             Err(MeasureError::Failed(_)) => return Ok(()),
+            Err(MeasureError::Cancelled) => {
+                self.outcome.cancelled = true;
+                return Ok(());
+            }
         };
         let ratio = times.ratio();
         if !times.is_faster() || ratio >= self.outcome.tasks[index].ratio {
@@ -419,7 +449,7 @@ impl Search<'_> {
     ) -> Result<Option<Times>, JournalError> {
         let times = match result {
             Ok(times) if times.ratio().is_finite() => Some(times),
-            Ok(_) | Err(MeasureError::Failed(_)) => None,
+            Ok(_) | Err(MeasureError::Failed(_) | MeasureError::Cancelled) => None,
             Err(MeasureError::Illegal(message)) => {
                 self.outcome.note_illegal(standing.task, message);
                 None

@@ -8,7 +8,8 @@ use common::task;
 use tilewright_autosched::Decisions;
 use tilewright_tune::space::Point;
 use tilewright_tune::{
-    Budget, Database, Effort, Entry, Finding, JournalError, Measure, MeasureError, Outcome, Task, Times, tune,
+    Budget, Database, Effort, Entry, Finding, JournalError, Measure, MeasureError, Outcome, Task, Times,
+    Watch, tune,
 };
 
 /// Times by a function of the decisions, with some noise.
@@ -135,4 +136,50 @@ fn schedules_that_are_offered_and_do_not_apply_are_told() {
     assert_eq!(outcome.illegal, ["f: it has no such loop"]);
     assert!(outcome.failed > 0 && outcome.wrong.is_empty());
     assert_ne!(outcome.tasks[0].decisions.get("product/tile"), Some("8x2"));
+}
+
+/// Is asked to stop after five trials.
+struct Stopped(Computed);
+
+impl Measure for Stopped {
+    fn measure(&mut self, task: &Task, candidate: &Decisions, effort: Effort) -> Result<Times, MeasureError> {
+        match self.0.measured.len() {
+            5.. => Err(MeasureError::Cancelled),
+            _ => self.0.measure(task, candidate, effort),
+        }
+    }
+}
+
+/// Stops a search once so much was measured.
+struct After(usize);
+
+impl Watch for After {
+    fn progress(&mut self, outcome: &Outcome, _share: f64) {
+        self.0 = self.0.saturating_sub(outcome.trials);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+#[test]
+fn a_search_that_was_stopped_keeps_what_it_found() {
+    let mut measure = Stopped(Computed::new(|_| 100.0, 0.01));
+    let (mut known, mut recorded) = (Database::default(), Vec::new());
+    let mut record = |entry: &Entry| {
+        recorded.push(entry.clone());
+        Ok(())
+    };
+    let budget = Budget { time: None, trials: Some(100_000), seed: 1 };
+    let tasks = [task("f", 96)];
+    let outcome = tune(&tasks, &mut measure, &mut known, &mut record, budget, &mut ()).expect("ends");
+    assert!(outcome.cancelled && !outcome.exhausted && outcome.failed == 0);
+    assert_eq!(recorded.len(), outcome.trials);
+    assert!(recorded.iter().all(|entry| entry.finding != Finding::Failed));
+
+    let mut measure = Computed::new(has_an_optimum, 0.01);
+    let mut record = |_: &Entry| Ok(());
+    let outcome = tune(&tasks, &mut measure, &mut known, &mut record, budget, &mut After(1)).expect("ends");
+    assert!(outcome.cancelled && outcome.trials < 100, "{outcome:?}");
 }

@@ -107,6 +107,9 @@ pub enum PtxasError {
         /// The limit.
         time: Duration,
     },
+    /// It was stopped because its result is not wanted any more.
+    #[error("ptxas was stopped")]
+    Stopped,
     /// Its files could not be written or read.
     #[error("files for ptxas: {0}")]
     Files(#[from] io::Error),
@@ -140,7 +143,7 @@ impl Ptxas {
         let mut command = Command::new(path);
         command.arg("--version");
         let start = |source| PtxasError::Start { path: path.to_owned(), source };
-        let run = run(&mut command, folder.path(), limits).map_err(start)?;
+        let run = run(&mut command, folder.path(), limits, &|| false).map_err(start)?;
         let version = run.output.lines().find_map(|line| line.split_once("release ")?.1.split(',').next());
         match version.filter(|_| run.status.is_some_and(|status| status.success())) {
             Some(version) => Ok(Ptxas {
@@ -162,20 +165,21 @@ impl Ptxas {
         &self.version
     }
 
-    /// Assembles a PTX module for one generation.
+    /// Assembles a PTX module for one generation, unless `stop` says so meanwhile.
     ///
     /// # Errors
-    /// ptxas refuses the text, takes too long or too much memory.
-    pub fn assemble(&self, ptx: &str, gpu: &Gpu) -> Result<Cubin, PtxasError> {
+    /// ptxas refuses the text, takes too long or too much memory, or is stopped.
+    pub fn assemble(&self, ptx: &str, gpu: &Gpu, stop: &dyn Fn() -> bool) -> Result<Cubin, PtxasError> {
         let folder = tempfile::tempdir()?;
         let [source, target] = ["module.ptx", "module.cubin"].map(|name| folder.path().join(name));
         fs::write(&source, ptx)?;
         let mut command = Command::new(&self.path);
         command.args(["--verbose", &format!("--gpu-name={gpu}"), "--output-file"]).arg(&target).arg(&source);
         let start = |error| PtxasError::Start { path: self.path.clone(), source: error };
-        let run = run(&mut command, folder.path(), self.limits).map_err(start)?;
+        let run = run(&mut command, folder.path(), self.limits, stop).map_err(start)?;
         let version = self.version.clone();
         match run.status {
+            None if stop() => Err(PtxasError::Stopped),
             None => Err(PtxasError::TimedOut { version, gpu: *gpu, time: self.limits.time }),
             Some(status) if !status.success() => {
                 let message = run.output.lines().filter(|line| !line.contains("ptxas info"));
@@ -192,14 +196,14 @@ const MESSAGES: usize = 20;
 
 /// How a run ended.
 struct Run {
-    /// None if it was killed for its time.
+    /// None if it was killed.
     status: Option<ExitStatus>,
     /// What it wrote to both of its outputs.
     output: String,
 }
 
-/// Runs a command within limits; its output goes through a file in `folder`.
-fn run(command: &mut Command, folder: &Path, limits: Limits) -> io::Result<Run> {
+/// Runs a command within limits, or until `stop` says so; its output goes through a file in `folder`.
+fn run(command: &mut Command, folder: &Path, limits: Limits, stop: &dyn Fn() -> bool) -> io::Result<Run> {
     let path = folder.join("output.txt");
     let file = File::create(&path)?;
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -220,7 +224,9 @@ fn run(command: &mut Command, folder: &Path, limits: Limits) -> io::Result<Run> 
             break Some(status);
         }
         let elapsed = start.elapsed();
-        if elapsed >= limits.time && !is_still_due(processor_time(child.id()), elapsed, limits.time) {
+        let is_due =
+            || elapsed < limits.time || is_still_due(processor_time(child.id()), elapsed, limits.time);
+        if stop() || !is_due() {
             // That it has ended meanwhile is no error.
             _ = child.kill();
             child.wait()?;
@@ -320,7 +326,7 @@ ptxas info    : Used 8 registers, 376 bytes cmem[0]
         let folder = tempfile::tempdir().expect("a folder");
         let ptxas = Ptxas::at(&impostor(folder.path(), body)).expect("a version").with_limits(limits);
         assert_eq!(ptxas.version(), "99.1");
-        ptxas.assemble("", &Gpu::ALL[0]).expect_err("no cubin").to_string()
+        ptxas.assemble("", &Gpu::ALL[0], &|| false).expect_err("no cubin").to_string()
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn assemble(ptxas: &Ptxas, kernels: &[Kernel], gpu: &Gpu) -> Result<(String, Cub
     {
         return Err(format!("calls a function: {line}"));
     }
-    let cubin = ptxas.assemble(&module.ptx, gpu).map_err(|error| error.to_string())?;
+    let cubin = ptxas.assemble(&module.ptx, gpu, &|| false).map_err(|error| error.to_string())?;
     match cubin.usage.len() == kernels.len() {
         true => Ok((module.ptx, cubin)),
         false => Err(format!("{} of {} kernels in the cubin", cubin.usage.len(), kernels.len())),
@@ -234,7 +234,7 @@ fn what_is_no_module_is_refused(ptxas: &Ptxas) -> Result<(), String> {
     if !twice.ends_with("another kernel of the module has its name") {
         return Err(twice);
     }
-    let error = ptxas.assemble("this is no PTX", &Gpu::ALL[0]).expect_err("no cubin").to_string();
+    let error = ptxas.assemble("this is no PTX", &Gpu::ALL[0], &|| false).expect_err("no cubin").to_string();
     match error.contains("for sm_80 failed (exit status") && error.contains("module.ptx, line 1") {
         true => Ok(()),
         false => Err(error),

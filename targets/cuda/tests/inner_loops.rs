@@ -135,7 +135,7 @@ fn reach_kernel(tools: &Tools, kernel: Kernel, gpu: &Gpu) -> Result<Reached, Str
     let kernels = [kernel];
     let module = compile(&kernels, gpu).map_err(|error| error.to_string())?;
     let [kernel] = kernels;
-    let cubin = tools.ptxas.assemble(&module.ptx, gpu).map_err(|error| error.to_string())?;
+    let cubin = tools.ptxas.assemble(&module.ptx, gpu, &|| false).map_err(|error| error.to_string())?;
     let [usage] = &cubin.usage[..] else { return Err("no usage".into()) };
     if usage.stack + usage.spill_stores + usage.spill_loads > 0 {
         return Err(format!("{}: {usage:?}", kernel.name));

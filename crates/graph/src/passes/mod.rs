@@ -8,6 +8,7 @@ pub mod dead_code;
 pub mod decompose;
 pub mod fuse;
 pub mod layouts;
+pub mod padding_bands;
 pub mod raise;
 pub mod regions;
 pub mod resolve;
@@ -40,5 +41,6 @@ pub fn simplify<'a>(evaluate: Arc<dyn Evaluate>) -> PassManager<'a> {
         .then(FnPass::new("batch_norm", batch_norm::batch_norm))
         .then(FnPass::new("sink", sink::sink))
         .then(FnPass::new("scale_weights", scale_weights::scale_weights))
+        .then(FnPass::new("padding_bands", padding_bands::padding_bands))
         .until_stable(cleanup(), 8)
 }

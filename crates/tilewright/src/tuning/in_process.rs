@@ -18,7 +18,7 @@ use tilewright_dtype::DType;
 use tilewright_machine::Target;
 use tilewright_runtime::pool::{Pool, Serial};
 use tilewright_runtime::threads::{ThreadPool, available_threads};
-use tilewright_runtime::{Session, SessionOptions, TensorView, Trust};
+use tilewright_runtime::{Cancel, Session, SessionOptions, TensorView, Trust};
 use tilewright_te::verify;
 use tilewright_tune::{Effort, Measure, MeasureError, Task, TaskKey, Times};
 
@@ -36,6 +36,7 @@ pub struct InProcess {
     /// Threads that work is shared out to in the end.
     threads: usize,
     jobs: usize,
+    cancel: Cancel,
     baselines: BTreeMap<TaskKey, Baseline>,
     supply: Supply,
     /// Candidates that are compiled and not measured yet.
@@ -80,6 +81,7 @@ impl InProcess {
             pool,
             threads: available_threads(),
             jobs: jobs.max(1),
+            cancel: Cancel::new(),
             baselines: BTreeMap::new(),
             supply: Supply::default(),
             prepared: BTreeMap::new(),
@@ -89,6 +91,12 @@ impl InProcess {
     /// Measures on one thread, and tells times of one core: tasks of uneven number cost nothing there. Compiles on `jobs` threads.
     pub fn on_one_core(jobs: usize) -> InProcess {
         InProcess { threads: 1, ..InProcess::new(1, jobs) }
+    }
+
+    /// The same until it is asked to stop: then no function is compiled or run any more.
+    #[must_use]
+    pub fn until(self, cancel: Cancel) -> InProcess {
+        InProcess { cancel, ..self }
     }
 
     fn session(
@@ -144,7 +152,10 @@ impl InProcess {
             _ => 1.0,
         };
         let (threads, repeat) = (self.pool.threads(), baseline.repeat);
-        let run = |subject: &mut Subject| run(subject, supply, threads);
+        let run = |subject: &mut Subject| match self.cancel.is_cancelled() {
+            true => Err(MeasureError::Cancelled),
+            false => run(subject, supply, threads),
+        };
         let mut times = alternate([&mut baseline.subject, &mut subject], run, repeat, effort)?;
         times.candidate.iter_mut().for_each(|time| *time *= slowdown);
         if effort == Effort::Confirm && times.is_faster() {
@@ -211,7 +222,7 @@ impl InProcess {
 impl Measure for InProcess {
     fn prepare(&mut self, task: &Task, candidates: &[Decisions]) {
         let key = task.key();
-        let compiled = compile_all(self.jobs, candidates, &|decisions| probe(task, decisions));
+        let compiled = compile_all(self.jobs, &self.cancel, candidates, &|decisions| probe(task, decisions));
         let compiled = candidates.iter().cloned().zip(compiled);
         self.prepared = compiled.map(|(decisions, probe)| ((key.clone(), decisions), probe)).collect();
     }
@@ -224,9 +235,10 @@ impl Measure for InProcess {
     }
 }
 
-/// Compiles candidates, several at a time.
+/// Compiles candidates, several at a time, until it is asked to stop.
 pub(super) fn compile_all<T: Send>(
     jobs: usize,
+    cancel: &Cancel,
     candidates: &[Decisions],
     compile: &(dyn Fn(&Decisions) -> Result<T, MeasureError> + Sync),
 ) -> Vec<Result<T, MeasureError>> {
@@ -239,7 +251,10 @@ pub(super) fn compile_all<T: Send>(
                 loop {
                     let n = next.fetch_add(1, Ordering::Relaxed);
                     let (Some(decisions), Some(slot)) = (candidates.get(n), slots.get(n)) else { break };
-                    let compiled = compile(decisions);
+                    let compiled = match cancel.is_cancelled() {
+                        true => Err(MeasureError::Cancelled),
+                        false => compile(decisions),
+                    };
                     if let Ok(mut slot) = slot.lock() {
                         *slot = Some(compiled);
                     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tilewright_autosched::Decisions;
 use tilewright_dtype::DType;
+use tilewright_runtime::Cancel;
 use tilewright_runtime::kernel_run::{KernelProgram, ProgramBuffer, ProgramCall, Role};
 use tilewright_te::verify;
 use tilewright_tune::space::Point;
@@ -95,7 +96,8 @@ impl Measure for OnDevice {
             return self.host.prepare(task, candidates);
         }
         let key = task.key();
-        let compiled = compile_all(self.jobs, candidates, &|decisions| entry(task, decisions));
+        let compiled =
+            compile_all(self.jobs, self.worker.cancel(), candidates, &|decisions| entry(task, decisions));
         let compiled = candidates.iter().cloned().zip(compiled);
         self.prepared = compiled.map(|(decisions, entry)| ((key.clone(), decisions), entry)).collect();
     }
@@ -124,7 +126,10 @@ impl Measure for OnDevice {
 /// Has a process measure; a process that is gone is a candidate that failed.
 fn ask(worker: &mut Worker, request: &Request) -> Result<(Times, Option<Times>), MeasureError> {
     let Answer { times, confirmed, error, is_wrong, .. } =
-        worker.ask(request).map_err(|error| MeasureError::Failed(error.to_string()))?;
+        worker.ask(request).map_err(|error| match error {
+            WorkerError::Cancelled => MeasureError::Cancelled,
+            error => MeasureError::Failed(error.to_string()),
+        })?;
     let why = error.unwrap_or_else(|| "no times".to_string());
     match times {
         Some(times) => Ok((times, confirmed)),
@@ -241,12 +246,14 @@ pub fn write_round(
         kernel_file::write(&folder.join(&reference), &[of_rules])?;
         round.target = task.target.to_string();
         let decisions: Vec<Decisions> = points.into_iter().map(|point| point.decisions).collect();
-        let compiled = compile_all(jobs, &decisions, &|decisions| entry(task, decisions));
+        let compiled = compile_all(jobs, &Cancel::new(), &decisions, &|decisions| entry(task, decisions));
         for (decisions, compiled) in decisions.into_iter().zip(compiled) {
             let candidate = format!("{}.twk", round.trials.len());
             match compiled {
                 Ok(compiled) => kernel_file::write(&folder.join(&candidate), &[compiled])?,
-                Err(error @ MeasureError::Illegal(_)) => return Err(failed(error)),
+                Err(error @ (MeasureError::Illegal(_) | MeasureError::Cancelled)) => {
+                    return Err(failed(error));
+                }
                 // It may be too large for a limit: others are not.
                 Err(MeasureError::Failed(_) | MeasureError::Wrong(_)) => continue,
             }

@@ -4,7 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use tilewright_runtime::Cancel;
 
 use super::bench::{Answer, READY, Request};
 
@@ -29,12 +31,19 @@ pub enum WorkerError {
         /// How long was waited.
         limit: Duration,
     },
+    /// It was asked to stop.
+    #[error("the measurement was cancelled")]
+    Cancelled,
 }
+
+/// How often it is looked whether to stop, while an answer is waited for.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A process that measures, started when it is needed.
 pub struct Worker {
     command: Box<dyn Fn() -> Command>,
     limit: Duration,
+    cancel: Cancel,
     running: Option<Running>,
 }
 
@@ -48,7 +57,19 @@ struct Running {
 impl Worker {
     /// A process of this command, which reads requests and answers them, and has `limit` for each.
     pub fn new(command: impl Fn() -> Command + 'static, limit: Duration) -> Worker {
-        Worker { command: Box::new(command), limit, running: None }
+        Worker { command: Box::new(command), limit, cancel: Cancel::new(), running: None }
+    }
+
+    /// The same until it is asked to stop: then the process is ended, whatever it does.
+    #[must_use]
+    pub fn until(mut self, cancel: Cancel) -> Worker {
+        self.cancel = cancel;
+        self
+    }
+
+    /// What asks it to stop.
+    pub(super) fn cancel(&self) -> &Cancel {
+        &self.cancel
     }
 
     /// Starts a process, unless there is one.
@@ -124,13 +145,22 @@ impl Worker {
         if sent.is_err() {
             return Err(WorkerError::Died(self.stop()));
         }
-        let answer = match running.answers.recv_timeout(self.limit) {
-            Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => {
-                self.stop();
-                return Err(WorkerError::Hung { limit: self.limit });
+        let end = Instant::now() + self.limit;
+        let answer = loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match running.answers.recv_timeout(left.min(LOOK)) {
+                Ok(line) => break line,
+                Err(RecvTimeoutError::Disconnected) => return Err(WorkerError::Died(self.stop())),
+                Err(RecvTimeoutError::Timeout) if self.cancel.is_cancelled() => {
+                    self.stop();
+                    return Err(WorkerError::Cancelled);
+                }
+                Err(RecvTimeoutError::Timeout) if left <= LOOK => {
+                    self.stop();
+                    return Err(WorkerError::Hung { limit: self.limit });
+                }
+                Err(RecvTimeoutError::Timeout) => {}
             }
-            Err(RecvTimeoutError::Disconnected) => return Err(WorkerError::Died(self.stop())),
         };
         let answer: Answer = serde_json::from_str(&answer).map_err(|error| {
             self.stop();
@@ -200,6 +230,11 @@ mod tests {
         for _ in 0..2 {
             assert!(matches!(ask(&mut hangs), Err(WorkerError::Hung { .. })));
         }
+        let cancel = Cancel::new();
+        let mut stopped = worker("echo 'ready x'; exec sleep 600", LONG).until(cancel.clone());
+        stopped.start().expect("a process");
+        cancel.cancel();
+        assert!(matches!(ask(&mut stopped), Err(WorkerError::Cancelled)));
         let error = worker("echo 'error: no device' >&2; exit 3", LONG).start().expect_err("no device");
         assert_eq!(error.to_string(), "error: no device");
     }
