@@ -11,6 +11,7 @@ mod compile;
 mod conformance;
 mod corpus;
 mod digits;
+mod exported;
 mod gpu;
 mod llvm;
 mod models;
@@ -53,6 +54,8 @@ enum Task {
     Conformance(conformance::Args),
     /// Put the models of tests and benchmarks into target/models
     Models(models::Args),
+    /// Hold simplified models, exported as ONNX, against the original ones in ONNX Runtime
+    Exported(exported::Args),
     /// Compile and run models of the ONNX suites with one field changed: nothing may panic, abort or hang
     Mutants(mutants::Args),
     /// Measure the records of tuning that come with the compiler, on networks of tools/corpus.py
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Conformance(args) => conformance::run(&args),
         Task::Models(args) => models::run(&args),
+        Task::Exported(args) => exported::run(&args),
         Task::Mutants(args) => mutants::run(&args),
         Task::Corpus(args) => corpus::run(&args),
         Task::Calibrate(args) => calibrate::run(&args),

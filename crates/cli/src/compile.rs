@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use clap::ValueEnum;
 use serde_json::json;
+use tilewright::graph::Graph;
 use tilewright::runtime::artifact::ImageDef;
 use tilewright::runtime::plan::Space;
-use tilewright::{Artifact, CodegenKind, Compiled, Level, Listing, Observer, codegen};
+use tilewright::{Artifact, CodegenKind, CompileError, Compiled, Level, Listing, Observer, codegen, onnx};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::model::{self, Source};
 use crate::options::CompileArgs;
 use crate::output;
@@ -23,7 +24,8 @@ pub(crate) struct Args {
     /// Model to compile
     #[arg(value_name = "MODEL.onnx")]
     model: PathBuf,
-    /// File to write [default: MODEL.twm in the current folder; texts go to standard output]
+    /// File to write [default: MODEL.twm in the current folder, MODEL.simplified.onnx there for `--emit onnx`; texts go to
+    /// standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// What to make of the model
@@ -43,6 +45,8 @@ enum Emit {
     Artifact,
     /// The simplified graph, as text
     Graph,
+    /// The simplified graph, as an ONNX model
+    Onnx,
     /// The scheduled loop nests, as text
     Loops,
     /// LLVM IR of the kernels
@@ -53,10 +57,6 @@ enum Emit {
     Ptx,
     /// OpenCL C of the kernels for `--target opencl`, a program a level
     OpenclC,
-    /// A library to link statically (not built yet)
-    Static,
-    /// A shared library (not built yet)
-    Shared,
 }
 
 /// The verb.
@@ -69,11 +69,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     match args.emit {
         Emit::Artifact => artifact(args),
-        Emit::Graph => {
-            let graph = tilewright::load_graph(&args.model, &args.options.options()?);
-            let graph = graph.map_err(|error| Failure::from(error).about(&args.model))?;
-            text(args, &tilewright::graph::text::print(&graph))
-        }
+        Emit::Graph => text(args, &tilewright::graph::text::print(&simplified(args)?)),
+        Emit::Onnx => onnx(args),
         Emit::Loops => {
             let mut progress = Progress::new(&args.options.dump_after).keeping("schedule");
             model::compile(&args.model, &args.options, &mut progress)?;
@@ -83,9 +80,24 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Emit::Asm => listing(args, Listing::Assembly),
         Emit::Ptx => device_code(args, "ptx", "cuda"),
         Emit::OpenclC => device_code(args, "opencl-c", "opencl"),
-        Emit::Static => Err(Failure::not_built("--emit static")),
-        Emit::Shared => Err(Failure::not_built("--emit shared")),
     }
+}
+
+/// The model's graph as the compiler lowers it.
+fn simplified(args: &Args) -> Result<Graph, Failure> {
+    let graph = tilewright::load_graph(&args.model, &args.options.options()?);
+    graph.map_err(|error| Failure::from(error).about(&args.model))
+}
+
+fn onnx(args: &Args) -> Result<(), Failure> {
+    let path = output_path(args, "simplified.onnx")?;
+    let model = onnx::export(&simplified(args)?).map_err(|error| Failure::new(Exit::Unsupported, error))?;
+    let bytes =
+        onnx::encode(&model).map_err(|error| Failure::from(CompileError::from(error)).about(&path))?;
+    output::write_file(&path, &bytes)?;
+    let text =
+        format!("{} -> {}: {}\n", args.model.display(), path.display(), output::bytes(bytes.len() as u64));
+    output::print(&text)
 }
 
 fn listing(args: &Args, listing: Listing) -> Result<(), Failure> {
@@ -142,10 +154,7 @@ fn text(args: &Args, text: &str) -> Result<(), Failure> {
 }
 
 fn artifact(args: &Args) -> Result<(), Failure> {
-    let path = args.output.clone().unwrap_or_else(|| default_output(&args.model));
-    if is_same_file(&path, &args.model) {
-        return Err(Failure::usage(format!("{} would be overwritten by its artifact", args.model.display())));
-    }
+    let path = output_path(args, "twm")?;
     let mut progress = Progress::new(&args.options.dump_after);
     let compiled = model::compile(&args.model, &args.options, &mut progress)?;
     let start = Instant::now();
@@ -157,8 +166,15 @@ fn artifact(args: &Args) -> Result<(), Failure> {
     output::print(&report(args, &path, bytes, &compiled, &progress))
 }
 
-fn default_output(model: &Path) -> PathBuf {
-    PathBuf::from(model.file_name().unwrap_or_default()).with_extension("twm")
+/// The file to write: that which was named, else one of the model's name with that ending in the current folder.
+fn output_path(args: &Args, ending: &str) -> Result<PathBuf, Failure> {
+    let default = || PathBuf::from(args.model.file_name().unwrap_or_default()).with_extension(ending);
+    let path = args.output.clone().unwrap_or_else(default);
+    if is_same_file(&path, &args.model) {
+        let message = format!("{} would be overwritten by what is made of it", args.model.display());
+        return Err(Failure::usage(message));
+    }
+    Ok(path)
 }
 
 fn is_same_file(a: &Path, b: &Path) -> bool {

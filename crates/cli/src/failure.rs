@@ -55,11 +55,6 @@ impl Failure {
         Failure::new(Exit::Usage, message)
     }
 
-    /// Something that is designed but not there.
-    pub(crate) fn not_built(what: &str) -> Failure {
-        Failure::new(Exit::Unsupported, format!("{what} is not built yet"))
-    }
-
     /// Data that is not what it should be.
     pub(crate) fn data(message: impl ToString) -> Failure {
         Failure::new(Exit::Data, message)

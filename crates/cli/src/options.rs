@@ -65,8 +65,14 @@ pub(crate) struct CompileArgs {
     /// Seconds that `--mode max-autotune` searches [default: 180]
     #[arg(long, value_name = "S", value_parser = seconds)]
     tune_time: Option<f64>,
-    /// Print a stage to standard error; `all` prints every one
-    #[arg(long, value_name = "STAGE", value_delimiter = ',')]
+    /// Graph passes to run (+NAME) or to leave out (-NAME)
+    #[arg(long = "pass", value_name = "+NAME,-NAME", allow_hyphen_values = true)]
+    passes: Vec<String>,
+    /// Seconds for which graph passes begin; after that only those that others rely on run, once
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pass_timeout: Option<f64>,
+    /// Print a stage, or the graph after a graph pass, to standard error; `all` prints every stage
+    #[arg(long, value_name = "STAGE|PASS", value_delimiter = ',')]
     pub(crate) dump_after: Vec<String>,
     /// Verify the graph after every pass, and every function after every step; none is taken from the cache
     #[arg(long)]
@@ -116,6 +122,8 @@ impl CompileArgs {
         let mut options = compiler.options().clone();
         options.numerics = self.numerics.unwrap_or_default();
         options.verify_passes |= self.verify_passes;
+        options.passes.selection.clone_from(&self.passes);
+        options.passes.limit = self.pass_timeout.map(Duration::from_secs_f64);
         options.dims = self.dims()?;
         options.keep_awake = self.mode == Some(Mode::ReduceOverhead);
         options.cache = self.cache()?;
@@ -200,6 +208,8 @@ impl CompileArgs {
             no_database,
             database,
             tune_time,
+            passes,
+            pass_timeout,
             dump_after,
             verify_passes,
         } = self;
@@ -213,6 +223,8 @@ impl CompileArgs {
             (*no_database, "--no-database"),
             (database.is_some(), "--database"),
             (tune_time.is_some(), "--tune-time"),
+            (!passes.is_empty(), "--pass"),
+            (pass_timeout.is_some(), "--pass-timeout"),
             (!dump_after.is_empty(), "--dump-after"),
             (*verify_passes, "--verify-passes"),
         ];

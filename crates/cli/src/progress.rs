@@ -20,6 +20,7 @@ pub(crate) struct Progress {
     steps: Vec<(&'static str, Duration)>,
     dump: Vec<String>,
     stages: Vec<String>,
+    passes: Vec<String>,
     keep: Option<&'static str>,
     kept: Option<String>,
 }
@@ -41,6 +42,7 @@ impl Progress {
             steps: Vec::new(),
             dump: dump.to_vec(),
             stages: Vec::new(),
+            passes: Vec::new(),
             keep: None,
             kept: None,
         }
@@ -67,19 +69,19 @@ impl Progress {
         self.start.elapsed()
     }
 
-    /// Ends the bar; a usage error if a stage asked for does not exist.
+    /// Ends the bar; a usage error if a stage or pass asked for does not exist.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        let unknown = self.dump.iter().find(|name| *name != "all" && !self.stages.contains(name));
-        match unknown {
-            None => Ok(()),
-            Some(name) => {
-                let known = self.stages.join(", ");
-                Err(Failure::usage(format!("--dump-after: no stage `{name}`; there are {known} and all")))
-            }
-        }
+        let is_known =
+            |name: &String| name == "all" || self.stages.contains(name) || self.passes.contains(name);
+        let Some(name) = self.dump.iter().find(|name| !is_known(name)) else { return Ok(()) };
+        let (stages, passes) = (self.stages.join(", "), self.passes.join(", "));
+        let message = format!(
+            "--dump-after: no stage `{name}`; there are {stages} and all, and the graph passes {passes}"
+        );
+        Err(Failure::usage(message))
     }
 
     /// Prints to standard error, not into the bar.
@@ -132,6 +134,16 @@ impl Observer for Progress {
         }
     }
 
+    fn pass(&mut self, name: &str, changed: bool, text: &dyn Fn() -> String) {
+        if !self.passes.iter().any(|pass| pass == name) {
+            self.passes.push(name.to_string());
+        }
+        if self.dump.iter().any(|pass| pass == name) {
+            let text = if changed { text() } else { "no change\n".to_string() };
+            self.note(&format!("==== after {name}\n{text}\n"));
+        }
+    }
+
     fn shows_schedules(&self) -> bool {
         let is_schedule = |stage: &str| stage == "all" || is_schedule_stage(stage);
         self.keep.is_some_and(is_schedule) || self.dump.iter().any(|stage| is_schedule(stage))
@@ -158,6 +170,7 @@ mod tests {
         let dump: Vec<String> = dump.iter().map(ToString::to_string).collect();
         let mut progress = Progress::new(&dump).keeping("lower");
         progress.stage("import", &|| String::new());
+        progress.pass("sink", false, &|| String::new());
         progress.stage("lower", &|| "text".to_string());
         progress
     }
@@ -166,8 +179,11 @@ mod tests {
     fn a_stage_that_never_came_is_a_usage_error_that_names_those_that_did() {
         let failure = watched(&["lowr"]).finish().unwrap_err();
         assert_eq!(failure.code, 2);
-        assert_eq!(failure.message, "--dump-after: no stage `lowr`; there are import, lower and all");
+        let expected =
+            "--dump-after: no stage `lowr`; there are import, lower and all, and the graph passes sink";
+        assert_eq!(failure.message, expected);
         assert!(watched(&[]).finish().is_ok());
+        assert!(watched(&["sink", "all"]).finish().is_ok());
     }
 
     #[test]

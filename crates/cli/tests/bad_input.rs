@@ -22,6 +22,8 @@ fn command_lines_that_make_no_sense_are_told_what_is_possible() {
     fail(dir, &["compile", "digits.onnx", "--dim", "batch"], 2, &["NAME=N or NAME=LO..HI[:STEP]"]);
     fail(dir, &["compile", "digits.onnx", "--dim", "n=1", "--dim", "n=2"], 2, &["--dim n is given twice"]);
     fail(dir, &["compile", "digits.onnx", "--dump-after", "nowhere"], 2, &["no stage `nowhere`", "import"]);
+    fail(dir, &["compile", "digits.onnx", "--pass", "-nothing"], 2, &["unknown pass `nothing`", "dead_code"]);
+    fail(dir, &["compile", "digits.onnx", "--pass-timeout", "-1"], 2, &["--pass-timeout"]);
     fail(dir, &["compile", "digits.onnx", "-o", "digits.onnx"], 2, &["would be overwritten"]);
     fail(
         dir,

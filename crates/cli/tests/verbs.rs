@@ -145,12 +145,43 @@ fn stages_can_be_shown_and_texts_emitted() {
     let run = succeed(dir.path(), &["compile", "digits.onnx", "--dump-after", "unroll,hoist"]);
     assert!(run.err.contains("==== after unroll\nnest "), "{}", run.err);
     assert!(run.err.contains("==== after hoist\nkernel "), "{}", run.err);
+    let run = succeed(dir.path(), &["compile", "digits.onnx", "--dump-after", "canonicalize,sink,plan"]);
+    assert!(run.err.contains("==== after canonicalize\ngraph "), "{}", run.err);
+    assert!(run.err.contains("==== after sink\nno change\n"), "{}", run.err);
+    assert!(run.err.contains("==== after plan\n"), "{}", run.err);
     let graph = succeed(dir.path(), &["compile", "digits.onnx", "--emit", "graph"]).out;
     assert!(graph.contains("Conv"), "{graph}");
     assert!(!succeed(dir.path(), &["compile", "digits.onnx", "--emit", "loops"]).out.is_empty());
     let args = ["compile", "digits.onnx", "--emit", "asm", "--codegen", "cranelift", "-o", "digits.s"];
     assert_eq!(succeed(dir.path(), &args).out, "");
     assert!(std::fs::metadata(dir.path().join("digits.s")).unwrap().len() > 100);
+}
+
+/// A graph pass that is left out shows in the graph; time for none leaves out those that nothing relies on.
+#[test]
+fn passes_are_left_out_by_name_and_by_time() {
+    let dir = folder();
+    let graph = |options: &[&str]| {
+        let args = [&["compile", "digits.onnx", "--emit", "graph"], options].concat();
+        succeed(dir.path(), &args).out
+    };
+    let all = graph(&[]);
+    assert_ne!(graph(&["--pass", "-constant_folding,-canonicalize"]), all);
+    assert_eq!(graph(&["--pass", "-constant_folding", "--pass", "+constant_folding"]), all);
+    let run = succeed(dir.path(), &["compile", "digits.onnx", "--pass-timeout", "0"]);
+    assert!(run.err.contains("`sink`") && run.err.contains("the 0 s for passes were over"), "{}", run.err);
+    succeed(dir.path(), &["verify", "digits.onnx", "--inputs", &image(), "--pass", "-raise,-batch_norm"]);
+}
+
+#[test]
+fn the_simplified_graph_is_a_model_too() {
+    let dir = folder();
+    let dir = dir.path();
+    let run = succeed(dir, &["compile", "digits.onnx", "--emit", "onnx"]);
+    assert!(run.out.starts_with("digits.onnx -> digits.simplified.onnx: "), "{}", run.out);
+    let inputs = image();
+    succeed(dir, &["verify", "digits.simplified.onnx", "--inputs", &inputs, "--against", "digits.onnx"]);
+    fail(dir, &["compile", "digits.onnx", "--emit", "onnx", "-o", "digits.onnx"], 2, &["overwritten"]);
 }
 
 #[test]

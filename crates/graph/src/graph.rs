@@ -423,6 +423,13 @@ impl Graph {
         self.nodes[node].provenance = provenance;
     }
 
+    /// Hands a value on to the regions of a node, as its last operand and their last parameter; the parameters.
+    pub(crate) fn add_capture(&mut self, node: NodeId, value: ValueId) -> Vec<ValueId> {
+        self.nodes[node].inputs.push(Some(value));
+        let regions = self.nodes[node].op.regions();
+        regions.into_iter().map(|region| self.add_param(region, None, self.ty(value).clone())).collect()
+    }
+
     /// Drops an operand and the parameters that go with it from a node with regions: operand `input`, and
     /// parameter `param` of every region.
     pub(crate) fn remove_capture(&mut self, node: NodeId, input: usize, param: usize) {

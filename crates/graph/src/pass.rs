@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::graph::{CycleError, Graph};
@@ -107,6 +108,42 @@ impl Pass for FnPass {
     }
 }
 
+/// A pass of a user's own: what it makes of a graph is always verified.
+#[derive(Clone)]
+pub struct UserPass(Arc<dyn Pass + Send + Sync>);
+
+impl UserPass {
+    /// That pass.
+    pub fn new(pass: impl Pass + Send + Sync + 'static) -> UserPass {
+        UserPass(Arc::new(pass))
+    }
+}
+
+impl fmt::Debug for UserPass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UserPass({:?})", self.name())
+    }
+}
+
+impl Pass for UserPass {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn run(&self, graph: &mut Graph) -> Result<bool, PassError> {
+        let failed = |message: String| PassError::User { pass: self.name().to_owned(), message };
+        let changed = self.0.run(graph).map_err(|error| match error {
+            PassError::User { .. } => error,
+            other => failed(other.to_string()),
+        })?;
+        let violations = verify(graph);
+        match violations.is_empty() {
+            true => Ok(changed),
+            false => Err(failed(format!("it leaves a graph that is not valid{}", listed(&violations)))),
+        }
+    }
+}
+
 /// A part of a pipeline.
 enum Stage {
     Once(Box<dyn Pass>),
@@ -127,24 +164,60 @@ pub struct Timing {
     pub time: Duration,
 }
 
-/// Passes that were still changing the graph when a pipeline that runs them until it is stable gave up.
+/// What a pipeline left undone. The graph is right all the same, but may not be as simple as it could be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfinished {
-    /// The passes that changed the graph in the last round.
-    pub passes: Vec<String>,
-    /// Number of rounds.
-    pub rounds: usize,
+pub enum Unfinished {
+    /// Passes that run until none changes the graph still did in the last round allowed.
+    Rounds {
+        /// The passes that changed it.
+        passes: Vec<String>,
+        /// Number of rounds.
+        rounds: usize,
+    },
+    /// Passes that did not run, or not again, since the time for the pipeline was over.
+    Time {
+        /// The passes.
+        passes: Vec<String>,
+        /// The time.
+        limit: Duration,
+    },
 }
 
 impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let passes: Vec<String> = self.passes.iter().map(|pass| format!("`{pass}`")).collect();
-        write!(f, "{} still changed the graph in round {}, the last", passes.join(", "), self.rounds)
+        let (Unfinished::Rounds { passes, .. } | Unfinished::Time { passes, .. }) = self;
+        let passes: Vec<String> = passes.iter().map(|pass| format!("`{pass}`")).collect();
+        let passes = passes.join(", ");
+        match self {
+            Unfinished::Rounds { rounds, .. } => {
+                write!(f, "{passes} still changed the graph in round {rounds}, the last")
+            }
+            Unfinished::Time { limit, .. } => {
+                write!(
+                    f,
+                    "{passes} did not run to the end: the {} s for passes were over",
+                    limit.as_secs_f64()
+                )
+            }
+        }
     }
 }
 
-/// Sees the graph after a pass: its name, whether it changed the graph, and the graph.
-pub type Observer<'a> = Box<dyn FnMut(&str, bool, &Graph) + 'a>;
+/// Who sees the graph after each pass: its name, whether it changed the graph, and the graph.
+type Watch<'a> = Box<dyn FnMut(&str, bool, &Graph) + 'a>;
+
+/// Until when passes of a run begin.
+#[derive(Clone, Copy)]
+struct Deadline {
+    start: Instant,
+    limit: Option<Duration>,
+}
+
+impl Deadline {
+    fn is_over(self) -> bool {
+        self.limit.is_some_and(|limit| self.start.elapsed() >= limit)
+    }
+}
 
 /// A named pipeline of passes.
 pub struct PassManager<'a> {
@@ -152,8 +225,9 @@ pub struct PassManager<'a> {
     stages: Vec<Stage>,
     disabled: BTreeSet<String>,
     verify: bool,
-    observer: Option<Observer<'a>>,
+    watch: Option<Watch<'a>>,
     stop: Option<Box<dyn Fn() -> bool + 'a>>,
+    limit: Option<Duration>,
     timings: Vec<Timing>,
     unfinished: Vec<Unfinished>,
 }
@@ -166,8 +240,9 @@ impl<'a> PassManager<'a> {
             stages: Vec::new(),
             disabled: BTreeSet::new(),
             verify: VERIFIES_BY_DEFAULT,
-            observer: None,
+            watch: None,
             stop: None,
+            limit: None,
             timings: Vec::new(),
             unfinished: Vec::new(),
         }
@@ -176,6 +251,13 @@ impl<'a> PassManager<'a> {
     /// Name of the pipeline.
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Adds a pass at the beginning.
+    #[must_use]
+    pub fn first(mut self, pass: impl Pass + 'static) -> PassManager<'a> {
+        self.stages.insert(0, Stage::Once(Box::new(pass)));
+        self
     }
 
     /// Adds a pass at the end.
@@ -204,9 +286,15 @@ impl<'a> PassManager<'a> {
         self.verify = verify;
     }
 
-    /// Sets who sees the graph after each pass.
-    pub fn set_observer(&mut self, observer: Observer<'a>) {
-        self.observer = Some(observer);
+    /// Sets who sees the graph after each pass: its name, whether it changed the graph, and the graph.
+    pub fn set_watch(&mut self, watch: impl FnMut(&str, bool, &Graph) + 'a) {
+        self.watch = Some(Box::new(watch));
+    }
+
+    /// Sets for how long passes begin. After that those that run once are left out, and those that run until the graph is stable end with
+    /// the round in work, of which each has one: what follows relies on them. [`PassManager::unfinished`] tells.
+    pub fn set_limit(&mut self, limit: Duration) {
+        self.limit = Some(limit);
     }
 
     /// Sets what is asked before each pass whether to stop.
@@ -252,20 +340,34 @@ impl<'a> PassManager<'a> {
     }
 
     fn run_stages(&mut self, stages: &[Stage], graph: &mut Graph) -> Result<bool, PassError> {
+        let deadline = Deadline { start: Instant::now(), limit: self.limit };
+        let mut late = Vec::new();
         let mut changed = false;
         for stage in stages {
             changed |= match stage {
+                Stage::Once(pass) if deadline.is_over() => {
+                    late.extend((!self.disabled.contains(pass.name())).then(|| pass.name().to_owned()));
+                    false
+                }
                 Stage::Once(pass) => self.run_pass(&**pass, graph)?,
-                Stage::Fixpoint(passes, rounds) => self.run_until_stable(passes, *rounds, graph)?,
+                Stage::Fixpoint(passes, rounds) => {
+                    self.run_until_stable(passes, *rounds, deadline, &mut late, graph)?
+                }
             };
+        }
+        if let (Some(limit), false) = (self.limit, late.is_empty()) {
+            self.unfinished.push(Unfinished::Time { passes: late, limit });
         }
         Ok(changed)
     }
 
+    /// Runs passes until none changes the graph. Those that did in a round with which the time was over go to `late`.
     fn run_until_stable(
         &mut self,
         passes: &[Box<dyn Pass>],
         rounds: usize,
+        deadline: Deadline,
+        late: &mut Vec<String>,
         graph: &mut Graph,
     ) -> Result<bool, PassError> {
         let mut restless = Vec::new();
@@ -279,9 +381,14 @@ impl<'a> PassManager<'a> {
             if restless.is_empty() {
                 return Ok(round > 0);
             }
+            if deadline.is_over() {
+                restless.retain(|pass| !late.contains(pass));
+                late.append(&mut restless);
+                return Ok(true);
+            }
         }
         if !restless.is_empty() {
-            self.unfinished.push(Unfinished { passes: restless, rounds });
+            self.unfinished.push(Unfinished::Rounds { passes: restless, rounds });
         }
         Ok(rounds > 0)
     }
@@ -308,8 +415,8 @@ impl<'a> PassManager<'a> {
         timing.runs += 1;
         timing.changes += usize::from(changed);
         timing.time += time;
-        if let Some(observer) = &mut self.observer {
-            observer(pass.name(), changed, graph);
+        if let Some(watch) = &mut self.watch {
+            watch(pass.name(), changed, graph);
         }
         if self.verify {
             check(graph, || format!("after pass `{}`", pass.name()))?;
@@ -317,7 +424,7 @@ impl<'a> PassManager<'a> {
         Ok(changed)
     }
 
-    /// The fixed points that the last run did not reach. The graph is right all the same, but may not be as simple as it could be.
+    /// What the last run left undone.
     pub fn unfinished(&self) -> &[Unfinished] {
         &self.unfinished
     }

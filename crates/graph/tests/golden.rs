@@ -26,6 +26,8 @@ const PASSES: &[(&str, PassFn)] = &[
     ("decompose", |graph| decompose::decompose(graph, &|_| true)),
     ("raise_attention", raise::raise_attention),
     ("regions", regions::regions),
+    ("common_factors", common_factors::common_factors),
+    ("loop_invariants", loop_invariants::loop_invariants),
     ("sink", sink::sink),
     ("scale_weights", scale_weights::scale_weights),
     ("padding_bands", padding_bands::padding_bands),

@@ -1,7 +1,9 @@
 //! Patches: what rules may replace, and what the driver refuses.
 
+use std::time::Duration;
+
 use tilewright_graph::op::{BinaryOp, Op, UnaryOp};
-use tilewright_graph::pass::{FnPass, PassError, PassManager};
+use tilewright_graph::pass::{FnPass, Pass, PassError, PassManager, UserPass};
 use tilewright_graph::patch::{Patch, Rule, Source, View, rewrite};
 use tilewright_graph::verify::verify;
 use tilewright_graph::{Graph, NodeId, text};
@@ -102,7 +104,7 @@ fn a_pipeline_says_which_passes_had_no_end() {
         Ok(true)
     }
     let quiet = |_: &mut Graph| Ok(false);
-    let passes = || -> Vec<Box<dyn tilewright_graph::pass::Pass>> {
+    let passes = || -> Vec<Box<dyn Pass>> {
         vec![Box::new(FnPass::new("restless", restless)), Box::new(FnPass::new("quiet", quiet))]
     };
     let mut pipeline = PassManager::new("test").until_stable(passes(), 3);
@@ -114,4 +116,58 @@ fn a_pipeline_says_which_passes_had_no_end() {
     let mut stable = PassManager::new("test").until_stable(vec![Box::new(FnPass::new("quiet", quiet))], 3);
     stable.run(&mut graph).unwrap();
     assert!(stable.unfinished().is_empty());
+    pipeline = pipeline.then(FnPass::new("late", restless)).then_off(FnPass::new("off", restless));
+    pipeline.set_limit(Duration::ZERO);
+    graph.name = "g".into();
+    assert!(pipeline.run(&mut graph).unwrap());
+    assert_eq!(graph.name, "gx", "a round of those that others rely on, none of the others");
+    let unfinished: Vec<String> = pipeline.unfinished().iter().map(ToString::to_string).collect();
+    assert_eq!(unfinished, ["`restless`, `late` did not run to the end: the 0 s for passes were over"]);
+}
+
+/// A pass that names the graph after itself.
+struct Named(&'static str);
+
+impl Pass for Named {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn run(&self, graph: &mut Graph) -> Result<bool, PassError> {
+        graph.name.push_str(self.0);
+        Ok(true)
+    }
+}
+
+#[test]
+fn passes_are_selected_by_name_and_seen_by_a_watch() {
+    let mut seen = Vec::new();
+    let mut pipeline = PassManager::new("test").then(Named("b")).then_off(Named("c")).first(Named("a"));
+    pipeline.set_watch(|pass, changed, graph| seen.push(format!("{pass} {changed} {}", graph.name)));
+    let mut graph = graph("", "%x as x");
+    pipeline.run(&mut graph).unwrap();
+    pipeline.select("-b, +c").unwrap();
+    pipeline.run(&mut graph).unwrap();
+    let error = pipeline.select("+c,-d").unwrap_err().to_string();
+    assert_eq!(error, "unknown pass `d`; known are: a, b, c");
+    drop(pipeline);
+    assert_eq!(seen, ["a true ga", "b true gab", "a true gaba", "c true gabac"]);
+}
+
+#[test]
+fn what_a_users_pass_leaves_is_verified() {
+    fn forgets_results(graph: &mut Graph) -> Result<bool, PassError> {
+        graph.set_result_names(graph.main(), Vec::new());
+        Ok(true)
+    }
+    let run = |function| {
+        let mut pipeline = PassManager::new("test").then(UserPass::new(FnPass::new("mine", function)));
+        pipeline.set_verify(false);
+        pipeline.run(&mut graph("", "%x as x")).map_err(|error| error.to_string())
+    };
+    let error = run(forgets_results).unwrap_err();
+    assert!(error.starts_with("pass `mine`: it leaves a graph that is not valid\n  "), "{error}");
+    assert_eq!(run(|_| Ok(false)), Ok(false));
+    let error = run(|_| Err(PassError::Unknown("a".into(), "b".into()))).unwrap_err();
+    assert_eq!(error, "pass `mine`: unknown pass `a`; known are: b");
 }

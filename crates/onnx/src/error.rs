@@ -51,4 +51,10 @@ pub enum OnnxError {
         /// The declared version.
         version: i64,
     },
+    /// A model that protobuf has no room for in one file.
+    #[error("the ONNX model would have {bytes} bytes; a file of protobuf has {most} at most", most = i32::MAX)]
+    TooLarge {
+        /// What it would have.
+        bytes: usize,
+    },
 }

@@ -11,5 +11,5 @@ mod external;
 pub use error::OnnxError;
 pub use export::{ExportError, export};
 pub use import::{ImportErrors, ImportOptions, import, import_noting};
-pub use model::OnnxModel;
+pub use model::{OnnxModel, encode};
 pub use tilewright_proto as proto;

@@ -78,6 +78,17 @@ impl OnnxModel {
     }
 }
 
+/// The file of a model, with its weights in it.
+///
+/// # Errors
+/// [`OnnxError::TooLarge`] for one that readers of protobuf refuse.
+pub fn encode(model: &ModelProto) -> Result<Vec<u8>, OnnxError> {
+    match model.encoded_len() {
+        bytes if i32::try_from(bytes).is_ok() => Ok(model.encode_to_vec()),
+        bytes => Err(OnnxError::TooLarge { bytes }),
+    }
+}
+
 /// The version of `domain` in a list of imports; `ai.onnx` is another name of the default domain.
 pub(crate) fn opset(imports: &[crate::proto::OperatorSetIdProto], domain: &str) -> Option<i64> {
     let canonical = |name: &str| if name == "ai.onnx" { String::new() } else { name.to_owned() };

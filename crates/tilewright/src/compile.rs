@@ -95,7 +95,8 @@ fn front_end(
     let mut graph = timed("import", options, observer, |_| import(model, options, &mut warnings))?;
     warn(observer, &warnings);
     show_graph(observer, "import", &graph);
-    let unfinished = timed("simplify", options, observer, |_| simplify(&mut graph, options))?;
+    let unfinished =
+        timed("simplify", options, observer, |observer| simplify(&mut graph, options, observer))?;
     unfinished.iter().for_each(|passes| observer.warning(&format!("simplify: {passes}")));
     show_graph(observer, "simplify", &graph);
     Ok(graph)
@@ -215,6 +216,7 @@ fn compile_level(
             plan::build(graph, program, &compiled, kernels, constants)
                 .map_err(|error| CompileError::of_lowering(Stage::Plan, error))
         })?;
+        observer.stage("plan", &|| planned.plan.to_string());
         level.programs.push(ProgramDef { steps: planned.steps, ..def });
         level.plans.push(planned.plan);
         level.arena_lower_bound = level.arena_lower_bound.max(planned.arena_lower_bound);
@@ -299,9 +301,9 @@ pub fn load_graph(path: &Path, options: &Options) -> Result<Graph, CompileError>
 }
 
 /// As [`load_graph`], of a model that is loaded.
-fn graph_of(model: &OnnxModel, options: &Options) -> Result<Graph, CompileError> {
+pub(crate) fn graph_of(model: &OnnxModel, options: &Options) -> Result<Graph, CompileError> {
     let mut graph = import(model, options, &mut Vec::new())?;
-    simplify(&mut graph, options)?;
+    simplify(&mut graph, options, &mut ())?;
     Ok(graph)
 }
 

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use tilewright_graph::Graph;
+use tilewright_graph::pass::{Pass, UserPass};
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_onnx::{OnnxModel, export};
 use tilewright_runtime::Cancel;
@@ -16,7 +17,7 @@ use tilewright_tune::{Journal, JournalError, Lookup, shipped};
 
 use crate::artifact::Artifact;
 use crate::cache::Cache;
-use crate::compile::{Compiled, compile_model};
+use crate::compile::{Compiled, compile_model, graph_of};
 use crate::devices;
 use crate::error::CompileError;
 use crate::options::{DimOption, Numerics, Observer, Options};
@@ -302,6 +303,36 @@ impl Compiler {
         self
     }
 
+    /// Switches graph passes off and on: `-sink,+raise`. Names are those of the pipeline, and of the user's passes; an unknown one is an
+    /// error of the compilation, which lists them.
+    #[must_use]
+    pub fn select_passes(mut self, selection: &str) -> Compiler {
+        self.options.passes.selection.push(selection.to_string());
+        self
+    }
+
+    /// For how long graph passes begin. After that only those run that others rely on, once; the observer is warned of what was left out.
+    #[must_use]
+    pub fn pass_timeout(mut self, limit: Duration) -> Compiler {
+        self.options.passes.limit = Some(limit);
+        self
+    }
+
+    /// Runs a pass of one's own on the graph as imported, behind such passes that were given before. The graph that it leaves is verified.
+    #[must_use]
+    pub fn first_pass(mut self, pass: impl Pass + Send + Sync + 'static) -> Compiler {
+        self.options.passes.first.push(UserPass::new(pass));
+        self
+    }
+
+    /// Runs a pass of one's own on the simplified graph, behind such passes that were given before. The graph that it leaves is verified,
+    /// and simplified again. Operators are the compiler's own there: fragments are raised, and extents known as far as they can be.
+    #[must_use]
+    pub fn last_pass(mut self, pass: impl Pass + Send + Sync + 'static) -> Compiler {
+        self.options.passes.last.push(UserPass::new(pass));
+        self
+    }
+
     /// Asks compilations to stop, from any thread: they do as soon as the functions in work are done, and write nothing. So do writing and
     /// loading an [`Artifact`], whose weights are packed on the way.
     #[must_use]
@@ -321,6 +352,16 @@ impl Compiler {
     /// [`CompileError`], by whose fault it is: all that is wrong with a model or its dimensions at once.
     pub fn compile(&self, model: impl Into<Source>) -> Result<Artifact, CompileError> {
         self.compile_with(model, &mut ()).map(|compiled| compiled.artifact)
+    }
+
+    /// The graph of a model once all passes have run on it, its own and the user's: what [`export`] makes ONNX of.
+    ///
+    /// # Errors
+    /// As [`Compiler::compile`].
+    pub fn simplify(&self, model: impl Into<Source>) -> Result<Graph, CompileError> {
+        let model = model.into();
+        self.check_dims()?;
+        on_own_stack(move || graph_of(&model.model()?, &self.options))
     }
 
     /// Compiles a model under the eyes of an observer; what the compiler knows of it comes with the artifact.

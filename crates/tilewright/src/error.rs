@@ -69,6 +69,14 @@ pub enum CompileError {
     /// The compilation was asked to stop, and did; nothing was written.
     #[error("the compilation was cancelled")]
     Cancelled,
+    /// A pass of the user's own failed, or left a graph that is not valid.
+    #[error("pass `{pass}`: {message}")]
+    Pass {
+        /// The pass.
+        pass: String,
+        /// What went wrong.
+        message: String,
+    },
     /// An option contradicts the model.
     #[error("{0}")]
     Option(String),
@@ -126,12 +134,12 @@ impl CompileError {
     /// The exit code of the command line for this error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            CompileError::Option(_) | CompileError::Target(_) => 2,
+            CompileError::Option(_) | CompileError::Pass { .. } | CompileError::Target(_) => 2,
             CompileError::Gaps(_)
             | CompileError::Codegen(CodegenError::Unavailable { .. } | CodegenError::Unsupported { .. })
             | CompileError::NotKept { .. } => 3,
             CompileError::Search(error) => error.exit_code(),
-            CompileError::Limit(_) => 4,
+            CompileError::Limit(_) | CompileError::Model(OnnxError::TooLarge { .. }) => 4,
             CompileError::Cancelled => CANCELLED,
             CompileError::Import(errors) if errors.is_limit() => 4,
             CompileError::Model(OnnxError::Io { .. }) | CompileError::Output { .. } => 6,

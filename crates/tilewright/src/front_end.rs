@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tilewright_graph::pass::{PassError, Unfinished};
+use tilewright_graph::pass::{PassError, PassManager, Unfinished};
 use tilewright_graph::{Graph, Range, passes};
 use tilewright_lower::LowerOptions;
 use tilewright_lower::host::is_host_value;
@@ -12,7 +12,7 @@ use tilewright_onnx::{ImportErrors, OnnxModel};
 
 use crate::error::CompileError;
 use crate::fold::Fold;
-use crate::options::{Numerics, Options};
+use crate::options::{Numerics, Observer, Options, Passes};
 
 /// Imports a model; what is odd about it goes to `warnings`.
 ///
@@ -66,15 +66,37 @@ pub(crate) fn check_choice(graph: &Graph, options: &Options) -> Result<(), Compi
     Err(CompileError::Option(format!("{}: {reason}", untold.join(", "))))
 }
 
-/// Runs the graph passes; gives those that found no end.
-pub(crate) fn simplify(graph: &mut Graph, options: &Options) -> Result<Vec<Unfinished>, CompileError> {
+/// Runs the graph passes, which `observer` hears of; gives what they left undone.
+pub(crate) fn simplify(
+    graph: &mut Graph,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Unfinished>, CompileError> {
+    let Passes { selection, limit, first, last } = &options.passes;
     let cancel = &options.cancel;
-    let mut pipeline = passes::simplify(Arc::new(Fold::until(cancel.clone())));
+    let fold = Arc::new(Fold::until(cancel.clone()));
+    let mut pipeline = passes::simplify(fold.clone());
+    for pass in first.iter().rev() {
+        pipeline = pipeline.first(pass.clone());
+    }
+    if !last.is_empty() {
+        pipeline = last.iter().cloned().fold(pipeline, PassManager::then);
+        pipeline = passes::cleaned(pipeline, fold);
+    }
+    let strict = (options.numerics == Numerics::Strict).then_some("-common_factors");
+    for selected in strict.into_iter().chain(selection.iter().map(String::as_str)) {
+        pipeline.select(selected).map_err(|error| CompileError::Option(error.to_string()))?;
+    }
+    limit.iter().for_each(|limit| pipeline.set_limit(*limit));
     pipeline.set_verify(options.verify_passes);
     pipeline.set_stop(|| cancel.is_cancelled());
+    pipeline.set_watch(|pass, changed, graph| {
+        observer.pass(pass, changed, &|| tilewright_graph::text::print(graph));
+    });
     pipeline.run(graph).map_err(|error| match error {
         PassError::Misfits(_) => CompileError::Invalid(error.to_string()),
         PassError::Stopped => CompileError::Cancelled,
+        PassError::User { pass, message } => CompileError::Pass { pass, message },
         _ => CompileError::internal("simplify", error),
     })?;
     Ok(pipeline.unfinished().to_vec())

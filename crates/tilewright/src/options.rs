@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tilewright_graph::pass::VERIFIES_BY_DEFAULT;
+use tilewright_graph::pass::{UserPass, VERIFIES_BY_DEFAULT};
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_runtime::Cancel;
 use tilewright_te::flatten;
@@ -31,6 +31,8 @@ pub struct Options {
     pub keep_awake: bool,
     /// Whether to verify the graph after every pass and functions after every step; by default in test builds.
     pub verify_passes: bool,
+    /// Which graph passes run, and those of the user.
+    pub passes: Passes,
     /// Threads that the compiler uses; the result does not depend on it.
     pub jobs: usize,
     /// Where compiled functions are kept and looked for; the result does not depend on it. The default is
@@ -50,6 +52,19 @@ pub enum Numerics {
     Default,
     /// Direct algorithms only.
     Strict,
+}
+
+/// Which graph passes run, for how long they begin, and which there are beside the compiler's own.
+#[derive(Clone, Debug, Default)]
+pub struct Passes {
+    /// `+NAME` or `-NAME`, or several with commas between: passes that are to run, or not to.
+    pub selection: Vec<String>,
+    /// For how long passes begin; those that others rely on run once all the same.
+    pub limit: Option<Duration>,
+    /// The user's passes on the graph as imported, in order.
+    pub first: Vec<UserPass>,
+    /// The user's passes on the simplified graph, in order; what they leave is simplified again.
+    pub last: Vec<UserPass>,
 }
 
 /// `NAME=N` or `NAME=LO..HI[:STEP]`: what is known of an open dimension, and which of its extents matter.
@@ -73,6 +88,8 @@ pub trait Observer {
     fn step_done(&mut self, _name: &'static str, _elapsed: Duration) {}
     /// A stage can be shown: `text` makes its text form.
     fn stage(&mut self, _name: &str, _text: &dyn Fn() -> String) {}
+    /// A pass has run on the graph, and may again: whether it changed it, and `text` makes the graph's text form.
+    fn pass(&mut self, _name: &str, _changed: bool, _text: &dyn Fn() -> String) {}
     /// Whether a stage of scheduling will be shown ([`is_schedule_stage`]): then every function is scheduled, and none
     /// taken from the cache.
     fn shows_schedules(&self) -> bool {
@@ -107,6 +124,7 @@ impl Options {
             dims: Vec::new(),
             keep_awake: false,
             verify_passes: VERIFIES_BY_DEFAULT,
+            passes: Passes::default(),
             jobs,
             cache: None,
             records: Arc::default(),

@@ -96,7 +96,7 @@ impl Found {
 
     /// The gaps of what import leaves, which is simplified on the way.
     fn of_rest(&mut self, graph: &mut Graph, options: &Options) -> Result<(), CompileError> {
-        simplify(graph, options)?;
+        simplify(graph, options, &mut ())?;
         check_choice(graph, options)?;
         options.targets().try_for_each(|target| self.of_target(graph.clone(), target, options))
     }

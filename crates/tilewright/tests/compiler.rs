@@ -1,10 +1,14 @@
 //! The compiler as a value: ways in, and what is said of options that make no sense.
 
 use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use prost::Message as _;
-use tilewright::graph::{Graph, text};
+use tilewright::graph::op::{Op, UnaryOp};
+use tilewright::graph::pass::{FnPass, Pass, PassError};
+use tilewright::graph::{Graph, NodeId, text};
 use tilewright::onnx::{OnnxModel, export};
 use tilewright::{Cache, Cancel, CodegenKind, CompileError, Compiler, Mode, Observer, Source, Tensor};
 
@@ -188,4 +192,76 @@ fn a_search_comes_before_compiling_for_this_processor() {
     let error = on_gpu.expect_err("another process measures there");
     assert!(error.to_string().contains("functions for opencl are measured by another process"), "{error}");
     assert_eq!(error.exit_code(), 3);
+}
+
+/// Makes every `relu` a `sigmoid`, and counts its runs.
+struct SoftenRelus(Arc<AtomicUsize>);
+
+impl Pass for SoftenRelus {
+    fn name(&self) -> &str {
+        "soften_relus"
+    }
+
+    fn run(&self, graph: &mut Graph) -> Result<bool, PassError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let is_relu = |&id: &NodeId| matches!(graph.node(id).op, Op::Unary(UnaryOp::Relu));
+        let relus: Vec<NodeId> = graph.live_nodes().into_iter().filter(is_relu).collect();
+        relus.iter().for_each(|&id| graph.set_op(id, Op::Unary(UnaryOp::Sigmoid)));
+        Ok(!relus.is_empty())
+    }
+}
+
+#[test]
+fn a_users_pass_runs_where_it_was_put() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let count = |compiler: &Compiler| {
+        let graph = compiler.simplify(DIGITS).expect("a graph");
+        let n =
+            |of: UnaryOp| graph.live_nodes().iter().filter(|&&id| graph.node(id).op == Op::Unary(of)).count();
+        (n(UnaryOp::Relu), n(UnaryOp::Sigmoid))
+    };
+    let (relus, sigmoids) = count(&compiler());
+    assert!(relus > 0 && sigmoids == 0);
+    for with in [Compiler::first_pass, Compiler::last_pass] {
+        let compiler = with(compiler(), SoftenRelus(Arc::clone(&runs)));
+        assert_eq!(count(&compiler), (0, relus));
+        assert_eq!(count(&compiler.clone().select_passes("-soften_relus")), (relus, 0));
+        compiler.compile(DIGITS).expect("an artifact").load().expect("a model");
+    }
+    assert_eq!(runs.load(Ordering::Relaxed), 4, "a run a compilation");
+}
+
+#[test]
+fn a_users_pass_that_breaks_the_graph_is_the_users() {
+    let breaks: fn(&mut Graph) -> Result<bool, PassError> = |graph| {
+        graph.set_result_names(graph.main(), Vec::new());
+        Ok(true)
+    };
+    let error = compiler().last_pass(FnPass::new("breaks", breaks)).compile(DIGITS).expect_err("no graph");
+    assert!(error.to_string().starts_with("pass `breaks`: it leaves a graph that is not valid"), "{error}");
+    assert_eq!(error.exit_code(), 2);
+    let error = compiler().select_passes("-nothing").compile(DIGITS).expect_err("no such pass");
+    assert!(error.to_string().contains("unknown pass `nothing`; known are: regions, "), "{error}");
+}
+
+/// Keeps warnings.
+#[derive(Default)]
+struct Warnings(Vec<String>);
+
+impl Observer for Warnings {
+    fn warning(&mut self, text: &str) {
+        self.0.push(text.to_string());
+    }
+}
+
+#[test]
+fn passes_for_which_there_is_no_time_are_left_out_and_told() {
+    let mut warnings = Warnings::default();
+    let hurried = compiler().pass_timeout(Duration::ZERO);
+    hurried.compile_with(DIGITS, &mut warnings).expect("an artifact");
+    assert!(
+        warnings.0.iter().any(|w| w.contains("`sink`") && w.contains("the 0 s for passes")),
+        "{:?}",
+        warnings.0
+    );
 }
