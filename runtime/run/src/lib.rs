@@ -4,6 +4,7 @@
 //!
 //! # Features
 //! - `files`: [`files`], which needs the protobuf messages of ONNX and zip archives.
+//! - `ndarray`: arrays of that crate are inputs, and outputs are seen as arrays or become some.
 
 pub mod compare;
 #[cfg(feature = "files")]
