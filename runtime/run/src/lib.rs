@@ -24,4 +24,8 @@ pub use load::LoadOptions;
 pub use model::Model;
 pub use outputs::Outputs;
 pub use spec::{Extent, Spec};
+pub use tilewright_dtype::DType;
+pub use tilewright_runtime::{
+    Cancel, Input, LoadError, RunError, Session, Tensor, TensorError, TensorView, TensorViewMut, Trust, Value,
+};
 pub use values::Named;
