@@ -86,7 +86,7 @@ pub enum InputError {
         /// The type by the model.
         expected: String,
     },
-    /// Memory that makes no tensor, for an input that the model takes as a value.
+    /// What is given cannot be made a tensor.
     #[error("{name:?}: {error}")]
     Tensor {
         /// Name of the input.

@@ -17,6 +17,7 @@
 //! # Features
 //! - `std`: threads, loading of files, errors as std errors.
 //! - `devices`: models whose kernels run on a [`device`]; without it they are refused, and a program is smaller.
+//! - `ndarray`: arrays of that crate are inputs, and tensors are seen as arrays or become some.
 //! - `text`: plans from text.
 //!
 //! # Invariants
@@ -63,5 +64,7 @@ pub use placed::Placed;
 #[cfg(feature = "devices")]
 pub use placed::{DeviceTensor, Output, OwnedDeviceTensor};
 pub use session::{Input, Inputs, Outputs, OwnedOutputs, Session, SessionOptions};
+#[cfg(feature = "ndarray")]
+pub use tensor::ArrayElement;
 pub use tensor::{Element, Reuse, Scalar, Tensor, TensorError, TensorView, TensorViewMut, byte_len};
 pub use value::Value;

@@ -139,7 +139,9 @@ impl Session {
         &mut self,
         inputs: impl IntoIterator<Item = (N, I)>,
     ) -> Result<Outputs<'_>, RunError> {
-        let inputs = self.model.arrange(inputs)?;
+        let inputs: Vec<(N, Input<'_>)> =
+            inputs.into_iter().map(|(name, input)| (name, input.into())).collect();
+        let inputs = self.model.arrange(&inputs)?;
         self.run_values(&inputs.tensors, &inputs.values)
     }
 

@@ -1,12 +1,16 @@
 //! Tensors: views of memory, which a session takes and gives, and those that own theirs.
 #![allow(unsafe_code, reason = "views bytes as numbers and numbers as bytes")]
 
+#[cfg(feature = "ndarray")]
+mod arrays;
 mod owned;
 
 use alloc::vec::Vec;
 
 use tilewright_dtype::DType;
 
+#[cfg(feature = "ndarray")]
+pub use arrays::ArrayElement;
 pub use owned::{Reuse, Tensor, TensorError};
 
 /// A Rust type whose values are elements: they are copied in and out.

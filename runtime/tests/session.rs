@@ -152,7 +152,7 @@ fn all_problems_with_named_inputs_are_told_at_once() {
     let words: Value = Tensor::from_strings(&[], vec!["a".into()]).unwrap().into();
     let list = Value::sequence(vec![]);
     let check = |inputs: &[(&str, Input<'_>)], expect: &[&str]| {
-        let RunError::Inputs(errors) = model.arrange(inputs.iter().copied()).unwrap_err() else { panic!() };
+        let RunError::Inputs(errors) = model.arrange(inputs).unwrap_err() else { panic!() };
         assert_eq!(errors.0.iter().map(ToString::to_string).collect::<Vec<_>>(), expect);
     };
     let expect = [

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tilewright::run::noise::noise;
 use tilewright::run::timing::{Summary, Times, measure, peak_bytes};
-use tilewright::run::{Named, Spec, files, spec};
+use tilewright::run::{Named, Spec, files, spec, values};
 use tilewright::runtime::Session;
 
 use crate::device::DeviceArgs;
@@ -213,7 +213,8 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let load = start.elapsed();
     let specs = spec::inputs(model.plan());
     let given = read_or_noise(args, &specs)?;
-    let inputs = model.arrange(given.iter().map(|(name, value)| (name, value)))?;
+    let named = values::inputs(&given);
+    let inputs = model.arrange(&named)?;
     let run = |session: &mut Session| session.run_values(&inputs.tensors, &inputs.values).map(drop);
     let runs = sessions.iter_mut().map(|session| || run(session).map_err(Failure::from));
     let times = measure(args.seconds, runs.collect())?;

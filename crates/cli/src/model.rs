@@ -206,7 +206,7 @@ impl Engine {
     pub(crate) fn run(&mut self, inputs: &Named) -> Result<Named, Failure> {
         match self {
             Engine::Compiled(session) => {
-                let outputs = session.run_named(inputs.iter().map(|(name, value)| (name, value)))?;
+                let outputs = session.run_named(values::inputs(inputs))?;
                 Ok(values::owned(&outputs)?)
             }
             Engine::Interpreter { graph, seed } => interpret(graph, *seed, inputs),

@@ -12,7 +12,7 @@ use tilewright::machine::Ceilings;
 use tilewright::machine::measure::ceilings::Level;
 use tilewright::run::noise::noise;
 use tilewright::run::profile::{self, OfDevice, Profile, Row, TracePool};
-use tilewright::run::{files, spec};
+use tilewright::run::{files, spec, values};
 use tilewright::runtime::threads::{ThreadPool, available_threads};
 use tilewright::runtime::{Model, SessionOptions};
 
@@ -69,7 +69,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(path) => files::read_inputs(path, &specs)?,
         None => noise(&specs)?,
     };
-    let inputs = model.arrange(given.iter().map(|(name, value)| (name, value)))?;
+    let named = values::inputs(&given);
+    let inputs = model.arrange(&named)?;
 
     let ceilings = Ceilings::measure(n_threads);
     let profile = profile::measure(&mut session, &inputs, args.seconds)?;

@@ -59,7 +59,8 @@ impl Artifact {
     ///
     /// # Errors
     /// Input/output errors, with the path.
-    pub fn write(&self, path: &Path) -> Result<u64, CompileError> {
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<u64, CompileError> {
+        let path = path.as_ref();
         let written = self.with_contents(|contents| {
             files::replace(path, |out| contents.write_to(out).map_err(std::io::Error::other))
         });

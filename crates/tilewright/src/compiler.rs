@@ -31,7 +31,7 @@ use crate::search;
 /// use tilewright::{Compiler, Mode};
 ///
 /// let artifact = Compiler::new().target("cpu")?.dim("batch", 1).mode(Mode::Default).compile("model.onnx")?;
-/// artifact.write("model.twm".as_ref())?;
+/// artifact.write("model.twm")?;
 /// # Ok(())
 /// # }
 /// ```

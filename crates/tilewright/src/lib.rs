@@ -58,11 +58,11 @@ pub use tilewright_machine as machine;
 pub use tilewright_machine::{CodegenKind, Listing, Machine, Target};
 pub use tilewright_onnx as onnx;
 pub use tilewright_run as run;
-pub use tilewright_run::{LoadOptions, Model, Outputs};
-pub use tilewright_runtime as runtime;
-pub use tilewright_runtime::{
-    Cancel, Input, LoadError, RunError, Session, Tensor, TensorError, TensorView, TensorViewMut, Trust, Value,
+pub use tilewright_run::{
+    Cancel, Input, LoadError, LoadOptions, Model, Outputs, RunError, Session, Tensor, TensorError,
+    TensorView, TensorViewMut, Trust, Value,
 };
+pub use tilewright_runtime as runtime;
 pub use tilewright_te::interp::TensorData;
 pub use tilewright_tune as tune;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ndarray::{Array2, ArrayD};
 use prost::Message as _;
 use tilewright::graph::op::{Op, UnaryOp};
 use tilewright::graph::pass::{FnPass, Pass, PassError};
@@ -65,6 +66,18 @@ fn a_model_runs_in_a_few_lines() -> Result<(), tilewright::Error> {
     for part in ["no input \"z\"", "expected element type f32, got bool", "2 axes"] {
         assert!(error.contains(part), "{error}");
     }
+    Ok(())
+}
+
+#[test]
+fn arrays_go_in_and_come_out() -> Result<(), tilewright::Error> {
+    let model = compiler().dim("batch", 1..=8).compile(graph(1))?.load()?;
+    let x = Array2::from_shape_fn((4, 3), |(row, column)| (10 * row + column) as f32);
+    let outputs = model.run([("x", &x.t())])?;
+    let doubled = x.t().mapv(|x| 2.0 * x).into_dyn();
+    assert_eq!(outputs.tensor("y").and_then(Tensor::array), Some(doubled.view()));
+    let y = outputs.tensor("y").cloned().expect("an output");
+    assert_eq!(ArrayD::<f32>::try_from(y)?, doubled);
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //!
 //! # Features
 //! - `files`: [`files`], which needs the protobuf messages of ONNX and zip archives.
+//! - `ndarray`: arrays of that crate are inputs, and outputs are seen as arrays or become some.
 
 pub mod compare;
 #[cfg(feature = "files")]
@@ -23,4 +24,8 @@ pub use load::LoadOptions;
 pub use model::Model;
 pub use outputs::Outputs;
 pub use spec::{Extent, Spec};
+pub use tilewright_dtype::DType;
+pub use tilewright_runtime::{
+    Cancel, Input, LoadError, RunError, Session, Tensor, TensorError, TensorView, TensorViewMut, Trust, Value,
+};
 pub use values::Named;

@@ -93,7 +93,7 @@ impl Model {
         &self,
         inputs: impl IntoIterator<Item = (N, I)>,
     ) -> Result<Outputs, RunError> {
-        self.run_until(self.0.model.arrange(inputs)?, None)
+        self.run_until(inputs, None)
     }
 
     /// [`Model::run`] that any thread may stop.
@@ -105,11 +105,18 @@ impl Model {
         inputs: impl IntoIterator<Item = (N, I)>,
         cancel: &Cancel,
     ) -> Result<Outputs, RunError> {
-        self.run_until(self.0.model.arrange(inputs)?, Some(cancel))
+        self.run_until(inputs, Some(cancel))
     }
 
-    fn run_until(&self, inputs: runtime::Inputs<'_>, cancel: Option<&Cancel>) -> Result<Outputs, RunError> {
-        let Inner { options, sessions, spare, .. } = &*self.0;
+    fn run_until<'a, N: AsRef<str>, I: Into<Input<'a>>>(
+        &self,
+        inputs: impl IntoIterator<Item = (N, I)>,
+        cancel: Option<&Cancel>,
+    ) -> Result<Outputs, RunError> {
+        let Inner { model, options, sessions, spare, .. } = &*self.0;
+        let inputs: Vec<(N, Input<'_>)> =
+            inputs.into_iter().map(|(name, input)| (name, input.into())).collect();
+        let inputs = model.arrange(&inputs)?;
         let mut held = sessions.hold(cancel).ok_or(RunError::Cancelled)?;
         let session = held.session(|| self.session());
         session.set_seed(options.seed);
@@ -122,7 +129,7 @@ impl Model {
         let made = made?;
         drop(held);
         let tensors = made.tensors.into_iter().map(|tensor| Value::from(tensor.reused_by(spare.clone())));
-        let specs = &self.0.model.plan().value_outputs;
+        let specs = &model.plan().value_outputs;
         let values = specs.iter().map(|spec| spec.position).zip(made.values).collect();
         Ok(Outputs { names: self.0.names.clone(), values: spec::in_order(tensors.collect(), values) })
     }

@@ -1,12 +1,17 @@
 //! Named values, and tensors as numbers.
 
 use tilewright_dtype::numbers;
-use tilewright_runtime::{Outputs, Tensor, TensorError, TensorView, Value};
+use tilewright_runtime::{Input, Outputs, Tensor, TensorError, TensorView, Value};
 
 use crate::spec::in_order;
 
 /// Inputs or outputs with their names, in the model's order where they come from it.
 pub type Named = Vec<(String, Value)>;
+
+/// The values as inputs of a run, which share them.
+pub fn inputs(named: &[(String, Value)]) -> Vec<(&str, Input<'_>)> {
+    named.iter().map(|(name, value)| (name.as_str(), value.into())).collect()
+}
 
 /// The outputs of a run, copied, in the model's order.
 ///

@@ -22,7 +22,7 @@ fn noise_goes_in_and_named_outputs_come_out() {
     assert_eq!(texts(spec::outputs(model.plan())), ["y: f32[?, 3]", "w: f32[3]"]);
     let inputs = noise(&spec::inputs(model.plan())).unwrap();
     let mut session = model.session();
-    let outputs = session.run_named(inputs.iter().map(|(name, value)| (name, value))).unwrap();
+    let outputs = session.run_named(values::inputs(&inputs)).unwrap();
     let outputs = values::owned(&outputs).unwrap();
     let numbers = |value: &tilewright_runtime::Value| value.as_tensor().and_then(values::to_f64s).unwrap();
     let expect: Vec<f64> = numbers(&inputs[0].1).iter().map(|x| 4.0 * x).collect();
@@ -35,8 +35,9 @@ fn profiles_sum_instructions_up_and_traces_have_every_task() {
     let model = demo_plan().model_with(&demo_weights(), Arc::new(NoHostOps));
     let pool = Arc::new(TracePool::new(Arc::new(ThreadPool::new(2))));
     let mut session = model.session_with(SessionOptions { pool: pool.clone(), ..SessionOptions::default() });
-    let inputs = noise(&spec::inputs(model.plan())).unwrap();
-    let inputs = model.arrange(inputs.iter().map(|(name, value)| (name, value))).unwrap();
+    let noise = noise(&spec::inputs(model.plan())).unwrap();
+    let inputs = values::inputs(&noise);
+    let inputs = model.arrange(&inputs).unwrap();
     let profile = profile::measure(&mut session, &inputs, 0.0).unwrap();
     assert_eq!((profile.calls.as_slice(), profile.extents.len()), (&[1.0; 3][..], 0));
     let grouped = profile::grouped(session.program(), &profile, None, By::Kernel);

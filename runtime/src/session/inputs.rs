@@ -16,7 +16,8 @@ use crate::tensor::{Tensor, TensorError, TensorView, byte_len};
 use crate::value::Value;
 
 /// An input as a caller has it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Input<'a> {
     /// Memory of the caller, read where it is.
     View(TensorView<'a>),
@@ -24,6 +25,8 @@ pub enum Input<'a> {
     Tensor(&'a Tensor),
     /// A value of any type, which is shared.
     Value(&'a Value),
+    /// A value that was made for the run, or why there is none.
+    Owned(Result<Value, TensorError>),
 }
 
 impl<'a> From<TensorView<'a>> for Input<'a> {
@@ -44,23 +47,43 @@ impl<'a> From<&'a Value> for Input<'a> {
     }
 }
 
-impl<'a> Input<'a> {
+impl From<Tensor> for Input<'_> {
+    fn from(tensor: Tensor) -> Self {
+        Input::Owned(Ok(tensor.into()))
+    }
+}
+
+impl From<Value> for Input<'_> {
+    fn from(value: Value) -> Self {
+        Input::Owned(Ok(value))
+    }
+}
+
+impl From<Result<Tensor, TensorError>> for Input<'_> {
+    fn from(made: Result<Tensor, TensorError>) -> Self {
+        Input::Owned(made.map(Value::from))
+    }
+}
+
+impl Input<'_> {
     /// The input where the model takes a tensor in a buffer.
-    fn view(self) -> Option<TensorView<'a>> {
+    fn view(&self) -> Option<TensorView<'_>> {
         match self {
-            Input::View(view) => Some(view),
+            Input::View(view) => Some(*view),
             Input::Tensor(tensor) => tensor.view(),
-            Input::Value(Value::Tensor(tensor)) => tensor.view(),
-            Input::Value(Value::Sequence(_) | Value::Optional(_)) => None,
+            Input::Value(value) => value.as_tensor()?.view(),
+            Input::Owned(Ok(value)) => value.as_tensor()?.view(),
+            Input::Owned(Err(_)) => None,
         }
     }
 
     /// The input where the model takes a value.
-    fn value(self) -> Result<Value, TensorError> {
+    fn value(&self) -> Result<Value, TensorError> {
         match self {
             Input::View(view) => Tensor::from_bytes(view.dtype, view.dims, view.bytes).map(Value::from),
-            Input::Tensor(tensor) => Ok(tensor.clone().into()),
-            Input::Value(value) => Ok(value.clone()),
+            Input::Tensor(tensor) => Ok(Value::from(Tensor::clone(tensor))),
+            Input::Value(value) => Ok(Value::clone(value)),
+            Input::Owned(made) => made.clone(),
         }
     }
 }
@@ -80,20 +103,17 @@ impl Model {
     /// # Errors
     /// When names are missing, unknown or given twice, or one names a value of another kind than the model's: then all
     /// problems with the inputs. Where types or extents alone do not fit, the run tells it.
-    pub fn arrange<'a, N: AsRef<str>, I: Into<Input<'a>>>(
-        &self,
-        inputs: impl IntoIterator<Item = (N, I)>,
-    ) -> Result<Inputs<'a>, RunError> {
+    pub fn arrange<'a, N: AsRef<str>>(&self, inputs: &'a [(N, Input<'_>)]) -> Result<Inputs<'a>, RunError> {
         let plan = self.plan();
         let mut errors = Vec::new();
         let mut given: Vec<Given<'a>> = plan.inputs.iter().map(|_| Given::Nothing).collect();
         let mut values: Vec<Option<Result<Value, InputError>>> = vec![None; plan.value_inputs.len()];
         for (name, input) in inputs {
-            let (name, input) = (name.as_ref(), input.into());
+            let name = name.as_ref();
             let was_given = if let Some(i) = plan.inputs.iter().position(|spec| spec.name == name) {
                 let new = match input.view() {
                     Some(view) => Given::Tensor(Placed::Host(view)),
-                    None => Given::Other(other(&plan.inputs[i], &input)),
+                    None => Given::Other(other(&plan.inputs[i], input)),
                 };
                 !matches!(core::mem::replace(&mut given[i], new), Given::Nothing)
             } else if let Some(i) = plan.value_inputs.iter().position(|spec| spec.name == name) {
@@ -298,11 +318,18 @@ fn outside_of(plan: &Plan, bounds: &SizeBounds, got: i64) -> InputError {
 /// What is said of an input that is no tensor in memory, where the model takes one.
 fn other(spec: &TensorSpec, input: &Input<'_>) -> InputError {
     let (name, expected) = (spec.name.clone(), spec.dtype);
-    match input {
-        Input::View(TensorView { dtype: got, .. }) => InputError::DType { name, expected, got: *got },
-        Input::Tensor(tensor) => InputError::DType { name, expected, got: tensor.dtype() },
-        Input::Value(Value::Tensor(tensor)) => InputError::DType { name, expected, got: tensor.dtype() },
-        Input::Value(Value::Sequence(_) | Value::Optional(_)) => {
+    let value = match input {
+        Input::View(TensorView { dtype: got, .. }) => {
+            return InputError::DType { name, expected, got: *got };
+        }
+        Input::Tensor(tensor) => return InputError::DType { name, expected, got: tensor.dtype() },
+        Input::Owned(Err(error)) => return InputError::Tensor { name, error: error.clone() },
+        Input::Value(value) => value,
+        Input::Owned(Ok(value)) => value,
+    };
+    match value.as_tensor() {
+        Some(tensor) => InputError::DType { name, expected, got: tensor.dtype() },
+        None => {
             let expected = format!("a tensor of {expected} with {} axes", spec.dims.len());
             InputError::Value { name, expected }
         }

@@ -58,6 +58,14 @@ pub enum TensorError {
         /// Bytes given.
         got: usize,
     },
+    /// Elements of another type than the tensor has.
+    #[error("expected element type {expected}, got {got}")]
+    DType {
+        /// The type asked for.
+        expected: DType,
+        /// The tensor's.
+        got: DType,
+    },
     /// Extents whose product no machine can hold.
     #[error("extents {dims:?} are too large")]
     TooLarge {
@@ -192,6 +200,15 @@ impl Tensor {
     pub fn reused_by(mut self, reuse: Arc<dyn Reuse>) -> Tensor {
         self.reuse = Some(reuse);
         self
+    }
+
+    /// The strings, moved out; none of numbers.
+    #[cfg(feature = "ndarray")]
+    pub(super) fn into_strings(mut self) -> Vec<String> {
+        match &mut self.data {
+            Data::Numbers(_) => Vec::new(),
+            Data::Strings(strings) => core::mem::take(strings),
+        }
     }
 
     fn take_buf(&mut self) -> AlignedBuf {
