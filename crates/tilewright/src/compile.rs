@@ -320,7 +320,7 @@ pub(crate) fn programs_of(model: &OnnxModel, options: &Options) -> Result<Vec<Pr
     programs.map_err(|error| survey::with_all_gaps(error, model, options))
 }
 
-fn timed<T>(
+pub(crate) fn timed<T>(
     name: &'static str,
     observer: &mut dyn Observer,
     run: impl FnOnce(&mut dyn Observer) -> Result<T, CompileError>,

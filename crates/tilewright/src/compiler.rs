@@ -5,22 +5,22 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use tilewright_graph::Graph;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_onnx::{OnnxModel, export};
-use tilewright_tune::{Journal, JournalError, Lookup, shipped};
+use tilewright_tune::{JournalError, Lookup, shipped};
 
 use crate::artifact::Artifact;
 use crate::cache::Cache;
-use crate::compile::{Compiled, compile_model};
+use crate::compile::{Compiled, compile_model, timed};
 use crate::devices;
 use crate::error::CompileError;
 use crate::options::{DimOption, Numerics, Observer, Options};
-use crate::parallel::STACK;
+use crate::records;
 use crate::search;
+use crate::stack::on_own_stack;
 
 /// Compiles models: options with the defaults of the command line, each with a method of its name.
 ///
@@ -207,6 +207,14 @@ impl Source {
     }
 }
 
+impl From<Options> for Compiler {
+    /// A compiler by these options, in the default mode but for what they say of threads.
+    fn from(options: Options) -> Compiler {
+        let mode = if options.keep_awake { Mode::ReduceOverhead } else { Mode::Default };
+        Compiler { mode, options }
+    }
+}
+
 impl Default for Compiler {
     fn default() -> Compiler {
         Compiler::new()
@@ -281,9 +289,8 @@ impl Compiler {
     ///
     /// # Errors
     /// Where the file is there and cannot be read.
-    pub fn records(mut self, path: &Path) -> Result<Compiler, JournalError> {
-        let own = Journal::read_best(path)?;
-        self.options.records = Arc::new(Lookup::new([own, shipped::records().clone()]));
+    pub fn records(mut self, path: impl AsRef<Path>) -> Result<Compiler, JournalError> {
+        self.options.records = Arc::new(records::lookup(Some(path.as_ref()))?);
         Ok(self)
     }
 
@@ -323,17 +330,35 @@ impl Compiler {
         model: impl Into<Source>,
         observer: &mut (dyn Observer + Send),
     ) -> Result<Compiled, CompileError> {
-        let model = model.into();
-        self.check_dims()?;
+        let source = model.into();
         on_own_stack(move || {
-            let model = model.model()?;
-            let mut options = self.options.clone();
-            if let Mode::MaxAutotune { time } = self.mode {
-                let found = search::of_model(&model, &options, time)?;
-                options.records = Arc::new(options.records.after(found));
-            }
-            compile_model(&model, &options, observer)
+            let model = self.load(source, observer)?;
+            self.compile_onnx(&model, observer)
         })
+    }
+
+    /// Reads a model, once what is said of dimensions makes sense.
+    pub(crate) fn load(
+        &self,
+        source: Source,
+        observer: &mut dyn Observer,
+    ) -> Result<OnnxModel, CompileError> {
+        self.check_dims()?;
+        timed("load", observer, |_| source.model())
+    }
+
+    /// Compiles on the stack of the caller, as the mode says.
+    pub(crate) fn compile_onnx(
+        &self,
+        model: &OnnxModel,
+        observer: &mut dyn Observer,
+    ) -> Result<Compiled, CompileError> {
+        let mut options = self.options.clone();
+        if let Mode::MaxAutotune { time } = self.mode {
+            let found = search::of_model(model, &options, time)?;
+            options.records = Arc::new(options.records.after(found));
+        }
+        compile_model(model, &options, observer)
     }
 
     /// Everything that is wrong with what is said of dimensions.
@@ -375,19 +400,4 @@ fn targets(list: &str, codegen: CodegenKind) -> Result<Vec<Target>, CompileError
         targets.push(target);
     }
     Ok(targets)
-}
-
-/// Runs what recurses deeply, as deep as a model nests, on a thread with the stack for it; that is taken only where used. A panic is a
-/// defect, which the caller is told of.
-fn on_own_stack<T: Send>(work: impl FnOnce() -> Result<T, CompileError> + Send) -> Result<T, CompileError> {
-    thread::scope(|scope| {
-        let worker = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
-        let worker =
-            worker.map_err(|error| CompileError::Limit(format!("cannot start a thread: {error}")))?;
-        worker.join().unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(CompileError::internal("the compiler", text.unwrap_or("a panic without a message")))
-        })
-    })
 }

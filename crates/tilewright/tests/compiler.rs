@@ -1,5 +1,8 @@
 //! The compiler as a value: ways in, and what is said of options that make no sense.
 
+#[path = "compiler/checks.rs"]
+mod checks;
+
 use std::io::Write as _;
 use std::time::Duration;
 
