@@ -437,6 +437,7 @@ fn number(units: &[Unit], of: &[usize], funcs: &[LoweredFunc], entries: &[u64]) 
         let first = firsts[unit];
         let unit = &units[unit];
         let mut kernels = Vec::new();
+        let mut schedule = unit.schedule.clone();
         for (kernel, entry) in unit.kernels.iter().zip(&entries[first..]) {
             let id = KernelId(numbered.kernels.len() as u32);
             kernels.push(CompiledKernel {
@@ -447,7 +448,9 @@ fn number(units: &[Unit], of: &[usize], funcs: &[LoweredFunc], entries: &[u64]) 
             let name = lowered.computation.func.name.clone() + &kernel.def.name;
             numbered.kernels.push(KernelDef { name, ..kernel.def.clone() });
             numbered.def.entries.push(*entry);
-            numbered.def.schedules.push(unit.schedule.clone());
+            numbered.def.schedules.push(schedule.clone());
+            // The first kernel has that of the function.
+            schedule.estimate_ns = schedule.estimate_ns.map(|_| 0);
         }
         let (func, packing) = (unit.func.clone(), unit.packing.clone());
         numbered.compiled.push(CompiledFunc { func, kernels, packing });

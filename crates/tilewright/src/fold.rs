@@ -165,6 +165,7 @@ fn kernels(task: &Task) -> Result<Kernels, CompileError> {
         rulings: Vec::new(),
         strategy: String::new(),
         decisions: Decisions::default(),
+        estimate_ns: None,
     })
 }
 
