@@ -16,7 +16,7 @@ pub(crate) struct LoadArgs {
     /// Threads; results do not depend on it [default: what the process may use]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,
-    /// Most memory that a run may hold beside weights and outputs, as `512MiB`; a run that needs more fails [default: no limit]
+    /// Most memory for the values of a run, as `512MiB`; a run that needs more fails [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) memory_limit: Option<u64>,
     /// What to run on: `cpu`, `opencl` or `cuda`, or `opencl:1` for another one of its kind [default: what the artifact has

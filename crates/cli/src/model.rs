@@ -1,7 +1,6 @@
 //! Models as the user names them: ONNX files, which are compiled, and artifacts, which are loaded.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use tilewright::{Artifact, Compiled, Compiler, Engine, Error, Interpreter, LoadOptions, Model, Trust, load};
 
@@ -13,11 +12,16 @@ pub(crate) use crate::source::Source;
 
 /// The compiler that the options tell, after a search where they ask for one.
 pub(crate) fn compiler(path: &Path, args: &CompileArgs) -> Result<Compiler, Failure> {
-    let mut options = args.options()?;
-    if let Some(time) = args.search_time() {
-        options.records = Arc::new(crate::tune::before_compiling(path, &options, args, time)?);
-    }
-    Ok(options.into())
+    let options = args.options()?;
+    let found = match args.search_time() {
+        Some(time) => Some(crate::tune::before_compiling(path, &options, args, time)?),
+        None => None,
+    };
+    let compiler = Compiler::from(options);
+    Ok(match found {
+        Some(found) => compiler.found(found),
+        None => compiler,
+    })
 }
 
 /// Compiles a model under the eyes of `progress`.
@@ -64,9 +68,8 @@ pub(crate) fn engine(
         }
         Source::Onnx(path) if args.interpret() => interpreter(path, args, load_args, seed),
         Source::Onnx(path) => {
-            let args = load_args.target_of(args);
+            let (args, options) = (load_args.target_of(args), load_args.options()?.seed(seed));
             let compiled = compile(path, &args, &mut Progress::new(&args.dump_after))?;
-            let options = load_args.options()?.seed(seed);
             Ok(Engine::Compiled(load_compiled(&compiled.artifact, path, &options)?))
         }
     }

@@ -19,7 +19,7 @@ use crate::devices;
 use crate::error::CompileError;
 use crate::options::{DimOption, Numerics, Observer, Options};
 use crate::records;
-use crate::search;
+use crate::search::{self, Found};
 use crate::stack::on_own_stack;
 
 /// Compiles models: options with the defaults of the command line, each with a method of its name.
@@ -40,6 +40,7 @@ use crate::stack::on_own_stack;
 pub struct Compiler {
     mode: Mode,
     options: Options,
+    found: Option<Found>,
 }
 
 /// What to optimise for, and how long.
@@ -50,7 +51,8 @@ pub enum Mode {
     Default,
     /// Least time between kernels, and between runs that follow one another soon: threads wait awake, and GPUs are given graphs.
     ReduceOverhead,
-    /// A search for the fastest schedules first, measured on this machine.
+    /// A search for the fastest schedules first, measured on this machine. The model is compiled by what is found where that makes all
+    /// of it faster: [`Compiled::search`] tells.
     MaxAutotune {
         /// How long to search.
         time: Duration,
@@ -211,7 +213,7 @@ impl From<Options> for Compiler {
     /// A compiler by these options, in the default mode but for what they say of threads.
     fn from(options: Options) -> Compiler {
         let mode = if options.keep_awake { Mode::ReduceOverhead } else { Mode::Default };
-        Compiler { mode, options }
+        Compiler { mode, options, found: None }
     }
 }
 
@@ -226,8 +228,7 @@ impl Compiler {
     pub fn new() -> Compiler {
         let options = Options::host(Options::best_codegen());
         let records = Arc::new(Lookup::new([shipped::records().clone()]));
-        let options = Options { records, ..options };
-        Compiler { mode: Mode::Default, options }
+        Compiler::from(Options { records, ..options })
     }
 
     /// What to compile for: `cpu` for this machine's processor, `cuda` for its GPU, or a name that `tilewright targets` lists, as
@@ -257,7 +258,7 @@ impl Compiler {
     #[must_use]
     pub fn mode(self, mode: Mode) -> Compiler {
         let options = Options { keep_awake: mode == Mode::ReduceOverhead, ..self.options };
-        Compiler { mode, options }
+        Compiler { mode, options, ..self }
     }
 
     /// The extents that an open dimension may have; `INPUT[AXIS]` is the name of one without. Said again of a dimension, the last word
@@ -298,6 +299,14 @@ impl Compiler {
     #[must_use]
     pub fn without_records(mut self) -> Compiler {
         self.options.records = Arc::default();
+        self
+    }
+
+    /// Compiles by what a search for the model's schedules found, if that makes the model faster here, else without. The mode
+    /// [`Mode::MaxAutotune`] does both; this is for a search that was made otherwise, as on a device.
+    #[must_use]
+    pub fn found(mut self, found: Found) -> Compiler {
+        self.found = Some(found);
         self
     }
 
@@ -353,12 +362,14 @@ impl Compiler {
         model: &OnnxModel,
         observer: &mut dyn Observer,
     ) -> Result<Compiled, CompileError> {
-        let mut options = self.options.clone();
-        if let Mode::MaxAutotune { time } = self.mode {
-            let found = search::of_model(model, &options, time)?;
-            options.records = Arc::new(options.records.after(found));
+        match (&self.found, self.mode) {
+            (Some(found), _) => search::compile_faster(model, &self.options, found, observer),
+            (None, Mode::MaxAutotune { time }) => {
+                let found = search::of_model(model, &self.options, time)?;
+                search::compile_faster(model, &self.options, &found, observer)
+            }
+            (None, Mode::Default | Mode::ReduceOverhead) => compile_model(model, &self.options, observer),
         }
-        compile_model(model, &options, observer)
     }
 
     /// Everything that is wrong with what is said of dimensions.

@@ -9,7 +9,8 @@ use std::time::Duration;
 use prost::Message as _;
 use tilewright::graph::{Graph, text};
 use tilewright::onnx::{OnnxModel, export};
-use tilewright::{CodegenKind, CompileError, Compiler, Mode, Source, Tensor};
+use tilewright::search::Found;
+use tilewright::{CodegenKind, CompileError, Compiler, Mode, Source, Tensor, WholeModel};
 
 /// A compiler that is fast.
 fn compiler() -> Compiler {
@@ -131,8 +132,17 @@ fn several_targets_are_levels_of_one_artifact() {
 #[test]
 fn a_search_comes_before_compiling_for_this_processor() {
     let mode = Mode::MaxAutotune { time: Duration::from_millis(300) };
-    let artifact = compiler().mode(mode).dim("batch", 64).compile(graph(3)).expect("an artifact");
-    assert_eq!(artifact.levels.len(), 1);
+    let compiler = compiler().dim("batch", 64);
+    let compiled = compiler.clone().mode(mode).compile_with(graph(3), &mut ()).expect("an artifact");
+    assert_eq!(compiled.artifact.levels.len(), 1);
+    let search = compiled.search.expect("a search");
+    assert!(!search.outcome.tasks.is_empty() && search.whole.gain() >= Some(1.0), "{search:?}");
+    // Of nothing found nothing has to be timed.
+    let found =
+        Found { outcome: Default::default(), records: Default::default(), left_out: Default::default() };
+    let compiled = compiler.clone().found(found).compile_with(graph(3), &mut ()).expect("an artifact");
+    assert_eq!(compiled.search.expect("a search").whole, WholeModel::Same);
+    assert!(compiler.compile_with(graph(3), &mut ()).expect("an artifact").search.is_none());
     let on_gpu = Compiler::new().target("opencl").expect("a target").mode(mode).compile(graph(3));
     let error = on_gpu.expect_err("another process measures there");
     assert!(error.to_string().contains("functions for opencl are measured by another process"), "{error}");
