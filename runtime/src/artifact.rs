@@ -31,7 +31,7 @@ pub use write::{Contents, ContentsError, Level, Pieces};
 pub const MAGIC: [u8; 8] = *b"\x89TWM\r\n\x1a\n";
 
 /// Version of the format. Readers accept only their own.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Alignment of code and weights in the file; that of a memory page on common machines.
 pub const PAGE: usize = 4096;
@@ -177,6 +177,9 @@ pub struct ScheduleDef {
     pub rules: String,
     /// How its function's results are laid out: a letter an axis, outermost first, as `aBcd16b`; capital where the axis is blocked.
     pub layout: String,
+    /// What a call of its function takes on one core of the target by the compiler's model, in nanoseconds. It stands at the function's
+    /// first kernel, with 0 at the others; nothing where the model has no price for all of the function, or an extent is open.
+    pub estimate_ns: Option<u64>,
 }
 
 /// What some instructions compute, by the definitions of the user's operators. Notes for people: nothing that runs

@@ -248,9 +248,9 @@ pub enum RunError {
     #[error("the run was cancelled")]
     Cancelled,
     /// The memory limit of the session would be passed.
-    #[error("the run needs {bytes} bytes, the limit is {limit}")]
+    #[error("the run needs at least {bytes} bytes, the limit is {limit}")]
     Limit {
-        /// Bytes needed.
+        /// Bytes needed as far as the run came: later instructions may need more.
         bytes: u64,
         /// [`SessionOptions::memory_limit`](crate::SessionOptions::memory_limit).
         limit: u64,

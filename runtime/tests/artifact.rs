@@ -169,8 +169,8 @@ fn check_damage(edit: impl FnOnce(&mut Vec<u8>), expect: &str) {
 #[test]
 fn damage_is_told_apart() {
     check_damage(|bytes| bytes[0] = 0x0a, "not a Tilewright artifact");
-    let version = "artifact format version 10, this runtime reads version 9: compile the model again";
-    check_damage(|bytes| bytes[8] = 10, version);
+    let version = "artifact format version 11, this runtime reads version 10: compile the model again";
+    check_damage(|bytes| bytes[8] = 11, version);
     let len = demo_artifact().len();
     let cut = format!("damaged artifact: {} bytes, the header says {len}", len - 1);
     check_damage(|bytes| bytes.truncate(len - 1), &cut);

@@ -59,6 +59,20 @@ pub fn plan(
 /// Cycles of a planned function on one core by the model, as far as strategies have a price; the plan may be one for another target that
 /// differs in its timing alone. Nothing where no strategy has one.
 pub fn cycles(planned: &Planned<Strategy>, computation: &Computation, target: &Target) -> Option<f64> {
+    costs(planned, computation, target).into_iter().flatten().reduce(|a, b| a + b)
+}
+
+/// As [`cycles`], but nothing where a strategy has no price, or an extent is open.
+pub fn all_cycles(planned: &Planned<Strategy>, computation: &Computation, target: &Target) -> Option<f64> {
+    if !planned.prepared.func().sizes.is_empty() {
+        return None;
+    }
+    let costs: Vec<f64> = costs(planned, computation, target).into_iter().collect::<Option<_>>()?;
+    Some(costs.into_iter().sum())
+}
+
+/// The price of each strategy of a plan.
+fn costs(planned: &Planned<Strategy>, computation: &Computation, target: &Target) -> Vec<Option<f64>> {
     let (func, layouts, taken) = (planned.prepared.func(), &planned.prepared.layouts, BTreeSet::new());
     let constant_inputs = &computation.constant_inputs;
     let context = context::Context { target, func, layouts, constant_inputs, taken: &taken };
@@ -66,8 +80,7 @@ pub fn cycles(planned: &Planned<Strategy>, computation: &Computation, target: &T
         Strategy::Cpu(strategy) => cpu::price::cost(&context, strategy),
         Strategy::Gpu(_) => None,
     };
-    let costs = planned.strategy.blocks.iter().filter_map(cost);
-    costs.reduce(|a, b| a + b)
+    planned.strategy.blocks.iter().map(cost).collect()
 }
 
 /// The algorithms of a function with their cost in cycles on one core by the model, the lowest first; none where it has a price for the

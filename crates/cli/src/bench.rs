@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tilewright::run::noise::noise;
 use tilewright::run::timing::{Summary, Times, measure, peak_bytes};
-use tilewright::run::{Named, Spec, files, spec, values};
-use tilewright::runtime::Session;
+use tilewright::run::{Named, Spec, files, values};
+use tilewright::{Engine, Session};
 
-use crate::device::DeviceArgs;
 use crate::failure::{ERROR, Exit, Failure};
-use crate::model::{self, Engine, Source};
+use crate::load::LoadArgs;
+use crate::model::{self, Source};
 use crate::options::{CompileArgs, threads};
 use crate::output;
 use crate::progress::Progress;
@@ -29,9 +29,6 @@ pub(crate) struct Args {
     /// Where the outputs of one run go: an .npz, an .npy for one output, or a folder of output_J.pb
     #[arg(long, value_name = "OUT.npz|OUT.npy|DIR")]
     outputs: Option<PathBuf>,
-    /// Threads [default: what the process may use]
-    #[arg(long, value_name = "N", value_parser = threads)]
-    threads: Option<usize>,
     /// Sessions that run at once, each on a thread of its own, sharing the pool: for throughput, with --threads 1
     /// as many as there are cores
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
@@ -43,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    device: DeviceArgs,
+    load: LoadArgs,
     #[command(flatten)]
     options: CompileArgs,
 }
@@ -125,7 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Source::Onnx(path) if args.options.interpret() => measure_interpreter(&path, args)?,
         Source::Onnx(path) => {
             let mut progress = Progress::new(&args.options.dump_after);
-            let options = args.device.target_of(&args.options);
+            let options = args.load.target_of(&args.options);
             let compiled = model::compile(&path, &options, &mut progress)?;
             let folder =
                 tempfile::tempdir().map_err(|error| Failure::write(&std::env::temp_dir(), &error))?;
@@ -178,11 +175,15 @@ fn measure_elsewhere(artifact: &Path, args: &Args) -> Result<Figures, Failure> {
     if let Some(outputs) = &args.outputs {
         command.arg("--outputs").arg(outputs);
     }
-    if let Some(device) = args.device.name() {
+    let LoadArgs { threads, memory_limit, device } = &args.load;
+    if let Some(device) = device {
         command.args(["--device", device]);
     }
-    if let Some(threads) = args.threads {
+    if let Some(threads) = threads {
         command.args(["--threads", &threads.to_string()]);
+    }
+    if let Some(bytes) = memory_limit {
+        command.args(["--memory-limit", &bytes.to_string()]);
     }
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output();
     let child = child.map_err(|error| broken(error.to_string()))?;
@@ -208,21 +209,21 @@ fn measure_elsewhere(artifact: &Path, args: &Args) -> Result<Figures, Failure> {
 fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let bytes = std::fs::metadata(path).map_err(|error| Failure::read(path, &error))?.len();
     let start = Instant::now();
-    let model = model::load(path, false, &args.device)?;
-    let mut sessions = model::sessions(&model, args.threads, args.sessions);
+    let model = model::load(path, &args.load.options()?)?;
+    let mut sessions: Vec<Session> = (0..args.sessions).map(|_| model.session()).collect();
     let load = start.elapsed();
-    let specs = spec::inputs(model.plan());
-    let given = read_or_noise(args, &specs)?;
+    let given = read_or_noise(args, model.inputs())?;
     let named = values::inputs(&given);
-    let inputs = model.arrange(&named)?;
+    let inputs = model.inner().arrange(&named)?;
     let run = |session: &mut Session| session.run_values(&inputs.tensors, &inputs.values).map(drop);
     let runs = sessions.iter_mut().map(|session| || run(session).map_err(Failure::from));
     let times = measure(args.seconds, runs.collect())?;
     // Before the outputs are copied: that is the user's wish, not the model's need.
     let peak_mib = peak_mib();
     let variant = sessions.first().and_then(|session| output::variant(session.program().extents()));
-    if let (Some(path), Some(session)) = (&args.outputs, sessions.pop()) {
-        files::write_outputs(path, &Engine::Compiled(Box::new(session)).run(&given)?)?;
+    if let Some(path) = &args.outputs {
+        drop(sessions);
+        files::write_outputs(path, &Engine::Compiled(model).run(&given)?)?;
     }
     let artifact_mib = Some(bytes as f64 / MIB);
     Ok(Figures { peak_mib, artifact_mib, variant, ..figures(&times, load) })
@@ -230,10 +231,10 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
 
 fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let start = Instant::now();
-    let mut engine = Engine::interpreter(path, &args.options)?;
+    let engine = model::interpreter(path, &args.options, &args.load, 0)?;
     let load = start.elapsed();
     let inputs = read_or_noise(args, &engine.inputs())?;
-    let times = measure(args.seconds, vec![|| engine.run(&inputs).map(drop)])?;
+    let times = measure(args.seconds, vec![|| engine.run(&inputs).map(drop).map_err(Failure::from)])?;
     let peak_mib = peak_mib();
     if let Some(path) = &args.outputs {
         files::write_outputs(path, &engine.run(&inputs)?)?;

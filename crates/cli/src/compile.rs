@@ -207,6 +207,7 @@ fn figures(
         "kernels": kernels(artifact),
         "functions": compiled.functions,
         "cached_functions": compiled.cached_functions,
+        "gain": compiled.search.as_ref().and_then(|search| search.whole.gain()),
         "target": artifact.manifest.target,
         "compile_s": progress.elapsed().as_secs_f64(),
         "steps": steps,

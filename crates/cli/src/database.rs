@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use tilewright::records;
 use tilewright::tune::{Database, Finding, Journal, LeftOut};
 
 use crate::failure::{Exit, Failure};
 use crate::output;
-use crate::records;
 
 /// Arguments of the verb.
 #[derive(clap::Args)]
@@ -67,7 +67,7 @@ struct Place {
 
 impl Place {
     fn path(&self) -> Result<PathBuf, Failure> {
-        let path = self.database.clone().or_else(records::default_path);
+        let path = self.database.clone().or_else(records::of_user);
         path.ok_or_else(|| {
             Failure::usage("there is no folder for records of tuning: name a file by --database")
         })

@@ -8,7 +8,7 @@ use tilewright::run::noise::NoiseError;
 use tilewright::runtime::device::DeviceError;
 use tilewright::runtime::{InputErrors, LoadError, ModelError, RunError, TensorError};
 use tilewright::tune::JournalError;
-use tilewright::{CompileError, SearchError};
+use tilewright::{CompileError, Error, SearchError};
 
 /// What messages of failures begin with.
 pub(crate) const ERROR: &str = "error: ";
@@ -86,6 +86,23 @@ impl From<CompileError> for Failure {
     }
 }
 
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::Compile(error) => error.into(),
+            Error::Load(error) => error.into(),
+            Error::Tensor(error) => error.into(),
+            Error::Run(error) => error.into(),
+            Error::Device(error) => error.into(),
+            Error::Files(error) => error.into(),
+            Error::Noise(error) => error.into(),
+            Error::NoReference => Failure::usage(error),
+            Error::Unpaired { .. } => Failure::data(error),
+            _ => Failure::new(Exit::Internal, error),
+        }
+    }
+}
+
 impl From<TensorError> for Failure {
     fn from(error: TensorError) -> Failure {
         Failure::new(of_tensor(&error), error)
@@ -97,6 +114,7 @@ fn of_tensor(error: &TensorError) -> Exit {
         TensorError::Memory(_) => Exit::Limit,
         TensorError::Elements { .. }
         | TensorError::Bytes { .. }
+        | TensorError::DType { .. }
         | TensorError::TooLarge { .. }
         | TensorError::Strings => Exit::Data,
     }

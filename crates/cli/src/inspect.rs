@@ -1,23 +1,20 @@
 //! `tilewright inspect`: what a model or an artifact is made of.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use tilewright::graph::Graph;
-use tilewright::onnx::OnnxModel;
-use tilewright::onnx::proto::tensor::dtype_from_onnx;
-use tilewright::onnx::proto::{AttributeProto, GraphProto, TensorProto};
+use tilewright::cost::Cost;
+use tilewright::inspect::Simplified;
 use tilewright::run::inspect::{LevelReport, ProgramReport, inspect};
 use tilewright::run::{Extent, Spec};
 use tilewright::runtime::plan::Nesting;
-use tilewright::{Gap, Survey};
+use tilewright::{Compiler, Gap};
 
-use crate::cost;
 use crate::failure::Failure;
-use crate::model::{self, Source};
+use crate::load;
 use crate::options::CompileArgs;
 use crate::output;
+use crate::source::Source;
 
 /// Arguments of the verb.
 #[derive(clap::Args)]
@@ -50,6 +47,27 @@ impl Report {
 
     fn specs(&mut self, key: &'static str, specs: &[Spec]) {
         self.list(key, specs.iter().map(spec_json).collect(), specs.iter().map(Spec::to_string).collect());
+    }
+
+    /// What the model's maker says of it.
+    fn metadata(&mut self, entries: &[(String, String)]) {
+        let entries = entries.iter();
+        self.list(
+            "metadata",
+            entries.clone().map(|(key, value)| json!({"key": key, "value": value})).collect(),
+            entries.map(|(key, value)| format!("{key}: {value}")).collect(),
+        );
+    }
+
+    /// What running the simplified model takes.
+    fn cost(&mut self, cost: &Cost) {
+        self.fact("nodes_simplified", cost.nodes, cost.nodes.to_string());
+        let open: Vec<String> = cost.open.iter().map(|name| format!("{name} = 1")).collect();
+        let at = if open.is_empty() { String::new() } else { format!(" at {}", open.join(", ")) };
+        self.fact("flops", cost.flops, format!("{}{at}", output::count(cost.flops)));
+        self.fact("weight_bytes", cost.weight_bytes, output::bytes(cost.weight_bytes));
+        let text = format!("{}{at}, without fusion", output::bytes(cost.activation_bytes));
+        self.fact("activation_bytes", cost.activation_bytes, text);
     }
 
     fn json(self) -> Value {
@@ -101,21 +119,47 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn onnx(path: &Path, options: &CompileArgs) -> Result<Report, Failure> {
-    let fail = |error: tilewright::CompileError| Failure::from(error).about(path);
-    let model = OnnxModel::load(path).map_err(|error| fail(error.into()))?;
+    let model = Compiler::from(options.options()?).inspect(path);
+    let model = model.map_err(|error| Failure::from(error).about(path))?;
     let mut report = Report { facts: Vec::new(), lists: Vec::new() };
-    header(&model, &mut report);
-    let Survey { graph, gaps } = tilewright::survey(&model, &options.options()?).map_err(fail)?;
-    if let Some(graph) = &graph {
-        simplified(graph, &mut report)?;
-    }
-    report.fact("supported", gaps.is_empty(), if gaps.is_empty() { "yes" } else { "no" }.to_string());
+    report.fact("format", "onnx", "ONNX".to_string());
+    report.fact("name", model.name.as_str(), model.name.clone());
+    report.fact("producer", model.producer.as_str(), model.producer.clone());
+    report.fact("ir_version", model.ir_version, model.ir_version.to_string());
+    let opsets: Vec<String> =
+        model.opsets.iter().map(|(domain, version)| format!("{domain} {version}")).collect();
+    report.fact("opsets", json!(model.opsets), opsets.join(", "));
+    report.fact("nodes", model.nodes, model.nodes.to_string());
+    report.fact("parameters", model.parameters, output::count(model.parameters as f64));
+    report.fact("parameter_bytes", model.parameter_bytes, output::bytes(model.parameter_bytes));
+    let trains = model.has_training_info;
+    report.fact("training_info", trains, yes_no(trains));
+    let operators = model.operators.iter();
     report.list(
-        "unsupported",
-        gaps.iter().map(gap_json).collect(),
-        gaps.iter().map(Gap::to_string).collect(),
+        "operators",
+        operators.clone().map(|(name, count)| json!({"operator": name, "count": count})).collect(),
+        operators.map(|(name, count)| format!("{count:5} {name}")).collect(),
     );
+    let functions = model.functions.iter();
+    report.list(
+        "functions",
+        functions.clone().map(|f| json!({"domain": f.domain, "name": f.name, "nodes": f.nodes})).collect(),
+        functions.map(|f| format!("{}.{}: {} nodes", f.domain, f.name, f.nodes)).collect(),
+    );
+    if let Some(Simplified { inputs, outputs, cost }) = &model.simplified {
+        report.specs("inputs", inputs);
+        report.specs("outputs", outputs);
+        report.cost(cost);
+    }
+    let gaps = model.gaps.iter();
+    report.fact("supported", model.gaps.is_empty(), yes_no(model.gaps.is_empty()));
+    report.list("unsupported", gaps.clone().map(gap_json).collect(), gaps.map(Gap::to_string).collect());
+    report.metadata(&model.metadata);
     Ok(report)
+}
+
+fn yes_no(yes: bool) -> String {
+    if yes { "yes" } else { "no" }.to_string()
 }
 
 /// A gap as one object.
@@ -126,97 +170,9 @@ fn gap_json(gap: &Gap) -> Value {
     })
 }
 
-/// What the file says of itself.
-fn header(model: &OnnxModel, report: &mut Report) {
-    let proto = &model.proto;
-    report.fact("format", "onnx", "ONNX".to_string());
-    report.fact("name", model.graph().name(), model.graph().name().to_string());
-    let producer = format!("{} {}", proto.producer_name(), proto.producer_version());
-    report.fact("producer", producer.trim(), producer.trim().to_string());
-    report.fact("ir_version", proto.ir_version(), proto.ir_version().to_string());
-    let domain = |name: &str| if name.is_empty() { "ai.onnx".to_string() } else { name.to_string() };
-    let opsets: BTreeMap<String, i64> =
-        proto.opset_import.iter().map(|opset| (domain(opset.domain()), opset.version())).collect();
-    let text: Vec<String> = opsets.iter().map(|(name, version)| format!("{name} {version}")).collect();
-    report.fact("opsets", json!(opsets), text.join(", "));
-    let mut counts = Counts::default();
-    counts.graph(model.graph());
-    for function in &proto.functions {
-        counts.nodes(&function.node);
-    }
-    let n_nodes: usize = counts.operators.values().sum();
-    report.fact("nodes", n_nodes, n_nodes.to_string());
-    report.fact("parameters", counts.parameters, output::count(counts.parameters as f64));
-    report.fact("parameter_bytes", counts.parameter_bytes, output::bytes(counts.parameter_bytes));
-    let mut operators: Vec<(&String, &usize)> = counts.operators.iter().collect();
-    operators.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
-    let lines = operators.iter().map(|(name, count)| format!("{count:5} {name}")).collect();
-    let values = operators.iter().map(|(name, count)| json!({"operator": name, "count": count})).collect();
-    report.list("operators", values, lines);
-}
-
-/// Counts over a graph and the graphs inside its nodes.
-#[derive(Default)]
-struct Counts {
-    operators: BTreeMap<String, usize>,
-    parameters: u64,
-    parameter_bytes: u64,
-}
-
-impl Counts {
-    fn graph(&mut self, graph: &GraphProto) {
-        graph.initializer.iter().for_each(|tensor| self.tensor(tensor));
-        graph
-            .sparse_initializer
-            .iter()
-            .filter_map(|s| s.values.as_ref())
-            .for_each(|values| self.tensor(values));
-        self.nodes(&graph.node);
-    }
-
-    fn nodes(&mut self, nodes: &[tilewright::onnx::proto::NodeProto]) {
-        for node in nodes {
-            let name = match node.domain() {
-                "" | "ai.onnx" => node.op_type().to_string(),
-                domain => format!("{domain}.{}", node.op_type()),
-            };
-            *self.operators.entry(name).or_default() += 1;
-            node.attribute.iter().for_each(|attribute| self.attribute(attribute));
-        }
-    }
-
-    fn attribute(&mut self, attribute: &AttributeProto) {
-        attribute.g.iter().chain(&attribute.graphs).for_each(|graph| self.graph(graph));
-    }
-
-    fn tensor(&mut self, proto: &TensorProto) {
-        let count =
-            proto.dims.iter().map(|&dim| u64::try_from(dim).unwrap_or(0)).fold(1u64, u64::saturating_mul);
-        let bits = dtype_from_onnx(proto.data_type()).map_or(0, |dtype| dtype.bits());
-        self.parameters = self.parameters.saturating_add(count);
-        self.parameter_bytes =
-            self.parameter_bytes.saturating_add(count.saturating_mul(bits as u64).div_ceil(8));
-    }
-}
-
-/// What is left after simplification, and what it costs.
-fn simplified(graph: &Graph, report: &mut Report) -> Result<(), Failure> {
-    report.specs("inputs", &model::graph_inputs(graph));
-    report.specs("outputs", &model::graph_outputs(graph));
-    let cost = cost::of(graph);
-    report.fact("nodes_simplified", cost.nodes, cost.nodes.to_string());
-    let open: Vec<String> = cost.open.iter().map(|name| format!("{name} = 1")).collect();
-    let at = if open.is_empty() { String::new() } else { format!(" at {}", open.join(", ")) };
-    report.fact("flops", cost.flops, format!("{}{at}", output::count(cost.flops)));
-    report.fact("weight_bytes", cost.weight_bytes, output::bytes(cost.weight_bytes));
-    let text = format!("{}{at}, without fusion", output::bytes(cost.activation_bytes));
-    report.fact("activation_bytes", cost.activation_bytes, text);
-    Ok(())
-}
-
 fn artifact(path: &Path) -> Result<Report, Failure> {
     let bytes = std::fs::read(path).map_err(|error| Failure::read(path, &error))?;
-    let artifact = inspect(&bytes, &model::isa()?).map_err(|error| Failure::data(error).about(path))?;
+    let artifact = inspect(&bytes, &load::isa()?).map_err(|error| Failure::data(error).about(path))?;
     let mut report = Report { facts: Vec::new(), lists: Vec::new() };
     report.fact("format", "twm", "Tilewright artifact".to_string());
     for (key, text) in
@@ -251,12 +207,7 @@ fn artifact(path: &Path) -> Result<Report, Failure> {
     );
     report.specs("inputs", &artifact.inputs);
     report.specs("outputs", &artifact.outputs);
-    let metadata = artifact.metadata.iter();
-    report.list(
-        "metadata",
-        metadata.clone().map(|(key, value)| json!({"key": key, "value": value})).collect(),
-        metadata.map(|(key, value)| format!("{key}: {value}")).collect(),
-    );
+    report.metadata(&artifact.metadata);
     Ok(report)
 }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tilewright::{Cache, CodegenKind, Compiler, DimOption, Numerics, Options};
+use tilewright::tune::Lookup;
+use tilewright::{Cache, CodegenKind, Compiler, DimOption, Numerics, Options, records};
 
 use crate::failure::{Exit, Failure};
-use crate::records;
+use crate::output;
 
 /// How long a search takes unless told otherwise.
 pub(crate) const DEFAULT_SECONDS: f64 = 180.0;
@@ -127,11 +128,20 @@ impl CompileArgs {
         options.dims = self.dims()?;
         options.keep_awake = self.mode == Some(Mode::ReduceOverhead);
         options.cache = self.cache()?;
-        options.records = match self.no_database {
-            true => Arc::default(),
-            false => Arc::new(records::lookup(self.database.as_deref())?),
-        };
+        options.records = Arc::new(self.records()?);
         Ok(options)
+    }
+
+    /// The records of tuning to schedule by. A file that the user has not named is not worth a failure.
+    fn records(&self) -> Result<Lookup, Failure> {
+        match &self.database {
+            _ if self.no_database => Ok(Lookup::default()),
+            Some(path) => Ok(records::lookup(Some(path))?),
+            None => records::lookup(records::of_user().as_deref()).or_else(|error| {
+                output::note(&format!("{error}: compiling without your records of tuning\n"));
+                Ok(records::lookup(None)?)
+            }),
+        }
     }
 
     /// The cache to use, if any.
@@ -171,7 +181,7 @@ impl CompileArgs {
 
     /// The file of the user's records; nothing where none are to be used, or the system names no place for them.
     pub(crate) fn database_path(&self) -> Option<PathBuf> {
-        if self.no_database { None } else { self.database.clone().or_else(records::default_path) }
+        if self.no_database { None } else { self.database.clone().or_else(records::of_user) }
     }
 
     /// Whether no records are to be used.

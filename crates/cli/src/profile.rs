@@ -12,14 +12,14 @@ use tilewright::machine::Ceilings;
 use tilewright::machine::measure::ceilings::Level;
 use tilewright::run::noise::noise;
 use tilewright::run::profile::{self, OfDevice, Profile, Row, TracePool};
-use tilewright::run::{files, spec, values};
+use tilewright::run::{files, values};
 use tilewright::runtime::threads::{ThreadPool, available_threads};
-use tilewright::runtime::{Model, SessionOptions};
+use tilewright::{LoadOptions, Model};
 
-use crate::device::DeviceArgs;
 use crate::failure::{Exit, Failure};
+use crate::load::LoadArgs;
 use crate::model::{self, Source};
-use crate::options::{CompileArgs, threads};
+use crate::options::CompileArgs;
 use crate::output;
 use crate::progress::Progress;
 use table::By;
@@ -33,9 +33,6 @@ pub(crate) struct Args {
     /// Inputs: an .npz, an .npy for one input, or a folder of input_J.pb [default: seeded noise, with 1 for an open batch]
     #[arg(long, value_name = "IN.npz|IN.npy|DIR")]
     inputs: Option<PathBuf>,
-    /// Threads [default: what the process may use]
-    #[arg(long, value_name = "N", value_parser = threads)]
-    threads: Option<usize>,
     /// Seconds to measure; at least five runs are, and as many without a profile to compare with
     #[arg(long, value_name = "S", default_value = "2", value_parser = crate::bench::seconds)]
     seconds: f64,
@@ -52,25 +49,23 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    device: DeviceArgs,
+    load: LoadArgs,
     #[command(flatten)]
     options: CompileArgs,
 }
 
 /// The verb.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let model = load(args)?;
-    let n_threads = args.threads.unwrap_or_else(available_threads);
+    let n_threads = args.load.threads.unwrap_or_else(available_threads);
     let pool = Arc::new(TracePool::new(Arc::new(ThreadPool::new(n_threads))));
-    let options = SessionOptions { pool: pool.clone(), ..SessionOptions::default() };
-    let mut session = model.session_with(options);
-    let specs = spec::inputs(model.plan());
+    let model = load(args, &args.load.options_but_threads()?.pool(pool.clone()))?;
+    let mut session = model.session();
     let given = match &args.inputs {
-        Some(path) => files::read_inputs(path, &specs)?,
-        None => noise(&specs)?,
+        Some(path) => files::read_inputs(path, model.inputs())?,
+        None => noise(model.inputs())?,
     };
     let named = values::inputs(&given);
-    let inputs = model.arrange(&named)?;
+    let inputs = model.inner().arrange(&named)?;
 
     let ceilings = Ceilings::measure(n_threads);
     let profile = profile::measure(&mut session, &inputs, args.seconds)?;
@@ -79,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         output::write_file(path, trace::json(&session, &trace).to_string().as_bytes())?;
     }
     if let Some(path) = &args.html {
-        let page = html::page(&model, session.program(), &profile, &ceilings);
+        let page = html::page(model.inner(), session.program(), &profile, &ceilings);
         output::write_file(path, page.as_bytes())?;
     }
     let least = |flops, bytes| ceilings.least_seconds(flops, bytes);
@@ -91,21 +86,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output::print(&(heading(&profile, of_device, &ceilings) + &table::text(&rows)))
 }
 
-fn load(args: &Args) -> Result<Model, Failure> {
+fn load(args: &Args, options: &LoadOptions) -> Result<Model, Failure> {
     match Source::of(&args.model)? {
         Source::Artifact(path) => {
             args.options.refuse(&format!("{} is compiled already", path.display()))?;
-            model::load(&path, false, &args.device)
+            model::load(&path, options)
         }
         Source::Onnx(_) if args.options.interpret() => {
             Err(Failure::new(Exit::Usage, "profiles are of compiled models: the interpreter has no kernels"))
         }
         Source::Onnx(path) => {
-            let options = args.device.target_of(&args.options);
-            let compiled = model::compile(&path, &options, &mut Progress::new(&options.dump_after))?;
-            let bytes = compiled.artifact.to_bytes()?;
-            drop(compiled);
-            model::load_bytes(&bytes, &path, &args.device)
+            let compilation = args.load.target_of(&args.options);
+            let mut progress = Progress::new(&compilation.dump_after);
+            let compiled = model::compile(&path, &compilation, &mut progress)?;
+            model::load_compiled(&compiled.artifact, &path, options)
         }
     }
 }

@@ -153,6 +153,10 @@ impl Observer for Progress {
         self.note(&format!("warning: {text}\n"));
     }
 
+    fn remark(&mut self, text: &str) {
+        self.note(&format!("{text}\n"));
+    }
+
     fn kernels(&mut self, done: usize, total: usize) {
         if let Some(bar) = &self.bar {
             bar.set_length(total as u64);

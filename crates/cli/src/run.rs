@@ -6,10 +6,10 @@ use serde_json::json;
 use tilewright::run::{files, values};
 use tilewright::runtime::{Tensor, Value};
 
-use crate::device::DeviceArgs;
 use crate::failure::Failure;
-use crate::model::{Engine, Source};
-use crate::options::{CompileArgs, threads};
+use crate::load::LoadArgs;
+use crate::model::{self, Source};
+use crate::options::CompileArgs;
 use crate::output;
 
 /// Arguments of the verb.
@@ -25,9 +25,6 @@ pub(crate) struct Args {
     /// Where outputs go: an .npz, an .npy for one output, or a folder of output_J.pb; a summary is printed if not given
     #[arg(long, value_name = "OUT.npz|OUT.npy|DIR")]
     outputs: Option<PathBuf>,
-    /// Threads; results do not depend on it [default: what the process may use]
-    #[arg(long, value_name = "N", value_parser = threads)]
-    threads: Option<usize>,
     /// What nodes without a seed of their own draw random numbers by
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -35,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    device: DeviceArgs,
+    load: LoadArgs,
     #[command(flatten)]
     options: CompileArgs,
 }
@@ -43,8 +40,7 @@ pub(crate) struct Args {
 /// The verb.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let source = Source::of(&args.model)?;
-    let mut engine = Engine::new(&source, &args.options, args.threads, &args.device)?;
-    engine.set_seed(args.seed);
+    let engine = model::engine(&source, &args.options, &args.load, args.seed)?;
     let specs = engine.inputs();
     let inputs = match &args.inputs {
         Some(path) => files::read_inputs(path, &specs)?,

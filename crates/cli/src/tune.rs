@@ -10,8 +10,7 @@ use serde_json::json;
 use tilewright::Options;
 use tilewright::search::{self, Found};
 use tilewright::tune::{
-    Budget, Database, Finding, Journal, Lookup, Measure, MeasureError, Outcome, Round, Task, TaskOutcome,
-    Watch, shipped,
+    Budget, Finding, Journal, Measure, MeasureError, Outcome, Round, Task, TaskOutcome, Watch,
 };
 use tilewright::tuning::{InProcess, MakeRoundError, OnDevice, Tasks, write_round};
 
@@ -106,22 +105,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Searches for schedules of a model for some time; the records to compile it by. What is found is added to the user's
-/// records, unless none are to be used.
+/// Searches for schedules of a model for some time. What is found is added to the user's records, unless none are to be used.
 pub(crate) fn before_compiling(
     path: &Path,
     options: &Options,
     args: &CompileArgs,
     time: Duration,
-) -> Result<Lookup, Failure> {
+) -> Result<Found, Failure> {
     let mut tasks = Tasks::default();
     tasks.add_model(path, options).map_err(|error| Failure::from(error).about(path))?;
     let budget = Budget { time: Some(time), trials: None, seed: 0 };
     let mut measure = measure(options, 1, None, Limit::default())?;
     let found = search(&tasks, &mut *measure, args.database_path().as_deref(), budget)?;
     search::check(&found.outcome)?;
-    let others = if args.uses_no_records() { Database::default() } else { shipped::records().clone() };
-    Ok(Lookup::new([found.records, others]))
+    Ok(found)
 }
 
 /// What measures functions of a target: this process, and for a device another one.

@@ -30,6 +30,7 @@ fn a_slow_operator_is_named_first_and_the_rows_add_up() {
     let dir = dir.path();
     planted(dir);
     succeed(dir, &["compile", "planted.onnx"]);
+    let mut estimates = Vec::new();
     for file in ["planted.onnx", "planted.twm"] {
         let run = succeed(dir, &["profile", file, "--seconds", "0.2", "--threads", "1", "--json"]);
         let report = run.json();
@@ -46,7 +47,12 @@ fn a_slow_operator_is_named_first_and_the_rows_add_up() {
         // Both are of the same runs, so that a busy machine slows them alike.
         let part = sum / figure("wall_ms");
         assert!((0.95..=1.0).contains(&part), "rows are {part} of the time of a run: {report}");
+        estimates.push(first["estimate_ms"].as_f64().expect("the model has a price for products"));
     }
+    // An artifact has what the compiler expects.
+    assert!(estimates[0] > 0.0 && estimates[0] == estimates[1], "{estimates:?}");
+    let text = succeed(dir, &["profile", "planted.twm", "--seconds", "0"]).out;
+    assert!(text.contains("model ms") && text.contains(&format!(" {:.4} ", estimates[0])), "{text}");
 }
 
 #[test]
@@ -107,6 +113,7 @@ fn the_page_holds_the_graph() {
     let nodes = figures["nodes"].as_array().unwrap();
     let slow = nodes.iter().position(|node| names(node, "nodes").contains("node_slow")).unwrap();
     let edges = figures["edges"].as_array().unwrap();
+    assert!(nodes[slow]["estimate_ms"].as_f64() > Some(0.0), "{figures}");
     assert!(edges.iter().any(|edge| edge[1] == slow), "something feeds the product: {figures}");
     assert!(nodes.iter().all(|node| node["layer"].is_u64() && node["x"].is_f64()));
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use common::{digits, fail, folder, image, model, node, save, sequence, succeed, value};
 use prost::Message;
 use tilewright::graph::Tensor;
-use tilewright::onnx::proto::SequenceProto;
+use tilewright::onnx::proto::{FunctionProto, SequenceProto, StringStringEntryProto, TrainingInfoProto};
 use tilewright::onnx::tensor::to_proto;
 use tilewright::run::files;
 use tilewright::runtime;
@@ -110,6 +110,53 @@ fn inspect_knows_models_and_artifacts() {
     assert!(facts["kernels"].as_u64() > Some(0));
     let text = succeed(dir.path(), &["inspect", "digits.twm"]).out;
     assert!(text.contains("weights sound") && text.contains("inputs:"), "{text}");
+}
+
+#[test]
+fn inspect_tells_what_a_model_says_of_itself() {
+    let dir = folder();
+    let dir = dir.path();
+    let mut odd =
+        model(17, vec![node("Neg", &["x"], &["y"])], vec![value("x", &["2"])], vec![value("y", &["2"])]);
+    let entry = StringStringEntryProto { key: Some("author".into()), value: Some("somebody".into()) };
+    odd.metadata_props.push(entry);
+    odd.functions.push(FunctionProto {
+        name: Some("Twist".into()),
+        domain: Some("my.domain".into()),
+        node: vec![node("Neg", &["a"], &["b"])],
+        ..FunctionProto::default()
+    });
+    odd.training_info.push(TrainingInfoProto::default());
+    save(dir, "odd.onnx", &odd);
+    let facts = succeed(dir, &["inspect", "odd.onnx", "--json"]).json();
+    assert_eq!(facts["training_info"], true);
+    assert_eq!(facts["metadata"], serde_json::json!([{"key": "author", "value": "somebody"}]));
+    let function = serde_json::json!({"domain": "my.domain", "name": "Twist", "nodes": 1});
+    assert_eq!(facts["functions"], serde_json::json!([function]));
+    let text = succeed(dir, &["inspect", "odd.onnx"]).out;
+    for part in ["training info", "author: somebody", "my.domain.Twist: 1 nodes"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn a_run_keeps_to_its_memory_limit() {
+    let dir = folder();
+    let dir = dir.path();
+    let inputs = image();
+    for (verb, options) in
+        [("run", &[][..]), ("bench", &["--seconds", "0"]), ("profile", &["--seconds", "0"]), ("verify", &[])]
+    {
+        let args = |limit| {
+            let fixed = [verb, "digits.onnx", "--inputs", &inputs, "--memory-limit", limit];
+            fixed.into_iter().chain(options.iter().copied()).collect::<Vec<_>>()
+        };
+        succeed(dir, &args("64MiB"));
+        fail(dir, &args("1KiB"), 4, &["the run needs", "the limit is 1024"]);
+    }
+    fail(dir, &["run", "digits.onnx", "--memory-limit", "1GB"], 2, &["512MiB"]);
+    let interpreted = ["run", "digits.onnx", "--codegen", "interpreter", "--memory-limit", "1GiB"];
+    fail(dir, &interpreted, 2, &["--memory-limit is for compiled models"]);
 }
 
 #[test]

@@ -12,6 +12,8 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "numbers")]
+pub mod float_format;
+#[cfg(feature = "numbers")]
 pub mod numbers;
 
 /// The type of one tensor element.

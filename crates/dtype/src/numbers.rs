@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use half::{bf16, f16};
 
+use crate::float_format::FloatFormat;
 use crate::{DType, Kind};
 
 /// The elements of an integer or boolean type; `None` for other types, or where a value exceeds `i64`.
@@ -26,19 +27,24 @@ pub fn to_i64s(dtype: DType, bytes: &[u8]) -> Option<Vec<i64>> {
     })
 }
 
-/// The elements as doubles; `None` for strings and 8-bit or narrower floats. 64-bit integers round.
+/// The elements as doubles; `None` for strings. 64-bit integers round.
 pub fn to_f64s(dtype: DType, bytes: &[u8]) -> Option<Vec<f64>> {
     match dtype {
         DType::F16 => Some(each(bytes, |b| f16::from_le_bytes(b).to_f64())),
         DType::BF16 => Some(each(bytes, |b| bf16::from_le_bytes(b).to_f64())),
         DType::F32 => Some(each(bytes, |b| f64::from(f32::from_le_bytes(b)))),
         DType::F64 => Some(each(bytes, f64::from_le_bytes)),
-        dtype if matches!(dtype.kind(), Kind::Float | Kind::String) => None,
+        DType::U64 => Some(each(bytes, |b| u64::from_le_bytes(b) as f64)),
+        DType::String => None,
+        dtype if dtype.kind() == Kind::Float => {
+            let format = FloatFormat::of(dtype)?;
+            Some(bytes.iter().map(|&code| format.decode(u16::from(code))).collect())
+        }
         _ => Some(to_i64s(dtype, bytes)?.into_iter().map(|value| value as f64).collect()),
     }
 }
 
-/// Appends the element that `value` rounds to. Nothing, and `false`, for strings and 8-bit or narrower floats.
+/// Appends the element that `value` rounds to. Nothing, and `false`, for strings.
 pub fn append(dtype: DType, value: f64, bytes: &mut Vec<u8>) -> bool {
     match dtype {
         DType::Bool => bytes.push(u8::from(value != 0.0)),
@@ -54,10 +60,16 @@ pub fn append(dtype: DType, value: f64, bytes: &mut Vec<u8>) -> bool {
         DType::BF16 => bytes.extend(bf16::from_f64(value).to_le_bytes()),
         DType::F32 => bytes.extend((value as f32).to_le_bytes()),
         DType::F64 => bytes.extend(value.to_le_bytes()),
-        DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F8E8M0 => {
-            return false;
+        DType::F8E4M3FN
+        | DType::F8E4M3FNUZ
+        | DType::F8E5M2
+        | DType::F8E5M2FNUZ
+        | DType::F8E8M0
+        | DType::F4E2M1 => {
+            let Some(format) = FloatFormat::of(dtype) else { return false };
+            bytes.push(format.encode(value) as u8);
         }
-        DType::F4E2M1 | DType::String => return false,
+        DType::String => return false,
     }
     true
 }
@@ -87,5 +99,9 @@ mod tests {
         }
         let large = u64::MAX.to_le_bytes();
         assert_eq!((to_i64s(DType::U64, &large), to_i64s(DType::I8, &[0xff])), (None, Some(Vec::from([-1]))));
+        assert_eq!(to_f64s(DType::U64, &large), Some(Vec::from([18446744073709551616.0])));
+        // The negative zero of formats that have one.
+        let zeros = [DType::F8E4M3FN, DType::F8E5M2].map(|dtype| to_f64s(dtype, &[0x80]));
+        assert_eq!(zeros, [Some(Vec::from([0.0])), Some(Vec::from([0.0]))]);
     }
 }

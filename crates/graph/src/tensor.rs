@@ -226,7 +226,7 @@ impl Tensor {
         numbers::to_i64s(self.dtype, self.bytes()?.as_slice())
     }
 
-    /// The elements as doubles; `None` for strings and 8-bit or narrower floats. 64-bit integers round.
+    /// The elements as doubles; `None` for strings. 64-bit integers round.
     pub fn to_f64s(&self) -> Option<Vec<f64>> {
         numbers::to_f64s(self.dtype, self.bytes()?.as_slice())
     }

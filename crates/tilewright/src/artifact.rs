@@ -9,6 +9,7 @@ use tilewright_runtime::plan::Plan;
 use tilewright_runtime::{Bytes, Trust};
 
 use crate::error::{CompileError, Error};
+use crate::load;
 use crate::weights::Weights;
 
 /// The code of a model for one instruction set.
@@ -83,7 +84,8 @@ impl Artifact {
     }
 
     /// The model, ready to run in this process. Its code was made here, so nobody has to be trusted; of a compilation with a
-    /// [`Cache`](crate::Cache) that is to say that its folder is as trusted as this program.
+    /// [`Cache`](crate::Cache) that is to say that its folder is as trusted as this program. Where there is code for a device alone,
+    /// the first of its kind runs it.
     ///
     /// # Errors
     /// As [`Artifact::to_bytes`], and where this machine does not run code for the target.
@@ -96,6 +98,6 @@ impl Artifact {
     /// # Errors
     /// As [`Artifact::load`], and where there is no code for the device that is asked for.
     pub fn load_with(&self, options: &LoadOptions) -> Result<Model, Error> {
-        Ok(Model::from_bytes(self.to_bytes()?, Trust::Origin, options)?)
+        load::bytes(self.to_bytes()?, Trust::Origin, options)
     }
 }

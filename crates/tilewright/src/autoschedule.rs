@@ -1,6 +1,6 @@
 //! Functions of the program to kernels: plan, schedule, expand intrinsics, flatten.
 
-use tilewright_autosched::{Decisions, Planned, Ruling, Scheduled, Strategy, apply, plan};
+use tilewright_autosched::{Decisions, Planned, Ruling, Scheduled, Strategy, all_cycles, apply, plan};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::{Gpu, Target};
 use tilewright_te::flatten::{
@@ -31,6 +31,8 @@ pub struct Kernels {
     pub strategy: String,
     /// What a record decided.
     pub decisions: Decisions,
+    /// Nanoseconds of the function on one core by the model; nothing where it has no price for all of it.
+    pub estimate_ns: Option<u64>,
 }
 
 /// Schedules and flattens one function of a program: as is `settled`, if anything is, else as a record says, if there is
@@ -81,6 +83,8 @@ fn finish(
     decisions: Decisions,
     verifies: bool,
 ) -> Result<Kernels, CompileError> {
+    let cycles = all_cycles(&planned, computation, target);
+    let estimate_ns = cycles.map(|cycles| (cycles / target.machine.timing.numbers.clock_ghz).round() as u64);
     let scheduled = apply(planned, computation).map_err(|e| defect(computation, e))?;
     if verifies {
         CompileError::illegal("schedule", illegal_schedules(computation, &scheduled))?;
@@ -97,7 +101,7 @@ fn finish(
     }
     let flatten = if verifies { flatten_verified } else { flatten };
     let kernels = flatten(&scheduled, &flatten_options(target)).map_err(flatten_error)?;
-    Ok(Kernels { func: scheduled, kernels, packing, algorithm, rulings, strategy, decisions })
+    Ok(Kernels { func: scheduled, kernels, packing, algorithm, rulings, strategy, decisions, estimate_ns })
 }
 
 /// What is illegal of a schedule and of the functions that pack constants for it.

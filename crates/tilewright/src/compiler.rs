@@ -5,7 +5,6 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use tilewright_graph::Graph;
@@ -13,16 +12,17 @@ use tilewright_graph::pass::{Pass, UserPass};
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_onnx::{OnnxModel, export};
 use tilewright_runtime::Cancel;
-use tilewright_tune::{Journal, JournalError, Lookup, shipped};
+use tilewright_tune::{JournalError, Lookup, shipped};
 
 use crate::artifact::Artifact;
 use crate::cache::Cache;
-use crate::compile::{Compiled, compile_model, graph_of};
+use crate::compile::{Compiled, compile_model, graph_of, timed};
 use crate::devices;
 use crate::error::CompileError;
 use crate::options::{DimOption, Numerics, Observer, Options};
-use crate::parallel::STACK;
-use crate::search;
+use crate::records;
+use crate::search::{self, Found};
+use crate::stack::on_own_stack;
 
 /// Compiles models: options with the defaults of the command line, each with a method of its name.
 ///
@@ -42,6 +42,7 @@ use crate::search;
 pub struct Compiler {
     mode: Mode,
     options: Options,
+    found: Option<Found>,
 }
 
 /// What to optimise for, and how long.
@@ -52,7 +53,8 @@ pub enum Mode {
     Default,
     /// Least time between kernels, and between runs that follow one another soon: threads wait awake, and GPUs are given graphs.
     ReduceOverhead,
-    /// A search for the fastest schedules first, measured on this machine.
+    /// A search for the fastest schedules first, measured on this machine. The model is compiled by what is found where that makes all
+    /// of it faster: [`Compiled::search`] tells.
     MaxAutotune {
         /// How long to search.
         time: Duration,
@@ -209,6 +211,14 @@ impl Source {
     }
 }
 
+impl From<Options> for Compiler {
+    /// A compiler by these options, in the default mode but for what they say of threads.
+    fn from(options: Options) -> Compiler {
+        let mode = if options.keep_awake { Mode::ReduceOverhead } else { Mode::Default };
+        Compiler { mode, options, found: None }
+    }
+}
+
 impl Default for Compiler {
     fn default() -> Compiler {
         Compiler::new()
@@ -220,8 +230,7 @@ impl Compiler {
     pub fn new() -> Compiler {
         let options = Options::host(Options::best_codegen());
         let records = Arc::new(Lookup::new([shipped::records().clone()]));
-        let options = Options { records, ..options };
-        Compiler { mode: Mode::Default, options }
+        Compiler::from(Options { records, ..options })
     }
 
     /// What to compile for: `cpu` for this machine's processor, `cuda` for its GPU, or a name that `tilewright targets` lists, as
@@ -251,7 +260,7 @@ impl Compiler {
     #[must_use]
     pub fn mode(self, mode: Mode) -> Compiler {
         let options = Options { keep_awake: mode == Mode::ReduceOverhead, ..self.options };
-        Compiler { mode, options }
+        Compiler { mode, options, ..self }
     }
 
     /// The extents that an open dimension may have; `INPUT[AXIS]` is the name of one without. Said again of a dimension, the last word
@@ -283,9 +292,8 @@ impl Compiler {
     ///
     /// # Errors
     /// Where the file is there and cannot be read.
-    pub fn records(mut self, path: &Path) -> Result<Compiler, JournalError> {
-        let own = Journal::read_best(path)?;
-        self.options.records = Arc::new(Lookup::new([own, shipped::records().clone()]));
+    pub fn records(mut self, path: impl AsRef<Path>) -> Result<Compiler, JournalError> {
+        self.options.records = Arc::new(records::lookup(Some(path.as_ref()))?);
         Ok(self)
     }
 
@@ -293,6 +301,14 @@ impl Compiler {
     #[must_use]
     pub fn without_records(mut self) -> Compiler {
         self.options.records = Arc::default();
+        self
+    }
+
+    /// Compiles by what a search for the model's schedules found, if that makes the model faster here, else without. The mode
+    /// [`Mode::MaxAutotune`] does both; this is for a search that was made otherwise, as on a device.
+    #[must_use]
+    pub fn found(mut self, found: Found) -> Compiler {
+        self.found = Some(found);
         self
     }
 
@@ -373,17 +389,37 @@ impl Compiler {
         model: impl Into<Source>,
         observer: &mut (dyn Observer + Send),
     ) -> Result<Compiled, CompileError> {
-        let model = model.into();
-        self.check_dims()?;
+        let source = model.into();
         on_own_stack(move || {
-            let model = model.model()?;
-            let mut options = self.options.clone();
-            if let Mode::MaxAutotune { time } = self.mode {
-                let found = search::of_model(&model, &options, time)?;
-                options.records = Arc::new(options.records.after(found));
-            }
-            compile_model(&model, &options, observer)
+            let model = self.load(source, observer)?;
+            self.compile_onnx(&model, observer)
         })
+    }
+
+    /// Reads a model, once what is said of dimensions makes sense.
+    pub(crate) fn load(
+        &self,
+        source: Source,
+        observer: &mut dyn Observer,
+    ) -> Result<OnnxModel, CompileError> {
+        self.check_dims()?;
+        timed("load", &self.options, observer, |_| source.model())
+    }
+
+    /// Compiles on the stack of the caller, as the mode says.
+    pub(crate) fn compile_onnx(
+        &self,
+        model: &OnnxModel,
+        observer: &mut dyn Observer,
+    ) -> Result<Compiled, CompileError> {
+        match (&self.found, self.mode) {
+            (Some(found), _) => search::compile_faster(model, &self.options, found, observer),
+            (None, Mode::MaxAutotune { time }) => {
+                let found = search::of_model(model, &self.options, time)?;
+                search::compile_faster(model, &self.options, &found, observer)
+            }
+            (None, Mode::Default | Mode::ReduceOverhead) => compile_model(model, &self.options, observer),
+        }
     }
 
     /// Everything that is wrong with what is said of dimensions.
@@ -425,19 +461,4 @@ fn targets(list: &str, codegen: CodegenKind) -> Result<Vec<Target>, CompileError
         targets.push(target);
     }
     Ok(targets)
-}
-
-/// Runs what recurses deeply, as deep as a model nests, on a thread with the stack for it; that is taken only where used. A panic is a
-/// defect, which the caller is told of.
-fn on_own_stack<T: Send>(work: impl FnOnce() -> Result<T, CompileError> + Send) -> Result<T, CompileError> {
-    thread::scope(|scope| {
-        let worker = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
-        let worker =
-            worker.map_err(|error| CompileError::Limit(format!("cannot start a thread: {error}")))?;
-        worker.join().unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(CompileError::internal("the compiler", text.unwrap_or("a panic without a message")))
-        })
-    })
 }

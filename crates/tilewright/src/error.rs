@@ -4,10 +4,13 @@ use tilewright_lower::LowerError;
 use tilewright_machine::{CodegenError, DeviceKind, TargetError};
 use tilewright_onnx::import::Origins;
 use tilewright_onnx::{ImportErrors, OnnxError};
+use tilewright_run::files::FileError;
+use tilewright_run::noise::NoiseError;
 use tilewright_runtime::{LoadError, RunError, TensorError};
 use tilewright_te::verify::Illegal;
 use tilewright_tune::JournalError;
 
+use crate::devices::DevicesError;
 use crate::gap::{Gap, List, Stage};
 
 /// What may go wrong on the road from a model to its outputs, for callers who do not tell its parts from one another.
@@ -26,6 +29,24 @@ pub enum Error {
     /// The model did not run.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// The device that is to run the model cannot be had.
+    #[error(transparent)]
+    Device(#[from] DevicesError),
+    /// Tensors in files were not read.
+    #[error(transparent)]
+    Files(#[from] FileError),
+    /// There is no noise in place of inputs.
+    #[error(transparent)]
+    Noise(#[from] NoiseError),
+    /// A model without its graph, which the interpreter needs, and nothing else to compare with.
+    #[error("a compiled model has no graph to interpret: compare it with outputs or with another model")]
+    NoReference,
+    /// Nothing to compare an output with.
+    #[error("there is nothing to hold output {output:?} against")]
+    Unpaired {
+        /// Name of the output.
+        output: String,
+    },
 }
 
 /// The exit code of what was cancelled: that by which shells tell of a program that was interrupted.

@@ -197,6 +197,7 @@ fn kernels(task: &Task) -> Result<Kernels, CompileError> {
         rulings: Vec::new(),
         strategy: String::new(),
         decisions: Decisions::default(),
+        estimate_ns: None,
     })
 }
 

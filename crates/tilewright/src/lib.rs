@@ -25,31 +25,43 @@ pub mod calibrate;
 pub mod codegen;
 pub mod compile;
 pub mod compiler;
+pub mod cost;
 pub mod device_code;
 pub mod devices;
+pub mod engine;
 pub mod error;
 mod fold;
 mod forms;
 mod front_end;
 pub mod gap;
+pub mod inspect;
 pub mod kernel_file;
+pub mod load;
 pub mod options;
 mod parallel;
+pub mod records;
 pub mod reference;
 pub mod search;
+pub mod search_report;
 pub mod specialise;
+pub mod specs;
+mod stack;
 pub mod survey;
 pub mod tuning;
 pub mod units;
+pub mod verify;
 mod weights;
 
 pub use artifact::{Artifact, Level};
 pub use cache::Cache;
 pub use compile::{Compiled, compile, compile_model, kernels, load_graph};
 pub use compiler::{Compiler, Extents, Mode, Source};
+pub use engine::{Engine, Interpreter};
 pub use error::{CompileError, Error, SearchError};
 pub use gap::{Gap, Stage};
+pub use inspect::ModelReport;
 pub use options::{DimOption, Numerics, Observer, Options};
+pub use search_report::{SearchReport, WholeModel};
 pub use survey::{Survey, survey};
 pub use tilewright_dtype::DType;
 pub use tilewright_graph as graph;
@@ -65,6 +77,7 @@ pub use tilewright_run::{
 pub use tilewright_runtime as runtime;
 pub use tilewright_te::interp::TensorData;
 pub use tilewright_tune as tune;
+pub use verify::{Verdict, Verification, VerifyOptions};
 
 /// A machine as the runtime sees one: what code may need of it.
 pub fn isa(machine: &Machine) -> runtime::isa::Isa {

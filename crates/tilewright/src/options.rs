@@ -97,6 +97,8 @@ pub trait Observer {
     }
     /// Something is amiss that does not stop the compilation.
     fn warning(&mut self, _text: &str) {}
+    /// Something is worth knowing.
+    fn remark(&mut self, _text: &str) {}
     /// `done` of `total` kernels are generated.
     fn kernels(&mut self, _done: usize, _total: usize) {}
 }

@@ -1,18 +1,28 @@
 //! Searches for faster schedules of a model's functions: what measures them, where what is found is kept, and what of it is a defect.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tilewright_machine::Machine;
 use tilewright_onnx::OnnxModel;
-use tilewright_runtime::Cancel;
+use tilewright_run::noise::noise;
+use tilewright_run::timing::by_turns;
+use tilewright_run::values;
+use tilewright_runtime::{Cancel, Session};
 use tilewright_tune::{
     Budget, Database, Entry, Journal, JournalError, LeftOut, Measure, Outcome, Task, Watch, tune,
 };
 
-use crate::error::{CompileError, SearchError};
-use crate::options::Options;
+use crate::artifact::Artifact;
+use crate::compile::{Compiled, compile_model, timed};
+use crate::error::{CompileError, Error, SearchError};
+use crate::options::{Observer, Options};
+use crate::search_report::{SearchReport, WholeModel};
 use crate::tuning::{InProcess, Tasks};
+
+/// Seconds that a model runs for to tell which of two compilations is faster.
+const COMPARE_SECONDS: f64 = 2.0;
 
 /// What a search found.
 #[derive(Clone, Debug)]
@@ -64,15 +74,50 @@ pub fn run(
     Ok(Found { outcome, records, left_out })
 }
 
+/// Compiles a model by what a search found and without, and keeps what is faster here.
+///
+/// # Errors
+/// As [`compile_model`]. That the model cannot be timed is no error.
+pub(crate) fn compile_faster(
+    model: &OnnxModel,
+    options: &Options,
+    found: &Found,
+    observer: &mut dyn Observer,
+) -> Result<Compiled, CompileError> {
+    let records = Arc::new(options.records.after(found.records.clone()));
+    let by_found = compile_model(model, &Options { records, ..options.clone() }, observer)?;
+    let by_default = compile_model(model, options, &mut ())?;
+    let is_same = by_found.artifact.manifest.records == by_default.artifact.manifest.records;
+    let whole = match is_same {
+        true => WholeModel::Same,
+        false => timed("compare", options, observer, |_| {
+            let compared = against_default(&by_default.artifact, &by_found.artifact);
+            Ok(compared.unwrap_or_else(|error| WholeModel::Untimed(error.to_string())))
+        })?,
+    };
+    observer.remark(&whole.to_string());
+    let kept = if whole.keeps_found() { by_found } else { by_default };
+    Ok(Compiled { search: Some(SearchReport { outcome: found.outcome.clone(), whole }), ..kept })
+}
+
+/// Runs the model as compiled both ways by turns, on seeded noise and all of the process's threads.
+fn against_default(default: &Artifact, found: &Artifact) -> Result<WholeModel, Error> {
+    let [default, found] = [default.load()?, found.load()?];
+    let given = noise(default.inputs())?;
+    let named = values::inputs(&given);
+    let inputs = default.inner().arrange(&named)?;
+    let [mut default, mut found] = [default.session(), found.session()];
+    let run = |session: &mut Session| session.run_values(&inputs.tensors, &inputs.values).map(drop);
+    let turns = by_turns(COMPARE_SECONDS, || run(&mut default), || run(&mut found))?;
+    let [default, found] = turns.medians();
+    Ok(WholeModel::Timed { default, found, ratio: turns.ratio() })
+}
+
 /// Searches for schedules of a model's functions for some time, and keeps what is found in no file.
 ///
 /// # Errors
 /// As [`on_host`] and [`check`], and where the model cannot be compiled.
-pub(crate) fn of_model(
-    model: &OnnxModel,
-    options: &Options,
-    time: Duration,
-) -> Result<Database, CompileError> {
+pub(crate) fn of_model(model: &OnnxModel, options: &Options, time: Duration) -> Result<Found, CompileError> {
     let mut measure = on_host(options, 1)?;
     let mut tasks = Tasks::default();
     tasks.add(model, options)?;
@@ -83,7 +128,7 @@ pub(crate) fn of_model(
         return Err(CompileError::Cancelled);
     }
     check(&found.outcome)?;
-    Ok(found.records)
+    Ok(found)
 }
 
 /// Asks a search to stop.

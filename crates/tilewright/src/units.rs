@@ -357,7 +357,8 @@ fn schedule_def(lowered: &LoweredFunc, scheduled: &Kernels) -> ScheduleDef {
             layouts.push(name);
         }
     }
-    ScheduleDef { rules: rules.join(" "), layout: layouts.join(" ") }
+    let estimate_ns = scheduled.estimate_ns;
+    ScheduleDef { rules: rules.join(" "), layout: layouts.join(" "), estimate_ns }
 }
 
 /// A layout as `aBcd16b`: a letter a piece, the outer ones capital where the axis has inner pieces.

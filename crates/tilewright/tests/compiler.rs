@@ -1,5 +1,8 @@
 //! The compiler as a value: ways in, and what is said of options that make no sense.
 
+#[path = "compiler/checks.rs"]
+mod checks;
+
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +14,10 @@ use tilewright::graph::op::{Op, UnaryOp};
 use tilewright::graph::pass::{FnPass, Pass, PassError};
 use tilewright::graph::{Graph, NodeId, text};
 use tilewright::onnx::{OnnxModel, export};
-use tilewright::{Cache, Cancel, CodegenKind, CompileError, Compiler, Mode, Observer, Source, Tensor};
+use tilewright::search::Found;
+use tilewright::{
+    Cache, Cancel, CodegenKind, CompileError, Compiler, Mode, Observer, Source, Tensor, WholeModel,
+};
 
 const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits/digits.onnx");
 
@@ -199,8 +205,17 @@ fn a_search_stops_when_it_is_asked_to() {
 #[test]
 fn a_search_comes_before_compiling_for_this_processor() {
     let mode = Mode::MaxAutotune { time: Duration::from_millis(300) };
-    let artifact = compiler().mode(mode).dim("batch", 64).compile(graph(3)).expect("an artifact");
-    assert_eq!(artifact.levels.len(), 1);
+    let compiler = compiler().dim("batch", 64);
+    let compiled = compiler.clone().mode(mode).compile_with(graph(3), &mut ()).expect("an artifact");
+    assert_eq!(compiled.artifact.levels.len(), 1);
+    let search = compiled.search.expect("a search");
+    assert!(!search.outcome.tasks.is_empty() && search.whole.gain() >= Some(1.0), "{search:?}");
+    // Of nothing found nothing has to be timed.
+    let found =
+        Found { outcome: Default::default(), records: Default::default(), left_out: Default::default() };
+    let compiled = compiler.clone().found(found).compile_with(graph(3), &mut ()).expect("an artifact");
+    assert_eq!(compiled.search.expect("a search").whole, WholeModel::Same);
+    assert!(compiler.compile_with(graph(3), &mut ()).expect("an artifact").search.is_none());
     let on_gpu = Compiler::new().target("opencl").expect("a target").mode(mode).compile(graph(3));
     let error = on_gpu.expect_err("another process measures there");
     assert!(error.to_string().contains("functions for opencl are measured by another process"), "{error}");

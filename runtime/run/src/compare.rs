@@ -47,7 +47,7 @@ pub fn compare(reference: &Value, ours: &Value, tolerance: Tolerance) -> Result<
 }
 
 /// Holds `ours` against `reference`: integers, truth values and strings must be the same, floats within the
-/// tolerance, with NaNs and infinities in the same places.
+/// tolerance, with NaNs and infinities in the same places. Zeros are equal, whatever their signs.
 ///
 /// # Errors
 /// What is different.
@@ -55,17 +55,13 @@ fn compare_tensors(reference: &Tensor, ours: &Tensor, tolerance: Tolerance) -> R
     if reference.dtype() != ours.dtype() || reference.dims() != ours.dims() {
         return Err(format!("{}, expected {}", tensor_form(ours), tensor_form(reference)));
     }
-    let values = reference.dtype().is_float().then(|| Some((to_f64s(reference)?, to_f64s(ours)?))).flatten();
-    let Some((values, got)) = values else {
-        let same = reference == ours;
-        return if same {
-            Ok(Distance { worst: 0.0, scale: 0.0 })
-        } else {
-            Err(exact_fault(reference, ours))
-        };
-    };
+    let values = to_f64s(reference).unwrap_or_default();
     let finite = values.iter().filter(|value| value.is_finite());
     let scale = finite.fold(0.0, |scale: f64, value| scale.max(value.abs()));
+    let Some(got) = to_f64s(ours).filter(|_| reference.dtype().is_float()) else {
+        let same = reference == ours;
+        return if same { Ok(Distance { worst: 0.0, scale }) } else { Err(exact_fault(reference, ours)) };
+    };
     let mut worst = 0.0f64;
     let mut first = None;
     let mut n_bad = 0;
@@ -122,6 +118,7 @@ fn index_text(mut i: usize, dims: &[usize]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tilewright_dtype::DType;
     use tilewright_runtime::Element;
 
     use super::*;
@@ -153,13 +150,33 @@ mod tests {
         let fault = "1 of 1 elements differ, worst by 0.000e0 (largest magnitude 0.000e0); the first is [0] with 1, expected inf";
         check(&[INF], &[1.0], Some(fault));
         check(&[], &[], None);
+        check(&[0.0, -0.0], &[-0.0, 0.0], None);
+    }
+
+    #[test]
+    fn narrow_floats_compare_as_the_numbers_that_they_are() {
+        let exact = Tolerance { relative: 0.0, absolute: 0.0 };
+        for (dtype, ours, agrees) in [
+            (DType::F16, [0x00, 0x80], true),
+            (DType::BF16, [0x00, 0x80], true),
+            (DType::F8E4M3FN, [0x80, 0x00], true),
+            (DType::F8E5M2, [0x80, 0x80], true),
+            // NaN.
+            (DType::F8E4M3FNUZ, [0x80, 0x00], false),
+            (DType::F8E5M2, [0x01, 0x00], false),
+        ] {
+            let tensor = |bytes: [u8; 2]| Tensor::from_bytes(dtype, &[2 / dtype.bytes()], bytes).unwrap();
+            let result = compare_tensors(&tensor([0, 0]), &tensor(ours), exact);
+            assert_eq!(result.is_ok(), agrees, "{dtype} {ours:?}: {result:?}");
+        }
     }
 
     #[test]
     fn integers_must_be_the_same() {
         let tolerance = Tolerance { relative: 1.0, absolute: 1.0 };
         let matrix = |elements: &[i64]| Tensor::new(&[2, 2], elements).unwrap();
-        assert!(compare_tensors(&matrix(&[1, 2, 3, 4]), &matrix(&[1, 2, 3, 4]), tolerance).is_ok());
+        let same = compare_tensors(&matrix(&[1, 2, 3, -4]), &matrix(&[1, 2, 3, -4]), tolerance);
+        assert_eq!(same, Ok(Distance { worst: 0.0, scale: 4.0 }));
         let fault = compare_tensors(&matrix(&[1, 2, 3, 4]), &matrix(&[1, 2, 5, 6]), tolerance).unwrap_err();
         assert_eq!(fault, "2 of 4 elements differ; the first is [1, 0] with 5, expected 3");
     }

@@ -98,6 +98,11 @@ impl LoadOptions {
         self
     }
 
+    /// Whether it is left to the artifact what runs the kernels: neither a device nor the processor alone was asked for.
+    pub fn takes_any(&self) -> bool {
+        matches!(self.device, Wanted::Only)
+    }
+
     /// Loads as if this machine had no more than `isa`.
     pub fn as_if_on(mut self, isa: Isa) -> LoadOptions {
         self.isa = Some(isa);

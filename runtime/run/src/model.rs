@@ -82,6 +82,11 @@ impl Model {
         &self.0.outputs
     }
 
+    /// What nodes without a seed of their own draw random numbers by.
+    pub fn seed(&self) -> u64 {
+        self.0.options.seed
+    }
+
     /// Runs the model on named inputs, in any order. Where as many runs are at work as [`LoadOptions::sessions`] allows, it waits.
     ///
     /// Nodes that draw random numbers begin their streams anew in each run, by the model's seed: equal inputs give equal outputs,

@@ -112,6 +112,69 @@ impl Times {
     }
 }
 
+/// Times of two callers that ran by turns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Turns {
+    /// Of each turn, at least one: the first caller's run and the second one's.
+    pairs: Vec<[Duration; 2]>,
+}
+
+/// Lets two callers run by turns for some seconds, at least five times each, so that what else the machine does disturbs both alike.
+/// Which of them goes first changes from turn to turn.
+///
+/// # Errors
+/// That of the caller that fails first.
+pub fn by_turns<E>(
+    seconds: f64,
+    mut first: impl FnMut() -> Result<(), E>,
+    mut second: impl FnMut() -> Result<(), E>,
+) -> Result<Turns, E> {
+    for _ in 0..WARM_UP {
+        first()?;
+        second()?;
+    }
+    let mut pairs = Vec::new();
+    let start = Instant::now();
+    while pairs.len() < MIN_RUNS || (start.elapsed().as_secs_f64() < seconds && pairs.len() < MAX_RUNS) {
+        pairs.push(match pairs.len() % 2 {
+            0 => {
+                let first = timed(&mut first)?;
+                [first, timed(&mut second)?]
+            }
+            _ => {
+                let second = timed(&mut second)?;
+                [timed(&mut first)?, second]
+            }
+        });
+    }
+    Ok(Turns { pairs })
+}
+
+fn timed<E>(run: &mut impl FnMut() -> Result<(), E>) -> Result<Duration, E> {
+    let begin = Instant::now();
+    run()?;
+    Ok(begin.elapsed())
+}
+
+impl Turns {
+    /// The median time of each caller.
+    pub fn medians(&self) -> [Duration; 2] {
+        [0, 1].map(|caller| {
+            let each = self.pairs.iter().map(|pair| pair[caller]).collect();
+            Times { each, runs_per_s: 0.0 }.summary().median
+        })
+    }
+
+    /// The second caller's time as a part of the first one's: the median over the turns.
+    pub fn ratio(&self) -> f64 {
+        let mut ratios: Vec<f64> =
+            self.pairs.iter().map(|[first, second]| second.as_secs_f64() / first.as_secs_f64()).collect();
+        ratios.sort_by(f64::total_cmp);
+        let at = |i: usize| ratios.get(i).copied().unwrap_or(1.0);
+        (at(ratios.len().saturating_sub(1) / 2) + at(ratios.len() / 2)) / 2.0
+    }
+}
+
 /// The most memory that this process has held, in bytes, where the system tells.
 pub fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -151,6 +214,27 @@ mod tests {
     fn a_caller_that_fails_ends_the_measurement() {
         let caller = |fails: bool| move || if fails { Err("no") } else { Ok(()) };
         assert_eq!(measure(0.0, vec![caller(false), caller(true)]), Err("no"));
+    }
+
+    #[test]
+    fn turns_have_as_many_runs_of_both() {
+        let [first, second] = [(); 2].map(|()| AtomicUsize::new(0));
+        let run = |n: &AtomicUsize| {
+            n.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, ()>(())
+        };
+        let turns = by_turns(0.0, || run(&first), || run(&second)).unwrap();
+        assert_eq!(turns.pairs.len(), MIN_RUNS);
+        assert_eq!((first.into_inner(), second.into_inner()), (MIN_RUNS + WARM_UP, MIN_RUNS + WARM_UP));
+        assert_eq!(by_turns(0.0, || Ok(()), || Err("no")), Err("no"));
+    }
+
+    #[test]
+    fn one_slow_turn_changes_no_median() {
+        let pairs = [[10, 5], [10, 6], [1000, 1], [10, 7], [10, 900]];
+        let turns = Turns { pairs: pairs.map(|pair| pair.map(Duration::from_millis)).to_vec() };
+        assert_eq!(turns.medians(), [10, 6].map(Duration::from_millis));
+        assert_eq!(turns.ratio(), 0.6);
     }
 
     /// The others would wait for it.

@@ -1,9 +1,7 @@
 //! Named values, and tensors as numbers.
 
 use tilewright_dtype::numbers;
-use tilewright_runtime::{Input, Outputs, Tensor, TensorError, TensorView, Value};
-
-use crate::spec::in_order;
+use tilewright_runtime::{Input, Tensor, Value};
 
 /// Inputs or outputs with their names, in the model's order where they come from it.
 pub type Named = Vec<(String, Value)>;
@@ -11,19 +9,6 @@ pub type Named = Vec<(String, Value)>;
 /// The values as inputs of a run, which share them.
 pub fn inputs(named: &[(String, Value)]) -> Vec<(&str, Input<'_>)> {
     named.iter().map(|(name, value)| (name.as_str(), value.into())).collect()
-}
-
-/// The outputs of a run, copied, in the model's order.
-///
-/// # Errors
-/// When there is no memory for a copy.
-pub fn owned(outputs: &Outputs<'_>) -> Result<Named, TensorError> {
-    let tensor = |(name, view): (&str, TensorView<'_>)| {
-        Ok((name.to_string(), Tensor::from_bytes(view.dtype, view.dims, view.bytes)?.into()))
-    };
-    let tensors = outputs.iter().map(tensor).collect::<Result<_, TensorError>>()?;
-    let values = outputs.values().map(|(spec, value)| (spec.position, (spec.name.clone(), value.clone())));
-    Ok(in_order(tensors, values.collect()))
 }
 
 /// What a value is, in a few words: `f32[2, 3]`, `a sequence of 4`.
@@ -41,7 +26,7 @@ pub fn tensor_form(tensor: &Tensor) -> String {
     format!("{}{:?}", tensor.dtype(), tensor.dims())
 }
 
-/// The elements as doubles; `None` for strings and 8-bit or narrower floats. 64-bit integers round.
+/// The elements as doubles; `None` for strings. 64-bit integers round.
 pub fn to_f64s(tensor: &Tensor) -> Option<Vec<f64>> {
     numbers::to_f64s(tensor.dtype(), tensor.bytes())
 }

@@ -9,7 +9,7 @@ use common::{demo_artifact, demo_plan, demo_weights};
 use tilewright_run::inspect::inspect;
 use tilewright_run::noise::noise;
 use tilewright_run::profile::{self, By, TracePool};
-use tilewright_run::{spec, values};
+use tilewright_run::{LoadOptions, Model, spec, values};
 use tilewright_runtime::isa::Isa;
 use tilewright_runtime::threads::ThreadPool;
 use tilewright_runtime::{NoHostOps, SessionOptions};
@@ -21,13 +21,13 @@ fn noise_goes_in_and_named_outputs_come_out() {
     assert_eq!(texts(spec::inputs(model.plan())), ["x: f32[batch, 3]"]);
     assert_eq!(texts(spec::outputs(model.plan())), ["y: f32[?, 3]", "w: f32[3]"]);
     let inputs = noise(&spec::inputs(model.plan())).unwrap();
-    let mut session = model.session();
-    let outputs = session.run_named(values::inputs(&inputs)).unwrap();
-    let outputs = values::owned(&outputs).unwrap();
+    let model = Model::of(model, &LoadOptions::new());
+    let outputs: Vec<_> =
+        model.run(inputs.iter().map(|(name, value)| (name, value))).unwrap().into_iter().collect();
     let numbers = |value: &tilewright_runtime::Value| value.as_tensor().and_then(values::to_f64s).unwrap();
     let expect: Vec<f64> = numbers(&inputs[0].1).iter().map(|x| 4.0 * x).collect();
-    assert_eq!((outputs[0].0.as_str(), numbers(&outputs[0].1)), ("y", expect));
-    assert_eq!((outputs[1].0.as_str(), numbers(&outputs[1].1)), ("w", vec![1.0, 2.0, 3.0]));
+    assert_eq!((&*outputs[0].0, numbers(&outputs[0].1)), ("y", expect));
+    assert_eq!((&*outputs[1].0, numbers(&outputs[1].1)), ("w", vec![1.0, 2.0, 3.0]));
 }
 
 #[test]

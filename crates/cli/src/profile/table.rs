@@ -28,7 +28,7 @@ impl From<By> for profile::By {
 /// A row for other programs.
 pub(super) fn json(row: &Row) -> Value {
     json!({
-        "ms": row.ms, "device_ms": row.device_ms, "share": row.share, "calls": row.calls, "flops": row.flops, "bytes": row.bytes,
+        "ms": row.ms, "device_ms": row.device_ms, "estimate_ms": row.estimate_ms, "share": row.share, "calls": row.calls, "flops": row.flops, "bytes": row.bytes,
         "gflops": row.gflops(), "gbps": row.gbps(), "roofline": row.roofline(),
         "operators": row.operators, "kernels": row.kernels, "rules": row.rules, "layouts": row.layouts,
         "nodes": row.nodes,
@@ -43,13 +43,14 @@ pub(super) fn text(rows: &[Row]) -> String {
     const WIDTH: usize = 60;
     let number = |n: Option<f64>, digits: usize| n.map_or("-".to_string(), |n| format!("{n:.digits$}"));
     let mut text = format!(
-        "{:>10} {:>7} {:>8} {:>7} {:>6}  {:<24} {:<12} {:<22} {}\n",
-        "ms", "share", "GFLOP/s", "GB/s", "roof", "rules", "layout", "operator", "nodes"
+        "{:>10} {:>10} {:>7} {:>8} {:>7} {:>6}  {:<24} {:<12} {:<22} {}\n",
+        "ms", "model ms", "share", "GFLOP/s", "GB/s", "roof", "rules", "layout", "operator", "nodes"
     );
     for row in rows.iter().take(SHOWN) {
         text += &format!(
-            "{:>10.4} {:>5.1} % {:>8} {:>7} {:>6}  {:<24} {:<12} {:<22} {}\n",
+            "{:>10.4} {:>10} {:>5.1} % {:>8} {:>7} {:>6}  {:<24} {:<12} {:<22} {}\n",
             row.ms,
+            number(row.estimate_ms, 4),
             100.0 * row.share,
             number(row.gflops(), 1),
             number(row.gbps(), 1),
@@ -63,7 +64,7 @@ pub(super) fn text(rows: &[Row]) -> String {
     if let Some(rest) = rows.get(SHOWN..).filter(|rest| !rest.is_empty()) {
         let (ms, share): (f64, f64) =
             rest.iter().fold((0.0, 0.0), |sum, row| (sum.0 + row.ms, sum.1 + row.share));
-        text += &format!("{ms:>10.4} {:>5.1} %  {} more rows\n", 100.0 * share, rest.len());
+        text += &format!("{ms:>10.4} {:>10} {:>5.1} %  {} more rows\n", "", 100.0 * share, rest.len());
     }
     text
 }
@@ -85,7 +86,7 @@ mod tests {
         let row = |n: usize| Row { ms: 1.0, share: 0.025, nodes: vec![format!("n{n}")], ..Row::default() };
         let text = text(&(0..40).map(row).collect::<Vec<_>>());
         assert_eq!(text.lines().count(), 32);
-        assert!(text.ends_with("   10.0000  25.0 %  10 more rows\n"), "{text}");
+        assert!(text.ends_with("   10.0000             25.0 %  10 more rows\n"), "{text}");
     }
 
     #[test]

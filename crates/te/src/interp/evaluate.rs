@@ -1,12 +1,12 @@
 //! One expression, evaluated directly: for extents, for folding constants, and for tests of rewrites.
 
 use tilewright_dtype::DType;
+use tilewright_dtype::float_format::round_to;
 
 use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, UnaryOp, Var, wrap};
 use crate::math;
 
 use super::InterpError;
-use super::float_format::round_to;
 use super::scalar;
 
 /// The value of a scalar expression.

@@ -1,12 +1,12 @@
 //! The machine: runs bytecode over lane registers.
 
 use tilewright_dtype::DType;
+use tilewright_dtype::float_format::round_to;
 
 use crate::expr::{BinaryOp, CompareOp, UnaryOp};
 
 use super::InterpError;
 use super::code::{Access, BlockCode, Class, Fold, Index, Inst, LANES, Node, Op, Step, Unit};
-use super::float_format::round_to;
 use super::memory::{Memory, SKIP, Span};
 use super::scalar;
 use super::watch::{Party, Race, Watch};

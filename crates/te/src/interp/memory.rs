@@ -4,8 +4,7 @@ use std::borrow::Cow;
 
 use half::{bf16, f16};
 use tilewright_dtype::DType;
-
-use super::float_format::FloatFormat;
+use tilewright_dtype::float_format::FloatFormat;
 
 /// One buffer.
 pub(super) struct Memory<'a> {

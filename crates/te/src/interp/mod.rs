@@ -18,7 +18,6 @@ mod compile;
 mod error;
 mod evaluate;
 mod exec;
-pub mod float_format;
 mod lanes;
 mod memory;
 mod scalar;

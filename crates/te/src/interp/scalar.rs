@@ -5,10 +5,9 @@
 //! zero-extended if unsigned (`U64` as its bit pattern, hence the `unsigned` flags).
 
 use tilewright_dtype::DType;
+use tilewright_dtype::float_format::FloatFormat;
 
 use crate::expr::{BinaryOp, CompareOp, UnaryOp};
-
-use super::float_format::FloatFormat;
 
 /// `x op y` before wrapping to the type; `unsigned` is set for `U64`.
 #[inline(always)]

@@ -1,6 +1,6 @@
 //! Tests of the interpreter: every control path against values computed here, and the errors it reports.
 
-use tilewright_dtype::DType;
+use tilewright_dtype::{DType, float_format};
 
 use crate::expr::{BinaryOp, Expr, UnaryOp, Var};
 use crate::func::{Func, IterKind, LoopKind, Scope, Stmt, Store, VarKind};

@@ -5,11 +5,11 @@
 
 use rustc_hash::FxHashMap;
 use tilewright_dtype::DType;
+use tilewright_dtype::float_format::FloatFormat;
 
 use super::build::*;
 use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp};
 use crate::func::{Func, Stmt};
-use crate::interp::float_format::FloatFormat;
 
 const INFINITY: i64 = 0x7f80_0000;
 

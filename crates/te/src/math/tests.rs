@@ -388,7 +388,7 @@ fn check_narrow(name: &str, dtype: DType, value: impl FnOnce(&[Expr]) -> Expr) {
     let got = run(&narrowed, &[&a, &b]);
     assert_eq!(got.bytes.len(), expect.bytes.len());
     let width = expect.dtype.bytes();
-    let format = crate::interp::float_format::FloatFormat::of(expect.dtype);
+    let format = tilewright_dtype::float_format::FloatFormat::of(expect.dtype);
     for (i, (x, y)) in expect.bytes.chunks(width).zip(got.bytes.chunks(width)).enumerate() {
         let nan = |bytes: &[u8]| {
             let code = u16::from_le_bytes([bytes[0], *bytes.get(1).unwrap_or(&0)]);
@@ -434,7 +434,7 @@ fn narrow_conversions_round_ties_and_saturate() {
         narrow_floats(&mut narrowed);
         let (expect, got) = (run(&func, &[&bytes_f32(&xs)]), run(&narrowed, &[&bytes_f32(&xs)]));
         let width = dtype.bytes();
-        let format = crate::interp::float_format::FloatFormat::of(dtype).unwrap();
+        let format = tilewright_dtype::float_format::FloatFormat::of(dtype).unwrap();
         for (i, (a, b)) in expect.bytes.chunks(width).zip(got.bytes.chunks(width)).enumerate() {
             let nan = |c: &[u8]| format.decode(u16::from_le_bytes([c[0], *c.get(1).unwrap_or(&0)])).is_nan();
             assert!(a == b || (nan(a) && nan(b)), "{:?} to {dtype}: {b:x?}, not {a:x?}", xs[i]);

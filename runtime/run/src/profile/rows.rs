@@ -37,6 +37,8 @@ pub struct Row {
     pub bytes: Option<f64>,
     /// The least time that these take on the machine, in milliseconds.
     pub least_ms: Option<f64>,
+    /// The time on one core of the target by the compiler's model, in milliseconds; known where that of every kernel is.
+    pub estimate_ms: Option<f64>,
     /// Operators, the one first that decides how the others are computed.
     pub operators: Vec<String>,
     /// Kernels, or what kinds of instruction they are.
@@ -100,6 +102,7 @@ pub fn grouped(program: &Program, profile: &Profile, least: Option<LeastSeconds<
     }
     let mut rows: Vec<Row> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
+    let mut estimates: Vec<Estimate> = Vec::new();
     let mut row_of = Vec::with_capacity(plan.instrs.len());
     for (index, instr) in plan.instrs.iter().enumerate() {
         let kernel = kind(plan, &instr.op);
@@ -115,6 +118,7 @@ pub fn grouped(program: &Program, profile: &Profile, least: Option<LeastSeconds<
         };
         let at = *known.entry(key.to_string()).or_insert_with(|| {
             rows.push(Row { first: index, ..Row::default() });
+            estimates.push(Estimate::default());
             rows.len() - 1
         });
         row_of.push(at);
@@ -126,7 +130,9 @@ pub fn grouped(program: &Program, profile: &Profile, least: Option<LeastSeconds<
         add(&mut row.nodes, Some(nodes).filter(|names| !names.is_empty()));
         add(&mut row.operators, operators.iter().map(String::as_str));
         if let Op::Call { kernel, .. } = &instr.op {
-            if let Some(schedule) = program.schedules().get(kernel.index()) {
+            let schedule = program.schedules().get(kernel.index());
+            estimates[at].add(profile.calls[index], schedule.and_then(|schedule| schedule.estimate_ns));
+            if let Some(schedule) = schedule {
                 add(&mut row.rules, schedule.rules.split(' ').filter(|rule| !rule.is_empty()));
                 add(&mut row.layouts, schedule.layout.split(' ').filter(|layout| !layout.is_empty()));
             }
@@ -143,9 +149,35 @@ pub fn grouped(program: &Program, profile: &Profile, least: Option<LeastSeconds<
             count(&mut rows[row_of[index]], amount, least);
         }
     }
+    for (row, estimate) in rows.iter_mut().zip(&estimates) {
+        row.estimate_ms = estimate.ms();
+    }
     let total: f64 = rows.iter().map(|row| row.ms).sum();
     rows.iter_mut().for_each(|row| row.share = row.ms / total);
     Grouped { rows, row_of }
+}
+
+/// What the compiler expects of the kernels of a row.
+#[derive(Default)]
+struct Estimate {
+    ns: f64,
+    calls: f64,
+    is_unknown: bool,
+}
+
+impl Estimate {
+    /// Adds so many calls of a kernel.
+    fn add(&mut self, calls: f64, ns: Option<u64>) {
+        if calls > 0.0 {
+            self.calls += calls;
+            self.ns += calls * ns.unwrap_or(0) as f64;
+            self.is_unknown |= ns.is_none();
+        }
+    }
+
+    fn ms(&self) -> Option<f64> {
+        (self.calls > 0.0 && !self.is_unknown).then_some(self.ns / 1e6)
+    }
 }
 
 /// Whether an instruction copies from one memory to another.
@@ -211,5 +243,16 @@ mod tests {
         let row = Row { ms: 2.0, flops: Some(4e9), bytes: Some(1e6), least_ms: Some(0.5), ..Row::default() };
         assert_eq!((row.gflops(), row.gbps(), row.roofline()), (Some(2000.0), Some(0.5), Some(0.25)));
         assert_eq!(Row::default().gflops(), None);
+    }
+
+    #[test]
+    fn an_estimate_is_of_all_kernels_that_run() {
+        let of = |calls: &[(f64, Option<u64>)]| {
+            let mut estimate = Estimate::default();
+            calls.iter().for_each(|&(calls, ns)| estimate.add(calls, ns));
+            estimate.ms()
+        };
+        assert_eq!(of(&[(2.0, Some(1_500_000)), (2.0, Some(0)), (0.0, None)]), Some(3.0));
+        assert_eq!((of(&[(1.0, Some(1)), (1.0, None)]), of(&[])), (None, None));
     }
 }

@@ -5,7 +5,7 @@
 //! one and becomes the greatest value of its sign in `F4E2M1`. Zero and negative values become the least
 //! value of `F8E8M0`, which has neither.
 
-use tilewright_dtype::DType;
+use crate::DType;
 
 /// Layout of a float format of at most 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl FloatFormat {
         } else {
             // Exact: scaling by a power of two; at most 12 bits remain before the point.
             let scaled = magnitude * power_of_two(self.mantissa_bits as i32 - exponent);
-            let steps = scaled.round_ties_even() as i64;
+            let steps = round_ties_even(scaled) as i64;
             let code = steps + (((exponent + self.bias - 1) as i64) << self.mantissa_bits);
             if code > self.max_finite as i64 { self.overflow } else { code as u16 }
         };
@@ -113,6 +113,13 @@ impl FloatFormat {
         };
         if code & sign_bit != 0 { -value } else { value }
     }
+}
+
+/// The nearest integer of a value from 0 to 2^51, ties to even. `core` has no such function.
+fn round_ties_even(value: f64) -> f64 {
+    // From 2^52 on doubles are integers, and the addition rounds to nearest even.
+    const SHIFT: f64 = (1u64 << 52) as f64;
+    value + SHIFT - SHIFT
 }
 
 /// `2^exponent` for exponents of normal `f64` values.

@@ -2,25 +2,25 @@
 
 use std::collections::HashMap;
 
-use tilewright::graph::{Dim, Graph, Op, ValueId};
+use tilewright_graph::{Dim, Graph, Op, ValueId};
 
 /// Totals over a graph. Open extents count as 1; the bodies of loops and branches count once.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Cost {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
     /// Nodes other than constants.
-    pub(crate) nodes: usize,
+    pub nodes: usize,
     /// Arithmetic operations; a multiplication with an addition is two.
-    pub(crate) flops: f64,
+    pub flops: f64,
     /// Bytes of constants.
-    pub(crate) weight_bytes: u64,
+    pub weight_bytes: u64,
     /// Most bytes of intermediate values that live at the same time, nodes run one after another.
-    pub(crate) activation_bytes: u64,
+    pub activation_bytes: u64,
     /// Names of the open extents of the inputs.
-    pub(crate) open: Vec<String>,
+    pub open: Vec<String>,
 }
 
 /// The cost of a graph.
-pub(crate) fn of(graph: &Graph) -> Cost {
+pub fn of(graph: &Graph) -> Cost {
     let mut cost =
         Cost { nodes: 0, flops: 0.0, weight_bytes: 0, activation_bytes: 0, open: open_extents(graph) };
     for id in graph.live_nodes() {
@@ -31,7 +31,7 @@ pub(crate) fn of(graph: &Graph) -> Cost {
             }
             _ => {
                 cost.nodes += 1;
-                let flops = tilewright::graph::cost::flops(graph, node);
+                let flops = tilewright_graph::cost::flops(graph, node);
                 cost.flops += flops.map_or(0.0, |flops| at_ones(&flops));
             }
         }
@@ -102,7 +102,7 @@ mod tests {
 
     fn cost(nodes: &str) -> Cost {
         let text = format!("graph g {{\n  sym n input 0..*:1\n  region0{nodes}\n}}\n");
-        of(&tilewright::graph::text::parse(&text).unwrap_or_else(|error| panic!("{error}")))
+        of(&tilewright_graph::text::parse(&text).unwrap_or_else(|error| panic!("{error}")))
     }
 
     #[test]
