@@ -184,7 +184,7 @@ fn nothing_is_left_of_an_artifact_whose_writing_was_stopped() {
     let cancel = Cancel::new();
     let artifact = compiler().cancel(cancel.clone()).compile(DIGITS).expect("an artifact");
     cancel.cancel();
-    let error = artifact.write(&folder.path().join("digits.twm")).expect_err("it was stopped");
+    let error = artifact.write(folder.path().join("digits.twm")).expect_err("it was stopped");
     assert!(matches!(error, CompileError::Cancelled), "{error}");
     assert!(matches!(artifact.to_bytes(), Err(CompileError::Cancelled)));
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
