@@ -91,7 +91,9 @@ pub(crate) fn compile_faster(
     let whole = match is_same {
         true => WholeModel::Same,
         false => timed("compare", options, observer, |_| {
-            let compared = against_default(&by_default.artifact, &by_found.artifact);
+            let compared = against_default(&by_default.artifact, &by_found.artifact, &options.cancel);
+            // What was stopped says nothing of the model.
+            options.work().check()?;
             Ok(compared.unwrap_or_else(|error| WholeModel::Untimed(error.to_string())))
         })?,
     };
@@ -101,12 +103,15 @@ pub(crate) fn compile_faster(
 }
 
 /// Runs the model as compiled both ways by turns, on seeded noise and all of the process's threads.
-fn against_default(default: &Artifact, found: &Artifact) -> Result<WholeModel, Error> {
+fn against_default(default: &Artifact, found: &Artifact, cancel: &Cancel) -> Result<WholeModel, Error> {
     let [default, found] = [default.load()?, found.load()?];
     let given = noise(default.inputs())?;
     let named = values::inputs(&given);
     let inputs = default.inner().arrange(&named)?;
     let [mut default, mut found] = [default.session(), found.session()];
+    for session in [&mut default, &mut found] {
+        session.set_cancel(Some(cancel.clone()));
+    }
     let run = |session: &mut Session| session.run_values(&inputs.tensors, &inputs.values).map(drop);
     let turns = by_turns(COMPARE_SECONDS, || run(&mut default), || run(&mut found))?;
     let [default, found] = turns.medians();
