@@ -8,8 +8,8 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use criterion::Criterion;
-use tilewright::machine::Ceilings;
 use tilewright_benches::{Case, Kernel};
+use tilewright_driver::machine::Ceilings;
 
 fn conv(channels: usize, size: usize, kernel: usize, outputs: usize, group: usize) -> Case {
     Case {

@@ -4,19 +4,19 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use tilewright::graph::Tensor;
-use tilewright::machine::Ceilings;
-use tilewright::onnx::OnnxModel;
-use tilewright::onnx::proto::tensor_shape_proto::{Dimension, dimension};
-use tilewright::onnx::proto::{
+use tilewright_driver::graph::Tensor;
+use tilewright_driver::machine::Ceilings;
+use tilewright_driver::onnx::OnnxModel;
+use tilewright_driver::onnx::proto::tensor_shape_proto::{Dimension, dimension};
+use tilewright_driver::onnx::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TypeProto,
     ValueInfoProto, type_proto,
 };
-use tilewright::onnx::tensor::to_proto;
-use tilewright::runtime::plan::{Plan, SizeDef, SizeId};
-use tilewright::runtime::pool::Serial;
-use tilewright::runtime::{AlignedBuf, Session, SessionOptions, TensorView};
-use tilewright::{DType, Options, Trust};
+use tilewright_driver::onnx::tensor::to_proto;
+use tilewright_driver::runtime::plan::{Plan, SizeDef, SizeId};
+use tilewright_driver::runtime::pool::Serial;
+use tilewright_driver::runtime::{AlignedBuf, Session, SessionOptions, TensorView};
+use tilewright_driver::{DType, Options, Trust};
 
 /// ONNX's codes of the types that are used here.
 mod code {
@@ -70,7 +70,7 @@ impl Kernel {
     pub fn new(case: &Case) -> anyhow::Result<Kernel> {
         let options = Options::host(Options::best_codegen());
         let model = OnnxModel::from_proto(model(case)?)?;
-        let artifact = tilewright::compile_model(&model, &options, &mut ())?.artifact;
+        let artifact = tilewright_driver::compile_model(&model, &options, &mut ())?.artifact;
         let (Some(level), Some(image)) = (artifact.levels.first(), artifact.manifest.images.first()) else {
             bail!("nothing was compiled")
         };
@@ -85,7 +85,7 @@ impl Kernel {
             Ok(Operand { dims: dims.clone(), bytes: AlignedBuf::copy_of(&bytes)? })
         });
         let inputs = inputs.collect::<anyhow::Result<Vec<_>>>()?;
-        let model = tilewright::loader(Trust::Origin).from_bytes(artifact.to_bytes()?)?;
+        let model = tilewright_driver::loader(Trust::Origin).from_bytes(artifact.to_bytes()?)?;
         let options = SessionOptions { pool: std::sync::Arc::new(Serial), ..SessionOptions::default() };
         let mut kernel = Kernel { session: model.session_with(options), inputs, flops, bytes };
         kernel.run()?;

@@ -1,6 +1,6 @@
 //! `cargo xtask mutants`: models of the ONNX suites with one field changed, compiled and run.
 //!
-//! The test program `mutations` of `crates/tilewright` makes them and tries them, in processes that are started anew where one dies.
+//! The test program `mutations` of `crates/driver` makes them and tries them, in processes that are started anew where one dies.
 //! `cargo xtask test` tries the first few; this task as many as one likes.
 
 use crate::cargo::{Cargo, Packages};
@@ -21,7 +21,7 @@ pub(crate) struct Args {
 /// The task: prints counts by outcome, and every panic, abort and hang.
 pub(crate) fn run(args: &Args) -> Verdict {
     let suites = conformance::ensure_suites()?;
-    let mut command = Cargo::detect().command("test", Packages::These(&["tilewright"]));
+    let mut command = Cargo::detect().command("test", Packages::These(&["tilewright-driver"]));
     command.args(["--release", "--test", "mutations", "--", "--suites"]).arg(suites);
     command.args([args.count.to_string(), args.seed.to_string()]);
     println!("{}", project::describe(&command));

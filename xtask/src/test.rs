@@ -13,13 +13,14 @@ use crate::project::Verdict;
 use crate::{build, conformance, digits, models, project, setup, tidy};
 
 /// Packages whose tests run kernels, through the interpreter or compiled: too slow without optimisation.
-const KERNEL_PACKAGES: [&str; 8] = [
+const KERNEL_PACKAGES: [&str; 9] = [
     "tilewright-te",
     "tilewright-cranelift",
     "tilewright-llvm",
     "tilewright-cuda",
     "tilewright-opencl",
     "tilewright-target-suite",
+    "tilewright-driver",
     "tilewright",
     "tilewright-cli",
 ];

@@ -82,5 +82,5 @@ fn first_commands() -> anyhow::Result<Vec<String>> {
 /// The order of stages is visible in two places, the driver and the architecture document.
 fn stages() -> anyhow::Result<Vec<String>> {
     let read = |path: &str| std::fs::read_to_string(project::path(path)).with_context(|| path.to_string());
-    Ok(docs::check_stages(&read("crates/tilewright/src/compile.rs")?, &read("docs/architecture.md")?))
+    Ok(docs::check_stages(&read("crates/driver/src/compile.rs")?, &read("docs/architecture.md")?))
 }

@@ -5,10 +5,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tilewright::run::noise::noise;
-use tilewright::run::timing::{Summary, Times, measure, peak_bytes};
-use tilewright::run::{Named, Spec, files, values};
-use tilewright::{Engine, Session};
+use tilewright_driver::run::noise::noise;
+use tilewright_driver::run::timing::{Summary, Times, measure, peak_bytes};
+use tilewright_driver::run::{Named, Spec, files, values};
+use tilewright_driver::{Engine, Session};
 
 use crate::failure::{ERROR, Exit, Failure};
 use crate::load::LoadArgs;

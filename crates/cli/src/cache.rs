@@ -1,8 +1,8 @@
 //! `tilewright cache`: the compiled functions kept on disk.
 
 use serde_json::{Value, json};
-use tilewright::Cache;
-use tilewright::cache::{CACHE_DIR, CACHE_LIMIT, Pruned, Stats};
+use tilewright_driver::Cache;
+use tilewright_driver::cache::{CACHE_DIR, CACHE_LIMIT, Pruned, Stats};
 
 use crate::failure::{Exit, Failure};
 use crate::output;

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::json;
-use tilewright::calibrate::{Record, Report, Samples, compare, report};
-use tilewright::machine::measure::timing::{Measured, measure};
-use tilewright::machine::{Method, Numbers, ProcessorId, Provenance, Timing, TimingFile};
-use tilewright::tune::fit::{FITTED, Ranked, geometric_mean};
-use tilewright::{Machine, Options, Target};
+use tilewright_driver::calibrate::{Record, Report, Samples, compare, report};
+use tilewright_driver::machine::measure::timing::{Measured, measure};
+use tilewright_driver::machine::{Method, Numbers, ProcessorId, Provenance, Timing, TimingFile};
+use tilewright_driver::tune::fit::{FITTED, Ranked, geometric_mean};
+use tilewright_driver::{Machine, Options, Target};
 
 use crate::failure::{Exit, Failure};
 use crate::output;

@@ -7,10 +7,12 @@ use std::time::Instant;
 
 use clap::ValueEnum;
 use serde_json::json;
-use tilewright::graph::Graph;
-use tilewright::runtime::artifact::ImageDef;
-use tilewright::runtime::plan::Space;
-use tilewright::{Artifact, CodegenKind, CompileError, Compiled, Level, Listing, Observer, codegen, onnx};
+use tilewright_driver::graph::Graph;
+use tilewright_driver::runtime::artifact::ImageDef;
+use tilewright_driver::runtime::plan::Space;
+use tilewright_driver::{
+    Artifact, CodegenKind, CompileError, Compiled, Level, Listing, Observer, codegen, onnx,
+};
 
 use crate::failure::{Exit, Failure};
 use crate::model::{self, Source};
@@ -69,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     match args.emit {
         Emit::Artifact => artifact(args),
-        Emit::Graph => text(args, &tilewright::graph::text::print(&simplified(args)?)),
+        Emit::Graph => text(args, &tilewright_driver::graph::text::print(&simplified(args)?)),
         Emit::Onnx => onnx(args),
         Emit::Loops => {
             let mut progress = Progress::new(&args.options.dump_after).keeping("schedule");
@@ -85,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// The model's graph as the compiler lowers it.
 fn simplified(args: &Args) -> Result<Graph, Failure> {
-    let graph = tilewright::load_graph(&args.model, &args.options.options()?);
+    let graph = tilewright_driver::load_graph(&args.model, &args.options.options()?);
     graph.map_err(|error| Failure::from(error).about(&args.model))
 }
 
@@ -119,7 +121,7 @@ fn listing(args: &Args, listing: Listing) -> Result<(), Failure> {
         return Err(Failure::usage("--emit llvm needs --codegen llvm"));
     }
     let mut progress = Progress::new(&args.options.dump_after);
-    let kernels = tilewright::kernels(&args.model, &options, &mut progress);
+    let kernels = tilewright_driver::kernels(&args.model, &options, &mut progress);
     let finished = progress.finish();
     let kernels = kernels.map_err(|error| Failure::from(error).about(&args.model))?;
     finished?;

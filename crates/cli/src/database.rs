@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tilewright::records;
-use tilewright::tune::{Database, Finding, Journal, LeftOut};
+use tilewright_driver::records;
+use tilewright_driver::tune::{Database, Finding, Journal, LeftOut};
 
 use crate::failure::{Exit, Failure};
 use crate::output;

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::json;
-use tilewright::device_code::ptxas_version;
-use tilewright::devices::{self, Listed};
-use tilewright::machine::measure::timing::{Measured, measure};
-use tilewright::machine::{Ceilings, Feature, TimingFile};
-use tilewright::runtime::threads::{NUM_THREADS, available_threads};
-use tilewright::{CodegenKind, Machine};
+use tilewright_driver::device_code::ptxas_version;
+use tilewright_driver::devices::{self, Listed};
+use tilewright_driver::machine::measure::timing::{Measured, measure};
+use tilewright_driver::machine::{Ceilings, Feature, TimingFile};
+use tilewright_driver::runtime::threads::{NUM_THREADS, available_threads};
+use tilewright_driver::{CodegenKind, Machine};
 
 use crate::calibrate;
 use crate::failure::Failure;

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use tilewright::run::files::{FileError, NpyError, PbError};
-use tilewright::run::noise::NoiseError;
-use tilewright::runtime::device::DeviceError;
-use tilewright::runtime::{InputErrors, LoadError, ModelError, RunError, TensorError};
-use tilewright::tune::JournalError;
-use tilewright::{CompileError, Error, SearchError};
+use tilewright_driver::run::files::{FileError, NpyError, PbError};
+use tilewright_driver::run::noise::NoiseError;
+use tilewright_driver::runtime::device::DeviceError;
+use tilewright_driver::runtime::{InputErrors, LoadError, ModelError, RunError, TensorError};
+use tilewright_driver::tune::JournalError;
+use tilewright_driver::{CompileError, Error, SearchError};
 
 /// What messages of failures begin with.
 pub(crate) const ERROR: &str = "error: ";

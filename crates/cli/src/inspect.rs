@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use tilewright::cost::Cost;
-use tilewright::inspect::Simplified;
-use tilewright::run::inspect::{LevelReport, ProgramReport, inspect};
-use tilewright::run::{Extent, Spec};
-use tilewright::runtime::plan::Nesting;
-use tilewright::{Compiler, Gap};
+use tilewright_driver::cost::Cost;
+use tilewright_driver::inspect::Simplified;
+use tilewright_driver::run::inspect::{LevelReport, ProgramReport, inspect};
+use tilewright_driver::run::{Extent, Spec};
+use tilewright_driver::runtime::plan::Nesting;
+use tilewright_driver::{Compiler, Gap};
 
 use crate::failure::Failure;
 use crate::load;

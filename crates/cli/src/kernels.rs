@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use tilewright::devices;
-use tilewright::kernel_file::{self, KernelFileError};
-use tilewright::runtime::device::DeviceError;
-use tilewright::runtime::kernel_run::KernelRunError;
+use tilewright_driver::devices;
+use tilewright_driver::kernel_file::{self, KernelFileError};
+use tilewright_driver::runtime::device::DeviceError;
+use tilewright_driver::runtime::kernel_run::KernelRunError;
 
 use crate::failure::{Exit, Failure};
 use crate::output;

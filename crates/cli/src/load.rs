@@ -1,8 +1,8 @@
 //! What a model runs on, as verbs that run models are told.
 
-use tilewright::devices::{self, DevicesError};
-use tilewright::runtime::isa::Isa;
-use tilewright::{LoadOptions, Machine};
+use tilewright_driver::devices::{self, DevicesError};
+use tilewright_driver::runtime::isa::Isa;
+use tilewright_driver::{LoadOptions, Machine};
 
 use crate::failure::{Exit, Failure};
 use crate::options::{CompileArgs, threads};
@@ -83,7 +83,7 @@ pub(crate) fn isa() -> Result<Isa, Failure> {
     let Some(name) = std::env::var_os(ISA).filter(|name| !name.is_empty()) else { return Ok(native) };
     let machine: Result<Machine, _> = name.to_string_lossy().parse();
     let machine = machine.map_err(|error| Failure::usage(format!("{ISA}: {error}")))?;
-    Ok(native.common(&tilewright::isa(&machine)))
+    Ok(native.common(&tilewright_driver::isa(&machine)))
 }
 
 impl From<DevicesError> for Failure {

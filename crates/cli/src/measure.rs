@@ -6,9 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
-use tilewright::devices;
-use tilewright::tune::{Round, RoundError};
-use tilewright::tuning::{Worker, WorkerError, measure_round, serve};
+use tilewright_driver::devices;
+use tilewright_driver::tune::{Round, RoundError};
+use tilewright_driver::tuning::{Worker, WorkerError, measure_round, serve};
 
 use crate::failure::{Exit, Failure};
 use crate::options::seconds;
@@ -58,17 +58,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let n_trials = Round::read(folder)?.trials.len();
     let mut worker = worker(&args.device, args.limit)?;
     worker.start()?;
-    let mut watch = |trial: &tilewright::tune::Trial, result: &tilewright::tune::TrialResult, n: usize| {
-        if args.json {
-            return;
-        }
-        let what = match (&result.times, &result.error) {
-            (Some(times), _) => format!("{:.3}x", 1.0 / times.ratio()),
-            (None, Some(error)) => error.lines().next().unwrap_or_default().to_string(),
-            (None, None) => String::new(),
+    let mut watch =
+        |trial: &tilewright_driver::tune::Trial, result: &tilewright_driver::tune::TrialResult, n: usize| {
+            if args.json {
+                return;
+            }
+            let what = match (&result.times, &result.error) {
+                (Some(times), _) => format!("{:.3}x", 1.0 / times.ratio()),
+                (None, Some(error)) => error.lines().next().unwrap_or_default().to_string(),
+                (None, None) => String::new(),
+            };
+            output::note(&format!("{n} of {n_trials}: {} {}: {what}\n", trial.name, trial.decisions));
         };
-        output::note(&format!("{n} of {n_trials}: {} {}: {what}\n", trial.name, trial.decisions));
-    };
     let round = measure_round(folder, &mut worker, &mut watch)?;
     let (results, damaged) = round.results(folder)?;
     let failed = results.iter().filter(|result| result.error.is_some()).count();

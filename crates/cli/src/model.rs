@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use tilewright::{Artifact, Compiled, Compiler, Engine, Error, Interpreter, LoadOptions, Model, Trust, load};
+use tilewright_driver::{
+    Artifact, Compiled, Compiler, Engine, Error, Interpreter, LoadOptions, Model, Trust, load,
+};
 
 use crate::failure::Failure;
 use crate::load::LoadArgs;
@@ -87,7 +89,7 @@ pub(crate) fn interpreter(
             "--memory-limit is for compiled models: the interpreter counts no memory",
         ));
     }
-    let graph = tilewright::load_graph(path, &args.options()?);
+    let graph = tilewright_driver::load_graph(path, &args.options()?);
     let graph = graph.map_err(|error| Failure::from(error).about(path))?;
     Ok(Engine::Interpreter(Interpreter::new(graph, seed)))
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tilewright::tune::Lookup;
-use tilewright::{Cache, CodegenKind, Compiler, DimOption, Numerics, Options, records};
+use tilewright_driver::tune::Lookup;
+use tilewright_driver::{Cache, CodegenKind, Compiler, DimOption, Numerics, Options, records};
 
 use crate::failure::{Exit, Failure};
 use crate::output;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
-use tilewright::run::files;
+use tilewright_driver::run::files;
 
 use crate::failure::{Exit, Failure};
 

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tilewright::machine::Ceilings;
-use tilewright::machine::measure::ceilings::Level;
-use tilewright::run::noise::noise;
-use tilewright::run::profile::{self, OfDevice, Profile, Row, TracePool};
-use tilewright::run::{files, values};
-use tilewright::runtime::threads::{ThreadPool, available_threads};
-use tilewright::{LoadOptions, Model};
+use tilewright_driver::machine::Ceilings;
+use tilewright_driver::machine::measure::ceilings::Level;
+use tilewright_driver::run::noise::noise;
+use tilewright_driver::run::profile::{self, OfDevice, Profile, Row, TracePool};
+use tilewright_driver::run::{files, values};
+use tilewright_driver::runtime::threads::{ThreadPool, available_threads};
+use tilewright_driver::{LoadOptions, Model};
 
 use crate::failure::{Exit, Failure};
 use crate::load::LoadArgs;

@@ -4,8 +4,8 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tilewright::Observer;
-use tilewright::options::is_schedule_stage;
+use tilewright_driver::Observer;
+use tilewright_driver::options::is_schedule_stage;
 
 use crate::failure::Failure;
 use crate::output;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use tilewright::run::{files, values};
-use tilewright::runtime::{Tensor, Value};
+use tilewright_driver::run::{files, values};
+use tilewright_driver::runtime::{Tensor, Value};
 
 use crate::failure::Failure;
 use crate::load::LoadArgs;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use tilewright::runtime::artifact::MAGIC;
+use tilewright_driver::runtime::artifact::MAGIC;
 
 use crate::failure::Failure;
 

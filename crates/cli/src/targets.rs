@@ -1,7 +1,7 @@
 //! `tilewright targets`: what this build can compile for.
 
 use serde_json::json;
-use tilewright::{CodegenKind, Machine, Options, machine};
+use tilewright_driver::{CodegenKind, Machine, Options, machine};
 
 use crate::failure::{Exit, Failure};
 use crate::output;

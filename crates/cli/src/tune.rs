@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use tilewright::Options;
-use tilewright::search::{self, Found};
-use tilewright::tune::{
+use tilewright_driver::Options;
+use tilewright_driver::search::{self, Found};
+use tilewright_driver::tune::{
     Budget, Finding, Journal, Measure, MeasureError, Outcome, Round, Task, TaskOutcome, Watch,
 };
-use tilewright::tuning::{InProcess, MakeRoundError, OnDevice, Tasks, write_round};
+use tilewright_driver::tuning::{InProcess, MakeRoundError, OnDevice, Tasks, write_round};
 
 use crate::failure::{Exit, Failure};
 use crate::measure::{Limit, worker};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tilewright::run::compare::{Distance, Tolerance};
-use tilewright::{Engine, Verdict, Verification, VerifyOptions};
+use tilewright_driver::run::compare::{Distance, Tolerance};
+use tilewright_driver::{Engine, Verdict, Verification, VerifyOptions};
 
 use crate::failure::{Exit, Failure};
 use crate::load::LoadArgs;

@@ -4,10 +4,10 @@ mod common;
 
 use common::{fail, folder, image, model, node, save, succeed, tilewright, value};
 use prost::Message;
-use tilewright::graph::Tensor;
-use tilewright::onnx::proto::tensor_proto::DataLocation;
-use tilewright::onnx::proto::{ModelProto, StringStringEntryProto, TensorProto};
-use tilewright::onnx::tensor::to_proto;
+use tilewright_driver::graph::Tensor;
+use tilewright_driver::onnx::proto::tensor_proto::DataLocation;
+use tilewright_driver::onnx::proto::{ModelProto, StringStringEntryProto, TensorProto};
+use tilewright_driver::onnx::tensor::to_proto;
 
 #[test]
 fn command_lines_that_make_no_sense_are_told_what_is_possible() {

@@ -17,12 +17,12 @@ use conditional::Conditional;
 use driver::Fake;
 use prost::Message;
 use tempfile::TempDir;
-use tilewright::DType;
-use tilewright::onnx::proto::TensorProto;
-use tilewright::runtime::artifact::{
+use tilewright_driver::DType;
+use tilewright_driver::onnx::proto::TensorProto;
+use tilewright_driver::runtime::artifact::{
     Contents, DeviceDef, DeviceKernel, ImageDef, Level, Manifest, ProgramDef,
 };
-use tilewright::runtime::plan::{
+use tilewright_driver::runtime::plan::{
     Access, ArenaDef, BufferDef, BufferId, DimSpec, Instr, KernelDef, KernelId, KernelParam, Op, Place, Plan,
     SizeDef, SizeId, Space, TensorSpec, TextId,
 };

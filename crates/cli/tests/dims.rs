@@ -7,8 +7,8 @@ use std::path::Path;
 use common::{fail, model, node, save, succeed, value};
 use prost::Message;
 use tempfile::TempDir;
-use tilewright::graph::Tensor;
-use tilewright::onnx::tensor::to_proto;
+use tilewright_driver::graph::Tensor;
+use tilewright_driver::onnx::tensor::to_proto;
 
 /// A folder with a model that sums up the products of two inputs, and inputs of some lengths.
 fn folder() -> TempDir {

@@ -4,12 +4,12 @@ mod common;
 
 use common::{fail, model, node, save, succeed, value};
 use serde_json::{Value, json};
-use tilewright::onnx::OnnxModel;
-use tilewright::onnx::proto::{
+use tilewright_driver::onnx::OnnxModel;
+use tilewright_driver::onnx::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto, attribute_proto::AttributeType,
     type_proto,
 };
-use tilewright::{CompileError, Gap, Options, Survey};
+use tilewright_driver::{CompileError, Gap, Options, Survey};
 
 /// Element types as ONNX numbers them.
 const F64: i32 = 11;
@@ -127,10 +127,10 @@ fn one_report_of_five_gaps_in_five_places() {
 
     let model = OnnxModel::from_proto(proto).unwrap();
     let options = Options::for_target("x86-64-v2@cranelift".parse().unwrap());
-    let Survey { graph, gaps } = tilewright::survey(&model, &options).unwrap();
+    let Survey { graph, gaps } = tilewright_driver::survey(&model, &options).unwrap();
     assert!(graph.is_none());
     assert_eq!(gaps.iter().map(as_json).collect::<Vec<_>>(), *listed);
-    match tilewright::compile_model(&model, &options, &mut ()) {
+    match tilewright_driver::compile_model(&model, &options, &mut ()) {
         Err(CompileError::Gaps(refused)) => assert_eq!(refused, gaps),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("it compiles"),

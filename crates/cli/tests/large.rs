@@ -15,10 +15,10 @@ use common::{model, node, succeed, value};
 use conditional::Conditional;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
-use tilewright::graph::Tensor;
-use tilewright::onnx::proto::tensor_proto::DataLocation;
-use tilewright::onnx::proto::{GraphProto, ModelProto, StringStringEntryProto, TensorProto};
-use tilewright::onnx::tensor::{from_proto, to_proto};
+use tilewright_driver::graph::Tensor;
+use tilewright_driver::onnx::proto::tensor_proto::DataLocation;
+use tilewright_driver::onnx::proto::{GraphProto, ModelProto, StringStringEntryProto, TensorProto};
+use tilewright_driver::onnx::tensor::{from_proto, to_proto};
 
 /// Columns of the table.
 const WIDTH: usize = 1024;
@@ -53,7 +53,7 @@ fn gather() -> ModelProto {
     let nodes =
         vec![node("Gather", &["table", "rows"], &["found"]), node("Add", &["found", "shift"], &["y"])];
     let mut rows = value("rows", &["n"]);
-    if let Some(tilewright::onnx::proto::type_proto::Value::TensorType(tensor)) =
+    if let Some(tilewright_driver::onnx::proto::type_proto::Value::TensorType(tensor)) =
         rows.r#type.as_mut().and_then(|ty| ty.value.as_mut())
     {
         tensor.elem_type = Some(7);

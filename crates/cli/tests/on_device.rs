@@ -12,13 +12,13 @@ use std::process::{Command, ExitCode};
 
 use common::{Run, fail, folder, model, node, run, save, succeed, value};
 use conditional::Conditional;
-use tilewright::kernel_file::{self, Contents, KernelEntry, OutputDef};
-use tilewright::runtime::artifact::{DeviceDef, DeviceKernel};
-use tilewright::runtime::kernel_run::{KernelProgram, ProgramBuffer, ProgramCall, Role};
-use tilewright::tune::{Database, Finding, Journal, Round, TaskKey, Trial};
+use tilewright_driver::kernel_file::{self, Contents, KernelEntry, OutputDef};
+use tilewright_driver::runtime::artifact::{DeviceDef, DeviceKernel};
+use tilewright_driver::runtime::kernel_run::{KernelProgram, ProgramBuffer, ProgramCall, Role};
+use tilewright_driver::tune::{Database, Finding, Journal, Round, TaskKey, Trial};
 
 fn main() -> ExitCode {
-    let no_opencl = tilewright::devices::open("opencl").err().map(|error| error.to_string());
+    let no_opencl = tilewright_driver::devices::open("opencl").err().map(|error| error.to_string());
     let no_compiler = match Command::new("cc").arg("--version").output() {
         Ok(_) if cfg!(all(target_os = "linux", target_pointer_width = "64")) => None,
         Ok(_) => Some("the fake driver is for 64-bit Linux".to_string()),

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use common::{model, node, save, succeed, tilewright, value};
 use prost::Message;
-use tilewright::graph::Tensor;
-use tilewright::onnx::proto::attribute_proto::AttributeType;
-use tilewright::onnx::proto::{AttributeProto, ModelProto, NodeProto};
-use tilewright::onnx::tensor::to_proto;
+use tilewright_driver::graph::Tensor;
+use tilewright_driver::onnx::proto::attribute_proto::AttributeType;
+use tilewright_driver::onnx::proto::{AttributeProto, ModelProto, NodeProto};
+use tilewright_driver::onnx::tensor::to_proto;
 
 /// A node with attributes that are integers.
 fn with(mut node: NodeProto, attributes: &[(&str, i64)]) -> NodeProto {

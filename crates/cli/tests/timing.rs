@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{Run, fail, folder, run, succeed};
-use tilewright::Machine;
-use tilewright::machine::{Timing, TimingFile};
+use tilewright_driver::Machine;
+use tilewright_driver::machine::{Timing, TimingFile};
 
 /// The command in `dir`, with a cache there.
 fn tilewright(dir: &Path, args: &[&str]) -> Run {

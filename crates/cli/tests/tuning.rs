@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{fail, folder, model, node, save, succeed, value};
-use tilewright::tune::{Database, Entry, Finding, Journal};
+use tilewright_driver::tune::{Database, Entry, Finding, Journal};
 
 /// A product of two matrices: one function with a space of some hundred schedules.
 fn product(dir: &Path) {

@@ -6,11 +6,13 @@ use std::process::{Command, Stdio};
 
 use common::{digits, fail, folder, image, model, node, save, sequence, succeed, value};
 use prost::Message;
-use tilewright::graph::Tensor;
-use tilewright::onnx::proto::{FunctionProto, SequenceProto, StringStringEntryProto, TrainingInfoProto};
-use tilewright::onnx::tensor::to_proto;
-use tilewright::run::files;
-use tilewright::runtime;
+use tilewright_driver::graph::Tensor;
+use tilewright_driver::onnx::proto::{
+    FunctionProto, SequenceProto, StringStringEntryProto, TrainingInfoProto,
+};
+use tilewright_driver::onnx::tensor::to_proto;
+use tilewright_driver::run::files;
+use tilewright_driver::runtime;
 
 #[test]
 fn compile_then_run_gives_what_run_gives_at_once() {

@@ -5,8 +5,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use tilewright::run::{files, values};
-use tilewright::{Compiler, Tensor};
+use tilewright::{Compiler, Tensor, files, values};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();

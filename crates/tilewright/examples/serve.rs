@@ -9,8 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tilewright::run::files;
-use tilewright::{Cancel, Compiler, LoadOptions, Model, RunError, Tensor, TensorView};
+use tilewright::{Cancel, Compiler, LoadOptions, Model, RunError, Tensor, TensorView, files};
 
 /// An image, when its answer is too late, and where the answer goes.
 struct Request {

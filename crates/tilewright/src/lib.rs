@@ -1,4 +1,4 @@
-//! The library face of Tilewright: a model goes in, an artifact comes out and runs.
+//! Compiles neural networks: a model goes in, an artifact comes out and runs.
 //!
 //! ```
 //! # fn main() -> Result<(), tilewright::Error> {
@@ -14,81 +14,17 @@
 //! # }
 //! ```
 //!
-//! Inside, [`compile`](compile::compile) is the driver: one straight function in which each step of a model's road is a line with
-//! a name. [`Options`] say for which target and how; [`reference`] computes the same by the interpreter, and [`tuning`] searches for
-//! schedules that are faster than those the rules make.
+//! The names here are stable; `docs/library.md` says what each is for. All else that the compiler is made of is under [`internals`], which
+//! changes as the compiler does.
 
-pub mod artifact;
-pub mod autoschedule;
-pub mod cache;
-pub mod calibrate;
-pub mod codegen;
-pub mod compile;
-pub mod compiler;
-pub mod cost;
-pub mod device_code;
-pub mod devices;
-pub mod engine;
-pub mod error;
-mod fold;
-mod forms;
-mod front_end;
-pub mod gap;
-pub mod inspect;
-pub mod kernel_file;
-pub mod load;
-pub mod options;
-mod parallel;
-pub mod records;
-pub mod reference;
-pub mod search;
-pub mod search_report;
-pub mod specialise;
-pub mod specs;
-mod stack;
-pub mod survey;
-pub mod tuning;
-pub mod units;
-pub mod verify;
-mod weights;
-
-pub use artifact::{Artifact, Level};
-pub use cache::Cache;
-pub use compile::{Compiled, compile, compile_model, kernels, load_graph};
-pub use compiler::{Compiler, Extents, Mode, Source};
-pub use engine::{Engine, Interpreter};
-pub use error::{CompileError, Error, SearchError};
-pub use gap::{Gap, Stage};
-pub use inspect::ModelReport;
-pub use options::{DimOption, Numerics, Observer, Options};
-pub use search_report::{SearchReport, WholeModel};
-pub use survey::{Survey, survey};
-pub use tilewright_dtype::DType;
-pub use tilewright_graph as graph;
-pub use tilewright_host as host;
-pub use tilewright_machine as machine;
-pub use tilewright_machine::{CodegenKind, Listing, Machine, Target};
-pub use tilewright_onnx as onnx;
-pub use tilewright_run as run;
-pub use tilewright_run::{
-    Cancel, Input, LoadError, LoadOptions, Model, Outputs, RunError, Session, Tensor, TensorError,
-    TensorView, TensorViewMut, Trust, Value,
+pub use tilewright_driver as internals;
+pub use tilewright_driver::graph::Graph;
+pub use tilewright_driver::graph::pass::{Pass, PassError};
+pub use tilewright_driver::onnx::OnnxModel;
+pub use tilewright_driver::run::{Extent, Named, Spec, compare, files, noise, profile, timing, values};
+pub use tilewright_driver::{
+    Artifact, Cache, Cancel, CodegenKind, CompileError, Compiled, Compiler, DType, Engine, Error, Extents,
+    Gap, Input, Interpreter, LoadError, LoadOptions, Mode, Model, ModelReport, Numerics, Observer, Outputs,
+    RunError, SearchError, SearchReport, Session, Source, Stage, Tensor, TensorError, TensorView,
+    TensorViewMut, Trust, Value, Verdict, Verification, VerifyOptions, WholeModel,
 };
-pub use tilewright_runtime as runtime;
-pub use tilewright_te::interp::TensorData;
-pub use tilewright_tune as tune;
-pub use verify::{Verdict, Verification, VerifyOptions};
-
-/// A machine as the runtime sees one: what code may need of it.
-pub fn isa(machine: &Machine) -> runtime::isa::Isa {
-    let arch = machine.arch.triple().split('-').next().unwrap_or_default().to_string();
-    runtime::isa::Isa {
-        arch,
-        features: machine.features.iter().map(|feature| feature.name().to_string()).collect(),
-    }
-}
-
-/// A loader for what [`compile`] makes: one that has the host operators.
-pub fn loader(trust: Trust) -> runtime::Loader {
-    runtime::Loader::new(trust).host_ops(std::sync::Arc::new(host::Registry))
-}

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tilewright::RunError;
-use tilewright::run::{Named, Spec, files, values};
+use tilewright_run::{Named, Spec, files, values};
 
 fn digits(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../../examples/digits", name].iter().collect()

@@ -8,11 +8,11 @@
 use std::error::Error;
 use std::path::Path;
 
-use tilewright::device_code::module;
-use tilewright::kernel_file::{self, Contents, KernelEntry, OutputDef};
-use tilewright::machine::{CodegenKind, DeviceKind, Gpu};
-use tilewright::runtime::kernel_run::{KernelProgram, ProgramBuffer, ProgramCall, Role};
-use tilewright::{DType, Target};
+use tilewright_driver::device_code::module;
+use tilewright_driver::kernel_file::{self, Contents, KernelEntry, OutputDef};
+use tilewright_driver::machine::{CodegenKind, DeviceKind, Gpu};
+use tilewright_driver::runtime::kernel_run::{KernelProgram, ProgramBuffer, ProgramCall, Role};
+use tilewright_driver::{DType, Target};
 use tilewright_target_suite::by_rules::{by_rules, functions};
 use tilewright_target_suite::{Case, cases, eval, scheduled};
 use tilewright_te::flatten::{FlatKernel, FlattenOptions, flatten};

@@ -1,9 +1,9 @@
 //! The profile as one page: the graph coloured by time, and the table.
 
 use serde_json::{Value, json};
-use tilewright::machine::Ceilings;
-use tilewright::run::profile::{By, Grouped, Profile, Row, edges, grouped, layout};
-use tilewright::runtime::{Model, Program};
+use tilewright_driver::machine::Ceilings;
+use tilewright_driver::run::profile::{By, Grouped, Profile, Row, edges, grouped, layout};
+use tilewright_driver::runtime::{Model, Program};
 
 use super::table::{self, short};
 

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use tilewright::run::profile::{self, Row};
+use tilewright_driver::run::profile::{self, Row};
 
 /// What a row of the table stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

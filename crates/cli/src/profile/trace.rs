@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tilewright::run::profile::{Share, Span, Trace, kind};
-use tilewright::runtime::Session;
+use tilewright_driver::run::profile::{Share, Span, Trace, kind};
+use tilewright_driver::runtime::Session;
 
 /// The file of a trace.
 pub(super) fn json(session: &Session, trace: &Trace) -> Value {

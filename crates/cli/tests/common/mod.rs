@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 
 use prost::Message;
 use tempfile::TempDir;
-use tilewright::onnx::proto::tensor_shape_proto::{Dimension, dimension};
-use tilewright::onnx::proto::{
+use tilewright_driver::onnx::proto::tensor_shape_proto::{Dimension, dimension};
+use tilewright_driver::onnx::proto::{
     GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TypeProto, ValueInfoProto,
     type_proto,
 };

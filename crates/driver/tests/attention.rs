@@ -1,0 +1,192 @@
+//! Attention in blocks with a running maximum: wherever it can be chosen, it computes attention within the numerics contract,
+//! measured against double precision.
+
+#[path = "common/algorithms.rs"]
+mod algorithms;
+
+use algorithms::{CONTRACT, by_every_algorithm, error, model, noise, targets};
+use tilewright_driver::onnx::OnnxModel;
+use tilewright_driver::runtime::TensorView;
+use tilewright_driver::{Compiled, Numerics, Options, compile_model};
+
+/// Attention, with queries, keys and values as inputs.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    batch: usize,
+    /// Heads of queries, and of keys and values.
+    heads: [usize; 2],
+    queries: usize,
+    keys: usize,
+    /// Elements of a head.
+    size: usize,
+    seen: Seen,
+    softcap: f64,
+}
+
+/// Which keys a query sees.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Seen {
+    All,
+    /// In each batch entry those before its last few.
+    Prefix,
+    /// Those that an operand has no minus infinity for, which differ from query to query; the first query sees none.
+    Masked,
+    /// Those up to its own position.
+    Causal,
+}
+
+const CASE: Case =
+    Case { batch: 1, heads: [2, 2], queries: 64, keys: 128, size: 32, seen: Seen::All, softcap: 0.0 };
+
+/// What a case is computed from.
+struct Tensors {
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    mask: Vec<f32>,
+}
+
+impl Case {
+    fn dims(&self) -> [[usize; 4]; 4] {
+        let Case { batch, heads: [heads, kv_heads], queries, keys, size, seen, .. } = *self;
+        let mask = match seen {
+            Seen::Prefix => [batch, 1, 1, keys],
+            Seen::All | Seen::Masked | Seen::Causal => [1, 1, queries, keys],
+        };
+        [[batch, heads, queries, size], [batch, kv_heads, keys, size], [batch, kv_heads, keys, size], mask]
+    }
+
+    fn tensors(&self) -> Tensors {
+        let [q, k, v, mask] = self.dims().map(|dims| dims.iter().product::<usize>());
+        let keys = self.keys;
+        // Scores of some units, so that maxima grow from block to block.
+        let scaled = |values: Vec<f32>| values.into_iter().map(|x| 6.0 * x).collect();
+        let mask = match self.seen {
+            Seen::All | Seen::Causal => vec![0.0; mask],
+            Seen::Prefix => (0..mask)
+                .map(|i| if i % keys + 5 + i / keys >= keys { f32::NEG_INFINITY } else { 0.0 })
+                .collect(),
+            Seen::Masked => {
+                let hides = |i: usize| i < keys || (i * 7 + i / keys).is_multiple_of(11);
+                let noise = noise(mask, 4).into_iter().enumerate();
+                noise.map(|(i, x)| if hides(i) { f32::NEG_INFINITY } else { x }).collect()
+            }
+        };
+        Tensors { q: scaled(noise(q, 1)), k: noise(k, 2), v: noise(v, 3), mask }
+    }
+
+    fn model(&self) -> OnnxModel {
+        let [q, k, v, mask] = self.dims().map(|dims| format!("f32{dims:?}"));
+        let has_mask = matches!(self.seen, Seen::Prefix | Seen::Masked);
+        let operand = if has_mask { ", %m" } else { "" };
+        let causal = if self.seen == Seen::Causal { "causal=true" } else { "causal=false" };
+        let softcap = self.softcap;
+        let text = format!(
+            "graph attention {{
+              region0(%q q: {q}, %k k: {k}, %v v: {v}, %m m: {mask}) {{
+                %o: {q} = Attention[{causal}, softcap={softcap}](%q, %k, %v{operand})
+                return %o as y
+              }}
+            }}"
+        );
+        model(&text, &[])
+    }
+
+    /// The result in double precision, by the definition.
+    fn expected(&self, tensors: &Tensors) -> Vec<f64> {
+        let Case { batch, heads: [heads, kv_heads], queries, keys, size, seen, softcap } = *self;
+        let mut result = Vec::new();
+        let rows = (0..batch).flat_map(|b| (0..heads).map(move |h| (b, h)));
+        for ((b, h), row) in rows.flat_map(|at| (0..queries).map(move |row| (at, row))) {
+            let kv = b * kv_heads + h * kv_heads / heads;
+            let q = &tensors.q[((b * heads + h) * queries + row) * size..][..size];
+            let of_key = |x: &[f32], key: usize| x[(kv * keys + key) * size..][..size].to_vec();
+            let score = |key: usize| {
+                let terms = q.iter().zip(of_key(&tensors.k, key)).map(|(&a, b)| f64::from(a) * f64::from(b));
+                let score = terms.sum::<f64>() / (size as f64).sqrt();
+                let score = if softcap == 0.0 { score } else { softcap * (score / softcap).tanh() };
+                match seen {
+                    Seen::All => score,
+                    Seen::Prefix => score + f64::from(tensors.mask[b * keys + key]),
+                    Seen::Masked => score + f64::from(tensors.mask[row * keys + key]),
+                    Seen::Causal if key > row => f64::NEG_INFINITY,
+                    Seen::Causal => score,
+                }
+            };
+            let scores: Vec<f64> = (0..keys).map(score).collect();
+            let max = scores.iter().fold(f64::NEG_INFINITY, |max, &x| max.max(x));
+            let weight = |x: &f64| if max == f64::NEG_INFINITY { 0.0 } else { (x - max).exp() };
+            let weights: Vec<f64> = scores.iter().map(weight).collect();
+            let sum: f64 = weights.iter().sum();
+            for element in 0..size {
+                let value = |key: usize| weights[key] * f64::from(of_key(&tensors.v, key)[element]);
+                let total: f64 = (0..keys).map(value).sum();
+                result.push(if sum == 0.0 { 0.0 } else { total / sum });
+            }
+        }
+        result
+    }
+
+    fn run(&self, tensors: &Tensors, compiled: &Compiled) -> Vec<f32> {
+        let [q, k, v, mask] = &self.dims();
+        let Tensors { q: queries, k: keys, v: values, mask: given } = tensors;
+        let views = [(q, queries), (k, keys), (v, values), (mask, given)];
+        algorithms::run(compiled, &views.map(|(dims, values)| TensorView::of(dims, values)))
+    }
+}
+
+/// Computes cases by every algorithm, for every target.
+fn check(cases: &[Case]) {
+    for target in targets() {
+        for case in cases {
+            let tensors = case.tensors();
+            let expected = case.expected(&tensors);
+            let results = by_every_algorithm(&case.model(), &target, |compiled| case.run(&tensors, compiled));
+            let names: Vec<&str> = results.iter().map(|(name, _)| name.as_str()).collect();
+            assert!(names[0].starts_with("blocks") && names.len() == 3, "{case:?} for {target}: {names:?}");
+            for (name, found) in &results {
+                let error = error(found, &expected);
+                assert!(error <= CONTRACT, "{case:?} by {name} for {target}: error {error:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_need_not_be_whole() {
+    check(&[
+        CASE,
+        Case { queries: 1, keys: 1, ..CASE },
+        Case { queries: 65, keys: 63, ..CASE },
+        Case { batch: 3, queries: 31, keys: 129, size: 5, ..CASE },
+        Case { queries: 7, keys: 300, size: 40, ..CASE },
+    ]);
+}
+
+#[test]
+fn keys_are_hidden() {
+    for seen in [Seen::Prefix, Seen::Masked, Seen::Causal] {
+        check(&[
+            Case { batch: 2, seen, ..CASE },
+            Case { batch: 2, queries: 70, keys: 70, seen, ..CASE },
+            Case { queries: 200, keys: 200, softcap: 3.0, seen, ..CASE },
+        ]);
+    }
+}
+
+#[test]
+fn heads_share_keys_and_values() {
+    check(&[
+        Case { heads: [6, 2], queries: 40, ..CASE },
+        Case { batch: 2, heads: [4, 1], seen: Seen::Causal, queries: 40, ..CASE },
+    ]);
+}
+
+#[test]
+fn strict_numerics_keep_the_definition() {
+    for target in targets() {
+        let options = Options { numerics: Numerics::Strict, ..Options::for_target(target.clone()) };
+        let compiled = compile_model(&CASE.model(), &options, &mut ()).expect("an artifact");
+        assert_eq!(algorithms::algorithm(&compiled), algorithms::DIRECT, "{target}");
+    }
+}

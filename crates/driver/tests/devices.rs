@@ -1,0 +1,141 @@
+//! Models compiled for devices. On an OpenCL device (PoCL makes one of the processor) they agree with ONNX Runtime; for CUDA, whose
+//! devices are not everywhere, plans are held to what they move and to the memory they take, and code to what ptxas says of it.
+
+mod benchmark;
+mod common;
+mod onnx_runtime;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use benchmark::{Case, SUBJECTS, Subject, prepare};
+use common::{failed, model_path};
+use onnx_runtime::{agree, artifact_for, run, session};
+use tilewright_driver::runtime::Model;
+use tilewright_driver::runtime::plan::{Op, Plan, Space};
+use tilewright_driver::{CodegenKind, Options, Target, Trust, compile, devices};
+
+/// What is checked of a model.
+enum Check {
+    /// What it computes on an OpenCL device.
+    Answers,
+    /// Its plan for a CUDA device.
+    Plan,
+}
+
+/// A model, and what is checked of it.
+struct Test {
+    name: &'static str,
+    model: &'static str,
+    check: Check,
+}
+
+const fn on_opencl(name: &'static str, model: &'static str) -> Test {
+    Test { name, model, check: Check::Answers }
+}
+
+const fn plan(name: &'static str, model: &'static str) -> Test {
+    Test { name, model, check: Check::Plan }
+}
+
+const TESTS: [Test; 14] = [
+    on_opencl("squeezenet1_1 on OpenCL", "squeezenet1_1"),
+    on_opencl("mobilenet_v2 on OpenCL", "mobilenet_v2"),
+    on_opencl("resnet50 on OpenCL", "resnet50"),
+    on_opencl("bert_base_dyn on OpenCL", "bert_base_dyn"),
+    plan("squeezenet1_1 planned", "squeezenet1_1"),
+    plan("mobilenet_v2 planned", "mobilenet_v2"),
+    plan("efficientnet_b0 planned", "efficientnet_b0"),
+    plan("densenet121 planned", "densenet121"),
+    plan("resnet50 planned", "resnet50"),
+    plan("inception_v3 planned", "inception_v3"),
+    plan("convnext_tiny planned", "convnext_tiny"),
+    plan("vit_b_16 planned", "vit_b_16"),
+    plan("gpt2_s64 planned", "gpt2_s64"),
+    plan("bert_base_dyn planned", "bert_base_dyn"),
+];
+
+fn main() -> ExitCode {
+    let no_device = devices::open("opencl").err().map(|error| error.to_string());
+    let no_llvm =
+        (Options::best_codegen() != CodegenKind::Llvm).then(|| "this build is without LLVM".to_string());
+    common::check_all(
+        &TESTS,
+        |test| test.name,
+        |test| {
+            let lacking = match test.check {
+                Check::Answers => no_device.clone().or_else(onnx_runtime::lacking),
+                Check::Plan => no_llvm.clone(),
+            };
+            model_path(test.model).err().or(lacking)
+        },
+        |test| match test.check {
+            Check::Answers => check_answers(subject(test.model)?),
+            Check::Plan => check_plan(test.model),
+        },
+    )
+}
+
+fn subject(name: &str) -> Result<&'static Subject, String> {
+    SUBJECTS.iter().find(|subject| subject.name == name).ok_or_else(|| format!("no inputs for {name}"))
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    Target::parse(text, Options::best_codegen()).map_err(|error| error.to_string())
+}
+
+fn check_answers(subject: &'static Subject) -> Result<(), String> {
+    let model = model_path(subject.name)?;
+    let bytes = artifact_for(&model, target("opencl")?)?;
+    let device = devices::open("opencl").map_err(|error| error.to_string())?;
+    let model =
+        tilewright_driver::loader(Trust::Origin).device(device).from_bytes(bytes).map_err(failed("load"))?;
+    prepare(subject, &model_path(subject.name)?)?.iter().try_for_each(|case| check_case(&model, case))
+}
+
+/// Two sessions in turns, each twice: what one leaves behind must not show in another's results.
+fn check_case(model: &Model, case: &Case) -> Result<(), String> {
+    let of = |error: tilewright_driver::runtime::RunError| error.to_string();
+    let (mut one, mut other) = (session(model, 1), session(model, 2));
+    let first = run(&mut one, &case.inputs).map_err(of)?;
+    agree(&first, &run(&mut other, &case.inputs).map_err(of)?, &case.expected)?;
+    agree(&first, &run(&mut one, &case.inputs).map_err(of)?, &case.expected)
+}
+
+/// Inputs go to the device once, outputs come from it once, and nothing else moves. The arena is little more than what is alive at
+/// once. A second compilation gives the same bytes.
+fn check_plan(name: &str) -> Result<(), String> {
+    let path = model_path(name)?;
+    let target = target("cuda:sm_80")?;
+    artifact_for(&path, target.clone())?;
+    let compiled = compile(Path::new(&path), &Options::for_target(target), &mut ());
+    let compiled = compiled.map_err(|error| error.to_string())?;
+    let plan = &compiled.artifact.levels[0].plan;
+    let moved = |from: Space| {
+        let is_move = |op: &Op| match op {
+            Op::Copy { from: source, to } => {
+                let space = |id: tilewright_driver::runtime::plan::BufferId| plan.buffers[id.index()].space;
+                space(*source) == from && space(*to) == from.other()
+            }
+            _ => false,
+        };
+        plan.instrs.iter().filter(|instr| is_move(&instr.op)).count()
+    };
+    let (up, down) = (moved(Space::Host), moved(Space::Device));
+    if (up, down) != (plan.inputs.len(), plan.outputs.len()) {
+        return Err(format!("{up} buffers go to the device and {down} come from it"));
+    }
+    let on_host = plan.kernels.iter().filter(|kernel| kernel.space == Space::Host).count();
+    if on_host > 0 {
+        return Err(format!("the host runs {on_host} kernels"));
+    }
+    check_arena(plan, compiled.device_arena_lower_bound)
+}
+
+fn check_arena(plan: &Plan, lower_bound: u64) -> Result<(), String> {
+    let bytes = plan.device_arena.bytes;
+    match bytes as f64 <= 1.15 * lower_bound as f64 {
+        true => Ok(()),
+        false => Err(format!("the arena takes {bytes} bytes, {lower_bound} are alive at once")),
+    }
+}

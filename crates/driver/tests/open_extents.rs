@@ -1,0 +1,183 @@
+//! Models of open extents: one artifact at many sizes, by every algorithm that the rules offer, held against the interpreter.
+
+#[path = "common/algorithms.rs"]
+mod algorithms;
+
+use algorithms::{CONTRACT, by_every_algorithm, error, noise, run, targets};
+use tilewright_driver::graph::text;
+use tilewright_driver::reference::Reference;
+use tilewright_driver::runtime::TensorView;
+use tilewright_driver::{DType, TensorData};
+
+/// Batches, rows and columns of images: single pixels, less than a tile, tiles that overhang, and several tasks.
+const IMAGES: [[usize; 3]; 6] = [[1, 1, 1], [3, 7, 5], [2, 1, 9], [1, 16, 3], [2, 4, 41], [1, 33, 34]];
+
+/// Steps and batches.
+const SEQUENCES: [[usize; 2]; 5] = [[1, 1], [7, 1], [5, 8], [1, 9], [12, 3]];
+
+fn tensor(dims: &[usize], values: &[f32]) -> TensorData {
+    TensorData {
+        dtype: DType::F32,
+        shape: dims.iter().map(|&n| n as i64).collect(),
+        bytes: values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    }
+}
+
+/// Computes a model of an input `x` of open extents and constants, given with their extents, at all sizes and by these algorithms.
+fn check(text: &str, constants: &[(&str, &[usize])], sizes: &[Vec<usize>], algorithms: &[&str]) {
+    let values: Vec<Vec<f32>> =
+        constants.iter().zip(7..).map(|((_, dims), seed)| noise(dims.iter().product(), seed)).collect();
+    let given: Vec<(&str, &[usize], &[f32])> =
+        constants.iter().zip(&values).map(|((name, dims), values)| (*name, *dims, &values[..])).collect();
+    let model = algorithms::model(text, &given);
+    let graph = text::parse(text).expect("a graph");
+    let reference = Reference::new(&graph).expect("a reference");
+    for target in targets() {
+        for (dims, seed) in sizes.iter().zip(100..) {
+            let x = noise(dims.iter().product(), seed);
+            let inputs: Vec<TensorData> = std::iter::once(tensor(dims, &x))
+                .chain(given.iter().map(|(_, dims, values)| tensor(dims, values)))
+                .collect();
+            let expected = reference.run(&inputs, &mut |_, _| {}).expect("a run").remove(0);
+            let elements = expected.bytes.chunks_exact(4);
+            let expected: Vec<f64> = elements
+                .map(|bytes| f64::from(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])))
+                .collect();
+            let found =
+                by_every_algorithm(&model, &target, |compiled| run(compiled, &[TensorView::of(dims, &x)]));
+            let mut names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+            names.sort_unstable();
+            assert_eq!(names, algorithms, "{target}\n{text}");
+            for (name, found) in &found {
+                // Both sides round.
+                let error = error(found, &expected);
+                assert!(error <= 2.0 * CONTRACT, "{name} at {dims:?} for {target}: error {error:e}\n{text}");
+            }
+        }
+    }
+}
+
+fn images(channels: usize) -> Vec<Vec<usize>> {
+    IMAGES.iter().map(|&[batch, rows, columns]| vec![batch, rows, columns, channels]).collect()
+}
+
+/// Convolutions of 3 x 3 between functions that store blocks of channels.
+#[test]
+fn convolutions_by_tiles() {
+    let attributes = "strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], group=1";
+    for filters in [16, 48] {
+        let text = format!(
+            "graph conv {{
+              sym b input 1..64:1
+              sym h input 1..4096:1
+              sym w_ input 1..4096:1
+              region0(%x x: f32[b, h, w_, 16], %w w: f32[{filters}, 16, 3, 3], %v v: f32[{filters}]) {{
+                %t: f32[b, 16, h, w_] = Transpose[perm=[0, 3, 1, 2]](%x)
+                %c: f32[b, {filters}, h, w_] = Conv[{attributes}](%t, %w, %v)
+                %u: f32[b, {filters}, h, w_] = Unary[relu](%c)
+                %o: f32[b, h, w_, {filters}] = Transpose[perm=[0, 2, 3, 1]](%u)
+                return %o as y
+              }}
+            }}"
+        );
+        let constants: [(&str, &[usize]); 2] = [("w", &[filters, 16, 3, 3]), ("v", &[filters])];
+        check(&text, &constants, &images(16), &["direct", "winograd-2x2", "winograd-4x4"]);
+    }
+}
+
+/// Transposed convolutions whose strides divide their results, by phases, and one whose do not.
+#[test]
+fn transposed_convolutions_by_phases() {
+    for (kernel, stride, pad, more, has_phases) in
+        [(2, 2, 0, 0, true), (4, 2, 1, 0, true), (3, 2, 1, 1, true), (5, 3, 1, 0, true), (3, 2, 0, 0, false)]
+    {
+        let added = kernel + more - 2 * pad - stride;
+        let [rows, columns] = ["h", "w_"].map(|extent| format!("{extent} * {stride} + {added}"));
+        let attributes = format!(
+            "strides=[{stride}, {stride}], pads=[{pad}, {pad}, {pad}, {pad}], dilations=[1, 1], group=1, \
+             output_padding=[{more}, {more}]"
+        );
+        let text = format!(
+            "graph conv {{
+              sym b input 1..64:1
+              sym h input 1..4096:1
+              sym w_ input 1..4096:1
+              region0(%x x: f32[b, h, w_, 16], %w w: f32[16, 24, {kernel}, {kernel}]) {{
+                %t: f32[b, 16, h, w_] = Transpose[perm=[0, 3, 1, 2]](%x)
+                %o: f32[b, 24, {rows}, {columns}] = ConvTranspose[{attributes}](%t, %w)
+                return %o as y
+              }}
+            }}"
+        );
+        let algorithms: &[&str] = if has_phases { &["direct", "phases"] } else { &["direct"] };
+        check(&text, &[("w", &[16, 24, kernel, kernel])], &images(16), algorithms);
+    }
+}
+
+/// Recurrent layers, whose steps and sequences are one number where the input is multiplied.
+#[test]
+fn recurrent_layers() {
+    let sizes: Vec<Vec<usize>> = SEQUENCES.iter().map(|&[steps, batch]| vec![steps, batch, 20]).collect();
+    let lstm = ("Lstm", 4, "sigmoid, tanh, tanh", 24);
+    // So many units that threads share them.
+    let wide = ("Lstm", 4, "sigmoid, tanh, tanh", 128);
+    let others = [("Gru", 3, "sigmoid, tanh", 24), ("Rnn", 1, "tanh", 24)];
+    for (op, gates, activations, hidden) in [lstm, wide].into_iter().chain(others) {
+        for (direction, n) in [("forward", 1), ("reverse", 1), ("bidirectional", 2)] {
+            let rows = gates * hidden;
+            let activations = vec![activations; n].join(", ");
+            let zeros = vec!["0.0"; activations.split(", ").count()].join(", ");
+            let attributes = format!(
+                "direction={direction}, hidden_size={hidden}, activations=[{activations}], \
+                 activation_alpha=[{zeros}], activation_beta=[{zeros}]"
+            );
+            let types = ["steps, ", "", ""].map(|steps| format!("f32[{steps}{n}, b, {hidden}]"));
+            let n_results = if op == "Lstm" { 3 } else { 2 };
+            let results: Vec<String> = ["%y", "%h", "%c"]
+                .iter()
+                .zip(&types)
+                .take(n_results)
+                .map(|(v, t)| format!("{v}: {t}"))
+                .collect();
+            let text = format!(
+                "graph layer {{
+                  sym steps input 1..4096:1
+                  sym b input 1..64:1
+                  region0(%x x: f32[steps, b, 20], %w w: f32[{n}, {rows}, 20], %r r: f32[{n}, {rows}, {hidden}]) {{
+                    {} = {op}[{attributes}](%x, %w, %r)
+                    return %y as y
+                  }}
+                }}",
+                results.join(", ")
+            );
+            let constants: [(&str, &[usize]); 2] = [("w", &[n, rows, 20]), ("r", &[n, rows, hidden])];
+            check(&text, &constants, &sizes, &["direct"]);
+        }
+    }
+}
+
+/// Statistics over rows and columns together, each of an open number, of channels that lie in rows and in blocks.
+#[test]
+fn normalisations_over_several_open_axes() {
+    for channels in [5, 16] {
+        let text = format!(
+            "graph norm {{
+              sym b input 1..64:1
+              sym h input 1..4096:1
+              sym w_ input 1..4096:1
+              region0(%x x: f32[b, h, w_, 16], %w w: f32[{channels}, 16, 1, 1], %s s: f32[{channels}], %t t: f32[{channels}]) {{
+                %i: f32[b, 16, h, w_] = Transpose[perm=[0, 3, 1, 2]](%x)
+                %c: f32[b, {channels}, h, w_] = Conv[strides=[1, 1], pads=[0, 0, 0, 0], dilations=[1, 1], group=1](%i, %w)
+                %n: f32[b, {channels}, h, w_] = InstanceNorm[epsilon=1e-05](%c, %s, %t)
+                %o: f32[b, h, w_, {channels}] = Transpose[perm=[0, 2, 3, 1]](%n)
+                return %o as y
+              }}
+            }}"
+        );
+        let constants: [(&str, &[usize]); 3] =
+            [("w", &[channels, 16, 1, 1]), ("s", &[channels]), ("t", &[channels])];
+        // A single pixel has no deviation: what would be normalised is rounding.
+        let images: Vec<Vec<usize>> = images(16).into_iter().filter(|x| x[1] * x[2] > 1).collect();
+        check(&text, &constants, &images, &["direct"]);
+    }
+}
