@@ -375,9 +375,8 @@ impl Compiler {
     /// # Errors
     /// As [`Compiler::compile`].
     pub fn simplify(&self, model: impl Into<Source>) -> Result<Graph, CompileError> {
-        let model = model.into();
-        self.check_dims()?;
-        on_own_stack(move || graph_of(&model.model()?, &self.options))
+        let source = model.into();
+        on_own_stack(move || graph_of(&self.load(source, &mut ())?, &self.options))
     }
 
     /// Compiles a model under the eyes of an observer; what the compiler knows of it comes with the artifact.
