@@ -36,8 +36,8 @@ struct Subject {
 type Memory = (Vec<usize>, AlignedBuf);
 
 impl Subject {
-    fn new(source: impl Into<Source>) -> anyhow::Result<Subject> {
-        let artifact = Compiler::new().dim("batch", 1).compile(source)?;
+    fn new(compiler: &Compiler, source: impl Into<Source>) -> anyhow::Result<Subject> {
+        let artifact = compiler.compile(source)?;
         let options = LoadOptions::new().pool(Arc::new(Serial)).sessions(THREADS);
         let model = artifact.load_with(&options)?;
         let spec = model.inputs().first().context("an input")?;
@@ -147,12 +147,16 @@ fn sum(elements: usize) -> anyhow::Result<Source> {
 
 fn main() -> anyhow::Result<()> {
     let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits/digits.onnx");
-    let sources: [(&str, Source); 3] =
-        [("sum of 16", sum(16)?), ("sum of 1 Mi", sum(1 << 20)?), ("digits", digits.into())];
+    let (plain, batch) = (Compiler::new(), Compiler::new().dim("batch", 1));
+    let sources: [(&str, &Compiler, Source); 3] = [
+        ("sum of 16", &plain, sum(16)?),
+        ("sum of 1 Mi", &plain, sum(1 << 20)?),
+        ("digits", &batch, digits.into()),
+    ];
     println!("{:14}{:>12}{:>12}{:>12}", "alone", "face us", "session us", "more us");
     let mut subjects = Vec::new();
-    for (name, source) in sources {
-        let subject = Subject::new(source)?;
+    for (name, compiler, source) in sources {
+        let subject = Subject::new(compiler, source)?;
         let [face, own, more] = alone(&subject)?;
         println!("{name:14}{face:>12.2}{own:>12.2}{more:>12.2}");
         subjects.push((name, subject));
