@@ -30,6 +30,14 @@ fn over_nest(pass: &str, nest: &mut Nest<'_>) -> String {
             unswitch(nest);
             Form::Split
         }
+        "trim" => {
+            trim(nest);
+            Form::Split
+        }
+        "partial_tiles" => {
+            partial_tiles(nest);
+            Form::Split
+        }
         "whole_tiles" => {
             whole_tiles(nest);
             Form::Split

@@ -44,6 +44,8 @@ pub struct Strategy {
     pub vectors: i64,
     /// The rows of its tile, if it has one.
     pub rows: Option<Rows>,
+    /// Whether its sums stay in registers for all of its steps.
+    pub keeps_sums: bool,
     /// Buffers that move to the stack.
     pub local: Vec<String>,
     /// The tasks, of the loops that it shares.
@@ -51,6 +53,9 @@ pub struct Strategy {
     /// The groups of results of a step that are tasks, if they are.
     pub groups: Option<Groups>,
 }
+
+/// Most rows of a tile where their number is open.
+const MAX_OPEN_ROWS: i64 = 4;
 
 /// Rows of a tile in registers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -113,8 +118,9 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block, _: &mut Chooser<'_>) ->
     if !walks(&Context { layouts: &layouts, ..*context }, block, lane, has_steps) {
         return refuse("what it reads and writes does not lie consecutive along its results");
     }
-    let row_loop = row_loop(block, spatial, lane_loop).filter(|_| has_steps && accumulates(block, lane));
-    let row_extent = row_loop.and_then(|n| spatial[n].extent.as_int());
+    let keeps_sums = has_steps && accumulates(block, lane);
+    let row_loop = row_loop(block, spatial, lane_loop).filter(|_| keeps_sums);
+    let row_extent = row_loop.map_or(Some(1), |n| spatial[n].extent.as_int());
     let groups = Groups::of(context, block);
     let n_groups = groups.as_ref().map_or(1, |groups| groups.n);
     let (rows, vectors) = match has_steps {
@@ -135,6 +141,7 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block, _: &mut Chooser<'_>) ->
         lanes,
         vectors,
         rows: row_loop.filter(|_| rows > 1).map(|row_loop| Rows { row_loop, rows }),
+        keeps_sums,
         local,
         tasks: Tasks::of_all(nest.n_apart(block)),
         groups,
@@ -154,16 +161,19 @@ fn row_loop(block: &Block, spatial: &[&Loop], lane_loop: usize) -> Option<usize>
     spatial[..lane_loop].iter().rposition(is_shared)
 }
 
-/// Rows and vectors of a tile: those that take the fewest loads for a sum, of one vector of each row and of one element for it.
+/// Rows and vectors of a tile: those that take the fewest loads for a sum, of one vector of each row and of one element for it. Of an
+/// open number of rows the last tile has fewer, each number with code of its own.
 fn tile(context: &Context<'_>, rows: Option<i64>, n_vectors: i64) -> (i64, i64) {
     let registers = i64::from(context.target.machine.n_vector_registers);
     let divisors = |n: i64, most: i64| (1..=most.min(n)).filter(move |d| n % d == 0);
+    // Several vectors first: they are all that a tile of one row has.
+    let n_rows = rows.unwrap_or(MAX_OPEN_ROWS);
     let mut best = (1, 1);
     let loads = |(rows, vectors): (i64, i64)| (rows + vectors) as f64 / (rows * vectors) as f64;
     for vectors in divisors(n_vectors, MAX_VECTORS) {
         // A register for each sum, for each vector, and for an element.
         let most = (registers - vectors - 1) / vectors;
-        for rows in divisors(rows.unwrap_or(1), most) {
+        for rows in divisors(n_rows, most) {
             if loads((rows, vectors)) <= loads(best) {
                 best = (rows, vectors);
             }
@@ -182,8 +192,9 @@ pub(crate) fn step_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {
     }
     let is_driven = |n: &usize| block.iters[*n].value.as_var() == Some(spatial[lane].var);
     let lane_iter = iters_of(block, IterKind::Spatial).into_iter().find(is_driven)?;
-    let row = row_loop(block, &spatial, lane).and_then(|row| spatial[row].extent.as_int());
-    let (rows, vectors) = tile(context, row.filter(|_| accumulates(block, lane_iter)), n_vectors);
+    let row = row_loop(block, &spatial, lane).map_or(Some(1), |row| spatial[row].extent.as_int());
+    let row = if accumulates(block, lane_iter) { row } else { Some(1) };
+    let (rows, vectors) = tile(context, row, n_vectors);
     let core = &numbers(context.target).core;
     let sums = (rows * vectors) as f64;
     let loads = (rows + vectors) as f64 / core.loads_per_cycle;
@@ -241,9 +252,9 @@ impl Strategy {
             schedule.unroll(name)?;
         }
         schedule.vectorize(&parts[2])?;
-        let kept = match rows {
-            Some(_) => vec![self.keep_in_registers(schedule, &parts[0])?],
-            None => Vec::new(),
+        let kept = match self.keeps_sums {
+            true => vec![self.keep_in_registers(schedule, &parts[0])?],
+            false => Vec::new(),
         };
         if let (Some(of), [group]) = (&self.groups, &groups[..]) {
             of.join(schedule, group)?;

@@ -33,6 +33,8 @@ const RULES: &[Rule] = &[
     Rule { name: "concat_of_concat", apply: concat_of_concat },
     Rule { name: "clip_as_relu", apply: clip_as_relu },
     Rule { name: "gather_as_slice", apply: gather_as_slice },
+    Rule { name: "moved_full", apply: moved_full },
+    Rule { name: "zero_initial_state", apply: zero_initial_state },
     Rule { name: "taps_in_padding", apply: taps_in_padding },
     Rule { name: "conv_transpose_as_matmul", apply: conv_transpose_as_matmul },
 ];
@@ -240,10 +242,54 @@ fn where_of_constant(view: &View<'_>, id: NodeId) -> Option<Patch> {
         return Some(Patch::forward(value));
     }
     // What is not taken may have been what widens the result.
-    let dims = view.graph.dims(node.output()?)?;
+    let dims = bound_dims(view, node.output()?)?;
+    Some(Patch::single(Op::Expand(DimsAttrs { dims }), [taken]))
+}
+
+/// The extents of a value, where they follow from those of the inputs.
+fn bound_dims(view: &View<'_>, value: ValueId) -> Option<Vec<Dim>> {
+    let dims = view.graph.dims(value)?;
     let is_bound = |symbol| view.graph.symbols[symbol].kind == SymbolKind::Input;
-    let is_known = dims.iter().all(|dim| dim.symbols().into_iter().all(is_bound));
-    is_known.then(|| Patch::single(Op::Expand(DimsAttrs { dims: dims.to_vec() }), [taken]))
+    dims.iter().all(|dim| dim.symbols().into_iter().all(is_bound)).then(|| dims.to_vec())
+}
+
+/// What moves elements of a tensor that are all the same gives such a tensor.
+fn moved_full(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    if !matches!(node.op, Op::Slice(_) | Op::Transpose(_) | Op::Reshape(_) | Op::Expand(_)) {
+        return None;
+    }
+    let (full_id, full) = view.producer(node.input(0)?)?;
+    let Op::Full(_) = full.op else { return None };
+    let dims = bound_dims(view, node.output()?)?;
+    Some(Patch::single(Op::Full(DimsAttrs { dims }), [full.input(0)?]).absorb([full_id]))
+}
+
+/// A recurrent layer begins with zeros where it is given no initial state.
+fn zero_initial_state(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let node = view.graph.node(id);
+    if !matches!(node.op, Op::Rnn(_) | Op::Gru(_) | Op::Lstm(_)) {
+        return None;
+    }
+    let is_zero = |value: ValueId| match view.producer(value) {
+        Some((_, Node { op: Op::Full(_), inputs, .. })) => {
+            inputs.first().copied().flatten().and_then(|value| view.splat(value)) == Some(0.0)
+        }
+        _ => view.splat(value) == Some(0.0),
+    };
+    let (mut inputs, mut is_changed) = (node.inputs.clone(), false);
+    for state in inputs.iter_mut().skip(5).take(2) {
+        is_changed |= state.take_if(|value| is_zero(*value)).is_some();
+    }
+    if !is_changed {
+        return None;
+    }
+    let mut patch = Patch::new();
+    let inputs = inputs.into_iter().map(|input| input.map(Source::Old)).collect();
+    let value = patch.add_sparse(node.op.clone(), inputs, Some(node.outputs.len()));
+    let Source::New(new, _) = value else { return None };
+    let results = 0..node.outputs.len();
+    Some(results.fold(patch, |patch, result| patch.replace(Source::New(new, result))))
 }
 
 /// A concat whose operand is a concat along the same axis, used nowhere else, takes its operands.

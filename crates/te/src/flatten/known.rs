@@ -1,8 +1,10 @@
 //! What is known at a statement of a nest: sizes, the loops around, and facts.
 
+use tilewright_dtype::DType;
+
 use super::nest::{Loop, Nest};
-use crate::expr::Expr;
-use crate::simplify::Simplifier;
+use crate::expr::{CompareOp, Expr, ExprKind};
+use crate::simplify::{Linear, Simplifier};
 
 /// Ranges and facts at a statement, kept up by a pass that walks a nest.
 pub(super) struct Known {
@@ -22,6 +24,22 @@ impl Known {
     /// An equal expression in normal form.
     pub(super) fn simplify(&self, expr: &Expr) -> Expr {
         self.simplifier.simplify(expr)
+    }
+
+    /// The form that is at least 0 where a comparison of indices holds.
+    pub(super) fn difference(&self, condition: &Expr) -> Option<Linear> {
+        let ExprKind::Compare(op, a, b) = condition.kind() else { return None };
+        if a.dtype() != DType::I64 {
+            return None;
+        }
+        let difference = match op {
+            CompareOp::Lt => b.clone() - a.clone() - 1,
+            CompareOp::Le => b.clone() - a.clone(),
+            CompareOp::Gt => a.clone() - b.clone() - 1,
+            CompareOp::Ge => a.clone() - b.clone(),
+            CompareOp::Eq | CompareOp::Ne => return None,
+        };
+        Some(self.simplifier.linear(&difference))
     }
 
     /// Binds the variable of a loop of which nothing but the bounds is known.

@@ -14,9 +14,12 @@ use crate::func::{self, Func, Scope};
 
 /// Turns the predicates of blocks into branches and masks. Unrolled loops must be gone.
 pub fn mask_vectors(nest: &mut Nest<'_>, options: &FlattenOptions) {
-    let mut has_predicates = false;
-    nest::for_each_block(&nest.body, &mut |block| has_predicates |= block.predicate.is_some());
-    if has_predicates {
+    let mut asks = false;
+    nest::for_each(&nest.body, &mut |stmt| match stmt {
+        Stmt::Block(block) => asks |= block.predicate.is_some(),
+        stmt => asks |= matches!(stmt, Stmt::If(_)),
+    });
+    if asks {
         let mut pass = MaskVectors {
             func: nest.func,
             masked_access: options.masked_access,
@@ -42,13 +45,18 @@ impl<'a> MaskVectors<'a> {
         for stmt in stmts {
             match stmt {
                 Stmt::Loop(l) => all.push(Stmt::Loop(self.for_loop(l))),
-                Stmt::If(mut branch) => {
-                    for body in [&mut branch.then, &mut branch.otherwise] {
+                Stmt::If(If { condition, mut then, mut otherwise }) => {
+                    let decided = self.known.simplify(&condition).as_int();
+                    for body in [&mut then, &mut otherwise] {
                         let before = self.known.enter(body.fact.as_ref());
                         body.stmts = self.list(std::mem::take(&mut body.stmts));
                         self.known.leave(before);
                     }
-                    all.push(Stmt::If(branch));
+                    match decided {
+                        Some(0) => all.extend(otherwise.stmts),
+                        Some(_) => all.extend(then.stmts),
+                        None => all.push(Stmt::If(If { condition, then, otherwise })),
+                    }
                 }
                 Stmt::Block(block) => self.block(block, &mut all),
                 Stmt::Masked(_) | Stmt::Stores(_) | Stmt::Prefetch(_) | Stmt::Barrier => all.push(stmt),

@@ -14,12 +14,14 @@ mod mask_vectors;
 mod narrow;
 pub mod nest;
 mod options;
+mod partial_tiles;
 mod partition;
 mod pipeline;
 mod poly;
 mod split_kernels;
 mod threads;
 mod translate;
+mod trim;
 mod unroll;
 mod unswitch;
 mod whole_tiles;
@@ -36,10 +38,12 @@ pub use self::mask_vectors::{mask_vectors, masks};
 pub use self::narrow::narrow;
 use self::nest::{Form, Nest};
 pub use self::options::FlattenOptions;
+pub use self::partial_tiles::partial_tiles;
 pub use self::partition::partition;
 pub use self::pipeline::pipeline;
 pub use self::split_kernels::split_kernels;
 pub use self::translate::{FlatKernel, translate};
+pub use self::trim::trim;
 pub use self::unroll::unroll;
 pub use self::unswitch::unswitch;
 pub use self::whole_tiles::whole_tiles;
@@ -49,10 +53,12 @@ use crate::schedule::start_apart;
 use crate::verify::{self, Illegal, Stage, Violation, verify};
 
 /// The passes, in their order.
-pub const PASSES: [&str; 14] = [
+pub const PASSES: [&str; 16] = [
     "start_apart",
     "split_kernels",
     "unswitch",
+    "trim",
+    "partial_tiles",
     "whole_tiles",
     "partition",
     "unroll",
@@ -167,6 +173,10 @@ pub fn flatten_watched(
         // come from the outside in: what a tile or a part of a loop is decided by is not asked inside again.
         unswitch(&mut nest);
         watch("unswitch", Made::Nest(&mut nest, Form::Split))?;
+        trim(&mut nest);
+        watch("trim", Made::Nest(&mut nest, Form::Split))?;
+        partial_tiles(&mut nest);
+        watch("partial_tiles", Made::Nest(&mut nest, Form::Split))?;
         whole_tiles(&mut nest);
         watch("whole_tiles", Made::Nest(&mut nest, Form::Split))?;
         partition(&mut nest);

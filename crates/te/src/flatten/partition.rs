@@ -5,15 +5,12 @@
 //! does not change in the loop is asked once. Known as loop partitioning and loop unswitching; as in Halide it is done
 //! where only elements are moved or combined.
 
-use tilewright_dtype::DType;
-
 use super::known::Known;
 use super::nest::{self, Block, Body, If, Loop, LoopKind, Nest, Stmt};
 use super::whole_tiles::{Ends, at_ends};
 use crate::expr::{BinaryOp, CompareOp, Expr, ExprKind, Var};
 use crate::func::{Func, Scope};
 use crate::schedule::tree;
-use crate::simplify::Linear;
 
 /// Copies of a block in one iteration up to which a loop is partitioned: code that is there several times should be short.
 const MAX_COPIES: i64 = 8;
@@ -158,7 +155,7 @@ impl<'a> Partition<'a> {
         for condition in conditions.iter().flat_map(tree::conjuncts) {
             let condition = self.known.simplify(&condition);
             let is_linear = |e: &Self, end: &Ends| {
-                let difference = e.difference(&condition);
+                let difference = e.known.difference(&condition);
                 difference.is_some_and(|difference| difference.affine_in(end.var).is_some())
             };
             if inner.iter().filter(|end| condition.uses(end.var)).all(|end| is_linear(self, end)) {
@@ -206,25 +203,11 @@ impl<'a> Partition<'a> {
         Some(sum)
     }
 
-    /// The form that is at least 0 where a comparison of indices holds.
-    fn difference(&self, condition: &Expr) -> Option<Linear> {
-        let ExprKind::Compare(op, a, b) = condition.kind() else { return None };
-        if a.dtype() != DType::I64 {
-            return None;
-        }
-        let difference = match op {
-            CompareOp::Lt => b.clone() - a.clone() - 1,
-            CompareOp::Le => b.clone() - a.clone(),
-            CompareOp::Gt => a.clone() - b.clone() - 1,
-            CompareOp::Ge => a.clone() - b.clone(),
-            CompareOp::Eq | CompareOp::Ne => return None,
-        };
-        Some(self.known.simplifier.linear(&difference))
-    }
-
     /// Finds out from or until which iteration a condition holds, if that is all it depends on.
     fn add_part(&self, var: Var, condition: Expr, parts: &mut Parts) {
-        let Some((times, rest)) = self.difference(&condition).and_then(|d| d.affine_in(var)) else { return };
+        let Some((times, rest)) = self.known.difference(&condition).and_then(|d| d.affine_in(var)) else {
+            return;
+        };
         let rest = rest.to_expr();
         let is_unknown = |e: &Expr| match e.kind() {
             ExprKind::Var(var) => !self.open.contains(var) && !self.func.sizes.contains(var),
@@ -265,7 +248,7 @@ fn selections(block: &Block<'_>) -> Vec<Expr> {
 }
 
 /// The opposite of a comparison.
-fn negated(condition: &Expr) -> Expr {
+pub(super) fn negated(condition: &Expr) -> Expr {
     let ExprKind::Compare(op, a, b) = condition.kind() else { return Expr::bool(true) };
     let op = match op {
         CompareOp::Lt => CompareOp::Ge,

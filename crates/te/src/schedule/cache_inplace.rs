@@ -7,6 +7,7 @@ use crate::func::{Block, Func, Iter, IterKind, Loop, Scope, Stmt, Store, VarKind
 use crate::schedule::bindings::check_kinds;
 use crate::schedule::region::{Accesses, Span, guarded, region_of};
 use crate::schedule::{Apply, ScheduleError, cache, tree};
+use crate::simplify::Simplifier;
 
 /// Lets a reduction without a start of its own accumulate, in each iteration of a loop, in a copy `BUFFER_SCOPE` of what it
 /// touches of its result: a new block `BLOCK_load` fills it before, `BLOCK_store` writes it back after. So the partial sums of a
@@ -35,9 +36,6 @@ impl Apply for CacheInplace {
         if !block.init.is_empty() {
             return Err(fail("it has a start of its own; decompose the reduction".into()));
         }
-        if block.predicate.is_some() {
-            return Err(fail("it runs under a condition".into()));
-        }
         let buffers = tree::written(block);
         let &[buffer] = &buffers[..] else {
             return Err(fail(format!("the block writes {} buffers", buffers.len())));
@@ -52,6 +50,10 @@ impl Apply for CacheInplace {
             return Err(fail(format!("another block is inside `{}`", self.loop_name)));
         }
         let simplifier = tree::simplifier_within(func, &[&loop_path[..], &[0]].concat(), &target.body);
+        let mut conditions = block.predicate.iter().flat_map(tree::conjuncts);
+        if !conditions.all(|condition| keeps_inside(func, &simplifier, block, buffer, &condition)) {
+            return Err(fail("it runs under a condition".into()));
+        }
         let Some(region) = region_of(func, &simplifier, &target.body, buffer, Accesses::All) else {
             return Ok(Vec::new());
         };
@@ -83,10 +85,27 @@ impl Apply for CacheInplace {
     }
 }
 
+/// Whether a condition leaves out nothing but elements outside of the buffer, which a copy leaves out too.
+fn keeps_inside(
+    func: &Func,
+    simplifier: &Simplifier,
+    block: &Block,
+    buffer: Buffer,
+    condition: &Expr,
+) -> bool {
+    let condition = simplifier.simplify(condition);
+    let stores = block.body.iter().filter(|store| store.buffer == buffer);
+    let mut indices = stores.flat_map(|store| store.indices.iter().zip(&func.buffers[buffer].shape));
+    indices.any(|(index, extent)| {
+        let iter = block.iters.iter().find(|iter| index.as_var() == Some(iter.var));
+        iter.is_some_and(|iter| simplifier.simplify(&iter.value.clone().lt(extent.clone())) == condition)
+    })
+}
+
 /// A nest that copies a region of one buffer to the same place of another of its shape.
 fn region_copy(
     func: &mut Func,
-    simplifier: &crate::simplify::Simplifier,
+    simplifier: &Simplifier,
     region: &[Span],
     (from, to): (Buffer, Buffer),
     name: &str,

@@ -286,7 +286,7 @@ impl Simplifier {
     /// The sum-of-products normal form, atoms simplified, `(x floordiv n)·n + x floormod n` put together.
     pub fn linear(&self, expr: &Expr) -> Linear {
         let mut linear = Linear::of_atoms(expr, &mut |atom| Linear::of(&self.simplify_atom(atom)));
-        while let Some(joined) = join_division(&linear) {
+        while let Some(joined) = self.join_division(&linear) {
             linear = Linear::of_atoms(&joined.to_expr(), &mut |atom| Linear::of(&self.simplify_atom(atom)));
         }
         linear
@@ -297,7 +297,7 @@ impl Simplifier {
     pub fn join(&self, sum: &Expr) -> Expr {
         let mut linear = Linear::of(sum);
         let mut is_joined = false;
-        while let Some(joined) = join_division(&linear) {
+        while let Some(joined) = self.join_division(&linear) {
             linear = Linear::of(&joined.to_expr());
             is_joined = true;
         }
@@ -345,44 +345,68 @@ fn is_sum(expr: &Expr) -> bool {
         )
 }
 
-/// `k·d·m·(x floordiv d) + k·m·(y floormod d)` as `k·m·x`, for one such pair. `y` is `x`, or, where `d` is a constant,
-/// differs from it by a multiple of `d`: remainders have had their multiples taken out. Where `x` is `u floordiv c`, the
-/// quotient is `u floordiv c·d`.
-fn join_division(linear: &Linear) -> Option<Linear> {
-    for (index, (monomial, coefficient)) in linear.terms.iter().enumerate() {
-        for (position, atom) in monomial.iter().enumerate() {
-            let ExprKind::Binary(BinaryOp::FloorMod, y, d) = atom.kind() else { continue };
-            let mut others = Linear::int(*coefficient);
-            for (i, other) in monomial.iter().enumerate() {
-                if i != position {
-                    others = others.mul(&Linear::atom(other.clone()));
+impl Simplifier {
+    /// `k·d·m·(x floordiv d) + k·m·(y floormod d)` as `k·m·x`, for one such pair. `y` is `x`, or, where `d` is a constant,
+    /// differs from it by a multiple of `d`: remainders have had their multiples taken out. Where `x` is `u floordiv c`, the
+    /// quotient is `u floordiv c·d`.
+    fn join_division(&self, linear: &Linear) -> Option<Linear> {
+        for (index, (monomial, coefficient)) in linear.terms.iter().enumerate() {
+            for (position, atom) in monomial.iter().enumerate() {
+                let ExprKind::Binary(BinaryOp::FloorMod, y, d) = atom.kind() else { continue };
+                let mut others = Linear::int(*coefficient);
+                for (i, other) in monomial.iter().enumerate() {
+                    if i != position {
+                        others = others.mul(&Linear::atom(other.clone()));
+                    }
                 }
-            }
-            let atoms = linear.terms.iter().flat_map(|(monomial, _)| monomial);
-            for (quotient, x) in atoms.filter_map(|atom| Some((atom, divided_by(atom, y, d)?))) {
-                let divided = others.mul(&Linear::of(d)).mul(&Linear::atom(quotient.clone()));
-                let has_all = divided.constant == 0 && divided.terms.iter().all(|t| linear.terms.contains(t));
-                if has_all {
-                    let mut rest = linear.clone();
-                    rest.terms.remove(index);
-                    return Some(rest.sub(&divided).add(&others.mul(&Linear::of(&x))));
+                let atoms = linear.terms.iter().flat_map(|(monomial, _)| monomial);
+                for quotient in atoms {
+                    let divided = others.mul(&Linear::of(d)).mul(&Linear::atom(quotient.clone()));
+                    let has_all =
+                        divided.constant == 0 && divided.terms.iter().all(|t| linear.terms.contains(t));
+                    if has_all && let Some(x) = self.divided_by(quotient, y, d) {
+                        let mut rest = linear.clone();
+                        rest.terms.remove(index);
+                        return Some(rest.sub(&divided).add(&others.mul(&Linear::of(&x))));
+                    }
                 }
             }
         }
+        None
     }
-    None
+
+    /// `x`, if the atom is `x floordiv d` in one of its forms and `x` has the same remainder by `d` as `y`.
+    fn divided_by(&self, quotient: &Expr, y: &Expr, d: &Expr) -> Option<Expr> {
+        let ExprKind::Binary(BinaryOp::FloorDiv, x, by) = quotient.kind() else { return None };
+        if by == d && is_congruent(x, y, d) {
+            return Some(x.clone());
+        }
+        if let (ExprKind::Binary(BinaryOp::FloorDiv, u, c), Some(d)) = (y.kind(), d.as_int()) {
+            let whole = c.as_int()?.checked_mul(d)?;
+            let is_nested = c.as_int()? > 0 && by.as_int() == Some(whole) && is_congruent(x, u, by);
+            return is_nested.then(|| x.clone().floor_div(c.clone()));
+        }
+        // Of an open extent: whatever form `u floordiv c` has got.
+        let c = exact_factor(by, d)?;
+        let is_rounded_twice = self.interval(d).lo >= 0 && self.interval(&c).lo > 0;
+        (is_rounded_twice && self.simplify(&x.clone().floor_div(c)) == *y).then(|| y.clone())
+    }
 }
 
-/// `x`, if the atom is `x floordiv d` in one of its forms and `x` has the same remainder by `d` as `y`.
-fn divided_by(quotient: &Expr, y: &Expr, d: &Expr) -> Option<Expr> {
-    let ExprKind::Binary(BinaryOp::FloorDiv, x, by) = quotient.kind() else { return None };
-    if by == d && is_congruent(x, y, d) {
-        return Some(x.clone());
+/// `product / factor`, where one product of atoms is seen to be a multiple of another that is no constant.
+fn exact_factor(product: &Expr, factor: &Expr) -> Option<Expr> {
+    let (product, factor) = (Linear::of(product), Linear::of(factor));
+    let ([(atoms, k)], 0, [(own, l)], 0) =
+        (&product.terms[..], product.constant, &factor.terms[..], factor.constant)
+    else {
+        return None;
+    };
+    let mut left = atoms.clone();
+    for atom in own {
+        left.remove(left.iter().position(|other| other == atom)?);
     }
-    let ExprKind::Binary(BinaryOp::FloorDiv, u, c) = y.kind() else { return None };
-    let whole = c.as_int()?.checked_mul(d.as_int()?)?;
-    let is_nested = c.as_int()? > 0 && by.as_int() == Some(whole) && is_congruent(x, u, by);
-    is_nested.then(|| x.clone().floor_div(c.clone()))
+    let quotient = k.checked_div(*l).filter(|quotient| quotient * l == *k)?;
+    Some(left.into_iter().fold(Expr::int(quotient), |product, atom| product * atom))
 }
 
 /// Whether `x` and `y` are seen to have the same remainder by `d`.

@@ -241,6 +241,35 @@ fn known_answers() {
     assert_eq!(s.func.sizes.len(), 1);
 }
 
+/// Fused loops over open extents, split again: the index of an array that they walk in order is their number.
+#[test]
+fn an_open_extent_within_others_is_walked_in_order() {
+    let mut func = Func::new("t");
+    let (a, b) = (func.add_size("a", 0, 1 << 20), func.add_size("b", 0, 1 << 20));
+    let (outer, inner) = (func.add_var("outer", VarKind::Loop), func.add_var("inner", VarKind::Loop));
+    let mut s = Simplifier::for_sizes(&func);
+    let [a, b, outer_var, inner_var] = [a, b, outer, inner].map(Expr::var);
+    let int = Expr::int;
+    s.bind_range(outer, 0, (a.clone() * b.clone() * 512).ceil_div(8192));
+    s.bind_range(inner, 0, int(8192));
+    let flat = outer_var * 8192 + inner_var;
+    let rows = flat.clone().floor_div(int(256));
+    let low = flat.clone().floor_mod(int(256));
+    let index = flat.clone().floor_div(a.clone() * 256) * (a.clone() * 256)
+        + rows.clone().floor_mod(a.clone()) * 256
+        + low.clone();
+    // Where `a` may be 0, too: rows have no remainder by it then.
+    assert_eq!(s.simplify(&index), s.simplify(&flat));
+    s.assume_positive(&a);
+    s.assume_positive(&b);
+    let planes = flat.clone().floor_div(a.clone() * 256);
+    let index = flat.clone().floor_div(a.clone() * b.clone() * 256) * (a.clone() * b.clone() * 256)
+        + planes.floor_mod(b) * (a.clone() * 256)
+        + rows.floor_mod(a) * 256
+        + low;
+    assert_eq!(s.simplify(&index), s.simplify(&flat));
+}
+
 #[test]
 fn tiles_of_a_symbolic_extent_stay_inside_the_padded_one() {
     let mut func = Func::new("t");
