@@ -159,6 +159,16 @@ pub struct Prefetch {
     pub buffer: Buffer,
     /// Row-major position of the element, over loop variables; may lie outside of the buffer.
     pub element: Expr,
+    /// The hint is given only where this holds, over loop variables.
+    pub condition: Option<Expr>,
+}
+
+impl Prefetch {
+    /// Calls `visit` on its expressions.
+    pub fn for_each_expr_mut(&mut self, mut visit: impl FnMut(&mut Expr)) {
+        visit(&mut self.element);
+        self.condition.iter_mut().for_each(visit);
+    }
 }
 
 /// How a loop runs. Only `Serial` orders its iterations.

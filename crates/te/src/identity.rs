@@ -191,9 +191,12 @@ impl<'a, 'w> Walk<'a, 'w> {
         self.expr(extent);
         self.writer.data(kind);
         self.group(|walk| {
-            for Prefetch { buffer, element } in prefetches {
+            for Prefetch { buffer, element, condition } in prefetches {
                 walk.buffer(*buffer);
                 walk.expr(element);
+                if let Some(condition) = condition {
+                    walk.variant("where", |walk| walk.expr(condition));
+                }
             }
         });
         if *stages != 1 {

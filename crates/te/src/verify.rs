@@ -204,6 +204,15 @@ impl Verifier<'_> {
             if prefetch.element.dtype() != DType::I64 {
                 self.report(&place, format!("a prefetched element has type {}", prefetch.element.dtype()));
             }
+            if let Some(condition) = &prefetch.condition {
+                self.variables(&place, &condition.substitute_var(l.var, &Expr::int(0)));
+                if condition.dtype() != DType::Bool {
+                    self.report(
+                        &place,
+                        format!("the condition of a prefetch has type {}", condition.dtype()),
+                    );
+                }
+            }
         }
         if !l.prefetches.is_empty() && matches!(l.kind, LoopKind::Vectorized | LoopKind::Thread(_)) {
             self.report(&place, format!("prefetches, and is {:?}", l.kind));

@@ -99,6 +99,7 @@ fn loops_that_hints_speak_of_do_not_become_one() {
         distance: 3,
         assumed: 4,
         along: vec!["out_i2".into()],
+        first_of: Vec::new(),
         line: 16,
     })
     .unwrap();

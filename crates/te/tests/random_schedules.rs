@@ -357,8 +357,9 @@ fn random_primitive(kind: PrimitiveKind, schedule: &Schedule, focus: &str, rando
             let along = if random.below(2) == 0 { some_loops(random) } else { Vec::new() };
             let distance = random.below(4) as i64;
             let (assumed, line) = (4, [1, 16][random.below(2)]);
-            Prefetch { loop_name: own_loop, block, buffer, around: loop_name, distance, assumed, along, line }
-                .into()
+            let first_of = if random.below(2) == 0 { some_loops(random) } else { Vec::new() };
+            let (loop_name, around) = (own_loop, loop_name);
+            Prefetch { loop_name, block, buffer, around, distance, assumed, along, first_of, line }.into()
         }
     }
 }

@@ -400,6 +400,7 @@ fn hints_cover_the_next_panel_once() {
             distance: 1,
             assumed: 1,
             line: 1,
+            first_of: Vec::new(),
             along: along.iter().map(|name| name.to_string()).collect(),
         };
         s.prefetch(hints(&k[0], &tiles[0], &[&k[0], &k[1]])).unwrap();

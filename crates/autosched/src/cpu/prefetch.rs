@@ -23,6 +23,8 @@ pub struct Prefetches {
     pub next_panel_in: Option<usize>,
     /// The loop over steps in which each step asks for what another one reads, and how many steps later that is.
     pub ahead: Option<(usize, i64)>,
+    /// Whether only the first of the tiles that share a panel looks ahead.
+    pub first_ahead: bool,
 }
 
 /// `prefetch the next panel in step loop 0`, `prefetch 30 steps ahead in step loop 1`.
@@ -34,6 +36,9 @@ impl fmt::Display for Prefetches {
         }
         if let Some((at, steps)) = self.ahead {
             write!(f, " {steps} steps ahead in step loop {at}")?;
+            if self.first_ahead {
+                f.write_str(" of the first tile")?;
+            }
         }
         Ok(())
     }
@@ -73,10 +78,11 @@ impl Prefetches {
         let line = (context.target.machine.caches.line as i64 / reads.element.max(1)).max(1);
         let next_panel_in = next_panel_in(context, reads, tile, line);
         // Of tiles in unknown number there may be one.
-        let is_alone = next_panel_in.is_none() || reads.n_tiles.is_none();
+        let first_ahead = reads.n_tiles.is_none();
+        let is_alone = next_panel_in.is_none() || first_ahead;
         let products = numbers(context.target).core.prefetch_ahead_cycles * ports(context.target);
         let ahead = is_alone.then(|| (step, products as i64 / (tile.rows * tile.vectors) + 1));
-        Ok(Some(Prefetches { line, next_panel_in, ahead }))
+        Ok(Some(Prefetches { line, next_panel_in, ahead, first_ahead }))
     }
 
     /// Adds the hints to the loops around a tile.
@@ -91,24 +97,27 @@ impl Prefetches {
             let lost = || ScheduleError::new("prefetch", block, "a loop over steps is lost");
             around.steps.get(n).ok_or_else(lost)
         };
-        let hints =
-            |loop_name: &String, around: &String, distance: i64, along: Vec<String>| schedule::Prefetch {
-                loop_name: loop_name.clone(),
-                block: block.to_string(),
-                buffer: panel.to_string(),
-                around: around.clone(),
-                distance,
-                assumed: ASSUMED_TILES,
-                along,
-                line: self.line,
-            };
+        let hints = |loop_name: &String, of: &String, distance: i64, along: Vec<String>| schedule::Prefetch {
+            loop_name: loop_name.clone(),
+            block: block.to_string(),
+            buffer: panel.to_string(),
+            around: of.clone(),
+            distance,
+            assumed: ASSUMED_TILES,
+            along,
+            first_of: Vec::new(),
+            line: self.line,
+        };
         if let Some(at) = self.next_panel_in {
             let lines = around.steps.iter().chain([&around.vectors]).cloned().collect();
             schedule.prefetch(hints(step(at)?, &around.panels, 1, lines))?;
         }
         if let Some((at, steps)) = self.ahead {
             let step = step(at)?;
-            schedule.prefetch(hints(step, step, steps, vec![around.vectors.clone()]))?;
+            let rows = around.loops.iter().skip_while(|name| **name != around.panels).skip(1);
+            let first_of = if self.first_ahead { rows.cloned().collect() } else { Vec::new() };
+            let ahead = hints(step, step, steps, vec![around.vectors.clone()]);
+            schedule.prefetch(schedule::Prefetch { first_of, ..ahead })?;
         }
         Ok(())
     }

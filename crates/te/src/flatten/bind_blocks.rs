@@ -43,7 +43,7 @@ impl<'a> BindBlocks<'a> {
                 Stmt::Stores(_) | Stmt::Barrier => all.push(stmt),
                 Stmt::Copies(_) | Stmt::CommitCopies | Stmt::WaitCopies(_) => all.push(stmt),
                 Stmt::Prefetch(mut hint) => {
-                    hint.element = self.known.simplify(&hint.element);
+                    hint.for_each_expr_mut(|e| *e = self.known.simplify(e));
                     all.push(Stmt::Prefetch(hint));
                 }
             }

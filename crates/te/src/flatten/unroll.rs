@@ -138,7 +138,7 @@ pub(super) fn substitute(stmts: &mut [Stmt<'_>], var: Var, value: &Expr) {
                     store.indices.iter_mut().chain([&mut store.value]).for_each(replace);
                 }
             }
-            Stmt::Prefetch(hint) => replace(&mut hint.element),
+            Stmt::Prefetch(hint) => hint.for_each_expr_mut(replace),
             Stmt::Copies(stmts) => substitute(stmts, var, value),
             Stmt::Barrier | Stmt::CommitCopies | Stmt::WaitCopies(_) => {}
         }

@@ -31,6 +31,10 @@ pub struct Prefetch {
     pub assumed: i64,
     /// Loops inside of `around` whose iterations access different memory, outermost first.
     pub along: Vec<String>,
+    /// Loops around `loop_name`, inside of `around` or around it, in the first iterations of which alone hints are given: the others find
+    /// what the first have asked for.
+    #[serde(default)]
+    pub first_of: Vec<String>,
     /// Elements of a cache line: where what is accessed lies closer together, one hint serves all of a line.
     pub line: i64,
 }
@@ -125,6 +129,20 @@ impl Prefetch {
         Ok(Places { func, outer, around, giving, inside, along, block, buffer })
     }
 
+    /// That the loops `first_of` are in their first iterations.
+    fn condition(&self, func: &Func, path: &[usize]) -> Result<Option<Expr>, ScheduleError> {
+        let mut conditions = Vec::new();
+        for name in &self.first_of {
+            let at = tree::find_loop(func, Self::NAME, name)?;
+            let Some(l) = tree::loop_at(func, &at).filter(|_| path.starts_with(&at) && path != at) else {
+                let reason = format!("`{name}` is not around it");
+                return Err(ScheduleError::new(Self::NAME, &self.loop_name, reason));
+            };
+            conditions.push(Expr::var(l.var).equals(Expr::int(0)));
+        }
+        Ok(tree::conjunction(conditions))
+    }
+
     /// Where the block accesses the buffer, in elements, over loop variables.
     fn element(&self, places: &Places<'_>) -> Result<Expr, String> {
         let accesses = accessed(places.block, places.buffer, Accesses::All);
@@ -182,7 +200,7 @@ impl Prefetch {
                     .at_line(&element, &line.min(Expr::int(lines - 1)), lines)
                     .substitute_var(around.var, &ahead),
             };
-            func::Prefetch { buffer: *buffer, element: simplifier.simplify(&element) }
+            func::Prefetch { buffer: *buffer, element: simplifier.simplify(&element), condition: None }
         };
         Ok((0..share).map(hint).collect())
     }
@@ -194,7 +212,9 @@ impl Apply for Prefetch {
     fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
         let path = tree::find_loop(func, Self::NAME, &self.loop_name)?;
         let hints = self.hints(&self.find(func, &path)?);
-        let hints = hints.map_err(|reason| ScheduleError::new(Self::NAME, &self.loop_name, reason))?;
+        let mut hints = hints.map_err(|reason| ScheduleError::new(Self::NAME, &self.loop_name, reason))?;
+        let condition = self.condition(func, &path)?;
+        hints.iter_mut().for_each(|hint| hint.condition.clone_from(&condition));
         if let Some(l) = tree::loop_at_mut(func, &path) {
             l.prefetches.extend(hints);
         }

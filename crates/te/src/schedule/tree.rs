@@ -241,7 +241,7 @@ pub(crate) fn map_loop_exprs(stmts: &mut [Stmt], map: &impl Fn(&Expr) -> Expr) {
             Stmt::Loop(l) => {
                 l.extent = map(&l.extent);
                 for prefetch in &mut l.prefetches {
-                    prefetch.element = map(&prefetch.element);
+                    prefetch.for_each_expr_mut(|e| *e = map(e));
                 }
                 map_loop_exprs(&mut l.body, map);
             }
@@ -324,7 +324,7 @@ fn normalize_stmts(stmts: &mut [Stmt], simplifier: &mut Simplifier) {
                 l.extent = simplifier.simplify(&l.extent);
                 simplifier.bind_range(l.var, 0, l.extent.clone());
                 for prefetch in &mut l.prefetches {
-                    prefetch.element = simplifier.simplify(&prefetch.element);
+                    prefetch.for_each_expr_mut(|e| *e = simplifier.simplify(e));
                 }
                 normalize_stmts(&mut l.body, simplifier);
             }

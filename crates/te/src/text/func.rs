@@ -15,7 +15,7 @@
 //!
 //! Temporaries follow the opening brace as `buffer T: f32[n] global`; a block's predicate is `where (..)`
 //! after its variables. A loop's prefetches stand behind its kind, as `prefetch A[element]` with one row-major
-//! position; the stages of a pipelined one, as `pipeline 4`, behind them. Names that are no identifiers are quoted as in Rust. Variables that nothing binds and
+//! position, and `where (..)` behind it; the stages of a pipelined one, as `pipeline 4`, behind them. Names that are no identifiers are quoted as in Rust. Variables that nothing binds and
 //! buffers that are no parameters and nowhere accessed are left out.
 
 use std::fmt::{self, Display, Formatter, Write};
@@ -180,9 +180,12 @@ fn write_stmts(f: &mut Formatter<'_>, func: &Func, stmts: &[Stmt], depth: usize)
             Stmt::Loop(l) => {
                 let (name, extent) = (Name(&func.vars[l.var].name), Named(func, &l.extent));
                 write!(f, "{indent}for {name} in 0..{extent}{}", kind_suffix(l.kind))?;
-                for Prefetch { buffer, element } in &l.prefetches {
+                for Prefetch { buffer, element, condition } in &l.prefetches {
                     let buffer = Name(&func.buffers[*buffer].name);
                     write!(f, " prefetch {buffer}[{}]", Named(func, element))?;
+                    if let Some(condition) = condition {
+                        write!(f, " where {}", Named(func, condition))?;
+                    }
                 }
                 if l.stages > 1 {
                     write!(f, " pipeline {}", l.stages)?;

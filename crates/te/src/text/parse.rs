@@ -324,14 +324,18 @@ impl Parser {
         Ok(Stmt::Loop(Box::new(Loop { var, extent, kind, prefetches, stages, body })))
     }
 
-    /// `BUFFER[ELEMENT]`.
+    /// `BUFFER[ELEMENT]`, and `where CONDITION`.
     fn prefetch(&mut self) -> Result<Prefetch> {
         let name = self.name()?;
         let buffer = self.buffer(&name)?;
         self.expect("[")?;
         let element = self.index()?;
         self.expect("]")?;
-        Ok(Prefetch { buffer, element })
+        let condition = if self.take_word("where") { Some(self.expr()?) } else { None };
+        if condition.as_ref().is_some_and(|c| c.dtype() != DType::Bool) {
+            return self.fail_last("the condition is no truth value");
+        }
+        Ok(Prefetch { buffer, element, condition })
     }
 
     fn block(&mut self) -> Result<Stmt> {

@@ -85,7 +85,11 @@ fn write_stmts(f: &mut Formatter<'_>, func: &Func, stmts: &[Stmt<'_>], depth: us
             }
             Stmt::Prefetch(hint) => {
                 let name = Name(&func.buffers[hint.buffer].name);
-                writeln!(f, "{indent}prefetch {name}[{}]", named(&hint.element))?;
+                write!(f, "{indent}prefetch {name}[{}]", named(&hint.element))?;
+                if let Some(condition) = &hint.condition {
+                    write!(f, " where {}", named(condition))?;
+                }
+                writeln!(f)?;
                 continue;
             }
             Stmt::Barrier => {
