@@ -393,20 +393,18 @@ impl Simplifier {
     }
 }
 
-/// `product / factor`, where one product of atoms is seen to be a multiple of another that is no constant.
+/// `product / factor`, where the one is seen to be a product of atoms times the other, which is no constant.
 fn exact_factor(product: &Expr, factor: &Expr) -> Option<Expr> {
     let (product, factor) = (Linear::of(product), Linear::of(factor));
-    let ([(atoms, k)], 0, [(own, l)], 0) =
-        (&product.terms[..], product.constant, &factor.terms[..], factor.constant)
-    else {
-        return None;
-    };
+    let ((atoms, k), (own, l)) = (product.terms.first()?, factor.terms.first()?);
     let mut left = atoms.clone();
     for atom in own {
         left.remove(left.iter().position(|other| other == atom)?);
     }
     let quotient = k.checked_div(*l).filter(|quotient| quotient * l == *k)?;
-    Some(left.into_iter().fold(Expr::int(quotient), |product, atom| product * atom))
+    let quotient =
+        left.into_iter().fold(Linear::int(quotient), |product, atom| product.mul(&Linear::atom(atom)));
+    (factor.mul(&quotient) == product).then(|| quotient.to_expr())
 }
 
 /// Whether `x` and `y` are seen to have the same remainder by `d`.

@@ -260,6 +260,12 @@ fn an_open_extent_within_others_is_walked_in_order() {
         + low.clone();
     // Where `a` may be 0, too: rows have no remainder by it then.
     assert_eq!(s.simplify(&index), s.simplify(&flat));
+    // As where a row has been appended.
+    let longer = a.clone() + 1;
+    let index = flat.clone().floor_div(longer.clone() * 256) * (longer.clone() * 256)
+        + rows.clone().floor_mod(longer) * 256
+        + low.clone();
+    assert_eq!(s.simplify(&index), s.simplify(&flat));
     s.assume_positive(&a);
     s.assume_positive(&b);
     let planes = flat.clone().floor_div(a.clone() * 256);
