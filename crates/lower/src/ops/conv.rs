@@ -11,12 +11,12 @@ use super::window::Windows;
 use super::{Algorithm, Results, winograd};
 
 /// `group * size + within` where there is more than one group.
-fn grouped(group: &Expr, size: &Expr, within: &Expr, n_groups: usize) -> Expr {
+pub(super) fn grouped(group: &Expr, size: &Expr, within: &Expr, n_groups: usize) -> Expr {
     if n_groups == 1 { within.clone() } else { group.clone() * size.clone() + within.clone() }
 }
 
 /// The group of output channel `channel`.
-fn group_of(channel: &Expr, channels: &Expr, n_groups: usize) -> Expr {
+pub(super) fn group_of(channel: &Expr, channels: &Expr, n_groups: usize) -> Expr {
     match n_groups {
         1 => Expr::int(0),
         n if channels.as_int() == Some(n as i64) => channel.clone(),

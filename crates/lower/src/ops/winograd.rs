@@ -21,6 +21,7 @@ use tilewright_graph::types::TensorType;
 use tilewright_te::Expr;
 
 use super::builder::{Builder, Operand, all, biased, digits_of, in_range, number_of};
+use super::conv::{group_of, grouped};
 use super::{NoKernel, Results};
 
 /// Pairs of points beside 0 and infinity, by the outputs of a tile along an axis.
@@ -154,8 +155,12 @@ fn both_axes(values: &[Expr], side: usize, f: impl Fn(&[Expr]) -> Vec<Expr>) -> 
     (0..n_rows).flat_map(|n| f(&row(n))).collect()
 }
 
+/// Channels of a group from which on it is worth asking for what tiles of several groups would cost: a product of fewer takes less
+/// than to transform its operands.
+const MIN_CHANNELS: i64 = 8;
+
 /// Whether a convolution can be computed so: images or volumes of known channels, 3 x 3 weights and stride 1 along the last two
-/// axes, dilated at most by half of a known result, one group.
+/// axes, dilated at most by half of a known result, one group or groups of several channels.
 pub(super) fn applies(attrs: &ConvAttrs, x: &TensorType, w: &TensorType) -> bool {
     let extents = |ty: &TensorType| Some(ty.shape.dims()?.iter().map(Dim::as_const).collect::<Vec<_>>());
     let one = |list: &[usize]| list.iter().rev().take(2).all(|&n| n == 1);
@@ -173,7 +178,12 @@ pub(super) fn applies(attrs: &ConvAttrs, x: &TensorType, w: &TensorType) -> bool
     });
     let three = extents(w)
         .is_some_and(|w| w.len() >= 4 && w.iter().all(Option::is_some) && w.ends_with(&[Some(3), Some(3)]));
-    x.dtype == DType::F32 && known && three && attrs.group == 1 && one(&attrs.strides) && has_phases
+    let has_channels = extents(w).is_some_and(|w| {
+        let n_groups = attrs.group.max(1) as i64;
+        n_groups == 1
+            || w.iter().take(2).zip([n_groups, 1]).all(|(n, by)| n.is_some_and(|n| n / by >= MIN_CHANNELS))
+    });
+    x.dtype == DType::F32 && known && three && has_channels && one(&attrs.strides) && has_phases
 }
 
 /// Convolution with 3 x 3 weights along the last two axes by tiles of `m x m` outputs.
@@ -259,7 +269,13 @@ impl<'a> Tiled<'a> {
         self.attrs.strides.get(axis).map_or(1, |&stride| stride as i64)
     }
 
+    /// Channels of all groups.
     fn channels(&self) -> &Expr {
+        &self.x.shape[1]
+    }
+
+    /// Channels of a group.
+    fn group_channels(&self) -> &Expr {
         &self.w.shape[1]
     }
 
@@ -303,7 +319,7 @@ impl<'a> Tiled<'a> {
         let shape = [
             &[side.clone(), side, out_channels][..],
             self.around_weights(),
-            slice::from_ref(self.channels()),
+            slice::from_ref(self.group_channels()),
         ]
         .concat();
         b.prepare(1, "winograd_weights", DType::F32, &shape, 2, |w, u, i| {
@@ -388,7 +404,7 @@ impl<'a> Tiled<'a> {
         let n_numbers = numbers.len();
         let shape = [&[side.clone(), side][..], &numbers, slice::from_ref(self.out_channels())].concat();
         let zero = Expr::zero(DType::F32);
-        let depth = [slice::from_ref(self.channels()), self.around_weights()].concat();
+        let depth = [slice::from_ref(self.group_channels()), self.around_weights()].concat();
         b.reduce("winograd_product", DType::F32, &shape, depth, zero, |i, r, acc| {
             let mut of_input = i[..2 + n_numbers].to_vec();
             for axis in 0..self.n_around {
@@ -396,7 +412,8 @@ impl<'a> Tiled<'a> {
                 let by_weight = r[1 + axis].clone() * dilation(self.attrs, axis);
                 *slice = slice.clone() * self.stride(axis) + by_weight;
             }
-            of_input.push(r[0].clone());
+            let group = group_of(&i[2 + n_numbers], self.out_channels(), self.attrs.group);
+            of_input.push(grouped(&group, self.group_channels(), &r[0], self.attrs.group));
             let of_weight = [&i[..2], &i[2 + n_numbers..], &r[1..], &r[..1]].concat();
             Expr::fma(inputs.at(of_input), weights.at(of_weight), acc)
         })
