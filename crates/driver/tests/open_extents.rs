@@ -61,17 +61,18 @@ fn images(channels: usize) -> Vec<Vec<usize>> {
     IMAGES.iter().map(|&[batch, rows, columns]| vec![batch, rows, columns, channels]).collect()
 }
 
-/// Convolutions of 3 x 3 between functions that store blocks of channels.
+/// Convolutions of 3 x 3 between functions that store blocks of channels, of one group and of several.
 #[test]
 fn convolutions_by_tiles() {
-    let attributes = "strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], group=1";
-    for filters in [16, 48] {
+    for (filters, n_groups) in [(16, 1), (48, 1), (48, 2)] {
+        let attributes = format!("strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], group={n_groups}");
+        let channels = 16 / n_groups;
         let text = format!(
             "graph conv {{
               sym b input 1..64:1
               sym h input 1..4096:1
               sym w_ input 1..4096:1
-              region0(%x x: f32[b, h, w_, 16], %w w: f32[{filters}, 16, 3, 3], %v v: f32[{filters}]) {{
+              region0(%x x: f32[b, h, w_, 16], %w w: f32[{filters}, {channels}, 3, 3], %v v: f32[{filters}]) {{
                 %t: f32[b, 16, h, w_] = Transpose[perm=[0, 3, 1, 2]](%x)
                 %c: f32[b, {filters}, h, w_] = Conv[{attributes}](%t, %w, %v)
                 %u: f32[b, {filters}, h, w_] = Unary[relu](%c)
@@ -80,8 +81,12 @@ fn convolutions_by_tiles() {
               }}
             }}"
         );
-        let constants: [(&str, &[usize]); 2] = [("w", &[filters, 16, 3, 3]), ("v", &[filters])];
-        check(&text, &constants, &images(16), &["direct", "winograd-2x2", "winograd-4x4"]);
+        let constants: [(&str, &[usize]); 2] = [("w", &[filters, channels, 3, 3]), ("v", &[filters])];
+        let algorithms: &[&str] = match n_groups {
+            1 => &["direct", "winograd-2x2", "winograd-4x4"],
+            _ => &["direct"],
+        };
+        check(&text, &constants, &images(16), algorithms);
     }
 }
 

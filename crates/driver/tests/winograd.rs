@@ -29,6 +29,7 @@ struct Case {
     /// Above, left, below, right.
     pads: [usize; 4],
     dilations: [usize; 2],
+    groups: usize,
     source: Source,
     bias: bool,
     residual: bool,
@@ -73,6 +74,7 @@ const PLAIN: Case = Case {
     image: [8, 8],
     pads: [1; 4],
     dilations: [1; 2],
+    groups: 1,
     source: Source::Blocked,
     bias: false,
     residual: false,
@@ -84,6 +86,11 @@ const PLAIN: Case = Case {
 impl Case {
     fn result(&self) -> [usize; 2] {
         [0, 1].map(|axis| self.image[axis] + self.pads[axis] + self.pads[axis + 2] - 2 * self.dilations[axis])
+    }
+
+    /// Channels that a filter reads.
+    fn group_channels(&self) -> usize {
+        self.channels / self.groups
     }
 
     /// The model in the graph's text form, weights among the inputs.
@@ -103,7 +110,8 @@ impl Case {
         let x = if self.source == Source::Blocked { "%t" } else { "%x" };
         let bias = if self.bias { ", %b" } else { "" };
         let pads = format!("pads=[{top}, {left}, {bottom}, {right}]");
-        let attributes = format!("strides=[1, 1], {pads}, dilations={:?}, group=1", self.dilations);
+        let attributes =
+            format!("strides=[1, 1], {pads}, dilations={:?}, group={}", self.dilations, self.groups);
         writeln!(body, "%c: {ty} = Conv[{attributes}]({x}, %w{bias})").expect("a string");
         let mut last = "%c";
         if self.residual {
@@ -133,11 +141,12 @@ impl Case {
         let result = if self.reader == Reader::Nobody { last } else { "o" };
         format!(
             "graph conv {{
-              region0(%x x: {input}, %r r: {ty}, %w w: f32[{filters}, {channels}, 3, 3], %b b: f32[{filters}]) {{
+              region0(%x x: {input}, %r r: {ty}, %w w: f32[{filters}, {}, 3, 3], %b b: f32[{filters}]) {{
                 {body}{made}
                 return %{result} as y
               }}
-            }}"
+            }}",
+            self.group_channels()
         )
     }
 
@@ -150,7 +159,7 @@ impl Case {
         };
         Tensors {
             image: noise(batch * channels * h * w, 1).into_iter().map(of_data).collect(),
-            weights: noise(filters * channels * 9, 2),
+            weights: noise(filters * self.group_channels() * 9, 2),
             bias: noise(filters, 3),
             residual: noise(batch * filters * rows * columns, 4),
         }
@@ -158,7 +167,7 @@ impl Case {
 
     /// The model with its weights.
     fn model(&self, tensors: &Tensors) -> OnnxModel {
-        let weights: [usize; 4] = [self.filters, self.channels, 3, 3];
+        let weights: [usize; 4] = [self.filters, self.group_channels(), 3, 3];
         model(&self.text(), &[("w", &weights, &tensors.weights), ("b", &[self.filters], &tensors.bias)])
     }
 
@@ -179,9 +188,11 @@ impl Case {
         let mut result = vec![0.0; batch * filters * rows * columns];
         for (plane, out) in result.chunks_exact_mut(rows * columns).enumerate() {
             let (image, filter) = (plane / filters, plane % filters);
-            for channel in 0..channels {
-                let source = &padded[(image * channels + channel) * height * width..][..height * width];
-                let weights = &tensors.weights[(filter * channels + channel) * 9..][..9];
+            let first = filter / (filters / self.groups) * self.group_channels();
+            for n in 0..self.group_channels() {
+                let channel = image * channels + first + n;
+                let source = &padded[channel * height * width..][..height * width];
+                let weights = &tensors.weights[(filter * self.group_channels() + n) * 9..][..9];
                 for (n, &weight) in weights.iter().enumerate() {
                     for (y, out) in out.chunks_exact_mut(columns).enumerate() {
                         let source = &source[(y + n / 3 * down) * width + n % 3 * right..][..columns];
@@ -314,6 +325,18 @@ fn dilations_are_phases_of_the_image() {
         Case { batch: 3, ..of([2, 3], [2, 3, 2, 3], [14, 15]) },
         // Phases of a single element at the end, and of two.
         of([3, 5], [3, 5, 3, 5], [7, 10]),
+    ];
+    check(&cases, &ALL);
+}
+
+#[test]
+fn groups_of_several_channels() {
+    let cases = [
+        Case { channels: 32, filters: 32, groups: 2, image: [13, 9], ..PLAIN },
+        Case { channels: 32, filters: 64, groups: 4, batch: 3, bias: true, relu: true, ..PLAIN },
+        Case { channels: 48, filters: 32, groups: 2, image: [14, 14], residual: true, ..PLAIN },
+        Case { channels: 64, filters: 64, groups: 4, source: Source::Input, ..PLAIN },
+        Case { channels: 64, filters: 64, groups: 4, dilations: [2, 1], pads: [2, 1, 2, 1], ..PLAIN },
     ];
     check(&cases, &ALL);
 }

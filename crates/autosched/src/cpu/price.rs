@@ -5,6 +5,7 @@
 //! which share what it is rough about.
 
 use rustc_hash::FxHashSet;
+use tilewright_machine::{Level, Numbers, Target};
 use tilewright_te::{Block, Buffer, Expr, ExprKind, Func};
 
 use crate::context::Context;
@@ -12,7 +13,7 @@ use crate::cpu::sums;
 use crate::cpu::{Strategy, contraction, recurrence, window};
 use crate::model::machine::{beyond_l2, l2_room, memory_cycles, numbers, overlapped, ports};
 use crate::model::sums::{Way, ways};
-use crate::pattern::{bytes_of, iterations};
+use crate::pattern::{AccessInfo, Stride, bytes_of, domain_simplifier, iterations, loads, stride};
 use crate::transforms::{is_in_vectors, is_row_major, is_transform};
 use crate::turns::takes_turns;
 
@@ -50,7 +51,17 @@ fn price_of_known(context: &Context<'_>) -> Option<f64> {
     let beyond = temporaries - 2.0 * context.target.machine.caches.l2 as f64;
     let blocks: Option<Vec<f64>> =
         func.blocks().into_iter().map(|block| block_cycles(context, block)).collect();
-    Some(blocks?.iter().sum::<f64>() + memory_cycles(context.target, 2.0 * (beyond.max(0.0) + bare)))
+    let streamed =
+        spilled_cycles(context.target, temporaries, beyond) + memory_cycles(context.target, 2.0 * bare);
+    Some(blocks?.iter().sum::<f64>() + streamed)
+}
+
+/// Cycles in which the part of temporaries that is `beyond` L2 is written and read: in L3, if all of them stay there, else in memory.
+fn spilled_cycles(target: &Target, temporaries: f64, beyond: f64) -> f64 {
+    let lines = 2.0 * beyond.max(0.0) / target.machine.caches.line as f64;
+    let Numbers { l3, memory, .. } = numbers(target);
+    let stays = |l3: &&Level| temporaries <= l3.usable * target.machine.caches.l3 as f64;
+    lines * l3.as_ref().filter(stays).unwrap_or(memory).line_cycles
 }
 
 /// Cycles of a strategy by the model; nothing where it has no price for what the strategy decides on.
@@ -104,14 +115,36 @@ fn block_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {
     }
     let Count { operations, loads } = count;
     let stores = block.body.len() as f64;
-    let scattered = match is_transform(block) && !is_row_major(func, layouts, block) {
-        true => numbers(target).core.scattered_cycles * loads.max(stores),
-        false => 0.0,
-    };
+    // Vectors of one line come one after the other: the first of them alone waits for it.
+    let line = target.machine.caches.line as f64;
+    let of_line =
+        numbers(target).core.scattered_cycles * (f64::from(target.vector_bits() / 8) / line).min(1.0);
+    let is_scattered = is_transform(block) && !is_row_major(func, layouts, block);
+    let far_apart = if is_scattered { loads.max(stores) } else { 0.0 };
+    let scattered = of_line * (far_apart + lanes * strided_loads(context, block));
     let core = &numbers(target).core;
     let moved = (loads / core.loads_per_cycle).max(stores / core.stores_per_cycle);
     let busiest = (operations / ports(target)).max(moved);
     Some(iterations / lanes * (scattered + busiest))
+}
+
+/// How many of its loads a data-parallel block makes element by element, because they do not lie along the vectors that it writes: a
+/// row-major image that is brought into channel blocks.
+fn strided_loads(context: &Context<'_>, block: &Block) -> f64 {
+    let Context { func, layouts, .. } = *context;
+    let Some(store) = block.body.first() else { return 0.0 };
+    let blocked = |buffer: Buffer| {
+        layouts.of(func, buffer).and_then(|pieces| pieces.last()).filter(|p| p.factor.is_some())
+    };
+    let var = blocked(store.buffer).and_then(|piece| store.indices.get(piece.dim)?.as_var());
+    let Some(var) = var else { return 0.0 };
+    let simplifier = domain_simplifier(func, block);
+    let is_strided = |access: &&AccessInfo| {
+        let is_consecutive =
+            || matches!(stride(func, &simplifier, access, var), Stride::Zero | Stride::Constant(1));
+        blocked(access.buffer).is_none() && !is_consecutive()
+    };
+    loads(block).iter().filter(is_strided).count() as f64
 }
 
 fn bytes(func: &Func, buffer: Buffer) -> Option<f64> {

@@ -160,7 +160,8 @@ fn both_axes(values: &[Expr], side: usize, f: impl Fn(&[Expr]) -> Vec<Expr>) -> 
 const MIN_CHANNELS: i64 = 8;
 
 /// Whether a convolution can be computed so: images or volumes of known channels, 3 x 3 weights and stride 1 along the last two
-/// axes, dilated at most by half of a known result, one group or groups of several channels.
+/// axes, dilated at most by half of a known result, one group, or groups of several channels
+/// in images of known extents: of open ones it takes too long to show where tiles of groups lie.
 pub(super) fn applies(attrs: &ConvAttrs, x: &TensorType, w: &TensorType) -> bool {
     let extents = |ty: &TensorType| Some(ty.shape.dims()?.iter().map(Dim::as_const).collect::<Vec<_>>());
     let one = |list: &[usize]| list.iter().rev().take(2).all(|&n| n == 1);
@@ -178,10 +179,11 @@ pub(super) fn applies(attrs: &ConvAttrs, x: &TensorType, w: &TensorType) -> bool
     });
     let three = extents(w)
         .is_some_and(|w| w.len() >= 4 && w.iter().all(Option::is_some) && w.ends_with(&[Some(3), Some(3)]));
+    let is_fixed = extents(x).is_some_and(|x| x.iter().all(Option::is_some));
     let has_channels = extents(w).is_some_and(|w| {
         let n_groups = attrs.group.max(1) as i64;
-        n_groups == 1
-            || w.iter().take(2).zip([n_groups, 1]).all(|(n, by)| n.is_some_and(|n| n / by >= MIN_CHANNELS))
+        let enough = |(n, by): (&Option<i64>, i64)| n.is_some_and(|n| n / by >= MIN_CHANNELS);
+        n_groups == 1 || is_fixed && w.iter().take(2).zip([n_groups, 1]).all(enough)
     });
     x.dtype == DType::F32 && known && three && has_channels && one(&attrs.strides) && has_phases
 }
