@@ -318,6 +318,20 @@ pub(super) fn with_index(indices: &[Expr], axis: usize, index: Expr, replace: bo
     all
 }
 
+/// `group * size + within` where there is more than one group.
+pub(super) fn grouped(group: &Expr, size: &Expr, within: &Expr, n_groups: usize) -> Expr {
+    if n_groups == 1 { within.clone() } else { group.clone() * size.clone() + within.clone() }
+}
+
+/// The group of output channel `channel`.
+pub(super) fn group_of(channel: &Expr, channels: &Expr, n_groups: usize) -> Expr {
+    match n_groups {
+        1 => Expr::int(0),
+        n if channels.as_int() == Some(n as i64) => channel.clone(),
+        n => channel.clone().floor_div(channels.clone().floor_div(Expr::int(n as i64))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,24 +5,10 @@ use tilewright_graph::op::{CausalConvAttrs, ConvAttrs, ConvTransposeAttrs, Defor
 use tilewright_te::simplify::Simplifier;
 use tilewright_te::{Expr, UnaryOp};
 
-use super::builder::{Builder, accumulator, all, biased, in_range, with_index};
+use super::builder::{Builder, accumulator, all, biased, group_of, grouped, in_range, with_index};
 use super::elementwise::apply;
 use super::window::Windows;
 use super::{Algorithm, Results, winograd};
-
-/// `group * size + within` where there is more than one group.
-pub(super) fn grouped(group: &Expr, size: &Expr, within: &Expr, n_groups: usize) -> Expr {
-    if n_groups == 1 { within.clone() } else { group.clone() * size.clone() + within.clone() }
-}
-
-/// The group of output channel `channel`.
-pub(super) fn group_of(channel: &Expr, channels: &Expr, n_groups: usize) -> Expr {
-    match n_groups {
-        1 => Expr::int(0),
-        n if channels.as_int() == Some(n as i64) => channel.clone(),
-        n => channel.clone().floor_div(channels.clone().floor_div(Expr::int(n as i64))),
-    }
-}
 
 /// Convolution of `[batch, channels, spatial..]` with `[out, channels / group, kernel..]`.
 pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs) -> Results {

@@ -20,8 +20,7 @@ use tilewright_graph::op::ConvAttrs;
 use tilewright_graph::types::TensorType;
 use tilewright_te::Expr;
 
-use super::builder::{Builder, Operand, all, biased, digits_of, in_range, number_of};
-use super::conv::{group_of, grouped};
+use super::builder::{Builder, Operand, all, biased, digits_of, group_of, grouped, in_range, number_of};
 use super::{NoKernel, Results};
 
 /// Pairs of points beside 0 and infinity, by the outputs of a tile along an axis.
