@@ -194,7 +194,7 @@ pub(super) fn applies(attrs: &ConvAttrs, x: &TensorType, w: &TensorType) -> bool
 /// image compute outputs that nothing reads. Weights that are dilated by `d` meet every `d`-th row and column: each such phase of
 /// the image is computed as an image of its own, and tiles are numbered within. Slices of a volume are transformed each by itself,
 /// and their products summed along the other axes of the weights as by definition; tiles are then numbered within a slice.
-/// Where an extent of a volume is open tiles are not numbered, but have their row and column. Those of an image of open extents are
+/// Where an extent is open tiles are not numbered, but have their row and column. Those of an image both of whose extents are open are
 /// numbered all the same: a division for each tile costs little, and tiles of the product cross the ends of its rows.
 pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
     let (x, w, bias) = (b.input(0)?, b.input(1)?, b.optional(2));
@@ -243,7 +243,9 @@ impl<'a> Tiled<'a> {
         let of_phases = phases.iter().filter(|_| is_dilated).map(|&n| Expr::int(n));
         let counted = of_phases.chain(tiles.iter().cloned()).collect();
         let (transforms, size) = (Transforms::new(m), Expr::int(m as i64));
-        let is_open = n_around > 0 && x.shape.iter().chain(&tiles).any(|extent| extent.as_int().is_none());
+        let is_known = |extent: &Expr| extent.as_int().is_some();
+        let is_numbered = n_around == 0 && !tiles.iter().any(is_known);
+        let is_open = !is_numbered && !x.shape.iter().chain(&tiles).all(is_known);
         Tiled { is_open, attrs, transforms, x, w, shape, size, n_axes, n_around, phases, tiles, counted }
     }
 
