@@ -90,6 +90,30 @@ fn convolutions_by_tiles() {
     }
 }
 
+/// The same of images of which some extents are open.
+#[test]
+fn convolutions_by_tiles_of_some_open_extents() {
+    let attributes = "strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], group=1";
+    for (batch, rows, columns) in
+        [("n", "4", "4"), ("n", "8", "7"), ("2", "n", "7"), ("2", "7", "n"), ("n", "n", "8"), ("n", "5", "n")]
+    {
+        let text = format!(
+            "graph conv {{
+              sym n input 1..4096:1
+              region0(%x x: f32[{batch}, {rows}, {columns}, 16], %w w: f32[16, 16, 3, 3]) {{
+                %t: f32[{batch}, 16, {rows}, {columns}] = Transpose[perm=[0, 3, 1, 2]](%x)
+                %c: f32[{batch}, 16, {rows}, {columns}] = Conv[{attributes}](%t, %w)
+                %o: f32[{batch}, {rows}, {columns}, 16] = Transpose[perm=[0, 2, 3, 1]](%c)
+                return %o as y
+              }}
+            }}"
+        );
+        let extent = |extent: &str, n: usize| extent.parse().unwrap_or(n);
+        let sizes = [1, 3, 8, 13].map(|n| vec![extent(batch, n), extent(rows, n), extent(columns, n), 16]);
+        check(&text, &[("w", &[16, 16, 3, 3])], &sizes, &["direct", "winograd-2x2", "winograd-4x4"]);
+    }
+}
+
 /// Transposed convolutions whose strides divide their results, by phases, and one whose do not.
 #[test]
 fn transposed_convolutions_by_phases() {
