@@ -8,6 +8,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use tilewright_te::flatten::MAX_PARTIAL_ROWS;
 use tilewright_te::schedule::{Padding, Piece, Schedule, ScheduleError};
 use tilewright_te::{Block, IterKind, Loop, LoopKind, Scope};
 
@@ -53,9 +54,6 @@ pub struct Strategy {
     /// The groups of results of a step that are tasks, if they are.
     pub groups: Option<Groups>,
 }
-
-/// Most rows of a tile where their number is open.
-const MAX_OPEN_ROWS: i64 = 4;
 
 /// Rows of a tile in registers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -167,7 +165,7 @@ fn tile(context: &Context<'_>, rows: Option<i64>, n_vectors: i64) -> (i64, i64) 
     let registers = i64::from(context.target.machine.n_vector_registers);
     let divisors = |n: i64, most: i64| (1..=most.min(n)).filter(move |d| n % d == 0);
     // Several vectors first: they are all that a tile of one row has.
-    let n_rows = rows.unwrap_or(MAX_OPEN_ROWS);
+    let n_rows = rows.unwrap_or(MAX_PARTIAL_ROWS);
     let mut best = (1, 1);
     let loads = |(rows, vectors): (i64, i64)| (rows + vectors) as f64 / (rows * vectors) as f64;
     for vectors in divisors(n_vectors, MAX_VECTORS) {

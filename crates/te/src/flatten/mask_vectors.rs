@@ -14,12 +14,7 @@ use crate::func::{self, Func, Scope};
 
 /// Turns the predicates of blocks into branches and masks. Unrolled loops must be gone.
 pub fn mask_vectors(nest: &mut Nest<'_>, options: &FlattenOptions) {
-    let mut asks = false;
-    nest::for_each(&nest.body, &mut |stmt| match stmt {
-        Stmt::Block(block) => asks |= block.predicate.is_some(),
-        stmt => asks |= matches!(stmt, Stmt::If(_)),
-    });
-    if asks {
+    if nest::has_guards(&nest.body) {
         let mut pass = MaskVectors {
             func: nest.func,
             masked_access: options.masked_access,

@@ -38,7 +38,7 @@ pub use self::mask_vectors::{mask_vectors, masks};
 pub use self::narrow::narrow;
 use self::nest::{Form, Nest};
 pub use self::options::FlattenOptions;
-pub use self::partial_tiles::partial_tiles;
+pub use self::partial_tiles::{MAX_PARTIAL_ROWS, partial_tiles};
 pub use self::partition::partition;
 pub use self::pipeline::pipeline;
 pub use self::split_kernels::split_kernels;

@@ -270,6 +270,16 @@ pub(super) fn for_each_block<'s, 'a>(stmts: &'s [Stmt<'a>], visit: &mut impl FnM
     });
 }
 
+/// Whether something is done under a condition: a branch, or a block with a predicate.
+pub(super) fn has_guards(stmts: &[Stmt<'_>]) -> bool {
+    let mut found = false;
+    for_each(stmts, &mut |stmt| match stmt {
+        Stmt::Block(block) => found |= block.predicate.is_some(),
+        stmt => found |= matches!(stmt, Stmt::If(_)),
+    });
+    found
+}
+
 /// Takes the hints from the beginning of a list: they stand before all else that an iteration does.
 pub(super) fn split_hints<'a>(mut stmts: Vec<Stmt<'a>>) -> (Vec<Stmt<'a>>, Vec<Stmt<'a>>) {
     let n = stmts.iter().take_while(|stmt| matches!(stmt, Stmt::Prefetch(_))).count();

@@ -11,17 +11,13 @@ use super::partition::negated;
 use crate::expr::{Expr, ExprKind, Var};
 use crate::schedule::tree;
 
-/// Rows of a tile up to which there is a copy for each number of them.
-const MAX_ROWS: i64 = 4;
+/// Rows of a tile up to which there is a copy for each number of them: a schedule makes no larger tiles of guarded rows that keep sums
+/// in registers.
+pub const MAX_PARTIAL_ROWS: i64 = 4;
 
 /// Repeats the statements of each tile whose rows are guarded.
 pub fn partial_tiles(nest: &mut Nest<'_>) {
-    let mut asks = false;
-    nest::for_each(&nest.body, &mut |stmt| match stmt {
-        Stmt::Block(block) => asks |= block.predicate.is_some(),
-        stmt => asks |= matches!(stmt, Stmt::If(_)),
-    });
-    if asks {
+    if nest::has_guards(&nest.body) {
         let known = Known::in_task(nest);
         let body = std::mem::take(&mut nest.body);
         nest.body = list(&known, body);
@@ -80,7 +76,7 @@ fn guards_in(known: &Known, tile: &[Stmt<'_>], steps: &[Stmt<'_>]) -> Option<Vec
     let mut rows: Vec<&Loop<'_>> = Vec::new();
     nest::for_each_loop(steps, &mut |l| rows.push(l));
     rows.into_iter().filter(|l| l.kind == LoopKind::Unrolled).find_map(|row| {
-        let n_rows = row.end.as_int().filter(|n| (2..=MAX_ROWS).contains(n))?;
+        let n_rows = row.end.as_int().filter(|n| (2..=MAX_PARTIAL_ROWS).contains(n))?;
         let mut found = None;
         nest::for_each(&row.body.stmts, &mut |stmt| {
             let asked = match stmt {

@@ -15,12 +15,10 @@ const FEW: i64 = 16;
 
 /// Ends loops where the predicates of all their blocks fail from there on.
 pub fn trim(nest: &mut Nest<'_>) {
-    let (mut has_predicates, mut has_threads) = (false, false);
-    nest::for_each_block(&nest.body, &mut |block| has_predicates |= block.predicate.is_some());
+    let mut has_threads = false;
     nest::for_each_loop(&nest.body, &mut |l| has_threads |= matches!(l.kind, LoopKind::Thread(_)));
-    nest::for_each(&nest.body, &mut |stmt| has_predicates |= matches!(stmt, Stmt::If(_)));
     // Threads of a task meet in a loop: all must run it as often.
-    if has_predicates && !has_threads {
+    if nest::has_guards(&nest.body) && !has_threads {
         let mut pass = Trim { known: Known::in_task(nest) };
         pass.list(&mut nest.body);
     }

@@ -15,7 +15,8 @@
 //!
 //! Temporaries follow the opening brace as `buffer T: f32[n] global`; a block's predicate is `where (..)`
 //! after its variables. A loop's prefetches stand behind its kind, as `prefetch A[element]` with one row-major
-//! position, and `where (..)` behind it; the stages of a pipelined one, as `pipeline 4`, behind them. Names that are no identifiers are quoted as in Rust. Variables that nothing binds and
+//! position, and `where (..)` behind it; the stages of a pipelined one, as `pipeline 4`, behind them. Names that are no
+//! identifiers are quoted as in Rust. Variables that nothing binds and
 //! buffers that are no parameters and nowhere accessed are left out.
 
 use std::fmt::{self, Display, Formatter, Write};
