@@ -25,7 +25,7 @@ use crate::device::{DeviceError, Launch as DeviceLaunch};
 use crate::error::{ExecFault, RunError};
 use crate::memory::{OutOfMemory, nothing};
 use crate::model::{KernelCode, KernelFn, Program};
-use crate::plan::{BufferId, HostId, Instr, Op, SizeId, Space, TextId};
+use crate::plan::{BufferId, HostId, Instr, PlanOp, SizeId, Space, TextId};
 use crate::pool::{Pool, TaskGrid, run_tasks};
 use crate::value::Value;
 
@@ -41,13 +41,13 @@ pub(crate) use on_device::{DEVICES, ModelDevice};
 use timing::Timing;
 
 /// Watches a run, for profiles and for comparing intermediate tensors. `()` watches nothing and costs nothing.
-pub trait Observer {
+pub trait RunObserver {
     /// Before an instruction; `index` is its place in [`Plan::instrs`](crate::plan::Plan::instrs).
     fn begin(&mut self, index: usize, instr: &Instr) {
         let _ = (index, instr);
     }
 
-    /// Whether what an instruction gives a device to do is waited for before [`Observer::end`]: then times are the device's too, and
+    /// Whether what an instruction gives a device to do is waited for before [`RunObserver::end`]: then times are the device's too, and
     /// a run takes longer.
     fn waits(&self) -> bool {
         false
@@ -58,8 +58,8 @@ pub trait Observer {
         true
     }
 
-    /// Whether the device's own times are asked for. They are told by [`Observer::device_time`], and nothing is waited for but what the
-    /// run itself waits for, before [`Observer::begin`]. A device that has none is waited for as by [`Observer::waits`].
+    /// Whether the device's own times are asked for. They are told by [`RunObserver::device_time`], and nothing is waited for but what the
+    /// run itself waits for, before [`RunObserver::begin`]. A device that has none is waited for as by [`RunObserver::waits`].
     fn times_device(&self) -> bool {
         false
     }
@@ -75,7 +75,7 @@ pub trait Observer {
     }
 }
 
-impl Observer for () {
+impl RunObserver for () {
     fn watches(&self) -> bool {
         false
     }
@@ -190,7 +190,7 @@ impl Exec<'_> {
     }
 
     /// Runs all instructions, and waits for what they gave the device to do.
-    pub(crate) fn run<O: Observer + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
+    pub(crate) fn run<O: RunObserver + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
         let wanted = DEVICES && observer.times_device();
         let mut timing = if wanted { Timing::start(&mut self.frame.stream)? } else { None };
         let run = self.instructions(observer, timing.as_mut());
@@ -207,7 +207,7 @@ impl Exec<'_> {
         Ok(())
     }
 
-    fn instructions<O: Observer + ?Sized>(
+    fn instructions<O: RunObserver + ?Sized>(
         &mut self,
         observer: &mut O,
         mut timing: Option<&mut Timing>,
@@ -268,40 +268,40 @@ impl Exec<'_> {
             self.frame.wait()?;
         }
         match &instr.op {
-            Op::Call { kernel, buffers, sizes, rounds, per_round, in_order } => {
+            PlanOp::Call { kernel, buffers, sizes, rounds, per_round, in_order } => {
                 self.call(kernel.index(), buffers, sizes, (*rounds, *per_round), *in_order)?
             }
-            Op::Host { op, attrs, inputs, outputs, sizes_out } => {
+            PlanOp::Host { op, attrs, inputs, outputs, sizes_out } => {
                 self.host(*op, attrs, inputs, outputs, sizes_out, instr.provenance)?;
             }
-            Op::Alloc { buffer } => {
+            PlanOp::Alloc { buffer } => {
                 let bytes = self.frame.count(self.program.plan.buffers[buffer.index()].size_bytes)?;
                 self.frame.allocate(self.program, *buffer, bytes, false)?;
             }
-            Op::Grow { buffer } => {
+            PlanOp::Grow { buffer } => {
                 let bytes = self.frame.count(self.program.plan.buffers[buffer.index()].size_bytes)?;
                 self.frame.allocate(self.program, *buffer, bytes, true)?;
             }
-            Op::Free { buffer } => self.frame.release(self.program, *buffer),
-            Op::ReadSize { buffer, element, slot } => {
+            PlanOp::Free { buffer } => self.frame.release(self.program, *buffer),
+            PlanOp::ReadSize { buffer, element, slot } => {
                 let value = self.read_element(*buffer, *element)?.ok_or(ExecFault::Undefined(*slot))?;
                 self.set(*slot, value);
             }
-            Op::ScaleSize { size, buffer, element, slot } => {
+            PlanOp::ScaleSize { size, buffer, element, slot } => {
                 let size = self.frame.size(*size)?;
                 let factor = self.read_f32(*buffer, *element)?;
                 let value = floor(size as f32 * factor).ok_or(ExecFault::Undefined(*slot))?;
                 self.set(*slot, value);
             }
-            Op::WriteSize { buffer, element, value } => {
+            PlanOp::WriteSize { buffer, element, value } => {
                 let number = self.frame.size(*value)?;
                 self.write_element(*buffer, *element, number)?;
             }
-            Op::SetSize { slot, value } => {
+            PlanOp::SetSize { slot, value } => {
                 let value = self.frame.size(*value)?;
                 self.set(*slot, value);
             }
-            Op::ReadDim { value, axis, slot } => {
+            PlanOp::ReadDim { value, axis, slot } => {
                 let extent = match self.frame.value(*value)? {
                     Value::Tensor(tensor) => tensor.dims().get(*axis as usize).copied(),
                     Value::Sequence(_) | Value::Optional(_) => None,
@@ -309,12 +309,12 @@ impl Exec<'_> {
                 let extent = extent.and_then(|extent| i64::try_from(extent).ok());
                 self.set(*slot, extent.ok_or(ExecFault::NoExtent(*value, *axis))?);
             }
-            Op::CopyValue { from, to } => {
+            PlanOp::CopyValue { from, to } => {
                 let value = self.frame.value(*from)?.clone();
                 self.frame.values[to.index()] = Some(value);
             }
-            Op::Copy { from, to } => self.copy(*from, *to)?,
-            Op::Guard { lhs, cmp, rhs, message } => {
+            PlanOp::Copy { from, to } => self.copy(*from, *to)?,
+            PlanOp::Guard { lhs, cmp, rhs, message } => {
                 let (lhs, rhs) = (self.frame.size(*lhs)?, self.frame.size(*rhs)?);
                 if !cmp.holds(lhs, rhs) {
                     let text = |id: TextId| -> String { self.program.plan.text(id).to_string() };
@@ -322,10 +322,10 @@ impl Exec<'_> {
                     return Err(RunError::Guard { message, lhs, cmp: *cmp, rhs, nodes }.into());
                 }
             }
-            Op::BranchIfZero { slot, target } => {
+            PlanOp::BranchIfZero { slot, target } => {
                 return Ok((self.frame.size(*slot)? == 0).then_some(*target));
             }
-            Op::Jump { target } => return Ok(Some(*target)),
+            PlanOp::Jump { target } => return Ok(Some(*target)),
         }
         Ok(None)
     }
@@ -340,50 +340,53 @@ impl Exec<'_> {
     }
 
     /// Whether an instruction is done by the device.
-    fn gives_device_work(&self, op: &Op) -> bool {
+    fn gives_device_work(&self, op: &PlanOp) -> bool {
         match op {
-            Op::Call { kernel, .. } => self.program.plan.kernels[kernel.index()].space == Space::Device,
-            Op::Copy { from, to } => [from, to].into_iter().any(|id| self.space(*id) == Space::Device),
-            Op::Host { .. }
-            | Op::Alloc { .. }
-            | Op::Grow { .. }
-            | Op::Free { .. }
-            | Op::ReadSize { .. }
-            | Op::ScaleSize { .. }
-            | Op::WriteSize { .. }
-            | Op::SetSize { .. }
-            | Op::ReadDim { .. }
-            | Op::CopyValue { .. }
-            | Op::Guard { .. }
-            | Op::BranchIfZero { .. }
-            | Op::Jump { .. } => false,
+            PlanOp::Call { kernel, .. } => self.program.plan.kernels[kernel.index()].space == Space::Device,
+            PlanOp::Copy { from, to } => [from, to].into_iter().any(|id| self.space(*id) == Space::Device),
+            PlanOp::Host { .. }
+            | PlanOp::Alloc { .. }
+            | PlanOp::Grow { .. }
+            | PlanOp::Free { .. }
+            | PlanOp::ReadSize { .. }
+            | PlanOp::ScaleSize { .. }
+            | PlanOp::WriteSize { .. }
+            | PlanOp::SetSize { .. }
+            | PlanOp::ReadDim { .. }
+            | PlanOp::CopyValue { .. }
+            | PlanOp::Guard { .. }
+            | PlanOp::BranchIfZero { .. }
+            | PlanOp::Jump { .. } => false,
         }
     }
 
     /// Whether an instruction touches memory of the host that the device may still read or write.
-    fn must_wait(&self, op: &Op) -> bool {
+    fn must_wait(&self, op: &PlanOp) -> bool {
         let under_way = self.frame.under_way;
         if !DEVICES || !(under_way.uploads || under_way.downloads) {
             return false;
         }
         match op {
-            Op::Call { kernel, .. } => self.program.plan.kernels[kernel.index()].space == Space::Host,
-            Op::Host { .. } | Op::ReadSize { .. } | Op::ScaleSize { .. } | Op::WriteSize { .. } => true,
-            Op::Alloc { buffer } | Op::Grow { buffer } | Op::Free { buffer } => {
+            PlanOp::Call { kernel, .. } => self.program.plan.kernels[kernel.index()].space == Space::Host,
+            PlanOp::Host { .. }
+            | PlanOp::ReadSize { .. }
+            | PlanOp::ScaleSize { .. }
+            | PlanOp::WriteSize { .. } => true,
+            PlanOp::Alloc { buffer } | PlanOp::Grow { buffer } | PlanOp::Free { buffer } => {
                 self.space(*buffer) == Space::Host
             }
-            Op::Copy { from, to } => match (self.space(*from), self.space(*to)) {
+            PlanOp::Copy { from, to } => match (self.space(*from), self.space(*to)) {
                 (Space::Host, Space::Host) => true,
                 // A driver may read the source when it is asked, before what comes first is done.
                 (Space::Host, Space::Device) => under_way.downloads,
                 (Space::Device, Space::Host | Space::Device) => false,
             },
-            Op::SetSize { .. }
-            | Op::ReadDim { .. }
-            | Op::CopyValue { .. }
-            | Op::Guard { .. }
-            | Op::BranchIfZero { .. }
-            | Op::Jump { .. } => false,
+            PlanOp::SetSize { .. }
+            | PlanOp::ReadDim { .. }
+            | PlanOp::CopyValue { .. }
+            | PlanOp::Guard { .. }
+            | PlanOp::BranchIfZero { .. }
+            | PlanOp::Jump { .. } => false,
         }
     }
 

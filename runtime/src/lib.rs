@@ -53,7 +53,7 @@ mod value;
 
 pub use cancel::Cancel;
 pub use error::{ExecFault, InputError, InputErrors, RunError};
-pub use exec::{HostCall, Inspect, Observer};
+pub use exec::{HostCall, Inspect, RunObserver};
 pub use host::{Draw, HostArg, HostError, HostOps, HostTensor, HostTensorMut, NoHostOps};
 pub use load::LoadError;
 #[cfg(feature = "std")]

@@ -15,7 +15,7 @@ use crate::exec::{DEVICES, ModelDevice};
 use crate::host::HostOps;
 use crate::memory::{Bytes, OutOfMemory};
 use crate::plan::{
-    BufferId, KernelDef, Op, Place, Plan, PlanError, SizeDef, SizeId, Space, TensorSpec, ValueSpec,
+    BufferId, KernelDef, Place, Plan, PlanError, PlanOp, SizeDef, SizeId, Space, TensorSpec, ValueSpec,
 };
 
 /// Machine code of one kernel: `(buffers, sizes, task_begin, task_end)`.
@@ -202,7 +202,7 @@ impl Facts {
             n_head_guards: plan
                 .instrs
                 .iter()
-                .take_while(|instr| matches!(instr.op, Op::Guard { .. }))
+                .take_while(|instr| matches!(instr.op, PlanOp::Guard { .. }))
                 .count(),
             dim_starts,
             constant_dims,
@@ -252,7 +252,7 @@ impl Program {
         }
         let mut missing: Vec<u16> = Vec::new();
         for instr in &plan.instrs {
-            if let Op::Host { op, .. } = instr.op {
+            if let PlanOp::Host { op, .. } = instr.op {
                 if !host.supports(op) && !missing.contains(&op) {
                     missing.push(op);
                 }

@@ -19,7 +19,7 @@
 //!
 //! # Devices
 //! A buffer lies in one [`Space`]: on the host or on a device beside it. There is an arena for each. A kernel runs in a space, and all
-//! its buffers are of that; what is not a kernel takes buffers of the host, but for memory management and [`Op::Copy`], the only way from
+//! its buffers are of that; what is not a kernel takes buffers of the host, but for memory management and [`PlanOp::Copy`], the only way from
 //! one space to the other.
 //!
 //! # Host values
@@ -73,7 +73,7 @@ pub enum SizeDef {
     Min(SizeId, SizeId),
     /// The larger.
     Max(SizeId, SizeId),
-    /// Written by instructions: [`Op::ReadSize`], [`Op::ReadDim`], [`Op::SetSize`] or a host operator. Undefined before.
+    /// Written by instructions: [`PlanOp::ReadSize`], [`PlanOp::ReadDim`], [`PlanOp::SetSize`] or a host operator. Undefined before.
     Computed,
 }
 
@@ -128,8 +128,8 @@ pub struct ArenaDef {
 pub enum Place {
     /// Memory of the caller on the host, read only. Index into [`Plan::inputs`].
     Input(u32),
-    /// Memory of an output, on the host. Index into [`Plan::outputs`]. If its size is late, it needs an [`Op::Alloc`],
-    /// an [`Op::Grow`] or a host operator that allocates it before it is used.
+    /// Memory of an output, on the host. Index into [`Plan::outputs`]. If its size is late, it needs an [`PlanOp::Alloc`],
+    /// an [`PlanOp::Grow`] or a host operator that allocates it before it is used.
     Output(u32),
     /// A range of the weights section, read only. A device has a copy of them.
     Weight {
@@ -145,7 +145,7 @@ pub enum Place {
     },
     /// A block of the arena, sized once the input dims are known: index into [`ArenaDef::blocks`]. The size must be early.
     Block(u32),
-    /// Memory from [`Op::Alloc`], [`Op::Grow`] or a host operator, kept for reuse by the session.
+    /// Memory from [`PlanOp::Alloc`], [`PlanOp::Grow`] or a host operator, kept for reuse by the session.
     Dynamic,
     /// Part of another buffer in the same space: slices, concatenation in place, reshapes.
     Alias {
@@ -239,7 +239,7 @@ impl Cmp {
 
 /// What an instruction does. Jump targets are instruction indices; the index one past the end ends the run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Op {
+pub enum PlanOp {
     /// Runs the tasks of a kernel, which are numbered round by round; none when either number is 0.
     Call {
         /// The kernel.
@@ -274,12 +274,12 @@ pub enum Op {
         /// The buffer.
         buffer: BufferId,
     },
-    /// Like [`Op::Alloc`], but keeps the bytes it has; capacity grows geometrically, so that a loop may append.
+    /// Like [`PlanOp::Alloc`], but keeps the bytes it has; capacity grows geometrically, so that a loop may append.
     Grow {
         /// The buffer.
         buffer: BufferId,
     },
-    /// Ends the use of a dynamic buffer; its memory may serve a later [`Op::Alloc`].
+    /// Ends the use of a dynamic buffer; its memory may serve a later [`PlanOp::Alloc`].
     Free {
         /// The buffer.
         buffer: BufferId,
@@ -374,7 +374,7 @@ pub enum Op {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Instr {
     /// What it does.
-    pub op: Op,
+    pub op: PlanOp,
     /// The nodes of the user's model it comes from, for profiles and errors.
     pub provenance: TextId,
 }

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use crate::cancel::Cancel;
 use crate::error::{ExecFault, InputError, InputErrors, RunError};
-use crate::exec::{Draws, Exec, Frame, Observer};
+use crate::exec::{Draws, Exec, Frame, RunObserver};
 use crate::memory::AlignedBuf;
 use crate::model::{Model, Program};
 use crate::placed::Placed;
@@ -161,7 +161,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::run`].
-    pub fn run_observed<O: Observer + ?Sized>(
+    pub fn run_observed<O: RunObserver + ?Sized>(
         &mut self,
         tensors: &[TensorView<'_>],
         values: &[Value],
@@ -332,7 +332,7 @@ impl Session {
     }
 
     /// Executes the plan and evaluates the dims of the outputs.
-    fn finish<O: Observer + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
+    fn finish<O: RunObserver + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
         let program = self.program.clone();
         let _awake = program.plan.keep_awake.then(|| Awake::new(&self.pool));
         Exec { program: &program, frame: &mut self.frame, pool: &*self.pool }.run(observer)?;

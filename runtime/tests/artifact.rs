@@ -11,7 +11,7 @@ use tilewright_runtime::artifact::{
     Pieces, Plans,
 };
 use tilewright_runtime::isa::Isa;
-use tilewright_runtime::plan::{Instr, Op, Plan};
+use tilewright_runtime::plan::{Instr, Plan, PlanOp};
 use tilewright_runtime::{
     AlignedBuf, Bytes, KernelFn, Kernels, LoadError, Loader, Model, NoHostOps, SessionOptions, TensorView,
     Trust,
@@ -322,7 +322,7 @@ fn random_plans_behind_sound_checksums_do_no_harm() {
 /// Runs a valid plan with kernels that touch no memory, and no loops; whether it gave outputs.
 fn run_without_kernels(plan: Plan) -> bool {
     let endless = |(i, instr): (usize, &Instr)| match instr.op {
-        Op::Jump { target } | Op::BranchIfZero { target, .. } => target as usize <= i,
+        PlanOp::Jump { target } | PlanOp::BranchIfZero { target, .. } => target as usize <= i,
         _ => false,
     };
     if plan.instrs.iter().enumerate().any(endless) {

@@ -8,7 +8,7 @@ use std::thread;
 
 use common::{Builder, demo_plan, demo_weights};
 use tilewright_dtype::DType;
-use tilewright_runtime::plan::{BufferId, Op, SizeDef};
+use tilewright_runtime::plan::{BufferId, PlanOp, SizeDef};
 use tilewright_runtime::pool::{Pool, Serial, TaskGrid};
 use tilewright_runtime::{
     Cancel, HostCall, HostError, HostOps, NoHostOps, RunError, SessionOptions, TensorView, TensorViewMut,
@@ -76,7 +76,7 @@ fn host_operators_are_steps_like_others() {
     let two = b.constant(2);
     b.input("x", DType::F32, &[two], &[""]);
     let y = b.output("y", DType::F32, &[two]);
-    let host = || Op::Host { op: 0, attrs: vec![], inputs: vec![], outputs: vec![], sizes_out: vec![] };
+    let host = || PlanOp::Host { op: 0, attrs: vec![], inputs: vec![], outputs: vec![], sizes_out: vec![] };
     b.op("cancel", host());
     let kernel = b.kernel("double", "rw", 0, common::double);
     b.call(kernel, &[BufferId(0), y], &[], two);
@@ -99,7 +99,7 @@ fn another_thread_may_stop_a_loop() {
     let y = b.output("y", DType::F32, &[n]);
     let kernel = b.kernel("double", "rw", 0, common::double);
     b.call(kernel, &[BufferId(0), y], &[], n);
-    b.op("loop", Op::Jump { target: 0 });
+    b.op("loop", PlanOp::Jump { target: 0 });
     let (mut session, cancel) = (b.model().session(), Cancel::new());
     session.set_cancel(Some(cancel.clone()));
     let run = thread::spawn(move || session.run(&[TensorView::of(&[2], &[1f32, 2.0])]).map(drop));

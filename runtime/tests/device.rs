@@ -9,7 +9,7 @@ use lazy::{THERE_AND_BACK, fake, model};
 use tilewright_runtime::artifact::{DeviceDef, DeviceKernel, Manifest, ProgramDef};
 use tilewright_runtime::device::{Device, DeviceError, DeviceModule};
 use tilewright_runtime::plan::{BufferId, Fault, Instr, Plan};
-use tilewright_runtime::{Bytes, Inspect, Observer, RunError, SessionOptions, TensorView, Trust};
+use tilewright_runtime::{Bytes, Inspect, RunError, RunObserver, SessionOptions, TensorView, Trust};
 
 fn run(session: &mut tilewright_runtime::Session, x: &[f32]) -> Result<Vec<f32>, RunError> {
     let outputs = session.run(&[TensorView::of(&[x.len()], x)])?;
@@ -39,7 +39,7 @@ fn work_of_host_and_device_is_in_order() {
 /// Waits for every instruction, and sees what it downloaded.
 struct Watch(Vec<usize>);
 
-impl Observer for Watch {
+impl RunObserver for Watch {
     fn waits(&self) -> bool {
         true
     }
@@ -73,7 +73,7 @@ fn an_observer_may_wait_for_each_instruction() {
 #[derive(Default)]
 struct Clock(Vec<(usize, f64)>);
 
-impl Observer for Clock {
+impl RunObserver for Clock {
     fn times_device(&self) -> bool {
         true
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{Builder, add, double};
 use tilewright_dtype::DType;
-use tilewright_runtime::plan::{BufferId, Op, Operand, Place, SizeDef};
+use tilewright_runtime::plan::{BufferId, Operand, Place, PlanOp, SizeDef};
 use tilewright_runtime::{
     AlignedBuf, HostCall, HostError, HostOps, Model, RunError, SessionOptions, Tensor, TensorView,
 };
@@ -60,7 +60,7 @@ fn host_operators_decide_the_size_of_outputs() {
     let count = b.size(SizeDef::Computed);
     let y = b.output("y", DType::I64, &[count]);
     let (inputs, outputs) = (vec![Operand::Buffer(x)], vec![Operand::Buffer(y)]);
-    let op = Op::Host { op: NON_ZERO, attrs: vec![], inputs, outputs, sizes_out: vec![count] };
+    let op = PlanOp::Host { op: NON_ZERO, attrs: vec![], inputs, outputs, sizes_out: vec![count] };
     b.op("/NonZero", op);
     let mut session = b.model_with(&[], Arc::new(TestOps)).session();
     for values in [&[0.0, 1.0, 2.0, 0.0][..], &[0.0], &[], &[1.0; 9], &[0.0, 1.0, 2.0, 0.0]] {
@@ -80,10 +80,10 @@ fn host_operators_fail_with_the_nodes_they_come_from() {
         let x = b.input("x", DType::F32, &[two], &[""]);
         let whole = b.buffer(DType::F32, &[two], Place::Arena { offset: 0 });
         b.plan.arena.bytes = 64;
-        b.op("/Copy", Op::Copy { from: x, to: whole });
+        b.op("/Copy", PlanOp::Copy { from: x, to: whole });
         let whole = vec![Operand::Buffer(whole)];
         let (attrs, inputs) = (vec![], whole.clone());
-        b.op("/Host", Op::Host { op, attrs, inputs, outputs: whole, sizes_out: vec![] });
+        b.op("/Host", PlanOp::Host { op, attrs, inputs, outputs: whole, sizes_out: vec![] });
         let mut session = b.model_with(&[], Arc::new(TestOps)).session();
         assert_eq!(session.run(&[f32s(&[0.0, 0.0])]).map(|_| ()).unwrap_err().to_string(), expect);
     };
@@ -95,7 +95,7 @@ fn host_operators_fail_with_the_nodes_they_come_from() {
 fn models_with_unknown_host_operators_are_refused() {
     let mut b = Builder::default();
     for op in [900, 3, 901, 900] {
-        b.op("", Op::Host { op, attrs: vec![], inputs: vec![], outputs: vec![], sizes_out: vec![] });
+        b.op("", PlanOp::Host { op, attrs: vec![], inputs: vec![], outputs: vec![], sizes_out: vec![] });
     }
     let kernels = tilewright_runtime::Kernels::new(vec![], None);
     let bytes = tilewright_runtime::Bytes::new(vec![]);
@@ -124,15 +124,15 @@ fn repeat() -> Model {
     let before = b.size(SizeDef::Mul(before, n));
     let before = b.size(SizeDef::Mul(before, four));
     let row = b.buffer(DType::F32, &[n], Place::Alias { buffer: y, byte_offset: before });
-    b.op("loop", Op::ReadSize { buffer: times, element: 0, slot: limit });
-    b.op("loop", Op::SetSize { slot: i, value: zero });
-    b.op("loop", Op::Alloc { buffer: y });
-    let head = b.op("loop", Op::BranchIfZero { slot: left, target: 8 });
-    b.op("loop", Op::SetSize { slot: i, value: next });
-    b.op("loop", Op::Grow { buffer: y });
-    b.op("body", Op::Copy { from: x, to: row });
-    b.op("loop", Op::Jump { target: head });
-    b.op("loop", Op::WriteSize { buffer: last, element: 0, value: i });
+    b.op("loop", PlanOp::ReadSize { buffer: times, element: 0, slot: limit });
+    b.op("loop", PlanOp::SetSize { slot: i, value: zero });
+    b.op("loop", PlanOp::Alloc { buffer: y });
+    let head = b.op("loop", PlanOp::BranchIfZero { slot: left, target: 8 });
+    b.op("loop", PlanOp::SetSize { slot: i, value: next });
+    b.op("loop", PlanOp::Grow { buffer: y });
+    b.op("body", PlanOp::Copy { from: x, to: row });
+    b.op("loop", PlanOp::Jump { target: head });
+    b.op("loop", PlanOp::WriteSize { buffer: last, element: 0, value: i });
     b.model()
 }
 
@@ -171,11 +171,11 @@ fn freed_memory_serves_the_next_allocation() {
     let y = b.output("y", DType::F32, &[n]);
     let kernel = b.kernel("double", "rw", 0, double);
     let sum = b.kernel("add", "rrw", 1, add);
-    b.op("", Op::SetSize { slot: count, value: n });
-    b.op("", Op::Alloc { buffer: first });
+    b.op("", PlanOp::SetSize { slot: count, value: n });
+    b.op("", PlanOp::Alloc { buffer: first });
     b.call(kernel, &[x, first], &[], count);
-    b.op("", Op::Free { buffer: first });
-    b.op("", Op::Alloc { buffer: second });
+    b.op("", PlanOp::Free { buffer: first });
+    b.op("", PlanOp::Alloc { buffer: second });
     b.call(kernel, &[x, second], &[], count);
     b.call(sum, &[x, second, y], &[count], one);
     let model = b.model();
@@ -208,7 +208,7 @@ fn uses_outside_memory_are_errors() {
             let (two, four) = (b.constant(2), b.constant(4));
             let tail = b.buffer(DType::F32, &[two], Place::Alias { buffer: BufferId(0), byte_offset: four });
             let y = b.output("y", DType::F32, &[two]);
-            b.op("/Slice", Op::Copy { from: tail, to: y });
+            b.op("/Slice", PlanOp::Copy { from: tail, to: y });
         },
         "/Slice: buffer b1 exceeds its memory",
     );
@@ -216,14 +216,14 @@ fn uses_outside_memory_are_errors() {
         |b| {
             let one = b.constant(1);
             let y = b.output("y", DType::F32, &[one]);
-            b.op("/Copy", Op::Copy { from: BufferId(0), to: y });
+            b.op("/Copy", PlanOp::Copy { from: BufferId(0), to: y });
         },
         "/Copy: copy of b0 to b1, which differs in size",
     );
     check(
         |b| {
             let slot = b.size(SizeDef::Computed);
-            b.op("/Branch", Op::BranchIfZero { slot, target: 0 });
+            b.op("/Branch", PlanOp::BranchIfZero { slot, target: 0 });
         },
         "/Branch: size s3 is undefined",
     );
@@ -232,8 +232,8 @@ fn uses_outside_memory_are_errors() {
             let count = b.size(SizeDef::Computed);
             let two = b.constant(2);
             let y = b.output("y", DType::F32, &[count]);
-            b.op("/Set", Op::SetSize { slot: count, value: two });
-            b.op("/Use", Op::Copy { from: BufferId(0), to: y });
+            b.op("/Set", PlanOp::SetSize { slot: count, value: two });
+            b.op("/Use", PlanOp::Copy { from: BufferId(0), to: y });
         },
         "/Use: buffer b1 exceeds its memory",
     );

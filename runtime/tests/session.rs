@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use common::{Builder, demo_plan, demo_weights};
 use tilewright_dtype::DType;
-use tilewright_runtime::plan::{BufferId, Cmp, Instr, Op, Place, SizeBounds, SizeDef};
+use tilewright_runtime::plan::{BufferId, Cmp, Instr, Place, PlanOp, SizeBounds, SizeDef};
 use tilewright_runtime::pool::{Pool, Serial};
 use tilewright_runtime::threads::ThreadPool;
 use tilewright_runtime::{
-    AlignedBuf, Input, Inspect, Model, NoHostOps, Observer, OutOfMemory, RunError, Session, SessionOptions,
-    Tensor, TensorView, TensorViewMut, Value,
+    AlignedBuf, Input, Inspect, Model, NoHostOps, OutOfMemory, RunError, RunObserver, Session,
+    SessionOptions, Tensor, TensorView, TensorViewMut, Value,
 };
 
 fn demo() -> Model {
@@ -247,7 +247,7 @@ fn guards_speak_before_the_sizes_they_protect() {
     let rest = b.size(SizeDef::Sub(seq, window));
     let y = b.output("y", DType::F32, &[rest]);
     let message = b.text("the sequence is shorter than the window");
-    b.op("/conv/Slice", Op::Guard { lhs: window, cmp: Cmp::Le, rhs: seq, message });
+    b.op("/conv/Slice", PlanOp::Guard { lhs: window, cmp: Cmp::Le, rhs: seq, message });
     let kernel = b.kernel("double", "rw", 0, common::double);
     b.call(kernel, &[BufferId(0), y], &[], rest);
     let mut session = b.model().session();
@@ -304,7 +304,7 @@ fn sizes_that_overflow_are_errors_where_they_are_used() {
     let temporary = b.buffer(DType::U8, &[square], Place::Block(0));
     b.plan.arena.blocks.push(square);
     let kernel = b.kernel("double", "rw", 0, common::double);
-    let skip = b.op("", Op::BranchIfZero { slot: n, target: 2 });
+    let skip = b.op("", PlanOp::BranchIfZero { slot: n, target: 2 });
     b.call(kernel, &[temporary, y], &[], n);
     assert_eq!(skip, 0);
     let mut session = b.model().session();
@@ -321,7 +321,7 @@ fn sizes_that_overflow_are_errors_where_they_are_used() {
 fn observers_see_every_instruction_and_the_buffers_between() {
     #[derive(Default)]
     struct Trace(Vec<String>);
-    impl Observer for Trace {
+    impl RunObserver for Trace {
         fn begin(&mut self, index: usize, _instr: &Instr) {
             self.0.push(format!("begin {index}"));
         }

@@ -12,7 +12,7 @@ use tilewright_autosched::{AutoscheduleError, Decisions, Scheduled, schedule};
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_te::flatten::{FlattenOptions, flatten};
-use tilewright_te::kernel::{Inst, Op};
+use tilewright_te::kernel::{Inst, KernelOp};
 use tilewright_te::schedule::Piece;
 use tilewright_te::{Expr, Func, Layout, Scope};
 
@@ -231,7 +231,8 @@ fn steps_of_an_iteration(insts: &[Inst]) -> Vec<usize> {
                 found.extend([then_body, else_body].into_iter().flat_map(|body| steps_of_an_iteration(body)));
             }
             Inst::Loop { carried, body, .. } => {
-                let products = body.iter().filter(|i| matches!(i, Inst::Let { op: Op::Fma(..), .. })).count();
+                let products =
+                    body.iter().filter(|i| matches!(i, Inst::Let { op: KernelOp::Fma(..), .. })).count();
                 found.extend((products > 0).then(|| products / carried.len()));
                 found.extend(steps_of_an_iteration(body));
             }

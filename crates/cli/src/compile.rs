@@ -11,7 +11,7 @@ use tilewright_driver::graph::Graph;
 use tilewright_driver::runtime::artifact::ImageDef;
 use tilewright_driver::runtime::plan::Space;
 use tilewright_driver::{
-    Artifact, CodegenKind, CompileError, Compiled, Level, Listing, Observer, codegen, onnx,
+    Artifact, CodegenKind, CompileError, CompileObserver, Compiled, Level, Listing, codegen, onnx,
 };
 
 use crate::failure::{Exit, Failure};

@@ -24,7 +24,7 @@ enum Task {
         #[arg(value_name = "FROM", required = true)]
         from: Vec<PathBuf>,
         #[command(flatten)]
-        database: Place,
+        database: DatabaseFile,
         /// Print figures as one JSON object
         #[arg(long)]
         json: bool,
@@ -38,12 +38,12 @@ enum Task {
         #[arg(long)]
         all: bool,
         #[command(flatten)]
-        database: Place,
+        database: DatabaseFile,
     },
     /// Drop what compilations do not use: trials, failures, damaged and superseded lines
     Prune {
         #[command(flatten)]
-        database: Place,
+        database: DatabaseFile,
         /// Print figures as one JSON object
         #[arg(long)]
         json: bool,
@@ -51,7 +51,7 @@ enum Task {
     /// Say how much is known
     Stats {
         #[command(flatten)]
-        database: Place,
+        database: DatabaseFile,
         /// Print figures as one JSON object
         #[arg(long)]
         json: bool,
@@ -59,13 +59,13 @@ enum Task {
 }
 
 #[derive(clap::Args)]
-struct Place {
+struct DatabaseFile {
     /// Records of tuning [default: the user's, as for compile]
     #[arg(long, value_name = "FILE")]
     database: Option<PathBuf>,
 }
 
-impl Place {
+impl DatabaseFile {
     fn path(&self) -> Result<PathBuf, Failure> {
         let path = self.database.clone().or_else(records::of_user);
         path.ok_or_else(|| {
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// The path of a file that is there.
-fn existing(place: &Place) -> Result<PathBuf, Failure> {
+fn existing(place: &DatabaseFile) -> Result<PathBuf, Failure> {
     let path = place.path()?;
     match std::fs::metadata(&path) {
         Ok(_) => Ok(path),

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tilewright_driver::Observer;
+use tilewright_driver::CompileObserver;
 use tilewright_driver::options::is_schedule_stage;
 
 use crate::failure::Failure;
@@ -104,7 +104,7 @@ impl Progress {
     }
 }
 
-impl Observer for Progress {
+impl CompileObserver for Progress {
     fn step(&mut self, name: &'static str) {
         if let Some(bar) = &self.bar {
             bar.set_message(name);

@@ -23,8 +23,8 @@ use tilewright_driver::runtime::artifact::{
     Contents, DeviceDef, DeviceKernel, ImageDef, Level, Manifest, ProgramDef,
 };
 use tilewright_driver::runtime::plan::{
-    Access, ArenaDef, BufferDef, BufferId, DimSpec, Instr, KernelDef, KernelId, KernelParam, Op, Place, Plan,
-    SizeDef, SizeId, Space, TensorSpec, TextId,
+    Access, ArenaDef, BufferDef, BufferId, DimSpec, Instr, KernelDef, KernelId, KernelParam, Place, Plan,
+    PlanOp, SizeDef, SizeId, Space, TensorSpec, TextId,
 };
 
 /// No run of these tests takes as long.
@@ -83,7 +83,7 @@ fn plan(elements: usize) -> Plan {
         let dims = vec![DimSpec { name: None, size: n }];
         TensorSpec { name: name.into(), dtype: DType::F32, dims, buffer }
     };
-    let call = Op::Call {
+    let call = PlanOp::Call {
         kernel: KernelId(0),
         buffers: vec![on_device],
         sizes: vec![n],
@@ -92,8 +92,8 @@ fn plan(elements: usize) -> Plan {
         in_order: false,
     };
     let mut ops = vec![call; 4];
-    ops.insert(0, Op::Copy { from: x, to: on_device });
-    ops.push(Op::Copy { from: on_device, to: y });
+    ops.insert(0, PlanOp::Copy { from: x, to: on_device });
+    ops.push(PlanOp::Copy { from: on_device, to: y });
     let params = vec![KernelParam { align: 4, access: Access::Write }];
     Plan {
         sizes,

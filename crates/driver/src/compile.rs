@@ -24,7 +24,7 @@ use crate::error::CompileError;
 use crate::forms;
 use crate::front_end::{check_choice, import, lower_options, simplify};
 use crate::gap::Stage;
-use crate::options::{Observer, Options};
+use crate::options::{CompileObserver, Options};
 use crate::search_report::SearchReport;
 use crate::specialise;
 use crate::survey;
@@ -57,7 +57,7 @@ pub struct Compiled {
 pub fn compile(
     path: &Path,
     options: &Options,
-    observer: &mut dyn Observer,
+    observer: &mut dyn CompileObserver,
 ) -> Result<Compiled, CompileError> {
     let model = load(path, options, observer)?;
     compile_model(&model, options, observer)
@@ -71,10 +71,10 @@ pub fn compile(
 pub fn kernels(
     path: &Path,
     options: &Options,
-    observer: &mut dyn Observer,
+    observer: &mut dyn CompileObserver,
 ) -> Result<Vec<Kernel>, CompileError> {
     let model = load(path, options, observer)?;
-    let road = |observer: &mut dyn Observer| {
+    let road = |observer: &mut dyn CompileObserver| {
         let graph = front_end(&model, options, observer)?;
         let program = lower(&graph, &options.target, options, observer)?;
         let Schedules { pending, .. } =
@@ -84,7 +84,11 @@ pub fn kernels(
     road(observer).map_err(|error| survey::with_all_gaps(error, &model, options))
 }
 
-fn load(path: &Path, options: &Options, observer: &mut dyn Observer) -> Result<OnnxModel, CompileError> {
+fn load(
+    path: &Path,
+    options: &Options,
+    observer: &mut dyn CompileObserver,
+) -> Result<OnnxModel, CompileError> {
     timed("load", options, observer, |_| Ok(OnnxModel::load(path)?))
 }
 
@@ -92,7 +96,7 @@ fn load(path: &Path, options: &Options, observer: &mut dyn Observer) -> Result<O
 fn front_end(
     model: &OnnxModel,
     options: &Options,
-    observer: &mut dyn Observer,
+    observer: &mut dyn CompileObserver,
 ) -> Result<Graph, CompileError> {
     let mut warnings = Vec::new();
     let mut graph = timed("import", options, observer, |_| import(model, options, &mut warnings))?;
@@ -109,7 +113,7 @@ fn lower(
     graph: &Graph,
     target: &Target,
     options: &Options,
-    observer: &mut dyn Observer,
+    observer: &mut dyn CompileObserver,
 ) -> Result<Program, CompileError> {
     let lowering = lower_options(target, options);
     let program = timed("lower", options, observer, |_| {
@@ -147,7 +151,7 @@ fn schedule(
     target: &Target,
     options: &Options,
     known: Option<&Cache>,
-    observer: &mut dyn Observer,
+    observer: &mut dyn CompileObserver,
 ) -> Result<Schedules, CompileError> {
     let funcs: Vec<&LoweredFunc> = programs.iter().flat_map(|program| &program.funcs).collect();
     let schedules = timed("schedule", options, observer, |_| {
@@ -180,7 +184,7 @@ fn compile_level(
     target: &Target,
     options: &Options,
     constants: &mut Weights,
-    observer: &mut dyn Observer,
+    observer: &mut dyn CompileObserver,
 ) -> Result<CompiledLevel, CompileError> {
     let lowered = graphs.iter().map(|graph| lower(graph, target, options, observer));
     let lowered: Vec<Program> = lowered.collect::<Result<_, _>>()?;
@@ -236,7 +240,7 @@ fn compile_level(
 pub fn compile_model(
     model: &OnnxModel,
     options: &Options,
-    observer: &mut dyn Observer,
+    observer: &mut dyn CompileObserver,
 ) -> Result<Compiled, CompileError> {
     straight(model, options, observer).map_err(|error| survey::with_all_gaps(error, model, options))
 }
@@ -245,7 +249,7 @@ pub fn compile_model(
 fn straight(
     model: &OnnxModel,
     options: &Options,
-    observer: &mut dyn Observer,
+    observer: &mut dyn CompileObserver,
 ) -> Result<Compiled, CompileError> {
     let extents = specialise::combinations(&options.dims)?;
     let graph = front_end(model, options, observer)?;
@@ -331,8 +335,8 @@ pub(crate) fn programs_of(model: &OnnxModel, options: &Options) -> Result<Vec<Pr
 pub(crate) fn timed<T>(
     name: &'static str,
     options: &Options,
-    observer: &mut dyn Observer,
-    run: impl FnOnce(&mut dyn Observer) -> Result<T, CompileError>,
+    observer: &mut dyn CompileObserver,
+    run: impl FnOnce(&mut dyn CompileObserver) -> Result<T, CompileError>,
 ) -> Result<T, CompileError> {
     options.work().check()?;
     observer.step(name);
@@ -345,14 +349,14 @@ pub(crate) fn timed<T>(
 /// Most warnings about a model that are told one by one.
 const TOLD_WARNINGS: usize = 3;
 
-fn warn(observer: &mut dyn Observer, warnings: &[Fault]) {
+fn warn(observer: &mut dyn CompileObserver, warnings: &[Fault]) {
     warnings.iter().take(TOLD_WARNINGS).for_each(|warning| observer.warning(&warning.to_string()));
     if let more @ 1.. = warnings.len().saturating_sub(TOLD_WARNINGS) {
         observer.warning(&format!("and {more} more of the kind"));
     }
 }
 
-fn show_graph(observer: &mut dyn Observer, stage: &str, graph: &Graph) {
+fn show_graph(observer: &mut dyn CompileObserver, stage: &str, graph: &Graph) {
     observer.stage(stage, &|| tilewright_graph::text::print(graph));
 }
 
@@ -368,7 +372,7 @@ fn scheduled(pending: &[Pending]) -> impl Iterator<Item = &Kernels> {
     })
 }
 
-fn show_schedules(observer: &mut dyn Observer, pending: &[Pending], target: &Target) {
+fn show_schedules(observer: &mut dyn CompileObserver, pending: &[Pending], target: &Target) {
     observer.stage("rules", &|| scheduled(pending).map(rules_text).collect());
     observer.stage("strategies", &|| scheduled(pending).map(strategies_text).collect());
     observer.stage("schedule", &|| funcs_text(scheduled(pending).map(|k| &k.func)));

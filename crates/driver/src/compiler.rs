@@ -19,7 +19,7 @@ use crate::cache::Cache;
 use crate::compile::{Compiled, compile_model, graph_of, timed};
 use crate::devices;
 use crate::error::CompileError;
-use crate::options::{DimOption, Numerics, Observer, Options};
+use crate::options::{CompileObserver, DimOption, Numerics, Options};
 use crate::records;
 use crate::search::{self, Found};
 use crate::stack::on_own_stack;
@@ -386,7 +386,7 @@ impl Compiler {
     pub fn compile_with(
         &self,
         model: impl Into<Source>,
-        observer: &mut (dyn Observer + Send),
+        observer: &mut (dyn CompileObserver + Send),
     ) -> Result<Compiled, CompileError> {
         let source = model.into();
         on_own_stack(move || {
@@ -399,7 +399,7 @@ impl Compiler {
     pub(crate) fn load(
         &self,
         source: Source,
-        observer: &mut dyn Observer,
+        observer: &mut dyn CompileObserver,
     ) -> Result<OnnxModel, CompileError> {
         self.check_dims()?;
         timed("load", &self.options, observer, |_| source.model())
@@ -409,7 +409,7 @@ impl Compiler {
     pub(crate) fn compile_onnx(
         &self,
         model: &OnnxModel,
-        observer: &mut dyn Observer,
+        observer: &mut dyn CompileObserver,
     ) -> Result<Compiled, CompileError> {
         match (&self.found, self.mode) {
             (Some(found), _) => search::compile_faster(model, &self.options, found, observer),

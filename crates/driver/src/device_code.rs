@@ -11,7 +11,7 @@ use tilewright_te::kernel::Kernel;
 use crate::cache::Cache;
 use crate::error::CompileError;
 use crate::gap::Gap;
-use crate::options::Observer;
+use crate::options::CompileObserver;
 
 /// The code of one kernel.
 #[derive(Clone, Debug, Default)]
@@ -127,7 +127,7 @@ pub(crate) struct Assembled<'a> {
     /// Asks to stop.
     pub(crate) cancel: &'a Cancel,
     /// Hears where they cannot be.
-    pub(crate) observer: &'a mut dyn Observer,
+    pub(crate) observer: &'a mut dyn CompileObserver,
 }
 
 impl Assembled<'_> {

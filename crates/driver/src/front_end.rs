@@ -12,7 +12,7 @@ use tilewright_onnx::{ImportErrors, OnnxModel};
 
 use crate::error::CompileError;
 use crate::fold::Fold;
-use crate::options::{Numerics, Observer, Options, Passes};
+use crate::options::{CompileObserver, Numerics, Options, Passes};
 
 /// Imports a model; what is odd about it goes to `warnings`.
 ///
@@ -70,7 +70,7 @@ pub(crate) fn check_choice(graph: &Graph, options: &Options) -> Result<(), Compi
 pub(crate) fn simplify(
     graph: &mut Graph,
     options: &Options,
-    observer: &mut dyn Observer,
+    observer: &mut dyn CompileObserver,
 ) -> Result<Vec<Unfinished>, CompileError> {
     let Passes { selection, limit, first, last } = &options.passes;
     let cancel = &options.cancel;

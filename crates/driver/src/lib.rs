@@ -46,7 +46,7 @@ pub use engine::{Engine, Interpreter};
 pub use error::{CompileError, Error, SearchError};
 pub use gap::{Gap, Stage};
 pub use inspect::ModelReport;
-pub use options::{DimOption, Numerics, Observer, Options};
+pub use options::{CompileObserver, DimOption, Numerics, Options};
 pub use search_report::{SearchReport, WholeModel};
 pub use survey::{Survey, survey};
 pub use tilewright_dtype::DType;

@@ -81,7 +81,7 @@ pub struct DimOption {
 }
 
 /// What a compilation reports while it runs.
-pub trait Observer {
+pub trait CompileObserver {
     /// A step of the road begins.
     fn step(&mut self, _name: &'static str) {}
     /// A step has ended.
@@ -103,7 +103,7 @@ pub trait Observer {
     fn kernels(&mut self, _done: usize, _total: usize) {}
 }
 
-impl Observer for () {}
+impl CompileObserver for () {}
 
 /// Whether a stage shows functions that are scheduled now: `rules`, `strategies`, `schedule`, `kernels`, or a pass between the last two.
 pub fn is_schedule_stage(name: &str) -> bool {

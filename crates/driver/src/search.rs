@@ -17,7 +17,7 @@ use tilewright_tune::{
 use crate::artifact::Artifact;
 use crate::compile::{Compiled, compile_model, timed};
 use crate::error::{CompileError, Error, SearchError};
-use crate::options::{Observer, Options};
+use crate::options::{CompileObserver, Options};
 use crate::search_report::{SearchReport, WholeModel};
 use crate::tuning::{InProcess, Tasks};
 
@@ -82,7 +82,7 @@ pub(crate) fn compile_faster(
     model: &OnnxModel,
     options: &Options,
     found: &Found,
-    observer: &mut dyn Observer,
+    observer: &mut dyn CompileObserver,
 ) -> Result<Compiled, CompileError> {
     let records = Arc::new(options.records.after(found.records.clone()));
     let by_found = compile_model(model, &Options { records, ..options.clone() }, observer)?;

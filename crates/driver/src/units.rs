@@ -24,7 +24,7 @@ use crate::codegen;
 use crate::device_code::{self, Piece as CodePiece};
 use crate::error::CompileError;
 use crate::gap::Gap;
-use crate::options::{Observer, Options};
+use crate::options::{CompileObserver, Options};
 use crate::parallel::{self, Jobs};
 
 /// A function of a program, scheduled and generated.
@@ -225,7 +225,7 @@ pub(crate) fn generate(
     pending: Vec<Pending>,
     target: &Target,
     jobs: &Jobs,
-    observer: &mut dyn Observer,
+    observer: &mut dyn CompileObserver,
 ) -> Result<(Vec<Unit>, Vec<Fresh>), CompileError> {
     let mut kernels = Vec::new();
     let mut names = Vec::new();
@@ -402,7 +402,7 @@ pub(crate) fn kernel_def(kernel: &Kernel) -> KernelDef {
 }
 
 /// Keeps new units. A cache that cannot be written is worth one warning and no more.
-pub fn keep(units: &[Unit], fresh: &[Fresh], cache: &Cache, observer: &mut dyn Observer) {
+pub fn keep(units: &[Unit], fresh: &[Fresh], cache: &Cache, observer: &mut dyn CompileObserver) {
     let write = || -> std::io::Result<()> {
         for &Fresh { unit, key } in fresh {
             let bytes = postcard::to_allocvec(&units[unit]).map_err(std::io::Error::other)?;

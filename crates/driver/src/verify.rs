@@ -13,7 +13,7 @@ use crate::compile::Compiled;
 use crate::compiler::{Compiler, Source};
 use crate::engine::{Engine, Interpreter};
 use crate::error::Error;
-use crate::options::Observer;
+use crate::options::CompileObserver;
 use crate::stack::on_own_stack;
 
 /// What a model is run on, and what its outputs must agree with.
@@ -192,7 +192,7 @@ impl Compiler {
         &self,
         model: impl Into<Source>,
         options: &VerifyOptions,
-        observer: &mut (dyn Observer + Send),
+        observer: &mut (dyn CompileObserver + Send),
     ) -> Result<Verification, Error> {
         let source = model.into();
         on_own_stack(|| {

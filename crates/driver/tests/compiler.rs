@@ -16,7 +16,7 @@ use tilewright_driver::graph::{Graph, NodeId, text};
 use tilewright_driver::onnx::{OnnxModel, export};
 use tilewright_driver::search::Found;
 use tilewright_driver::{
-    Cache, Cancel, CodegenKind, CompileError, Compiler, Mode, Observer, Source, Tensor, WholeModel,
+    Cache, Cancel, CodegenKind, CompileError, CompileObserver, Compiler, Mode, Source, Tensor, WholeModel,
 };
 
 const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits/digits.onnx");
@@ -155,7 +155,7 @@ struct Impatient {
     kernels: usize,
 }
 
-impl Observer for Impatient {
+impl CompileObserver for Impatient {
     fn kernels(&mut self, done: usize, _total: usize) {
         self.cancel.cancel();
         self.kernels = done;
@@ -276,7 +276,7 @@ fn a_users_pass_that_breaks_the_graph_is_the_users() {
 #[derive(Default)]
 struct Warnings(Vec<String>);
 
-impl Observer for Warnings {
+impl CompileObserver for Warnings {
     fn warning(&mut self, text: &str) {
         self.0.push(text.to_string());
     }

@@ -12,7 +12,7 @@ use benchmark::{Case, SUBJECTS, Subject, prepare};
 use common::{failed, model_path};
 use onnx_runtime::{agree, artifact_for, run, session};
 use tilewright_driver::runtime::Model;
-use tilewright_driver::runtime::plan::{Op, Plan, Space};
+use tilewright_driver::runtime::plan::{Plan, PlanOp, Space};
 use tilewright_driver::{CodegenKind, Options, Target, Trust, compile, devices};
 
 /// What is checked of a model.
@@ -112,8 +112,8 @@ fn check_plan(name: &str) -> Result<(), String> {
     let compiled = compiled.map_err(|error| error.to_string())?;
     let plan = &compiled.artifact.levels[0].plan;
     let moved = |from: Space| {
-        let is_move = |op: &Op| match op {
-            Op::Copy { from: source, to } => {
+        let is_move = |op: &PlanOp| match op {
+            PlanOp::Copy { from: source, to } => {
                 let space = |id: tilewright_driver::runtime::plan::BufferId| plan.buffers[id.index()].space;
                 space(*source) == from && space(*to) == from.other()
             }

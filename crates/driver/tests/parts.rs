@@ -4,7 +4,7 @@
 mod graphs;
 
 use graphs::compile_and_compare;
-use tilewright_driver::runtime::plan::{Op, Place, SizeDef};
+use tilewright_driver::runtime::plan::{Place, PlanOp, SizeDef};
 use tilewright_driver::{Compiled, Options};
 
 /// What a compiled model's plan consists of.
@@ -23,14 +23,14 @@ fn check(text: &str) -> Shape {
 
 fn shape(compiled: &Compiled) -> Shape {
     let plan = &compiled.artifact.levels[0].plan;
-    let count = |is: &dyn Fn(&Op) -> bool| plan.instrs.iter().filter(|instr| is(&instr.op)).count();
+    let count = |is: &dyn Fn(&PlanOp) -> bool| plan.instrs.iter().filter(|instr| is(&instr.op)).count();
     let inside = |place: &Place| match place {
         Place::Alias { byte_offset, .. } => plan.sizes[byte_offset.index()] != SizeDef::Const(0),
         _ => false,
     };
     Shape {
-        calls: count(&|op| matches!(op, Op::Call { .. })),
-        copies: count(&|op| matches!(op, Op::Copy { .. })),
+        calls: count(&|op| matches!(op, PlanOp::Call { .. })),
+        copies: count(&|op| matches!(op, PlanOp::Copy { .. })),
         inside: plan.buffers.iter().filter(|buffer| inside(&buffer.place)).count(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tilewright_driver::runtime::plan::{Op, Plan, TextId};
+use tilewright_driver::runtime::plan::{Plan, PlanOp, TextId};
 use tilewright_driver::{CodegenKind, Options, Target, compile, kernels};
 use tilewright_te::kernel::Kernel;
 
@@ -29,7 +29,7 @@ fn kernels_of_the_example_come_back_from_text() {
 fn sorted(plan: &Plan) -> Plan {
     let mut sorted = plan.clone();
     let used = plan.instrs.iter().flat_map(|instr| match &instr.op {
-        Op::Guard { message, .. } => vec![instr.provenance, *message],
+        PlanOp::Guard { message, .. } => vec![instr.provenance, *message],
         _ => vec![instr.provenance],
     });
     // What no instruction says is not printed.
@@ -40,7 +40,7 @@ fn sorted(plan: &Plan) -> Plan {
     let id = |old: TextId| TextId(texts.binary_search(&plan.texts[old.index()]).expect("it is there") as u32);
     for instr in &mut sorted.instrs {
         instr.provenance = id(instr.provenance);
-        if let Op::Guard { message, .. } = &mut instr.op {
+        if let PlanOp::Guard { message, .. } = &mut instr.op {
             *message = id(*message);
         }
     }

@@ -13,7 +13,7 @@ use crate::types::{Shape, Type};
 
 /// Where an invariant is violated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// At a node, shown by its operator and the names it stands for.
     Node(NodeId, String),
     /// In a region as a whole.
@@ -25,16 +25,16 @@ pub enum Place {
 #[error("{place}: {message}")]
 pub struct Violation {
     /// Where.
-    pub place: Place,
+    pub place: Location,
     /// What is wrong.
     pub message: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Node(node, description) => write!(f, "{node} {description}"),
-            Place::Region(region) => write!(f, "{region}"),
+            Location::Node(node, description) => write!(f, "{node} {description}"),
+            Location::Region(region) => write!(f, "{region}"),
         }
     }
 }
@@ -70,12 +70,12 @@ impl Verifier<'_> {
     fn at_node(&mut self, node: NodeId, message: impl Into<String>) {
         let data = self.graph.node(node);
         let names = data.provenance.names().collect::<Vec<_>>().join("+");
-        let place = Place::Node(node, format!("{} `{names}`", data.op.name()));
+        let place = Location::Node(node, format!("{} `{names}`", data.op.name()));
         self.violations.push(Violation { place, message: message.into() });
     }
 
     fn at_region(&mut self, region: RegionId, message: impl Into<String>) {
-        self.violations.push(Violation { place: Place::Region(region), message: message.into() });
+        self.violations.push(Violation { place: Location::Region(region), message: message.into() });
     }
 
     fn region(&mut self, region: RegionId) {

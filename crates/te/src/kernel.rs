@@ -71,7 +71,7 @@ impl Kernel {
             let mut sum = 0.0;
             for inst in insts {
                 sum += match inst {
-                    Inst::Let { result, op: Op::Int(value) } => {
+                    Inst::Let { result, op: KernelOp::Int(value) } => {
                         constants.insert(*result, *value);
                         0.0
                     }
@@ -183,7 +183,7 @@ pub struct KernelLocal {
 
 /// A buffer parameter, local or shared array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum MemRef {
     /// Index into [`Kernel::buffers`].
     Param(u32),
     /// Index into [`Kernel::locals`].
@@ -209,12 +209,12 @@ pub enum Inst {
         /// The value defined.
         result: Value,
         /// How it is computed.
-        op: Op,
+        op: KernelOp,
     },
     /// Writes the lanes of `value` to consecutive elements from `index + offset`.
     Store {
         /// Where.
-        place: Place,
+        place: MemRef,
         /// Element index, a scalar `I64`.
         index: Value,
         /// Added to the index.
@@ -227,7 +227,7 @@ pub enum Inst {
     /// Writes lane `i` of `value` to element `indices[i] + offset`, in lane order.
     Scatter {
         /// Where.
-        place: Place,
+        place: MemRef,
         /// Element indices, a vector of `I64`.
         indices: Value,
         /// Added to every index.
@@ -241,7 +241,7 @@ pub enum Inst {
     /// effect on values.
     Prefetch {
         /// Where, a parameter.
-        place: Place,
+        place: MemRef,
         /// Element index, a scalar `I64`.
         index: Value,
         /// Added to the index.
@@ -253,13 +253,13 @@ pub enum Inst {
     /// has waited for the copy's group, and for other threads after the next barrier.
     CopyAsync {
         /// Where to, a shared array.
-        to: Place,
+        to: MemRef,
         /// Element index there, a scalar `I64`.
         to_index: Value,
         /// Added to that index.
         to_offset: i64,
         /// Where from, a parameter of the same element type.
-        from: Place,
+        from: MemRef,
         /// Element index there, a scalar `I64`.
         index: Value,
         /// Added to the index.
@@ -328,7 +328,7 @@ pub struct Join {
 
 /// How a value is computed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Op {
+pub enum KernelOp {
     /// An integer or `Bool` constant in every lane.
     Int(i64),
     /// A float constant in every lane, as the bits of an `f64`.
@@ -373,7 +373,7 @@ pub enum Op {
     /// Consecutive elements from `index + offset`.
     Load {
         /// Where.
-        place: Place,
+        place: MemRef,
         /// Element index, a scalar `I64`.
         index: Value,
         /// Added to the index.
@@ -384,7 +384,7 @@ pub enum Op {
     /// One element a lane.
     Gather {
         /// Where.
-        place: Place,
+        place: MemRef,
         /// Element indices, a vector of `I64`.
         indices: Value,
         /// Added to every index.
@@ -453,28 +453,35 @@ impl Inst {
     }
 }
 
-impl Op {
+impl KernelOp {
     /// Calls `visit` on the operands, to rename them.
     pub fn for_each_operand_mut(&mut self, mut visit: impl FnMut(&mut Value)) {
         match self {
-            Op::Int(_) | Op::Float(_) | Op::Size(_) | Op::Warp | Op::Lane | Op::Iota => {}
-            Op::Splat(a) | Op::Extract(a, _) | Op::Slice(a, _) => visit(a),
-            Op::Unary(_, a) | Op::Cast(a) | Op::Bitcast(a) => visit(a),
-            Op::Binary(_, a, b) | Op::Compare(_, a, b) | Op::Shuffle { value: a, from: b } => {
+            KernelOp::Int(_)
+            | KernelOp::Float(_)
+            | KernelOp::Size(_)
+            | KernelOp::Warp
+            | KernelOp::Lane
+            | KernelOp::Iota => {}
+            KernelOp::Splat(a) | KernelOp::Extract(a, _) | KernelOp::Slice(a, _) => visit(a),
+            KernelOp::Unary(_, a) | KernelOp::Cast(a) | KernelOp::Bitcast(a) => visit(a),
+            KernelOp::Binary(_, a, b)
+            | KernelOp::Compare(_, a, b)
+            | KernelOp::Shuffle { value: a, from: b } => {
                 visit(a);
                 visit(b);
             }
-            Op::Select(a, b, c) | Op::Fma(a, b, c) => {
+            KernelOp::Select(a, b, c) | KernelOp::Fma(a, b, c) => {
                 visit(a);
                 visit(b);
                 visit(c);
             }
-            Op::Concat(parts) => parts.iter_mut().for_each(visit),
-            Op::Load { place: _, index, offset: _, mask } => {
+            KernelOp::Concat(parts) => parts.iter_mut().for_each(visit),
+            KernelOp::Load { place: _, index, offset: _, mask } => {
                 visit(index);
                 mask.iter_mut().for_each(visit);
             }
-            Op::Gather { place: _, indices, offset: _, mask } => {
+            KernelOp::Gather { place: _, indices, offset: _, mask } => {
                 visit(indices);
                 mask.iter_mut().for_each(visit);
             }
@@ -484,24 +491,31 @@ impl Op {
     /// Calls `visit` on the operands.
     pub fn for_each_operand(&self, mut visit: impl FnMut(Value)) {
         match self {
-            Op::Int(_) | Op::Float(_) | Op::Size(_) | Op::Warp | Op::Lane | Op::Iota => {}
-            Op::Splat(a) | Op::Extract(a, _) | Op::Slice(a, _) => visit(*a),
-            Op::Unary(_, a) | Op::Cast(a) | Op::Bitcast(a) => visit(*a),
-            Op::Binary(_, a, b) | Op::Compare(_, a, b) | Op::Shuffle { value: a, from: b } => {
+            KernelOp::Int(_)
+            | KernelOp::Float(_)
+            | KernelOp::Size(_)
+            | KernelOp::Warp
+            | KernelOp::Lane
+            | KernelOp::Iota => {}
+            KernelOp::Splat(a) | KernelOp::Extract(a, _) | KernelOp::Slice(a, _) => visit(*a),
+            KernelOp::Unary(_, a) | KernelOp::Cast(a) | KernelOp::Bitcast(a) => visit(*a),
+            KernelOp::Binary(_, a, b)
+            | KernelOp::Compare(_, a, b)
+            | KernelOp::Shuffle { value: a, from: b } => {
                 visit(*a);
                 visit(*b);
             }
-            Op::Select(a, b, c) | Op::Fma(a, b, c) => {
+            KernelOp::Select(a, b, c) | KernelOp::Fma(a, b, c) => {
                 visit(*a);
                 visit(*b);
                 visit(*c);
             }
-            Op::Concat(parts) => parts.iter().copied().for_each(visit),
-            Op::Load { index, mask, .. } => {
+            KernelOp::Concat(parts) => parts.iter().copied().for_each(visit),
+            KernelOp::Load { index, mask, .. } => {
                 visit(*index);
                 mask.iter().copied().for_each(visit);
             }
-            Op::Gather { indices, mask, .. } => {
+            KernelOp::Gather { indices, mask, .. } => {
                 visit(*indices);
                 mask.iter().copied().for_each(visit);
             }

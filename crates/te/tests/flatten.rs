@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use tilewright_dtype::DType;
 use tilewright_te::flatten::{FlatKernel, FlattenOptions, Made, flatten, flatten_watched};
-use tilewright_te::kernel::{Inst, Op, Value};
+use tilewright_te::kernel::{Inst, KernelOp, Value};
 use tilewright_te::schedule::Schedule;
 use tilewright_te::{BinaryOp, Expr, Func, LoopKind, Scope, Stmt};
 
@@ -109,7 +109,8 @@ fn invariants(insts: &[Inst], in_loop: Option<&HashSet<Value>>) -> Vec<Value> {
         match inst {
             Inst::Let { result, op } => {
                 let Some(defined) = &mut defined else { continue };
-                let mut changes = matches!(op, Op::Load { .. } | Op::Gather { .. } | Op::Shuffle { .. });
+                let mut changes =
+                    matches!(op, KernelOp::Load { .. } | KernelOp::Gather { .. } | KernelOp::Shuffle { .. });
                 op.for_each_operand(|operand| changes |= defined.contains(&operand));
                 defined.insert(*result);
                 found.extend((!changes).then_some(*result));
@@ -146,7 +147,7 @@ fn what_does_not_change_in_a_loop_stands_outside() {
 }
 
 /// Whether a list of instructions, branches aside, has an operation.
-fn outside_branches(insts: &[Inst], wanted: &impl Fn(&Op) -> bool) -> bool {
+fn outside_branches(insts: &[Inst], wanted: &impl Fn(&KernelOp) -> bool) -> bool {
     insts.iter().any(|inst| match inst {
         Inst::Let { op, .. } => wanted(op),
         Inst::Loop { body, .. } => outside_branches(body, wanted),
@@ -178,8 +179,8 @@ fn loads_and_divisions_stay_under_their_branch() {
     block.predicate = Some(Expr::from(row).lt(Expr::int(3)));
     let kernel = flatten(&func, &OPTIONS).expect("flattens").remove(0).kernel;
     assert_eq!(kernel.verify(), Ok(()), "{kernel}");
-    let loads = |op: &Op| matches!(op, Op::Load { .. });
-    let divides = |op: &Op| matches!(op, Op::Binary(BinaryOp::FloorDiv, ..));
+    let loads = |op: &KernelOp| matches!(op, KernelOp::Load { .. });
+    let divides = |op: &KernelOp| matches!(op, KernelOp::Binary(BinaryOp::FloorDiv, ..));
     assert!(kernel.to_string().contains("floordiv") && kernel.to_string().contains("= a["), "{kernel}");
     assert!(!outside_branches(&kernel.body, &loads), "{kernel}");
     assert!(!outside_branches(&kernel.body, &divides), "{kernel}");
@@ -195,7 +196,7 @@ fn a_condition_of_all_blocks_in_a_loop_is_one_branch_around_them() {
     assert_eq!(kernel.verify(), Ok(()), "{kernel}");
     let text = kernel.to_string();
     assert_eq!(text.matches("if ").count(), 1, "{text}");
-    let multiplies = |op: &Op| matches!(op, Op::Fma(..));
+    let multiplies = |op: &KernelOp| matches!(op, KernelOp::Fma(..));
     assert!(text.contains(" fma ") && !outside_branches(&kernel.body, &multiplies), "{text}");
 }
 
@@ -254,7 +255,7 @@ fn rows_of_whole_tiles_are_a_constant_distance_apart() {
     // One address for all rows, and the one of the step: what is added to it is a constant of the load.
     let indices = |insts: &[Inst]| {
         let loads = insts.iter().filter_map(|inst| match inst {
-            Inst::Let { op: Op::Load { index, .. }, .. } => Some(*index),
+            Inst::Let { op: KernelOp::Load { index, .. }, .. } => Some(*index),
             _ => None,
         });
         loads.collect::<HashSet<Value>>().len()

@@ -23,8 +23,8 @@ pub use tilewright_driver::graph::pass::{Pass, PassError};
 pub use tilewright_driver::onnx::OnnxModel;
 pub use tilewright_driver::run::{Extent, Named, Spec, compare, files, noise, profile, timing, values};
 pub use tilewright_driver::{
-    Artifact, Cache, Cancel, CodegenKind, CompileError, Compiled, Compiler, DType, Engine, Error, Extents,
-    Gap, Input, Interpreter, LoadError, LoadOptions, Mode, Model, ModelReport, Numerics, Observer, Outputs,
-    RunError, SearchError, SearchReport, Session, Source, Stage, Tensor, TensorError, TensorView,
+    Artifact, Cache, Cancel, CodegenKind, CompileError, CompileObserver, Compiled, Compiler, DType, Engine,
+    Error, Extents, Gap, Input, Interpreter, LoadError, LoadOptions, Mode, Model, ModelReport, Numerics,
+    Outputs, RunError, SearchError, SearchReport, Session, Source, Stage, Tensor, TensorError, TensorView,
     TensorViewMut, Trust, Value, Verdict, Verification, VerifyOptions, WholeModel,
 };

@@ -7,8 +7,8 @@ use tilewright_dtype::DType;
 use tilewright_host::{HostOp, Registry};
 use tilewright_runtime::artifact::Manifest;
 use tilewright_runtime::plan::{
-    BufferDef, BufferId, DimSpec, HostId, Instr, Nesting, Op, Operand, Place, Plan, SizeDef, SizeId, Space,
-    TensorSpec, TextId, ValueSpec, ValueType,
+    BufferDef, BufferId, DimSpec, HostId, Instr, Nesting, Operand, Place, Plan, PlanOp, SizeDef, SizeId,
+    Space, TensorSpec, TextId, ValueSpec, ValueType,
 };
 use tilewright_runtime::{
     AlignedBuf, Bytes, Kernels, Model, OwnedOutputs, RunError, Tensor, TensorView, Value,
@@ -29,7 +29,7 @@ fn tensor(plan: &mut Plan, name: &str, shape: Vec<SizeId>, place: Place) -> (Buf
 }
 
 fn host(op: &HostOp, inputs: Vec<Operand>, outputs: Vec<Operand>, sizes_out: Vec<SizeId>) -> Instr {
-    let op = Op::Host { op: op.code(), attrs: op.attrs(), inputs, outputs, sizes_out };
+    let op = PlanOp::Host { op: op.code(), attrs: op.attrs(), inputs, outputs, sizes_out };
     Instr { op, provenance: TextId(0) }
 }
 
@@ -51,7 +51,7 @@ fn model(n: Option<i64>) -> Model {
     plan.value_inputs = vec![ValueSpec { name: "s".into(), position: 0, value: s }];
     plan.value_outputs = vec![ValueSpec { name: "t".into(), position: 0, value: t }];
     let sizes_out = if n.is_none() { vec![SizeId(1)] } else { vec![] };
-    let position = Op::WriteSize { buffer: zero, element: 0, value: SizeId(2) };
+    let position = PlanOp::WriteSize { buffer: zero, element: 0, value: SizeId(2) };
     plan.instrs = vec![
         Instr { op: position, provenance: TextId(0) },
         host(
@@ -130,7 +130,7 @@ fn what_does_not_fit_is_an_error() {
 #[test]
 fn attributes_that_are_no_operators_are_an_error() {
     let mut plan = model(None).plan().clone();
-    if let Op::Host { op, attrs, .. } = &mut plan.instrs[3].op {
+    if let PlanOp::Host { op, attrs, .. } = &mut plan.instrs[3].op {
         (*op, *attrs) = (HostOp::RegexFullMatch(String::new()).code(), vec![9]);
     }
     let (kernels, weights) = (Kernels::new(vec![], None), Bytes::new(vec![]));

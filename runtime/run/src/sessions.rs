@@ -11,7 +11,7 @@ use tilewright_runtime::{Cancel, Session};
 /// A run holds the lock of a place. Each thread tries its own first: so one that runs again finds the memory that its
 /// core has in its caches, and threads do not meet at one lock.
 pub(crate) struct Sessions {
-    places: Box<[Place]>,
+    places: Box<[Slot]>,
     /// Runs that wait for a place.
     n_waiting: AtomicUsize,
     waiting: Mutex<()>,
@@ -21,7 +21,7 @@ pub(crate) struct Sessions {
 /// Apart from the others in the caches of cores.
 #[derive(Default)]
 #[repr(align(128))]
-struct Place(Mutex<Option<Session>>);
+struct Slot(Mutex<Option<Session>>);
 
 /// A place that a run has for itself. Fields are dropped in this order: the place is free when others are told.
 pub(crate) struct Held<'a> {
@@ -35,7 +35,7 @@ struct Release<'a>(&'a Sessions);
 impl Sessions {
     pub(crate) fn new(max: usize) -> Sessions {
         Sessions {
-            places: (0..max.max(1)).map(|_| Place::default()).collect(),
+            places: (0..max.max(1)).map(|_| Slot::default()).collect(),
             n_waiting: AtomicUsize::new(0),
             waiting: Mutex::new(()),
             released: Condvar::new(),
@@ -89,7 +89,7 @@ impl Sessions {
     }
 }
 
-impl Place {
+impl Slot {
     fn try_lock(&self) -> Option<MutexGuard<'_, Option<Session>>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),

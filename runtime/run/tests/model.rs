@@ -12,7 +12,7 @@ use common::{Builder, demo_artifact, demo_plan, demo_weights};
 use tilewright_dtype::DType;
 use tilewright_host::{Distribution, HostOp, RandomAttrs, Registry};
 use tilewright_run::{LoadOptions, Model};
-use tilewright_runtime::plan::{Op, Operand};
+use tilewright_runtime::plan::{Operand, PlanOp};
 use tilewright_runtime::pool::{Pool, Serial, TaskGrid};
 use tilewright_runtime::{Bytes, Cancel, NoHostOps, RunError, Tensor, TensorView, Trust};
 
@@ -176,7 +176,7 @@ fn random_numbers_begin_anew_in_each_run() {
     let (distribution, dtype) = (Distribution::Uniform, DType::F32);
     let op = HostOp::Random(RandomAttrs { distribution, a: 0.0, b: 1.0, seed: None, stream: 0, dtype });
     let (inputs, outputs) = (vec![], vec![Operand::Buffer(y)]);
-    b.op("/Random", Op::Host { op: op.code(), attrs: op.attrs(), inputs, outputs, sizes_out: vec![] });
+    b.op("/Random", PlanOp::Host { op: op.code(), attrs: op.attrs(), inputs, outputs, sizes_out: vec![] });
     let inner = b.model_with(&[], Arc::new(Registry));
     let none = || std::iter::empty::<(&str, &Tensor)>();
     let drawn = |model: &Model| model.run(none()).expect("a run").tensor("y").expect("y").to_vec::<f32>();

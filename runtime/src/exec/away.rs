@@ -11,7 +11,7 @@ use core::ptr::without_provenance_mut;
 
 use super::{Frame, ModelDevice};
 use crate::device::{DeviceError, Stream};
-use crate::plan::{BufferId, Op, Plan, Space};
+use crate::plan::{BufferId, Plan, PlanOp, Space};
 
 /// By buffer at the end of an alias chain: whether the host does anything with it but copy it.
 pub(crate) fn touched_by_host(plan: &Plan, roots: &[BufferId]) -> Vec<bool> {
@@ -19,27 +19,27 @@ pub(crate) fn touched_by_host(plan: &Plan, roots: &[BufferId]) -> Vec<bool> {
     let mut touch = |id: &BufferId| touched[roots[id.index()].index()] = true;
     for instr in &plan.instrs {
         match &instr.op {
-            Op::Call { kernel, buffers, .. } => {
+            PlanOp::Call { kernel, buffers, .. } => {
                 if plan.kernels[kernel.index()].space == Space::Host {
                     buffers.iter().for_each(&mut touch);
                 }
             }
-            Op::Host { inputs, outputs, .. } => {
+            PlanOp::Host { inputs, outputs, .. } => {
                 inputs.iter().chain(outputs).filter_map(|operand| operand.buffer()).for_each(|id| touch(&id));
             }
-            Op::Alloc { buffer }
-            | Op::Grow { buffer }
-            | Op::Free { buffer }
-            | Op::ReadSize { buffer, .. }
-            | Op::ScaleSize { buffer, .. }
-            | Op::WriteSize { buffer, .. } => touch(buffer),
-            Op::Copy { .. }
-            | Op::SetSize { .. }
-            | Op::ReadDim { .. }
-            | Op::CopyValue { .. }
-            | Op::Guard { .. }
-            | Op::BranchIfZero { .. }
-            | Op::Jump { .. } => {}
+            PlanOp::Alloc { buffer }
+            | PlanOp::Grow { buffer }
+            | PlanOp::Free { buffer }
+            | PlanOp::ReadSize { buffer, .. }
+            | PlanOp::ScaleSize { buffer, .. }
+            | PlanOp::WriteSize { buffer, .. } => touch(buffer),
+            PlanOp::Copy { .. }
+            | PlanOp::SetSize { .. }
+            | PlanOp::ReadDim { .. }
+            | PlanOp::CopyValue { .. }
+            | PlanOp::Guard { .. }
+            | PlanOp::BranchIfZero { .. }
+            | PlanOp::Jump { .. } => {}
         }
     }
     touched

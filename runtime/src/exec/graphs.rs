@@ -18,7 +18,7 @@ use core::ops::Range;
 use super::{Exec, Frame};
 use crate::device::{DeviceError, GraphId, Stream};
 use crate::error::RunError;
-use crate::plan::{BufferId, Instr, Op, Plan, SizeId, Space};
+use crate::plan::{BufferId, Instr, Plan, PlanOp, SizeId, Space};
 
 /// Works of a stretch at least. A request for a graph costs what a few launches do.
 const LEAST_WORKS: usize = 4;
@@ -42,7 +42,7 @@ pub(crate) fn stretches(plan: &Plan, late_sizes: &[bool], late_buffers: &[bool])
     }
     let mut is_target = vec![false; plan.instrs.len() + 1];
     for instr in &plan.instrs {
-        if let Op::BranchIfZero { target, .. } | Op::Jump { target } = instr.op {
+        if let PlanOp::BranchIfZero { target, .. } | PlanOp::Jump { target } = instr.op {
             is_target[target as usize] = true;
         }
     }
@@ -79,28 +79,28 @@ impl Known<'_> {
         let buffer = |id: &BufferId| !self.late_buffers[id.index()];
         let on_device = |id: &BufferId| self.plan.buffers[id.index()].space == Space::Device;
         let (part, is_known) = match &instr.op {
-            Op::Call { kernel, buffers, sizes, rounds, per_round, in_order: _ } => {
+            PlanOp::Call { kernel, buffers, sizes, rounds, per_round, in_order: _ } => {
                 let is_device = self.plan.kernels[kernel.index()].space == Space::Device;
                 let sizes = sizes.iter().chain([rounds, per_round]).all(size);
                 (Part::Work, is_device && sizes && buffers.iter().all(buffer))
             }
-            Op::Copy { from, to } => {
+            PlanOp::Copy { from, to } => {
                 let both = [from, to];
                 (Part::Work, both.into_iter().all(on_device) && both.into_iter().all(buffer))
             }
-            Op::Guard { lhs, rhs, .. } => (Part::Sizes, size(lhs) && size(rhs)),
-            Op::SetSize { value, .. } => (Part::Sizes, size(value)),
-            Op::Host { .. }
-            | Op::Alloc { .. }
-            | Op::Grow { .. }
-            | Op::Free { .. }
-            | Op::ReadSize { .. }
-            | Op::ScaleSize { .. }
-            | Op::WriteSize { .. }
-            | Op::ReadDim { .. }
-            | Op::CopyValue { .. }
-            | Op::BranchIfZero { .. }
-            | Op::Jump { .. } => (Part::Other, false),
+            PlanOp::Guard { lhs, rhs, .. } => (Part::Sizes, size(lhs) && size(rhs)),
+            PlanOp::SetSize { value, .. } => (Part::Sizes, size(value)),
+            PlanOp::Host { .. }
+            | PlanOp::Alloc { .. }
+            | PlanOp::Grow { .. }
+            | PlanOp::Free { .. }
+            | PlanOp::ReadSize { .. }
+            | PlanOp::ScaleSize { .. }
+            | PlanOp::WriteSize { .. }
+            | PlanOp::ReadDim { .. }
+            | PlanOp::CopyValue { .. }
+            | PlanOp::BranchIfZero { .. }
+            | PlanOp::Jump { .. } => (Part::Other, false),
         };
         if is_known { part } else { Part::Other }
     }
@@ -192,7 +192,7 @@ impl Exec<'_> {
     fn set_sizes(&mut self, stretch: Range<usize>) -> Result<(), RunError> {
         let program = self.program;
         for instr in &program.plan.instrs[stretch] {
-            if matches!(instr.op, Op::Guard { .. } | Op::SetSize { .. }) {
+            if matches!(instr.op, PlanOp::Guard { .. } | PlanOp::SetSize { .. }) {
                 self.step(instr).map_err(|failure| self.name(failure, instr.provenance))?;
             }
         }

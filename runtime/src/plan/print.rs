@@ -26,7 +26,7 @@
 
 use core::fmt::{self, Display, Formatter, Write};
 
-use super::{Access, Op, Place, Plan, SizeDef, SizeId, Space, TensorSpec, TextId, ValueSpec};
+use super::{Access, Place, Plan, PlanOp, SizeDef, SizeId, Space, TensorSpec, TextId, ValueSpec};
 
 impl Display for Plan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -175,16 +175,16 @@ fn place(f: &mut Formatter<'_>, place: Place) -> fmt::Result {
     }
 }
 
-fn operation(f: &mut Formatter<'_>, plan: &Plan, op: &Op) -> fmt::Result {
+fn operation(f: &mut Formatter<'_>, plan: &Plan, op: &PlanOp) -> fmt::Result {
     match op {
-        Op::Call { kernel, buffers, sizes, rounds, per_round, in_order } => {
+        PlanOp::Call { kernel, buffers, sizes, rounds, per_round, in_order } => {
             write!(f, "call {kernel}")?;
             plan.kernels.get(kernel.index()).map_or(Ok(()), |kernel| write!(f, " {}", Name(&kernel.name)))?;
             f.write_str("(")?;
             arguments(f, buffers, sizes)?;
             write!(f, ") tasks {rounds} x {per_round}{}", if *in_order { " in order" } else { "" })
         }
-        Op::Host { op, attrs, inputs, outputs, sizes_out } => {
+        PlanOp::Host { op, attrs, inputs, outputs, sizes_out } => {
             arguments(f, outputs, sizes_out)?;
             let is_bare = outputs.is_empty() && sizes_out.is_empty();
             write!(f, "{}= host {op}(", if is_bare { "" } else { " " })?;
@@ -192,24 +192,24 @@ fn operation(f: &mut Formatter<'_>, plan: &Plan, op: &Op) -> fmt::Result {
             f.write_str(if attrs.is_empty() { ")" } else { ") attrs " })?;
             attrs.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
         }
-        Op::Alloc { buffer } => write!(f, "alloc {buffer}"),
-        Op::Grow { buffer } => write!(f, "grow {buffer}"),
-        Op::Free { buffer } => write!(f, "free {buffer}"),
-        Op::ReadSize { buffer, element, slot } => write!(f, "{slot} = {buffer}[{element}]"),
-        Op::ScaleSize { size, buffer, element, slot } => {
+        PlanOp::Alloc { buffer } => write!(f, "alloc {buffer}"),
+        PlanOp::Grow { buffer } => write!(f, "grow {buffer}"),
+        PlanOp::Free { buffer } => write!(f, "free {buffer}"),
+        PlanOp::ReadSize { buffer, element, slot } => write!(f, "{slot} = {buffer}[{element}]"),
+        PlanOp::ScaleSize { size, buffer, element, slot } => {
             write!(f, "{slot} = floor({size} * {buffer}[{element}])")
         }
-        Op::WriteSize { buffer, element, value } => write!(f, "{buffer}[{element}] = {value}"),
-        Op::SetSize { slot, value } => write!(f, "{slot} = {value}"),
-        Op::ReadDim { value, axis, slot } => write!(f, "{slot} = dim {axis} of {value}"),
-        Op::CopyValue { from, to } => write!(f, "{to} = {from}"),
-        Op::Copy { from, to } => write!(f, "copy {from} to {to}"),
-        Op::Guard { lhs, cmp, rhs, message } => {
+        PlanOp::WriteSize { buffer, element, value } => write!(f, "{buffer}[{element}] = {value}"),
+        PlanOp::SetSize { slot, value } => write!(f, "{slot} = {value}"),
+        PlanOp::ReadDim { value, axis, slot } => write!(f, "{slot} = dim {axis} of {value}"),
+        PlanOp::CopyValue { from, to } => write!(f, "{to} = {from}"),
+        PlanOp::Copy { from, to } => write!(f, "copy {from} to {to}"),
+        PlanOp::Guard { lhs, cmp, rhs, message } => {
             write!(f, "guard {lhs} {} {rhs} ", cmp.symbol())?;
             text(f, plan, *message)
         }
-        Op::BranchIfZero { slot, target } => write!(f, "branch if {slot} == 0 to {target}"),
-        Op::Jump { target } => write!(f, "jump to {target}"),
+        PlanOp::BranchIfZero { slot, target } => write!(f, "branch if {slot} == 0 to {target}"),
+        PlanOp::Jump { target } => write!(f, "jump to {target}"),
     }
 }
 

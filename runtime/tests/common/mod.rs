@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tilewright_dtype::DType;
 use tilewright_runtime::artifact::{Contents, ImageDef, Level, Manifest, ProgramDef};
 use tilewright_runtime::plan::{
-    Access, BufferDef, BufferId, DimSpec, Instr, KernelDef, KernelId, KernelParam, Op, Place, Plan, SizeDef,
-    SizeId, Space, TensorSpec, TextId,
+    Access, BufferDef, BufferId, DimSpec, Instr, KernelDef, KernelId, KernelParam, Place, Plan, PlanOp,
+    SizeDef, SizeId, Space, TensorSpec, TextId,
 };
 use tilewright_runtime::{AlignedBuf, Bytes, HostOps, KernelFn, Kernels, Model, NoHostOps};
 
@@ -81,7 +81,7 @@ impl Builder {
     }
 
     /// Appends an instruction that comes from node `node`; returns its index.
-    pub(crate) fn op(&mut self, node: &str, op: Op) -> u32 {
+    pub(crate) fn op(&mut self, node: &str, op: PlanOp) -> u32 {
         let provenance = self.text(node);
         self.plan.instrs.push(Instr { op, provenance });
         self.plan.instrs.len() as u32 - 1
@@ -90,7 +90,7 @@ impl Builder {
     pub(crate) fn call(&mut self, kernel: KernelId, buffers: &[BufferId], sizes: &[SizeId], tasks: SizeId) {
         let name = self.plan.kernels[kernel.index()].name.clone();
         let (buffers, sizes, rounds) = (buffers.to_vec(), sizes.to_vec(), self.constant(1));
-        self.op(&name, Op::Call { kernel, buffers, sizes, rounds, per_round: tasks, in_order: false });
+        self.op(&name, PlanOp::Call { kernel, buffers, sizes, rounds, per_round: tasks, in_order: false });
     }
 
     pub(crate) fn model(self) -> Model {
@@ -181,7 +181,7 @@ pub(crate) fn demo_plan_for(batch: SizeDef) -> Builder {
     let kernel = b.kernel("double", "rw", 0, double);
     b.call(kernel, &[x, temporary], &[], tasks);
     b.call(kernel, &[temporary, y], &[], tasks);
-    b.op("w", Op::Copy { from: w, to: w_out });
+    b.op("w", PlanOp::Copy { from: w, to: w_out });
     b
 }
 

@@ -6,7 +6,7 @@ use cranelift_frontend::FunctionBuilder;
 use tilewright_dtype::{DType, Kind};
 use tilewright_machine::CodegenError;
 use tilewright_te::expr::{BinaryOp, CompareOp, UnaryOp, wrap};
-use tilewright_te::kernel::{Op, Type, Value};
+use tilewright_te::kernel::{KernelOp, Type, Value};
 
 use crate::error::{invalid, unsupported};
 use crate::function::{Function, scalar};
@@ -15,28 +15,30 @@ use crate::memory::int_condition;
 
 impl Function<'_, '_> {
     /// What `op` computes.
-    pub(crate) fn op(&mut self, ty: Type, op: &Op) -> Result<Lanes, CodegenError> {
+    pub(crate) fn op(&mut self, ty: Type, op: &KernelOp) -> Result<Lanes, CodegenError> {
         match op {
-            Op::Int(value) => self.int(ty, *value),
-            Op::Float(bits) => self.float(ty, f64::from_bits(*bits)),
-            Op::Size(i) => self.size(*i),
-            Op::Warp | Op::Lane | Op::Shuffle { .. } => {
+            KernelOp::Int(value) => self.int(ty, *value),
+            KernelOp::Float(bits) => self.float(ty, f64::from_bits(*bits)),
+            KernelOp::Size(i) => self.size(*i),
+            KernelOp::Warp | KernelOp::Lane | KernelOp::Shuffle { .. } => {
                 Err(unsupported(self.kernel, "cooperation of threads"))
             }
-            Op::Iota => self.iota(ty),
-            Op::Splat(a) => self.splat_value(ty, *a),
-            Op::Extract(a, lane) => self.slice(Type::scalar(ty.dtype), *a, *lane),
-            Op::Concat(parts) => self.concat(ty, parts),
-            Op::Slice(a, first) => self.slice(ty, *a, *first),
-            Op::Unary(op, a) => self.unary(*op, *a),
-            Op::Binary(op, a, b) => self.binary(ty, *op, *a, *b),
-            Op::Compare(op, a, b) => self.compare(*op, *a, *b),
-            Op::Select(condition, a, b) => self.select(ty, *condition, *a, *b),
-            Op::Cast(a) => self.cast(ty, *a),
-            Op::Bitcast(a) => self.bitcast(ty, *a),
-            Op::Fma(a, b, c) => self.fma(ty, *a, *b, *c),
-            Op::Load { place, index, offset, mask } => self.load(ty, *place, *index, *offset, *mask),
-            Op::Gather { place, indices, offset, mask } => self.gather(ty, *place, *indices, *offset, *mask),
+            KernelOp::Iota => self.iota(ty),
+            KernelOp::Splat(a) => self.splat_value(ty, *a),
+            KernelOp::Extract(a, lane) => self.slice(Type::scalar(ty.dtype), *a, *lane),
+            KernelOp::Concat(parts) => self.concat(ty, parts),
+            KernelOp::Slice(a, first) => self.slice(ty, *a, *first),
+            KernelOp::Unary(op, a) => self.unary(*op, *a),
+            KernelOp::Binary(op, a, b) => self.binary(ty, *op, *a, *b),
+            KernelOp::Compare(op, a, b) => self.compare(*op, *a, *b),
+            KernelOp::Select(condition, a, b) => self.select(ty, *condition, *a, *b),
+            KernelOp::Cast(a) => self.cast(ty, *a),
+            KernelOp::Bitcast(a) => self.bitcast(ty, *a),
+            KernelOp::Fma(a, b, c) => self.fma(ty, *a, *b, *c),
+            KernelOp::Load { place, index, offset, mask } => self.load(ty, *place, *index, *offset, *mask),
+            KernelOp::Gather { place, indices, offset, mask } => {
+                self.gather(ty, *place, *indices, *offset, *mask)
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use cranelift_entity::SecondaryMap;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenError, Target};
-use tilewright_te::kernel::{Access, Carried, Inst, Join, Kernel, Op, Place, Threads, Type, Value};
+use tilewright_te::kernel::{Access, Carried, Inst, Join, Kernel, KernelOp, MemRef, Threads, Type, Value};
 
 use crate::error::{invalid, unsupported};
 use crate::lanes::{Lanes, lane_of};
@@ -98,7 +98,7 @@ impl Function<'_, '_> {
                 Access::Read => region.with_readonly(),
                 Access::Write | Access::ReadWrite => region,
             };
-            let nowhere = masked.contains(&Place::Param(i as u32)).then(|| self.new_nowhere(region));
+            let nowhere = masked.contains(&MemRef::Param(i as u32)).then(|| self.new_nowhere(region));
             self.buffers.push(PlaceInfo { pointer, dtype: buffer.dtype, flags, nowhere });
         }
         for i in 0..kernel.sizes.len() {
@@ -115,7 +115,7 @@ impl Function<'_, '_> {
                 .ok_or_else(|| unsupported(kernel, format!("local `{}` of over 1 GiB", local.name)))?;
             let pointer = self.stack(bytes, 6);
             let flags = self.region(kernel.buffers.len() + i);
-            let nowhere = masked.contains(&Place::Local(i as u32)).then(|| self.new_nowhere(flags));
+            let nowhere = masked.contains(&MemRef::Local(i as u32)).then(|| self.new_nowhere(flags));
             self.locals.push(PlaceInfo { pointer, dtype: local.dtype, flags, nowhere });
         }
         Ok(())
@@ -193,28 +193,28 @@ impl Function<'_, '_> {
         }
     }
 
-    fn bind(&mut self, result: Value, op: &Op) -> Result<(), CodegenError> {
+    fn bind(&mut self, result: Value, op: &KernelOp) -> Result<(), CodegenError> {
         self.constants[result] = match op {
-            Op::Int(value) => Some(*value),
-            Op::Splat(scalar) => self.constants[*scalar],
-            Op::Float(_)
-            | Op::Size(_)
-            | Op::Warp
-            | Op::Lane
-            | Op::Shuffle { .. }
-            | Op::Iota
-            | Op::Extract(..)
-            | Op::Concat(_)
-            | Op::Slice(..)
-            | Op::Unary(..)
-            | Op::Binary(..)
-            | Op::Compare(..)
-            | Op::Select(..)
-            | Op::Cast(_)
-            | Op::Bitcast(_)
-            | Op::Fma(..)
-            | Op::Load { .. }
-            | Op::Gather { .. } => None,
+            KernelOp::Int(value) => Some(*value),
+            KernelOp::Splat(scalar) => self.constants[*scalar],
+            KernelOp::Float(_)
+            | KernelOp::Size(_)
+            | KernelOp::Warp
+            | KernelOp::Lane
+            | KernelOp::Shuffle { .. }
+            | KernelOp::Iota
+            | KernelOp::Extract(..)
+            | KernelOp::Concat(_)
+            | KernelOp::Slice(..)
+            | KernelOp::Unary(..)
+            | KernelOp::Binary(..)
+            | KernelOp::Compare(..)
+            | KernelOp::Select(..)
+            | KernelOp::Cast(_)
+            | KernelOp::Bitcast(_)
+            | KernelOp::Fma(..)
+            | KernelOp::Load { .. }
+            | KernelOp::Gather { .. } => None,
         };
         let value = self.op(self.ty(result)?, op)?;
         self.define(result, value);
@@ -351,11 +351,11 @@ impl Function<'_, '_> {
     }
 
     /// The buffer or local array.
-    pub(crate) fn place(&self, place: Place) -> Result<PlaceInfo, CodegenError> {
+    pub(crate) fn place(&self, place: MemRef) -> Result<PlaceInfo, CodegenError> {
         let info = match place {
-            Place::Param(i) => self.buffers.get(i as usize),
-            Place::Local(i) => self.locals.get(i as usize),
-            Place::Shared(_) => return Err(unsupported(self.kernel, "shared arrays")),
+            MemRef::Param(i) => self.buffers.get(i as usize),
+            MemRef::Local(i) => self.locals.get(i as usize),
+            MemRef::Shared(_) => return Err(unsupported(self.kernel, "shared arrays")),
         };
         info.copied().ok_or_else(|| invalid(self.kernel, format!("there is no {place:?}")))
     }
@@ -372,12 +372,12 @@ pub(crate) fn arguments(values: &[ir::Value]) -> Vec<BlockArg> {
 }
 
 /// The buffers and local arrays with masked accesses.
-fn masked_places(insts: &[Inst]) -> Vec<Place> {
+fn masked_places(insts: &[Inst]) -> Vec<MemRef> {
     let mut places = Vec::new();
     for inst in insts {
         match inst {
-            Inst::Let { op: Op::Load { place, mask: Some(_), .. }, .. }
-            | Inst::Let { op: Op::Gather { place, mask: Some(_), .. }, .. }
+            Inst::Let { op: KernelOp::Load { place, mask: Some(_), .. }, .. }
+            | Inst::Let { op: KernelOp::Gather { place, mask: Some(_), .. }, .. }
             | Inst::Store { place, mask: Some(_), .. }
             | Inst::Scatter { place, mask: Some(_), .. } => places.push(*place),
             Inst::Let { .. }

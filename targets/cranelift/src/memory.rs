@@ -5,7 +5,7 @@ use cranelift_codegen::ir::{self, InstBuilder, types};
 use tilewright_dtype::DType;
 use tilewright_machine::CodegenError;
 use tilewright_te::expr::CompareOp;
-use tilewright_te::kernel::{Place, Type, Value};
+use tilewright_te::kernel::{MemRef, Type, Value};
 
 use crate::error::invalid;
 use crate::function::{Function, Nowhere, PlaceInfo, arguments};
@@ -22,7 +22,7 @@ impl Function<'_, '_> {
     pub(crate) fn load(
         &mut self,
         ty: Type,
-        place: Place,
+        place: MemRef,
         index: Value,
         offset: i64,
         mask: Option<Value>,
@@ -61,7 +61,7 @@ impl Function<'_, '_> {
 
     pub(crate) fn store(
         &mut self,
-        place: Place,
+        place: MemRef,
         index: Value,
         offset: i64,
         value: Value,
@@ -99,7 +99,7 @@ impl Function<'_, '_> {
     pub(crate) fn gather(
         &mut self,
         ty: Type,
-        place: Place,
+        place: MemRef,
         indices: Value,
         offset: i64,
         mask: Option<Value>,
@@ -131,7 +131,7 @@ impl Function<'_, '_> {
 
     pub(crate) fn scatter(
         &mut self,
-        place: Place,
+        place: MemRef,
         indices: Value,
         offset: i64,
         value: Value,
@@ -182,7 +182,7 @@ impl Function<'_, '_> {
         }
     }
 
-    fn typed_place(&self, place: Place, dtype: DType) -> Result<PlaceInfo, CodegenError> {
+    fn typed_place(&self, place: MemRef, dtype: DType) -> Result<PlaceInfo, CodegenError> {
         let info = self.place(place)?;
         if info.dtype != dtype {
             return Err(invalid(self.kernel, format!("{dtype} access to {place:?} of {}", info.dtype)));

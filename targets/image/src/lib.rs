@@ -14,7 +14,7 @@ use object::{
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
-use reloc::Place;
+use reloc::Reference;
 
 /// Largest alignment that a section may ask for: images are mapped at page boundaries.
 const PAGE: u64 = 4096;
@@ -258,7 +258,7 @@ fn relocate(
                     RelocationFlags::Elf { r_type } => r_type,
                     other => return Err(LinkError::Relocation { kind: format!("{other:?}"), symbol: name }),
                 };
-                let place = Place { at: start + offset, target: target as i64 + relocation.addend() };
+                let place = Reference { at: start + offset, target: target as i64 + relocation.addend() };
                 match file.architecture() {
                     Architecture::X86_64 => reloc::x86_64(kind, place, bytes),
                     _ => reloc::aarch64(kind, place, bytes),

@@ -1,14 +1,14 @@
 //! Relocations: how a reference is written into an instruction or into data.
 //!
 //! Names, numbers and formulas are those of the ELF supplements: "System V ABI, AMD64 Architecture Processor
-//! Supplement" (4.4) and "ELF for the Arm 64-bit Architecture" (5.7). `S + A` is [`Place::target`], `P` is
-//! [`Place::at`], both as offsets in the image; only differences of them, and page offsets, are ever stored.
+//! Supplement" (4.4) and "ELF for the Arm 64-bit Architecture" (5.7). `S + A` is [`Reference::target`], `P` is
+//! [`Reference::at`], both as offsets in the image; only differences of them, and page offsets, are ever stored.
 
 use object::elf::{self, RelocationType};
 
 /// A reference: where it is and what it refers to, addend included.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Reference {
     pub(crate) at: u64,
     pub(crate) target: i64,
 }
@@ -20,7 +20,7 @@ pub(crate) enum Problem {
     Range,
 }
 
-impl Place {
+impl Reference {
     fn relative(self) -> i64 {
         self.target - self.at as i64
     }
@@ -65,7 +65,7 @@ fn signed(value: i64, unit: i64, bits: u32) -> Result<u32, Problem> {
 }
 
 /// Applies a relocation of x86-64.
-pub(crate) fn x86_64(kind: RelocationType, place: Place, bytes: &mut [u8]) -> Result<(), Problem> {
+pub(crate) fn x86_64(kind: RelocationType, place: Reference, bytes: &mut [u8]) -> Result<(), Problem> {
     match kind {
         // A call through the procedure linkage table to a function in the image is a direct call.
         elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 => place.put_i32(bytes),
@@ -75,7 +75,7 @@ pub(crate) fn x86_64(kind: RelocationType, place: Place, bytes: &mut [u8]) -> Re
 }
 
 /// Applies a relocation of AArch64. The image lies at a multiple of 4096, so pages of offsets are pages of addresses.
-pub(crate) fn aarch64(kind: RelocationType, place: Place, bytes: &mut [u8]) -> Result<(), Problem> {
+pub(crate) fn aarch64(kind: RelocationType, place: Reference, bytes: &mut [u8]) -> Result<(), Problem> {
     const PAGE: i64 = 4096;
     let in_page = place.target.rem_euclid(PAGE);
     // Loads and stores scale the offset in the page by their width.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use cranelift_entity::SecondaryMap;
 use tilewright_dtype::DType;
-use tilewright_te::kernel::{Access, Inst, Kernel, Op, Place, Threads, Value, Varies};
+use tilewright_te::kernel::{Access, Inst, Kernel, KernelOp, MemRef, Threads, Value, Varies};
 
 use crate::error::PrintError;
 use crate::types::symbol;
@@ -198,11 +198,11 @@ impl Printer<'_> {
         }
     }
 
-    fn element(&self, place: Place, index: Value, lane: u32, offset: i64) -> String {
+    fn element(&self, place: MemRef, index: Value, lane: u32, offset: i64) -> String {
         let array = match place {
-            Place::Param(i) => format!("b{i}"),
-            Place::Local(i) => format!("l{i}"),
-            Place::Shared(i) => format!("h{i}"),
+            MemRef::Param(i) => format!("b{i}"),
+            MemRef::Local(i) => format!("l{i}"),
+            MemRef::Shared(i) => format!("h{i}"),
         };
         format!("{array}[{} + {}]", self.lane(index, lane), types::int(DType::I64, offset))
     }
@@ -212,8 +212,8 @@ impl Printer<'_> {
         self.line(&format!("{condition}{element} = {};", self.lane(value, lane)));
     }
 
-    fn bind(&mut self, result: Value, op: &Op) -> Result<(), PrintError> {
-        if let Op::Shuffle { value, from } = op {
+    fn bind(&mut self, result: Value, op: &KernelOp) -> Result<(), PrintError> {
+        if let KernelOp::Shuffle { value, from } = op {
             return self.shuffle(result, *value, *from);
         }
         let mut texts = Vec::new();
@@ -225,20 +225,20 @@ impl Printer<'_> {
     }
 
     /// One lane of what an operation gives.
-    fn op(&self, result: Value, op: &Op, lane: u32) -> Option<String> {
+    fn op(&self, result: Value, op: &KernelOp, lane: u32) -> Option<String> {
         let dtype = self.dtype(result);
         Some(match op {
-            Op::Int(value) => types::int(dtype, *value),
-            Op::Float(bits) => types::float(dtype, f64::from_bits(*bits)),
-            Op::Size(i) => format!("s{i}"),
-            Op::Warp => "(long)get_local_id(1)".to_owned(),
-            Op::Lane => "(long)get_local_id(0)".to_owned(),
-            Op::Shuffle { .. } => return None,
-            Op::Iota => types::int(dtype, i64::from(lane)),
-            Op::Splat(a) => self.lane(*a, 0),
-            Op::Extract(a, n) => self.lane(*a, *n),
-            Op::Slice(a, first) => self.lane(*a, first + lane),
-            Op::Concat(parts) => {
+            KernelOp::Int(value) => types::int(dtype, *value),
+            KernelOp::Float(bits) => types::float(dtype, f64::from_bits(*bits)),
+            KernelOp::Size(i) => format!("s{i}"),
+            KernelOp::Warp => "(long)get_local_id(1)".to_owned(),
+            KernelOp::Lane => "(long)get_local_id(0)".to_owned(),
+            KernelOp::Shuffle { .. } => return None,
+            KernelOp::Iota => types::int(dtype, i64::from(lane)),
+            KernelOp::Splat(a) => self.lane(*a, 0),
+            KernelOp::Extract(a, n) => self.lane(*a, *n),
+            KernelOp::Slice(a, first) => self.lane(*a, first + lane),
+            KernelOp::Concat(parts) => {
                 let mut before = 0;
                 let part = parts.iter().find(|part| {
                     before += self.lanes(**part);
@@ -246,24 +246,26 @@ impl Printer<'_> {
                 })?;
                 self.lane(*part, lane + self.lanes(*part) - before)
             }
-            Op::Unary(op, a) => expr::unary(*op, self.dtype(*a), &self.lane(*a, lane))?,
-            Op::Binary(op, a, b) => expr::binary(*op, dtype, &self.lane(*a, lane), &self.lane(*b, lane))?,
-            Op::Compare(op, a, b) => expr::compare(*op, &self.lane(*a, lane), &self.lane(*b, lane)),
-            Op::Select(condition, a, b) => {
+            KernelOp::Unary(op, a) => expr::unary(*op, self.dtype(*a), &self.lane(*a, lane))?,
+            KernelOp::Binary(op, a, b) => {
+                expr::binary(*op, dtype, &self.lane(*a, lane), &self.lane(*b, lane))?
+            }
+            KernelOp::Compare(op, a, b) => expr::compare(*op, &self.lane(*a, lane), &self.lane(*b, lane)),
+            KernelOp::Select(condition, a, b) => {
                 let [condition, a, b] = [*condition, *a, *b].map(|value| self.lane(value, lane));
                 format!("({condition} ? {a} : {b})")
             }
-            Op::Cast(a) => expr::cast(self.dtype(*a), dtype, &self.lane(*a, lane))?,
-            Op::Bitcast(a) => expr::bitcast(self.dtype(*a), dtype, &self.lane(*a, lane))?,
-            Op::Fma(a, b, c) => {
+            KernelOp::Cast(a) => expr::cast(self.dtype(*a), dtype, &self.lane(*a, lane))?,
+            KernelOp::Bitcast(a) => expr::bitcast(self.dtype(*a), dtype, &self.lane(*a, lane))?,
+            KernelOp::Fma(a, b, c) => {
                 let [a, b, c] = [*a, *b, *c].map(|value| self.lane(value, lane));
                 format!("fma({a}, {b}, {c})")
             }
-            Op::Load { place, index, offset, mask } => {
+            KernelOp::Load { place, index, offset, mask } => {
                 let at = self.element(*place, *index, 0, offset.wrapping_add(i64::from(lane)));
                 self.loaded(dtype, &at, *mask, lane)
             }
-            Op::Gather { place, indices, offset, mask } => {
+            KernelOp::Gather { place, indices, offset, mask } => {
                 let at = self.element(*place, *indices, lane, *offset);
                 self.loaded(dtype, &at, *mask, lane)
             }

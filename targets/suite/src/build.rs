@@ -4,8 +4,8 @@ use cranelift_entity::PrimaryMap;
 use tilewright_dtype::DType;
 use tilewright_te::expr::{BinaryOp, CompareOp, UnaryOp, Var};
 use tilewright_te::kernel::{
-    Access, Carried, Inst, Join, Kernel, KernelBuffer, KernelLocal, KernelSize, Op, Place, TaskGrid, Threads,
-    Type, Value,
+    Access, Carried, Inst, Join, Kernel, KernelBuffer, KernelLocal, KernelOp, KernelSize, MemRef, TaskGrid,
+    Threads, Type, Value,
 };
 
 /// Builds a [`Kernel`] instruction by instruction.
@@ -42,15 +42,15 @@ impl KernelBuilder {
     }
 
     /// A buffer parameter, aligned to 64 bytes.
-    pub fn buffer(&mut self, name: &str, dtype: DType, access: Access) -> Place {
+    pub fn buffer(&mut self, name: &str, dtype: DType, access: Access) -> MemRef {
         self.kernel.buffers.push(KernelBuffer { name: name.to_owned(), dtype, access, align: 64 });
-        Place::Param(self.kernel.buffers.len() as u32 - 1)
+        MemRef::Param(self.kernel.buffers.len() as u32 - 1)
     }
 
     /// An array on the stack.
-    pub fn local(&mut self, name: &str, dtype: DType, len: u64) -> Place {
+    pub fn local(&mut self, name: &str, dtype: DType, len: u64) -> MemRef {
         self.kernel.locals.push(KernelLocal { name: name.to_owned(), dtype, len });
-        Place::Local(self.kernel.locals.len() as u32 - 1)
+        MemRef::Local(self.kernel.locals.len() as u32 - 1)
     }
 
     /// Gives tasks several threads.
@@ -59,20 +59,20 @@ impl KernelBuilder {
     }
 
     /// An array that the threads of a task share.
-    pub fn shared(&mut self, name: &str, dtype: DType, len: u64) -> Place {
+    pub fn shared(&mut self, name: &str, dtype: DType, len: u64) -> MemRef {
         self.kernel.shared.push(KernelLocal { name: name.to_owned(), dtype, len });
-        Place::Shared(self.kernel.shared.len() as u32 - 1)
+        MemRef::Shared(self.kernel.shared.len() as u32 - 1)
     }
 
     /// A symbolic extent.
     pub fn size(&mut self, name: &str) -> Value {
         let number = self.kernel.sizes.len() as u32;
         self.kernel.sizes.push(KernelSize { var: Var::from_u32(number), name: name.to_owned() });
-        self.let_(Type::scalar(DType::I64), Op::Size(number))
+        self.let_(Type::scalar(DType::I64), KernelOp::Size(number))
     }
 
     /// The value of an operation.
-    pub fn let_(&mut self, ty: Type, op: Op) -> Value {
+    pub fn let_(&mut self, ty: Type, op: KernelOp) -> Value {
         let result = self.kernel.values.push(ty);
         self.push(Inst::Let { result, op });
         result
@@ -85,19 +85,19 @@ impl KernelBuilder {
 
     /// An index constant.
     pub fn index(&mut self, value: i64) -> Value {
-        self.let_(Type::scalar(DType::I64), Op::Int(value))
+        self.let_(Type::scalar(DType::I64), KernelOp::Int(value))
     }
 
     /// An operation of one operand.
     pub fn unary(&mut self, op: UnaryOp, a: Value) -> Value {
         let ty = self.ty(a);
         let dtype = if op == UnaryOp::IsNan { DType::Bool } else { ty.dtype };
-        self.let_(Type { dtype, ..ty }, Op::Unary(op, a))
+        self.let_(Type { dtype, ..ty }, KernelOp::Unary(op, a))
     }
 
     /// An operation of two operands.
     pub fn binary(&mut self, op: BinaryOp, a: Value, b: Value) -> Value {
-        self.let_(self.ty(a), Op::Binary(op, a, b))
+        self.let_(self.ty(a), KernelOp::Binary(op, a, b))
     }
 
     /// `a + b`.
@@ -114,33 +114,33 @@ impl KernelBuilder {
     /// A comparison.
     pub fn compare(&mut self, op: CompareOp, a: Value, b: Value) -> Value {
         let lanes = self.ty(a).lanes;
-        self.let_(Type::vector(DType::Bool, lanes), Op::Compare(op, a, b))
+        self.let_(Type::vector(DType::Bool, lanes), KernelOp::Compare(op, a, b))
     }
 
     /// A scalar in every lane.
     pub fn splat(&mut self, a: Value, lanes: u32) -> Value {
         let dtype = self.ty(a).dtype;
-        self.let_(Type::vector(dtype, lanes), Op::Splat(a))
+        self.let_(Type::vector(dtype, lanes), KernelOp::Splat(a))
     }
 
     /// A conversion.
     pub fn cast(&mut self, a: Value, dtype: DType) -> Value {
         let lanes = self.ty(a).lanes;
-        self.let_(Type::vector(dtype, lanes), Op::Cast(a))
+        self.let_(Type::vector(dtype, lanes), KernelOp::Cast(a))
     }
 
     /// A load of consecutive elements.
-    pub fn load(&mut self, ty: Type, place: Place, index: Value, offset: i64) -> Value {
-        self.let_(ty, Op::Load { place, index, offset, mask: None })
+    pub fn load(&mut self, ty: Type, place: MemRef, index: Value, offset: i64) -> Value {
+        self.let_(ty, KernelOp::Load { place, index, offset, mask: None })
     }
 
     /// A store of consecutive elements.
-    pub fn store(&mut self, place: Place, index: Value, offset: i64, value: Value) {
+    pub fn store(&mut self, place: MemRef, index: Value, offset: i64, value: Value) {
         self.push(Inst::Store { place, index, offset, value, mask: None });
     }
 
     /// A store of the lanes that a mask selects.
-    pub fn store_masked(&mut self, place: Place, index: Value, offset: i64, value: Value, mask: Value) {
+    pub fn store_masked(&mut self, place: MemRef, index: Value, offset: i64, value: Value, mask: Value) {
         self.push(Inst::Store { place, index, offset, value, mask: Some(mask) });
     }
 

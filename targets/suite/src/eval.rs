@@ -12,7 +12,9 @@ use std::ops::Range;
 
 use cranelift_entity::SecondaryMap;
 use tilewright_dtype::DType;
-use tilewright_te::kernel::{Carried, Inst, Join, Kernel, KernelLocal, Op, Place, Threads, Type, Value};
+use tilewright_te::kernel::{
+    Carried, Inst, Join, Kernel, KernelLocal, KernelOp, MemRef, Threads, Type, Value,
+};
 
 use self::arithmetic::{binary, cast, compare, fma, unary};
 pub use self::arithmetic::{from_float, from_int, is_nan, show};
@@ -63,7 +65,7 @@ struct Thread {
 
 /// What an asynchronous copy will write.
 struct Copy {
-    to: Place,
+    to: MemRef,
     first: i64,
     elements: Vec<u64>,
     at: String,
@@ -92,7 +94,7 @@ impl State<'_> {
             self.at = describe(inst);
         }
         match inst {
-            Inst::Let { result, op: Op::Shuffle { value, from } } => {
+            Inst::Let { result, op: KernelOp::Shuffle { value, from } } => {
                 self.shuffle(*result, *value, *from, active)?
             }
             Inst::Let { result, op } => {
@@ -242,64 +244,64 @@ impl State<'_> {
         Ok(())
     }
 
-    fn op(&mut self, thread: usize, ty: Type, op: &Op) -> Result<Vec<u64>, String> {
+    fn op(&mut self, thread: usize, ty: Type, op: &KernelOp) -> Result<Vec<u64>, String> {
         let all = |bits: u64| vec![bits; ty.lanes as usize];
         let get = |state: &Self, value: Value| state.get(thread, value);
         Ok(match op {
-            Op::Int(value) => all(from_int(ty.dtype, i128::from(*value))),
-            Op::Float(bits) => all(from_float(ty.dtype, f64::from_bits(*bits))),
-            Op::Size(i) => vec![*self.sizes.get(*i as usize).ok_or("no such extent")? as u64],
-            Op::Warp => vec![u64::from(self.threads[thread].warp)],
-            Op::Lane => vec![u64::from(self.threads[thread].lane)],
-            Op::Shuffle { .. } => return Err("a shuffle of one thread".into()),
-            Op::Iota => (0..ty.lanes).map(|i| from_int(ty.dtype, i128::from(i))).collect(),
-            Op::Splat(a) => all(self.scalar(thread, *a)?),
-            Op::Extract(a, lane) => vec![*get(self, *a)?.get(*lane as usize).ok_or("no such lane")?],
-            Op::Concat(parts) => {
+            KernelOp::Int(value) => all(from_int(ty.dtype, i128::from(*value))),
+            KernelOp::Float(bits) => all(from_float(ty.dtype, f64::from_bits(*bits))),
+            KernelOp::Size(i) => vec![*self.sizes.get(*i as usize).ok_or("no such extent")? as u64],
+            KernelOp::Warp => vec![u64::from(self.threads[thread].warp)],
+            KernelOp::Lane => vec![u64::from(self.threads[thread].lane)],
+            KernelOp::Shuffle { .. } => return Err("a shuffle of one thread".into()),
+            KernelOp::Iota => (0..ty.lanes).map(|i| from_int(ty.dtype, i128::from(i))).collect(),
+            KernelOp::Splat(a) => all(self.scalar(thread, *a)?),
+            KernelOp::Extract(a, lane) => vec![*get(self, *a)?.get(*lane as usize).ok_or("no such lane")?],
+            KernelOp::Concat(parts) => {
                 let mut lanes = Vec::new();
                 for part in parts {
                     lanes.extend(get(self, *part)?);
                 }
                 lanes
             }
-            Op::Slice(a, first) => {
+            KernelOp::Slice(a, first) => {
                 let first = *first as usize;
                 get(self, *a)?.get(first..first + ty.lanes as usize).ok_or("no such lanes")?.to_vec()
             }
-            Op::Unary(op, a) => {
+            KernelOp::Unary(op, a) => {
                 let dtype = self.kernel.values[*a].dtype;
                 get(self, *a)?.into_iter().map(|x| unary(*op, dtype, x)).collect::<Result<_, _>>()?
             }
-            Op::Binary(op, a, b) => {
+            KernelOp::Binary(op, a, b) => {
                 let lanes = get(self, *a)?.into_iter().zip(get(self, *b)?);
                 lanes.map(|(x, y)| binary(*op, ty.dtype, x, y)).collect::<Result<_, _>>()?
             }
-            Op::Compare(op, a, b) => {
+            KernelOp::Compare(op, a, b) => {
                 let dtype = self.kernel.values[*a].dtype;
                 let lanes = get(self, *a)?.into_iter().zip(get(self, *b)?);
                 lanes.map(|(x, y)| u64::from(compare(*op, dtype, x, y))).collect()
             }
-            Op::Select(condition, a, b) => {
+            KernelOp::Select(condition, a, b) => {
                 let condition = get(self, *condition)?;
                 let lanes = get(self, *a)?.into_iter().zip(get(self, *b)?).enumerate();
                 let chosen = |i: usize| condition[if condition.len() == 1 { 0 } else { i }] != 0;
                 lanes.map(|(i, (x, y))| if chosen(i) { x } else { y }).collect()
             }
-            Op::Cast(a) => {
+            KernelOp::Cast(a) => {
                 let from = self.kernel.values[*a].dtype;
                 get(self, *a)?.into_iter().map(|x| cast(from, ty.dtype, x)).collect()
             }
-            Op::Bitcast(a) => get(self, *a)?,
-            Op::Fma(a, b, c) => {
+            KernelOp::Bitcast(a) => get(self, *a)?,
+            KernelOp::Fma(a, b, c) => {
                 let (x, y, z) = (get(self, *a)?, get(self, *b)?, get(self, *c)?);
                 (0..x.len()).map(|i| fma(ty.dtype, x[i], y[i], z[i])).collect::<Result<_, _>>()?
             }
-            Op::Load { place, index, offset, mask } => {
+            KernelOp::Load { place, index, offset, mask } => {
                 let first = self.scalar(thread, *index)? as i64 + offset;
                 let indices = (0..i64::from(ty.lanes)).map(|i| first + i).collect();
                 self.read(thread, *place, indices, *mask)?
             }
-            Op::Gather { place, indices, offset, mask } => {
+            KernelOp::Gather { place, indices, offset, mask } => {
                 let indices = get(self, *indices)?.iter().map(|i| *i as i64 + offset).collect();
                 self.read(thread, *place, indices, *mask)?
             }
@@ -315,22 +317,22 @@ impl State<'_> {
         Ok(self.get(thread, value)?[0])
     }
 
-    fn memory(&mut self, thread: usize, place: Place) -> &mut Vec<u8> {
+    fn memory(&mut self, thread: usize, place: MemRef) -> &mut Vec<u8> {
         match place {
-            Place::Param(i) => &mut self.buffers[i as usize],
-            Place::Local(i) => &mut self.threads[thread].locals[i as usize],
-            Place::Shared(i) => &mut self.shared[i as usize],
+            MemRef::Param(i) => &mut self.buffers[i as usize],
+            MemRef::Local(i) => &mut self.threads[thread].locals[i as usize],
+            MemRef::Shared(i) => &mut self.shared[i as usize],
         }
     }
 
-    fn element(&self, place: Place) -> (&str, DType) {
+    fn element(&self, place: MemRef) -> (&str, DType) {
         let array = match place {
-            Place::Param(i) => {
+            MemRef::Param(i) => {
                 let buffer = &self.kernel.buffers[i as usize];
                 return (&buffer.name, buffer.dtype);
             }
-            Place::Local(i) => &self.kernel.locals[i as usize],
-            Place::Shared(i) => &self.kernel.shared[i as usize],
+            MemRef::Local(i) => &self.kernel.locals[i as usize],
+            MemRef::Shared(i) => &self.kernel.shared[i as usize],
         };
         (&array.name, array.dtype)
     }
@@ -343,9 +345,9 @@ impl State<'_> {
     }
 
     /// Notes an access, where other threads may be in its way.
-    fn note(&mut self, thread: usize, place: Place, index: i64, access: Access) -> Result<(), String> {
+    fn note(&mut self, thread: usize, place: MemRef, index: i64, access: Access) -> Result<(), String> {
         let Some(races) = &mut self.races else { return Ok(()) };
-        if matches!(place, Place::Local(_)) {
+        if matches!(place, MemRef::Local(_)) {
             return Ok(());
         }
         let at = std::mem::take(&mut self.at);
@@ -368,7 +370,7 @@ impl State<'_> {
     fn read(
         &mut self,
         thread: usize,
-        place: Place,
+        place: MemRef,
         indices: Vec<i64>,
         mask: Option<Value>,
     ) -> Result<Vec<u64>, String> {
@@ -392,7 +394,7 @@ impl State<'_> {
     fn write(
         &mut self,
         thread: usize,
-        place: Place,
+        place: MemRef,
         indices: Vec<i64>,
         value: &[u64],
         mask: Option<Value>,
@@ -407,7 +409,7 @@ impl State<'_> {
         Ok(())
     }
 
-    fn put(&mut self, thread: usize, place: Place, index: i64, bits: u64) -> Result<(), String> {
+    fn put(&mut self, thread: usize, place: MemRef, index: i64, bits: u64) -> Result<(), String> {
         let bytes = self.element(place).1.bytes();
         let at = usize::try_from(index).map_err(|_| format!("store of element {index}"))? * bytes;
         let memory = self.memory(thread, place);

@@ -1,7 +1,7 @@
 //! Kernels that are built by hand because something about their code is asserted or measured.
 
 use tilewright_dtype::DType;
-use tilewright_te::kernel::{Access, Kernel, Op, Type, Value};
+use tilewright_te::kernel::{Access, Kernel, KernelOp, Type, Value};
 
 use crate::build::KernelBuilder;
 
@@ -71,7 +71,7 @@ impl Convolution {
         b.loop_(zero, columns, &[], |b, column, _| {
             let (from, to) = (b.scaled(column, tile * 16), b.scaled(column, tile * width));
             let at_input = b.add(row_input, from);
-            let start = b.let_(vector, Op::Float(0));
+            let start = b.let_(vector, KernelOp::Float(0));
             let channels = b.index(c / 16);
             let rs = b.index(r);
             let sixteen = b.index(16);
@@ -103,7 +103,7 @@ impl Convolution {
                                 let x = b.splat(x, lanes);
                                 for (v, of) in of.iter().enumerate() {
                                     let sum = sums[(vectors * column) as usize + v];
-                                    next.push(b.let_(vector, Op::Fma(x, *of, sum)));
+                                    next.push(b.let_(vector, KernelOp::Fma(x, *of, sum)));
                                 }
                             }
                             next
@@ -132,7 +132,7 @@ pub fn ceiling(lanes: u32, accumulators: usize, iterations: i64) -> Kernel {
     let y = b.load(vector, data, zero, i64::from(lanes));
     let starts = vec![x; accumulators];
     let sums = b.loop_(zero, end, &starts, |b, _, sums| {
-        sums.iter().map(|sum| b.let_(vector, Op::Fma(*sum, x, y))).collect()
+        sums.iter().map(|sum| b.let_(vector, KernelOp::Fma(*sum, x, y))).collect()
     });
     let total = sums.into_iter().reduce(|a, sum| b.add(a, sum)).expect("there are accumulators");
     b.store(data, zero, 2 * i64::from(lanes), total);

@@ -3,7 +3,7 @@
 use tilewright_machine::{CodegenError, CodegenKind, Machine, ObjectCode, Target};
 use tilewright_target_suite::{CompileKernel, cases, check};
 use tilewright_te::BinaryOp;
-use tilewright_te::kernel::{Inst, Kernel, Op};
+use tilewright_te::kernel::{Inst, Kernel, KernelOp};
 
 /// Runs the suite for a machine by name; one that the host cannot run is left out.
 #[track_caller]
@@ -64,7 +64,7 @@ fn a_wrong_code_generator_is_noticed() {
     fn swap_min_and_max(insts: &mut [Inst]) {
         for inst in insts {
             match inst {
-                Inst::Let { op: Op::Binary(op @ BinaryOp::Min, ..), .. } => *op = BinaryOp::Max,
+                Inst::Let { op: KernelOp::Binary(op @ BinaryOp::Min, ..), .. } => *op = BinaryOp::Max,
                 Inst::Loop { body, .. } => swap_min_and_max(body),
                 Inst::Let { .. }
                 | Inst::Store { .. }

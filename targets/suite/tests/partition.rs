@@ -5,7 +5,7 @@ use tilewright_dtype::DType;
 use tilewright_target_suite::eval;
 use tilewright_te::flatten::{FlattenOptions, Made, flatten_watched};
 use tilewright_te::interp::{Mode, Program, evaluate_index};
-use tilewright_te::kernel::{Inst, Kernel, Op};
+use tilewright_te::kernel::{Inst, Kernel, KernelOp};
 use tilewright_te::schedule::Schedule;
 use tilewright_te::{Expr, Func};
 
@@ -184,11 +184,14 @@ fn where_all_elements_are_there_none_is_asked_for() {
     let mut loops = Vec::new();
     innermost_loops(&kernel.body, &mut loops);
     let asks = |inst: &&Inst| match inst {
-        Inst::Let { op: Op::Compare(..) | Op::Select(..) | Op::Load { mask: Some(_), .. }, .. } => true,
+        Inst::Let {
+            op: KernelOp::Compare(..) | KernelOp::Select(..) | KernelOp::Load { mask: Some(_), .. },
+            ..
+        } => true,
         Inst::Store { mask, .. } => mask.is_some(),
         _ => false,
     };
-    let loads = |inst: &&Inst| matches!(inst, Inst::Let { op: Op::Load { .. }, .. });
+    let loads = |inst: &&Inst| matches!(inst, Inst::Let { op: KernelOp::Load { .. }, .. });
     let counts: Vec<[usize; 2]> = loops
         .iter()
         .map(|insts| [insts.iter().filter(asks).count(), insts.iter().filter(loads).count()])

@@ -30,14 +30,14 @@ pub struct Strategy {
     /// Lanes of a vector.
     pub lanes: i64,
     /// Where it is computed.
-    pub place: Place,
+    pub place: ComputedAt,
     /// The tasks, of the loops around one iteration.
     pub tasks: Tasks,
 }
 
 /// Where a transform is computed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Place {
+pub enum ComputedAt {
     /// In loops of its own, for a reduction.
     ByItself {
         /// For each loop but the last the factors that it is split by, outermost first, besides what is left.
@@ -73,11 +73,11 @@ impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}, ", self.block, self.domain)?;
         match &self.place {
-            Place::ByItself { padding, .. } => {
+            ComputedAt::ByItself { padding, .. } => {
                 write!(f, "by itself in vectors of {}", self.lanes)?;
                 padding.iter().try_for_each(|padding| write!(f, " padding {}", padding.block))?;
             }
-            Place::InEpilogue { epilogue, .. } => {
+            ComputedAt::InEpilogue { epilogue, .. } => {
                 write!(f, "in {epilogue} in vectors of {}", self.lanes)?;
             }
         }
@@ -145,7 +145,7 @@ fn plan_by_itself(
         block: block.name.clone(),
         domain: Domain::of(context.func, block),
         lanes,
-        place: Place::ByItself { factors, row_inside, padding },
+        place: ComputedAt::ByItself { factors, row_inside, padding },
         tasks,
     })
 }
@@ -242,7 +242,7 @@ fn plan_in_epilogue(
         block: block.name.clone(),
         domain: Domain::of(func, block),
         lanes,
-        place: Place::InEpilogue { epilogue: reader.name.clone(), digits, lane },
+        place: ComputedAt::InEpilogue { epilogue: reader.name.clone(), digits, lane },
         tasks,
     })
 }
@@ -304,8 +304,8 @@ impl Strategy {
     /// The blocks that it schedules.
     pub(crate) fn blocks(&self) -> Vec<String> {
         let other = match &self.place {
-            Place::ByItself { padding, .. } => padding.as_ref().map(|padding| &padding.block),
-            Place::InEpilogue { epilogue, .. } => Some(epilogue),
+            ComputedAt::ByItself { padding, .. } => padding.as_ref().map(|padding| &padding.block),
+            ComputedAt::InEpilogue { epilogue, .. } => Some(epilogue),
         };
         [&self.block].into_iter().chain(other).cloned().collect()
     }
@@ -313,10 +313,10 @@ impl Strategy {
     /// Schedules the blocks.
     pub(crate) fn apply(&self, schedule: &mut Schedule) -> Result<(), ScheduleError> {
         let outer = match &self.place {
-            Place::ByItself { factors, row_inside, padding } => {
+            ComputedAt::ByItself { factors, row_inside, padding } => {
                 self.apply_by_itself(schedule, factors, *row_inside, padding.as_ref())?
             }
-            Place::InEpilogue { epilogue, digits, lane } => {
+            ComputedAt::InEpilogue { epilogue, digits, lane } => {
                 self.apply_in_epilogue(schedule, epilogue, digits, *lane)?
             }
         };

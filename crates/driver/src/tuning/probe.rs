@@ -8,7 +8,7 @@ use tilewright_lower::evaluate::pack;
 use tilewright_runtime::Bytes;
 use tilewright_runtime::artifact::{Contents, Level, Manifest, ProgramDef};
 use tilewright_runtime::plan::{
-    ALIGN, BufferDef, BufferId, DimSpec, Instr, KernelId, Op, Place, Plan, SizeDef, SizeId, Space,
+    ALIGN, BufferDef, BufferId, DimSpec, Instr, KernelId, Place, Plan, PlanOp, SizeDef, SizeId, Space,
     TensorSpec, TextId,
 };
 use tilewright_te::kernel::Kernel;
@@ -277,7 +277,7 @@ impl Builder<'_> {
                 };
                 let (rounds, per_round) = (self.size(rounds), self.size(per_round));
                 let (kernel, in_order) = (KernelId(n as u32), flat.kernel.grid.in_order);
-                let op = Op::Call { kernel, buffers, sizes: Vec::new(), rounds, per_round, in_order };
+                let op = PlanOp::Call { kernel, buffers, sizes: Vec::new(), rounds, per_round, in_order };
                 self.plan.instrs.push(Instr { op, provenance: TextId(0) });
             }
         }

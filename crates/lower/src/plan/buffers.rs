@@ -3,7 +3,7 @@
 use tilewright_dtype::DType;
 use tilewright_graph::dim::Dim;
 use tilewright_graph::{Provenance, Tensor, ValueId};
-use tilewright_runtime::plan::{BufferDef, BufferId, Op, Place, SizeId, Space};
+use tilewright_runtime::plan::{BufferDef, BufferId, Place, PlanOp, SizeId, Space};
 use tilewright_te::Func;
 
 use super::builder::{Builder, Home, NO_BUFFER};
@@ -95,9 +95,9 @@ impl Builder<'_> {
             (None, _) => {
                 let to = self.add_buffer_of(dtype, shape, size_bytes, space.other(), Home::Planned);
                 if self.is_late(to) {
-                    self.push(Op::Alloc { buffer: to }, provenance);
+                    self.push(PlanOp::Alloc { buffer: to }, provenance);
                 }
-                self.push(Op::Copy { from, to }, provenance);
+                self.push(PlanOp::Copy { from, to }, provenance);
                 to
             }
         };
@@ -199,14 +199,14 @@ impl Builder<'_> {
                 let place = Home::Fixed(Place::Output(self.output_index(i)));
                 let output = self.add_buffer(dtype, output_shape, Space::Host, place);
                 if self.is_late(output) {
-                    self.push(Op::Alloc { buffer: output }, provenance);
+                    self.push(PlanOp::Alloc { buffer: output }, provenance);
                 }
                 if output_value == value { output } else { self.alias(output, dtype, shape) }
             }
             None => {
                 let buffer = self.stored_buffer(value, Home::Planned)?;
                 if self.is_late(buffer) {
-                    self.push(Op::Alloc { buffer }, provenance);
+                    self.push(PlanOp::Alloc { buffer }, provenance);
                 }
                 buffer
             }

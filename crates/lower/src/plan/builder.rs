@@ -6,12 +6,10 @@ use std::ops::Range;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tilewright_dtype::DType;
 use tilewright_graph::dim::Dim;
-use tilewright_graph::{
-    Comparison, Graph, Op as GraphOp, Provenance, RegionId, SymbolId, SymbolKind, ValueId,
-};
+use tilewright_graph::{Comparison, Graph, Op, Provenance, RegionId, SymbolId, SymbolKind, ValueId};
 use tilewright_runtime::artifact::StepDef;
 use tilewright_runtime::plan::{
-    BufferDef, BufferId, Cmp, DimSpec, HostId, Instr, KernelDef, Op, Place, Plan, SizeBounds, SizeDef,
+    BufferDef, BufferId, Cmp, DimSpec, HostId, Instr, KernelDef, Place, Plan, PlanOp, SizeBounds, SizeDef,
     SizeId, Space, TensorSpec, ValueSpec, ValueType,
 };
 use tilewright_te::{Buffer, Var};
@@ -242,7 +240,7 @@ impl<'a> Builder<'a> {
             Comparison::Equal => Cmp::Eq,
             Comparison::AtMost => Cmp::Le,
         };
-        self.push(Op::Guard { lhs, cmp, rhs, message }, &Provenance::default());
+        self.push(PlanOp::Guard { lhs, cmp, rhs, message }, &Provenance::default());
         Ok(())
     }
 
@@ -307,9 +305,9 @@ impl<'a> Builder<'a> {
                 let from = self.operand(value)?;
                 let to = self.add_buffer(dtype, shape.clone(), Space::Host, Home::Fixed(place));
                 if self.is_late(to) {
-                    self.push(Op::Alloc { buffer: to }, &Provenance::default());
+                    self.push(PlanOp::Alloc { buffer: to }, &Provenance::default());
                 }
-                self.push(Op::Copy { from, to }, &Provenance::default());
+                self.push(PlanOp::Copy { from, to }, &Provenance::default());
                 to
             };
             let dims = self.dim_specs(&dims, &shape);
@@ -363,7 +361,7 @@ impl<'a> Builder<'a> {
         dims.iter().map(|d| self.dim_slot(d, Some(value))).collect()
     }
 
-    pub(super) fn push(&mut self, op: Op, provenance: &Provenance) {
+    pub(super) fn push(&mut self, op: PlanOp, provenance: &Provenance) {
         let names: Vec<&str> = provenance.names().collect();
         let provenance = self.texts.intern(&names.join(" "));
         self.instrs.push(Instr { op, provenance });
@@ -412,7 +410,7 @@ impl<'a> Builder<'a> {
                 for &(value, part) in copies {
                     let from = self.operand_in(value, space, provenance)?;
                     let to = self.part(value, part, provenance)?;
-                    self.push(Op::Copy { from, to }, provenance);
+                    self.push(PlanOp::Copy { from, to }, provenance);
                 }
                 Ok(())
             }
@@ -490,7 +488,7 @@ impl<'a> Builder<'a> {
             };
             let id = self.add_buffer(data.dtype, shape, space, Home::Planned);
             if self.is_late(id) {
-                self.push(Op::Alloc { buffer: id }, provenance);
+                self.push(PlanOp::Alloc { buffer: id }, provenance);
             }
             places.insert(buffer, id);
         }
@@ -506,7 +504,7 @@ impl<'a> Builder<'a> {
                 return Err(LowerError::Internal("a kernel's buffer has no place".to_string()));
             };
             let (kernel, sizes, in_order) = (kernel.kernel, size_args.clone(), kernel.grid.in_order);
-            self.push(Op::Call { kernel, buffers, sizes, rounds, per_round, in_order }, provenance);
+            self.push(PlanOp::Call { kernel, buffers, sizes, rounds, per_round, in_order }, provenance);
         }
         Ok(())
     }
@@ -518,19 +516,19 @@ impl<'a> Builder<'a> {
         };
         let node = self.graph.node(node);
         let dims: Vec<Dim> = match (&node.op, node.input(0)) {
-            (GraphOp::FromDims(attrs), _) => attrs.values.clone(),
-            (GraphOp::Shape(attrs), Some(input)) => {
+            (Op::FromDims(attrs), _) => attrs.values.clone(),
+            (Op::Shape(attrs), Some(input)) => {
                 let dims = self.value_dims(input)?;
                 let end = attrs.end.min(dims.len());
                 dims[attrs.start.min(end)..end].to_vec()
             }
-            (GraphOp::Size, Some(input)) => vec![Dim::product(&self.value_dims(input)?)],
+            (Op::Size, Some(input)) => vec![Dim::product(&self.value_dims(input)?)],
             _ => return Err(LowerError::Internal(format!("{output} holds no extents"))),
         };
         let buffer = self.result(output, provenance)?;
         for (element, dim) in dims.iter().enumerate() {
             let value = self.dim_slot(dim, Some(output))?;
-            self.push(Op::WriteSize { buffer, element: element as u32, value }, provenance);
+            self.push(PlanOp::WriteSize { buffer, element: element as u32, value }, provenance);
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! Control flow in the plan: branches and loops as jumps.
 
 use tilewright_graph::dim::Dim;
-use tilewright_graph::{NodeId, Op as GraphOp, Provenance, RegionId, ValueId};
-use tilewright_runtime::plan::{BufferId, Op, Operand, SizeId, Space};
+use tilewright_graph::{NodeId, Op, Provenance, RegionId, ValueId};
+use tilewright_runtime::plan::{BufferId, Operand, PlanOp, SizeId, Space};
 
 use super::builder::{Builder, Home};
 use crate::error::LowerError;
@@ -11,9 +11,9 @@ use crate::host::is_host_value;
 impl Builder<'_> {
     pub(super) fn control(&mut self, node: NodeId) -> Result<(), LowerError> {
         match &self.graph.node(node).op {
-            GraphOp::If(attrs) => self.branch(node, attrs.then_region, attrs.else_region),
-            GraphOp::Loop(attrs) => self.loop_node(node, attrs),
-            GraphOp::Scan(attrs) => self.scan_node(node, attrs),
+            Op::If(attrs) => self.branch(node, attrs.then_region, attrs.else_region),
+            Op::Loop(attrs) => self.loop_node(node, attrs),
+            Op::Scan(attrs) => self.scan_node(node, attrs),
             op => Err(LowerError::Internal(format!("{} is no control flow", op.name()))),
         }
     }
@@ -34,7 +34,7 @@ impl Builder<'_> {
         };
         let condition = self.operand_in(condition, Space::Host, &provenance)?;
         let slot = self.sizes.computed();
-        self.push(Op::ReadSize { buffer: condition, element: 0, slot }, &provenance);
+        self.push(PlanOp::ReadSize { buffer: condition, element: 0, slot }, &provenance);
         for region in [then_region, else_region] {
             let params = self.graph.region(region).params.clone();
             for (param, value) in params.into_iter().zip(inputs.iter().skip(1)) {
@@ -70,15 +70,15 @@ impl Builder<'_> {
             });
         }
         let branch_at = self.instrs.len();
-        self.push(Op::BranchIfZero { slot, target: 0 }, &provenance);
+        self.push(PlanOp::BranchIfZero { slot, target: 0 }, &provenance);
         self.arm(then_region, &outputs, &targets, &late, known, &provenance)?;
         let jump_at = self.instrs.len();
-        self.push(Op::Jump { target: 0 }, &provenance);
+        self.push(PlanOp::Jump { target: 0 }, &provenance);
         let else_at = self.instrs.len() as u32;
         self.arm(else_region, &outputs, &targets, &late, known, &provenance)?;
         let end = self.instrs.len() as u32;
-        self.instrs[branch_at].op = Op::BranchIfZero { slot, target: else_at };
-        self.instrs[jump_at].op = Op::Jump { target: end };
+        self.instrs[branch_at].op = PlanOp::BranchIfZero { slot, target: else_at };
+        self.instrs[jump_at].op = PlanOp::Jump { target: end };
         outputs.iter().try_for_each(|&output| self.read_dims(output, &provenance))
     }
 
@@ -125,13 +125,13 @@ impl Builder<'_> {
             for (dim, slot) in dims.iter().zip(slots) {
                 if let Some(slot) = *slot {
                     let value = self.dim_slot(dim, Some(result))?;
-                    self.push(Op::SetSize { slot, value }, provenance);
+                    self.push(PlanOp::SetSize { slot, value }, provenance);
                 }
             }
             if !known && self.is_late(to) {
-                self.push(Op::Alloc { buffer: to }, provenance);
+                self.push(PlanOp::Alloc { buffer: to }, provenance);
             }
-            self.push(Op::Copy { from, to }, provenance);
+            self.push(PlanOp::Copy { from, to }, provenance);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use tilewright_dtype::{DType, Kind};
 use tilewright_graph::dim::Dim;
 use tilewright_graph::{NodeId, Provenance, SymbolId, ValueId};
-use tilewright_runtime::plan::{Cmp, Op, SizeDef, SizeId, Space};
+use tilewright_runtime::plan::{Cmp, PlanOp, SizeDef, SizeId, Space};
 
 use super::builder::Builder;
 use crate::dynamic::{Extents, SizeOp, extent};
@@ -82,7 +82,7 @@ impl Extents for Slots<'_, '_> {
         }
         let buffer = self.buffer(value)?;
         let slot = self.builder.sizes.computed();
-        self.builder.push(Op::ReadSize { buffer, element: position as u32, slot }, &self.provenance);
+        self.builder.push(PlanOp::ReadSize { buffer, element: position as u32, slot }, &self.provenance);
         Ok(slot)
     }
 
@@ -93,7 +93,7 @@ impl Extents for Slots<'_, '_> {
         let buffer = self.buffer(value)?;
         let slot = self.builder.sizes.computed();
         let element = position as u32;
-        self.builder.push(Op::ScaleSize { size, buffer, element, slot }, &self.provenance);
+        self.builder.push(PlanOp::ScaleSize { size, buffer, element, slot }, &self.provenance);
         Ok(slot)
     }
 
@@ -118,7 +118,7 @@ impl Extents for Slots<'_, '_> {
             return Ok(());
         }
         let message = self.builder.texts.intern(message);
-        self.builder.push(Op::Guard { lhs, cmp, rhs, message }, &self.provenance);
+        self.builder.push(PlanOp::Guard { lhs, cmp, rhs, message }, &self.provenance);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use tilewright_graph::dim::Dim;
 use tilewright_graph::{NodeId, Provenance, SymbolKind, Type, ValueId};
 use tilewright_host::HostOp;
 use tilewright_runtime::plan::{
-    BufferId, Cmp, HostId, MAX_NESTING, Nesting, Op, Operand, Place, SizeDef, SizeId, Space, ValueSpec,
+    BufferId, Cmp, HostId, MAX_NESTING, Nesting, Operand, Place, PlanOp, SizeDef, SizeId, Space, ValueSpec,
     ValueType,
 };
 
@@ -139,7 +139,7 @@ impl Builder<'_> {
         let wraps = is_optional(like) && !is_optional(value);
         match from {
             Operand::Value(from) if !wraps && from == to => {}
-            Operand::Value(from) if !wraps => self.push(Op::CopyValue { from, to }, provenance),
+            Operand::Value(from) if !wraps => self.push(PlanOp::CopyValue { from, to }, provenance),
             Operand::Value(_) | Operand::Buffer(_) | Operand::Absent => {
                 let op = if wraps { HostOp::OptionalSome } else { HostOp::Copy };
                 self.push_host(&op, vec![from], vec![Operand::Value(to)], vec![], provenance);
@@ -150,7 +150,7 @@ impl Builder<'_> {
     /// A copy of a host value that keeps it when it is overwritten.
     pub(super) fn set_aside(&mut self, from: HostId, provenance: &Provenance) -> HostId {
         let to = self.new_value(self.value_types[from.index()].clone());
-        self.push(Op::CopyValue { from, to }, provenance);
+        self.push(PlanOp::CopyValue { from, to }, provenance);
         to
     }
 
@@ -163,7 +163,7 @@ impl Builder<'_> {
                 && self.sizes.symbol(symbol).is_none()
             {
                 let slot = self.sizes.computed();
-                self.push(Op::ReadDim { value: id, axis: axis as u32, slot }, provenance);
+                self.push(PlanOp::ReadDim { value: id, axis: axis as u32, slot }, provenance);
                 self.sizes.bind(symbol, slot);
             }
         }
@@ -181,7 +181,7 @@ impl Builder<'_> {
         provenance: &Provenance,
     ) {
         let (op, attrs) = (op.code(), op.attrs());
-        self.push(Op::Host { op, attrs, inputs, outputs, sizes_out }, provenance);
+        self.push(PlanOp::Host { op, attrs, inputs, outputs, sizes_out }, provenance);
     }
 
     /// A node that runs on the host. Extents of results that nothing defines yet are sizes the operator sets; it
@@ -255,11 +255,11 @@ impl Builder<'_> {
             for (axis, dim) in dims.iter().enumerate() {
                 let Some(symbol) = dim.as_symbol() else { continue };
                 let slot = self.sizes.computed();
-                self.push(Op::ReadDim { value: id, axis: axis as u32, slot }, &none);
+                self.push(PlanOp::ReadDim { value: id, axis: axis as u32, slot }, &none);
                 match self.sizes.symbol(symbol) {
                     Some(known) => {
                         let message = self.texts.intern("extents of the same name must be equal");
-                        self.push(Op::Guard { lhs: slot, cmp: Cmp::Eq, rhs: known, message }, &none);
+                        self.push(PlanOp::Guard { lhs: slot, cmp: Cmp::Eq, rhs: known, message }, &none);
                     }
                     None => {
                         self.sizes.bind(symbol, slot);
@@ -283,11 +283,11 @@ impl Builder<'_> {
         let above = self.sizes.binary(SizeDef::Sub, slot, lo);
         let rest = self.sizes.binary(SizeDef::Mod, above, step);
         let none = Provenance::default();
-        self.push(Op::Guard { lhs: lo, cmp: Cmp::Le, rhs: slot, message }, &none);
-        self.push(Op::Guard { lhs: rest, cmp: Cmp::Eq, rhs: zero, message }, &none);
+        self.push(PlanOp::Guard { lhs: lo, cmp: Cmp::Le, rhs: slot, message }, &none);
+        self.push(PlanOp::Guard { lhs: rest, cmp: Cmp::Eq, rhs: zero, message }, &none);
         if let Some(hi) = range.hi {
             let hi = self.sizes.constant(hi);
-            self.push(Op::Guard { lhs: slot, cmp: Cmp::Le, rhs: hi, message }, &none);
+            self.push(PlanOp::Guard { lhs: slot, cmp: Cmp::Le, rhs: hi, message }, &none);
         }
     }
 

@@ -7,7 +7,7 @@
 use tilewright_graph::dim::Dim;
 use tilewright_graph::op::{LoopAttrs, ScanAttrs};
 use tilewright_graph::{NodeId, Provenance, Tensor, ValueId};
-use tilewright_runtime::plan::{BufferId, Cmp, HostId, Op, Operand, Place, SizeDef, SizeId, Space};
+use tilewright_runtime::plan::{BufferId, Cmp, HostId, Operand, Place, PlanOp, SizeDef, SizeId, Space};
 
 use super::builder::{Builder, Home};
 use crate::error::LowerError;
@@ -78,7 +78,7 @@ impl Builder<'_> {
             Some(initial) => self.operand(initial)?,
             None => self.constant_buffer(Tensor::scalar(true), Space::Host)?,
         };
-        self.push(Op::Copy { from: initial, to: condition_buffer }, &provenance);
+        self.push(PlanOp::Copy { from: initial, to: condition_buffer }, &provenance);
         let (initials, captures) = inputs[2..].split_at(attrs.carried);
         let carried = self.carry(initials, &params[2..2 + attrs.carried], &provenance)?;
         self.capture(captures, &params[2 + attrs.carried..], &provenance)?;
@@ -96,13 +96,13 @@ impl Builder<'_> {
             exits.push(self.exit(left, &provenance));
         }
         let goes_on = self.sizes.computed();
-        self.push(Op::ReadSize { buffer: condition_buffer, element: 0, slot: goes_on }, &provenance);
+        self.push(PlanOp::ReadSize { buffer: condition_buffer, element: 0, slot: goes_on }, &provenance);
         exits.push(self.exit(goes_on, &provenance));
-        self.push(Op::WriteSize { buffer: iteration_buffer, element: 0, value: counter }, &provenance);
+        self.push(PlanOp::WriteSize { buffer: iteration_buffer, element: 0, value: counter }, &provenance);
         self.read_carried_dims(&carried, &provenance)?;
         self.region(attrs.body)?;
         let next = self.operand(results[0])?;
-        self.push(Op::Copy { from: next, to: condition_buffer }, &provenance);
+        self.push(PlanOp::Copy { from: next, to: condition_buffer }, &provenance);
         self.end_of_iteration(counter, &results[1..], &carried, &stacked, None, &provenance)?;
         self.close(head, exits, &provenance);
         self.carried_results(&outputs, &carried, &provenance)
@@ -130,7 +130,7 @@ impl Builder<'_> {
                 None => trips = Some(extent),
                 Some(trips) if trips != extent => {
                     let message = self.texts.intern("scanned extents must be equal");
-                    self.push(Op::Guard { lhs: trips, cmp: Cmp::Eq, rhs: extent, message }, &provenance);
+                    self.push(PlanOp::Guard { lhs: trips, cmp: Cmp::Eq, rhs: extent, message }, &provenance);
                 }
                 Some(_) => {}
             }
@@ -151,7 +151,7 @@ impl Builder<'_> {
         for (from, to, axis, reversed) in slices {
             let index = self.index(counter, trips, reversed);
             for (part, whole) in self.runs(node, from, to, axis, index)? {
-                self.push(Op::Copy { from: whole, to: part }, &provenance);
+                self.push(PlanOp::Copy { from: whole, to: part }, &provenance);
             }
         }
         self.read_carried_dims(&carried, &provenance)?;
@@ -170,23 +170,23 @@ impl Builder<'_> {
     /// The counter of iterations, at 0.
     fn counter(&mut self, provenance: &Provenance) -> SizeId {
         let (slot, value) = (self.sizes.computed(), self.sizes.constant(0));
-        self.push(Op::SetSize { slot, value }, provenance);
+        self.push(PlanOp::SetSize { slot, value }, provenance);
         slot
     }
 
     /// A branch out of the loop, to be given its target.
     fn exit(&mut self, slot: SizeId, provenance: &Provenance) -> u32 {
         let at = self.position();
-        self.push(Op::BranchIfZero { slot, target: 0 }, provenance);
+        self.push(PlanOp::BranchIfZero { slot, target: 0 }, provenance);
         at
     }
 
     fn close(&mut self, head: u32, exits: Vec<u32>, provenance: &Provenance) {
-        self.push(Op::Jump { target: head }, provenance);
+        self.push(PlanOp::Jump { target: head }, provenance);
         let end = self.position();
         self.loops.push((head, end - 1));
         for at in exits {
-            if let Op::BranchIfZero { target, .. } = &mut self.instrs[at as usize].op {
+            if let PlanOp::BranchIfZero { target, .. } = &mut self.instrs[at as usize].op {
                 *target = end;
             }
         }
@@ -198,7 +198,7 @@ impl Builder<'_> {
             return self.dim_slot(dim, Some(value));
         }
         let (buffer, slot) = (self.operand_in(value, Space::Host, provenance)?, self.sizes.computed());
-        self.push(Op::ReadSize { buffer, element: 0, slot }, provenance);
+        self.push(PlanOp::ReadSize { buffer, element: 0, slot }, provenance);
         Ok(slot)
     }
 
@@ -209,7 +209,7 @@ impl Builder<'_> {
             let open = dim.as_symbol().filter(|&symbol| self.sizes.symbol(symbol).is_none());
             slots.push(open.map(|symbol| {
                 let (slot, value) = (self.sizes.computed(), self.sizes.constant(0));
-                self.push(Op::SetSize { slot, value }, provenance);
+                self.push(PlanOp::SetSize { slot, value }, provenance);
                 self.sizes.bind(symbol, slot);
                 slot
             }));
@@ -239,11 +239,11 @@ impl Builder<'_> {
             for (axis, slot) in late.iter().enumerate() {
                 if let Some(slot) = *slot {
                     let value = self.buffers[from.index()].shape[axis];
-                    self.push(Op::SetSize { slot, value }, provenance);
+                    self.push(PlanOp::SetSize { slot, value }, provenance);
                 }
             }
             let buffer = self.result(param, provenance)?;
-            self.push(Op::Copy { from, to: buffer }, provenance);
+            self.push(PlanOp::Copy { from, to: buffer }, provenance);
             carried.push(Carried::Tensor { buffer, late });
         }
         Ok(carried)
@@ -319,22 +319,22 @@ impl Builder<'_> {
             }
         }
         let next = self.sizes.binary(SizeDef::Add, counter, one);
-        self.push(Op::SetSize { slot: counter, value: next }, provenance);
+        self.push(PlanOp::SetSize { slot: counter, value: next }, provenance);
         let index = self.sizes.binary(SizeDef::Sub, counter, one);
         for (&result, stacked) in stacked_results.iter().zip(stacked) {
             let from = self.operand(result)?;
             if self.is_late(stacked.buffer) {
-                self.push(Op::Grow { buffer: stacked.buffer }, provenance);
+                self.push(PlanOp::Grow { buffer: stacked.buffer }, provenance);
             }
             match scan {
                 None => {
                     let row = self.row(stacked.buffer, from, index);
-                    self.push(Op::Copy { from, to: row }, provenance);
+                    self.push(PlanOp::Copy { from, to: row }, provenance);
                 }
                 Some((node, trips)) => {
                     let index = self.index(index, trips, stacked.reversed);
                     for (part, whole) in self.runs(node, stacked.buffer, from, stacked.axis, index)? {
-                        self.push(Op::Copy { from: part, to: whole }, provenance);
+                        self.push(PlanOp::Copy { from: part, to: whole }, provenance);
                     }
                 }
             }
@@ -395,29 +395,29 @@ impl Builder<'_> {
             let mut fixed = Vec::new();
             for value in shape {
                 let slot = self.sizes.computed();
-                self.push(Op::SetSize { slot, value }, provenance);
+                self.push(PlanOp::SetSize { slot, value }, provenance);
                 fixed.push(slot);
             }
             let dtype = self.dtype(result)?;
             let aside = self.add_buffer(dtype, fixed.clone(), self.space(*buffer), Home::Planned);
             if self.is_late(aside) {
-                self.push(Op::Alloc { buffer: aside }, provenance);
+                self.push(PlanOp::Alloc { buffer: aside }, provenance);
             }
-            self.push(Op::Copy { from, to: aside }, provenance);
+            self.push(PlanOp::Copy { from, to: aside }, provenance);
             moves.push((aside, *buffer, late, fixed));
         }
         for (_, _, late, fixed) in &moves {
             for (slot, &value) in late.iter().zip(fixed) {
                 if let Some(slot) = *slot {
-                    self.push(Op::SetSize { slot, value }, provenance);
+                    self.push(PlanOp::SetSize { slot, value }, provenance);
                 }
             }
         }
         for (from, to, _, _) in moves {
             if self.is_late(to) {
-                self.push(Op::Alloc { buffer: to }, provenance);
+                self.push(PlanOp::Alloc { buffer: to }, provenance);
             }
-            self.push(Op::Copy { from, to }, provenance);
+            self.push(PlanOp::Copy { from, to }, provenance);
         }
         Ok(())
     }
@@ -427,8 +427,8 @@ impl Builder<'_> {
         let difference = self.sizes.binary(SizeDef::Sub, value, slot);
         let clash = self.sizes.binary(SizeDef::Mul, difference, counter);
         let (rhs, message) = (self.sizes.constant(0), self.texts.intern("stacked extents must be equal"));
-        self.push(Op::Guard { lhs: clash, cmp: Cmp::Eq, rhs, message }, provenance);
-        self.push(Op::SetSize { slot, value }, provenance);
+        self.push(PlanOp::Guard { lhs: clash, cmp: Cmp::Eq, rhs, message }, provenance);
+        self.push(PlanOp::SetSize { slot, value }, provenance);
     }
 
     fn carried_results(

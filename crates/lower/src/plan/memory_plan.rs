@@ -1,6 +1,6 @@
 //! Placing buffers: arena offsets for sizes known now, shared blocks for sizes known before the run; in each space by itself.
 
-use tilewright_runtime::plan::{ArenaDef, BufferId, Op, Place, SizeDef, SizeId, Space};
+use tilewright_runtime::plan::{ArenaDef, BufferId, Place, PlanOp, SizeDef, SizeId, Space};
 
 use super::builder::{Builder, Home};
 use super::weights::ALIGN;
@@ -87,25 +87,29 @@ impl Builder<'_> {
         for (at, instr) in self.instrs.iter().enumerate() {
             let at = at as u32;
             match &instr.op {
-                Op::Call { buffers, .. } => buffers.iter().for_each(|&b| touch(b, at)),
-                Op::Host { inputs, outputs, .. } => {
+                PlanOp::Call { buffers, .. } => buffers.iter().for_each(|&b| touch(b, at)),
+                PlanOp::Host { inputs, outputs, .. } => {
                     let operands = inputs.iter().chain(outputs);
                     operands.filter_map(|operand| operand.buffer()).for_each(|b| touch(b, at));
                 }
-                Op::ReadSize { buffer, .. } | Op::ScaleSize { buffer, .. } | Op::WriteSize { buffer, .. } => {
+                PlanOp::ReadSize { buffer, .. }
+                | PlanOp::ScaleSize { buffer, .. }
+                | PlanOp::WriteSize { buffer, .. } => {
                     touch(*buffer, at);
                 }
-                Op::Alloc { buffer } | Op::Grow { buffer } | Op::Free { buffer } => touch(*buffer, at),
-                Op::Copy { from, to } => {
+                PlanOp::Alloc { buffer } | PlanOp::Grow { buffer } | PlanOp::Free { buffer } => {
+                    touch(*buffer, at)
+                }
+                PlanOp::Copy { from, to } => {
                     touch(*from, at);
                     touch(*to, at);
                 }
-                Op::SetSize { .. }
-                | Op::ReadDim { .. }
-                | Op::CopyValue { .. }
-                | Op::Guard { .. }
-                | Op::BranchIfZero { .. }
-                | Op::Jump { .. } => {}
+                PlanOp::SetSize { .. }
+                | PlanOp::ReadDim { .. }
+                | PlanOp::CopyValue { .. }
+                | PlanOp::Guard { .. }
+                | PlanOp::BranchIfZero { .. }
+                | PlanOp::Jump { .. } => {}
             }
         }
         for span in spans.iter_mut().flatten() {

@@ -32,11 +32,11 @@ pub struct Weights {
     list: Vec<Weight>,
     bytes: u64,
     /// Places by content and packing function.
-    known: FxHashMap<(Tensor, Digest), Place>,
+    known: FxHashMap<(Tensor, Digest), ByteRange>,
 }
 
 /// Offset and length in the weights section, in bytes.
-pub(super) type Place = (u64, u64);
+pub(super) type ByteRange = (u64, u64);
 
 impl Weights {
     /// The weights in the order of their offsets.
@@ -50,7 +50,7 @@ impl Weights {
     }
 
     /// The place of a weight.
-    pub(super) fn place(&mut self, weight: Weight) -> Place {
+    pub(super) fn place(&mut self, weight: Weight) -> ByteRange {
         let write = |writer: &mut Writer| weight.packing.iter().for_each(|func| func.write(writer));
         let key = (weight.tensor.clone(), Digest::of("packing", write));
         if let Some(&place) = self.known.get(&key) {

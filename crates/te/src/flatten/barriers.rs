@@ -47,7 +47,7 @@ pub fn barriers(nest: &mut Nest<'_>, options: &FlattenOptions) -> Result<(), Fla
         known: FxHashMap::default(),
         moved: FxHashMap::default(),
     };
-    let body = pass.list(body, &mut Vec::new(), Place::default())?;
+    let body = pass.list(body, &mut Vec::new(), Position::default())?;
     nest.body = body;
     Ok(())
 }
@@ -73,7 +73,7 @@ struct Barriers<'b, 'a> {
 
 /// Where a list of statements is.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Position {
     around: Around,
     /// Whether not all threads of the task come here.
     is_divergent: bool,
@@ -110,7 +110,7 @@ impl<'a> Barriers<'_, 'a> {
         &mut self,
         stmts: Vec<Stmt<'a>>,
         pending: &mut Pending,
-        place: Place,
+        place: Position,
     ) -> Result<Vec<Stmt<'a>>, FlattenError> {
         let mut all = Vec::with_capacity(stmts.len());
         for stmt in stmts {
@@ -154,7 +154,7 @@ impl<'a> Barriers<'_, 'a> {
         &mut self,
         stmt: &Stmt<'a>,
         pending: &mut Pending,
-        place: Place,
+        place: Position,
         all: &mut Vec<Stmt<'a>>,
     ) -> Result<Pending, FlattenError> {
         let touches = self.touches(stmt, place);
@@ -170,7 +170,7 @@ impl<'a> Barriers<'_, 'a> {
         &mut self,
         touches: &Pending,
         pending: &Pending,
-        place: Place,
+        place: Position,
     ) -> Result<bool, FlattenError> {
         let met =
             pending.iter().find(|before| touches.iter().any(|touch| self.meets(before, touch))).cloned();
@@ -190,7 +190,7 @@ impl<'a> Barriers<'_, 'a> {
         &mut self,
         l: Loop<'a>,
         pending: &mut Pending,
-        place: Place,
+        place: Position,
         all: &mut Vec<Stmt<'a>>,
     ) -> Result<(), FlattenError> {
         let runs = l.begin.as_int().zip(l.end.as_int()).is_some_and(|(begin, end)| begin < end);
@@ -217,7 +217,7 @@ impl<'a> Barriers<'_, 'a> {
         &mut self,
         mut l: Loop<'a>,
         pending: &mut Pending,
-        place: Place,
+        place: Position,
     ) -> Result<Loop<'a>, FlattenError> {
         let place = self.under(&(l.begin.clone() + l.end.clone()), place);
         let before = pending.clone();
@@ -249,7 +249,7 @@ impl<'a> Barriers<'_, 'a> {
         mut l: Loop<'a>,
         touches: Pending,
         pending: &mut Pending,
-        place: Place,
+        place: Position,
     ) -> Result<Loop<'a>, FlattenError> {
         let extent = l.end.as_int().unwrap_or(0);
         if holds_threads(&l.body.stmts) {
@@ -259,7 +259,7 @@ impl<'a> Barriers<'_, 'a> {
                 LoopKind::Serial | LoopKind::Vectorized | LoopKind::Unrolled => 1,
             };
             let is_divergent = place.is_divergent || extent < i64::from(all);
-            let inside = Place { around: place.around.enter(&l), is_divergent };
+            let inside = Position { around: place.around.enter(&l), is_divergent };
             self.around.push((l.var, extent));
             let stmts = self.list(std::mem::take(&mut l.body.stmts), pending, inside);
             self.around.pop();
@@ -271,13 +271,13 @@ impl<'a> Barriers<'_, 'a> {
     }
 
     /// A place inside something that an expression decides.
-    fn under(&self, decides: &Expr, place: Place) -> Place {
+    fn under(&self, decides: &Expr, place: Position) -> Position {
         let tells_apart = |e: &Expr| match e.kind() {
             ExprKind::Load(..) => true,
             ExprKind::Var(var) => self.around.iter().any(|(own, _)| own == var),
             _ => false,
         };
-        Place { is_divergent: place.is_divergent || decides.any(&mut |e| tells_apart(e)), ..place }
+        Position { is_divergent: place.is_divergent || decides.any(&mut |e| tells_apart(e)), ..place }
     }
 
     /// Whether the part of the positions that is the same for all threads depends on a variable.
@@ -359,7 +359,7 @@ impl<'a> Barriers<'_, 'a> {
     }
 
     /// What a statement does to buffers in which threads can meet.
-    fn touches(&mut self, stmt: &Stmt<'a>, place: Place) -> Pending {
+    fn touches(&mut self, stmt: &Stmt<'a>, place: Position) -> Pending {
         let mut first = None;
         nest::for_each(std::slice::from_ref(stmt), &mut |inner| {
             if let Stmt::Stores(stores) = inner {

@@ -10,7 +10,7 @@ use cranelift_entity::{PrimaryMap, SecondaryMap};
 use rustc_hash::FxHashMap;
 
 use crate::expr::BinaryOp;
-use crate::kernel::{Inst, Kernel, Op, Type, Value};
+use crate::kernel::{Inst, Kernel, KernelOp, Type, Value};
 
 /// Moves operations out of loops and shares equal ones. Values are numbered anew.
 pub fn hoist(kernel: &mut Kernel) {
@@ -58,7 +58,7 @@ impl Lists {
 
     /// Depth of the outermost list where an operation that only computes can be, its operands being there: out of
     /// loops, and out of branches where that leaves a loop too and costs next to nothing when they are not taken.
-    pub(super) fn home(&self, ty: Type, op: &Op) -> usize {
+    pub(super) fn home(&self, ty: Type, op: &KernelOp) -> usize {
         let mut least = 0;
         op.for_each_operand(|operand| least = least.max(self.depths[operand]));
         let leaves_branches = is_cheap(ty, op) || self.is_open && is_division(ty, op);
@@ -90,7 +90,7 @@ struct Hoist {
 struct OpenList {
     insts: Vec<Inst>,
     /// The operations known in it.
-    ops: FxHashMap<(Type, Op), Value>,
+    ops: FxHashMap<(Type, KernelOp), Value>,
 }
 
 impl Hoist {
@@ -171,7 +171,7 @@ impl Hoist {
     }
 
     /// Places an operation whose operands have their new names.
-    fn op(&mut self, result: Value, op: Op) {
+    fn op(&mut self, result: Value, op: KernelOp) {
         if stays(&op) {
             let result = self.define(result, self.lists.innermost());
             return self.push(Inst::Let { result, op });
@@ -192,35 +192,42 @@ impl Hoist {
 
 /// Whether an operation must stay where it is: a guard may be what makes it safe, or all lanes of a warp what makes it
 /// right.
-pub(super) fn stays(op: &Op) -> bool {
-    matches!(op, Op::Load { .. } | Op::Gather { .. } | Op::Shuffle { .. })
+pub(super) fn stays(op: &KernelOp) -> bool {
+    matches!(op, KernelOp::Load { .. } | KernelOp::Gather { .. } | KernelOp::Shuffle { .. })
 }
 
 /// Whether an operation divides one integer by another.
-fn is_division(ty: Type, op: &Op) -> bool {
-    let divides = matches!(op, Op::Binary(BinaryOp::FloorDiv | BinaryOp::FloorMod, ..));
+fn is_division(ty: Type, op: &KernelOp) -> bool {
+    let divides = matches!(op, KernelOp::Binary(BinaryOp::FloorDiv | BinaryOp::FloorMod, ..));
     divides && ty.lanes == 1 && !ty.dtype.is_float()
 }
 
 /// Whether an operation is one instruction on a scalar or none.
-fn is_cheap(ty: Type, op: &Op) -> bool {
+fn is_cheap(ty: Type, op: &KernelOp) -> bool {
     match op {
-        Op::Int(_) | Op::Float(_) | Op::Size(_) | Op::Warp | Op::Lane | Op::Iota => true,
-        Op::Unary(..) | Op::Compare(..) | Op::Select(..) => ty.lanes == 1 && !ty.dtype.is_float(),
-        Op::Binary(op, ..) => {
+        KernelOp::Int(_)
+        | KernelOp::Float(_)
+        | KernelOp::Size(_)
+        | KernelOp::Warp
+        | KernelOp::Lane
+        | KernelOp::Iota => true,
+        KernelOp::Unary(..) | KernelOp::Compare(..) | KernelOp::Select(..) => {
+            ty.lanes == 1 && !ty.dtype.is_float()
+        }
+        KernelOp::Binary(op, ..) => {
             let divides =
                 matches!(op, BinaryOp::Div | BinaryOp::Rem | BinaryOp::FloorDiv | BinaryOp::FloorMod);
             ty.lanes == 1 && !ty.dtype.is_float() && !divides
         }
-        Op::Splat(_)
-        | Op::Extract(..)
-        | Op::Concat(_)
-        | Op::Slice(..)
-        | Op::Cast(_)
-        | Op::Bitcast(_)
-        | Op::Fma(..)
-        | Op::Shuffle { .. }
-        | Op::Load { .. }
-        | Op::Gather { .. } => false,
+        KernelOp::Splat(_)
+        | KernelOp::Extract(..)
+        | KernelOp::Concat(_)
+        | KernelOp::Slice(..)
+        | KernelOp::Cast(_)
+        | KernelOp::Bitcast(_)
+        | KernelOp::Fma(..)
+        | KernelOp::Shuffle { .. }
+        | KernelOp::Load { .. }
+        | KernelOp::Gather { .. } => false,
     }
 }

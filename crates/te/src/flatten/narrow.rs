@@ -9,7 +9,7 @@ use tilewright_dtype::DType;
 
 use crate::expr::BinaryOp;
 use crate::flatten::FlattenOptions;
-use crate::kernel::{Inst, Kernel, Op, Range, Type, Value};
+use crate::kernel::{Inst, Kernel, KernelOp, Range, Type, Value};
 
 const WIDE: Type = Type::scalar(DType::I64);
 const NARROW: Type = Type::scalar(DType::I32);
@@ -61,9 +61,9 @@ impl Narrow {
     }
 
     /// Whether 32 bits do for the operation.
-    fn narrows(&self, result: Value, op: &Op) -> bool {
+    fn narrows(&self, result: Value, op: &KernelOp) -> bool {
         match *op {
-            Op::Binary(op, a, b) => {
+            KernelOp::Binary(op, a, b) => {
                 let is_arithmetic = matches!(
                     op,
                     BinaryOp::Add
@@ -80,8 +80,8 @@ impl Narrow {
                 );
                 is_arithmetic && [result, a, b].into_iter().all(|value| self.fits(value))
             }
-            Op::Compare(_, a, b) => self.fits(a) && self.fits(b),
-            Op::Select(_, a, b) => [result, a, b].into_iter().all(|value| self.fits(value)),
+            KernelOp::Compare(_, a, b) => self.fits(a) && self.fits(b),
+            KernelOp::Select(_, a, b) => [result, a, b].into_iter().all(|value| self.fits(value)),
             _ => false,
         }
     }
@@ -143,10 +143,10 @@ impl Narrow {
         }
     }
 
-    fn bind(&mut self, result: Value, op: Op, out: &mut Vec<Inst>) {
+    fn bind(&mut self, result: Value, op: KernelOp, out: &mut Vec<Inst>) {
         if !self.narrows(result, &op) {
             // A constant is made anew in each width.
-            let is_constant = matches!(op, Op::Int(_));
+            let is_constant = matches!(op, KernelOp::Int(_));
             if !is_constant || self.uses[result].as_it_is {
                 out.push(Inst::Let { result, op: op.clone() });
             }
@@ -157,22 +157,22 @@ impl Narrow {
             return;
         }
         let op = match op {
-            Op::Compare(op, a, b) => {
-                let op = Op::Compare(op, self.narrow(a), self.narrow(b));
+            KernelOp::Compare(op, a, b) => {
+                let op = KernelOp::Compare(op, self.narrow(a), self.narrow(b));
                 return out.push(Inst::Let { result, op });
             }
-            Op::Binary(op, a, b) => self.binary(op, a, b, out),
-            Op::Select(condition, a, b) => Op::Select(condition, self.narrow(a), self.narrow(b)),
+            KernelOp::Binary(op, a, b) => self.binary(op, a, b, out),
+            KernelOp::Select(condition, a, b) => KernelOp::Select(condition, self.narrow(a), self.narrow(b)),
             other => other,
         };
         let narrowed = self.define(NARROW, op, out);
         self.narrowed[result] = Some(narrowed);
         if self.uses[result].as_it_is {
-            out.push(Inst::Let { result, op: Op::Cast(narrowed) });
+            out.push(Inst::Let { result, op: KernelOp::Cast(narrowed) });
         }
     }
 
-    fn binary(&mut self, op: BinaryOp, a: Value, b: Value, out: &mut Vec<Inst>) -> Op {
+    fn binary(&mut self, op: BinaryOp, a: Value, b: Value, out: &mut Vec<Inst>) -> KernelOp {
         let unsigned = match op {
             BinaryOp::Div | BinaryOp::FloorDiv => Some(BinaryOp::Div),
             BinaryOp::Rem | BinaryOp::FloorMod => Some(BinaryOp::Rem),
@@ -180,13 +180,14 @@ impl Narrow {
         };
         let is_negative = |value: Value| self.ranges[value].is_none_or(|range| range.least < 0);
         let unsigned = unsigned.filter(|_| !is_negative(a) && !is_negative(b));
-        let Some(op) = unsigned else { return Op::Binary(op, self.narrow(a), self.narrow(b)) };
+        let Some(op) = unsigned else { return KernelOp::Binary(op, self.narrow(a), self.narrow(b)) };
         let [a, b] = [a, b].map(|value| {
             let known = self.ranges[value].filter(|range| range.least == range.greatest);
-            let op = known.map_or_else(|| Op::Bitcast(self.narrow(value)), |range| Op::Int(range.least));
+            let op = known
+                .map_or_else(|| KernelOp::Bitcast(self.narrow(value)), |range| KernelOp::Int(range.least));
             self.define(UNSIGNED, op, out)
         });
-        Op::Bitcast(self.define(UNSIGNED, Op::Binary(op, a, b), out))
+        KernelOp::Bitcast(self.define(UNSIGNED, KernelOp::Binary(op, a, b), out))
     }
 
     /// The value in 32 bits: it has been converted where it was defined.
@@ -197,11 +198,11 @@ impl Narrow {
     /// Converts a value right after its definition, if 32 bits of it are used.
     fn convert(&mut self, value: Value, out: &mut Vec<Inst>) {
         if self.uses[value].narrowed {
-            self.narrowed[value] = Some(self.define(NARROW, Op::Cast(value), out));
+            self.narrowed[value] = Some(self.define(NARROW, KernelOp::Cast(value), out));
         }
     }
 
-    fn define(&mut self, ty: Type, op: Op, out: &mut Vec<Inst>) -> Value {
+    fn define(&mut self, ty: Type, op: KernelOp, out: &mut Vec<Inst>) -> Value {
         let result = self.values.push(ty);
         out.push(Inst::Let { result, op });
         result

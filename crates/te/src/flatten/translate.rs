@@ -23,7 +23,7 @@ use crate::expr::Buffer;
 use crate::func::Scope;
 use crate::kernel::uniform::divergent;
 use crate::kernel::{
-    Access, Kernel, KernelBuffer, KernelLocal, KernelSize, Place, TaskGrid, Threads, Type, Value,
+    Access, Kernel, KernelBuffer, KernelLocal, KernelSize, MemRef, TaskGrid, Threads, Type, Value,
 };
 
 /// A kernel with the buffers of the function that it takes, in the order of its parameters.
@@ -94,7 +94,7 @@ struct Signature {
     params: Vec<KernelBuffer>,
     locals: Vec<KernelLocal>,
     shared: Vec<KernelLocal>,
-    places: FxHashMap<Buffer, Place>,
+    places: FxHashMap<Buffer, MemRef>,
 }
 
 fn signature(nest: &Nest<'_>, options: &FlattenOptions) -> Result<Signature, FlattenError> {
@@ -110,7 +110,7 @@ fn signature(nest: &Nest<'_>, options: &FlattenOptions) -> Result<Signature, Fla
         let Signature { buffers, params, locals, shared, places } = &mut signature;
         match data.scope {
             Scope::Global => {
-                places.insert(buffer, Place::Param(buffers.len() as u32));
+                places.insert(buffer, MemRef::Param(buffers.len() as u32));
                 buffers.push(buffer);
                 let align = options.buffer_align.max(data.dtype.bytes() as u32);
                 params.push(KernelBuffer { name: data.name.clone(), dtype: data.dtype, access, align });
@@ -129,10 +129,10 @@ fn signature(nest: &Nest<'_>, options: &FlattenOptions) -> Result<Signature, Fla
                 let len = len.saturating_mul(nest.versions.get(&buffer).copied().unwrap_or(1).into());
                 let array = KernelLocal { name: data.name.clone(), dtype: data.dtype, len: len.max(1) };
                 if data.scope == Scope::Shared {
-                    places.insert(buffer, Place::Shared(shared.len() as u32));
+                    places.insert(buffer, MemRef::Shared(shared.len() as u32));
                     shared.push(array);
                 } else {
-                    places.insert(buffer, Place::Local(locals.len() as u32));
+                    places.insert(buffer, MemRef::Local(locals.len() as u32));
                     locals.push(array);
                 }
             }

@@ -37,11 +37,11 @@ pub(super) type Reg = u32;
 pub(super) struct Inst {
     pub(super) dst: Reg,
     pub(super) lanes: bool,
-    pub(super) op: Op,
+    pub(super) op: InterpOp,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Op {
+pub(super) enum InterpOp {
     IntConst(i64),
     FloatConst(Class, f64),
     /// A one-lane register in every lane.

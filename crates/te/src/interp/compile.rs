@@ -11,7 +11,7 @@ use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, UnaryOp, Var};
 use crate::func::{Block, Func, IterKind, Loop, LoopKind, Scope, Stmt, Store};
 use crate::math;
 
-use super::code::{Access, BlockCode, Class, Fold, Index, Inst, Node, Op, Reg, Unit};
+use super::code::{Access, BlockCode, Class, Fold, Index, Inst, InterpOp, Node, Reg, Unit};
 use super::lanes::{Chosen, FoldParts, affine_in, choose_lanes, fold_parts, substitute_iters};
 use super::watch::{Together, WatchedLoop};
 use super::{InterpError, Mode};
@@ -296,7 +296,7 @@ impl Compiler<'_> {
             let lanes = self.lane.is_some();
             let value = if lanes { self.splat(value) } else { value };
             let access = self.access(store.buffer, &indices)?;
-            let op = Op::Store(value.class, Box::new(access), value.reg);
+            let op = InterpOp::Store(value.class, Box::new(access), value.reg);
             let level = self.level();
             self.frames[level].code.push(Inst { dst: 0, lanes, op });
             self.frames[level].changing.clear();
@@ -314,7 +314,7 @@ impl Compiler<'_> {
             let values = [a, b].map(|value| self.splat(value).reg);
             let indices: Vec<Expr> = store.indices.iter().map(|i| substitute_iters(block, i)).collect();
             let access = self.access(store.buffer, &indices)?;
-            let op = Op::Fold(Box::new(Fold { class: a.class, access, step, values }));
+            let op = InterpOp::Fold(Box::new(Fold { class: a.class, access, step, values }));
             let level = self.level();
             self.frames[level].code.push(Inst { dst: 0, lanes: true, op });
         }
@@ -334,7 +334,7 @@ impl Compiler<'_> {
         let reg = self.register(value.class, true);
         let splat = Val { reg, lanes: true, ..value };
         let frame = &mut self.frames[value.level];
-        frame.code.push(Inst { dst: reg, lanes: true, op: Op::Splat(value.class, value.reg) });
+        frame.code.push(Inst { dst: reg, lanes: true, op: InterpOp::Splat(value.class, value.reg) });
         frame.splats.insert((value.class, value.reg), splat);
         splat
     }
@@ -344,7 +344,7 @@ impl Compiler<'_> {
         &mut self,
         class: Class,
         operands: [Val; N],
-        op: impl FnOnce([Reg; N]) -> Op,
+        op: impl FnOnce([Reg; N]) -> InterpOp,
     ) -> Val {
         let lanes = operands.iter().any(|v| v.lanes);
         let operands = if lanes { operands.map(|v| self.splat(v)) } else { operands };
@@ -357,7 +357,9 @@ impl Compiler<'_> {
     fn both(&mut self, a: Option<Val>, b: Val) -> Val {
         match a {
             None => b,
-            Some(a) => self.emit(Class::Int, [a, b], |[a, b]| Op::IntBinary(BinaryOp::And, false, a, b)),
+            Some(a) => {
+                self.emit(Class::Int, [a, b], |[a, b]| InterpOp::IntBinary(BinaryOp::And, false, a, b))
+            }
         }
     }
 
@@ -403,8 +405,10 @@ impl Compiler<'_> {
         }
         let class = self.class(dtype);
         Ok(match e.kind() {
-            ExprKind::Int(value) => self.emit(Class::Int, [], |[]| Op::IntConst(*value)),
-            ExprKind::Float(bits) => self.emit(class, [], |[]| Op::FloatConst(class, f64::from_bits(*bits))),
+            ExprKind::Int(value) => self.emit(Class::Int, [], |[]| InterpOp::IntConst(*value)),
+            ExprKind::Float(bits) => {
+                self.emit(class, [], |[]| InterpOp::FloatConst(class, f64::from_bits(*bits)))
+            }
             ExprKind::Var(var) => match self.vars.get(var) {
                 Some(&value) => value,
                 None => {
@@ -418,20 +422,21 @@ impl Compiler<'_> {
                 let (x, y) = (self.expr(a)?, self.expr(b)?);
                 let unsigned = a.dtype() == DType::U64;
                 self.emit(Class::Int, [x, y], |[a, b]| match x.class {
-                    Class::Int => Op::IntCompare(*op, unsigned, a, b),
-                    float => Op::FloatCompare(float, *op, a, b),
+                    Class::Int => InterpOp::IntCompare(*op, unsigned, a, b),
+                    float => InterpOp::FloatCompare(float, *op, a, b),
                 })
             }
             ExprKind::Select(c, a, b) => {
                 let c = self.expr(c)?;
                 let x = self.under(c, a)?;
                 let y = if self.loads(b) != Loads::Nothing {
-                    let not = self.emit(Class::Int, [c], |[c]| Op::IntUnary(UnaryOp::Not, DType::Bool, c));
+                    let not =
+                        self.emit(Class::Int, [c], |[c]| InterpOp::IntUnary(UnaryOp::Not, DType::Bool, c));
                     self.under(not, b)?
                 } else {
                     self.expr(b)?
                 };
-                self.emit(class, [c, x, y], |[c, x, y]| Op::Select(class, c, x, y))
+                self.emit(class, [c, x, y], |[c, x, y]| InterpOp::Select(class, c, x, y))
             }
             ExprKind::Cast(a) => self.cast(a, dtype)?,
             ExprKind::Bitcast(a) => {
@@ -439,17 +444,17 @@ impl Compiler<'_> {
                 let mut value = self.expr(a)?;
                 if value.class != Class::Int {
                     let float = value.class;
-                    value = self.emit(Class::Int, [value], |[x]| Op::ToBits(float, from, x));
+                    value = self.emit(Class::Int, [value], |[x]| InterpOp::ToBits(float, from, x));
                 }
                 if class == Class::Int {
                     self.wrap(value, dtype)
                 } else {
-                    self.emit(class, [value], |[x]| Op::FromBits(class, dtype, x))
+                    self.emit(class, [value], |[x]| InterpOp::FromBits(class, dtype, x))
                 }
             }
             ExprKind::Fma(a, b, c) => {
                 let operands = [self.expr(a)?, self.expr(b)?, self.expr(c)?];
-                let value = self.emit(class, operands, |[a, b, c]| Op::Fma(class, a, b, c));
+                let value = self.emit(class, operands, |[a, b, c]| InterpOp::Fma(class, a, b, c));
                 self.round(value, dtype)
             }
             ExprKind::Load(buffer, indices) => {
@@ -462,7 +467,11 @@ impl Compiler<'_> {
                 let lanes = access.indices.iter().any(varies) || access.mask.is_some_and(|(_, lanes)| lanes);
                 let reg = self.register(class, lanes);
                 let level = self.level();
-                self.frames[level].code.push(Inst { dst: reg, lanes, op: Op::Load(class, Box::new(access)) });
+                self.frames[level].code.push(Inst {
+                    dst: reg,
+                    lanes,
+                    op: InterpOp::Load(class, Box::new(access)),
+                });
                 Val { class, reg, lanes, level }
             }
         })
@@ -507,7 +516,7 @@ impl Compiler<'_> {
     fn wrap(&mut self, value: Val, dtype: DType) -> Val {
         match dtype {
             DType::I64 | DType::U64 => value,
-            _ => self.emit(Class::Int, [value], |[x]| Op::Wrap(dtype, x)),
+            _ => self.emit(Class::Int, [value], |[x]| InterpOp::Wrap(dtype, x)),
         }
     }
 
@@ -517,7 +526,7 @@ impl Compiler<'_> {
         match dtype {
             DType::F32 | DType::F64 => value,
             _ if self.mode == Mode::Double && dtype.bytes() > 1 => value,
-            _ => self.emit(class, [value], |[x]| Op::Round(class, dtype, x)),
+            _ => self.emit(class, [value], |[x]| InterpOp::Round(class, dtype, x)),
         }
     }
 
@@ -530,7 +539,7 @@ impl Compiler<'_> {
             if !matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not) {
                 return Err(self.malformed(format!("{} of {}", op.name(), a.dtype())));
             }
-            let value = self.emit(Class::Int, [x], |[x]| Op::IntUnary(op, dtype, x));
+            let value = self.emit(Class::Int, [x], |[x]| InterpOp::IntUnary(op, dtype, x));
             return Ok(self.wrap(value, dtype));
         }
         let class = x.class;
@@ -538,9 +547,9 @@ impl Compiler<'_> {
             return Err(self.malformed(format!("not of {}", a.dtype())));
         }
         if op == UnaryOp::IsNan {
-            return Ok(self.emit(Class::Int, [x], |[x]| Op::IsNan(class, x)));
+            return Ok(self.emit(Class::Int, [x], |[x]| InterpOp::IsNan(class, x)));
         }
-        let value = self.emit(class, [x], |[x]| Op::FloatUnary(class, op, x));
+        let value = self.emit(class, [x], |[x]| InterpOp::FloatUnary(class, op, x));
         Ok(self.round(value, dtype))
     }
 
@@ -560,11 +569,11 @@ impl Compiler<'_> {
             return Err(self.malformed(format!("{} of {dtype}", op.name())));
         }
         if class != Class::Int {
-            let value = self.emit(class, [x, y], |[x, y]| Op::FloatBinary(class, op, x, y));
+            let value = self.emit(class, [x, y], |[x, y]| InterpOp::FloatBinary(class, op, x, y));
             return Ok(self.round(value, dtype));
         }
         let unsigned = dtype == DType::U64;
-        let value = self.emit(Class::Int, [x, y], |[x, y]| Op::IntBinary(op, unsigned, x, y));
+        let value = self.emit(Class::Int, [x, y], |[x, y]| InterpOp::IntBinary(op, unsigned, x, y));
         Ok(match op {
             Rem | Min | Max | And | Or | Xor | Shr => value,
             _ => self.wrap(value, dtype),
@@ -578,12 +587,12 @@ impl Compiler<'_> {
         Ok(match (x.class, class) {
             (Class::Int, Class::Int) => self.wrap(x, dtype),
             (Class::Int, _) => {
-                let value = self.emit(class, [x], |[x]| Op::IntToFloat(class, from == DType::U64, x));
+                let value = self.emit(class, [x], |[x]| InterpOp::IntToFloat(class, from == DType::U64, x));
                 self.round(value, dtype)
             }
-            (float, Class::Int) => self.emit(Class::Int, [x], |[x]| Op::FloatToInt(float, dtype, x)),
-            (Class::Single, Class::Double) => self.emit(class, [x], |[x]| Op::SingleToDouble(x)),
-            (Class::Double, Class::Single) => self.emit(class, [x], |[x]| Op::DoubleToSingle(dtype, x)),
+            (float, Class::Int) => self.emit(Class::Int, [x], |[x]| InterpOp::FloatToInt(float, dtype, x)),
+            (Class::Single, Class::Double) => self.emit(class, [x], |[x]| InterpOp::SingleToDouble(x)),
+            (Class::Double, Class::Single) => self.emit(class, [x], |[x]| InterpOp::DoubleToSingle(dtype, x)),
             (_, _) => self.round(x, dtype),
         })
     }

@@ -6,7 +6,7 @@ use tilewright_dtype::float_format::round_to;
 use crate::expr::{BinaryOp, CompareOp, UnaryOp};
 
 use super::InterpError;
-use super::code::{Access, BlockCode, Class, Fold, Index, Inst, LANES, Node, Op, Step, Unit};
+use super::code::{Access, BlockCode, Class, Fold, Index, Inst, InterpOp, LANES, Node, Step, Unit};
 use super::memory::{Memory, SKIP, Span};
 use super::scalar;
 use super::watch::{Party, Race, Watch};
@@ -185,119 +185,119 @@ impl<'a> Machine<'a> {
         let d = inst.dst;
         let m = self;
         match &inst.op {
-            Op::IntConst(value) => m.int[d as usize].fill(*value),
-            Op::FloatConst(Class::Single, value) => m.single[d as usize].fill(*value as f32),
-            Op::FloatConst(_, value) => m.double[d as usize].fill(*value),
+            InterpOp::IntConst(value) => m.int[d as usize].fill(*value),
+            InterpOp::FloatConst(Class::Single, value) => m.single[d as usize].fill(*value as f32),
+            InterpOp::FloatConst(_, value) => m.double[d as usize].fill(*value),
             // All lanes, not only the active ones: the value may have been hoisted out of the lane loop.
-            Op::Splat(Class::Int, a) => {
+            InterpOp::Splat(Class::Int, a) => {
                 let value = m.int[*a as usize][0];
                 m.int[d as usize].fill(value);
             }
-            Op::Splat(Class::Single, a) => {
+            InterpOp::Splat(Class::Single, a) => {
                 let value = m.single[*a as usize][0];
                 m.single[d as usize].fill(value);
             }
-            Op::Splat(Class::Double, a) => {
+            InterpOp::Splat(Class::Double, a) => {
                 let value = m.double[*a as usize][0];
                 m.double[d as usize].fill(value);
             }
-            Op::IntUnary(op, dtype, a) => {
+            InterpOp::IntUnary(op, dtype, a) => {
                 compute!(m, n, int[d], |x: int[*a]| scalar::int_unary(*op, *dtype, x))
             }
-            Op::IntBinary(op, unsigned, a, b) => each_binary!(*op, |OP| {
+            InterpOp::IntBinary(op, unsigned, a, b) => each_binary!(*op, |OP| {
                 compute!(m, n, int[d], |x: int[*a], y: int[*b]| scalar::int_binary(OP, *unsigned, x, y))
             }),
-            Op::IntCompare(op, unsigned, a, b) => each_compare!(*op, |OP| {
+            InterpOp::IntCompare(op, unsigned, a, b) => each_compare!(*op, |OP| {
                 compute!(m, n, int[d], |x: int[*a], y: int[*b]| scalar::int_compare(OP, *unsigned, x, y) as i64)
             }),
-            Op::Wrap(dtype, a) => match dtype {
+            InterpOp::Wrap(dtype, a) => match dtype {
                 DType::I32 => compute!(m, n, int[d], |x: int[*a]| x as i32 as i64),
                 DType::U32 => compute!(m, n, int[d], |x: int[*a]| x as u32 as i64),
                 _ => compute!(m, n, int[d], |x: int[*a]| crate::expr::wrap(*dtype, x)),
             },
-            Op::FloatUnary(Class::Double, op, a) => {
+            InterpOp::FloatUnary(Class::Double, op, a) => {
                 each_unary!(*op, |OP| compute!(m, n, double[d], |x: double[*a]| scalar::f64_unary(OP, x)))
             }
-            Op::FloatUnary(_, op, a) => {
+            InterpOp::FloatUnary(_, op, a) => {
                 each_unary!(*op, |OP| compute!(m, n, single[d], |x: single[*a]| scalar::f32_unary(OP, x)))
             }
-            Op::FloatBinary(Class::Double, op, a, b) => each_binary!(*op, |OP| {
+            InterpOp::FloatBinary(Class::Double, op, a, b) => each_binary!(*op, |OP| {
                 compute!(m, n, double[d], |x: double[*a], y: double[*b]| scalar::f64_binary(OP, x, y))
             }),
-            Op::FloatBinary(_, op, a, b) => each_binary!(*op, |OP| {
+            InterpOp::FloatBinary(_, op, a, b) => each_binary!(*op, |OP| {
                 compute!(m, n, single[d], |x: single[*a], y: single[*b]| scalar::f32_binary(OP, x, y))
             }),
-            Op::FloatCompare(Class::Double, op, a, b) => each_compare!(*op, |OP| {
+            InterpOp::FloatCompare(Class::Double, op, a, b) => each_compare!(*op, |OP| {
                 compute!(m, n, int[d], |x: double[*a], y: double[*b]| scalar::f64_compare(OP, x, y) as i64)
             }),
-            Op::FloatCompare(_, op, a, b) => each_compare!(*op, |OP| {
+            InterpOp::FloatCompare(_, op, a, b) => each_compare!(*op, |OP| {
                 compute!(m, n, int[d], |x: single[*a], y: single[*b]| scalar::f32_compare(OP, x, y) as i64)
             }),
-            Op::Fma(Class::Double, a, b, c) => {
+            InterpOp::Fma(Class::Double, a, b, c) => {
                 compute!(m, n, double[d], |x: double[*a], y: double[*b], z: double[*c]| x.mul_add(y, z))
             }
-            Op::Fma(_, a, b, c) => {
+            InterpOp::Fma(_, a, b, c) => {
                 compute!(m, n, single[d], |x: single[*a], y: single[*b], z: single[*c]| scalar::f32_fma(x, y, z))
             }
-            Op::IsNan(Class::Double, a) => compute!(m, n, int[d], |x: double[*a]| x.is_nan() as i64),
-            Op::IsNan(_, a) => compute!(m, n, int[d], |x: single[*a]| x.is_nan() as i64),
-            Op::Round(Class::Double, dtype, a) => {
+            InterpOp::IsNan(Class::Double, a) => compute!(m, n, int[d], |x: double[*a]| x.is_nan() as i64),
+            InterpOp::IsNan(_, a) => compute!(m, n, int[d], |x: single[*a]| x.is_nan() as i64),
+            InterpOp::Round(Class::Double, dtype, a) => {
                 compute!(m, n, double[d], |x: double[*a]| round_to(*dtype, x))
             }
-            Op::Round(_, DType::F16, a) => {
+            InterpOp::Round(_, DType::F16, a) => {
                 compute!(m, n, single[d], |x: single[*a]| half::f16::from_f32(x).to_f32())
             }
-            Op::Round(_, DType::BF16, a) => {
+            InterpOp::Round(_, DType::BF16, a) => {
                 compute!(m, n, single[d], |x: single[*a]| half::bf16::from_f32(x).to_f32())
             }
-            Op::Round(_, dtype, a) => {
+            InterpOp::Round(_, dtype, a) => {
                 compute!(m, n, single[d], |x: single[*a]| round_to(*dtype, x as f64) as f32)
             }
-            Op::Select(Class::Int, c, a, b) => {
+            InterpOp::Select(Class::Int, c, a, b) => {
                 compute!(m, n, int[d], |c: int[*c], x: int[*a], y: int[*b]| if c != 0 { x } else { y })
             }
-            Op::Select(Class::Single, c, a, b) => {
+            InterpOp::Select(Class::Single, c, a, b) => {
                 compute!(m, n, single[d], |c: int[*c], x: single[*a], y: single[*b]| if c != 0 { x } else { y })
             }
-            Op::Select(Class::Double, c, a, b) => {
+            InterpOp::Select(Class::Double, c, a, b) => {
                 compute!(m, n, double[d], |c: int[*c], x: double[*a], y: double[*b]| if c != 0 { x } else { y })
             }
-            Op::IntToFloat(Class::Double, unsigned, a) => {
+            InterpOp::IntToFloat(Class::Double, unsigned, a) => {
                 compute!(m, n, double[d], |x: int[*a]| if *unsigned { x as u64 as f64 } else { x as f64 })
             }
-            Op::IntToFloat(_, unsigned, a) => {
+            InterpOp::IntToFloat(_, unsigned, a) => {
                 compute!(m, n, single[d], |x: int[*a]| if *unsigned { x as u64 as f32 } else { x as f32 })
             }
-            Op::FloatToInt(Class::Double, dtype, a) => {
+            InterpOp::FloatToInt(Class::Double, dtype, a) => {
                 compute!(m, n, int[d], |x: double[*a]| scalar::float_to_int(*dtype, x))
             }
-            Op::FloatToInt(_, dtype, a) => {
+            InterpOp::FloatToInt(_, dtype, a) => {
                 compute!(m, n, int[d], |x: single[*a]| scalar::float_to_int(*dtype, x as f64))
             }
-            Op::SingleToDouble(a) => compute!(m, n, double[d], |x: single[*a]| x as f64),
-            Op::DoubleToSingle(DType::F32, a) => compute!(m, n, single[d], |x: double[*a]| x as f32),
-            Op::DoubleToSingle(dtype, a) => {
+            InterpOp::SingleToDouble(a) => compute!(m, n, double[d], |x: single[*a]| x as f64),
+            InterpOp::DoubleToSingle(DType::F32, a) => compute!(m, n, single[d], |x: double[*a]| x as f32),
+            InterpOp::DoubleToSingle(dtype, a) => {
                 compute!(m, n, single[d], |x: double[*a]| round_to(*dtype, x) as f32)
             }
-            Op::ToBits(Class::Double, dtype, a) => {
+            InterpOp::ToBits(Class::Double, dtype, a) => {
                 compute!(m, n, int[d], |x: double[*a]| scalar::to_bits(*dtype, x))
             }
-            Op::ToBits(_, DType::F32, a) => compute!(m, n, int[d], |x: single[*a]| x.to_bits() as i64),
-            Op::ToBits(_, dtype, a) => {
+            InterpOp::ToBits(_, DType::F32, a) => compute!(m, n, int[d], |x: single[*a]| x.to_bits() as i64),
+            InterpOp::ToBits(_, dtype, a) => {
                 compute!(m, n, int[d], |x: single[*a]| scalar::to_bits(*dtype, x as f64))
             }
-            Op::FromBits(Class::Double, dtype, a) => {
+            InterpOp::FromBits(Class::Double, dtype, a) => {
                 compute!(m, n, double[d], |x: int[*a]| scalar::from_bits(*dtype, x))
             }
-            Op::FromBits(_, DType::F32, a) => {
+            InterpOp::FromBits(_, DType::F32, a) => {
                 compute!(m, n, single[d], |x: int[*a]| f32::from_bits(x as u32))
             }
-            Op::FromBits(_, dtype, a) => {
+            InterpOp::FromBits(_, dtype, a) => {
                 compute!(m, n, single[d], |x: int[*a]| scalar::from_bits(*dtype, x) as f32)
             }
-            Op::Load(class, access) => m.load(*class, access, d as usize, n)?,
-            Op::Store(class, access, value) => m.store(*class, access, *value as usize, n)?,
-            Op::Fold(fold) => m.fold(fold, n)?,
+            InterpOp::Load(class, access) => m.load(*class, access, d as usize, n)?,
+            InterpOp::Store(class, access, value) => m.store(*class, access, *value as usize, n)?,
+            InterpOp::Fold(fold) => m.fold(fold, n)?,
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use cranelift_entity::SecondaryMap;
 
-use super::{Inst, Kernel, Op, Value};
+use super::{Inst, Kernel, KernelOp, Value};
 use crate::expr::BinaryOp;
 
 /// Of zero, which is a multiple of all of them.
@@ -41,14 +41,18 @@ fn list(insts: &[Inst], known: &mut SecondaryMap<Value, u32>) {
     }
 }
 
-fn exponent(op: &Op, known: &SecondaryMap<Value, u32>) -> u32 {
+fn exponent(op: &KernelOp, known: &SecondaryMap<Value, u32>) -> u32 {
     let least = |a: Value, b: Value| known[a].min(known[b]);
     match *op {
-        Op::Int(0) => MOST,
-        Op::Int(value) => value.trailing_zeros().min(MOST),
-        Op::Splat(a) | Op::Extract(a, _) | Op::Slice(a, _) | Op::Cast(a) | Op::Bitcast(a) => known[a],
-        Op::Shuffle { value, .. } => known[value],
-        Op::Binary(op, a, b) => match op {
+        KernelOp::Int(0) => MOST,
+        KernelOp::Int(value) => value.trailing_zeros().min(MOST),
+        KernelOp::Splat(a)
+        | KernelOp::Extract(a, _)
+        | KernelOp::Slice(a, _)
+        | KernelOp::Cast(a)
+        | KernelOp::Bitcast(a) => known[a],
+        KernelOp::Shuffle { value, .. } => known[value],
+        KernelOp::Binary(op, a, b) => match op {
             BinaryOp::Add | BinaryOp::Sub | BinaryOp::Min | BinaryOp::Max => least(a, b),
             BinaryOp::Mul => (known[a] + known[b]).min(MOST),
             // The remainder of a multiple by a multiple is one.
@@ -56,7 +60,7 @@ fn exponent(op: &Op, known: &SecondaryMap<Value, u32>) -> u32 {
             BinaryOp::And => known[a].max(known[b]),
             _ => 0,
         },
-        Op::Select(_, a, b) => least(a, b),
+        KernelOp::Select(_, a, b) => least(a, b),
         _ => 0,
     }
 }

@@ -3,7 +3,7 @@
 use cranelift_entity::SecondaryMap;
 use tilewright_dtype::DType;
 
-use super::{Inst, Kernel, Op, Type, Value};
+use super::{Inst, Kernel, KernelOp, Type, Value};
 use crate::expr::BinaryOp;
 
 /// What an integer is between, both included.
@@ -111,27 +111,27 @@ impl Analysis<'_> {
         }
     }
 
-    fn op(&self, ty: Type, op: &Op) -> Option<Range> {
+    fn op(&self, ty: Type, op: &KernelOp) -> Option<Range> {
         let both = |a: Value, b: Value| self.known[a].zip(self.known[b]);
         match *op {
-            Op::Int(value) => Some(Range { least: value, greatest: value }),
-            Op::Warp => below(Some(i64::from(self.kernel.threads.warps))),
-            Op::Lane => below(Some(i64::from(self.kernel.threads.lanes))),
-            Op::Cast(a) | Op::Bitcast(a) => self.known[a],
-            Op::Binary(op, a, b) => both(a, b).and_then(|(a, b)| binary(op, a, b)),
-            Op::Select(_, a, b) => both(a, b).map(|(a, b)| a.hull(b)),
-            Op::Load { .. } | Op::Size(_) => Range::of_type(ty.dtype),
-            Op::Float(_)
-            | Op::Shuffle { .. }
-            | Op::Iota
-            | Op::Splat(_)
-            | Op::Extract(..)
-            | Op::Concat(_)
-            | Op::Slice(..)
-            | Op::Unary(..)
-            | Op::Compare(..)
-            | Op::Fma(..)
-            | Op::Gather { .. } => None,
+            KernelOp::Int(value) => Some(Range { least: value, greatest: value }),
+            KernelOp::Warp => below(Some(i64::from(self.kernel.threads.warps))),
+            KernelOp::Lane => below(Some(i64::from(self.kernel.threads.lanes))),
+            KernelOp::Cast(a) | KernelOp::Bitcast(a) => self.known[a],
+            KernelOp::Binary(op, a, b) => both(a, b).and_then(|(a, b)| binary(op, a, b)),
+            KernelOp::Select(_, a, b) => both(a, b).map(|(a, b)| a.hull(b)),
+            KernelOp::Load { .. } | KernelOp::Size(_) => Range::of_type(ty.dtype),
+            KernelOp::Float(_)
+            | KernelOp::Shuffle { .. }
+            | KernelOp::Iota
+            | KernelOp::Splat(_)
+            | KernelOp::Extract(..)
+            | KernelOp::Concat(_)
+            | KernelOp::Slice(..)
+            | KernelOp::Unary(..)
+            | KernelOp::Compare(..)
+            | KernelOp::Fma(..)
+            | KernelOp::Gather { .. } => None,
         }
     }
 }

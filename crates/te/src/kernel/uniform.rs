@@ -6,7 +6,7 @@
 
 use cranelift_entity::SecondaryMap;
 
-use super::{Inst, Kernel, Op, Value};
+use super::{Inst, Kernel, KernelOp, Value};
 
 /// Between which threads something differs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,7 +52,7 @@ impl Walk {
     fn inst(&mut self, inst: &Inst, control: Varies) {
         match inst {
             Inst::Let { result, op } => {
-                if matches!(op, Op::Shuffle { .. }) && control > Varies::ByWarp {
+                if matches!(op, KernelOp::Shuffle { .. }) && control > Varies::ByWarp {
                     self.faults.push(format!("{result} is shuffled where not all lanes of a warp are"));
                 }
                 self.values[*result] = self.op(op);
@@ -103,32 +103,34 @@ impl Walk {
         }
     }
 
-    fn op(&self, op: &Op) -> Varies {
+    fn op(&self, op: &KernelOp) -> Varies {
         let operands = || {
             let mut most = Varies::Nowhere;
             op.for_each_operand(|operand| most = most.max(self.values[operand]));
             most
         };
         match op {
-            Op::Warp => Varies::ByWarp,
-            Op::Lane | Op::Load { .. } | Op::Gather { .. } => Varies::ByLane,
+            KernelOp::Warp => Varies::ByWarp,
+            KernelOp::Lane | KernelOp::Load { .. } | KernelOp::Gather { .. } => Varies::ByLane,
             // One lane's value is the same in all of them.
-            Op::Shuffle { value, from } => self.values[*value].min(self.values[*from].max(Varies::ByWarp)),
-            Op::Int(_)
-            | Op::Float(_)
-            | Op::Size(_)
-            | Op::Iota
-            | Op::Splat(_)
-            | Op::Extract(..)
-            | Op::Concat(_)
-            | Op::Slice(..)
-            | Op::Unary(..)
-            | Op::Binary(..)
-            | Op::Compare(..)
-            | Op::Select(..)
-            | Op::Cast(_)
-            | Op::Bitcast(_)
-            | Op::Fma(..) => operands(),
+            KernelOp::Shuffle { value, from } => {
+                self.values[*value].min(self.values[*from].max(Varies::ByWarp))
+            }
+            KernelOp::Int(_)
+            | KernelOp::Float(_)
+            | KernelOp::Size(_)
+            | KernelOp::Iota
+            | KernelOp::Splat(_)
+            | KernelOp::Extract(..)
+            | KernelOp::Concat(_)
+            | KernelOp::Slice(..)
+            | KernelOp::Unary(..)
+            | KernelOp::Binary(..)
+            | KernelOp::Compare(..)
+            | KernelOp::Select(..)
+            | KernelOp::Cast(_)
+            | KernelOp::Bitcast(_)
+            | KernelOp::Fma(..) => operands(),
         }
     }
 }

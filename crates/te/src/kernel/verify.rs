@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use cranelift_entity::EntityRef;
 use tilewright_dtype::{DType, Kind};
 
-use super::{Access, Inst, Kernel, Op, Place, Threads, Type, Value};
+use super::{Access, Inst, Kernel, KernelOp, MemRef, Threads, Type, Value};
 use crate::expr::{BinaryOp, UnaryOp};
 
 impl Kernel {
@@ -108,9 +108,9 @@ impl Check<'_> {
             Inst::Prefetch { place, index, offset: _ } => {
                 self.expect(*index, INDEX, "index");
                 match place {
-                    Place::Param(_) => {}
-                    Place::Local(_) => self.fault("prefetches from the stack".into()),
-                    Place::Shared(_) => self.fault("prefetches from a shared array".into()),
+                    MemRef::Param(_) => {}
+                    MemRef::Local(_) => self.fault("prefetches from the stack".into()),
+                    MemRef::Shared(_) => self.fault("prefetches from a shared array".into()),
                 }
             }
             Inst::Barrier | Inst::CommitCopies | Inst::WaitCopies { pending: _ } => {}
@@ -163,11 +163,11 @@ impl Check<'_> {
     }
 
     /// The element type of a place.
-    fn element(&mut self, place: Place) -> Option<DType> {
+    fn element(&mut self, place: MemRef) -> Option<DType> {
         let dtype = match place {
-            Place::Param(i) => self.kernel.buffers.get(i as usize).map(|buffer| buffer.dtype),
-            Place::Local(i) => self.kernel.locals.get(i as usize).map(|local| local.dtype),
-            Place::Shared(i) => self.kernel.shared.get(i as usize).map(|shared| shared.dtype),
+            MemRef::Param(i) => self.kernel.buffers.get(i as usize).map(|buffer| buffer.dtype),
+            MemRef::Local(i) => self.kernel.locals.get(i as usize).map(|local| local.dtype),
+            MemRef::Shared(i) => self.kernel.shared.get(i as usize).map(|shared| shared.dtype),
         };
         if dtype.is_none() {
             self.fault(format!("there is no {place:?}"));
@@ -175,8 +175,8 @@ impl Check<'_> {
         dtype
     }
 
-    fn copied(&mut self, to: Place, from: Place, elements: u32, mask: Option<Value>) {
-        if !matches!((to, from), (Place::Shared(_), Place::Param(_))) {
+    fn copied(&mut self, to: MemRef, from: MemRef, elements: u32, mask: Option<Value>) {
+        if !matches!((to, from), (MemRef::Shared(_), MemRef::Param(_))) {
             self.fault(format!("copies from {from:?} to {to:?}, not from a parameter to a shared array"));
         }
         if let (Some(to), Some(from)) = (self.element(to), self.element(from))
@@ -200,8 +200,8 @@ impl Check<'_> {
         }
     }
 
-    fn written(&mut self, place: Place, value: Value, mask: Option<Value>) {
-        if let Place::Param(i) = place
+    fn written(&mut self, place: MemRef, value: Value, mask: Option<Value>) {
+        if let MemRef::Param(i) = place
             && let Some(buffer) = self.kernel.buffers.get(i as usize)
             && buffer.access == Access::Read
         {
@@ -215,7 +215,7 @@ impl Check<'_> {
         }
     }
 
-    fn read(&mut self, place: Place, ty: Type, mask: Option<Value>) {
+    fn read(&mut self, place: MemRef, ty: Type, mask: Option<Value>) {
         if let Some(dtype) = self.element(place)
             && ty.dtype != dtype
         {
@@ -230,78 +230,78 @@ impl Check<'_> {
         }
     }
 
-    fn op(&mut self, result: Value, ty: Type, op: &Op) {
+    fn op(&mut self, result: Value, ty: Type, op: &KernelOp) {
         let kind = ty.dtype.kind();
         let legal = match op {
-            Op::Int(_) => matches!(kind, Kind::Bool | Kind::Int | Kind::UInt),
-            Op::Float(_) => kind == Kind::Float,
-            Op::Size(i) => ty == INDEX && (*i as usize) < self.kernel.sizes.len(),
-            Op::Warp | Op::Lane => ty == INDEX,
-            Op::Shuffle { value, from } => {
+            KernelOp::Int(_) => matches!(kind, Kind::Bool | Kind::Int | Kind::UInt),
+            KernelOp::Float(_) => kind == Kind::Float,
+            KernelOp::Size(i) => ty == INDEX && (*i as usize) < self.kernel.sizes.len(),
+            KernelOp::Warp | KernelOp::Lane => ty == INDEX,
+            KernelOp::Shuffle { value, from } => {
                 self.expect(*value, ty, "operand");
                 self.expect(*from, INDEX, "lane");
                 true
             }
-            Op::Iota => ty.dtype.is_integer(),
-            Op::Splat(a) => {
+            KernelOp::Iota => ty.dtype.is_integer(),
+            KernelOp::Splat(a) => {
                 self.expect(*a, Type::scalar(ty.dtype), "operand");
                 true
             }
-            Op::Extract(a, lane) => {
+            KernelOp::Extract(a, lane) => {
                 let from = self.operand(*a);
                 from.is_none_or(|from| from.dtype == ty.dtype && ty.lanes == 1 && *lane < from.lanes)
             }
-            Op::Slice(a, first) => self.operand(*a).is_none_or(|from| {
+            KernelOp::Slice(a, first) => self.operand(*a).is_none_or(|from| {
                 from.dtype == ty.dtype && u64::from(*first) + u64::from(ty.lanes) <= u64::from(from.lanes)
             }),
-            Op::Concat(parts) => {
+            KernelOp::Concat(parts) => {
                 let types: Vec<Type> = parts.iter().filter_map(|part| self.operand(*part)).collect();
                 let lanes: u64 = types.iter().map(|part| u64::from(part.lanes)).sum();
                 types.len() < parts.len()
                     || (types.iter().all(|part| part.dtype == ty.dtype) && lanes == u64::from(ty.lanes))
             }
-            Op::Unary(op, a) => {
+            KernelOp::Unary(op, a) => {
                 let from = if *op == UnaryOp::IsNan { self.operand(*a) } else { Some(ty) };
                 if *op != UnaryOp::IsNan {
                     self.expect(*a, ty, "operand");
                 }
                 from.is_none_or(|from| from.lanes == ty.lanes && unary_is_legal(*op, from.dtype.kind(), kind))
             }
-            Op::Binary(op, a, b) => {
+            KernelOp::Binary(op, a, b) => {
                 self.expect(*a, ty, "operand");
                 self.expect(*b, ty, "operand");
                 binary_is_legal(*op, kind)
             }
-            Op::Compare(_, a, b) => {
+            KernelOp::Compare(_, a, b) => {
                 let from = self.operand(*a);
                 if let Some(from) = from {
                     self.expect(*b, from, "operand");
                 }
                 from.is_none_or(|from| ty == Type::vector(DType::Bool, from.lanes))
             }
-            Op::Select(condition, a, b) => {
+            KernelOp::Select(condition, a, b) => {
                 self.expect(*a, ty, "operand");
                 self.expect(*b, ty, "operand");
                 self.operand(*condition).is_none_or(|condition| {
                     condition.dtype == DType::Bool && (condition.lanes == ty.lanes || condition.lanes == 1)
                 })
             }
-            Op::Cast(a) => self.operand(*a).is_none_or(|from| from.lanes == ty.lanes),
-            Op::Bitcast(a) => self
+            KernelOp::Cast(a) => self.operand(*a).is_none_or(|from| from.lanes == ty.lanes),
+            KernelOp::Bitcast(a) => self
                 .operand(*a)
                 .is_none_or(|from| from.lanes == ty.lanes && from.dtype.bytes() == ty.dtype.bytes()),
-            Op::Fma(a, b, c) => {
+            KernelOp::Fma(a, b, c) => {
                 for operand in [a, b, c] {
                     self.expect(*operand, ty, "operand");
                 }
                 kind == Kind::Float
             }
-            Op::Load { place, index, offset: _, mask } => {
+            KernelOp::Load { place, index, offset: _, mask } => {
                 self.expect(*index, INDEX, "index");
                 self.read(*place, ty, *mask);
                 true
             }
-            Op::Gather { place, indices, offset: _, mask } => {
+            KernelOp::Gather { place, indices, offset: _, mask } => {
                 self.expect(*indices, Type::vector(DType::I64, ty.lanes), "indices");
                 self.read(*place, ty, *mask);
                 true

@@ -27,7 +27,9 @@ use std::fmt::{self, Display, Formatter};
 use super::func::Name;
 use super::print::{Names, write_expr};
 use crate::expr::{Buffer, Var};
-use crate::kernel::{Access, Inst, Kernel, KernelBuffer, KernelLocal, KernelSize, Op, Place, Threads, Value};
+use crate::kernel::{
+    Access, Inst, Kernel, KernelBuffer, KernelLocal, KernelOp, KernelSize, MemRef, Threads, Value,
+};
 
 impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -144,15 +146,15 @@ fn write_insts(f: &mut Formatter<'_>, kernel: &Kernel, insts: &[Inst], depth: us
     Ok(())
 }
 
-struct At<'a>(&'a Kernel, Place, Value, i64);
+struct At<'a>(&'a Kernel, MemRef, Value, i64);
 
 impl Display for At<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let At(kernel, place, index, offset) = self;
         let name = match place {
-            Place::Param(i) => &kernel.buffers[*i as usize].name,
-            Place::Local(i) => &kernel.locals[*i as usize].name,
-            Place::Shared(i) => &kernel.shared[*i as usize].name,
+            MemRef::Param(i) => &kernel.buffers[*i as usize].name,
+            MemRef::Local(i) => &kernel.locals[*i as usize].name,
+            MemRef::Shared(i) => &kernel.shared[*i as usize].name,
         };
         match offset {
             0 => write!(f, "{}[{index}]", Name(name)),
@@ -168,37 +170,37 @@ fn write_mask(f: &mut Formatter<'_>, mask: Option<Value>) -> fmt::Result {
     }
 }
 
-fn write_op(f: &mut Formatter<'_>, kernel: &Kernel, op: &Op) -> fmt::Result {
+fn write_op(f: &mut Formatter<'_>, kernel: &Kernel, op: &KernelOp) -> fmt::Result {
     match op {
-        Op::Int(value) => write!(f, "{value}"),
-        Op::Float(bits) => match f64::from_bits(*bits) {
+        KernelOp::Int(value) => write!(f, "{value}"),
+        KernelOp::Float(bits) => match f64::from_bits(*bits) {
             value if value.is_nan() => write!(f, "nan({bits})"),
             value => write!(f, "{value:?}"),
         },
-        Op::Size(i) => write!(f, "size {}", Name(&kernel.sizes[*i as usize].name)),
-        Op::Warp => f.write_str("warp"),
-        Op::Lane => f.write_str("lane"),
-        Op::Shuffle { value, from } => write!(f, "shuffle {value}, {from}"),
-        Op::Iota => f.write_str("iota"),
-        Op::Splat(a) => write!(f, "splat {a}"),
-        Op::Extract(a, lane) => write!(f, "extract {a}, {lane}"),
-        Op::Slice(a, lane) => write!(f, "slice {a}, {lane}"),
-        Op::Concat(parts) => {
+        KernelOp::Size(i) => write!(f, "size {}", Name(&kernel.sizes[*i as usize].name)),
+        KernelOp::Warp => f.write_str("warp"),
+        KernelOp::Lane => f.write_str("lane"),
+        KernelOp::Shuffle { value, from } => write!(f, "shuffle {value}, {from}"),
+        KernelOp::Iota => f.write_str("iota"),
+        KernelOp::Splat(a) => write!(f, "splat {a}"),
+        KernelOp::Extract(a, lane) => write!(f, "extract {a}, {lane}"),
+        KernelOp::Slice(a, lane) => write!(f, "slice {a}, {lane}"),
+        KernelOp::Concat(parts) => {
             f.write_str("concat")?;
             parts.iter().try_for_each(|p| write!(f, " {p}"))
         }
-        Op::Unary(op, a) => write!(f, "{} {a}", op.name()),
-        Op::Binary(op, a, b) => write!(f, "{} {a}, {b}", op.name()),
-        Op::Compare(op, a, b) => write!(f, "{a} {} {b}", op.symbol()),
-        Op::Select(a, b, c) => write!(f, "select {a}, {b}, {c}"),
-        Op::Cast(a) => write!(f, "cast {a}"),
-        Op::Bitcast(a) => write!(f, "bitcast {a}"),
-        Op::Fma(a, b, c) => write!(f, "fma {a}, {b}, {c}"),
-        Op::Load { place, index, offset, mask } => {
+        KernelOp::Unary(op, a) => write!(f, "{} {a}", op.name()),
+        KernelOp::Binary(op, a, b) => write!(f, "{} {a}, {b}", op.name()),
+        KernelOp::Compare(op, a, b) => write!(f, "{a} {} {b}", op.symbol()),
+        KernelOp::Select(a, b, c) => write!(f, "select {a}, {b}, {c}"),
+        KernelOp::Cast(a) => write!(f, "cast {a}"),
+        KernelOp::Bitcast(a) => write!(f, "bitcast {a}"),
+        KernelOp::Fma(a, b, c) => write!(f, "fma {a}, {b}, {c}"),
+        KernelOp::Load { place, index, offset, mask } => {
             write!(f, "{}", At(kernel, *place, *index, *offset))?;
             write_mask(f, *mask)
         }
-        Op::Gather { place, indices, offset, mask } => {
+        KernelOp::Gather { place, indices, offset, mask } => {
             write!(f, "gather {}", At(kernel, *place, *indices, *offset))?;
             write_mask(f, *mask)
         }

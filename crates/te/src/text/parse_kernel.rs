@@ -15,8 +15,8 @@ use super::tokens::{At, ParseError, Result, Token};
 use crate::expr::{BinaryOp, CompareOp, UnaryOp};
 use crate::func::VarKind;
 use crate::kernel::{
-    Access, Carried, Inst, Join, Kernel, KernelBuffer, KernelLocal, KernelSize, Op, Place, TaskGrid, Threads,
-    Type, Value,
+    Access, Carried, Inst, Join, Kernel, KernelBuffer, KernelLocal, KernelOp, KernelSize, MemRef, TaskGrid,
+    Threads, Type, Value,
 };
 
 /// Values that a text may speak of: arenas are as large as the greatest number in it.
@@ -47,7 +47,7 @@ struct KernelParser {
     locals: Vec<KernelLocal>,
     shared: Vec<KernelLocal>,
     sizes: Vec<KernelSize>,
-    places: FxHashMap<String, Place>,
+    places: FxHashMap<String, MemRef>,
     /// Types of the values defined so far.
     types: FxHashMap<Value, Type>,
     /// Every use of a value.
@@ -84,11 +84,11 @@ impl KernelParser {
         let task = self.defined(|_| Ok(Type::scalar(DType::I64)))?;
         self.parser.expect("{")?;
         while self.parser.at_word("local") && !self.parser.next_is("[") {
-            let local = self.array("local", Place::Local(self.locals.len() as u32))?;
+            let local = self.array("local", MemRef::Local(self.locals.len() as u32))?;
             self.locals.push(local);
         }
         while self.parser.at_word("shared") && !self.parser.next_is("[") {
-            let shared = self.array("shared", Place::Shared(self.shared.len() as u32))?;
+            let shared = self.array("shared", MemRef::Shared(self.shared.len() as u32))?;
             self.shared.push(shared);
         }
         let body = self.insts()?;
@@ -127,13 +127,13 @@ impl KernelParser {
         let dtype = self.parser.dtype()?;
         self.parser.expect_word("align")?;
         let align = self.unsigned()?;
-        self.declare(&name, Place::Param(self.buffers.len() as u32))?;
+        self.declare(&name, MemRef::Param(self.buffers.len() as u32))?;
         self.buffers.push(KernelBuffer { name, dtype, access, align });
         Ok(())
     }
 
     /// `local NAME: DTYPE[LEN]`, or `shared ..`.
-    fn array(&mut self, word: &str, place: Place) -> Result<KernelLocal> {
+    fn array(&mut self, word: &str, place: MemRef) -> Result<KernelLocal> {
         self.parser.expect_word(word)?;
         let name = self.parser.name()?;
         self.parser.expect(":")?;
@@ -145,7 +145,7 @@ impl KernelParser {
         Ok(KernelLocal { name, dtype, len })
     }
 
-    fn declare(&mut self, name: &str, place: Place) -> Result<()> {
+    fn declare(&mut self, name: &str, place: MemRef) -> Result<()> {
         match self.places.insert(name.to_string(), place) {
             None => Ok(()),
             Some(_) => self.parser.fail_last(format!("`{name}` is declared twice")),
@@ -275,7 +275,7 @@ impl KernelParser {
     }
 
     /// `NAME[VALUE + OFFSET]`.
-    fn access(&mut self) -> Result<(Place, Value, i64)> {
+    fn access(&mut self) -> Result<(MemRef, Value, i64)> {
         let at = self.parser.place();
         let name = self.parser.name()?;
         let Some(&place) = self.places.get(&name) else {
@@ -367,14 +367,14 @@ impl KernelParser {
         Ok(Inst::If { condition, then_body, else_body, joins })
     }
 
-    fn op(&mut self, ty: Type) -> Result<Op> {
+    fn op(&mut self, ty: Type) -> Result<KernelOp> {
         let is_load = self.parser.next_is("[");
         match self.parser.peek().cloned() {
             Some(Token::Symbol("%")) => {
                 let a = self.operand()?;
                 let symbols = CompareOp::ALL.into_iter().find(|op| self.parser.take(op.symbol()));
                 match symbols {
-                    Some(op) => Ok(Op::Compare(op, a, self.operand()?)),
+                    Some(op) => Ok(KernelOp::Compare(op, a, self.operand()?)),
                     None => {
                         self.parser.fail(format!("expected a comparison, found {}", self.parser.describe()))
                     }
@@ -382,39 +382,39 @@ impl KernelParser {
             }
             Some(Token::Word(_) | Token::Quoted(_)) if is_load => {
                 let (place, index, offset) = self.access()?;
-                Ok(Op::Load { place, index, offset, mask: self.mask()? })
+                Ok(KernelOp::Load { place, index, offset, mask: self.mask()? })
             }
             Some(Token::Word(word)) if !matches!(word.as_str(), "inf" | "nan") => self.operation(),
-            Some(_) if ty.dtype.is_float() => self.parser.float().map(Op::Float),
-            Some(_) => self.parser.integer().map(Op::Int),
+            Some(_) if ty.dtype.is_float() => self.parser.float().map(KernelOp::Float),
+            Some(_) => self.parser.integer().map(KernelOp::Int),
             None => self.parser.fail("expected an operation, found the end"),
         }
     }
 
     /// An operation that begins with its name.
-    fn operation(&mut self) -> Result<Op> {
+    fn operation(&mut self) -> Result<KernelOp> {
         let name = self.parser.name()?;
         Ok(match name.as_str() {
             "size" => {
                 let size = self.parser.name()?;
                 match self.sizes.iter().position(|known| known.name == size) {
-                    Some(i) => Op::Size(i as u32),
+                    Some(i) => KernelOp::Size(i as u32),
                     None => return self.parser.fail_last(format!("there is no size `{size}`")),
                 }
             }
-            "warp" => Op::Warp,
-            "lane" => Op::Lane,
+            "warp" => KernelOp::Warp,
+            "lane" => KernelOp::Lane,
             "shuffle" => {
                 let [value, from] = self.operands()?;
-                Op::Shuffle { value, from }
+                KernelOp::Shuffle { value, from }
             }
-            "iota" => Op::Iota,
-            "splat" => Op::Splat(self.operand()?),
+            "iota" => KernelOp::Iota,
+            "splat" => KernelOp::Splat(self.operand()?),
             "extract" | "slice" => {
                 let a = self.operand()?;
                 self.parser.expect(",")?;
                 let lane = self.unsigned()?;
-                if name == "slice" { Op::Slice(a, lane) } else { Op::Extract(a, lane) }
+                if name == "slice" { KernelOp::Slice(a, lane) } else { KernelOp::Extract(a, lane) }
             }
             "concat" => {
                 let mut parts = Vec::new();
@@ -422,28 +422,28 @@ impl KernelParser {
                 while self.parser.at("%") && !self.parser.is_definition() {
                     parts.push(self.operand()?);
                 }
-                Op::Concat(parts)
+                KernelOp::Concat(parts)
             }
-            "cast" => Op::Cast(self.operand()?),
-            "bitcast" => Op::Bitcast(self.operand()?),
+            "cast" => KernelOp::Cast(self.operand()?),
+            "bitcast" => KernelOp::Bitcast(self.operand()?),
             "select" => {
                 let [a, b, c] = self.operands()?;
-                Op::Select(a, b, c)
+                KernelOp::Select(a, b, c)
             }
             "fma" => {
                 let [a, b, c] = self.operands()?;
-                Op::Fma(a, b, c)
+                KernelOp::Fma(a, b, c)
             }
             "gather" => {
                 let (place, indices, offset) = self.access()?;
-                Op::Gather { place, indices, offset, mask: self.mask()? }
+                KernelOp::Gather { place, indices, offset, mask: self.mask()? }
             }
             _ => {
                 if let Some(op) = UnaryOp::ALL.into_iter().find(|op| op.name() == name) {
-                    Op::Unary(op, self.operand()?)
+                    KernelOp::Unary(op, self.operand()?)
                 } else if let Some(op) = BinaryOp::ALL.into_iter().find(|op| op.name() == name) {
                     let [a, b] = self.operands()?;
-                    Op::Binary(op, a, b)
+                    KernelOp::Binary(op, a, b)
                 } else {
                     return self.parser.fail_last(format!("`{name}` is no operation"));
                 }

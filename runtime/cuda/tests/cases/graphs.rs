@@ -6,7 +6,7 @@ use tilewright_runtime::artifact::{Manifest, ProgramDef};
 use tilewright_runtime::device::DeviceModule;
 use tilewright_runtime::plan::{Instr, Plan, Space};
 use tilewright_runtime::{
-    Bytes, Inspect, KernelCode, Kernels, Model, NoHostOps, Observer, ProgramParts, Session, TensorView,
+    Bytes, Inspect, KernelCode, Kernels, Model, NoHostOps, ProgramParts, RunObserver, Session, TensorView,
 };
 
 use super::faked::{ADD_ONE, BAD, module};
@@ -250,7 +250,7 @@ fn host_between() -> Outcome {
 /// Counts instructions.
 struct Watch(usize);
 
-impl Observer for Watch {
+impl RunObserver for Watch {
     fn end(&mut self, _: usize, _: &Instr, _: &Inspect<'_>) {
         self.0 += 1;
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use tilewright_runtime::plan::{Access, BufferId, Op, Operand, Place, Plan};
+use tilewright_runtime::plan::{Access, BufferId, Operand, Place, Plan, PlanOp};
 
 /// A row's place in the drawing: layers go down, the nodes of a layer side by side.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,7 +36,7 @@ pub fn edges(plan: &Plan, row_of: &[usize]) -> Vec<(usize, usize)> {
     let mut edges = BTreeSet::new();
     for (instr, &row) in plan.instrs.iter().zip(row_of) {
         let (reads, writes): (Vec<Thing>, Vec<Thing>) = match &instr.op {
-            Op::Call { kernel, buffers, .. } => {
+            PlanOp::Call { kernel, buffers, .. } => {
                 let params = &plan.kernels[kernel.index()].params;
                 let of = |access: Access| {
                     let chosen = buffers.iter().zip(params).filter(move |(_, param)| param.access == access);
@@ -44,21 +44,23 @@ pub fn edges(plan: &Plan, row_of: &[usize]) -> Vec<(usize, usize)> {
                 };
                 (of(Access::Read), of(Access::Write))
             }
-            Op::Host { inputs, outputs, .. } => {
+            PlanOp::Host { inputs, outputs, .. } => {
                 (inputs.iter().filter_map(operand).collect(), outputs.iter().filter_map(operand).collect())
             }
-            Op::Copy { from, to } => (vec![root(*from)], vec![root(*to)]),
-            Op::CopyValue { from, to } => (vec![Thing::Value(from.0)], vec![Thing::Value(to.0)]),
-            Op::ReadSize { buffer, .. } | Op::ScaleSize { buffer, .. } => (vec![root(*buffer)], vec![]),
-            Op::WriteSize { buffer, .. } => (vec![], vec![root(*buffer)]),
-            Op::ReadDim { value, .. } => (vec![Thing::Value(value.0)], vec![]),
-            Op::Alloc { .. }
-            | Op::Grow { .. }
-            | Op::Free { .. }
-            | Op::SetSize { .. }
-            | Op::Guard { .. }
-            | Op::BranchIfZero { .. }
-            | Op::Jump { .. } => (vec![], vec![]),
+            PlanOp::Copy { from, to } => (vec![root(*from)], vec![root(*to)]),
+            PlanOp::CopyValue { from, to } => (vec![Thing::Value(from.0)], vec![Thing::Value(to.0)]),
+            PlanOp::ReadSize { buffer, .. } | PlanOp::ScaleSize { buffer, .. } => {
+                (vec![root(*buffer)], vec![])
+            }
+            PlanOp::WriteSize { buffer, .. } => (vec![], vec![root(*buffer)]),
+            PlanOp::ReadDim { value, .. } => (vec![Thing::Value(value.0)], vec![]),
+            PlanOp::Alloc { .. }
+            | PlanOp::Grow { .. }
+            | PlanOp::Free { .. }
+            | PlanOp::SetSize { .. }
+            | PlanOp::Guard { .. }
+            | PlanOp::BranchIfZero { .. }
+            | PlanOp::Jump { .. } => (vec![], vec![]),
         };
         edges.extend(reads.iter().filter_map(|thing| writer.get(thing)).map(|&from| (from, row)));
         writer.extend(writes.into_iter().map(|thing| (thing, row)));

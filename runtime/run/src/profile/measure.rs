@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tilewright_runtime::artifact::StepDef;
-use tilewright_runtime::plan::{Instr, Op, SizeId, Space};
-use tilewright_runtime::{Inputs, Inspect, Observer, Program, RunError, Session};
+use tilewright_runtime::plan::{Instr, PlanOp, SizeId, Space};
+use tilewright_runtime::{Inputs, Inspect, Program, RunError, RunObserver, Session};
 
 /// Runs that are not measured: memory is laid out and touched, threads start.
 const WARM_UP: usize = 2;
@@ -51,7 +51,7 @@ impl Profile {
         let mut sums = OfDevice { kernels_ms: 0.0, copies_ms: 0.0 };
         for (instr, ms) in program.plan().instrs.iter().zip(times) {
             match instr.op {
-                Op::Call { .. } => sums.kernels_ms += ms,
+                PlanOp::Call { .. } => sums.kernels_ms += ms,
                 _ => sums.copies_ms += ms,
             }
         }
@@ -199,7 +199,7 @@ impl Recorder<'_> {
     }
 }
 
-impl Observer for Recorder<'_> {
+impl RunObserver for Recorder<'_> {
     fn times_device(&self) -> bool {
         self.has_device
     }

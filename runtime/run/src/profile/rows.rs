@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use tilewright_runtime::Program;
 use tilewright_runtime::artifact::StepDef;
-use tilewright_runtime::plan::{BufferId, Op, Plan, Space};
+use tilewright_runtime::plan::{BufferId, Plan, PlanOp, Space};
 
 use super::measure::{Amount, Profile};
 
@@ -129,7 +129,7 @@ pub fn grouped(program: &Program, profile: &Profile, least: Option<LeastSeconds<
         add(&mut row.kernels, [kernel]);
         add(&mut row.nodes, Some(nodes).filter(|names| !names.is_empty()));
         add(&mut row.operators, operators.iter().map(String::as_str));
-        if let Op::Call { kernel, .. } = &instr.op {
+        if let PlanOp::Call { kernel, .. } = &instr.op {
             let schedule = program.schedules().get(kernel.index());
             estimates[at].add(profile.calls[index], schedule.and_then(|schedule| schedule.estimate_ns));
             if let Some(schedule) = schedule {
@@ -144,7 +144,7 @@ pub fn grouped(program: &Program, profile: &Profile, least: Option<LeastSeconds<
         let longest = own.max_by(|&a, &b| profile.instr_ms[a].total_cmp(&profile.instr_ms[b]));
         if let Some(index) = longest.filter(|_| amount.times > 0.0) {
             // The least times are the host's.
-            let is_host = |op: &Op| !matches!(op, Op::Call { kernel, .. } if plan.kernels[kernel.index()].space == Space::Device);
+            let is_host = |op: &PlanOp| !matches!(op, PlanOp::Call { kernel, .. } if plan.kernels[kernel.index()].space == Space::Device);
             let least = least.filter(|_| is_host(&plan.instrs[index].op));
             count(&mut rows[row_of[index]], amount, least);
         }
@@ -181,9 +181,9 @@ impl Estimate {
 }
 
 /// Whether an instruction copies from one memory to another.
-fn is_transfer(plan: &Plan, op: &Op) -> bool {
+fn is_transfer(plan: &Plan, op: &PlanOp) -> bool {
     let space = |id: &BufferId| plan.buffers[id.index()].space;
-    matches!(op, Op::Copy { from, to } if space(from) != space(to))
+    matches!(op, PlanOp::Copy { from, to } if space(from) != space(to))
 }
 
 /// The instructions of a step, as far as the plan has them.
@@ -217,20 +217,20 @@ fn add<'a>(list: &mut Vec<String>, items: impl IntoIterator<Item = &'a str>) {
 }
 
 /// The kernel, or what kind of instruction it is.
-pub fn kind<'p>(plan: &'p Plan, op: &Op) -> &'p str {
+pub fn kind<'p>(plan: &'p Plan, op: &PlanOp) -> &'p str {
     match op {
-        Op::Call { kernel, .. } => &plan.kernels[kernel.index()].name,
-        Op::Host { .. } => "host operator",
-        Op::Copy { .. } | Op::CopyValue { .. } => "copy",
-        Op::Alloc { .. } | Op::Grow { .. } | Op::Free { .. } => "memory",
-        Op::ReadSize { .. }
-        | Op::ReadDim { .. }
-        | Op::ScaleSize { .. }
-        | Op::WriteSize { .. }
-        | Op::SetSize { .. }
-        | Op::Guard { .. }
-        | Op::BranchIfZero { .. }
-        | Op::Jump { .. } => "control",
+        PlanOp::Call { kernel, .. } => &plan.kernels[kernel.index()].name,
+        PlanOp::Host { .. } => "host operator",
+        PlanOp::Copy { .. } | PlanOp::CopyValue { .. } => "copy",
+        PlanOp::Alloc { .. } | PlanOp::Grow { .. } | PlanOp::Free { .. } => "memory",
+        PlanOp::ReadSize { .. }
+        | PlanOp::ReadDim { .. }
+        | PlanOp::ScaleSize { .. }
+        | PlanOp::WriteSize { .. }
+        | PlanOp::SetSize { .. }
+        | PlanOp::Guard { .. }
+        | PlanOp::BranchIfZero { .. }
+        | PlanOp::Jump { .. } => "control",
     }
 }
 

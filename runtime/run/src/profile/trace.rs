@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tilewright_runtime::plan::Instr;
 use tilewright_runtime::pool::{Pool, TaskGrid};
-use tilewright_runtime::{Inputs, Inspect, Observer, RunError, Session};
+use tilewright_runtime::{Inputs, Inspect, RunError, RunObserver, Session};
 
 /// A pool that notes what its threads do while a run is traced.
 pub struct TracePool {
@@ -67,7 +67,7 @@ struct Tracer<'a> {
     spans: Vec<(usize, Instant, Instant)>,
 }
 
-impl Observer for Tracer<'_> {
+impl RunObserver for Tracer<'_> {
     fn waits(&self) -> bool {
         true
     }

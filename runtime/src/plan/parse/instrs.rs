@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::line::{Line, Result};
-use crate::plan::{BufferId, Cmp, HostId, KernelId, Op, Operand, Plan, SizeId, TextId};
+use crate::plan::{BufferId, Cmp, HostId, KernelId, Operand, Plan, PlanOp, SizeId, TextId};
 
 impl Line<'_> {
     /// A text in quotes, or the number of one that the plan does not have.
@@ -34,23 +34,23 @@ impl Line<'_> {
         Ok(element)
     }
 
-    pub(super) fn op(&mut self, plan: &mut Plan) -> Result<Op> {
+    pub(super) fn op(&mut self, plan: &mut Plan) -> Result<PlanOp> {
         if self.take("call") {
             return self.call(plan);
         }
         if self.take("alloc") {
-            return Ok(Op::Alloc { buffer: self.buffer()? });
+            return Ok(PlanOp::Alloc { buffer: self.buffer()? });
         }
         if self.take("grow") {
-            return Ok(Op::Grow { buffer: self.buffer()? });
+            return Ok(PlanOp::Grow { buffer: self.buffer()? });
         }
         if self.take("free") {
-            return Ok(Op::Free { buffer: self.buffer()? });
+            return Ok(PlanOp::Free { buffer: self.buffer()? });
         }
         if self.take("copy") {
             let from = self.buffer()?;
             self.expect("to")?;
-            return Ok(Op::Copy { from, to: self.buffer()? });
+            return Ok(PlanOp::Copy { from, to: self.buffer()? });
         }
         if self.take("guard") {
             let lhs = self.size()?;
@@ -60,7 +60,7 @@ impl Line<'_> {
                 return self.fail(format!("expected a comparison, found {}", self.next()));
             };
             let rhs = self.size()?;
-            return Ok(Op::Guard { lhs, cmp, rhs, message: self.text(plan)? });
+            return Ok(PlanOp::Guard { lhs, cmp, rhs, message: self.text(plan)? });
         }
         if self.take("branch") {
             self.expect("if")?;
@@ -68,17 +68,17 @@ impl Line<'_> {
             self.expect("==")?;
             self.expect("0")?;
             self.expect("to")?;
-            return Ok(Op::BranchIfZero { slot, target: self.number()? });
+            return Ok(PlanOp::BranchIfZero { slot, target: self.number()? });
         }
         if self.take("jump") {
             self.expect("to")?;
-            return Ok(Op::Jump { target: self.number()? });
+            return Ok(PlanOp::Jump { target: self.number()? });
         }
         self.assignment()
     }
 
     /// `call k0 NAME(b0, b1; s2) tasks s3 x s4`; the name is that of the kernel, if there is one.
-    fn call(&mut self, plan: &Plan) -> Result<Op> {
+    fn call(&mut self, plan: &Plan) -> Result<PlanOp> {
         let kernel = KernelId(self.id("k")?);
         let known = plan.kernels.get(kernel.index()).map(|kernel| kernel.name.as_str());
         if !self.rest().starts_with('(') {
@@ -109,11 +109,11 @@ impl Line<'_> {
         if in_order {
             self.expect("order")?;
         }
-        Ok(Op::Call { kernel, buffers, sizes, rounds, per_round, in_order })
+        Ok(PlanOp::Call { kernel, buffers, sizes, rounds, per_round, in_order })
     }
 
     /// What has a result in front: `s0 = ..`, `b0[1] = ..`, `h0 = h1`, `b0, h1; s2 = host 3(..)`.
-    fn assignment(&mut self) -> Result<Op> {
+    fn assignment(&mut self) -> Result<PlanOp> {
         let start = self.at;
         let op = self.plain_assignment()?;
         match op {
@@ -126,13 +126,13 @@ impl Line<'_> {
     }
 
     /// An assignment without `host`; nothing if it is none.
-    fn plain_assignment(&mut self) -> Result<Option<Op>> {
+    fn plain_assignment(&mut self) -> Result<Option<PlanOp>> {
         if let Some(slot) = self.try_id("s")?.map(SizeId) {
             self.expect("=")?;
             if self.take("dim") {
                 let axis = self.number()?;
                 self.expect("of")?;
-                return Ok(Some(Op::ReadDim { value: self.host()?, axis, slot }));
+                return Ok(Some(PlanOp::ReadDim { value: self.host()?, axis, slot }));
             }
             if self.take("floor") {
                 self.expect("(")?;
@@ -141,20 +141,20 @@ impl Line<'_> {
                 let buffer = self.buffer()?;
                 let element = self.element()?;
                 self.expect(")")?;
-                return Ok(Some(Op::ScaleSize { size, buffer, element, slot }));
+                return Ok(Some(PlanOp::ScaleSize { size, buffer, element, slot }));
             }
             if let Some(value) = self.try_id("s")? {
-                return Ok(Some(Op::SetSize { slot, value: SizeId(value) }));
+                return Ok(Some(PlanOp::SetSize { slot, value: SizeId(value) }));
             }
             let buffer = self.buffer()?;
-            return Ok(Some(Op::ReadSize { buffer, element: self.element()?, slot }));
+            return Ok(Some(PlanOp::ReadSize { buffer, element: self.element()?, slot }));
         }
         if let Some(to) = self.try_id("h")? {
             if !self.take("=") {
                 return Ok(None);
             }
             let from = self.try_id("h")?;
-            return Ok(from.map(|from| Op::CopyValue { from: HostId(from), to: HostId(to) }));
+            return Ok(from.map(|from| PlanOp::CopyValue { from: HostId(from), to: HostId(to) }));
         }
         if let Some(buffer) = self.try_id("b")? {
             if !self.rest().starts_with('[') {
@@ -162,12 +162,12 @@ impl Line<'_> {
             }
             let element = self.element()?;
             self.expect("=")?;
-            return Ok(Some(Op::WriteSize { buffer: BufferId(buffer), element, value: self.size()? }));
+            return Ok(Some(PlanOp::WriteSize { buffer: BufferId(buffer), element, value: self.size()? }));
         }
         Ok(None)
     }
 
-    fn host_call(&mut self) -> Result<Op> {
+    fn host_call(&mut self) -> Result<PlanOp> {
         let (mut outputs, mut sizes_out) = (Vec::new(), Vec::new());
         while !self.take("=") {
             if self.take(";") {
@@ -184,7 +184,7 @@ impl Line<'_> {
         self.expect("(")?;
         let inputs = self.list(")", Line::operand)?;
         let attrs = if self.take("attrs") { self.bytes()? } else { Vec::new() };
-        Ok(Op::Host { op, attrs, inputs, outputs, sizes_out })
+        Ok(PlanOp::Host { op, attrs, inputs, outputs, sizes_out })
     }
 
     /// Bytes in hexadecimal.

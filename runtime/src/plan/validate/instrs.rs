@@ -6,7 +6,7 @@ use alloc::string::ToString;
 use tilewright_dtype::{DType, Kind};
 
 use super::{Fault, Site, Validator};
-use crate::plan::{Access, BufferId, Instr, KernelId, Op, Operand, Place, Space};
+use crate::plan::{Access, BufferId, Instr, KernelId, Operand, Place, PlanOp, Space};
 
 impl Validator<'_> {
     pub(super) fn instrs(&mut self) {
@@ -17,9 +17,9 @@ impl Validator<'_> {
         }
     }
 
-    fn instr(&mut self, site: Site, op: &Op) {
+    fn instr(&mut self, site: Site, op: &PlanOp) {
         match op {
-            Op::Call { kernel, buffers, sizes, rounds, per_round, in_order } => {
+            PlanOp::Call { kernel, buffers, sizes, rounds, per_round, in_order } => {
                 for &size in sizes.iter().chain([rounds, per_round]) {
                     self.size(site, size);
                 }
@@ -29,14 +29,16 @@ impl Validator<'_> {
                     self.fail(site, Fault::InOrder);
                 }
             }
-            Op::Host { op: _, attrs: _, inputs, outputs, sizes_out } => {
+            PlanOp::Host { op: _, attrs: _, inputs, outputs, sizes_out } => {
                 self.host(site, inputs, outputs);
                 for &slot in sizes_out {
                     self.computed_size(site, slot);
                 }
             }
-            Op::Alloc { buffer } | Op::Grow { buffer } | Op::Free { buffer } => self.dynamic(site, *buffer),
-            Op::ReadSize { buffer, element: _, slot } => {
+            PlanOp::Alloc { buffer } | PlanOp::Grow { buffer } | PlanOp::Free { buffer } => {
+                self.dynamic(site, *buffer)
+            }
+            PlanOp::ReadSize { buffer, element: _, slot } => {
                 self.computed_size(site, *slot);
                 self.buffer(site, *buffer);
                 let is_integer = |dtype: DType| match dtype.kind() {
@@ -45,43 +47,43 @@ impl Validator<'_> {
                 };
                 self.element(site, *buffer, is_integer);
             }
-            Op::ScaleSize { size, buffer, element: _, slot } => {
+            PlanOp::ScaleSize { size, buffer, element: _, slot } => {
                 self.computed_size(site, *slot);
                 self.size(site, *size);
                 self.buffer(site, *buffer);
                 self.element(site, *buffer, |dtype| dtype == DType::F32);
             }
-            Op::WriteSize { buffer, element: _, value } => {
+            PlanOp::WriteSize { buffer, element: _, value } => {
                 self.size(site, *value);
                 self.written(site, *buffer);
                 self.element(site, *buffer, |dtype| matches!(dtype, DType::I64 | DType::I32));
             }
-            Op::SetSize { slot, value } => {
+            PlanOp::SetSize { slot, value } => {
                 self.computed_size(site, *slot);
                 self.size(site, *value);
             }
-            Op::ReadDim { value, axis: _, slot } => {
+            PlanOp::ReadDim { value, axis: _, slot } => {
                 self.computed_size(site, *slot);
                 self.value(site, *value);
             }
-            Op::CopyValue { from, to } => {
+            PlanOp::CopyValue { from, to } => {
                 self.value(site, *from);
                 self.value(site, *to);
             }
-            Op::Copy { from, to } => {
+            PlanOp::Copy { from, to } => {
                 self.buffer(site, *from);
                 self.written(site, *to);
             }
-            Op::Guard { lhs, cmp: _, rhs, message } => {
+            PlanOp::Guard { lhs, cmp: _, rhs, message } => {
                 self.size(site, *lhs);
                 self.size(site, *rhs);
                 self.text(site, *message);
             }
-            Op::BranchIfZero { slot, target } => {
+            PlanOp::BranchIfZero { slot, target } => {
                 self.size(site, *slot);
                 self.target(site, *target);
             }
-            Op::Jump { target } => self.target(site, *target),
+            PlanOp::Jump { target } => self.target(site, *target),
         }
     }
 

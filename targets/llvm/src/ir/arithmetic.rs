@@ -3,7 +3,7 @@
 use tilewright_dtype::{DType, Kind};
 use tilewright_machine::CodegenError;
 use tilewright_te::expr::{BinaryOp, CompareOp, UnaryOp, wrap};
-use tilewright_te::kernel::{Op, Type, Value};
+use tilewright_te::kernel::{KernelOp, Type, Value};
 
 use super::function::Function;
 use super::threads::Axis;
@@ -23,29 +23,31 @@ impl Function<'_> {
     }
 
     /// The operand that holds the result of `op`.
-    pub(super) fn op(&mut self, result: Value, op: &Op) -> Result<String, CodegenError> {
+    pub(super) fn op(&mut self, result: Value, op: &KernelOp) -> Result<String, CodegenError> {
         let ty = self.ty(result)?;
         match op {
-            Op::Int(value) => self.int(ty, *value),
-            Op::Float(bits) => self.float(ty, f64::from_bits(*bits)),
-            Op::Size(i) => self.size(*i),
-            Op::Warp => self.thread_index(Axis::Warp),
-            Op::Lane => self.thread_index(Axis::Lane),
-            Op::Shuffle { value, from } => self.shuffle(*value, *from),
-            Op::Iota => self.iota(ty),
-            Op::Splat(scalar) => self.splat(ty, *scalar),
-            Op::Extract(a, lane) => self.extract(*a, *lane),
-            Op::Concat(parts) => self.concat(ty, parts),
-            Op::Slice(a, first) => self.slice(ty, *a, *first),
-            Op::Unary(op, a) => self.unary(ty, *op, *a),
-            Op::Binary(op, a, b) => self.binary(result, *op, [*a, *b]),
-            Op::Compare(op, a, b) => self.compare(*op, *a, *b),
-            Op::Select(condition, a, b) => self.select(ty, *condition, *a, *b),
-            Op::Cast(a) => self.cast(ty, *a),
-            Op::Bitcast(a) => self.bitcast(ty, *a),
-            Op::Fma(a, b, c) => self.fma(ty, *a, *b, *c),
-            Op::Load { place, index, offset, mask } => self.load(ty, *place, *index, *offset, *mask),
-            Op::Gather { place, indices, offset, mask } => self.gather(ty, *place, *indices, *offset, *mask),
+            KernelOp::Int(value) => self.int(ty, *value),
+            KernelOp::Float(bits) => self.float(ty, f64::from_bits(*bits)),
+            KernelOp::Size(i) => self.size(*i),
+            KernelOp::Warp => self.thread_index(Axis::Warp),
+            KernelOp::Lane => self.thread_index(Axis::Lane),
+            KernelOp::Shuffle { value, from } => self.shuffle(*value, *from),
+            KernelOp::Iota => self.iota(ty),
+            KernelOp::Splat(scalar) => self.splat(ty, *scalar),
+            KernelOp::Extract(a, lane) => self.extract(*a, *lane),
+            KernelOp::Concat(parts) => self.concat(ty, parts),
+            KernelOp::Slice(a, first) => self.slice(ty, *a, *first),
+            KernelOp::Unary(op, a) => self.unary(ty, *op, *a),
+            KernelOp::Binary(op, a, b) => self.binary(result, *op, [*a, *b]),
+            KernelOp::Compare(op, a, b) => self.compare(*op, *a, *b),
+            KernelOp::Select(condition, a, b) => self.select(ty, *condition, *a, *b),
+            KernelOp::Cast(a) => self.cast(ty, *a),
+            KernelOp::Bitcast(a) => self.bitcast(ty, *a),
+            KernelOp::Fma(a, b, c) => self.fma(ty, *a, *b, *c),
+            KernelOp::Load { place, index, offset, mask } => self.load(ty, *place, *index, *offset, *mask),
+            KernelOp::Gather { place, indices, offset, mask } => {
+                self.gather(ty, *place, *indices, *offset, *mask)
+            }
         }
     }
 

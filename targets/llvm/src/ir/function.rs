@@ -6,7 +6,7 @@ use cranelift_entity::SecondaryMap;
 use tilewright_dtype::DType;
 use tilewright_machine::CodegenError;
 use tilewright_te::kernel::{
-    Carried, Inst, Join, Kernel, KernelBuffer, Op, Place, Range, Threads, Type, Value,
+    Carried, Inst, Join, Kernel, KernelBuffer, KernelOp, MemRef, Range, Threads, Type, Value,
 };
 
 use super::{Isa, Metadata, PlaceInfo, invalid, lane, unsupported, vector};
@@ -199,28 +199,28 @@ impl Function<'_> {
         }
     }
 
-    fn bind(&mut self, result: Value, op: &Op) -> Result<(), CodegenError> {
+    fn bind(&mut self, result: Value, op: &KernelOp) -> Result<(), CodegenError> {
         self.constants[result] = match op {
-            Op::Int(value) => Some(*value),
-            Op::Splat(scalar) => self.constants[*scalar],
-            Op::Float(_)
-            | Op::Size(_)
-            | Op::Warp
-            | Op::Lane
-            | Op::Shuffle { .. }
-            | Op::Iota
-            | Op::Extract(..)
-            | Op::Concat(_)
-            | Op::Slice(..)
-            | Op::Unary(..)
-            | Op::Binary(..)
-            | Op::Compare(..)
-            | Op::Select(..)
-            | Op::Cast(_)
-            | Op::Bitcast(_)
-            | Op::Fma(..)
-            | Op::Load { .. }
-            | Op::Gather { .. } => None,
+            KernelOp::Int(value) => Some(*value),
+            KernelOp::Splat(scalar) => self.constants[*scalar],
+            KernelOp::Float(_)
+            | KernelOp::Size(_)
+            | KernelOp::Warp
+            | KernelOp::Lane
+            | KernelOp::Shuffle { .. }
+            | KernelOp::Iota
+            | KernelOp::Extract(..)
+            | KernelOp::Concat(_)
+            | KernelOp::Slice(..)
+            | KernelOp::Unary(..)
+            | KernelOp::Binary(..)
+            | KernelOp::Compare(..)
+            | KernelOp::Select(..)
+            | KernelOp::Cast(_)
+            | KernelOp::Bitcast(_)
+            | KernelOp::Fma(..)
+            | KernelOp::Load { .. }
+            | KernelOp::Gather { .. } => None,
         };
         let operand = self.op(result, op)?;
         self.define(result, operand);
@@ -407,11 +407,11 @@ impl Function<'_> {
     }
 
     /// The buffer or local array.
-    pub(super) fn place(&self, place: Place) -> Result<PlaceInfo, CodegenError> {
+    pub(super) fn place(&self, place: MemRef) -> Result<PlaceInfo, CodegenError> {
         let info = match place {
-            Place::Param(i) => self.buffers.get(i as usize),
-            Place::Local(i) => self.locals.get(i as usize),
-            Place::Shared(i) => self.shared.get(i as usize),
+            MemRef::Param(i) => self.buffers.get(i as usize),
+            MemRef::Local(i) => self.locals.get(i as usize),
+            MemRef::Shared(i) => self.shared.get(i as usize),
         };
         info.cloned().ok_or_else(|| invalid(self.kernel, format!("there is no {place:?}")))
     }

@@ -2,7 +2,7 @@
 
 use tilewright_dtype::DType;
 use tilewright_machine::CodegenError;
-use tilewright_te::kernel::{Place, Type, Value};
+use tilewright_te::kernel::{MemRef, Type, Value};
 
 use super::function::Function;
 use super::{Isa, PlaceInfo, invalid, splat, suffix, vector};
@@ -11,7 +11,7 @@ impl Function<'_> {
     pub(super) fn load(
         &mut self,
         ty: Type,
-        place: Place,
+        place: MemRef,
         index: Value,
         offset: i64,
         mask: Option<Value>,
@@ -45,7 +45,7 @@ impl Function<'_> {
 
     pub(super) fn store(
         &mut self,
-        place: Place,
+        place: MemRef,
         index: Value,
         offset: i64,
         value: Value,
@@ -83,7 +83,7 @@ impl Function<'_> {
     pub(super) fn gather(
         &mut self,
         ty: Type,
-        place: Place,
+        place: MemRef,
         indices: Value,
         offset: i64,
         mask: Option<Value>,
@@ -109,7 +109,7 @@ impl Function<'_> {
 
     pub(super) fn scatter(
         &mut self,
-        place: Place,
+        place: MemRef,
         indices: Value,
         offset: i64,
         value: Value,
@@ -138,7 +138,7 @@ impl Function<'_> {
         Ok(())
     }
 
-    pub(super) fn typed_place(&self, place: Place, dtype: DType) -> Result<PlaceInfo, CodegenError> {
+    pub(super) fn typed_place(&self, place: MemRef, dtype: DType) -> Result<PlaceInfo, CodegenError> {
         let info = self.place(place)?;
         if info.dtype != dtype {
             return Err(invalid(self.kernel, format!("{dtype} access to {place:?} of {}", info.dtype)));
@@ -148,7 +148,7 @@ impl Function<'_> {
 
     /// Asks for a cache line, into the second level: more requests can be under way from there than from the first. Threads
     /// of a GPU wait for each other's memory anyway.
-    pub(super) fn prefetch(&mut self, place: Place, index: Value, offset: i64) -> Result<(), CodegenError> {
+    pub(super) fn prefetch(&mut self, place: MemRef, index: Value, offset: i64) -> Result<(), CodegenError> {
         if matches!(self.isa, Isa::Gpu(_)) {
             return Ok(());
         }

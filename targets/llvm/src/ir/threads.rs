@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenError, Gpu};
-use tilewright_te::kernel::{Inst, KernelLocal, Place, Threads, Value};
+use tilewright_te::kernel::{Inst, KernelLocal, MemRef, Threads, Value};
 
 use super::function::Function;
 use super::{Isa, Metadata, PlaceInfo, invalid, unsupported};
@@ -261,7 +261,7 @@ impl Function<'_> {
         };
         let target = self.place(*to)?;
         let source = self.typed_place(*from, target.dtype)?;
-        if !matches!(to, Place::Shared(_)) || !matches!(from, Place::Param(_)) {
+        if !matches!(to, MemRef::Shared(_)) || !matches!(from, MemRef::Param(_)) {
             return Err(invalid(self.kernel, "a copy that is not from a parameter to a shared array"));
         }
         let size = target.dtype.bytes() as u64;

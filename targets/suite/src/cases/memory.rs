@@ -2,7 +2,7 @@
 
 use tilewright_dtype::DType;
 use tilewright_te::expr::CompareOp;
-use tilewright_te::kernel::{Access, Inst, Op, Type, Value};
+use tilewright_te::kernel::{Access, Inst, KernelOp, Type, Value};
 
 use super::{pack, samples, serial};
 use crate::Case;
@@ -88,7 +88,7 @@ fn masks(dtype: DType, lanes: u32) -> Case {
     b.loop_(zero, end, &[], |b, i, _| {
         let first = b.scaled(i, step);
         let mask = below(b, first, bound, lanes);
-        let value = b.let_(ty, Op::Load { place: from, index: first, offset: 0, mask: Some(mask) });
+        let value = b.let_(ty, KernelOp::Load { place: from, index: first, offset: 0, mask: Some(mask) });
         b.store(copy, first, 0, value);
         b.store_masked(to, first, 0, value, mask);
         Vec::new()
@@ -99,7 +99,7 @@ fn masks(dtype: DType, lanes: u32) -> Case {
 /// `first + i < bound` a lane.
 fn below(b: &mut KernelBuilder, first: Value, bound: Value, lanes: u32) -> Value {
     let ty = Type::vector(DType::I64, lanes);
-    let (first, bound, iota) = (b.splat(first, lanes), b.splat(bound, lanes), b.let_(ty, Op::Iota));
+    let (first, bound, iota) = (b.splat(first, lanes), b.splat(bound, lanes), b.let_(ty, KernelOp::Iota));
     let index = b.add(first, iota);
     b.compare(CompareOp::Lt, index, bound)
 }
@@ -117,15 +117,15 @@ fn gathers(dtype: DType, lanes: u32) -> Case {
     b.loop_(zero, end, &[], |b, i, _| {
         let at = b.scaled(i, i64::from(lanes));
         let indices = b.load(index_ty, table, at, 0);
-        let value = b.let_(ty, Op::Gather { place: from, indices, offset: 2, mask: None });
+        let value = b.let_(ty, KernelOp::Gather { place: from, indices, offset: 2, mask: None });
         b.store(to, at, 0, value);
         b.push(Inst::Scatter { place: to, indices, offset: N + 3, value, mask: None });
-        let small = b.let_(index_ty, Op::Int(20));
+        let small = b.let_(index_ty, KernelOp::Int(20));
         let mask = b.compare(CompareOp::Lt, indices, small);
         // A masked-off lane may point anywhere.
-        let far = b.let_(index_ty, Op::Int(1 << 40));
-        let wild = b.let_(index_ty, Op::Select(mask, indices, far));
-        let value = b.let_(ty, Op::Gather { place: from, indices: wild, offset: 1, mask: Some(mask) });
+        let far = b.let_(index_ty, KernelOp::Int(1 << 40));
+        let wild = b.let_(index_ty, KernelOp::Select(mask, indices, far));
+        let value = b.let_(ty, KernelOp::Gather { place: from, indices: wild, offset: 1, mask: Some(mask) });
         b.store(to, at, 3 * N, value);
         b.push(Inst::Scatter { place: to, indices: wild, offset: 4 * N, value, mask: Some(mask) });
         Vec::new()
@@ -181,22 +181,22 @@ fn moves(dtype: DType, lanes: u32) -> Case {
         used += i64::from(b.ty(value).lanes);
     };
     let value = b.load(ty, from, zero, 5);
-    let last = b.let_(Type::scalar(dtype), Op::Extract(value, lanes - 1));
+    let last = b.let_(Type::scalar(dtype), KernelOp::Extract(value, lanes - 1));
     keep(&mut b, last);
     let spread = b.splat(last, lanes);
     keep(&mut b, spread);
-    let tail = b.let_(Type::vector(dtype, lanes - lanes / 2), Op::Slice(value, lanes / 2));
+    let tail = b.let_(Type::vector(dtype, lanes - lanes / 2), KernelOp::Slice(value, lanes / 2));
     keep(&mut b, tail);
-    let head = b.let_(Type::vector(dtype, lanes.div_ceil(2)), Op::Slice(value, 0));
+    let head = b.let_(Type::vector(dtype, lanes.div_ceil(2)), KernelOp::Slice(value, 0));
     keep(&mut b, head);
     let parts = vec![tail, last, value, head];
     let total = parts.iter().map(|part| b.ty(*part).lanes).sum();
-    let joined = b.let_(Type::vector(dtype, total), Op::Concat(parts));
+    let joined = b.let_(Type::vector(dtype, total), KernelOp::Concat(parts));
     keep(&mut b, joined);
-    let twice = b.let_(Type::vector(dtype, 2 * lanes), Op::Concat(vec![value, spread]));
+    let twice = b.let_(Type::vector(dtype, 2 * lanes), KernelOp::Concat(vec![value, spread]));
     keep(&mut b, twice);
     if dtype.is_integer() {
-        let iota = b.let_(ty, Op::Iota);
+        let iota = b.let_(ty, KernelOp::Iota);
         keep(&mut b, iota);
     }
     serial(b, vec![input(dtype), output(dtype, 8 * i64::from(lanes) + 32)])

@@ -2,7 +2,7 @@
 
 use tilewright_dtype::DType;
 use tilewright_te::expr::{BinaryOp, CompareOp};
-use tilewright_te::kernel::{Access, Op, Type, Value};
+use tilewright_te::kernel::{Access, KernelOp, Type, Value};
 
 use super::{pack, serial};
 use crate::Case;
@@ -23,7 +23,7 @@ fn sums() -> Case {
     let to = b.buffer("to", DType::F32, Access::Write);
     let ty = Type::vector(DType::F32, 5);
     let zero = b.index(0);
-    let start = b.let_(ty, Op::Float(1.5f64.to_bits()));
+    let start = b.let_(ty, KernelOp::Float(1.5f64.to_bits()));
     for (i, (begin, end)) in [(0, 7), (2, 3), (3, 3), (5, 2)].into_iter().enumerate() {
         let (begin, end) = (b.index(begin), b.index(end));
         // The same bounds again, unknown to the compiler.
@@ -91,7 +91,7 @@ fn branches() -> Case {
             |b| {
                 let squared = b.binary(BinaryOp::Mul, value, value);
                 let wide = b.cast(squared, DType::F64);
-                let bound = b.let_(b.ty(wide), Op::Float(2.0f64.to_bits()));
+                let bound = b.let_(b.ty(wide), KernelOp::Float(2.0f64.to_bits()));
                 let less = b.compare(CompareOp::Lt, wide, bound);
                 b.store(to, at, 64, squared);
                 vec![squared, less, zero]
@@ -117,13 +117,13 @@ fn nested() -> Case {
     let ty = Type::vector(DType::F32, 16);
     let (zero, half, k_end, m_end) = (b.index(0), b.index(2), b.index(K), b.index(M / 2));
     b.loop_(zero, m_end, &[], |b, i, _| {
-        let start = b.let_(ty, Op::Float(0));
+        let start = b.let_(ty, KernelOp::Float(0));
         let sums = b.loop_(zero, half, &[start, start], |b, part, sums| {
             let stop = b.index(K);
             let middle = b.index(K / 2);
             let first_part = b.compare(CompareOp::Eq, part, zero);
-            let begin = b.let_(Type::scalar(DType::I64), Op::Select(first_part, zero, middle));
-            let end = b.let_(Type::scalar(DType::I64), Op::Select(first_part, middle, stop));
+            let begin = b.let_(Type::scalar(DType::I64), KernelOp::Select(first_part, zero, middle));
+            let end = b.let_(Type::scalar(DType::I64), KernelOp::Select(first_part, middle, stop));
             b.loop_(begin, end, sums, |b, k, sums| {
                 let row = b.scaled(k, 16);
                 let weights = b.load(ty, right, row, 0);
@@ -132,7 +132,7 @@ fn nested() -> Case {
                 let sum = |b: &mut KernelBuilder, offset: i64, sum: Value| {
                     let x = b.load(Type::scalar(DType::F32), left, at, offset);
                     let x = b.splat(x, 16);
-                    b.let_(ty, Op::Fma(x, weights, sum))
+                    b.let_(ty, KernelOp::Fma(x, weights, sum))
                 };
                 vec![sum(b, 0, sums[0]), sum(b, K, sums[1])]
             })
@@ -154,15 +154,15 @@ fn masks_across_loops() -> Case {
     let ty = Type::vector(DType::F32, 16);
     let (zero, end) = (b.index(0), b.index(4));
     let first = b.load(ty, from, zero, 0);
-    let one = b.let_(ty, Op::Float(1.0f64.to_bits()));
+    let one = b.let_(ty, KernelOp::Float(1.0f64.to_bits()));
     let mask = b.compare(CompareOp::Lt, first, one);
     let masks = b.loop_(zero, end, &[mask], |b, i, masks| {
         let at = b.scaled(i, 3);
         let value = b.load(ty, from, at, 0);
         let wide = b.cast(value, DType::F64);
-        let bound = b.let_(b.ty(wide), Op::Float(4.0f64.to_bits()));
+        let bound = b.let_(b.ty(wide), KernelOp::Float(4.0f64.to_bits()));
         let less = b.compare(CompareOp::Le, wide, bound);
-        let bytes = b.let_(Type::vector(DType::U8, 16), Op::Int(9));
+        let bytes = b.let_(Type::vector(DType::U8, 16), KernelOp::Int(9));
         b.store_masked(to, at, 16, bytes, masks[0]);
         vec![b.binary(BinaryOp::Xor, masks[0], less)]
     });

@@ -2,7 +2,7 @@
 
 use tilewright_dtype::{DType, Kind};
 use tilewright_te::expr::{BinaryOp, CompareOp, UnaryOp};
-use tilewright_te::kernel::{Access, Op, Place, Type, Value};
+use tilewright_te::kernel::{Access, KernelOp, MemRef, Type, Value};
 
 use super::{DTYPES, pack, samples};
 use crate::build::KernelBuilder;
@@ -60,12 +60,12 @@ fn two_operands(dtype: DType, has_fma: bool) -> Vec<(String, Compute)> {
     );
     all.push(computed("select", |b, x, y| {
         let less = b.compare(CompareOp::Lt, x, y);
-        b.let_(b.ty(x), Op::Select(less, y, x))
+        b.let_(b.ty(x), KernelOp::Select(less, y, x))
     }));
     all.push(computed("select by one", |b, x, y| {
         let less = b.compare(CompareOp::Lt, x, y);
-        let first = b.let_(Type::scalar(DType::Bool), Op::Extract(less, 0));
-        b.let_(b.ty(x), Op::Select(first, y, x))
+        let first = b.let_(Type::scalar(DType::Bool), KernelOp::Extract(less, 0));
+        b.let_(b.ty(x), KernelOp::Select(first, y, x))
     }));
     all.push(computed("select a truth value", |b, x, y| {
         let less = b.compare(CompareOp::Lt, x, y);
@@ -73,14 +73,14 @@ fn two_operands(dtype: DType, has_fma: bool) -> Vec<(String, Compute)> {
         let wide = b.cast(x, DType::F64);
         let nan = b.unary(UnaryOp::IsNan, wide);
         let either = b.binary(BinaryOp::Or, nan, equal);
-        b.let_(b.ty(less), Op::Select(less, either, less))
+        b.let_(b.ty(less), KernelOp::Select(less, either, less))
     }));
     if dtype == DType::F32 || (dtype == DType::F64 && has_fma) {
-        all.push(computed("fma", |b, x, y| b.let_(b.ty(x), Op::Fma(x, y, x))));
+        all.push(computed("fma", |b, x, y| b.let_(b.ty(x), KernelOp::Fma(x, y, x))));
         all.push(computed("fma that cancels", |b, x, y| {
             let product = b.binary(BinaryOp::Mul, x, y);
             let negated = b.unary(UnaryOp::Neg, product);
-            b.let_(b.ty(x), Op::Fma(x, y, negated))
+            b.let_(b.ty(x), KernelOp::Fma(x, y, negated))
         }));
     }
     all
@@ -92,7 +92,7 @@ fn conversions(dtype: DType) -> Vec<(String, Compute)> {
     let bitcasts = same_size.map(|to| {
         computed(format!("bitcast to {to}"), move |b, x, _| {
             let lanes = b.ty(x).lanes;
-            b.let_(Type::vector(to, lanes), Op::Bitcast(x))
+            b.let_(Type::vector(to, lanes), KernelOp::Bitcast(x))
         })
     });
     casts.chain(bitcasts).collect()
@@ -105,7 +105,7 @@ fn by_constants() -> Vec<(String, Compute)> {
         for constant in CONSTANTS {
             all.push(computed(format!("{} by {constant}", op.name()), move |b, x, _| {
                 let ty = b.ty(x);
-                let constant = b.let_(ty, Op::Int(constant));
+                let constant = b.let_(ty, KernelOp::Int(constant));
                 b.binary(op, x, constant)
             }));
         }
@@ -135,7 +135,7 @@ fn case(group: &str, dtype: DType, lanes: u32, computations: Vec<(String, Comput
     let mut b = KernelBuilder::new(format!("{group}_{dtype}x{lanes}"));
     let x_buffer = b.buffer("x", dtype, Access::Read);
     let y_buffer = b.buffer("y", dtype, Access::Read);
-    let outputs: Vec<Place> = DTYPES.map(|dtype| b.buffer(dtype.name(), dtype, Access::Write)).to_vec();
+    let outputs: Vec<MemRef> = DTYPES.map(|dtype| b.buffer(dtype.name(), dtype, Access::Write)).to_vec();
     let mut used = vec![0; DTYPES.len()];
     let mut regions = Vec::new();
     let (zero, end) = (b.index(0), b.index((n / lanes as usize) as i64));

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use tilewright_te::kernel::Place;
+use tilewright_te::kernel::MemRef;
 
 /// What a thread does to an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,8 @@ struct Mark {
 /// Everything since the last barrier, and the copies under way.
 #[derive(Default)]
 pub(super) struct Races {
-    marks: HashMap<(Place, i64), Mark>,
-    copies: HashMap<(Place, i64), Party>,
+    marks: HashMap<(MemRef, i64), Mark>,
+    copies: HashMap<(MemRef, i64), Party>,
 }
 
 impl Races {
@@ -55,7 +55,7 @@ impl Races {
     pub(super) fn access(
         &mut self,
         thread: usize,
-        place: Place,
+        place: MemRef,
         index: i64,
         access: Access,
         at: &str,

@@ -8,7 +8,7 @@ use running::{check_needed, compare, kernels};
 use tilewright_dtype::DType;
 use tilewright_target_suite::scheduled;
 use tilewright_te::flatten::FlatKernel;
-use tilewright_te::kernel::{Inst, Op};
+use tilewright_te::kernel::{Inst, KernelOp};
 use tilewright_te::math::expand_func;
 use tilewright_te::schedule::Schedule;
 use tilewright_te::{Expr, Func, Scope, ThreadLevel};
@@ -86,7 +86,7 @@ fn tiled_products() {
     let kernels = check(tiled_product(64, 64, 24), 2);
     let kernel = &kernels[0].kernel;
     assert_eq!((kernel.threads.warps, kernel.threads.lanes, kernel.shared.len()), (2, 32, 2), "{kernel}");
-    let products = count(&kernel.body, &|i| matches!(i, Inst::Let { op: Op::Fma(..), .. }));
+    let products = count(&kernel.body, &|i| matches!(i, Inst::Let { op: KernelOp::Fma(..), .. }));
     assert_eq!(products, 16, "{kernel}");
 }
 
@@ -147,7 +147,7 @@ fn sums_in_trees_of_shuffles() {
     }
     let kernels = check(s, 0);
     let kernel = &kernels[0].kernel;
-    let shuffles = count(&kernel.body, &|i| matches!(i, Inst::Let { op: Op::Shuffle { .. }, .. }));
+    let shuffles = count(&kernel.body, &|i| matches!(i, Inst::Let { op: KernelOp::Shuffle { .. }, .. }));
     // Five to add, and one to hand the sum to all lanes.
     assert_eq!((shuffles, kernel.shared.len()), (6, 0), "{kernel}");
 }

@@ -10,13 +10,13 @@ use crate::flatten::hoist::{Lists, Nesting, stays};
 use crate::flatten::options::FlattenOptions;
 use crate::flatten::poly::Atoms;
 use crate::func::Func;
-use crate::kernel::{Inst, Kernel, Op, Place, Type, Value};
+use crate::kernel::{Inst, Kernel, KernelOp, MemRef, Type, Value};
 
 /// Builds the body of one kernel.
 pub(super) struct Emitter<'a> {
     pub(super) func: &'a Func,
     pub(super) kernel: &'a mut Kernel,
-    pub(super) places: FxHashMap<Buffer, Place>,
+    pub(super) places: FxHashMap<Buffer, MemRef>,
     pub(super) written: FxHashSet<Buffer>,
     pub(super) options: FlattenOptions,
     /// Open instruction lists with the values known in each, innermost last.
@@ -82,7 +82,7 @@ impl<'a> Emitter<'a> {
     pub(super) fn new(
         func: &'a Func,
         kernel: &'a mut Kernel,
-        places: FxHashMap<Buffer, Place>,
+        places: FxHashMap<Buffer, MemRef>,
         written: FxHashSet<Buffer>,
         options: FlattenOptions,
         deal: Deal,
@@ -115,12 +115,12 @@ impl<'a> Emitter<'a> {
         };
         emitter.open(Nesting::Task);
         for (i, &var) in func.sizes.iter().enumerate() {
-            let value = emitter.op(Type::scalar(DType::I64), Op::Size(i as u32));
+            let value = emitter.op(Type::scalar(DType::I64), KernelOp::Size(i as u32));
             emitter.bindings.insert(var, Binding::Scalar(value));
         }
         let index = Type::scalar(DType::I64);
-        emitter.warp = (threads.warps > 1).then(|| emitter.op(index, Op::Warp));
-        emitter.thread = (threads.lanes > 1).then(|| emitter.op(index, Op::Lane));
+        emitter.warp = (threads.warps > 1).then(|| emitter.op(index, KernelOp::Warp));
+        emitter.thread = (threads.lanes > 1).then(|| emitter.op(index, KernelOp::Lane));
         emitter
     }
 
@@ -174,7 +174,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Emits an operation.
-    pub(super) fn op(&mut self, ty: Type, op: Op) -> Value {
+    pub(super) fn op(&mut self, ty: Type, op: KernelOp) -> Value {
         let depth = if stays(&op) { self.lists.innermost() } else { self.lists.home(ty, &op) };
         let result = self.value_at(depth, ty);
         self.push(Inst::Let { result, op });
@@ -187,7 +187,7 @@ impl<'a> Emitter<'a> {
             return known;
         }
         let ty = self.type_of(condition);
-        let inverse = self.op(ty, Op::Unary(UnaryOp::Not, condition));
+        let inverse = self.op(ty, KernelOp::Unary(UnaryOp::Not, condition));
         if let Some(scope) = self.scopes.last_mut() {
             scope.inverses.insert(condition, inverse);
         }
@@ -207,13 +207,13 @@ impl<'a> Emitter<'a> {
     }
 
     pub(super) fn int(&mut self, value: i64) -> Value {
-        self.op(Type::scalar(DType::I64), Op::Int(value))
+        self.op(Type::scalar(DType::I64), KernelOp::Int(value))
     }
 
     /// The value with the given number of lanes: itself, or a scalar in every lane.
     pub(super) fn widen(&mut self, value: Value, lanes: u32) -> Value {
         let ty = self.type_of(value);
-        if ty.lanes == lanes { value } else { self.op(Type::vector(ty.dtype, lanes), Op::Splat(value)) }
+        if ty.lanes == lanes { value } else { self.op(Type::vector(ty.dtype, lanes), KernelOp::Splat(value)) }
     }
 
     pub(super) fn error<T>(&self, reason: impl Into<String>) -> Result<T, FlattenError> {

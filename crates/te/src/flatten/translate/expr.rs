@@ -7,7 +7,7 @@ use crate::expr::{BinaryOp, Buffer, Expr, ExprKind};
 use crate::flatten::error::FlattenError;
 use crate::flatten::poly::Poly;
 use crate::func::Scope;
-use crate::kernel::{Inst, Op, Place, Type, Value};
+use crate::kernel::{Inst, KernelOp, MemRef, Type, Value};
 
 /// A computed expression.
 #[derive(Clone, Copy)]
@@ -78,13 +78,13 @@ impl Emitter<'_> {
         let dtype = expr.dtype();
         let stable = |value| Computed { value, stable: true };
         match expr.kind() {
-            ExprKind::Int(value) => Ok(stable(self.op(Type::scalar(dtype), Op::Int(*value)))),
-            ExprKind::Float(bits) => Ok(stable(self.op(Type::scalar(dtype), Op::Float(*bits)))),
+            ExprKind::Int(value) => Ok(stable(self.op(Type::scalar(dtype), KernelOp::Int(*value)))),
+            ExprKind::Float(bits) => Ok(stable(self.op(Type::scalar(dtype), KernelOp::Float(*bits)))),
             ExprKind::Var(var) => match self.bindings.get(var).copied() {
                 Some(Binding::Scalar(value)) => Ok(stable(value)),
                 Some(Binding::Lane) => {
                     let lanes = self.lane.map_or(1, |l| l.lanes);
-                    Ok(stable(self.op(Type::vector(DType::I64, lanes), Op::Iota)))
+                    Ok(stable(self.op(Type::vector(DType::I64, lanes), KernelOp::Iota)))
                 }
                 None => self.error(format!("variable `{}` is not bound", self.func.vars[*var].name)),
             },
@@ -94,19 +94,21 @@ impl Emitter<'_> {
                 }
                 let a = self.computed(a)?;
                 let lanes = self.type_of(a.value).lanes;
-                let value = self.op(Type::vector(dtype, lanes), Op::Unary(*op, a.value));
+                let value = self.op(Type::vector(dtype, lanes), KernelOp::Unary(*op, a.value));
                 Ok(Computed { value, stable: a.stable })
             }
             ExprKind::Binary(op, a, b) => {
                 if op.is_intrinsic() {
                     return self.error(format!("intrinsic `{}` was not expanded", op.name()));
                 }
-                self.operation(dtype, &[a, b], |v| Op::Binary(*op, v[0], v[1]))
+                self.operation(dtype, &[a, b], |v| KernelOp::Binary(*op, v[0], v[1]))
             }
-            ExprKind::Compare(op, a, b) => self.operation(dtype, &[a, b], |v| Op::Compare(*op, v[0], v[1])),
-            ExprKind::Fma(a, b, c) => self.operation(dtype, &[a, b, c], |v| Op::Fma(v[0], v[1], v[2])),
-            ExprKind::Cast(a) => self.operation(dtype, &[a], |v| Op::Cast(v[0])),
-            ExprKind::Bitcast(a) => self.operation(dtype, &[a], |v| Op::Bitcast(v[0])),
+            ExprKind::Compare(op, a, b) => {
+                self.operation(dtype, &[a, b], |v| KernelOp::Compare(*op, v[0], v[1]))
+            }
+            ExprKind::Fma(a, b, c) => self.operation(dtype, &[a, b, c], |v| KernelOp::Fma(v[0], v[1], v[2])),
+            ExprKind::Cast(a) => self.operation(dtype, &[a], |v| KernelOp::Cast(v[0])),
+            ExprKind::Bitcast(a) => self.operation(dtype, &[a], |v| KernelOp::Bitcast(v[0])),
             ExprKind::Select(condition, a, b) => self.select(dtype, condition, a, b),
             ExprKind::Load(buffer, indices) => self.load(*buffer, indices),
         }
@@ -116,7 +118,7 @@ impl Emitter<'_> {
         &mut self,
         dtype: DType,
         operands: &[&Expr],
-        op: impl FnOnce(&[Value]) -> Op,
+        op: impl FnOnce(&[Value]) -> KernelOp,
     ) -> Result<Computed, FlattenError> {
         let computed = operands.iter().map(|e| self.computed(e)).collect::<Result<Vec<_>, _>>()?;
         let lanes = computed.iter().map(|c| self.type_of(c.value).lanes).max().unwrap_or(1);
@@ -145,7 +147,7 @@ impl Emitter<'_> {
         };
         let width = lanes.max(self.type_of(on_true.value).lanes).max(self.type_of(on_false.value).lanes);
         let (x, y) = (self.widen(on_true.value, width), self.widen(on_false.value, width));
-        let value = self.op(Type::vector(dtype, width), Op::Select(c.value, x, y));
+        let value = self.op(Type::vector(dtype, width), KernelOp::Select(c.value, x, y));
         Ok(Computed { value, stable: c.stable && on_true.stable && on_false.stable })
     }
 
@@ -186,29 +188,33 @@ impl Emitter<'_> {
                         let mask = self.and_scalar(mask, scalar_guard);
                         self.op(
                             Type::vector(dtype, lanes),
-                            Op::Load { place, index, offset, mask: Some(mask) },
+                            KernelOp::Load { place, index, offset, mask: Some(mask) },
                         )
                     }
                     Some(mask) => {
-                        let iota = self.op(Type::vector(DType::I64, lanes), Op::Iota);
+                        let iota = self.op(Type::vector(DType::I64, lanes), KernelOp::Iota);
                         let base = self.widen(index, lanes);
-                        let sum =
-                            self.op(Type::vector(DType::I64, lanes), Op::Binary(BinaryOp::Add, base, iota));
+                        let sum = self
+                            .op(Type::vector(DType::I64, lanes), KernelOp::Binary(BinaryOp::Add, base, iota));
                         let sum = self.offset_lanes(sum, offset);
                         self.masked_gather(dtype, place, sum, mask, scalar_guard)
                     }
                     None => {
                         let (index, offset) = self.clamp(index, offset, scalar_guard);
-                        self.op(Type::vector(dtype, lanes), Op::Load { place, index, offset, mask: None })
+                        self.op(
+                            Type::vector(dtype, lanes),
+                            KernelOp::Load { place, index, offset, mask: None },
+                        )
                     }
                 }
             }
             Address::Scattered { indices, offset } => {
                 let lanes = self.type_of(indices).lanes;
                 match (vector_guard, scalar_guard) {
-                    (None, None) => {
-                        self.op(Type::vector(dtype, lanes), Op::Gather { place, indices, offset, mask: None })
-                    }
+                    (None, None) => self.op(
+                        Type::vector(dtype, lanes),
+                        KernelOp::Gather { place, indices, offset, mask: None },
+                    ),
                     (None, Some(guard)) => {
                         let mask = self.widen(guard, lanes);
                         let indices = self.offset_lanes(indices, offset);
@@ -228,7 +234,7 @@ impl Emitter<'_> {
     fn masked_gather(
         &mut self,
         dtype: DType,
-        place: Place,
+        place: MemRef,
         indices: Value,
         mask: Value,
         scalar_guard: Option<Value>,
@@ -237,8 +243,8 @@ impl Emitter<'_> {
         let mask = self.and_scalar(mask, scalar_guard);
         let zero = self.int(0);
         let zeros = self.widen(zero, lanes);
-        let safe = self.op(Type::vector(DType::I64, lanes), Op::Select(mask, indices, zeros));
-        self.op(Type::vector(dtype, lanes), Op::Gather { place, indices: safe, offset: 0, mask: None })
+        let safe = self.op(Type::vector(DType::I64, lanes), KernelOp::Select(mask, indices, zeros));
+        self.op(Type::vector(dtype, lanes), KernelOp::Gather { place, indices: safe, offset: 0, mask: None })
     }
 
     fn offset_lanes(&mut self, indices: Value, offset: i64) -> Value {
@@ -248,7 +254,7 @@ impl Emitter<'_> {
         let lanes = self.type_of(indices).lanes;
         let constant = self.int(offset);
         let constant = self.widen(constant, lanes);
-        self.op(Type::vector(DType::I64, lanes), Op::Binary(BinaryOp::Add, indices, constant))
+        self.op(Type::vector(DType::I64, lanes), KernelOp::Binary(BinaryOp::Add, indices, constant))
     }
 
     /// The address to use under a scalar guard: element 0 where the guard is false, which may always be
@@ -257,7 +263,7 @@ impl Emitter<'_> {
         let Some(guard) = guard else { return (index, offset) };
         let whole = self.offset_lanes(index, offset);
         let zero = self.int(0);
-        (self.op(Type::scalar(DType::I64), Op::Select(guard, whole, zero)), 0)
+        (self.op(Type::scalar(DType::I64), KernelOp::Select(guard, whole, zero)), 0)
     }
 
     fn and_scalar(&mut self, mask: Value, scalar: Option<Value>) -> Value {
@@ -266,7 +272,7 @@ impl Emitter<'_> {
             Some(scalar) => {
                 let lanes = self.type_of(mask).lanes;
                 let wide = self.widen(scalar, lanes);
-                self.op(Type::vector(DType::Bool, lanes), Op::Binary(BinaryOp::And, mask, wide))
+                self.op(Type::vector(DType::Bool, lanes), KernelOp::Binary(BinaryOp::And, mask, wide))
             }
         }
     }
@@ -279,13 +285,13 @@ impl Emitter<'_> {
             let slot = if ty.lanes == 1 { &mut scalar } else { &mut vector };
             *slot = Some(match *slot {
                 None => guard,
-                Some(so_far) => self.op(ty, Op::Binary(BinaryOp::And, so_far, guard)),
+                Some(so_far) => self.op(ty, KernelOp::Binary(BinaryOp::And, so_far, guard)),
             });
         }
         Ok((scalar, vector))
     }
 
-    pub(super) fn place(&self, buffer: Buffer) -> Result<Place, FlattenError> {
+    pub(super) fn place(&self, buffer: Buffer) -> Result<MemRef, FlattenError> {
         match self.places.get(&buffer) {
             Some(place) => Ok(*place),
             None => self.error(format!("buffer `{}` has no place", self.func.buffers[buffer].name)),
@@ -328,7 +334,7 @@ impl Emitter<'_> {
         let lanes_part = self.widen(lanes_part, lane.lanes);
         let base = self.widen(index, lane.lanes);
         let indices =
-            self.op(Type::vector(DType::I64, lane.lanes), Op::Binary(BinaryOp::Add, base, lanes_part));
+            self.op(Type::vector(DType::I64, lane.lanes), KernelOp::Binary(BinaryOp::Add, base, lanes_part));
         Ok(Address::Scattered { indices, offset })
     }
 
@@ -340,8 +346,8 @@ impl Emitter<'_> {
         }
         let mut indices = index;
         if per_lane {
-            let iota = self.op(Type::vector(DType::I64, lanes), Op::Iota);
-            indices = self.op(Type::vector(DType::I64, lanes), Op::Binary(BinaryOp::Add, index, iota));
+            let iota = self.op(Type::vector(DType::I64, lanes), KernelOp::Iota);
+            indices = self.op(Type::vector(DType::I64, lanes), KernelOp::Binary(BinaryOp::Add, index, iota));
         }
         Ok(Address::Scattered { indices, offset })
     }
@@ -380,7 +386,7 @@ impl Emitter<'_> {
     fn index_op(&mut self, op: BinaryOp, a: Value, b: Value) -> Value {
         let lanes = self.type_of(a).lanes.max(self.type_of(b).lanes);
         let (a, b) = (self.widen(a, lanes), self.widen(b, lanes));
-        self.op(Type::vector(DType::I64, lanes), Op::Binary(op, a, b))
+        self.op(Type::vector(DType::I64, lanes), KernelOp::Binary(op, a, b))
     }
 
     /// Writes memory.

@@ -7,7 +7,7 @@
 use super::emit::Emitter;
 use crate::expr::{Buffer, Expr};
 use crate::flatten::error::FlattenError;
-use crate::kernel::{Op, Type, Value};
+use crate::kernel::{KernelOp, Type, Value};
 
 impl Emitter<'_> {
     /// First element and lanes of a register access.
@@ -62,9 +62,9 @@ impl Emitter<'_> {
             }
             if inside + lanes as i64 <= ty.lanes as i64 {
                 let op = if lanes == 1 {
-                    Op::Extract(value, inside as u32)
+                    KernelOp::Extract(value, inside as u32)
                 } else {
-                    Op::Slice(value, inside as u32)
+                    KernelOp::Slice(value, inside as u32)
                 };
                 return Ok(self.op(Type::vector(ty.dtype, lanes), op));
             }
@@ -79,7 +79,7 @@ impl Emitter<'_> {
                     None => return self.unwritten(buffer, start + lane),
                 }
             }
-            return Ok(self.op(Type::vector(dtype, lanes), Op::Concat(parts)));
+            return Ok(self.op(Type::vector(dtype, lanes), KernelOp::Concat(parts)));
         }
         self.unwritten(buffer, start)
     }
@@ -95,7 +95,7 @@ impl Emitter<'_> {
         Some(if ty.lanes == 1 {
             value
         } else {
-            self.op(Type::scalar(ty.dtype), Op::Extract(value, inside as u32))
+            self.op(Type::scalar(ty.dtype), KernelOp::Extract(value, inside as u32))
         })
     }
 
@@ -125,7 +125,7 @@ impl Emitter<'_> {
                 && self.type_of(old) == self.type_of(value)
             {
                 let ty = self.type_of(value);
-                value = self.op(ty, Op::Select(mask, value, old));
+                value = self.op(ty, KernelOp::Select(mask, value, old));
             }
         }
         let end = start + lanes as i64;
@@ -141,7 +141,7 @@ impl Emitter<'_> {
             for lane in 0..ty.lanes {
                 let element = first + lane as i64;
                 if !(start..end).contains(&element) {
-                    let kept = self.op(Type::scalar(ty.dtype), Op::Extract(old, lane));
+                    let kept = self.op(Type::scalar(ty.dtype), KernelOp::Extract(old, lane));
                     self.registers.insert((buffer, element), kept);
                 }
             }

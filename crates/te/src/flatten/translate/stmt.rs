@@ -10,7 +10,7 @@ use crate::flatten::hoist::Nesting;
 use crate::flatten::mask_vectors::is_maskable;
 use crate::flatten::nest::{self, Body, Counter, If, Loop, LoopKind, Masked, Stmt, Stores};
 use crate::func::{Prefetch, Scope, Store};
-use crate::kernel::{Carried, Inst, Join, Op, Type, Value};
+use crate::kernel::{Carried, Inst, Join, KernelOp, Type, Value};
 
 /// Register contents by buffer and first element.
 pub(super) type Registers = std::collections::BTreeMap<(Buffer, i64), Value>;
@@ -90,8 +90,8 @@ impl Emitter<'_> {
     ) -> Result<(), FlattenError> {
         let ty = Type::scalar(DType::I64);
         let per_round = self.expr(&shared.extent)?;
-        let round = self.op(ty, Op::Binary(BinaryOp::FloorDiv, task, per_round));
-        let index = self.op(ty, Op::Binary(BinaryOp::FloorMod, task, per_round));
+        let round = self.op(ty, KernelOp::Binary(BinaryOp::FloorDiv, task, per_round));
+        let index = self.op(ty, KernelOp::Binary(BinaryOp::FloorMod, task, per_round));
         self.bindings.insert(rounds.var, Binding::Scalar(round));
         self.bindings.insert(shared.var, Binding::Scalar(index));
         Ok(())
@@ -204,7 +204,7 @@ impl Emitter<'_> {
     }
 
     fn undefined(&mut self, ty: Type) -> Value {
-        let op = if ty.dtype.is_float() { Op::Float(0) } else { Op::Int(0) };
+        let op = if ty.dtype.is_float() { KernelOp::Float(0) } else { KernelOp::Int(0) };
         let scalar = self.op(Type::scalar(ty.dtype), op);
         self.widen(scalar, ty.lanes)
     }

@@ -14,7 +14,7 @@ use crate::flatten::error::FlattenError;
 use crate::flatten::hoist::Nesting;
 use crate::flatten::nest::{self, Loop, LoopKind, Stmt, Stores};
 use crate::func::{Scope, Store, ThreadLevel};
-use crate::kernel::{Inst, Op, Type, Value};
+use crate::kernel::{Inst, KernelOp, Type, Value};
 
 impl Emitter<'_> {
     /// A loop whose iterations are threads.
@@ -181,7 +181,7 @@ impl Emitter<'_> {
             (Some(scalar), Some(vector)) => {
                 let ty = self.type_of(vector);
                 let wide = self.widen(scalar, ty.lanes);
-                Some(self.op(ty, Op::Binary(BinaryOp::And, vector, wide)))
+                Some(self.op(ty, KernelOp::Binary(BinaryOp::And, vector, wide)))
             }
             (scalar, vector) => scalar.or(vector),
         }
@@ -193,16 +193,16 @@ impl Emitter<'_> {
             (From::Lane(lane), _) => self.int(lane),
             (From::Further(distance), Some(own)) => {
                 let distance = self.int(distance);
-                self.op(Type::scalar(DType::I64), Op::Binary(BinaryOp::Add, own, distance))
+                self.op(Type::scalar(DType::I64), KernelOp::Binary(BinaryOp::Add, own, distance))
             }
             (From::Further(_), None) => self.int(0),
         };
-        self.op(self.type_of(value), Op::Shuffle { value, from })
+        self.op(self.type_of(value), KernelOp::Shuffle { value, from })
     }
 
     fn is_below(&mut self, index: Value, end: i64) -> Value {
         let end = self.int(end);
-        self.op(Type::scalar(DType::Bool), Op::Compare(CompareOp::Lt, index, end))
+        self.op(Type::scalar(DType::Bool), KernelOp::Compare(CompareOp::Lt, index, end))
     }
 
     /// Whether something in statements takes another lane's register.
