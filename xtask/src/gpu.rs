@@ -34,16 +34,15 @@ pub(crate) struct ScriptArgs {
 /// Makes a pack.
 pub(crate) fn pack(args: &PackArgs) -> Verdict {
     let cargo = Cargo::detect();
-    let Some(llvm) = &cargo.llvm else {
+    if cargo.llvm.is_none() {
         bail!("the functions of a pack are made by LLVM 22; `cargo xtask setup` installs it");
-    };
+    }
     let folder = project::target_dir().join("gpu-pack");
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let with_llvm = project::target_dir().join("tilewright-llvm");
     copy(&build::tilewright(&cargo)?, &with_llvm)?;
     let program = folder.join("tilewright");
     copy(&build::tilewright(&Cargo { llvm: None })?, &program)?;
-    project::run(project::command(llvm.prefix.join("bin/llvm-strip")).arg(&program))?;
     let libraries = project::output_of(project::command("ldd").arg(&program)).unwrap_or_default();
     if libraries.contains("LLVM") {
         bail!("{} wants LLVM:\n{libraries}", program.display());

@@ -6,6 +6,7 @@ mod circles;
 mod dependencies;
 mod docs;
 mod layers;
+mod rust_versions;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -46,6 +47,7 @@ pub(crate) fn run() -> Verdict {
     let workspace = std::fs::read_to_string(project::path("Cargo.toml"))?;
     complaints.extend(dependencies::check_offered(&workspace, &declared));
     complaints.extend(layers::check(&packages));
+    complaints.extend(rust_versions::check(&resolved_metadata()?)?);
     complaints.extend(first_commands()?);
     complaints.extend(stages()?);
     for complaint in &complaints {
@@ -59,6 +61,15 @@ pub(crate) fn run() -> Verdict {
 fn metadata() -> anyhow::Result<String> {
     let mut metadata = cargo::plain("metadata");
     metadata.args(["--no-deps", "--format-version", "1", "--offline"]);
+    project::output_of(&mut metadata).context("cargo metadata failed")
+}
+
+/// The workspace with all that it depends on for this machine; fetches descriptions of packages that are not there yet.
+fn resolved_metadata() -> anyhow::Result<String> {
+    let rustc = project::output_of(project::command("rustc").arg("-vV")).context("rustc tells no version")?;
+    let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc tells no host")?;
+    let mut metadata = cargo::plain("metadata");
+    metadata.args(["--locked", "--format-version", "1", "--filter-platform", host]);
     project::output_of(&mut metadata).context("cargo metadata failed")
 }
 

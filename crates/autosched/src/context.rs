@@ -8,7 +8,7 @@ use tilewright_te::simplify::Simplifier;
 use tilewright_te::{Block, Buffer, Expr, Func, Var};
 
 use crate::layouts::Layouts;
-use crate::pattern::{self, AccessInfo, Stride};
+use crate::pattern::{self, AccessInfo, Stride, pieces_of};
 
 /// What rules plan from.
 #[derive(Clone, Copy, Debug)]
@@ -60,12 +60,14 @@ impl<'a> Context<'a> {
         self.layout(writer.body.first()?.buffer)
     }
 
-    /// Vector lanes for a variable: a blocked dimension's block, else the target's vector where it is worth one.
+    /// Vector lanes for a variable: a blocked dimension's block, or the target's vector where it is worth one. A vector may be of
+    /// several blocks: what is loaded and stored is then as many runs.
     pub fn lanes_for(&self, extent: &Expr, layout: Option<&[Piece]>, iter: usize) -> Option<i64> {
         let full = i64::from(self.target.lanes(4));
         let innermost = layout.and_then(|pieces| pieces.last());
         let blocked = innermost.filter(|p| p.dim == iter).and_then(|p| p.factor);
         match (blocked, extent.as_int()) {
+            (Some(factor), Some(n)) if factor < full && pieces_of(n, full) < pieces_of(n, factor) => Some(full),
             (Some(factor), _) => Some(factor.min(full)),
             (None, Some(n)) if n < full => {
                 // A short row: the widest power of two that it fills.

@@ -3,10 +3,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::Arc;
+
+use memmap2::{Mmap, MmapMut, MmapOptions};
 
 use super::{LoadError, Wanted, choose, tie};
 use crate::artifact::Artifact;
@@ -89,8 +89,8 @@ impl Loader {
     /// When the file cannot be read, is damaged, or has no code for this machine.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Model, LoadError> {
         let path = path.as_ref();
-        let map = File::open(path).and_then(|file| Mapping::of_file(&file));
-        self.from_bytes(Bytes::new(map.map_err(|error| LoadError::File { path: path.into(), error })?))
+        let map = map_file(path).map_err(|error| LoadError::File { path: path.into(), error })?;
+        self.from_bytes(Bytes::new(map))
     }
 
     /// Loads an artifact from memory. Weights are used in place where they are aligned to
@@ -110,8 +110,8 @@ impl Loader {
             None => Wanted::Only,
         };
         let chosen = choose(&artifact.manifest.images, &self.isa, wanted)?;
-        let code = Mapping::of_code(&bytes[artifact.images[chosen].clone()]).map_err(LoadError::Code)?;
-        let base = code.ptr.as_ptr().cast_const();
+        let code = map_code(&bytes[artifact.images[chosen].clone()]).map_err(LoadError::Code)?;
+        let base = code.as_ptr();
         // SAFETY: the code is executable, and stays so while the model has it. That it is the compiler's is what
         // the caller's trust in its origin states, and what its checksum ties to the file.
         unsafe { tie(artifact, chosen, base, Some(Arc::new(code)), &bytes, self.host.clone(), device) }
@@ -136,74 +136,23 @@ impl Model {
     }
 }
 
-/// Memory from `mmap`.
-struct Mapping {
-    ptr: NonNull<u8>,
-    len: usize,
+/// Maps all of a file, read only.
+fn map_file(path: &Path) -> io::Result<Mmap> {
+    let file = File::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
+    }
+    // SAFETY: the pages are this process's own, and read only. Whoever loads a file promises not to change it while the model lives.
+    unsafe { MmapOptions::new().map_copy_read_only(&file) }
 }
 
-// SAFETY: the mapping is owned and, once made, only read or executed.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Maps all of a file, read only.
-    fn of_file(file: &File) -> io::Result<Mapping> {
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
-        }
-        let len = usize::try_from(metadata.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        Mapping::map(len, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd())
-    }
-
-    /// Copies code to memory of its own and makes it executable; it is never writable and executable at once.
-    fn of_code(code: &[u8]) -> io::Result<Mapping> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let map = Mapping::map(code.len(), libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
-        if map.len > 0 {
-            // SAFETY: the mapping is new, writable and as long as the code.
-            let status = unsafe {
-                std::ptr::copy_nonoverlapping(code.as_ptr(), map.ptr.as_ptr(), code.len());
-                flush_instructions(map.ptr.as_ptr(), map.len);
-                libc::mprotect(map.ptr.as_ptr().cast(), map.len, libc::PROT_READ | libc::PROT_EXEC)
-            };
-            if status != 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        Ok(map)
-    }
-
-    fn map(len: usize, protection: i32, flags: i32, file: i32) -> io::Result<Mapping> {
-        if len == 0 {
-            return Ok(Mapping { ptr: NonNull::dangling(), len });
-        }
-        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
-        let ptr = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) };
-        if ptr == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let ptr = NonNull::new(ptr.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { ptr, len })
-    }
-}
-
-impl AsRef<[u8]> for Mapping {
-    fn as_ref(&self) -> &[u8] {
-        // SAFETY: readable for `len` bytes while the mapping lives, and never written through.
-        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: made by `mmap` with this length, and unmapped once.
-            unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
-        }
-    }
+/// Copies code to memory of its own and makes it executable; it is never writable and executable at once.
+fn map_code(code: &[u8]) -> io::Result<Mmap> {
+    let mut map = MmapMut::map_anon(code.len())?;
+    map.copy_from_slice(code);
+    // SAFETY: the range is mapped.
+    unsafe { flush_instructions(map.as_mut_ptr(), map.len()) };
+    map.make_exec()
 }
 
 /// Makes code that was written visible to instruction fetch.

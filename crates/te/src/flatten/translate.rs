@@ -4,6 +4,7 @@
 //! and branches join (scalar replacement). Expressions that are equal and in scope are computed once; operations stand
 //! where they are first needed. Loops of threads become branches where they have fewer iterations than there are threads.
 
+mod address;
 mod emit;
 mod expr;
 mod registers;

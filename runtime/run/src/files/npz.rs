@@ -23,8 +23,7 @@ pub(super) fn read(path: &Path, file: impl Read + Seek, specs: &[Spec]) -> Resul
     let mut arrays = Named::with_capacity(archive.len());
     for i in 0..archive.len() {
         let mut entry = archive.by_index(i).map_err(damaged)?;
-        let name = entry.name().map_err(damaged)?;
-        let name = name.strip_suffix(".npy").unwrap_or(&name).to_string();
+        let name = entry.name().strip_suffix(".npy").unwrap_or(entry.name()).to_string();
         if arrays.iter().any(|(other, _)| *other == name) {
             return Err(FileError::Twice { path: path.into(), array: name });
         }

@@ -2,10 +2,10 @@
 
 use tilewright_dtype::DType;
 
+use super::address::Address;
 use super::emit::{Binding, Emitter};
 use crate::expr::{BinaryOp, Buffer, Expr, ExprKind};
 use crate::flatten::error::FlattenError;
-use crate::flatten::poly::Poly;
 use crate::func::Scope;
 use crate::kernel::{Inst, KernelOp, MemRef, Type, Value};
 
@@ -15,26 +15,6 @@ pub(super) struct Computed {
     pub(super) value: Value,
     /// Whether evaluating the expression again in this scope would give the same value.
     stable: bool,
-}
-
-/// A flat element address.
-pub(super) enum Address {
-    /// One element, or consecutive elements in the lanes.
-    Consecutive {
-        /// Scalar element index.
-        index: Value,
-        /// Constant part of the index.
-        offset: i64,
-        /// Whether the lanes of the open vector address consecutive elements (else all the same one).
-        per_lane: bool,
-    },
-    /// A vector of element indices.
-    Scattered {
-        /// One index a lane.
-        indices: Value,
-        /// Constant part of the indices.
-        offset: i64,
-    },
 }
 
 impl Emitter<'_> {
@@ -208,6 +188,9 @@ impl Emitter<'_> {
                     }
                 }
             }
+            Address::Runs { starts, len } => {
+                self.load_runs(buffer, &starts, len, (scalar_guard, vector_guard))?
+            }
             Address::Scattered { indices, offset } => {
                 let lanes = self.type_of(indices).lanes;
                 match (vector_guard, scalar_guard) {
@@ -228,6 +211,54 @@ impl Emitter<'_> {
             }
         };
         Ok(Computed { value, stable })
+    }
+
+    /// Loads a vector run by run, under the guards.
+    fn load_runs(
+        &mut self,
+        buffer: Buffer,
+        starts: &[(Value, i64)],
+        len: u32,
+        (scalar_guard, vector_guard): (Option<Value>, Option<Value>),
+    ) -> Result<Value, FlattenError> {
+        let (place, dtype) = (self.place(buffer)?, self.func.buffers[buffer].dtype);
+        let lanes = len * starts.len() as u32;
+        let mask = match vector_guard {
+            Some(guard) if self.masks(buffer) => Some(self.and_scalar(guard, scalar_guard)),
+            Some(guard) => {
+                let indices = self.run_indices(starts, len);
+                return Ok(self.masked_gather(dtype, place, indices, guard, scalar_guard));
+            }
+            None => None,
+        };
+        let mut runs = Vec::with_capacity(starts.len());
+        for (n, &(index, offset)) in starts.iter().enumerate() {
+            let (index, offset, mask) = match mask {
+                Some(mask) => {
+                    let ty = Type::vector(DType::Bool, len);
+                    (index, offset, Some(self.op(ty, KernelOp::Slice(mask, n as u32 * len))))
+                }
+                None => {
+                    let (index, offset) = self.clamp(index, offset, scalar_guard);
+                    (index, offset, None)
+                }
+            };
+            runs.push(self.op(Type::vector(dtype, len), KernelOp::Load { place, index, offset, mask }));
+        }
+        Ok(self.op(Type::vector(dtype, lanes), KernelOp::Concat(runs)))
+    }
+
+    /// The element index of every lane of runs.
+    fn run_indices(&mut self, starts: &[(Value, i64)], len: u32) -> Value {
+        let ty = Type::vector(DType::I64, len);
+        let iota = self.op(ty, KernelOp::Iota);
+        let run = |e: &mut Self, &(index, offset): &(Value, i64)| {
+            let index = e.widen(index, len);
+            let index = e.offset_lanes(index, offset);
+            e.op(ty, KernelOp::Binary(BinaryOp::Add, index, iota))
+        };
+        let runs: Vec<Value> = starts.iter().map(|start| run(self, start)).collect();
+        self.op(Type::vector(DType::I64, len * starts.len() as u32), KernelOp::Concat(runs))
     }
 
     /// A gather that reads element 0 in lanes that are masked off (every buffer has at least 64 bytes).
@@ -298,97 +329,6 @@ impl Emitter<'_> {
         }
     }
 
-    /// The row-major element index of `indices`, or of the one that has been joined of them.
-    pub(super) fn flat_index(&mut self, buffer: Buffer, indices: &[Expr]) -> Poly {
-        self.atoms.position(self.func, buffer, indices)
-    }
-
-    /// The flat address of an access.
-    pub(super) fn address(&mut self, buffer: Buffer, indices: &[Expr]) -> Result<Address, FlattenError> {
-        let mut poly = self.flat_index(buffer, indices);
-        let offset = std::mem::take(&mut poly.constant);
-        let Some(lane) = self.lane else {
-            let index = self.poly_value(&poly)?;
-            return self.settle(index, offset, false);
-        };
-        let depends = |e: &Emitter<'_>, product: &[u32]| product.iter().any(|&a| e.atoms.uses(a, lane.var));
-        let mut lane_terms = Poly::default();
-        let mut rest = Poly::default();
-        for (product, coefficient) in poly.terms {
-            let target = if depends(self, &product) { &mut lane_terms } else { &mut rest };
-            target.terms.insert(product, coefficient);
-        }
-        let index = self.poly_value(&rest)?;
-        if lane_terms.is_constant() {
-            return self.settle(index, offset, false);
-        }
-        let unit = lane_terms.terms.len() == 1
-            && lane_terms
-                .terms
-                .iter()
-                .all(|(p, &c)| c == 1 && p.len() == 1 && self.atoms.expr(p[0]).as_var() == Some(lane.var));
-        if unit {
-            return self.settle(index, offset, true);
-        }
-        let lanes_part = self.poly_value(&lane_terms)?;
-        let lanes_part = self.widen(lanes_part, lane.lanes);
-        let base = self.widen(index, lane.lanes);
-        let indices =
-            self.op(Type::vector(DType::I64, lane.lanes), KernelOp::Binary(BinaryOp::Add, base, lanes_part));
-        Ok(Address::Scattered { indices, offset })
-    }
-
-    /// A scalar index, or one that a load has made a vector.
-    fn settle(&mut self, index: Value, offset: i64, per_lane: bool) -> Result<Address, FlattenError> {
-        let lanes = self.type_of(index).lanes;
-        if lanes == 1 {
-            return Ok(Address::Consecutive { index, offset, per_lane });
-        }
-        let mut indices = index;
-        if per_lane {
-            let iota = self.op(Type::vector(DType::I64, lanes), KernelOp::Iota);
-            indices = self.op(Type::vector(DType::I64, lanes), KernelOp::Binary(BinaryOp::Add, index, iota));
-        }
-        Ok(Address::Scattered { indices, offset })
-    }
-
-    /// The value of a polynomial. What changes least comes first in products and sums, so that loops compute
-    /// only the part that changes in them.
-    pub(super) fn poly_value(&mut self, poly: &Poly) -> Result<Value, FlattenError> {
-        let mut terms = Vec::new();
-        for (product, &coefficient) in &poly.terms {
-            let mut factors = Vec::new();
-            for &atom in product {
-                let expr = self.atoms.expr(atom).clone();
-                factors.push(self.computed(&expr)?.value);
-            }
-            factors.sort_by_key(|&factor| self.depth_of(factor));
-            let product = factors.into_iter().reduce(|a, b| self.index_op(BinaryOp::Mul, a, b));
-            let Some(mut value) = product else { continue };
-            if coefficient != 1 {
-                let constant = self.int(coefficient);
-                value = self.index_op(BinaryOp::Mul, value, constant);
-            }
-            terms.push(value);
-        }
-        terms.sort_by_key(|&term| self.depth_of(term));
-        let sum = terms.into_iter().reduce(|a, b| self.index_op(BinaryOp::Add, a, b));
-        match sum {
-            Some(value) if poly.constant != 0 => {
-                let constant = self.int(poly.constant);
-                Ok(self.index_op(BinaryOp::Add, value, constant))
-            }
-            Some(value) => Ok(value),
-            None => Ok(self.int(poly.constant)),
-        }
-    }
-
-    fn index_op(&mut self, op: BinaryOp, a: Value, b: Value) -> Value {
-        let lanes = self.type_of(a).lanes.max(self.type_of(b).lanes);
-        let (a, b) = (self.widen(a, lanes), self.widen(b, lanes));
-        self.op(Type::vector(DType::I64, lanes), KernelOp::Binary(op, a, b))
-    }
-
     /// Writes memory.
     pub(super) fn store_memory(
         &mut self,
@@ -410,6 +350,18 @@ impl Emitter<'_> {
                     return self.error(format!("lanes of a vector are written to one element of `{name}`"));
                 }
                 self.push(Inst::Store { place, index, offset, value, mask: None });
+            }
+            Address::Runs { starts, len } => {
+                let value = self.widen(value, len * starts.len() as u32);
+                let ty = self.type_of(value);
+                for (n, (index, offset)) in starts.into_iter().enumerate() {
+                    let at = n as u32 * len;
+                    let value = self.op(Type::vector(ty.dtype, len), KernelOp::Slice(value, at));
+                    let slice =
+                        |e: &mut Self, mask| e.op(Type::vector(DType::Bool, len), KernelOp::Slice(mask, at));
+                    let mask = mask.map(|mask| slice(self, mask));
+                    self.push(Inst::Store { place, index, offset, value, mask });
+                }
             }
             Address::Scattered { indices, offset } => {
                 let lanes = self.type_of(indices).lanes;

@@ -7,7 +7,7 @@
 use tilewright_dtype::DType;
 
 use super::emit::{Binding, Emitter};
-use super::expr::Address;
+use super::address::Address;
 use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind};
 use crate::flatten::deal::From;
 use crate::flatten::error::FlattenError;
