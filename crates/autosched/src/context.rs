@@ -67,7 +67,9 @@ impl<'a> Context<'a> {
         let innermost = layout.and_then(|pieces| pieces.last());
         let blocked = innermost.filter(|p| p.dim == iter).and_then(|p| p.factor);
         match (blocked, extent.as_int()) {
-            (Some(factor), Some(n)) if factor < full && pieces_of(n, full) < pieces_of(n, factor) => Some(full),
+            (Some(factor), Some(n)) if factor < full && pieces_of(n, full) < pieces_of(n, factor) => {
+                Some(full)
+            }
             (Some(factor), _) => Some(factor.min(full)),
             (None, Some(n)) if n < full => {
                 // A short row: the widest power of two that it fills.

@@ -107,6 +107,91 @@ impl Taken {
     }
 }
 
+/// Cells of a [`Grid`] along an axis at most.
+const MOST_CELLS: usize = 32;
+
+/// An axis of an image, cut into cells as long as boxes are on average.
+#[derive(Clone, Copy)]
+struct Axis {
+    begin: f32,
+    cells_per_unit: f32,
+    cells: usize,
+}
+
+impl Axis {
+    /// The axis that holds intervals; those without bounds or numbers go to its ends.
+    fn of(intervals: impl Iterator<Item = (f32, f32)>) -> Axis {
+        let (mut begin, mut end, mut sum, mut count) = (f32::INFINITY, f32::NEG_INFINITY, 0.0, 0);
+        for (from, to) in intervals.filter(|(from, to)| from.is_finite() && to.is_finite()) {
+            (begin, end) = (begin.min(from), end.max(to));
+            (sum, count) = (sum + f64::from(to - from), count + 1);
+        }
+        let (length, mean) = (f64::from(end) - f64::from(begin), sum / f64::from(count.max(1)));
+        let cells = if mean > 0.0 { ((length / mean) as usize).clamp(1, MOST_CELLS) } else { 1 };
+        let cells_per_unit = if length > 0.0 { (cells as f64 / length) as f32 } else { 0.0 };
+        Axis { begin: if count > 0 { begin } else { 0.0 }, cells_per_unit, cells }
+    }
+
+    /// The cells of an interval, both ends included. A number that is not less has no lesser cell. There is a cell, whatever the
+    /// numbers: boxes with ends that are none overlap nothing.
+    fn cells(self, (from, to): (f32, f32)) -> core::ops::RangeInclusive<usize> {
+        let cell = |at: f32| (((at - self.begin) * self.cells_per_unit) as usize).min(self.cells - 1);
+        cell(from)..=cell(to).max(cell(from))
+    }
+}
+
+/// Boxes that were taken, in every cell that they lie in.
+struct Grid {
+    x: Axis,
+    y: Axis,
+    cells: Vec<Taken>,
+    count: usize,
+    threshold: f32,
+}
+
+impl Grid {
+    /// A grid for boxes that are held against each other by a threshold.
+    fn new(x: Axis, y: Axis, threshold: f32) -> Grid {
+        let cells = (0..x.cells * y.cells).map(|_| Taken::default()).collect();
+        Grid { x, y, cells, count: 0, threshold }
+    }
+
+    fn push(&mut self, rect: Rect) {
+        self.count += 1;
+        for row in self.y.cells(rect.y) {
+            for column in self.x.cells(rect.x) {
+                self.cells[row * self.x.cells + column].push(rect);
+            }
+        }
+    }
+
+    /// Whether one of the boxes overlaps another by more than the threshold. From a threshold of a half on, what they have in common is
+    /// more than half as wide and high as the other one, so it has a part in the middle third of it.
+    fn overlap(&self, rect: Rect) -> bool {
+        let searched = |(from, to): (f32, f32)| {
+            let margin = if self.threshold >= 0.5 { (to - from) / 3.0 } else { 0.0 };
+            (from + margin, to - margin)
+        };
+        self.y.cells(searched(rect.y)).any(|row| {
+            let cells = &self.cells[row * self.x.cells..][..self.x.cells];
+            cells[self.x.cells(searched(rect.x))].iter().any(|cell| cell.overlap(rect, self.threshold))
+        })
+    }
+}
+
+/// Boxes by falling score, the first of equals first; those without more than the least score are left out.
+fn ranked(scores: &[f32], least: Option<f32>) -> Vec<usize> {
+    // Bits of the order in which `total_cmp` has numbers, the greatest first.
+    let falling = |score: f32| {
+        let bits = score.to_bits();
+        if bits >> 31 == 0 { !(bits | 1 << 31) } else { bits }
+    };
+    let wanted = scores.iter().enumerate().filter(|(_, score)| least.is_none_or(|least| **score > least));
+    let mut keys: Vec<(u32, usize)> = wanted.map(|(i, &score)| (falling(score), i)).collect();
+    keys.sort_unstable();
+    keys.into_iter().map(|(_, i)| i).collect()
+}
+
 /// For each batch entry and class, boxes by falling score (the first of equals first) that overlap no box taken before
 /// them by more than the IoU threshold: `[batch, class, box]` each.
 pub(crate) fn non_max_suppression(args: Args<'_>, attrs: &NmsAttrs) -> Result<Vec<Value>> {
@@ -127,17 +212,15 @@ pub(crate) fn non_max_suppression(args: Args<'_>, attrs: &NmsAttrs) -> Result<Ve
             .chunks_exact(4)
             .map(|four| Rect::new(four, attrs.center_point_box))
             .collect();
+        let (x, y) = (Axis::of(rects.iter().map(|rect| rect.x)), Axis::of(rects.iter().map(|rect| rect.y)));
         for class in 0..classes {
             let scores = &scores[(entry * classes + class) * count..][..count];
-            let mut order: Vec<usize> =
-                (0..count).filter(|&i| least.is_none_or(|least| scores[i] > least)).collect();
-            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-            let mut taken = Taken::default();
-            for i in order {
-                if taken.rects.len() == most {
+            let mut taken = Grid::new(x, y, iou);
+            for i in ranked(scores, least) {
+                if taken.count == most {
                     break;
                 }
-                if !taken.overlap(rects[i], iou) {
+                if !taken.overlap(rects[i]) {
                     taken.push(rects[i]);
                     selected.extend([entry as i64, class as i64, i as i64]);
                 }
@@ -188,14 +271,20 @@ mod tests {
             }
             Rect::new(&four, false)
         };
-        for count in [1, LANES - 1, LANES, LANES + 1, 3 * LANES + 5] {
+        for count in [0, 1, LANES - 1, LANES, LANES + 1, 3 * LANES + 5, 300] {
             for threshold in [0.0, 0.1, 0.5, 0.9, 1.0, -0.5] {
-                let mut taken = Taken::default();
-                (0..count).for_each(|_| taken.push(rect()));
+                let rects: Vec<Rect> = (0..count).map(|_| rect()).collect();
+                let (x, y) = (Axis::of(rects.iter().map(|r| r.x)), Axis::of(rects.iter().map(|r| r.y)));
+                let (mut taken, mut grid) = (Taken::default(), Grid::new(x, y, threshold));
+                for &rect in &rects {
+                    taken.push(rect);
+                    grid.push(rect);
+                }
                 for _ in 0..200 {
                     let rect = rect();
-                    let alone = taken.rects.iter().any(|&other| rect.overlaps(other, threshold));
+                    let alone = rects.iter().any(|&other| rect.overlaps(other, threshold));
                     assert_eq!(taken.overlap(rect, threshold), alone);
+                    assert_eq!(grid.overlap(rect), alone, "{} x {} cells", x.cells, y.cells);
                 }
             }
         }

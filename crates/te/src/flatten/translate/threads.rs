@@ -6,8 +6,8 @@
 
 use tilewright_dtype::DType;
 
-use super::emit::{Binding, Emitter};
 use super::address::Address;
+use super::emit::{Binding, Emitter};
 use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind};
 use crate::flatten::deal::From;
 use crate::flatten::error::FlattenError;
