@@ -6,6 +6,7 @@ mod circles;
 mod dependencies;
 mod docs;
 mod layers;
+mod recipes;
 mod rust_versions;
 mod sources;
 
@@ -35,6 +36,9 @@ pub(crate) fn run() -> Verdict {
             let exists = |path: &Path| project::path(path).exists();
             let is_package = |package: &str| packages.iter().any(|known| known.name == package);
             complaints.extend(docs::check(file, &text, &exists, &is_package));
+            if name.starts_with("docs/adding-") {
+                complaints.extend(recipes::check_page(&name, &text, &exists));
+            }
         }
         if extension == "rs" {
             sources.push((name.into_owned(), text));
@@ -42,6 +46,12 @@ pub(crate) fn run() -> Verdict {
     }
     let declared = dependencies::declared(&metadata, &project::root().to_string_lossy())?;
     complaints.extend(dependencies::check(&declared, &sources));
+    let read = |path: &str| std::fs::read_to_string(project::path(path)).with_context(|| path.to_string());
+    complaints.extend(recipes::check_operators(
+        &read(recipes::OPERATOR_RECIPE)?,
+        &read(recipes::OPERATORS)?,
+        &sources,
+    ));
     let architecture = std::fs::read_to_string(project::path("docs/architecture.md"))?;
     complaints.extend(circles::check(&sources, &architecture));
     let workspace = std::fs::read_to_string(project::path("Cargo.toml"))?;

@@ -9,6 +9,9 @@ mod deploy;
 #[path = "../../../runtime/run/examples/infer.rs"]
 #[allow(dead_code, reason = "the test calls what `main` calls")]
 mod infer;
+#[path = "../examples/own_pass.rs"]
+#[allow(dead_code, reason = "the test calls what `main` calls")]
+mod own_pass;
 #[path = "../examples/serve.rs"]
 #[allow(dead_code, reason = "the test calls what `main` calls")]
 mod serve;
@@ -61,5 +64,15 @@ fn what_one_program_compiles_another_runs() -> Result<(), Box<dyn Error>> {
     assert_eq!((ours.len(), theirs.len()), (4500, 4500));
     let worst = ours.iter().zip(&theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     assert!(worst < 1e-3, "{worst}");
+    Ok(())
+}
+
+/// Scores without the pass are the network's; with it they are others.
+#[test]
+fn a_pass_of_ones_own_runs_before_the_others() -> Result<(), Box<dyn Error>> {
+    let [plain, smooth] = own_pass::scores(&digits("digits.onnx"), &digits("images/8"))?;
+    let best = |scores: &[f32]| scores.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map(|(n, _)| n);
+    assert_eq!((plain.len(), smooth.len(), best(&plain)), (10, 10, Some(8)));
+    assert!(plain.iter().zip(&smooth).all(|(a, b)| a != b), "{plain:?} {smooth:?}");
     Ok(())
 }

@@ -149,6 +149,12 @@ pub(crate) fn extents(loops: &[&AroundLoop]) -> Vec<Option<i64>> {
 }
 
 impl TiledBlock {
+    /// The order of loops over batches, by their variables. Those behind the rows, as groups of channels are in the products of Winograd's
+    /// algorithm, come first: blocks before and after have threads share channels, so each thread finds what it has written.
+    fn batch_order(&self, iter: usize) -> bool {
+        self.row.is_none_or(|row| iter < row)
+    }
+
     /// Tiles of the rows' loop itself that stay, and iterations of the loop of rows around it, given the rows of that loop. Of an open
     /// number of rows neither: [`TiledBlock::block_rows`].
     fn staying(&self, n_rows: Option<i64>) -> (Option<i64>, Option<i64>) {
@@ -181,7 +187,8 @@ impl TiledBlock {
         let (tiles_stay, iterations_stay) = self.staying(n_rows);
         let spatial = iters_of(block, IterKind::Spatial);
         let others = spatial.into_iter().filter(|&n| n != self.lane && Some(n) != self.row);
-        let (rows, batches): (Vec<usize>, Vec<usize>) = others.partition(|n| self.rows.contains(n));
+        let (rows, mut batches): (Vec<usize>, Vec<usize>) = others.partition(|n| self.rows.contains(n));
+        batches.sort_by_key(|&n| self.batch_order(n));
         let whole = |n: usize| loop_of(n, block.iters[n].extent.clone());
         let batches = batches.into_iter().map(whole).collect();
         let mut rows: Vec<AroundLoop> = rows.into_iter().map(whole).collect();
@@ -261,7 +268,8 @@ impl TiledBlock {
         };
         let tile_rows = own.pop();
         let others = spatial.iter().zip(loops).filter(|(n, _)| **n != self.lane && Some(**n) != self.row);
-        let (rows, batches): (Vec<_>, Vec<_>) = others.partition(|(n, _)| self.rows.contains(n));
+        let (rows, mut batches): (Vec<_>, Vec<_>) = others.partition(|(n, _)| self.rows.contains(n));
+        batches.sort_by_key(|(n, _)| self.batch_order(**n));
         let names = |found: Vec<(&usize, &String)>| found.into_iter().map(|(_, name)| name.clone()).collect();
         let (mut rows, batches): (Vec<String>, Vec<String>) = (names(rows), names(batches));
         // The loop of rows around the tile's own, part of which stays.

@@ -17,7 +17,7 @@ use crate::decisions::Chooser;
 use crate::model::machine::MAX_STACK;
 use crate::pattern::{AccessInfo, iterations, loads, pieces_of, stores_at_its_variables};
 use crate::refusal::Refusal;
-use crate::strategy::Domain;
+use crate::strategy::{Domain, list};
 use crate::transforms::{epilogue, is_in_vectors, is_row_major, is_transform, whole_vectors};
 
 /// What is done to a transform.
@@ -45,6 +45,8 @@ pub enum ComputedAt {
         /// Whether the innermost of these loops walks along a row inside of that over vectors, so that its iterations share the
         /// padded rows.
         row_inside: bool,
+        /// Variables whose loops are the outermost: groups of channels, which threads share in the product that reads the results too.
+        groups: Vec<usize>,
         /// What pads its input, if that is computed for each vector.
         padding: Option<PaddedRows>,
     },
@@ -73,8 +75,11 @@ impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}, ", self.block, self.domain)?;
         match &self.place {
-            ComputedAt::ByItself { padding, .. } => {
+            ComputedAt::ByItself { groups, padding, .. } => {
                 write!(f, "by itself in vectors of {}", self.lanes)?;
+                if !groups.is_empty() {
+                    write!(f, " by groups of {}", list(groups))?;
+                }
                 padding.iter().try_for_each(|padding| write!(f, " padding {}", padding.block))?;
             }
             ComputedAt::InEpilogue { epilogue, .. } => {
@@ -126,8 +131,10 @@ fn plan_by_itself(
     {
         factors.push(OPEN_ROW);
     }
+    let groups = groups(context, block, others.len());
     let mut outer: Vec<Option<i64>> = Vec::new();
-    for (iter, factors) in others.iter().zip(&factors) {
+    for n in in_order(&groups, others.len()) {
+        let (iter, factors) = (&others[n], &factors[n]);
         outer.push(iter.extent.as_int().map(|n| pieces_of(n, factors.iter().product())));
         outer.extend(factors.iter().copied().map(Some));
     }
@@ -145,9 +152,31 @@ fn plan_by_itself(
         block: block.name.clone(),
         domain: Domain::of(context.func, block),
         lanes,
-        place: ComputedAt::ByItself { factors, row_inside, padding },
+        place: ComputedAt::ByItself { factors, row_inside, groups, padding },
         tasks,
     })
+}
+
+/// Of the first variables of a transform those that say which group of channels: of a product that reads the results, both operands
+/// depend on them.
+fn groups(context: &Context<'_>, block: &Block, n_variables: usize) -> Vec<usize> {
+    let (buffer, n_constant) = (block.body[0].buffer, block.body[0].indices.len() - block.iters.len());
+    let readers = context.func.consumers(block);
+    let is_group = |reader: &&Block, n: usize| {
+        let accesses = loads(reader);
+        let of_results = accesses.iter().filter(|access| access.buffer == buffer);
+        let mut variables =
+            of_results.map(|access| access.indices.get(n_constant + n).and_then(Expr::as_var));
+        reader.is_reduction()
+            && variables.all(|var| var.is_some_and(|var| accesses.iter().all(|access| access.uses(var))))
+    };
+    (0..n_variables).filter(|&n| readers.iter().all(|reader| is_group(reader, n))).collect()
+}
+
+/// So many variables, those of groups first.
+fn in_order(groups: &[usize], n_variables: usize) -> Vec<usize> {
+    let others = (0..n_variables).filter(|n| !groups.contains(n));
+    groups.iter().copied().chain(others).collect()
 }
 
 /// The block that computes what a transform reads, for it alone and as yet without a strategy, if what is read for one vector, of all
@@ -313,8 +342,8 @@ impl Strategy {
     /// Schedules the blocks.
     pub(crate) fn apply(&self, schedule: &mut Schedule) -> Result<(), ScheduleError> {
         let outer = match &self.place {
-            ComputedAt::ByItself { factors, row_inside, padding } => {
-                self.apply_by_itself(schedule, factors, *row_inside, padding.as_ref())?
+            ComputedAt::ByItself { factors, row_inside, groups, padding } => {
+                self.apply_by_itself(schedule, (factors, groups), *row_inside, padding.as_ref())?
             }
             ComputedAt::InEpilogue { epilogue, digits, lane } => {
                 self.apply_in_epilogue(schedule, epilogue, digits, *lane)?
@@ -327,7 +356,7 @@ impl Strategy {
     fn apply_by_itself(
         &self,
         schedule: &mut Schedule,
-        factors: &[Vec<i64>],
+        (factors, groups): (&[Vec<i64>], &[usize]),
         row_inside: bool,
         padding: Option<&PaddedRows>,
     ) -> Result<Vec<String>, ScheduleError> {
@@ -336,14 +365,15 @@ impl Strategy {
             return Err(ScheduleError::new("transform", &self.block, "it has no loops"));
         };
         let mut outer: Vec<String> = Vec::new();
-        for (name, factors) in loops.into_iter().zip(factors) {
+        for n in in_order(groups, loops.len()) {
+            let (name, factors) = (&loops[n], &factors[n]);
             if factors.is_empty() {
-                outer.push(name);
+                outer.push(name.clone());
                 continue;
             }
             let factors: Vec<Option<i64>> =
                 std::iter::once(None).chain(factors.iter().copied().map(Some)).collect();
-            outer.extend(schedule.split(&name, &factors)?);
+            outer.extend(schedule.split(name, &factors)?);
         }
         let parts = schedule.split(&last, &[None, Some(self.lanes)])?;
         let inner = if row_inside { outer.pop() } else { None };
