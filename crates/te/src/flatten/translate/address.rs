@@ -76,10 +76,13 @@ impl Emitter<'_> {
         if self.type_of(index).lanes == 1
             && let Some((len, starts)) = self.runs(&lane_terms, lane, bytes)
         {
-            let start = |e: &mut Self, start: Poly| {
-                let mut start = rest.clone().plus(&start, 1);
-                let constant = std::mem::take(&mut start.constant);
-                Ok((e.poly_value(&start)?, offset + constant))
+            let start = |e: &mut Self, mut start: Poly| {
+                let offset = offset + std::mem::take(&mut start.constant);
+                if start.is_constant() {
+                    return Ok((index, offset));
+                }
+                let start = e.poly_value(&start)?;
+                Ok((e.index_op(BinaryOp::Add, index, start), offset))
             };
             let starts = starts.into_iter().map(|poly| start(self, poly)).collect::<Result<_, _>>()?;
             return Ok(Address::Runs { starts, len });
