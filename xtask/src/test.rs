@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::Context;
 
@@ -57,13 +58,13 @@ pub(crate) fn run() -> Verdict {
     let mut tally = Tally::default();
     let mut step = |name: &str, outcome: &mut dyn FnMut() -> anyhow::Result<Tally>| {
         println!("\n== {name}");
+        let begin = Instant::now();
         let counts = outcome().unwrap_or_else(|error| {
             println!("error: {error:#}");
             Tally::of_check(false)
         });
-        if counts.failed > 0 {
-            println!("{name}: {} failed", counts.failed);
-        }
+        let failed = if counts.failed > 0 { format!(", {} failed", counts.failed) } else { String::new() };
+        println!("{name}: {:.0} s{failed}", begin.elapsed().as_secs_f64());
         tally.add(counts);
     };
 
