@@ -72,8 +72,8 @@ impl<'a> Context<'a> {
             }
             (Some(factor), _) => Some(factor.min(full)),
             (None, Some(n)) if n < full => {
-                // A short row: the widest power of two that it fills.
-                let lanes = 1i64 << n.ilog2();
+                // A short row: one vector, the least that it fits. A second one would take as long again.
+                let lanes = (n as u64).next_power_of_two() as i64;
                 (lanes > 1).then_some(lanes)
             }
             (None, _) => Some(full),

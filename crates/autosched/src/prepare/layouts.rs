@@ -5,13 +5,19 @@ use tilewright_te::schedule::{Padding, Piece};
 use tilewright_te::{Block, Buffer, Func, IterKind};
 
 use crate::layouts::{Layouts, Relayout};
-use crate::pattern::{AccessInfo, epilogue_of, iters_of, loads, stores_at_its_variables};
+use crate::pattern::{
+    AccessInfo, constant_product, epilogue_of, is_window, iters_of, loads, stores_at_its_variables,
+};
 use crate::transforms::{is_row_major, is_transform, widest_vector};
 
+/// Of a vector of results that share what they read at least one in so many must be there; rows of results leave that much of the ports unused.
+const LEAST_SHARE: u64 = 2;
+
 /// Gives data-parallel temporaries (padded inputs) the layout of the blocked tensor that they are a copy of
-/// with other extents; where they are of none, that of the results that are computed from them.
+/// with other extents; where they are of none, that of the results that are computed from them; and none where vectors along rows are
+/// better for these.
 /// Sums that are summed further get the layout of those results, too.
-pub(super) fn spread(func: &Func, layouts: &mut Layouts) {
+pub(super) fn spread(func: &Func, target: &Target, layouts: &mut Layouts) {
     for block in func.blocks().into_iter().rev().filter(|b| b.is_reduction()) {
         let [store] = &block.body[..] else { continue };
         if func.params.contains(&store.buffer) || layouts.of(func, store.buffer).is_some() {
@@ -27,6 +33,7 @@ pub(super) fn spread(func: &Func, layouts: &mut Layouts) {
         if block.is_reduction()
             || func.params.contains(&store.buffer)
             || layouts.of(func, store.buffer).is_some()
+            || is_read_along_rows(func, target, layouts, block)
         {
             continue;
         }
@@ -41,6 +48,32 @@ pub(super) fn spread(func: &Func, layouts: &mut Layouts) {
             choose(func, layouts, store.buffer, pieces);
         }
     }
+}
+
+/// Whether what a block writes is for windows of a reduction with row-major results, of which so few share an element (channels of a
+/// convolution to an image) that vectors of them are mostly empty: vectors along rows of results, which read along rows, are full.
+fn is_read_along_rows(func: &Func, target: &Target, layouts: &Layouts, block: &Block) -> bool {
+    let buffer = block.body[0].buffer;
+    let &[reader] = &func.consumers(block)[..] else { return false };
+    let writer = epilogue_of(func, reader).unwrap_or(reader);
+    let spatial = iters_of(reader, IterKind::Spatial);
+    let reads: Vec<AccessInfo> = loads(reader).into_iter().filter(|a| a.buffer == buffer).collect();
+    let ([read], Some(&row)) = (&reads[..], spatial.last()) else { return false };
+    let sharing = spatial.iter().filter(|&&n| !read.uses(reader.iters[n].var));
+    let sharing = constant_product(sharing.map(|&n| &reader.iters[n].extent));
+    let lanes = i64::from(target.lanes(4));
+    let sums_channels = iters_of(reader, IterKind::Reduce)
+        .iter()
+        .any(|&n| read.indices.iter().any(|index| index.as_var() == Some(reader.iters[n].var)));
+    let is_long = reader.iters[row].extent.as_int().is_none_or(|n| n >= lanes);
+    reader.is_reduction()
+        && stores_at_its_variables(reader)
+        && layouts.of(func, writer.body[0].buffer).is_none()
+        && is_window(reader, read)
+        && sums_channels
+        && is_long
+        && read.indices.last().is_some_and(|index| index.uses(reader.iters[row].var))
+        && sharing.is_some_and(|n| n.max(1) as u64 <= lanes as u64 / LEAST_SHARE)
 }
 
 /// The layout of the results of the one reduction that reads what `block` writes, if those use the same

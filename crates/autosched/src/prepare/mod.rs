@@ -30,7 +30,7 @@ impl Prepared {
         let mut schedule = Schedule::new(func.clone());
         let mut layouts = Layouts::of_params(func, computation);
         inline::inline_producers(&mut schedule, target);
-        layouts::spread(schedule.func(), &mut layouts);
+        layouts::spread(schedule.func(), target, &mut layouts);
         layouts::of_transforms(schedule.func(), target, &mut layouts);
         partial::split_long(&mut schedule, &mut layouts, target);
         dimensions::expand_quotients(&mut schedule, &mut layouts);

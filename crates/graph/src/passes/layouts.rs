@@ -7,6 +7,7 @@
 use cranelift_entity::SecondaryMap;
 use tilewright_dtype::DType;
 
+use crate::dim::Dim;
 use crate::graph::{Graph, Use};
 use crate::ids::{NodeId, RegionId, ValueId};
 use crate::layout::{Layout, Layouts};
@@ -30,7 +31,10 @@ pub fn layouts(graph: &Graph, region: RegionId, plan: &FusionPlan, lanes: i64) -
         for &value in &group.outputs {
             let Some((rank, channels)) = chooser.channels_of(value) else { continue };
             let is_result = graph.region(region).results.contains(&value);
-            if is_result || chooser.uses[value].iter().any(|u| chooser.needs_row_major(u)) {
+            if is_result
+                || chooser.is_for_few_channels(group, value)
+                || chooser.uses[value].iter().any(|u| chooser.needs_row_major(u))
+            {
                 continue;
             }
             if let Some(factor) = chooser.block(group, value, channels, given) {
@@ -69,6 +73,22 @@ impl Chooser<'_> {
         } else {
             None
         }
+    }
+
+    /// Whether a value is for convolutions to so few channels that they compute vectors along rows instead, and no convolution makes it,
+    /// which would store its channels one by one then.
+    fn is_for_few_channels(&self, group: &Group, value: ValueId) -> bool {
+        let is_few = |u: &Use| {
+            let Use::Input(node, 0) = u else { return false };
+            let Op::Conv(attrs) = self.op(*node) else { return false };
+            let dims = |value: ValueId| Some(self.graph.tensor_type(value)?.shape.dims()?.to_vec());
+            let weights = self.graph.node(*node).inputs.get(1).copied().flatten().and_then(dims);
+            let extents: Option<Vec<i64>> = weights.map(|w| w.iter().map_while(Dim::as_const).collect());
+            let Some([channels, _, kernel @ ..]) = extents.as_deref() else { return false };
+            attrs.group == 1 && 2 * channels <= self.lanes && kernel.iter().any(|&n| n > 1)
+        };
+        let makes_blocks = group.nodes.iter().any(|&n| self.op(n).layout_role() == LayoutRole::Blocks);
+        !makes_blocks && !self.uses[value].is_empty() && self.uses[value].iter().all(is_few)
     }
 
     /// The rank and channels of an f32 signal, image or volume with more than one position.

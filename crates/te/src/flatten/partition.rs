@@ -7,7 +7,7 @@
 
 use super::known::Known;
 use super::nest::{self, Block, Body, If, Loop, LoopKind, Nest, Stmt};
-use super::whole_tiles::{Ends, at_ends};
+use super::whole_tiles::{Ends, at_ends, is_linear};
 use crate::expr::{BinaryOp, CompareOp, Expr, ExprKind, Var};
 use crate::func::{Func, Scope};
 use crate::schedule::tree;
@@ -154,12 +154,9 @@ impl<'a> Partition<'a> {
         let mut parts = Parts::default();
         for condition in conditions.iter().flat_map(tree::conjuncts) {
             let condition = self.known.simplify(&condition);
-            let is_linear = |e: &Self, end: &Ends| {
-                let difference = e.known.difference(&condition);
-                difference.is_some_and(|difference| difference.affine_in(end.var).is_some())
-            };
-            if inner.iter().filter(|end| condition.uses(end.var)).all(|end| is_linear(self, end)) {
-                for condition in at_ends(&self.known, condition, &inner) {
+            let mut used = inner.iter().filter(|end| condition.uses(end.var));
+            if used.all(|end| is_linear(&self.known, &condition, end.var)) {
+                for condition in at_ends(&self.known, condition, &inner.iter().collect::<Vec<_>>()) {
                     self.add_part(l.var, condition, &mut parts);
                 }
             }

@@ -72,7 +72,8 @@ impl WholeTiles {
     }
 
     /// The condition under which no load in the steps of a tile is clamped, if these statements are a tile: loops over
-    /// steps, with rows or vectors unrolled inside whose loads are clamped by what is known before the first step.
+    /// steps, with rows or vectors unrolled inside whose loads are clamped by what is known before the first step. Of steps that a
+    /// clamped index counts, as those over a window, the number must be known.
     fn whole_tile(&mut self, stmts: &[Stmt<'_>]) -> Option<Expr> {
         if !has_clamped_steps(stmts) {
             return None;
@@ -86,7 +87,7 @@ impl WholeTiles {
                     ends.push(Ends { var: l.var, last: n - 1 });
                 }
                 (_, Some(1)) => ends.push(Ends { var: l.var, last: 0 }),
-                _ => steps.push(l.var),
+                (_, extent) => steps.push((l.var, extent)),
             }
         });
         let mut whole: Vec<Expr> = Vec::new();
@@ -96,16 +97,21 @@ impl WholeTiles {
             let varies = |e: &Expr| ends.iter().any(|end| e.uses(end.var));
             // The side that differs within the tile must keep to the other.
             let (place, bound) = if varies(a) { (a, b) } else { (b, a) };
-            if !varies(place) || varies(bound) || steps.iter().any(|&var| clamp.uses(var)) {
-                continue;
-            }
+            let counted = steps.iter().filter(|(var, _)| clamp.uses(*var));
+            let counted: Option<Vec<Ends>> =
+                counted.map(|&(var, extent)| Some(Ends { var, last: extent? - 1 })).collect();
+            let Some(counted) = counted.filter(|_| varies(place) && !varies(bound)) else { continue };
             let inside = match op {
                 BinaryOp::Min => place.clone().le(bound.clone()),
                 BinaryOp::Max => bound.clone().le(place.clone()),
                 // It is known to be one of the two.
                 _ => continue,
             };
-            for condition in at_ends(&self.known, inside, &ends) {
+            if !counted.iter().all(|end| is_linear(&self.known, &inside, end.var)) {
+                continue;
+            }
+            let all: Vec<&Ends> = ends.iter().chain(&counted).collect();
+            for condition in at_ends(&self.known, inside, &all) {
                 if !self.follows(&condition, &whole) {
                     whole.push(condition);
                 }
@@ -124,10 +130,15 @@ impl WholeTiles {
     }
 }
 
+/// Whether a comparison is of two sides whose difference is linear in a variable.
+pub(super) fn is_linear(known: &Known, condition: &Expr, var: Var) -> bool {
+    known.difference(condition).is_some_and(|difference| difference.affine_in(var).is_some())
+}
+
 /// A condition at the last and at the first iterations of loops: being linear in their variables, it holds in between too.
-pub(super) fn at_ends(known: &Known, condition: Expr, ends: &[Ends]) -> Vec<Expr> {
-    let used: Vec<&Ends> = ends.iter().filter(|end| condition.uses(end.var)).collect();
-    let mut all = vec![condition];
+pub(super) fn at_ends(known: &Known, condition: Expr, ends: &[&Ends]) -> Vec<Expr> {
+    let used = ends.iter().filter(|end| condition.uses(end.var));
+    let mut all = vec![condition.clone()];
     for end in used {
         let at = |n: i64| all.iter().map(move |c| c.substitute_var(end.var, &Expr::int(n)));
         all = at(end.last).chain(at(0).filter(|_| end.last > 0)).collect();

@@ -3,7 +3,7 @@
 use tilewright_dtype::DType;
 
 use super::emit::{Emitter, Lane};
-use crate::expr::{BinaryOp, Buffer, Expr};
+use crate::expr::{BinaryOp, Buffer, Expr, ExprKind};
 use crate::flatten::error::FlattenError;
 use crate::flatten::poly::Poly;
 use crate::kernel::{KernelOp, Type, Value};
@@ -29,6 +29,16 @@ pub(super) enum Address {
         starts: Vec<(Value, i64)>,
         /// Lanes of a run.
         len: u32,
+    },
+    /// Consecutive elements in the lanes up to the last of them that is there, which those behind it have too: a vector at the end of
+    /// what `pad_einsum` pads.
+    Clamped {
+        /// Scalar element index of the first lane.
+        index: Value,
+        /// Scalar element index of the last element.
+        last: Value,
+        /// Constant part of both.
+        offset: i64,
     },
     /// A vector of element indices.
     Scattered {
@@ -87,12 +97,37 @@ impl Emitter<'_> {
             let starts = starts.into_iter().map(|poly| start(self, poly)).collect::<Result<_, _>>()?;
             return Ok(Address::Runs { starts, len });
         }
+        if self.type_of(index).lanes == 1
+            && let Some((first, last)) = self.clamped(&lane_terms, lane)
+        {
+            let [first, last] = [self.poly_value(&first)?, self.poly_value(&last)?];
+            let index = [first, last].map(|part| self.index_op(BinaryOp::Add, index, part));
+            return Ok(Address::Clamped { index: index[0], last: index[1], offset });
+        }
         let lanes_part = self.poly_value(&lane_terms)?;
         let lanes_part = self.widen(lanes_part, lane.lanes);
         let base = self.widen(index, lane.lanes);
         let indices =
             self.op(Type::vector(DType::I64, lane.lanes), KernelOp::Binary(BinaryOp::Add, base, lanes_part));
         Ok(Address::Scattered { indices, offset })
+    }
+
+    /// What lanes add to an index that is the lesser of two things, if one of them is the lane and something else: that, and the other
+    /// thing.
+    fn clamped(&mut self, lane_terms: &Poly, lane: Lane) -> Option<(Poly, Poly)> {
+        let mut terms = lane_terms.terms.iter();
+        let (Some((product, 1)), None) = (terms.next(), terms.next()) else { return None };
+        let &[atom] = &product[..] else { return None };
+        let lesser = self.atoms.expr(atom).clone();
+        let ExprKind::Binary(BinaryOp::Min, a, b) = lesser.kind() else { return None };
+        let (moving, last) = if a.uses(lane.var) { (a, b) } else { (b, a) };
+        if last.uses(lane.var) {
+            return None;
+        }
+        let first = self.atoms.poly(moving).plus(&self.atoms.poly(&Expr::var(lane.var)), -1);
+        let is_free =
+            first.terms.keys().all(|product| product.iter().all(|&atom| !self.atoms.uses(atom, lane.var)));
+        is_free.then(|| (first, self.atoms.poly(last)))
     }
 
     /// The runs of consecutive elements that lanes address, with the part of the index that each begins with; nothing where

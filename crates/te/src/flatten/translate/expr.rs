@@ -4,7 +4,7 @@ use tilewright_dtype::DType;
 
 use super::address::Address;
 use super::emit::{Binding, Emitter};
-use crate::expr::{BinaryOp, Buffer, Expr, ExprKind};
+use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind};
 use crate::flatten::error::FlattenError;
 use crate::func::Scope;
 use crate::kernel::{Inst, KernelOp, MemRef, Type, Value};
@@ -188,6 +188,9 @@ impl Emitter<'_> {
                     }
                 }
             }
+            Address::Clamped { index, last, offset } => {
+                self.load_clamped(buffer, [index, last], offset, (scalar_guard, vector_guard))?
+            }
             Address::Runs { starts, len } => {
                 self.load_runs(buffer, &starts, len, (scalar_guard, vector_guard))?
             }
@@ -211,6 +214,52 @@ impl Emitter<'_> {
             }
         };
         Ok(Computed { value, stable })
+    }
+
+    /// Loads consecutive elements up to the last that is there, and that one for the lanes behind it.
+    fn load_clamped(
+        &mut self,
+        buffer: Buffer,
+        [index, last]: [Value; 2],
+        offset: i64,
+        (scalar_guard, vector_guard): (Option<Value>, Option<Value>),
+    ) -> Result<Value, FlattenError> {
+        let (place, dtype) = (self.place(buffer)?, self.func.buffers[buffer].dtype);
+        let lanes = self.lane.map_or(1, |lane| lane.lanes);
+        let ty = Type::vector(dtype, lanes);
+        if !self.masks(buffer) || scalar_guard.is_some() || vector_guard.is_some() {
+            let indices = self.clamped_indices([index, last], lanes);
+            let indices = self.offset_lanes(indices, offset);
+            return Ok(match (scalar_guard, vector_guard) {
+                (None, None) => self.op(ty, KernelOp::Gather { place, indices, offset: 0, mask: None }),
+                (Some(guard), None) => {
+                    let mask = self.widen(guard, lanes);
+                    self.masked_gather(dtype, place, indices, mask, None)
+                }
+                (scalar, Some(mask)) => self.masked_gather(dtype, place, indices, mask, scalar),
+            });
+        }
+        let (indices, end) = (self.consecutive_indices(index, lanes), self.widen(last, lanes));
+        let is_there = Type::vector(DType::Bool, lanes);
+        let mask = self.op(is_there, KernelOp::Compare(CompareOp::Le, indices, end));
+        let elements = self.op(ty, KernelOp::Load { place, index, offset, mask: Some(mask) });
+        let scalar = Type::scalar(dtype);
+        let behind = self.op(scalar, KernelOp::Load { place, index: last, offset, mask: None });
+        let behind = self.widen(behind, lanes);
+        Ok(self.op(ty, KernelOp::Select(mask, elements, behind)))
+    }
+
+    /// As many indices as there are lanes, from one on.
+    fn consecutive_indices(&mut self, from: Value, lanes: u32) -> Value {
+        let ty = Type::vector(DType::I64, lanes);
+        let (from, iota) = (self.widen(from, lanes), self.op(ty, KernelOp::Iota));
+        self.op(ty, KernelOp::Binary(BinaryOp::Add, from, iota))
+    }
+
+    /// The same, none beyond the last.
+    fn clamped_indices(&mut self, [from, last]: [Value; 2], lanes: u32) -> Value {
+        let (indices, last) = (self.consecutive_indices(from, lanes), self.widen(last, lanes));
+        self.op(Type::vector(DType::I64, lanes), KernelOp::Binary(BinaryOp::Min, indices, last))
     }
 
     /// Loads a vector run by run, under the guards.
@@ -250,12 +299,9 @@ impl Emitter<'_> {
 
     /// The element index of every lane of runs.
     fn run_indices(&mut self, starts: &[(Value, i64)], len: u32) -> Value {
-        let ty = Type::vector(DType::I64, len);
-        let iota = self.op(ty, KernelOp::Iota);
         let run = |e: &mut Self, &(index, offset): &(Value, i64)| {
-            let index = e.widen(index, len);
-            let index = e.offset_lanes(index, offset);
-            e.op(ty, KernelOp::Binary(BinaryOp::Add, index, iota))
+            let indices = e.consecutive_indices(index, len);
+            e.offset_lanes(indices, offset)
         };
         let runs: Vec<Value> = starts.iter().map(|start| run(self, start)).collect();
         self.op(Type::vector(DType::I64, len * starts.len() as u32), KernelOp::Concat(runs))
@@ -350,6 +396,12 @@ impl Emitter<'_> {
                     return self.error(format!("lanes of a vector are written to one element of `{name}`"));
                 }
                 self.push(Inst::Store { place, index, offset, value, mask: None });
+            }
+            Address::Clamped { index, last, offset } => {
+                let lanes = self.lane.map_or(1, |l| l.lanes);
+                let indices = self.clamped_indices([index, last], lanes);
+                let value = self.widen(value, lanes);
+                self.push(Inst::Scatter { place, indices, offset, value, mask });
             }
             Address::Runs { starts, len } => {
                 let value = self.widen(value, len * starts.len() as u32);
