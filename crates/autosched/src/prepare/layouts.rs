@@ -10,8 +10,8 @@ use crate::pattern::{
 };
 use crate::transforms::{is_row_major, is_transform, widest_vector};
 
-/// Of a vector of results that share what they read at least one in so many must be there; rows of results leave that much of the ports unused.
-const LEAST_SHARE: u64 = 2;
+/// Vectors of results that share what they read are worth it where more than one lane in so many is used: vectors along rows lose less.
+const LEAST_SHARE: i64 = 2;
 
 /// Gives data-parallel temporaries (padded inputs) the layout of the blocked tensor that they are a copy of
 /// with other extents; where they are of none, that of the results that are computed from them; and none where vectors along rows are
@@ -73,7 +73,7 @@ fn is_read_along_rows(func: &Func, target: &Target, layouts: &Layouts, block: &B
         && sums_channels
         && is_long
         && read.indices.last().is_some_and(|index| index.uses(reader.iters[row].var))
-        && sharing.is_some_and(|n| n.max(1) as u64 <= lanes as u64 / LEAST_SHARE)
+        && sharing.is_some_and(|n| n.saturating_mul(LEAST_SHARE) <= lanes)
 }
 
 /// The layout of the results of the one reduction that reads what `block` writes, if those use the same

@@ -195,22 +195,7 @@ impl Emitter<'_> {
                 self.load_runs(buffer, &starts, len, (scalar_guard, vector_guard))?
             }
             Address::Scattered { indices, offset } => {
-                let lanes = self.type_of(indices).lanes;
-                match (vector_guard, scalar_guard) {
-                    (None, None) => self.op(
-                        Type::vector(dtype, lanes),
-                        KernelOp::Gather { place, indices, offset, mask: None },
-                    ),
-                    (None, Some(guard)) => {
-                        let mask = self.widen(guard, lanes);
-                        let indices = self.offset_lanes(indices, offset);
-                        self.masked_gather(dtype, place, indices, mask, None)
-                    }
-                    (Some(mask), scalar) => {
-                        let indices = self.offset_lanes(indices, offset);
-                        self.masked_gather(dtype, place, indices, mask, scalar)
-                    }
-                }
+                self.gather((dtype, place), indices, offset, (scalar_guard, vector_guard))
             }
         };
         Ok(Computed { value, stable })
@@ -229,15 +214,7 @@ impl Emitter<'_> {
         let ty = Type::vector(dtype, lanes);
         if !self.masks(buffer) || scalar_guard.is_some() || vector_guard.is_some() {
             let indices = self.clamped_indices([index, last], lanes);
-            let indices = self.offset_lanes(indices, offset);
-            return Ok(match (scalar_guard, vector_guard) {
-                (None, None) => self.op(ty, KernelOp::Gather { place, indices, offset: 0, mask: None }),
-                (Some(guard), None) => {
-                    let mask = self.widen(guard, lanes);
-                    self.masked_gather(dtype, place, indices, mask, None)
-                }
-                (scalar, Some(mask)) => self.masked_gather(dtype, place, indices, mask, scalar),
-            });
+            return Ok(self.gather((dtype, place), indices, offset, (scalar_guard, vector_guard)));
         }
         let (indices, end) = (self.consecutive_indices(index, lanes), self.widen(last, lanes));
         let is_there = Type::vector(DType::Bool, lanes);
@@ -305,6 +282,32 @@ impl Emitter<'_> {
         };
         let runs: Vec<Value> = starts.iter().map(|start| run(self, start)).collect();
         self.op(Type::vector(DType::I64, len * starts.len() as u32), KernelOp::Concat(runs))
+    }
+
+    /// Loads one element a lane, under the guards.
+    fn gather(
+        &mut self,
+        (dtype, place): (DType, MemRef),
+        indices: Value,
+        offset: i64,
+        (scalar_guard, vector_guard): (Option<Value>, Option<Value>),
+    ) -> Value {
+        let lanes = self.type_of(indices).lanes;
+        match (scalar_guard, vector_guard) {
+            (None, None) => {
+                let op = KernelOp::Gather { place, indices, offset, mask: None };
+                self.op(Type::vector(dtype, lanes), op)
+            }
+            (Some(guard), None) => {
+                let mask = self.widen(guard, lanes);
+                let indices = self.offset_lanes(indices, offset);
+                self.masked_gather(dtype, place, indices, mask, None)
+            }
+            (scalar, Some(mask)) => {
+                let indices = self.offset_lanes(indices, offset);
+                self.masked_gather(dtype, place, indices, mask, scalar)
+            }
+        }
     }
 
     /// A gather that reads element 0 in lanes that are masked off (every buffer has at least 64 bytes).
