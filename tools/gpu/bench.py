@@ -6,7 +6,8 @@
 A time is that of a whole run: inputs go from the host's memory to the device and outputs come back, for ours and for
 peers. Of peers, the time with inputs that lie on the device is told too (resident). Ours is timed twice: with a launch
 for each kernel, and as a graph (--mode reduce-overhead). Each case is measured in rounds, ours, then each peer; the
-figure is the median over rounds of medians. ratio is the peer's time by that of our graph: above 1, ours is faster.
+figure is the median over rounds of medians. kernels is the sum of our kernels' times, by the device's clock. ratio is the
+peer's time by that of our graph: above 1, ours is faster.
 TF32 is off everywhere.
 Results are added to bench.jsonl as they come; a table ends the run.
 """
@@ -126,6 +127,15 @@ class Measurement:
             raise Failed(said["error"])
         return said
 
+    def kernels(self, artifact, inputs):
+        """The milliseconds that the kernels of a run take."""
+        options = self.options
+        command = ["profile", artifact, "--device", options.device, "--inputs", inputs, "--by", "kernel", "--json"]
+        code, said = self.place.run([*command, "--seconds", options.seconds], max(60, self.left()))
+        if code:
+            raise Failed(said["error"])
+        return sum(row["device_ms"] for row in said["rows"])
+
     def run(self):
         """All rounds."""
         inputs = self.place.inputs(self.case)
@@ -137,6 +147,8 @@ class Measurement:
                 # Before the peers take memory and time; the driver keeps the code that it makes now.
                 self.ours(artifact, inputs)
                 artifacts[name] = artifact
+                if mode is None:
+                    self.facts["kernels_ms"] = self.kernels(artifact, inputs)
             except Failed as failure:
                 self.fail(name, str(failure))
         self.start_peers(inputs)
@@ -177,21 +189,17 @@ class Measurement:
 def table(rows):
     """The rows for people."""
     head = "".join(f" {name:>10} {'resident':>9} {'ratio':>6}" for name in PEERS)
-    own = "".join(f" {name:>10}" for name in OURS)
+    own = "".join(f" {name:>10}" for name in OURS) + f" {'kernels':>8}"
     lines = [f"{'case, ms':18}{own}{head}"]
     for row in rows:
-        line = f"{row['case']:18}" + "".join(f" {number(row[f'{name}_ms'], 10, 3)}" for name in OURS)
+        line = f"{row['case']:18}" + "".join(f" {cases.number(row[f'{name}_ms'], 10, 3)}" for name in OURS)
+        line += f" {cases.number(row.get('kernels_ms'), 8, 3)}"
         for name in PEERS:
-            line += f" {number(row[f'{name}_ms'], 10, 3)} {number(row[f'{name}_resident_ms'], 9, 3)}"
-            line += f" {number(row[f'{name}_ratio'], 6, 2)}"
+            line += f" {cases.number(row[f'{name}_ms'], 10, 3)} {cases.number(row[f'{name}_resident_ms'], 9, 3)}"
+            line += f" {cases.number(row[f'{name}_ratio'], 6, 2)}"
         lines.append(line)
         lines += [f"    no {who}: {why.splitlines()[-1]}" for who, why in row.get("failures", {}).items() if why]
     return "\n".join(lines)
-
-
-def number(value, width, digits):
-    """A number in a column, or a dash."""
-    return f"{value:{width}.{digits}f}" if value is not None else f"{'-':>{width}}"
 
 
 def main():

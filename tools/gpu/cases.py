@@ -65,6 +65,8 @@ def product(n):
     return Case(f"matmul_{n}", f"matmul_{n}", {"x": ("float", (1,))})
 
 
+# One artifact for all extents.
+BERT_OPEN = Case("bert_base_open", "bert_base_dyn", {})
 GPT2 = Case("gpt2_s64", "gpt2_s64", {"input_ids": ("ids", (1, 64))})
 SILERO = Case(
     "silero_vad",
@@ -110,7 +112,7 @@ BENCHES = [
 def every_case():
     """Each case once, by what is compiled."""
     seen = {}
-    for case in (case for parts in (CHECKS, BENCHES) for part in parts for case in part):
+    for case in [BERT_OPEN, *(case for parts in (CHECKS, BENCHES) for part in parts for case in part)]:
         seen.setdefault((case.model, tuple(case.dims)), case)
     return list(seen.values())
 
@@ -207,8 +209,13 @@ class Results:
             print(json.dumps(result), file=file, flush=True)
 
 
+def number(value, width, digits):
+    """A number in a column, or a dash."""
+    return f"{value:{width}.{digits}f}" if value is not None else f"{'-':>{width}}"
+
+
 def arguments(parser):
-    """What the check and the measurement are told alike."""
+    """What all scripts are told alike."""
     parser.add_argument("--part", type=int, help="this part only, from 1")
     parser.add_argument("--only", action="append", help="this case only; may be given again")
     parser.add_argument("--device", default="cuda", help="cuda, or opencl [default: cuda]")

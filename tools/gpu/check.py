@@ -4,8 +4,8 @@
     python3 check.py [--part N] [--device cuda|opencl] [--only CASE]...
 
 The first part runs the suite of kernels, each of which must have the evaluator's bits. Then come models: each is compiled for
-the device and, by Cranelift, for the processor; it is run several times, which must give the same bits, and its outputs are
-compared. Where compute-sanitizer is found, the last part runs the suite under its memcheck and racecheck. Results are added
+the device and, by Cranelift, for the processor; it is run several times, each time with the tasks of its kernels in other
+ranges, which must give the same bits, and its outputs are compared. Where compute-sanitizer is found, the last part runs the suite under its memcheck and racecheck. Results are added
 to check.jsonl as they come; a table ends the run.
 """
 import argparse
@@ -18,7 +18,7 @@ import cases
 from cases import Failed, Place, Results, Suite
 
 # Runs of a model by kind of device. OpenCL's device may be a processor, on which a run takes seconds.
-RUNS = {"cuda": 20, "opencl": 3}
+RUNS = {"cuda": 100, "opencl": 3}
 SANITIZER = "compute-sanitizer"
 FOUND_BY_SANITIZER = 99
 UNSUPPORTED = 3
@@ -34,7 +34,7 @@ def check(place, case, device, limit):
     place.compile(case, "cpu", reference, "cranelift")
     prepared = time.monotonic()
     verify = ["verify", artifact, "--device", device, "--inputs", inputs, "--against", reference]
-    _, verdict = place.run([*verify, "--runs", RUNS[device.split(":")[0]], "--json"], limit)
+    _, verdict = place.run([*verify, "--ranges", "--runs", RUNS[device.split(":")[0]], "--json"], limit)
     outputs = verdict.get("outputs", [])
     result = {
         "pass": bool(verdict.get("agrees")),

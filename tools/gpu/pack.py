@@ -20,7 +20,7 @@ import tarfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-SCRIPTS = ["bench.py", "cases.py", "check.py", "peers.py", "weights.py"]
+SCRIPTS = ["bench.py", "cases.py", "check.py", "memory.py", "operations.py", "peers.py", "weights.py"]
 LIMIT_MIB = 48
 
 
@@ -41,13 +41,14 @@ def make_folder(options):
 def fill(options, work):
     """Compiles every case with LLVM and without; how many artifacts were compared, which differ, what fails."""
     from cases import Failed, Place, every_case
+    from operations import OPERATIONS, TINY
 
     folder = options.folder
     shutil.rmtree(folder / "cache", ignore_errors=True)
     (folder / "cache").mkdir()
     makes, takes = Place(folder, work, options.llvm), Place(folder, work)
     checked, other, failures = 0, [], []
-    for case in every_case():
+    for case in [*every_case(), *(operation.case() for operation in [*OPERATIONS, TINY])]:
         for target in options.target:
             start = time.monotonic()
             made, taken = work / "made.twm", work / "taken.twm"

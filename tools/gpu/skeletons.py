@@ -3,7 +3,7 @@
     python3 skeletons.py MODELS OUT
 
 Floats of more than 1 KiB go; integers, small constants, masks and what stands in nodes stay, for they may decide
-shapes. Some models are written for other batches too, on the same weights; and products of matrices, which are no
+shapes. Some models are written for other batches too, on the same weights; and products of matrices and single operations, which are no
 model of anyone.
 """
 import json
@@ -13,6 +13,8 @@ import sys
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from operations import OPERATIONS, TINY
 
 # Bytes above which floats are left out.
 SMALL = 1024
@@ -116,6 +118,29 @@ def product(n, file):
     return helper.make_model(graph, opset_imports=opset, ir_version=8), specs
 
 
+def file_of(operation):
+    """The file of an operation's constants: operations with the same ones share it."""
+    return "-".join(f"{name}_{'x'.join(map(str, shape))}" for name, shape in operation.constants.items()) + ".data"
+
+
+def single(operation):
+    """The model of an operation, and what is to be known of its constants."""
+    specs, tensors = [], []
+    for name, shape in operation.constants.items():
+        tensor, unique = TensorProto(), f"{file_of(operation)}.{name}"
+        specs.append(spec_of(unique, shape, 0.0, 1.0, False, specs))
+        place(tensor, specs[-1], file_of(operation))
+        tensor.name = name
+        tensors.append(tensor)
+    integers = [helper.make_tensor(n, TensorProto.INT64, [len(v)], v) for n, v in operation.integers.items()]
+    names = [*operation.inputs, *operation.constants, *operation.integers]
+    node = helper.make_node(operation.op, names, ["out"], **operation.attributes)
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in operation.inputs.items()]
+    outputs = [helper.make_tensor_value_info("out", TensorProto.FLOAT, operation.output)]
+    graph = helper.make_graph([node], operation.name, inputs, outputs, [*tensors, *integers])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), specs
+
+
 def main():
     """The command."""
     if len(sys.argv) != 3:
@@ -138,6 +163,9 @@ def main():
     for n in PRODUCTS:
         model, specs = product(n, f"matmul_{n}.data")
         write(f"matmul_{n}", model, f"matmul_{n}.data", specs)
+    for operation in [*OPERATIONS, TINY]:
+        model, specs = single(operation)
+        write(operation.name, model, file_of(operation), specs)
     (out / "weights.json").write_text(json.dumps({"files_of": files_of, "files": files}))
 
 

@@ -1,4 +1,4 @@
-//! `cargo xtask gpu-pack`, `gpu-check` and `gpu-bench`: what is to be known of models on GPUs, on this machine or on one that
+//! `cargo xtask gpu-pack`, `gpu-check`, `gpu-bench`, `gpu-operations` and `gpu-memory`: what is to be known of models on GPUs, on this machine or on one that
 //! has a GPU but no compiler.
 //!
 //! The work is that of the scripts in `tools/gpu`, which lie in a pack too. Here is what they need of a checkout: programs with
@@ -23,7 +23,7 @@ pub(crate) struct PackArgs {
     arch: Vec<String>,
 }
 
-/// Arguments of `gpu-check` and `gpu-bench`.
+/// Arguments of the verbs that run a script.
 #[derive(clap::Args)]
 pub(crate) struct ScriptArgs {
     /// Arguments of the script, as `--part 1` or `--device opencl`; `-- --help` lists them
@@ -72,6 +72,16 @@ pub(crate) fn check(args: &ScriptArgs) -> Verdict {
 /// Times models on a device.
 pub(crate) fn bench(args: &ScriptArgs) -> Verdict {
     run("bench.py", args)
+}
+
+/// Times single operations on a device.
+pub(crate) fn operations(args: &ScriptArgs) -> Verdict {
+    run("operations.py", args)
+}
+
+/// Weighs models on a device.
+pub(crate) fn memory(args: &ScriptArgs) -> Verdict {
+    run("memory.py", args)
 }
 
 /// Runs a script on the program of this tree.

@@ -68,6 +68,10 @@ enum Task {
     GpuCheck(gpu::ScriptArgs),
     /// Time models on a device beside PyTorch
     GpuBench(gpu::ScriptArgs),
+    /// Time single operations on a device, beside what its memory and its libraries give
+    GpuOperations(gpu::ScriptArgs),
+    /// Weigh models on an NVIDIA GPU, beside PyTorch
+    GpuMemory(gpu::ScriptArgs),
     /// Check the rules of the source tree that rustc and clippy do not know
     Tidy,
 }
@@ -90,6 +94,8 @@ fn main() -> ExitCode {
         Task::GpuPack(args) => gpu::pack(&args),
         Task::GpuCheck(args) => gpu::check(&args),
         Task::GpuBench(args) => gpu::bench(&args),
+        Task::GpuOperations(args) => gpu::operations(&args),
+        Task::GpuMemory(args) => gpu::memory(&args),
         Task::Tidy => tidy::run(),
     };
     match verdict {

@@ -8,6 +8,7 @@ use serde_json::json;
 use tilewright_driver::run::noise::noise;
 use tilewright_driver::run::timing::{Summary, Times, measure, peak_bytes};
 use tilewright_driver::run::{Named, Spec, files, values};
+use tilewright_driver::runtime::Inputs;
 use tilewright_driver::{Engine, Session};
 
 use crate::failure::{ERROR, Exit, Failure};
@@ -23,10 +24,11 @@ pub(crate) struct Args {
     /// Model to measure; an ONNX file is compiled first, and its artifact measured by a process of its own
     #[arg(value_name = "MODEL.onnx|MODEL.twm")]
     model: PathBuf,
-    /// Inputs: an .npz, an .npy for one input, or a folder of input_J.pb [default: seeded noise, with 1 for an open batch]
+    /// Inputs: an .npz, an .npy for one input, or a folder of input_J.pb; given again, runs take one after the other, from the
+    /// first again behind the last [default: seeded noise, with 1 for an open batch]
     #[arg(long, value_name = "IN.npz|IN.npy|DIR")]
-    inputs: Option<PathBuf>,
-    /// Where the outputs of one run go: an .npz, an .npy for one output, or a folder of output_J.pb
+    inputs: Vec<PathBuf>,
+    /// Where the outputs of one run, on the first inputs, go: an .npz, an .npy for one output, or a folder of output_J.pb
     #[arg(long, value_name = "OUT.npz|OUT.npy|DIR")]
     outputs: Option<PathBuf>,
     /// Sessions that run at once, each on a thread of its own, sharing the pool: for throughput, with --threads 1
@@ -169,7 +171,7 @@ fn measure_elsewhere(artifact: &Path, args: &Args) -> Result<Figures, Failure> {
     let mut command = Command::new(program);
     command.arg("bench").arg(artifact).arg("--json").args(["--seconds", &args.seconds.to_string()]);
     command.args(["--sessions", &args.sessions.to_string()]);
-    if let Some(inputs) = &args.inputs {
+    for inputs in &args.inputs {
         command.arg("--inputs").arg(inputs);
     }
     if let Some(outputs) = &args.outputs {
@@ -213,20 +215,34 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let mut sessions: Vec<Session> = (0..args.sessions).map(|_| model.session()).collect();
     let load = start.elapsed();
     let given = read_or_noise(args, model.inputs())?;
-    let named = values::inputs(&given);
-    let inputs = model.inner().arrange(&named)?;
-    let run = |session: &mut Session| session.run_values(&inputs.tensors, &inputs.values).map(drop);
-    let runs = sessions.iter_mut().map(|session| || run(session).map_err(Failure::from));
+    let named: Vec<_> = given.iter().map(|given| values::inputs(given)).collect();
+    let inputs = named.iter().map(|named| model.inner().arrange(named)).collect::<Result<Vec<_>, _>>()?;
+    let inputs = &inputs;
+    let runs = sessions.iter_mut().map(|session| {
+        let mut turns = inputs.iter().cycle();
+        move || run_next(session, turns.next())
+    });
     let times = measure(args.seconds, runs.collect())?;
     // Before the outputs are copied: that is the user's wish, not the model's need.
     let peak_mib = peak_mib();
     let variant = sessions.first().and_then(|session| output::variant(session.program().extents()));
     if let Some(path) = &args.outputs {
         drop(sessions);
-        files::write_outputs(path, &Engine::Compiled(model).run(&given)?)?;
+        files::write_outputs(path, &Engine::Compiled(model).run(first(&given))?)?;
     }
     let artifact_mib = Some(bytes as f64 / MIB);
     Ok(Figures { peak_mib, artifact_mib, variant, ..figures(&times, load) })
+}
+
+fn run_next(session: &mut Session, inputs: Option<&Inputs<'_>>) -> Result<(), Failure> {
+    let Some(Inputs { tensors, values }) = inputs else { return Ok(()) };
+    session.run_values(tensors, values).map(drop).map_err(Failure::from)
+}
+
+/// The first of the inputs, of which there is at least one.
+fn first(given: &[Named]) -> &Named {
+    const NONE: &Named = &Vec::new();
+    given.first().unwrap_or(NONE)
 }
 
 fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
@@ -234,18 +250,21 @@ fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let engine = model::interpreter(path, &args.options, &args.load, 0)?;
     let load = start.elapsed();
     let inputs = read_or_noise(args, &engine.inputs())?;
-    let times = measure(args.seconds, vec![|| engine.run(&inputs).map(drop).map_err(Failure::from)])?;
+    let mut turns = inputs.iter().cycle();
+    let run = || turns.next().map_or(Ok(()), |inputs| engine.run(inputs).map(drop).map_err(Failure::from));
+    let times = measure(args.seconds, vec![run])?;
     let peak_mib = peak_mib();
     if let Some(path) = &args.outputs {
-        files::write_outputs(path, &engine.run(&inputs)?)?;
+        files::write_outputs(path, &engine.run(first(&inputs))?)?;
     }
     Ok(Figures { peak_mib, ..figures(&times, load) })
 }
 
-fn read_or_noise(args: &Args, specs: &[Spec]) -> Result<Named, Failure> {
-    match &args.inputs {
-        Some(path) => Ok(files::read_inputs(path, specs)?),
-        None => Ok(noise(specs)?),
+/// Inputs of runs, which take them by turns: at least one.
+fn read_or_noise(args: &Args, specs: &[Spec]) -> Result<Vec<Named>, Failure> {
+    match &args.inputs[..] {
+        [] => Ok(vec![noise(specs)?]),
+        paths => Ok(paths.iter().map(|path| files::read_inputs(path, specs)).collect::<Result<_, _>>()?),
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tilewright_driver::run::compare::{Distance, Tolerance};
-use tilewright_driver::{Engine, Verdict, Verification, VerifyOptions};
+use tilewright_driver::{Engine, LoadOptions, Verdict, Verification, VerifyOptions};
 
 use crate::failure::{Exit, Failure};
 use crate::load::LoadArgs;
@@ -35,6 +35,10 @@ pub(crate) struct Args {
     /// Times to run the model: each must give the same bits
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
+    /// Cut the tasks of each kernel into ranges at random places, others in each run, which must not change a bit. Needs
+    /// --device
+    #[arg(long, requires = "device")]
+    ranges: bool,
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
@@ -72,7 +76,7 @@ fn of_artifact(path: &Path, args: &Args) -> Result<Verification, Failure> {
     if args.is_against_reference() {
         return Err(no_reference());
     }
-    let model = model::load(path, &args.load.options()?.verify_weights(true))?;
+    let model = model::load(path, &args.load_options()?.verify_weights(true))?;
     Ok(args.verify_options()?.verify(&Engine::Compiled(model))?)
 }
 
@@ -85,7 +89,7 @@ fn of_onnx(path: &Path, args: &Args) -> Result<Verification, Failure> {
         return Ok(args.verify_options()?.verify(&engine)?);
     }
     let compilation = args.load.target_of(&args.options);
-    let options = args.verify_options()?.load(args.load.options()?);
+    let options = args.verify_options()?.load(args.load_options()?);
     let mut progress = Progress::new(&compilation.dump_after);
     let found = model::compiler(path, &compilation)?.verify_with(path, &options, &mut progress);
     let finished = progress.finish();
@@ -101,6 +105,15 @@ fn no_reference() -> Failure {
 impl Args {
     fn is_against_reference(&self) -> bool {
         self.against == Path::new("reference")
+    }
+
+    /// How the model is loaded.
+    fn load_options(&self) -> Result<LoadOptions, Failure> {
+        let options = self.load.options()?;
+        if self.ranges && !options.is_for_device() {
+            return Err(Failure::usage("--ranges is for kernels on a device: give another --device"));
+        }
+        Ok(if self.ranges { options.in_ranges(0) } else { options })
     }
 
     /// Everything but how the model is loaded.

@@ -25,7 +25,8 @@ fn main() -> ExitCode {
         Err(error) => Some(format!("no C compiler: {error}")),
     };
     type Test = fn();
-    let opencl: [(&str, Test); 4] = [
+    let opencl: [(&str, Test); 5] = [
+        ("tasks_may_run_in_any_ranges", tasks_may_run_in_any_ranges),
         ("profiles_have_the_devices_times", profiles_have_the_devices_times),
         (
             "a_search_on_a_device_leaves_records_that_are_used",
@@ -79,6 +80,15 @@ fn profiles_have_the_devices_times() {
     assert!(text.contains("ms in kernels"), "{text}");
     let host = succeed(dir, &["profile", "digits.onnx", "--seconds", "0", "--json"]).json();
     assert!(host["device"].is_null());
+}
+
+fn tasks_may_run_in_any_ranges() {
+    let dir = folder();
+    let dir = dir.path();
+    let verify = ["verify", "digits.onnx", "--ranges", "--runs", "5"];
+    succeed(dir, &[&verify[..], &["--device", "opencl"]].concat());
+    fail(dir, &verify, 2, &["--device"]);
+    fail(dir, &[&verify[..], &["--device", "cpu"]].concat(), 2, &["--ranges", "device"]);
 }
 
 fn a_search_on_a_device_leaves_records_that_are_used() {

@@ -15,6 +15,7 @@ mod model;
 pub mod noise;
 mod outputs;
 pub mod profile;
+mod ranges;
 mod sessions;
 pub mod spec;
 pub mod timing;

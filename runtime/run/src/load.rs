@@ -9,6 +9,8 @@ use tilewright_runtime::pool::Pool;
 use tilewright_runtime::threads::{ThreadPool, available_threads};
 use tilewright_runtime::{Loader, SessionOptions, Trust};
 
+use crate::ranges::InRanges;
+
 /// How a [`Model`](crate::Model) is loaded and run.
 #[derive(Clone)]
 pub struct LoadOptions {
@@ -92,10 +94,24 @@ impl LoadOptions {
         self
     }
 
+    /// Cuts the tasks of each kernel on the device asked for by [`LoadOptions::device`] into up to four ranges, launched one after the other, at
+    /// places that a seed decides and that are others in each run. For checks: results do not depend on it.
+    pub fn in_ranges(mut self, seed: u64) -> LoadOptions {
+        if let Wanted::Device(device) = self.device {
+            self.device = Wanted::Device(Arc::new(InRanges::new(device, seed)));
+        }
+        self
+    }
+
     /// Takes code for the processor alone, also of an artifact that has code for devices too.
     pub fn on_host(mut self) -> LoadOptions {
         self.device = Wanted::Host;
         self
+    }
+
+    /// Whether a device was asked for.
+    pub fn is_for_device(&self) -> bool {
+        matches!(self.device, Wanted::Device(_))
     }
 
     /// Whether it is left to the artifact what runs the kernels: neither a device nor the processor alone was asked for.

@@ -252,6 +252,8 @@ pub fn functions() -> Vec<(&'static str, Func, bool)> {
         ("skinny", products(3, [5, 37, 130], true)),
         ("skinny", products(1, [150, 3, 256], false)),
         ("skinny", products(2, [2, 10, 64], true)),
+        // Several vectors, by warps together.
+        ("skinny", products(2, [9, 528, 512], true)),
     ];
     let constant = [
         ("product", product_func(20, 18, 512)),

@@ -1,8 +1,8 @@
 //! The rules for GPUs.
 //!
 //! A task is a thread block. A function that reduces rows and then uses the results on them is one kernel ([`rows`]). Of others,
-//! reductions come first: [`product`] (matrix products and convolutions, by tiles in registers and shared memory, in parts where tiles are few:
-//! [`split`]), [`skinny`] (products with a vector, or with few), [`turns`] (blocks in one loop over steps), [`columns`] (few results of many
+//! reductions come first: [`skinny`] (products with a vector, or with few), [`product`] (matrix products and convolutions, by tiles in registers
+//! and shared memory, in parts where tiles are few: [`split`]), [`turns`] (blocks in one loop over steps), [`columns`] (few results of many
 //! steps, read along the results), [`reduction`] (the others, by lanes along the steps). Then come [`transpose`] (what is read across the rows
 //! that are written), and [`elements`], which has a thread for each result and does for all the rest.
 
@@ -36,8 +36,8 @@ pub const RULES: RuleSet<Strategy> = RuleSet {
         Phase {
             takes: Block::is_reduction,
             rules: &[
+                Rule { name: "skinny", plan: |c, b, d| Ok(Strategy::Skinny(skinny::plan(c, b, d)?)) },
                 Rule { name: "product", plan: |c, b, d| Ok(split::plan(c, b, d)?.into()) },
-                Rule { name: "skinny", plan: |c, b, _| Ok(Strategy::Skinny(skinny::plan(c, b)?)) },
                 Rule { name: "turns", plan: |c, b, _| Ok(Strategy::Turns(turns::plan(c, b)?)) },
                 Rule { name: "columns", plan: |c, b, d| Ok(Strategy::Columns(columns::plan(c, b, d)?)) },
                 Rule {

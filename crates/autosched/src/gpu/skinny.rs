@@ -1,11 +1,13 @@
 //! Products of a large matrix with a vector or with few: the large factor comes from memory once, and nothing is shared between tasks.
 //!
-//! A warp takes one row of the large factor with all vectors. Its lanes go along the steps, several at a time, and combine what they have by
-//! halves. A constant is stored so that its steps are consecutive.
+//! A warp takes a row of the large factor, or a few, with all vectors. Its lanes go along the steps, several at a time, and combine what they
+//! have by halves. A constant is stored so that its steps are consecutive. Of several vectors there is more than L1 holds: then the warps of a
+//! task go through the steps together, and have both factors in shared memory.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use tilewright_machine::Gpu;
 use tilewright_te::schedule::{Schedule, ScheduleError, indivisible};
 use tilewright_te::{Block, IterKind, Scope, ThreadLevel};
 
@@ -13,16 +15,38 @@ use super::packing::packing;
 use super::product::{LEAST, number_of};
 use super::reduction::{STEPS_OF_TASK, fills};
 use super::store::{Store, last_of, shares_loops, store_of};
-use super::threads::LANES;
-use super::tree::{Walk, reduce_in_warp};
+use super::threads::{LANES, in_order};
+use super::tree::{Nest, WIDEST, Walk, combine_in_warp, reduce_in_warp};
 use crate::context::Context;
-use crate::loops::joined;
+use crate::decisions::{Candidate, Chooser};
+use crate::loops::{joined, loops_of};
 use crate::pattern::{
-    AccessInfo, Stride, domain_simplifier, is_window, iters_of, operands, stores_at_its_variables,
+    AccessInfo, Stride, domain_simplifier, is_window, iters_of, loads, operands, stores_at_its_variables,
 };
 use crate::refusal::Refusal;
 use crate::rule::Packing;
 use crate::strategy::{Domain, list};
+
+/// Most vectors beside a matrix: with more, multiply-adds take as long as memory does.
+const MOST_VECTORS: i64 = 16;
+
+/// Vectors from which on tiles in shared memory do as well, where steps or warps are few.
+const SEVERAL_VECTORS: i64 = LEAST;
+
+/// Steps beside several vectors, at least: what lanes combine at the end is little beside them.
+const LEAST_STEPS: i64 = 512;
+
+/// Warps for each multiprocessor beside several vectors, at least: one for each of its schedulers.
+const LEAST_WARPS: i64 = 4;
+
+/// Rows of a warp beside several vectors. All of them multiply what it loads of the vectors.
+const ROWS_OF_WARP: [i64; 2] = [4, 2];
+
+/// Warps of a task beside several vectors.
+const WARPS_TOGETHER: i64 = 4;
+
+/// Stages of the pipeline that fetches the factors, the best first.
+const STAGES: [u32; 2] = [4, 2];
 
 /// What is done to a product of few rows or columns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -39,10 +63,25 @@ pub struct Strategy {
     pub rows: Vec<usize>,
     /// Warps of a task.
     pub warps: i64,
+    /// How the warps of a task go through the steps together, if they do.
+    pub together: Option<Together>,
     /// How a lane goes through the steps.
     pub walk: Walk,
     /// A constant large factor whose steps are consecutive where it is stored.
     pub packing: Option<Packing>,
+}
+
+/// How the warps of a task go through the steps together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Together {
+    /// Rows of a warp.
+    pub rows: i64,
+    /// The factors, which are copied to shared memory.
+    pub factors: [String; 2],
+    /// The blocks that copy them.
+    pub fetch: [String; 2],
+    /// Stages of the pipeline that does so.
+    pub stages: u32,
 }
 
 /// `fc: f32[1, 1000 | 2048], rows 0, 1, 4 warps a task, 4 by 4 steps a lane, constant w as b a`.
@@ -54,7 +93,11 @@ impl fmt::Display for Strategy {
             write!(f, "vectors {}, ", list(&self.vectors))?;
         }
         write!(f, "rows {}, ", list(&self.rows))?;
-        write!(f, "{} warps a task{}", self.warps, self.walk)?;
+        write!(f, "{} warps a task", self.warps)?;
+        if let Some(Together { rows, stages, .. }) = &self.together {
+            write!(f, " of {rows} rows, fetched in {stages} stages")?;
+        }
+        write!(f, "{}", self.walk)?;
         self.packing.iter().try_for_each(|packing| write!(f, ", constant {packing}"))
     }
 }
@@ -63,6 +106,8 @@ impl fmt::Display for Strategy {
 struct Roles {
     /// The factor that most of what is read is of.
     large: AccessInfo,
+    /// The other one.
+    small: AccessInfo,
     /// Positions of the variables that move the other factor alone.
     vectors: Vec<usize>,
     /// Positions of the variables that warps share.
@@ -86,11 +131,11 @@ impl Roles {
         };
         let (of_a, of_b) = (of(&a, &b), of(&b, &a));
         let number = |own: &[usize]| number_of(block, own).unwrap_or(i64::MAX);
-        let (large, own, vectors) = match number(&of_a) > number(&of_b) {
-            true => (a, of_a, of_b),
-            false => (b, of_b, of_a),
+        let (large, small, own, vectors) = match number(&of_a) > number(&of_b) {
+            true => (a, b, of_a, of_b),
+            false => (b, a, of_b, of_a),
         };
-        let is_few = number(&vectors) < LEAST;
+        let is_few = number(&vectors) <= MOST_VECTORS;
         if own.is_empty() || !is_few {
             return Err("neither factor is a matrix beside few vectors");
         }
@@ -108,12 +153,16 @@ impl Roles {
             return Err("the rows of its matrix are more than a variable, or open");
         }
         let rows = if vectors.is_empty() { others.clone() } else { own };
-        Ok(Roles { large, vectors, rows, others, steps })
+        Ok(Roles { large, small, vectors, rows, others, steps })
     }
 }
 
 /// Plans a product whose large factor is read along its steps.
-pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Refusal> {
+pub(crate) fn plan(
+    context: &Context<'_>,
+    block: &Block,
+    chooser: &mut Chooser<'_>,
+) -> Result<Strategy, Refusal> {
     let refuse = |reason: &str| Err(Refusal::new("skinny", &block.name, reason));
     let Some(gpu) = context.target.gpu else { return refuse("the machine has no GPU") };
     if !context.is_as_computed(block) || shares_loops(context, block) {
@@ -136,8 +185,8 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Ref
     let packing = packing(context, block, &roles.large, &by);
     let simplifier = domain_simplifier(context.func, block);
     let step = roles.steps.last().map(|&n| &block.iters[n]);
-    let is_next = |var| context.stride(&simplifier, &roles.large, var) == Stride::Constant(1);
-    let Some(step) = step.filter(|step| packing.is_some() || is_next(step.var)) else {
+    let is_next_in = |access, var| context.stride(&simplifier, access, var) == Stride::Constant(1);
+    let Some(step) = step.filter(|step| packing.is_some() || is_next_in(&roles.large, step.var)) else {
         return refuse("the steps of its matrix are not consecutive");
     };
     let Some(store) = store_of(context, block) else { return refuse("its results cannot wait in registers") };
@@ -147,17 +196,52 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block) -> Result<Strategy, Ref
     }
     let spatial = iters_of(block, IterKind::Spatial);
     let places = |of: &[usize]| (0..spatial.len()).filter(|&at| of.contains(&spatial[at])).collect();
-    let rows = number_of(block, &roles.rows);
+    let vectors = number_of(block, &roles.vectors).unwrap_or(1);
+    let (rows, mut walk) = (number_of(block, &roles.rows), Walk::of(steps, step.extent.as_int(), LANES));
+    let mut warps = [4, 2].into_iter().find(|&n| fills(context, n, rows)).unwrap_or(1);
+    let mut together = None;
+    if vectors >= SEVERAL_VECTORS {
+        if !is_next_in(&roles.small, step.var)
+            || walk.together != WIDEST
+            || steps.is_none_or(|n| n < LEAST_STEPS)
+        {
+            return refuse("several vectors, and few steps");
+        }
+        walk.at_once = 1;
+        warps = WARPS_TOGETHER;
+        let least = LEAST_WARPS * i64::from(gpu.multiprocessors);
+        let offered = rows_of_warp(rows, all, least);
+        if offered.is_empty() {
+            return refuse("several vectors, and few rows");
+        }
+        let rows = chooser.decide(&block.name, "rows", &offered)?;
+        let bytes = (vectors + rows * warps) * LANES * walk.together * size_of::<f32>() as i64;
+        let fits = |stages: &u32| bytes * i64::from(*stages) <= i64::from(Gpu::STATIC_SHARED);
+        let Some(stages) = STAGES.into_iter().find(fits) else { return refuse("too much shared memory") };
+        let factors = [&roles.small, &roles.large].map(|a| context.func.buffers[a.buffer].name.clone());
+        let fetch = [0, 1].map(|n: usize| context.new_block(&format!("{}_read", factors[n])));
+        together = Some(Together { rows, factors, fetch, stages });
+    }
     Ok(Strategy {
         block: block.name.clone(),
         domain: Domain::of(context.func, block),
         store,
         vectors: places(&roles.vectors),
         rows: places(&roles.rows),
-        warps: [4, 2].into_iter().find(|&n| fills(context, n, rows)).unwrap_or(1),
-        walk: Walk::of(steps, step.extent.as_int(), LANES),
+        warps,
+        together,
+        walk,
         packing,
     })
+}
+
+/// Rows that a warp may have of a matrix with so many, in `all` matrices: as long as tasks have the same number of rows and there are
+/// at least so many warps.
+fn rows_of_warp(rows: Option<i64>, all: Option<i64>, warps: i64) -> Vec<Candidate<i64>> {
+    let divides = |n: i64| rows.is_some_and(|rows| rows % (n * WARPS_TOGETHER) == 0);
+    let fits = |n: &i64| divides(*n) && all.is_some_and(|all| all / n >= warps);
+    let fitting = ROWS_OF_WARP.into_iter().filter(fits).collect();
+    in_order(fitting, |rows| vec![("rows", (*rows as f64).log2())])
 }
 
 impl Strategy {
@@ -168,7 +252,8 @@ impl Strategy {
 
     /// The blocks that it makes.
     pub(crate) fn copies(&self) -> Vec<String> {
-        self.store.copy().into_iter().collect()
+        let fetch = self.together.iter().flat_map(|together| together.fetch.clone());
+        self.store.copy().into_iter().chain(fetch).collect()
     }
 
     /// Schedules the block.
@@ -184,14 +269,78 @@ impl Strategy {
         let order: Vec<&str> = tasks.iter().chain(&rows).chain(&vectors).map(String::as_str).collect();
         schedule.reorder(&order)?;
         let rows = joined(schedule, &rows)?;
-        let parts = schedule.split(&rows, &[None, Some(self.warps)])?;
+        let own = self.together.as_ref().map(|together| Some(together.rows));
+        let factors: Vec<Option<i64>> = [None, Some(self.warps)].into_iter().chain(own).collect();
+        let parts = schedule.split(&rows, &factors)?;
         schedule.bind(&parts[1], ThreadLevel::Warp)?;
-        reduce_in_warp(schedule, &self.block, &parts[1], self.walk)?;
-        for name in &vectors {
+        for name in parts[2..].iter().chain(&vectors) {
             schedule.unroll(name)?;
         }
         tasks.push(parts[0].clone());
         let task = joined(schedule, &tasks)?;
+        match &self.together {
+            None => reduce_in_warp(schedule, &self.block, &parts[1], self.walk)?,
+            Some(together) => self.reduce_together(schedule, together, [&task, &parts[1]])?,
+        }
         schedule.parallel(&task)
     }
+
+    /// Reduces by the warps of a task, which fetch both factors for some steps at a time.
+    fn reduce_together(
+        &self,
+        schedule: &mut Schedule,
+        together: &Together,
+        [task, warp]: [&str; 2],
+    ) -> Result<(), ScheduleError> {
+        let lost = || ScheduleError::new("skinny", &self.block, "its loops are lost");
+        let partial = combine_in_warp(schedule, &self.block, warp, self.walk)?;
+        let mut fetched = Vec::new();
+        for factor in &together.factors {
+            let by = by_rows(schedule, &partial, factor).ok_or_else(lost)?;
+            fetched.push(schedule.reindex(&partial, factor, &by, Scope::Shared)?);
+        }
+        let made = schedule.compute_at(&partial, task)?;
+        let Nest { lane, mut results, steps } = Nest::of(schedule, &partial, &made)?;
+        let all: Vec<String> = loops_of(schedule, &partial, IterKind::Spatial)?;
+        let all: Vec<&String> = all.iter().filter(|name| made.contains(name)).collect();
+        let row = self.rows.first().and_then(|&at| all.get(at).copied()).ok_or_else(lost)?;
+        results.retain(|name| name != row);
+        let rows = schedule.split(row, &[Some(self.warps), None])?;
+        let (first, others) = steps.split_first().ok_or_else(lost)?;
+        // A vector at a time: registers have room for a few steps of one, and of all rows.
+        let order = [first, &rows[0], &lane].into_iter().chain(&results).chain(others).chain([&rows[1]]);
+        schedule.reorder(&order.map(String::as_str).collect::<Vec<_>>())?;
+        schedule.bind(&rows[0], ThreadLevel::Warp)?;
+        schedule.bind(&lane, ThreadLevel::Lane)?;
+        for name in others.iter().chain([&rows[1]]).chain(&results) {
+            schedule.unroll(name)?;
+        }
+        schedule.decompose_reduction(&partial, first)?;
+        for fetch in &fetched {
+            let made = schedule.compute_at(fetch, first)?;
+            let all = joined(schedule, &made)?;
+            let parts =
+                schedule.split(&all, &[None, Some(self.warps), Some(LANES), Some(self.walk.together)])?;
+            schedule.unroll(&parts[0])?;
+            schedule.bind(&parts[1], ThreadLevel::Warp)?;
+            schedule.bind(&parts[2], ThreadLevel::Lane)?;
+            schedule.vectorize(&parts[3])?;
+        }
+        schedule.pipeline(first, together.stages)
+    }
+}
+
+/// The variables of the block of partial results by which it reads a factor, so that steps follow one another: those of rows or vectors, the
+/// iteration, the lane, and the lane's own steps.
+fn by_rows(schedule: &Schedule, partial: &str, factor: &str) -> Option<Vec<usize>> {
+    let func = schedule.func();
+    let block = func.block(partial)?;
+    let access = loads(block).into_iter().find(|access| func.buffers[access.buffer].name == factor)?;
+    let used = |kind| iters_of(block, kind).into_iter().filter(|&n| access.uses(block.iters[n].var));
+    let (mut by, mut steps): (Vec<usize>, _) = (used(IterKind::Spatial).collect(), used(IterKind::Reduce));
+    let lane = by.pop()?;
+    by.extend(steps.next());
+    by.push(lane);
+    by.extend(steps);
+    Some(by)
 }

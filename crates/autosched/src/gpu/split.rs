@@ -146,7 +146,8 @@ fn step_to_cut(block: &Block, roles: &Roles) -> Option<usize> {
 /// Cycles of a product in parts: its tiles', and what its sum moves and costs to launch.
 fn cycles(gpu: &Gpu, extents: Extents, steps: i64, parts: i64) -> f64 {
     let of_parts = Extents { batch: extents.batch.map(|batch| batch * parts), ..extents };
-    let a_step = Tile::candidates(gpu, of_parts).first().map_or(f64::INFINITY, |tile| tile.cost);
+    let tile = Tile::candidates(gpu, of_parts).into_iter().next();
+    let a_step = tile.map_or(f64::INFINITY, |tile| tile.value.cycles_by_rounds(gpu, of_parts));
     let products = a_step * (steps / parts) as f64;
     let results = [extents.batch, extents.rows, extents.columns].into_iter().flatten().product::<i64>();
     // Each partial result is written and read.

@@ -10,7 +10,10 @@ use super::threads::LANES;
 use crate::loops::{joined, loops_of};
 
 /// Elements that an instruction loads at most, of four bytes: 16 bytes (PTX ISA, `ld.global.v4`).
-const TOGETHER: [i64; 3] = [4, 2, 1];
+pub(super) const WIDEST: i64 = 4;
+
+/// Numbers of elements that an instruction loads.
+const TOGETHER: [i64; 3] = [WIDEST, 2, 1];
 
 /// Loads of a thread that are under way at a time.
 const AT_ONCE: [i64; 3] = [4, 2, 1];
@@ -73,8 +76,9 @@ impl Walk {
             schedule.unroll(&parts[lane - 1])?;
         }
         schedule.bind(&parts[lane], ThreadLevel::Lane)?;
+        // One by one, as what is combined: elements that are loaded for both then stay in registers. LLVM makes vectors of their accesses.
         match parts.get(lane + 1) {
-            Some(together) => schedule.vectorize(together),
+            Some(together) => schedule.unroll(together),
             None => Ok(()),
         }
     }
@@ -96,6 +100,33 @@ pub(super) fn reduce_in_warp(
     around: &str,
     walk: Walk,
 ) -> Result<(), ScheduleError> {
+    let partial = combine_in_warp(schedule, block, around, walk)?;
+    let made = schedule.compute_at(&partial, around)?;
+    let Nest { lane, results, steps } = Nest::of(schedule, &partial, &made)?;
+    let first = steps.first().ok_or_else(|| lost(&partial))?;
+    if !results.is_empty() {
+        let order: Vec<&str> =
+            [&lane].into_iter().chain(&steps).chain(&results).map(String::as_str).collect();
+        schedule.reorder(&order)?;
+    }
+    schedule.bind(&lane, ThreadLevel::Lane)?;
+    for name in results.iter().chain(&steps[1..]) {
+        schedule.unroll(name)?;
+    }
+    schedule.decompose_reduction(&partial, first).map(drop)
+}
+
+/// Combines inside of a loop what the lanes of a warp have of a reduction, by halves, in registers. Gives the block by which each lane
+/// has its part, also in registers, which is not placed yet.
+///
+/// # Errors
+/// As [`reduce_in_warp`].
+pub(super) fn combine_in_warp(
+    schedule: &mut Schedule,
+    block: &str,
+    around: &str,
+    walk: Walk,
+) -> Result<String, ScheduleError> {
     let steps = loops_of(schedule, block, IterKind::Reduce)?;
     let steps = joined(schedule, &steps)?;
     let own = walk.factors().map(|n| (n == LANES || n > 1).then_some(n));
@@ -103,8 +134,9 @@ pub(super) fn reduce_in_warp(
     let factors: Vec<Option<i64>> =
         std::iter::once(None).chain(own.into_iter().flatten().map(Some)).collect();
     let parts = schedule.split(&steps, &factors)?;
+    let of_lanes = schedule.rfactor(block, &parts[lane])?;
     // The first has the most lanes.
-    let mut partial = vec![schedule.rfactor(block, &parts[lane])?];
+    let mut partial = Vec::new();
     let mut lanes = LANES / 2;
     while lanes > 1 {
         let halves = loops_of(schedule, block, IterKind::Reduce)?;
@@ -121,28 +153,40 @@ pub(super) fn reduce_in_warp(
     for name in partial.iter().rev() {
         let made = schedule.compute_at(name, around)?;
         hold(schedule, name)?;
-        let own = |kind| -> Result<Vec<String>, ScheduleError> {
-            let loops = loops_of(schedule, name, kind)?;
-            Ok(loops.into_iter().filter(|l| made.contains(l)).collect())
-        };
-        let (mut results, steps) = (own(IterKind::Spatial)?, own(IterKind::Reduce)?);
-        let (Some(lane), Some(first)) = (results.pop(), steps.first()) else { return Err(lost(name)) };
-        let results = several(schedule, results);
+        let Nest { lane, results, steps } = Nest::of(schedule, name, &made)?;
         if !results.is_empty() {
             let order: Vec<&str> =
                 [&lane].into_iter().chain(&steps).chain(&results).map(String::as_str).collect();
             schedule.reorder(&order)?;
         }
         schedule.bind(&lane, ThreadLevel::Lane)?;
-        for name in results.iter().chain(&steps[1..]) {
+        for name in results.iter().chain(&steps) {
             schedule.unroll(name)?;
         }
-        match name == &partial[0] {
-            true => _ = schedule.decompose_reduction(name, first)?,
-            false => schedule.unroll(first)?,
-        }
     }
-    Ok(())
+    hold(schedule, &of_lanes)?;
+    Ok(of_lanes)
+}
+
+/// The loops of a block by which lanes have parts of a reduction.
+pub(super) struct Nest {
+    pub(super) lane: String,
+    /// Over results, where there are several.
+    pub(super) results: Vec<String>,
+    pub(super) steps: Vec<String>,
+}
+
+impl Nest {
+    /// Those of what `compute_at` has made.
+    pub(super) fn of(schedule: &Schedule, block: &str, made: &[String]) -> Result<Nest, ScheduleError> {
+        let own = |kind| -> Result<Vec<String>, ScheduleError> {
+            let loops = loops_of(schedule, block, kind)?;
+            Ok(loops.into_iter().filter(|l| made.contains(l)).collect())
+        };
+        let (mut results, steps) = (own(IterKind::Spatial)?, own(IterKind::Reduce)?);
+        let lane = results.pop().ok_or_else(|| lost(block))?;
+        Ok(Nest { lane, results: several(schedule, results), steps })
+    }
 }
 
 /// Those of some loops that have more than one iteration.
