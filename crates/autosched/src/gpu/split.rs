@@ -98,7 +98,7 @@ fn offers(context: &Context<'_>, block: &Block) -> Vec<Candidate<Cut>> {
     }
     let Ok(roles) = Roles::of(block) else { return Vec::new() };
     let (extents, steps) = (roles.extents(block), number_of(block, &roles.steps));
-    let tiles = Tile::candidates(&gpu, extents).first().and_then(|tile| tile.value.pieces(extents));
+    let tiles = Tile::candidates(&gpu, extents).first().map(|tile| tile.value.tiles(extents));
     let is_idle = tiles.is_some_and(|tiles| tiles < ENOUGH * i64::from(gpu.multiprocessors));
     let (Some(steps), Some(step)) = (steps.filter(|_| is_idle), step_to_cut(block, &roles)) else {
         return Vec::new();
@@ -149,7 +149,7 @@ fn cycles(gpu: &Gpu, extents: Extents, steps: i64, parts: i64) -> f64 {
     let tile = Tile::candidates(gpu, of_parts).into_iter().next();
     let a_step = tile.map_or(f64::INFINITY, |tile| tile.value.cycles_by_rounds(gpu, of_parts));
     let products = a_step * (steps / parts) as f64;
-    let results = [extents.batch, extents.rows, extents.columns].into_iter().flatten().product::<i64>();
+    let results = extents.assumed().into_iter().product::<i64>();
     // Each partial result is written and read.
     let bytes = 2 * parts * results * size_of::<f32>() as i64;
     let sum = gpu.cycles_of_bytes(bytes as f64) + gpu.cycles_of_launch();

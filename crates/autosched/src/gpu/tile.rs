@@ -81,6 +81,13 @@ pub(crate) struct Extents {
 /// What is taken for an open extent.
 const OPEN: i64 = 512;
 
+impl Extents {
+    /// Products, rows and columns, with a number for those that are open.
+    pub(crate) fn assumed(self) -> [i64; 3] {
+        [self.batch, self.rows, self.columns].map(|extent| extent.unwrap_or(OPEN))
+    }
+}
+
 impl Tile {
     /// Rows and columns of the whole.
     pub(crate) fn extents(&self) -> [i64; 2] {
@@ -131,10 +138,9 @@ impl Tile {
     }
 
     /// Tiles of a product.
-    fn tiles(&self, extents: Extents) -> i64 {
-        let [rows, columns] = self.extents();
-        let of = |extent: Option<i64>| extent.unwrap_or(OPEN);
-        of(extents.batch) * pieces_of(of(extents.rows), rows) * pieces_of(of(extents.columns), columns)
+    pub(crate) fn tiles(&self, extents: Extents) -> i64 {
+        let ([own_rows, own_columns], [batch, rows, columns]) = (self.extents(), extents.assumed());
+        batch * pieces_of(rows, own_rows) * pieces_of(columns, own_columns)
     }
 
     /// Tiles that a multiprocessor has at the same time, at most.
@@ -147,12 +153,6 @@ impl Tile {
     fn registers(&self) -> i64 {
         let [rows, columns] = self.own;
         rows * columns * 3 / 2 + 2 * (rows + columns) + ADDRESSES
-    }
-
-    /// How many of them cover a product, where that is known.
-    pub(crate) fn pieces(&self, Extents { batch, rows, columns }: Extents) -> Option<i64> {
-        let [own_rows, own_columns] = self.extents();
-        Some(batch? * pieces_of(rows?, own_rows) * pieces_of(columns?, own_columns))
     }
 
     /// Stages of the pipeline that fetches the factors: first as many as make a multiprocessor hold no fewer tasks, and as there are

@@ -50,11 +50,13 @@ fn a_convolution_of_one_channel_is_a_product() {
 #[test]
 fn nothing_is_cut_where_that_gains_nothing() {
     let is_cut = |func: &Func| planned(func, &[false, true, true]).strategy.to_string().contains("parts");
-    // Tiles for all multiprocessors, few steps, and an open number of rows.
-    for func in [matmul(Some(2048), 2048, 1024), matmul(Some(40), 36, 96), matmul(None, 36, 1024)] {
+    // Tiles for all multiprocessors, and few steps.
+    for func in [matmul(Some(4096), 2048, 1024), matmul(Some(40), 36, 96), matmul(None, 36, 96)] {
         assert!(!is_cut(&func), "{func}");
     }
     assert!(is_cut(&matmul(Some(64), 256, 4096)));
+    // An open number of rows is taken for some hundreds.
+    assert!(is_cut(&matmul(None, 256, 1024)));
 }
 
 /// Each channel's windows of 7 x 7: its image is no matrix beside few vectors.
