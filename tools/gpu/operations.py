@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Times operations on a device, each a model of its own, beside what the device's memory and its libraries give. Needs numpy; torch for the peers.
 
-    python3 operations.py [--only OPERATION]... [--seconds S]
+    python3 operations.py [--only OPERATION]... [--rounds N] [--seconds S]
 
-Times are those of kernels, by the device's own clock, without the copies of inputs and outputs. An operation that memory
+Times are those of kernels, by the device's own clock, without the copies of inputs and outputs: the median over rounds, each by a process of its own, since the
+same kernel differs by a quarter from process to process. An operation that memory
 bounds reads its inputs once and writes its output once: bytes by time is set beside a copy of 64 MiB by PyTorch
 (of copy). A product's time is set beside cuBLAS (of peer: its time by ours, above 1 ours is faster), TF32 off.
 Results are added to operations.jsonl as they come; a table ends the run.
@@ -136,8 +137,16 @@ class Peer:
 
 
 def measure(place, operation, options):
-    """The milliseconds of an operation's kernels, and what they are."""
+    """The milliseconds of an operation's kernels in the median round, those of all rounds, and the kernels."""
     artifact, _ = place.for_device(operation.case(), options.device)
+    rounds = [one_round(place, artifact, options) for _ in range(options.rounds)]
+    times = [said["device_ms"] for said in rounds]
+    middle = min(rounds, key=lambda said: abs(said["device_ms"] - statistics.median(times)))
+    return {**middle, "rounds_ms": times}
+
+
+def one_round(place, artifact, options):
+    """The milliseconds of an artifact's kernels, and what they are."""
     arguments = ["profile", artifact, "--device", options.device, "--by", "kernel", "--json"]
     code, said = place.run([*arguments, "--seconds", options.seconds], 120)
     if code:
@@ -154,6 +163,7 @@ def main():
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cases.arguments(parser)
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each operation [default: 3]")
     parser.add_argument("--seconds", type=float, default=0.3, help="seconds of each measurement [default: 0.3]")
     options = parser.parse_args()
     place = Place(options.pack, options.work, options.program)
