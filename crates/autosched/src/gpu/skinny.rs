@@ -7,7 +7,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tilewright_machine::Gpu;
+use tilewright_machine::{DeviceKind, Gpu};
 use tilewright_te::schedule::{Schedule, ScheduleError, indivisible};
 use tilewright_te::{Block, IterKind, Scope, ThreadLevel};
 
@@ -201,6 +201,10 @@ pub(crate) fn plan(
     let mut warps = [4, 2].into_iter().find(|&n| fills(context, n, rows)).unwrap_or(1);
     let mut together = None;
     if vectors >= SEVERAL_VECTORS {
+        // Lanes there shuffle through shared memory, one result after the other.
+        if context.target.device == Some(DeviceKind::OpenCl) {
+            return refuse("several vectors, on a device that has no shuffles");
+        }
         if !is_next_in(&roles.small, step.var)
             || walk.together != WIDEST
             || steps.is_none_or(|n| n < LEAST_STEPS)
