@@ -227,21 +227,9 @@ pub(crate) fn plan(
     if is_less(extents.rows, LEAST) || is_less(extents.columns, LEAST) || is_less(steps, LEAST_STEPS) {
         return refuse("few rows, columns or steps");
     }
+    may_be_copied(context, block, &roles.factors)
+        .map_err(|reason| Refusal::new("product", &block.name, reason))?;
     let simplifier = domain_simplifier(context.func, block);
-    let is_inside = |access: &AccessInfo| {
-        let shape = &context.func.buffers[access.buffer].shape;
-        access.indices.iter().zip(shape).all(|(index, extent)| {
-            simplifier.prove_le(&Expr::int(0), index) && simplifier.prove_lt(index, extent)
-        })
-    };
-    let [a, b] = &roles.factors;
-    if a.buffer == b.buffer || !roles.factors.iter().all(is_inside) {
-        return refuse("its factors cannot be copied");
-    }
-    let whole = |access: &AccessInfo| context.func.is_whole(access.buffer);
-    if !roles.factors.iter().all(whole) {
-        return refuse("a factor is never written in full");
-    }
     let Some(store) = store_of(context, block) else { return refuse("its results cannot wait in registers") };
     let tile = chooser.decide(&block.name, "tile", &Tile::candidates(&gpu, extents))?;
     let depth = chooser.decide(&block.name, "depth", &depths(steps))?;
@@ -302,6 +290,29 @@ pub(crate) fn plan(
         columns: roles.columns,
         steps: roles.steps,
     })
+}
+
+/// Whether a block may read both factors through copies: each its own buffer, read inside of it, and written in full.
+pub(super) fn may_be_copied(
+    context: &Context<'_>,
+    block: &Block,
+    factors: &[AccessInfo; 2],
+) -> Result<(), &'static str> {
+    let simplifier = domain_simplifier(context.func, block);
+    let is_inside = |access: &AccessInfo| {
+        let shape = &context.func.buffers[access.buffer].shape;
+        access.indices.iter().zip(shape).all(|(index, extent)| {
+            simplifier.prove_le(&Expr::int(0), index) && simplifier.prove_lt(index, extent)
+        })
+    };
+    let [a, b] = factors;
+    if a.buffer == b.buffer || !factors.iter().all(is_inside) {
+        return Err("its factors cannot be copied");
+    }
+    match factors.iter().all(|access| context.func.is_whole(access.buffer)) {
+        true => Ok(()),
+        false => Err("a factor is never written in full"),
+    }
 }
 
 /// Elements of a factor that a thread fetches with one instruction: several where so many follow one another in memory in a `run`, and where

@@ -12,7 +12,7 @@ use tilewright_te::schedule::{Schedule, ScheduleError, indivisible};
 use tilewright_te::{Block, IterKind, Scope, ThreadLevel};
 
 use super::packing::packing;
-use super::product::{LEAST, number_of};
+use super::product::{LEAST, may_be_copied, number_of};
 use super::reduction::{STEPS_OF_TASK, fills};
 use super::store::{Store, last_of, shares_loops, store_of};
 use super::threads::{LANES, in_order};
@@ -104,10 +104,8 @@ impl fmt::Display for Strategy {
 
 /// What a block's variables are to its factors.
 struct Roles {
-    /// The factor that most of what is read is of.
-    large: AccessInfo,
-    /// The other one.
-    small: AccessInfo,
+    /// The factors, that which most of what is read is of last.
+    factors: [AccessInfo; 2],
     /// Positions of the variables that move the other factor alone.
     vectors: Vec<usize>,
     /// Positions of the variables that warps share.
@@ -153,7 +151,7 @@ impl Roles {
             return Err("the rows of its matrix are more than a variable, or open");
         }
         let rows = if vectors.is_empty() { others.clone() } else { own };
-        Ok(Roles { large, small, vectors, rows, others, steps })
+        Ok(Roles { factors: [small, large], vectors, rows, others, steps })
     }
 }
 
@@ -180,13 +178,14 @@ pub(crate) fn plan(
     if is_long && all.is_some_and(|n| n < i64::from(gpu.multiprocessors)) {
         return refuse("too few rows for a warp each");
     }
-    let used = |n: &usize| roles.large.uses(block.iters[*n].var);
+    let [small, large] = &roles.factors;
+    let used = |n: &usize| large.uses(block.iters[*n].var);
     let by: Vec<usize> = roles.others.iter().copied().filter(used).chain(roles.steps.clone()).collect();
-    let packing = packing(context, block, &roles.large, &by);
+    let packing = packing(context, block, large, &by);
     let simplifier = domain_simplifier(context.func, block);
     let step = roles.steps.last().map(|&n| &block.iters[n]);
     let is_next_in = |access, var| context.stride(&simplifier, access, var) == Stride::Constant(1);
-    let Some(step) = step.filter(|step| packing.is_some() || is_next_in(&roles.large, step.var)) else {
+    let Some(step) = step.filter(|step| packing.is_some() || is_next_in(large, step.var)) else {
         return refuse("the steps of its matrix are not consecutive");
     };
     let Some(store) = store_of(context, block) else { return refuse("its results cannot wait in registers") };
@@ -205,12 +204,11 @@ pub(crate) fn plan(
         if context.target.device == Some(DeviceKind::OpenCl) {
             return refuse("several vectors, on a device that has no shuffles");
         }
-        if !is_next_in(&roles.small, step.var)
-            || walk.together != WIDEST
-            || steps.is_none_or(|n| n < LEAST_STEPS)
-        {
+        if !is_next_in(small, step.var) || walk.together != WIDEST || steps.is_none_or(|n| n < LEAST_STEPS) {
             return refuse("several vectors, and few steps");
         }
+        may_be_copied(context, block, &roles.factors)
+            .map_err(|reason| Refusal::new("skinny", &block.name, reason))?;
         walk.at_once = 1;
         warps = WARPS_TOGETHER;
         let least = LEAST_WARPS * i64::from(gpu.multiprocessors);
@@ -222,7 +220,7 @@ pub(crate) fn plan(
         let bytes = (vectors + rows * warps) * LANES * walk.together * size_of::<f32>() as i64;
         let fits = |stages: &u32| bytes * i64::from(*stages) <= i64::from(Gpu::STATIC_SHARED);
         let Some(stages) = STAGES.into_iter().find(fits) else { return refuse("too much shared memory") };
-        let factors = [&roles.small, &roles.large].map(|a| context.func.buffers[a.buffer].name.clone());
+        let factors = [small, large].map(|access| context.func.buffers[access.buffer].name.clone());
         let fetch = [0, 1].map(|n: usize| context.new_block(&format!("{}_read", factors[n])));
         together = Some(Together { rows, factors, fetch, stages });
     }
