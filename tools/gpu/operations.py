@@ -3,9 +3,9 @@
 
     python3 operations.py [--only OPERATION]... [--rounds N] [--seconds S]
 
-Times are those of kernels, by the device's own clock, without the copies of inputs and outputs: the median over rounds, each by a process of its own, since the
-same kernel differs by a quarter from process to process. An operation that memory
-bounds reads its inputs once and writes its output once: bytes by time is set beside a copy of 64 MiB by PyTorch
+Times are those of kernels, by the device's own clock, without the copies of inputs and outputs: the median over rounds,
+each by a process of its own, since the same kernel differs by a quarter from process to process. An operation that
+memory bounds reads its inputs once and writes its output once: bytes by time is set beside a copy of 64 MiB by PyTorch
 (of copy). A product's time is set beside cuBLAS (of peer: its time by ours, above 1 ours is faster), TF32 off.
 Results are added to operations.jsonl as they come; a table ends the run.
 """

@@ -1,5 +1,5 @@
-//! `cargo xtask gpu-pack`, `gpu-check`, `gpu-bench`, `gpu-operations` and `gpu-memory`: what is to be known of models on GPUs, on this machine or on one that
-//! has a GPU but no compiler.
+//! `cargo xtask gpu-pack`, `gpu-check`, `gpu-bench`, `gpu-operations` and `gpu-memory`: what is to be known of models on GPUs, on this
+//! machine or on one that has a GPU but no compiler.
 //!
 //! The work is that of the scripts in `tools/gpu`, which lie in a pack too. Here is what they need of a checkout: programs with
 //! and without LLVM, and the folder that they work in.

@@ -226,9 +226,9 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     // Before the outputs are copied: that is the user's wish, not the model's need.
     let peak_mib = peak_mib();
     let variant = sessions.first().and_then(|session| output::variant(session.program().extents()));
-    if let Some(path) = &args.outputs {
+    if let Some((path, first)) = args.outputs.as_ref().zip(given.first()) {
         drop(sessions);
-        files::write_outputs(path, &Engine::Compiled(model).run(first(&given))?)?;
+        files::write_outputs(path, &Engine::Compiled(model).run(first)?)?;
     }
     let artifact_mib = Some(bytes as f64 / MIB);
     Ok(Figures { peak_mib, artifact_mib, variant, ..figures(&times, load) })
@@ -237,12 +237,6 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
 fn run_next(session: &mut Session, inputs: Option<&Inputs<'_>>) -> Result<(), Failure> {
     let Some(Inputs { tensors, values }) = inputs else { return Ok(()) };
     session.run_values(tensors, values).map(drop).map_err(Failure::from)
-}
-
-/// The first of the inputs, of which there is at least one.
-fn first(given: &[Named]) -> &Named {
-    const NONE: &Named = &Vec::new();
-    given.first().unwrap_or(NONE)
 }
 
 fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
@@ -254,8 +248,8 @@ fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let run = || turns.next().map_or(Ok(()), |inputs| engine.run(inputs).map(drop).map_err(Failure::from));
     let times = measure(args.seconds, vec![run])?;
     let peak_mib = peak_mib();
-    if let Some(path) = &args.outputs {
-        files::write_outputs(path, &engine.run(first(&inputs))?)?;
+    if let Some((path, first)) = args.outputs.as_ref().zip(inputs.first()) {
+        files::write_outputs(path, &engine.run(first)?)?;
     }
     Ok(Figures { peak_mib, ..figures(&times, load) })
 }

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tilewright_runtime::artifact::DeviceDef;
 use tilewright_runtime::device::{Device, DeviceError, DeviceModule, GraphId, Launch, Stream};
 
+use crate::noise::Random;
+
 /// Most ranges that the tasks of a kernel are cut into.
 const MOST: u64 = 4;
 
@@ -38,20 +40,19 @@ impl Device for InRanges {
 
     fn load(&self, def: &DeviceDef, code: &[u8]) -> Result<Arc<dyn DeviceModule>, DeviceError> {
         let module = self.device.load(def, code)?;
-        Ok(Arc::new(Module { module, state: AtomicU64::new(self.seed) }))
+        Ok(Arc::new(Module { module, seed: AtomicU64::new(self.seed) }))
     }
 }
 
 struct Module {
     module: Arc<dyn DeviceModule>,
-    /// Of the random numbers; each stream takes one for its own.
-    state: AtomicU64,
+    /// The seed of the next stream.
+    seed: AtomicU64,
 }
 
 impl Module {
     fn in_ranges(&self, stream: Box<dyn Stream>) -> Box<dyn Stream> {
-        let state = splitmix(self.state.fetch_add(1, Ordering::Relaxed));
-        Box::new(Ranges { stream, state })
+        Box::new(Ranges { stream, random: Random(self.seed.fetch_add(1, Ordering::Relaxed)) })
     }
 }
 
@@ -76,25 +77,13 @@ impl DeviceModule for Module {
 
 struct Ranges {
     stream: Box<dyn Stream>,
-    state: u64,
-}
-
-/// A step of the generator SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
-fn splitmix(state: u64) -> u64 {
-    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    random: Random,
 }
 
 /// The ends of up to [`MOST`] ranges of tasks, the last one at `tasks`.
-fn ends(tasks: i64, state: &mut u64) -> Vec<i64> {
-    let mut next = || {
-        *state = splitmix(*state);
-        *state
-    };
-    let cuts = next() % MOST;
-    let mut ends: Vec<i64> = (0..cuts).map(|_| (next() % tasks.max(1) as u64) as i64).collect();
+fn ends(tasks: i64, random: &mut Random) -> Vec<i64> {
+    let cuts = random.next() % MOST;
+    let mut ends: Vec<i64> = (0..cuts).map(|_| (random.next() % tasks.max(1) as u64) as i64).collect();
     ends.push(tasks);
     ends.sort_unstable();
     ends
@@ -118,7 +107,7 @@ impl Stream for Ranges {
 
     unsafe fn launch(&mut self, launch: &Launch<'_>) -> Result<(), DeviceError> {
         let mut begin = 0;
-        for end in ends(launch.tasks, &mut self.state) {
+        for end in ends(launch.tasks, &mut self.random) {
             if end > begin {
                 let part = Launch { first: launch.first + begin, tasks: end - begin, ..*launch };
                 // SAFETY: these are some of the tasks that the caller promises to be sound.
@@ -169,11 +158,11 @@ mod tests {
 
     #[test]
     fn ranges_are_all_tasks_in_order() {
-        let mut state = 7;
+        let mut random = Random(7);
         let mut several = 0;
         for tasks in [0, 1, 2, 5, 1000] {
             for _ in 0..100 {
-                let ends = ends(tasks, &mut state);
+                let ends = ends(tasks, &mut random);
                 assert!(
                     ends.is_sorted() && ends.last() == Some(&tasks) && ends.len() <= MOST as usize,
                     "{ends:?}"

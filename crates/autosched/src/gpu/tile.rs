@@ -107,8 +107,8 @@ impl Tile {
     }
 
     /// As [`Tile::cycles`], by rounds of as many tiles as all multiprocessors have room for. Those of the last round go to multiprocessors that
-    /// are free first, so that some get one more than their share: on an H200 the product of 2048, with 1.3 rounds, takes 1.25 times as long as
-    /// without. Of two tiles the smaller one has the shorter last round, but takes longer by more than that; so tiles are not chosen by this.
+    /// are free first, so that some get one more than their share: on an H200 the product of 2048 takes 0.49 ms by 1.3 rounds, and 0.42 ms in two
+    /// parts by 2.6. Of two tiles the smaller one has the shorter last round, but takes longer by more than that; so tiles are not chosen by this.
     pub(crate) fn cycles_by_rounds(&self, gpu: &Gpu, extents: Extents) -> f64 {
         let (multiprocessors, resident) = (i64::from(gpu.multiprocessors), self.resident(gpu));
         let (tiles, of_round) = (self.tiles(extents), multiprocessors * resident);
