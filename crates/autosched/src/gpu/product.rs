@@ -268,8 +268,8 @@ pub(crate) fn plan(
         }
         if factor.on_the_way.is_none() {
             factor.together = match factor.by_steps {
-                true => together(run(step), [(steps, depth), (all, tile)]),
-                false => together(run(last), [(all, tile), (steps, depth)]),
+                true => together(run(step), (steps, depth), tile),
+                false => together(run(last), (all, tile), depth),
             };
         }
     }
@@ -315,13 +315,12 @@ pub(super) fn may_be_copied(
     }
 }
 
-/// Elements of a factor that a thread fetches with one instruction: several where so many follow one another in memory in a `run`, and where
-/// tiles and steps, each given as all and a part, leave none over.
-fn together(run: Option<i64>, parts: [(Option<i64>, i64); 2]) -> i64 {
-    let is_whole = |(all, part): (Option<i64>, i64)| all.is_some_and(|all| all % part == 0);
-    let fetched: i64 = parts.iter().map(|(_, part)| part).product();
-    let fits = run.is_some_and(|run| run % TOGETHER == 0) && fetched % (TOGETHER * LANES) == 0;
-    if fits && parts.into_iter().all(is_whole) { TOGETHER } else { 1 }
+/// Elements of a factor that a thread fetches with one instruction: several where so many follow one another in memory in a `run`, of which
+/// parts, given as all and a part, leave none over. Across them a task fetches `others`: what is not there is read where the last one is.
+fn together(run: Option<i64>, (all, part): (Option<i64>, i64), others: i64) -> i64 {
+    let is_whole = all.is_some_and(|all| all % part == 0);
+    let fits = run.is_some_and(|run| run % TOGETHER == 0) && (part * others) % (TOGETHER * LANES) == 0;
+    if fits && is_whole { TOGETHER } else { 1 }
 }
 
 /// The block that computes a factor, if it is cheap and for this product alone: the padding of a convolution's input.

@@ -93,9 +93,7 @@ impl fmt::Display for Strategy {
 pub(crate) fn plan(context: &Context<'_>, chooser: &mut Chooser<'_>) -> Result<Strategy, Refusal> {
     let func = context.func;
     let refuse = |reason: &str| Err(Refusal::new("rows", &func.name, reason));
-    if context.target.gpu.is_none() {
-        return refuse("the machine has no GPU");
-    }
+    let Some(gpu) = context.target.gpu else { return refuse("the machine has no GPU") };
     let blocks = func.blocks();
     let Some((&last, producers)) = blocks.split_last() else { return refuse("nothing to do") };
     let Some(n_rows) = leading_dims(func, last, producers) else {
@@ -112,11 +110,14 @@ pub(crate) fn plan(context: &Context<'_>, chooser: &mut Chooser<'_>) -> Result<S
     let innermost = outer.iter().rev().find_map(|i| i.extent.as_int().filter(|n| *n != 1));
     let divides =
         |n: &i64| rows.is_some_and(|rows| rows % n == 0) && innermost.is_some_and(|last| last % n == 0);
-    let by = match row {
-        Some(n) if n < ROW_OF_TASK || n % (WARPS * LANES) != 0 => {
-            Group::Warp([4, 2].into_iter().find(divides).unwrap_or(1))
-        }
-        Some(_) | None => Group::Task(WARPS),
+    let is_of_task = match row {
+        Some(n) => n >= ROW_OF_TASK && n % (WARPS * LANES) == 0,
+        // Rows of open length are taken to be short, unless there are too few of them for all multiprocessors.
+        None => rows.is_some_and(|rows| rows < i64::from(gpu.multiprocessors)),
+    };
+    let by = match is_of_task {
+        true => Group::Task(WARPS),
+        false => Group::Warp([4, 2].into_iter().find(divides).unwrap_or(1)),
     };
     let rank = last.iters.len();
     let are_apart = |by: &Group| {

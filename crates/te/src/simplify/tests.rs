@@ -417,3 +417,17 @@ fn sums_that_share_their_terms_take_time_in_their_nodes() {
     assert!(n <= 100 * linear::MAX_NODES, "{n} nodes");
     assert_eq!(linear::order(&b, &b.share(&mut Default::default())), std::cmp::Ordering::Equal);
 }
+
+#[test]
+fn a_quotient_of_an_open_range_is_bounded_to_the_last() {
+    let mut func = Func::new("tiles");
+    let n = Expr::var(func.add_size("n", 0, i64::MAX));
+    let mut s = Simplifier::for_sizes(&func);
+    let tiles = || (n.clone() + 63).floor_div(Expr::int(64));
+    let [task, lane] = ["task", "lane"].map(|name| func.add_var(name, VarKind::Loop));
+    s.bind_range(task, 0, tiles() * 48);
+    s.bind_range(lane, 0, 64);
+    let row = Expr::var(task).floor_div(Expr::int(48)) * 64 + Expr::var(lane);
+    assert!(s.prove_lt(&row, &(tiles() * 64)), "all rows of a tile are among those of whole tiles");
+    assert!(!s.prove_lt(&row, &(tiles() * 64 - 1)), "the last row of the last tile is one of them");
+}
