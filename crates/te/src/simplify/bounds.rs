@@ -249,7 +249,7 @@ impl Simplifier {
                 let end = if *c > 0 { Expr::int(0) } else { d.clone() - 1 };
                 return bound(&with(index, &end));
             }
-            if let Some(end) = self.end_of_quotient(linear, &atom, *c < 0) {
+            if let Some(end) = self.end_of_quotient(linear, &atom, *c < 0, budget) {
                 return bound(&with(index, &end));
             }
             if let Some(divisor) = d.as_int() {
@@ -270,16 +270,14 @@ impl Simplifier {
         bound(&self.eliminate(linear, index, position)?)
     }
 
-    /// The end of the range of a variable's quotient by a constant, where nothing else in the form depends on the variable: what is
-    /// lost in rounding is known then.
-    fn end_of_quotient(&self, linear: &Linear, atom: &Expr, upper: bool) -> Option<Expr> {
-        let ExprKind::Binary(BinaryOp::FloorDiv, x, d) = atom.kind() else { return None };
-        let (var, divisor) = (x.as_var()?, d.as_int()?);
-        let range = self.ranges.get(&var).filter(|range| range.rank.is_some())?;
+    /// The end of the range of a variable's quotient, where nothing else in the form depends on the variable: what is lost in rounding
+    /// is known then.
+    fn end_of_quotient(&self, linear: &Linear, atom: &Expr, upper: bool, budget: &Budget) -> Option<Expr> {
+        let ExprKind::Binary(BinaryOp::FloorDiv, x, _) = atom.kind() else { return None };
+        let var = x.as_var().filter(|&var| self.is_loop(var))?;
         let atoms = linear.terms.iter().flat_map(|(monomial, _)| monomial);
-        let end = if upper { &range.max } else { &range.min };
         let is_apart = atoms.filter(|atom| atom.uses(var)).count() == 1;
-        is_apart.then(|| self.simplify(&end.clone().floor_div(Expr::int(divisor))))
+        if is_apart { self.extreme_atom(atom, upper, &|v| v == var, budget) } else { None }
     }
 
     /// The form with one variable replaced by the end of its range that makes the term least.
