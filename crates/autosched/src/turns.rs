@@ -57,6 +57,40 @@ pub(crate) fn accumulates(block: &Block, lane: usize) -> bool {
     block.predicate.is_none() && !reads.is_empty() && reads.iter().all(|read| read.indices == own.indices)
 }
 
+/// The block right in front of one that sums, in the same loops, if all that it does is to set each sum to what it starts from.
+pub(crate) fn starter<'a>(func: &'a Func, block: &Block) -> Option<&'a Block> {
+    let blocks = func.blocks();
+    let at = blocks.iter().position(|other| other.name == block.name)?;
+    let before: &Block = blocks.get(at.checked_sub(1)?)?;
+    let ([start], [sum]) = (&before.body[..], &block.body[..]) else { return None };
+    let (own, others) = (Nest::of(func, block), Nest::of(func, before));
+    let vars = |nest: &Nest<'_>| nest.shared.iter().map(|l| l.var).collect::<Vec<Var>>();
+    let iters = |block: &Block| -> Vec<(Var, Expr)> {
+        let spatial = block.iters.iter().filter(|iter| iter.kind == IterKind::Spatial);
+        spatial.map(|iter| (iter.var, iter.extent.clone())).collect()
+    };
+    let (from, to) = (iters(before), iters(block));
+    let extents =
+        |iters: &[(Var, Expr)]| iters.iter().map(|(_, extent)| extent.clone()).collect::<Vec<Expr>>();
+    let renamed = |index: &Expr| {
+        let pairs = from.iter().zip(&to);
+        pairs.fold(index.clone(), |index, ((old, _), (new, _))| index.substitute_var(*old, &Expr::var(*new)))
+    };
+    let sets_each = start.buffer == sum.buffer
+        && before.predicate.is_none()
+        && extents(&from) == extents(&to)
+        && start.indices.iter().map(renamed).eq(sum.indices.iter().cloned());
+    (sets_each && own.has_steps && !others.has_steps && vars(&own) == vars(&others)).then_some(before)
+}
+
+/// The block whose sums a block sets to what they start from, right in front of it.
+pub(crate) fn started<'a>(func: &'a Func, block: &Block) -> Option<&'a Block> {
+    let blocks = func.blocks();
+    let at = blocks.iter().position(|other| other.name == block.name)?;
+    let next: &Block = blocks.get(at + 1)?;
+    starter(func, next).filter(|starter| starter.name == block.name).map(|_| next)
+}
+
 /// The buffers that a block is the first to write and only blocks in the same loop use, where all such buffers together take at most
 /// `room` bytes in an iteration of the loops that have nothing in common; the first ones where they take more.
 pub(crate) fn local_buffers(context: &Context<'_>, block: &Block, nest: &Nest<'_>, room: i64) -> Vec<String> {

@@ -24,7 +24,7 @@ use crate::pattern::{AccessInfo, Stride, domain_simplifier, iters_of, loads};
 use crate::refusal::Refusal;
 use crate::rule::Packing;
 use crate::strategy::{Domain, list};
-use crate::turns::{Nest, accumulates, local_buffers};
+use crate::turns::{Nest, accumulates, local_buffers, started, starter};
 
 /// What is done to a block in a loop that others are in, too.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -47,6 +47,8 @@ pub struct Strategy {
     pub rows: Option<Rows>,
     /// Whether its sums stay in registers for all of its steps.
     pub keeps_sums: bool,
+    /// The block in front whose tiles are computed with its own, each right before it.
+    pub starts_with: Option<String>,
     /// Buffers that move to the stack.
     pub local: Vec<String>,
     /// The tasks, of the loops that it shares.
@@ -101,8 +103,7 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block, _: &mut Chooser<'_>) ->
     let Some(lane_loop) = spatial.iter().rposition(|l| l.extent.as_int() != Some(1)) else {
         return refuse("a single result");
     };
-    let is_driven = |n: &usize| block.iters[*n].value.as_var() == Some(spatial[lane_loop].var);
-    let Some(lane) = iters_of(block, IterKind::Spatial).into_iter().find(is_driven) else {
+    let Some(lane) = lane_iter(block, spatial, lane_loop) else {
         return refuse("its loops are not its variables");
     };
     let extent = spatial[lane_loop].extent.as_int();
@@ -117,14 +118,13 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block, _: &mut Chooser<'_>) ->
         return refuse("what it reads and writes does not lie consecutive along its results");
     }
     let keeps_sums = has_steps && accumulates(block, lane);
-    let row_loop = row_loop(block, spatial, lane_loop).filter(|_| keeps_sums);
-    let row_extent = row_loop.map_or(Some(1), |n| spatial[n].extent.as_int());
     let groups = Groups::of(context, block);
     let n_groups = groups.as_ref().map_or(1, |groups| groups.n);
-    let (rows, vectors) = match has_steps {
-        true => tile(context, row_extent, extent / lanes / n_groups),
-        false => (1, 1),
-    };
+    let of = |block: &Block| Tile::of(context, block, lane_loop, extent / lanes / n_groups);
+    // What starts sums goes by the tiles of the block that has them.
+    let started = || started(context.func, block).filter(|_| groups.is_none()).map(of).filter(|t| t.is_whole);
+    let tile = if has_steps { of(block) } else { started().unwrap_or(Tile::ONE) };
+    let starter = starter(context.func, block).filter(|_| keeps_sums && tile.is_whole && groups.is_none());
     let local = match groups {
         // What a task has for itself does not last from one step to the next.
         Some(_) => Vec::new(),
@@ -137,9 +137,10 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block, _: &mut Chooser<'_>) ->
         n_own: context.func.loops_around(&block.name).len() - shared.len(),
         lane_loop,
         lanes,
-        vectors,
-        rows: row_loop.filter(|_| rows > 1).map(|row_loop| Rows { row_loop, rows }),
+        vectors: tile.vectors,
+        rows: tile.rows,
         keeps_sums,
+        starts_with: starter.map(|starter| starter.name.clone()),
         local,
         tasks: Tasks::of_all(nest.n_apart(block)),
         groups,
@@ -159,9 +160,35 @@ fn row_loop(block: &Block, spatial: &[&Loop], lane_loop: usize) -> Option<usize>
     spatial[..lane_loop].iter().rposition(is_shared)
 }
 
+/// Results that a block works on side by side.
+struct Tile {
+    /// Its rows, if there are several.
+    rows: Option<Rows>,
+    /// Vectors of a row.
+    vectors: i64,
+    /// Whether tiles leave no rows over.
+    is_whole: bool,
+}
+
+impl Tile {
+    /// One vector.
+    const ONE: Tile = Tile { rows: None, vectors: 1, is_whole: true };
+
+    /// That of a block with steps of its own, of so many vectors along the loop of its lanes.
+    fn of(context: &Context<'_>, block: &Block, lane_loop: usize, n_vectors: i64) -> Tile {
+        let Nest { spatial, .. } = Nest::of(context.func, block);
+        let keeps_sums = lane_iter(block, &spatial, lane_loop).is_some_and(|lane| accumulates(block, lane));
+        let row_loop = row_loop(block, &spatial, lane_loop).filter(|_| keeps_sums);
+        let extent = row_loop.map_or(Some(1), |n| spatial[n].extent.as_int());
+        let (rows, vectors) = fewest_loads(context, extent, n_vectors);
+        let rows = row_loop.filter(|_| rows > 1).map(|row_loop| Rows { row_loop, rows });
+        Tile { rows, vectors, is_whole: extent.is_some() }
+    }
+}
+
 /// Rows and vectors of a tile: those that take the fewest loads for a sum, of one vector of each row and of one element for it. Of an
 /// open number of rows the last tile has fewer, each number with code of its own.
-fn tile(context: &Context<'_>, rows: Option<i64>, n_vectors: i64) -> (i64, i64) {
+fn fewest_loads(context: &Context<'_>, rows: Option<i64>, n_vectors: i64) -> (i64, i64) {
     let registers = i64::from(context.target.machine.n_vector_registers);
     let divisors = |n: i64, most: i64| (1..=most.min(n)).filter(move |d| n % d == 0);
     // Several vectors first: they are all that a tile of one row has.
@@ -180,6 +207,12 @@ fn tile(context: &Context<'_>, rows: Option<i64>, n_vectors: i64) -> (i64, i64) 
     best
 }
 
+/// The variable that a loop gives its value.
+fn lane_iter(block: &Block, spatial: &[&Loop], lane_loop: usize) -> Option<usize> {
+    let is_driven = |n: &usize| block.iters[*n].value.as_var() == Some(spatial[lane_loop].var);
+    iters_of(block, IterKind::Spatial).into_iter().find(is_driven)
+}
+
 /// Cycles of a vector of results and step of a block that sums over steps of its own in turn with others; nothing for other blocks.
 pub(crate) fn step_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {
     let Nest { shared, spatial, has_steps } = Nest::of(context.func, block);
@@ -188,11 +221,9 @@ pub(crate) fn step_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {
     if shared.is_empty() || !has_steps || n_vectors == 0 {
         return None;
     }
-    let is_driven = |n: &usize| block.iters[*n].value.as_var() == Some(spatial[lane].var);
-    let lane_iter = iters_of(block, IterKind::Spatial).into_iter().find(is_driven)?;
-    let row = row_loop(block, &spatial, lane).map_or(Some(1), |row| spatial[row].extent.as_int());
-    let row = if accumulates(block, lane_iter) { row } else { Some(1) };
-    let (rows, vectors) = tile(context, row, n_vectors);
+    lane_iter(block, &spatial, lane)?;
+    let Tile { rows, vectors, .. } = Tile::of(context, block, lane, n_vectors);
+    let rows = rows.map_or(1, |rows| rows.rows);
     let core = &numbers(context.target).core;
     let sums = (rows * vectors) as f64;
     let loads = (rows + vectors) as f64 / core.loads_per_cycle;
@@ -254,6 +285,12 @@ impl Strategy {
             true => vec![self.keep_in_registers(schedule, &parts[0])?],
             false => Vec::new(),
         };
+        if let Some(starter) = &self.starts_with {
+            let names = schedule.loop_names(starter)?.split_off(shared.len());
+            for (own, with) in before.iter().chain([&parts[0]]).zip(&names) {
+                schedule.compute_with(own, with)?;
+            }
+        }
         if let (Some(of), [group]) = (&self.groups, &groups[..]) {
             of.join(schedule, group)?;
             return Ok(kept);

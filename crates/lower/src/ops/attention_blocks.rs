@@ -255,15 +255,11 @@ impl State {
     fn weigh(&self, steps: &mut Steps<'_, '_, '_>, scores: &Operand, first: &Expr) {
         let State { max, fade, sum, values } = self;
         let (dtype, rows, keys) = (scores.dtype, &max.shape, std::slice::from_ref(&scores.shape[3]));
-        let (lowest, zero) = (Expr::lowest(dtype), Expr::zero(dtype));
         let is_first = |t: &Expr| (t.clone() + first.clone()).equals(Expr::int(0));
-        // The exponential of how far a score is below another; that of what is lowest itself is none.
-        let weight = |score: Expr, max: Expr, least: Expr| {
-            Expr::select(least.equals(lowest.clone()), zero.clone(), exp_of_centred(score - max))
-        };
         steps.update("before", rows, &[], |t, i, _| {
-            let before = Expr::select(is_first(t), lowest.clone(), max.at(i.to_vec()));
-            vec![fade.store(i.to_vec(), before)]
+            // The least finite number, so that a key that is not seen, whose score is less, has no weight where no key is seen either.
+            let least = Expr::float_of(dtype, f64::from(f32::MIN));
+            vec![fade.store(i.to_vec(), Expr::select(is_first(t), least, max.at(i.to_vec())))]
         });
         steps.update("start", rows, &[], |_, i, _| vec![max.store(i.to_vec(), fade.at(i.to_vec()))]);
         steps.update("max", rows, keys, |_, i, r| {
@@ -271,22 +267,24 @@ impl State {
             vec![max.store(i.to_vec(), max.at(i.to_vec()).max(score))]
         });
         steps.update("exp", &scores.shape, &[], |_, i, _| {
-            let max = max.at(row_of(i));
-            vec![scores.store(i.to_vec(), weight(scores.at(i.to_vec()), max.clone(), max))]
+            let weight = exp_of_centred(scores.at(i.to_vec()) - max.at(row_of(i)));
+            vec![scores.store(i.to_vec(), weight)]
         });
         steps.update("fade", rows, &[], |_, i, _| {
-            let before = fade.at(i.to_vec());
-            vec![fade.store(i.to_vec(), weight(before.clone(), max.at(i.to_vec()), before))]
+            vec![fade.store(i.to_vec(), exp_of_centred(fade.at(i.to_vec()) - max.at(i.to_vec())))]
         });
-        for (name, what) in [("faded_sum", sum), ("faded_values", values)] {
+        let faded = |steps: &mut Steps<'_, '_, '_>, name: &str, what: &Operand| {
             steps.update(name, &what.shape, &[], |t, i, _| {
                 let faded = what.at(i.to_vec()) * fade.at(row_of(i));
-                vec![what.store(i.to_vec(), Expr::select(is_first(t), zero.clone(), faded))]
+                vec![what.store(i.to_vec(), Expr::select(is_first(t), Expr::zero(dtype), faded))]
             });
-        }
+        };
+        // Each right in front of the sums that start from it: tiles of the two are computed together.
+        faded(steps, "faded_sum", sum);
         steps.update("sum", rows, keys, |_, i, r| {
             vec![sum.store(i.to_vec(), sum.at(i.to_vec()) + scores.at(of_key(i, &r[0])))]
         });
+        faded(steps, "faded_values", values);
     }
 }
 
