@@ -9,21 +9,27 @@ use tilewright_te::{Block, Buffer, Expr, Func, IterKind};
 use crate::layouts::Layouts;
 use crate::pattern::{AccessInfo, Stride, domain_simplifier, loads, stores_at_its_variables, stride};
 
-/// Whether a block is a transform: data-parallel, with several stores to one buffer at its own variables, in order,
-/// after constant indices.
+/// Whether a block is a transform: data-parallel, with several stores to one buffer at the same place after constant indices, the last of
+/// its variables last.
 pub(crate) fn is_transform(block: &Block) -> bool {
-    let Some(first) = block.body.first() else { return false };
-    let Some(n_constant) = first.indices.len().checked_sub(block.iters.len()) else { return false };
-    let fits = |(index, iter): (&Expr, &tilewright_te::Iter)| index.as_var() == Some(iter.var);
+    let (Some(first), Some(last)) = (block.body.first(), block.iters.last()) else { return false };
+    let n_constant = n_constant(block);
+    let is_last = |index: &Expr| index.as_var() == Some(last.var);
     block.body.len() > 1
-        && !block.iters.is_empty()
+        && first.indices.last().is_some_and(is_last)
         && block.iters.iter().all(|i| i.kind == IterKind::Spatial)
         && block.body.iter().all(|store| {
-            let (constant, own) = store.indices.split_at(n_constant);
             store.buffer == first.buffer
-                && constant.iter().all(|e| e.as_int().is_some())
-                && own.iter().zip(&block.iters).all(fits)
+                && store.indices.len() == first.indices.len()
+                && store.indices[n_constant..] == first.indices[n_constant..]
+                && store.indices[..n_constant].iter().all(|e| e.as_int().is_some())
         })
+}
+
+/// How many indices of what a transform stores say which of its results it is: the constant ones in front.
+pub(crate) fn n_constant(block: &Block) -> usize {
+    let first = block.body.first().map_or(&[][..], |store| &store.indices);
+    first.iter().take_while(|index| index.as_int().is_some()).count()
 }
 
 /// The one data-parallel block that reads a transform's results, if it stores each of its own at its variables.

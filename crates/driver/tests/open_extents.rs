@@ -10,7 +10,8 @@ use tilewright_driver::runtime::TensorView;
 use tilewright_driver::{DType, TensorData};
 
 /// Batches, rows and columns of images: single pixels, less than a tile, tiles that overhang, and several tasks.
-const IMAGES: [[usize; 3]; 6] = [[1, 1, 1], [3, 7, 5], [2, 1, 9], [1, 16, 3], [2, 4, 41], [1, 33, 34]];
+const IMAGES: [[usize; 3]; 8] =
+    [[1, 1, 1], [3, 7, 5], [2, 1, 9], [1, 16, 3], [2, 4, 41], [1, 33, 34], [1, 5, 75], [2, 3, 136]];
 
 /// Steps and batches.
 const SEQUENCES: [[usize; 2]; 5] = [[1, 1], [7, 1], [5, 8], [1, 9], [12, 3]];

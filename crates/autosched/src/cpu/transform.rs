@@ -18,7 +18,7 @@ use crate::model::machine::MAX_STACK;
 use crate::pattern::{AccessInfo, iterations, loads, pieces_of, stores_at_its_variables};
 use crate::refusal::Refusal;
 use crate::strategy::{Domain, list};
-use crate::transforms::{epilogue, is_in_vectors, is_row_major, is_transform, whole_vectors};
+use crate::transforms::{epilogue, is_in_vectors, is_row_major, is_transform, n_constant, whole_vectors};
 
 /// What is done to a transform.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -91,7 +91,7 @@ impl fmt::Display for Strategy {
 }
 
 /// Iterations of an innermost loop with an open extent that are made together: the padded rows of so many fit on the stack.
-const OPEN_ROW: i64 = 8;
+const OPEN_ROW: i64 = 16;
 
 /// Plans a transform with what pads its input and what takes its results apart.
 pub(crate) fn plan(
@@ -160,13 +160,14 @@ fn plan_by_itself(
 /// Of the first variables of a transform those that say which group of channels: of a product that reads the results, both operands
 /// depend on them.
 fn groups(context: &Context<'_>, block: &Block, n_variables: usize) -> Vec<usize> {
-    let (buffer, n_constant) = (block.body[0].buffer, block.body[0].indices.len() - block.iters.len());
+    let store = &block.body[0];
     let readers = context.func.consumers(block);
     let is_group = |reader: &&Block, n: usize| {
+        let own = Some(block.iters[n].var);
+        let at = store.indices.iter().position(|index| index.as_var() == own);
         let accesses = loads(reader);
-        let of_results = accesses.iter().filter(|access| access.buffer == buffer);
-        let mut variables =
-            of_results.map(|access| access.indices.get(n_constant + n).and_then(Expr::as_var));
+        let of_results = accesses.iter().filter(|access| access.buffer == store.buffer);
+        let mut variables = of_results.map(|access| access.indices.get(at?).and_then(Expr::as_var));
         reader.is_reduction()
             && variables.all(|var| var.is_some_and(|var| accesses.iter().all(|access| access.uses(var))))
     };
@@ -237,7 +238,7 @@ fn plan_in_epilogue(
     if !is_in_vectors(func, layouts, target, block) {
         return refuse("it is not in the vectors of what reads it");
     }
-    let n_constant = block.body[0].indices.len() - block.iters.len();
+    let n_constant = n_constant(block);
     let reads: Vec<AccessInfo> =
         loads(reader).into_iter().filter(|a| a.buffer == block.body[0].buffer).collect();
     let Some(read) = reads.first() else { return refuse("nothing reads it") };

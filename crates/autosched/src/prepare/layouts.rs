@@ -8,7 +8,7 @@ use crate::layouts::{Layouts, Relayout};
 use crate::pattern::{
     AccessInfo, constant_product, epilogue_of, is_window, iters_of, loads, stores_at_its_variables,
 };
-use crate::transforms::{is_row_major, is_transform, widest_vector};
+use crate::transforms::{is_row_major, is_transform, n_constant, widest_vector};
 
 /// Vectors of results that share what they read are worth it where more than one lane in so many is used: vectors along rows lose less.
 const LEAST_SHARE: i64 = 2;
@@ -114,7 +114,7 @@ pub(super) fn of_transforms(func: &Func, target: &Target, layouts: &mut Layouts)
         if is_row_major(func, layouts, block) {
             continue;
         }
-        let n_constant = block.body[0].indices.len() - block.iters.len();
+        let n_constant = n_constant(block);
         let reduced = loads(block).into_iter().map(|a| a.buffer).filter(|&buffer| {
             let writes = |b: &&&Block| b.body.iter().any(|store| store.buffer == buffer);
             func.blocks().iter().find(writes).is_some_and(|b| b.is_reduction())

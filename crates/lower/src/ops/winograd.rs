@@ -195,7 +195,8 @@ pub(super) fn applies(attrs: &ConvAttrs, x: &TensorType, w: &TensorType) -> bool
 /// the image is computed as an image of its own, and tiles are numbered within. Slices of a volume are transformed each by itself,
 /// and their products summed along the other axes of the weights as by definition; tiles are then numbered within a slice.
 /// Where an extent is open tiles are not numbered, but have their row and column. Those of an image both of whose extents are open are
-/// numbered all the same: a division for each tile costs little, and tiles of the product cross the ends of its rows.
+/// numbered all the same, for tiles of the product cross the ends of its rows; but their inputs are transformed row by row, so that no
+/// number is divided, and it is known which part of the image a row of tiles reads.
 pub(super) fn conv(b: &mut Builder, attrs: &ConvAttrs, m: usize) -> Results {
     let (x, w, bias) = (b.input(0)?, b.input(1)?, b.optional(2));
     let shape = b.result_shape(0)?;
@@ -230,6 +231,8 @@ struct Tiled<'a> {
     counted: Vec<Expr>,
     /// Whether tiles have a row and a column rather than a number.
     is_open: bool,
+    /// Whether tiles have a number in an image of open extents.
+    is_numbered: bool,
 }
 
 impl<'a> Tiled<'a> {
@@ -246,7 +249,21 @@ impl<'a> Tiled<'a> {
         let is_known = |extent: &Expr| extent.as_int().is_some();
         let is_numbered = n_around == 0 && !tiles.iter().any(is_known);
         let is_open = !is_numbered && !x.shape.iter().chain(&tiles).all(is_known);
-        Tiled { is_open, attrs, transforms, x, w, shape, size, n_axes, n_around, phases, tiles, counted }
+        Tiled {
+            attrs,
+            transforms,
+            x,
+            w,
+            shape,
+            size,
+            n_axes,
+            n_around,
+            phases,
+            tiles,
+            counted,
+            is_open,
+            is_numbered,
+        }
     }
 
     /// Inputs of a tile along an axis.
@@ -371,9 +388,16 @@ impl<'a> Tiled<'a> {
         let numbers = self.numbers(&self.slices());
         let shape = [&[side.clone(), side][..], &numbers, slice::from_ref(self.channels())].concat();
         let v = b.temporary("winograd_input", DType::F32, &shape);
-        b.update(&v, &shape[2..], &[], |i, _| {
-            let channel = &i[i.len() - 1];
-            let mut around = self.digits(&i[..i.len() - 1]);
+        let domain = match self.is_numbered {
+            true => [&self.x.shape[..1], &self.counted, slice::from_ref(self.channels())].concat(),
+            false => shape[2..].to_vec(),
+        };
+        b.update(&v, &domain, &[], |i, _| {
+            let (channel, of_tile) = (&i[i.len() - 1], &i[..i.len() - 1]);
+            let (mut around, number) = match self.is_numbered {
+                true => (of_tile.to_vec(), vec![number_of(i[0].clone(), &of_tile[1..], &self.counted)]),
+                false => (self.digits(of_tile), of_tile.to_vec()),
+            };
             let tile = around.split_off(around.len() - 2);
             let load = |n: usize| {
                 let [down, right] = self.at(n);
@@ -383,7 +407,9 @@ impl<'a> Tiled<'a> {
             };
             let values: Vec<Expr> = (0..t * t).map(load).collect();
             let transformed = both_axes(&values, t, |d| self.transforms.input(d));
-            let store = |(n, value): (usize, Expr)| v.store([&self.at(n)[..], i].concat(), value);
+            let store = |(n, value): (usize, Expr)| {
+                v.store([&self.at(n)[..], &number, slice::from_ref(channel)].concat(), value)
+            };
             transformed.into_iter().enumerate().map(store).collect()
         });
         v

@@ -52,22 +52,14 @@ impl<'a> BindBlocks<'a> {
     }
 
     fn for_loop(&mut self, l: Loop<'a>, all: &mut Vec<Stmt<'a>>) -> Result<(), FlattenError> {
-        // The fact of the body speaks of the variable, and of the bounds.
-        let before = match &l.body.fact {
-            None => self.known.enter(None),
-            fact => {
-                self.known.bind(&l);
-                self.known.enter(fact.as_ref())
-            }
-        };
-        let extent = self.known.simplify(&l.extent());
-        let n = extent.as_int();
-        if n == Some(0) {
+        // Without the fact of the body, which says nothing of the bounds where there is no iteration.
+        let n = self.known.simplify(&l.extent()).as_int();
+        let (begin, end) = (self.known.simplify(&l.begin), self.known.simplify(&l.end));
+        let before = self.known.enter_loop(&l);
+        if n == Some(0) || self.known.simplify(&l.extent()).as_int() == Some(0) {
             self.known.leave(before);
             return Ok(());
         }
-        let (begin, end) = (self.known.simplify(&l.begin), self.known.simplify(&l.end));
-        self.known.simplifier.bind_range(l.var, l.begin, extent);
         let lane = if l.kind == LoopKind::Vectorized { Some(l.var) } else { self.lane };
         let outer = std::mem::replace(&mut self.lane, lane);
         let stmts = self.list(l.body.stmts);
