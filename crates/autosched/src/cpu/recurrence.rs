@@ -1,9 +1,10 @@
 //! Recurrences: blocks that take turns in a loop over time.
 //!
 //! The order of their steps is their meaning. What is left is the results of a step, which do not depend on each other: lanes along
-//! them, with constants laid out for that, and where a block sums over steps of its own, tiles of them in registers. Tasks are what has
-//! nothing in common, like directions; else groups of a step's results ([`groups`](super::groups)). What such blocks hand to one another
-//! and nobody else is on the stack of the task.
+//! them, with constants laid out for that, and where a block sums over steps of its own, tiles of them in registers. The block that
+//! sets these sums to what they start from goes by the same tiles, each right in front of its sums. Tasks are what has nothing in common,
+//! like directions; else groups of a step's results ([`groups`](super::groups)). What such blocks hand to one another and nobody else is on
+//! the stack of the task.
 
 use std::fmt;
 
@@ -121,9 +122,14 @@ pub(crate) fn plan(context: &Context<'_>, block: &Block, _: &mut Chooser<'_>) ->
     let groups = Groups::of(context, block);
     let n_groups = groups.as_ref().map_or(1, |groups| groups.n);
     let of = |block: &Block| Tile::of(context, block, lane_loop, extent / lanes / n_groups);
-    // What starts sums goes by the tiles of the block that has them.
-    let started = || started(context.func, block).filter(|_| groups.is_none()).map(of).filter(|t| t.is_whole);
-    let tile = if has_steps { of(block) } else { started().unwrap_or(Tile::ONE) };
+    let tile = match has_steps {
+        true => of(block),
+        // What starts sums goes by the tiles of the block that has them.
+        false => {
+            let sums = started(context.func, block).filter(|_| groups.is_none());
+            sums.map(of).filter(|tile| tile.is_whole).unwrap_or(Tile::ONE)
+        }
+    };
     let starter = starter(context.func, block).filter(|_| keeps_sums && tile.is_whole && groups.is_none());
     let local = match groups {
         // What a task has for itself does not last from one step to the next.
@@ -207,7 +213,7 @@ fn fewest_loads(context: &Context<'_>, rows: Option<i64>, n_vectors: i64) -> (i6
     best
 }
 
-/// The variable that a loop gives its value.
+/// The variable of a block that is the counter of one of its loops over results.
 fn lane_iter(block: &Block, spatial: &[&Loop], lane_loop: usize) -> Option<usize> {
     let is_driven = |n: &usize| block.iters[*n].value.as_var() == Some(spatial[lane_loop].var);
     iters_of(block, IterKind::Spatial).into_iter().find(is_driven)

@@ -90,7 +90,7 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// Iterations of an innermost loop with an open extent that are made together: the padded rows of so many fit on the stack.
+/// Iterations of an innermost loop with an open extent that are made together: so few that the padded rows that they read stay in L1.
 const OPEN_ROW: i64 = 16;
 
 /// Plans a transform with what pads its input and what takes its results apart.

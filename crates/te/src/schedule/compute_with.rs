@@ -45,6 +45,7 @@ impl Apply for ComputeWith {
         if !tree::simplifier_at(func, &first).prove_equal(&kept.extent, &gone.extent) {
             return fail(format!("it has another number of iterations than `{}`", self.with));
         }
+        // Of a single iteration there is no other that it could meet.
         let is_single = kept.extent.as_int() == Some(1);
         for buffer in shared(kept, gone).into_iter().filter(|_| !is_single) {
             if !meets_in_iterations(func, (&first, kept), (&second, gone), buffer) {
