@@ -1,5 +1,7 @@
 //! What rules look for in a block: how its accesses move with its variables.
 
+use std::ops::Range;
+
 use tilewright_te::simplify::Simplifier;
 use tilewright_te::{BinaryOp, Block, Buffer, Expr, ExprKind, Func, Iter, IterKind, Store, UnaryOp, Var};
 
@@ -173,51 +175,88 @@ pub fn walks(strides: &[Stride]) -> bool {
         && strides.contains(&Stride::Constant(1))
 }
 
-/// How many leading dimensions of the last block's domain are rows: every other block has the same ones first and then
-/// the row's, or, if it computes one value a row, no others; and what it reads of others is of its own row. Nothing where no block reduces a row.
+/// How many leading dimensions of the last block's domain count rows, where the others make them ([`row_dims`]).
 pub fn leading_dims(func: &Func, last: &Block, producers: &[&Block]) -> Option<usize> {
-    let plain = |block: &Block| {
-        block.body.len() == 1
-            && stores_at_its_variables(block)
-            && block.iters.iter().all(|i| i.extent.as_int() != Some(0))
-    };
-    let reductions: Vec<&&Block> = producers.iter().filter(|b| b.is_reduction()).collect();
-    let first = reductions.first()?;
-    let extents = |block: &Block, kind: IterKind| -> Vec<Expr> {
-        iters_of(block, kind).into_iter().map(|n| block.iters[n].extent.clone()).collect()
-    };
-    let all = extents(last, IterKind::Spatial);
-    // One value a row: the row's own dimensions are missing or have one element.
-    let is_value = |spatial: &[Expr], rows: &[Expr]| {
-        spatial.starts_with(rows) && spatial[rows.len()..].iter().all(|extent| extent.as_int() == Some(1))
-    };
-    let values = extents(first, IterKind::Spatial);
-    let n_rows = (1..all.len()).find(|&n| is_value(&values, &all[..n]))?;
-    if last.is_reduction() {
+    let row = row_dims(func, last, producers)?;
+    (row.end == last.iters.len()).then_some(row.start)
+}
+
+/// Which dimensions of the last block's domain make a row, the last ones if possible: every other block has the same dimensions, or, if it
+/// computes one value a row, those that count rows; and what it reads of others is of its own row. Nothing where no block reduces a row.
+pub fn row_dims(func: &Func, last: &Block, producers: &[&Block]) -> Option<Range<usize>> {
+    let rank = last.iters.len();
+    let is_output = last.body.iter().all(|s| func.is_output(s.buffer));
+    if last.is_reduction() || !is_output || !producers.iter().any(|block| block.is_reduction()) {
         return None;
     }
-    let (rows, row) = all.split_at(n_rows);
-    let fits = |block: &&Block| {
+    let trailing = (1..rank).map(|start| start..rank);
+    let others = (1..rank).flat_map(|end| (0..end).map(move |start| start..end));
+    trailing.chain(others).find(|row| {
+        let rows = Rows { func, all: extents(last, IterKind::Spatial), row: row.clone() };
+        let reads_own = |block: &Block| rows.reads_own(block, producers);
+        is_plain(last) && producers.iter().all(|b| rows.has(b) && reads_own(b)) && reads_own(last)
+    })
+}
+
+/// Whether a block stores one result at its variables, and has any.
+fn is_plain(block: &Block) -> bool {
+    block.body.len() == 1
+        && stores_at_its_variables(block)
+        && block.iters.iter().all(|i| i.extent.as_int() != Some(0))
+}
+
+fn extents(block: &Block, kind: IterKind) -> Vec<Expr> {
+    iters_of(block, kind).into_iter().map(|n| block.iters[n].extent.clone()).collect()
+}
+
+/// A domain some of whose dimensions make a row.
+struct Rows<'a> {
+    func: &'a Func,
+    all: Vec<Expr>,
+    row: Range<usize>,
+}
+
+impl Rows<'_> {
+    /// The dimensions that count rows: those before the row's and those after.
+    fn counts<'b, T>(&self, dims: &'b [T]) -> Option<[&'b [T]; 2]> {
+        let after = dims.len().checked_sub(self.all.len() - self.row.end)?;
+        (self.row.start <= after).then(|| [&dims[..self.row.start], &dims[after..]])
+    }
+
+    /// Whether a block with this domain has a value a row: the row's own dimensions are missing or have one element.
+    fn is_value(&self, spatial: &[Expr]) -> bool {
+        let (Some(own), Some(all)) = (self.counts(spatial), self.counts(&self.all)) else { return false };
+        let between = own[0].len()..spatial.len() - own[1].len();
+        own == all && spatial[between].iter().all(|extent| extent.as_int() == Some(1))
+    }
+
+    /// Whether a block makes a temporary value of each row, or of each of its elements.
+    fn has(&self, block: &Block) -> bool {
         let (spatial, reduced) = (extents(block, IterKind::Spatial), extents(block, IterKind::Reduce));
-        let is_temporary = block.body.iter().all(|s| !func.params.contains(&s.buffer));
+        let is_temporary = block.body.iter().all(|s| !self.func.params.contains(&s.buffer));
         let shares_rows = match reduced.is_empty() {
-            true => is_value(&spatial, rows) || spatial == all,
-            false => is_value(&spatial, rows) && reduced == row,
+            true => self.is_value(&spatial) || spatial == self.all,
+            false => self.is_value(&spatial) && reduced == self.all[self.row.clone()],
         };
-        plain(block) && is_temporary && shares_rows
-    };
-    // Extents alone do not tell: those of rows and columns may be the same.
-    let is_own = |block: &Block, access: &AccessInfo| {
-        let rows = iters_of(block, IterKind::Spatial).into_iter().take(n_rows).map(|n| block.iters[n].var);
-        let is_row = |(index, row): (&Expr, Var)| index.as_var() == Some(row) || index.as_int() == Some(0);
-        access.indices.iter().zip(rows).all(is_row)
-    };
-    let is_made =
-        |access: &AccessInfo| producers.iter().any(|b| b.body.iter().any(|s| s.buffer == access.buffer));
-    let reads_own = |block: &Block| loads(block).iter().filter(|a| is_made(a)).all(|a| is_own(block, a));
-    let is_output = last.body.iter().all(|s| func.is_output(s.buffer));
-    let are_rows = plain(last) && is_output && producers.iter().all(fits);
-    (are_rows && producers.iter().all(|b| reads_own(b)) && reads_own(last)).then_some(n_rows)
+        is_plain(block) && is_temporary && shares_rows
+    }
+
+    /// Whether what a block reads of these others is of its own row. Extents alone do not tell: those of different dimensions may be the same.
+    fn reads_own(&self, block: &Block, producers: &[&Block]) -> bool {
+        let is_made = |a: &AccessInfo| producers.iter().any(|b| b.body.iter().any(|s| s.buffer == a.buffer));
+        let vars: Vec<Var> =
+            iters_of(block, IterKind::Spatial).into_iter().map(|n| block.iters[n].var).collect();
+        let is_own = |access: &AccessInfo| {
+            let counts = (self.counts(&access.indices), self.counts(&vars), self.counts(&self.all));
+            let (Some(indices), Some(vars), Some(extents)) = counts else { return false };
+            let places = indices.concat().into_iter().zip(vars.concat()).zip(extents.concat());
+            let is_row = |((index, row), extent): ((Expr, Var), Expr)| {
+                index.as_var() == Some(row) || (extent.as_int() == Some(1) && index.as_int() == Some(0))
+            };
+            places.into_iter().all(is_row)
+        };
+        loads(block).iter().filter(|access| is_made(access)).all(is_own)
+    }
 }
 
 /// Bytes of what blocks compute of a row, values aside.

@@ -74,6 +74,55 @@ fn softmax(rows: i64, columns: i64) -> Func {
     f
 }
 
+/// `(x - mean) / deviation` along the second dimension, which is kept with one element where statistics are.
+fn normalised_columns(batch: i64, steps: i64, columns: i64) -> Func {
+    let mut f = Func::new("normalised_columns");
+    let (shape, kept) = (extents(&[batch, steps, columns]), extents(&[batch, 1, columns]));
+    let x = f.add_input("x", DType::F32, shape.clone());
+    let at = |i: &[Expr], step: &Expr| vec![i[0].clone(), step.clone(), i[2].clone()];
+    let over = extents(&[steps]);
+    let n = Expr::f32(steps as f32);
+    let sum = f.reduce("sum", DType::F32, kept.clone(), over.clone(), Expr::f32(0.0), |f, i, r, acc| {
+        acc + f.load(x, at(i, &r[0]))
+    });
+    let mean = f.compute("mean", DType::F32, kept.clone(), |f, i| f.load(sum, i.to_vec()) / n.clone());
+    let squares = f.reduce("squares", DType::F32, kept.clone(), over, Expr::f32(0.0), |f, i, r, acc| {
+        let from_mean = f.load(x, at(i, &r[0])) - f.load(mean, at(i, &Expr::int(0)));
+        Expr::fma(from_mean.clone(), from_mean, acc)
+    });
+    let deviation = f.compute("deviation", DType::F32, kept, |f, i| {
+        Expr::unary(UnaryOp::Sqrt, f.load(squares, i.to_vec()) / n.clone() + Expr::f32(1e-5))
+    });
+    let y = f.compute("y", DType::F32, shape, |f, i| {
+        let of_row = |buffer| f.load(buffer, at(i, &Expr::int(0)));
+        (f.load(x, i.to_vec()) - of_row(mean)) / of_row(deviation)
+    });
+    f.promote_to_output(y);
+    f
+}
+
+/// Softmax along the second dimension.
+fn softmax_of_columns(batch: i64, steps: i64, columns: i64) -> Func {
+    let mut f = Func::new("softmax_of_columns");
+    let shape = extents(&[batch, steps, columns]);
+    let x = f.add_input("x", DType::F32, shape.clone());
+    let (results, over) = (extents(&[batch, columns]), extents(&[steps]));
+    let at = |i: &[Expr], r: &[Expr]| vec![i[0].clone(), r[0].clone(), i[1].clone()];
+    let of_row = |i: &[Expr]| vec![i[0].clone(), i[2].clone()];
+    let lowest = Expr::lowest(DType::F32);
+    let most = f.reduce("most", DType::F32, results.clone(), over.clone(), lowest, |f, i, r, acc| {
+        acc.max(f.load(x, at(i, r)))
+    });
+    let exp = f.compute("exp", DType::F32, shape.clone(), |f, i| {
+        Expr::unary(UnaryOp::Exp, f.load(x, i.to_vec()) - f.load(most, of_row(i)))
+    });
+    let sum = f
+        .reduce("sum", DType::F32, results, over, Expr::f32(0.0), |f, i, r, acc| acc + f.load(exp, at(i, r)));
+    let y = f.compute("y", DType::F32, shape, |f, i| f.load(exp, i.to_vec()) / f.load(sum, of_row(i)));
+    f.promote_to_output(y);
+    f
+}
+
 /// Sums of rows.
 fn sums(rows: i64, columns: i64) -> Func {
     let mut f = Func::new("sums");
@@ -231,6 +280,11 @@ pub fn functions() -> Vec<(&'static str, Func, bool)> {
         // What a thread makes of a row stays in its registers: of a warp, of a task.
         ("rows", softmax(6, 768)),
         ("rows", softmax(2, 4096)),
+        // Rows whose elements lie apart: of a thread, and of the warps of a task; along all of the results, and with columns left over.
+        ("strided rows", softmax_of_columns(3, 21, 50)),
+        ("strided rows", softmax_of_columns(2, 48, 70)),
+        ("strided rows", normalised_columns(1, 100, 64)),
+        ("strided rows", normalised_columns(2, 64, 33)),
         ("columns", sums_of_columns(2, 48, 600)),
         ("columns", sums_of_columns(1, 49, 1056)),
         ("transpose", transposition(40, 70)),
@@ -253,7 +307,7 @@ pub fn functions() -> Vec<(&'static str, Func, bool)> {
         ("skinny", products(1, [150, 3, 256], false)),
         ("skinny", products(2, [2, 10, 64], true)),
         // Several vectors, by warps together.
-        ("skinny", products(2, [9, 528, 512], true)),
+        ("skinny", products(3, [9, 448, 512], true)),
     ];
     let constant = [
         ("product", product_func(20, 18, 512)),

@@ -106,7 +106,7 @@ pub(crate) fn plan(
 }
 
 /// How many trailing loops are walked as one: those that make a row, or up to the first whose extent is open.
-fn joined_loops(extents: &[Option<i64>]) -> usize {
+pub(super) fn joined_loops(extents: &[Option<i64>]) -> usize {
     let mut row = 1i64;
     for (n, extent) in extents.iter().rev().enumerate() {
         row = match extent {

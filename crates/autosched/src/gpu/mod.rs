@@ -1,7 +1,7 @@
 //! The rules for GPUs.
 //!
-//! A task is a thread block. A function that reduces rows and then uses the results on them is one kernel ([`rows`]). Of others,
-//! reductions come first: [`skinny`] (products with a vector, or with few), [`product`] (matrix products and convolutions, by tiles in registers
+//! A task is a thread block. A function that reduces rows and then uses the results on them is one kernel ([`rows`], or [`strided_rows`] where a row's elements
+//! lie apart). Of others, reductions come first: [`skinny`] (products with a vector, or with few), [`product`] (matrix products and convolutions, by tiles in registers
 //! and shared memory, in parts where tiles are few: [`split`]), [`turns`] (blocks in one loop over steps), [`columns`] (few results of many
 //! steps, read along the results), [`reduction`] (the others, by lanes along the steps). Then come [`transpose`] (what is read across the rows
 //! that are written), and [`elements`], which has a thread for each result and does for all the rest.
@@ -17,6 +17,7 @@ pub mod skinny;
 pub mod split;
 mod store;
 mod strategy;
+pub mod strided_rows;
 pub mod threads;
 pub mod tile;
 pub mod transpose;
@@ -31,7 +32,10 @@ pub use strategy::Strategy;
 /// The rules for GPUs.
 pub const RULES: RuleSet<Strategy> = RuleSet {
     machine: "gpu",
-    whole: &[WholeRule { name: "rows", plan: |c, d| Ok(Strategy::Rows(rows::plan(c, d)?)) }],
+    whole: &[
+        WholeRule { name: "rows", plan: |c, d| Ok(Strategy::Rows(rows::plan(c, d)?)) },
+        WholeRule { name: "strided rows", plan: |c, d| Ok(Strategy::StridedRows(strided_rows::plan(c, d)?)) },
+    ],
     phases: &[
         Phase {
             takes: Block::is_reduction,

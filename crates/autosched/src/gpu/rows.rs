@@ -28,7 +28,7 @@ const ROW_OF_TASK: i64 = 2048;
 const SHARED: i64 = 32 << 10;
 
 /// Elements of a row, and of what blocks compute of it, that a thread keeps in registers at most.
-const IN_REGISTERS: i64 = 32;
+pub(super) const IN_REGISTERS: i64 = 32;
 
 /// What is done to a function of rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -72,17 +72,24 @@ pub enum RowKind {
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, rows of {} loops {}{}:", self.domain, self.rows, self.by, self.walk)?;
-        for (n, RowBlock { name, kind }) in self.blocks.iter().enumerate() {
-            write!(f, "{} {name}", if n > 0 { "," } else { "" })?;
-            f.write_str(match kind {
-                RowKind::Elements { scope: Scope::Register } => " in registers",
-                RowKind::Elements { scope: Scope::Shared } => " shared",
-                RowKind::Elements { .. } => "",
-                RowKind::Combined => " combined",
-                RowKind::Value => " a value",
-            })?;
+        for (n, block) in self.blocks.iter().enumerate() {
+            write!(f, "{} {block}", if n > 0 { "," } else { "" })?;
         }
         Ok(())
+    }
+}
+
+/// `exp in registers`.
+impl fmt::Display for RowBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        f.write_str(match self.kind {
+            RowKind::Elements { scope: Scope::Register } => " in registers",
+            RowKind::Elements { scope: Scope::Shared } => " shared",
+            RowKind::Elements { .. } => "",
+            RowKind::Combined => " combined",
+            RowKind::Value => " a value",
+        })
     }
 }
 
@@ -139,7 +146,7 @@ pub(crate) fn plan(context: &Context<'_>, chooser: &mut Chooser<'_>) -> Result<S
     let (walk, scope) = kept(context, &blocks, n_rows, by);
     let mut planned = Vec::new();
     for block in producers {
-        planned.push(plan_producer(context, block, n_rows, scope)?);
+        planned.push(plan_producer(context, block, last, scope)?);
     }
     planned.push(RowBlock { name: last.name.clone(), kind: RowKind::Elements { scope: Scope::Global } });
     Ok(Strategy { domain: Domain::of(context.func, last), blocks: planned, rows: n_rows, by, walk })
@@ -157,7 +164,7 @@ fn kept(context: &Context<'_>, blocks: &[&Block], n_rows: usize, by: Group) -> (
     };
     let run = run_of_rows(context, blocks, n_rows);
     let of_thread = row.filter(|row| row % lanes == 0).map(|row| row / lanes);
-    let fits = |n: &i64| n * elements_each(producers, n_rows) <= IN_REGISTERS;
+    let fits = |n: &i64| n * elements_each(producers, last) <= IN_REGISTERS;
     if let Some(of_thread) = of_thread.filter(fits) {
         return (Walk::whole(of_thread, run), Scope::Register);
     }
@@ -166,15 +173,15 @@ fn kept(context: &Context<'_>, blocks: &[&Block], n_rows: usize, by: Group) -> (
 }
 
 /// How many elements of a thread each element of a row takes: its own at least, which is read once, and those of other blocks.
-fn elements_each(producers: &[&Block], n_rows: usize) -> i64 {
-    let makes_several = |block: &&&Block| !block.is_reduction() && !is_value(block, n_rows);
+pub(super) fn elements_each(producers: &[&Block], last: &Block) -> i64 {
+    let makes_several = |block: &&&Block| !block.is_reduction() && !is_value(block, last);
     producers.iter().filter(makes_several).count().max(1) as i64
 }
 
-/// Whether a block makes one value of a row.
-fn is_value(block: &Block, n_rows: usize) -> bool {
-    let own = block.iters.get(n_rows..).unwrap_or(&[]);
-    constant_product(own.iter().map(|i| &i.extent)) == Some(1)
+/// Whether a block makes one value of a row, and not, as the last block does, one of each of its elements.
+fn is_value(block: &Block, last: &Block) -> bool {
+    let extents = |block: &Block| block.iters.iter().map(|i| i.extent.clone()).collect::<Vec<_>>();
+    extents(block) != extents(last)
 }
 
 /// How many elements of a row follow one another in memory, in all that blocks read and write of it.
@@ -200,10 +207,14 @@ fn warps(by: Group) -> i64 {
     }
 }
 
-fn plan_producer(
+/// What a block before the last one makes of a row.
+///
+/// # Errors
+/// Where its results, or partial results of it, cannot be moved.
+pub(super) fn plan_producer(
     context: &Context<'_>,
     block: &Block,
-    n_rows: usize,
+    last: &Block,
     scope: Scope,
 ) -> Result<RowBlock, Refusal> {
     let refuse = |reason: &str| Err(Refusal::new("rows", &block.name, reason));
@@ -213,7 +224,7 @@ fn plan_producer(
     if let Some(reason) = indivisible(block).filter(|_| block.is_reduction()) {
         return refuse(reason);
     }
-    let kind = match (block.is_reduction(), is_value(block, n_rows)) {
+    let kind = match (block.is_reduction(), is_value(block, last)) {
         (true, _) => RowKind::Combined,
         (false, true) => RowKind::Value,
         (false, false) => RowKind::Elements { scope },

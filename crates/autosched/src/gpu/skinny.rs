@@ -39,11 +39,28 @@ const LEAST_STEPS: i64 = 512;
 /// Warps for each multiprocessor beside several vectors, at least: one for each of its schedulers.
 const LEAST_WARPS: i64 = 4;
 
-/// Rows of a warp beside several vectors. All of them multiply what it loads of the vectors.
-const ROWS_OF_WARP: [i64; 2] = [4, 2];
+/// Teams beside several vectors, the best first. Each task reads all vectors from L2, so that more rows of a task mean fewer bytes from
+/// there, and fewer tasks.
+const TEAMS: [Team; 4] = [
+    Team { rows: 4, warps: 4 },
+    Team { rows: 2, warps: 4 },
+    Team { rows: 4, warps: 8 },
+    Team { rows: 8, warps: 4 },
+];
 
-/// Warps of a task beside several vectors.
-const WARPS_TOGETHER: i64 = 4;
+/// The warps of a task, and the rows of each. All of these multiply what it loads of the vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Team {
+    rows: i64,
+    warps: i64,
+}
+
+/// `4x8` for eight warps of four rows.
+impl fmt::Display for Team {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.rows, self.warps)
+    }
+}
 
 /// Stages of the pipeline that fetches the factors, the best first.
 const STAGES: [u32; 2] = [4, 2];
@@ -210,19 +227,19 @@ pub(crate) fn plan(
         may_be_copied(context, block, &roles.factors)
             .map_err(|reason| Refusal::new("skinny", &block.name, reason))?;
         walk.at_once = 1;
-        warps = WARPS_TOGETHER;
         let least = LEAST_WARPS * i64::from(gpu.multiprocessors);
-        let offered = rows_of_warp(rows, all, least);
+        let offered = teams(rows, all, least);
         if offered.is_empty() {
             return refuse("several vectors, and few rows");
         }
-        let rows = chooser.decide(&block.name, "rows", &offered)?;
-        let bytes = (vectors + rows * warps) * LANES * walk.together * size_of::<f32>() as i64;
+        let team = chooser.decide(&block.name, "team", &offered)?;
+        warps = team.warps;
+        let bytes = (vectors + team.rows * team.warps) * LANES * walk.together * size_of::<f32>() as i64;
         let fits = |stages: &u32| bytes * i64::from(*stages) <= i64::from(Gpu::STATIC_SHARED);
         let Some(stages) = STAGES.into_iter().find(fits) else { return refuse("too much shared memory") };
         let factors = [small, large].map(|access| context.func.buffers[access.buffer].name.clone());
         let fetch = [0, 1].map(|n: usize| context.new_block(&format!("{}_read", factors[n])));
-        together = Some(Together { rows, factors, fetch, stages });
+        together = Some(Together { rows: team.rows, factors, fetch, stages });
     }
     Ok(Strategy {
         block: block.name.clone(),
@@ -237,13 +254,14 @@ pub(crate) fn plan(
     })
 }
 
-/// Rows that a warp may have of a matrix with so many, in `all` matrices: as long as tasks have the same number of rows and there are
-/// at least so many warps.
-fn rows_of_warp(rows: Option<i64>, all: Option<i64>, warps: i64) -> Vec<Candidate<i64>> {
-    let divides = |n: i64| rows.is_some_and(|rows| rows % (n * WARPS_TOGETHER) == 0);
-    let fits = |n: &i64| divides(*n) && all.is_some_and(|all| all / n >= warps);
-    let fitting = ROWS_OF_WARP.into_iter().filter(fits).collect();
-    in_order(fitting, |rows| vec![("rows", (*rows as f64).log2())])
+/// Teams for the rows of a matrix, of which there are so many, in `all` matrices: tasks have the same number of rows, and there are at least
+/// so many warps.
+fn teams(rows: Option<i64>, all: Option<i64>, warps: i64) -> Vec<Candidate<Team>> {
+    let divides = |n: i64| rows.is_some_and(|rows| rows % n == 0);
+    let fits = |t: &Team| divides(t.rows * t.warps) && all.is_some_and(|all| all / t.rows >= warps);
+    in_order(TEAMS.into_iter().filter(fits).collect(), |team| {
+        vec![("team.rows", (team.rows as f64).log2()), ("team.warps", (team.warps as f64).log2())]
+    })
 }
 
 impl Strategy {

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tilewright_te::schedule::{Schedule, ScheduleError};
 
-use super::{columns, elements, product, reduction, rows, skinny, split, transpose, turns};
+use super::{columns, elements, product, reduction, rows, skinny, split, strided_rows, transpose, turns};
 use crate::layouts::Relayout;
 use crate::rule::{self, Packing};
 
@@ -14,6 +14,8 @@ use crate::rule::{self, Packing};
 pub enum Strategy {
     /// All blocks of a function, row by row.
     Rows(rows::Strategy),
+    /// All blocks of a function, by rows whose elements lie apart.
+    StridedRows(strided_rows::Strategy),
     /// A matrix product or convolution.
     Product(Box<product::Strategy>),
     /// A matrix product or convolution in parts.
@@ -54,6 +56,7 @@ impl rule::Strategy for Strategy {
     fn blocks(&self) -> Vec<String> {
         match self {
             Strategy::Rows(rows) => rows.blocks(),
+            Strategy::StridedRows(rows) => rows.blocks(),
             Strategy::Product(product) => product.blocks(),
             Strategy::Split(split) => split.blocks(),
             Strategy::Skinny(skinny) => skinny.blocks(),
@@ -75,7 +78,9 @@ impl rule::Strategy for Strategy {
             Strategy::Reduction(reduction) => reduction.copies(),
             Strategy::Transpose(transpose) => vec![transpose.fetch.clone()],
             Strategy::Elements(elements) => elements.copies(),
-            Strategy::Rows(_) | Strategy::Turns(_) | Strategy::Plain { .. } => Vec::new(),
+            Strategy::Rows(_) | Strategy::StridedRows(_) | Strategy::Turns(_) | Strategy::Plain { .. } => {
+                Vec::new()
+            }
         }
     }
 
@@ -86,6 +91,7 @@ impl rule::Strategy for Strategy {
             Strategy::Skinny(skinny) => skinny.packing.iter().collect(),
             Strategy::Turns(turns) => turns.packings.iter().collect(),
             Strategy::Rows(_)
+            | Strategy::StridedRows(_)
             | Strategy::Columns(_)
             | Strategy::Reduction(_)
             | Strategy::Transpose(_)
@@ -97,6 +103,7 @@ impl rule::Strategy for Strategy {
     fn apply(&self, schedule: &mut Schedule) -> Result<Vec<Relayout>, ScheduleError> {
         match self {
             Strategy::Rows(rows) => rows.apply(schedule)?,
+            Strategy::StridedRows(rows) => rows.apply(schedule)?,
             Strategy::Product(product) => return product.apply(schedule),
             Strategy::Split(split) => return split.apply(schedule),
             Strategy::Skinny(skinny) => skinny.apply(schedule)?,
@@ -116,6 +123,7 @@ impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Strategy::Rows(strategy) => write!(f, "rows {strategy}"),
+            Strategy::StridedRows(strategy) => write!(f, "strided rows {strategy}"),
             Strategy::Product(strategy) => write!(f, "product {strategy}"),
             Strategy::Split(strategy) => write!(f, "split {strategy}"),
             Strategy::Skinny(strategy) => write!(f, "skinny {strategy}"),

@@ -93,7 +93,7 @@ fn several_rows_are_taken_by_warps_that_fetch_together() {
     let (text, _) = check(&matmul(Some(9), 864, 512), &[false, true, true]);
     assert!(text.contains("4 warps a task of 2 rows, fetched in 4 stages, 4 steps a lane"), "{text}");
     let (_, points) = check(&matmul(Some(8), 1728, 512), &[false, true, true]);
-    assert_eq!(points, ["product/rows"]);
+    assert_eq!(points, ["product/team"]);
     // Few rows of the matrix, few steps, and more vectors than shared memory is for.
     for func in [matmul(Some(9), 432, 512), matmul(Some(9), 864, 256), matmul(Some(17), 864, 512)] {
         let text = planned(&func, &[false, true, true]).strategy.to_string();

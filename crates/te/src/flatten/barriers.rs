@@ -16,7 +16,7 @@ use super::error::FlattenError;
 use super::nest::{self, Body, If, Loop, LoopKind, Masked, Nest, Stmt, Stores};
 use super::options::FlattenOptions;
 use super::poly::{Atoms, Poly};
-use super::threads::{self, Around, threads_of};
+use super::threads::{Around, Dealt, threads_of};
 use crate::expr::{Buffer, Expr, ExprKind, Var};
 use crate::func::{Scope, ThreadLevel};
 use crate::interp::evaluate_index;
@@ -34,7 +34,7 @@ pub fn barriers(nest: &mut Nest<'_>, options: &FlattenOptions) -> Result<(), Fla
     if threads == Threads::ONE {
         return Ok(());
     }
-    let dealt = threads::dealt(nest);
+    let dealt = Dealt::of(nest);
     let body = std::mem::take(&mut nest.body);
     let mut pass = Barriers {
         nest,
@@ -56,7 +56,7 @@ struct Barriers<'b, 'a> {
     nest: &'b Nest<'a>,
     threads: Threads,
     /// Registers that are dealt out.
-    dealt: FxHashSet<Buffer>,
+    dealt: Dealt,
     atoms: Atoms,
     /// Serial loops that are open and have constant bounds.
     bounds: FxHashMap<Var, (i64, i64)>,
@@ -487,14 +487,14 @@ impl<'a> Walk<'_, '_, 'a> {
     }
 
     fn stores(&mut self, stores: &Stores<'_>, around: Around) {
-        let everyone = threads::is_for_everyone(self.pass.nest, &self.pass.dealt, stores);
-        let index = |bound: Option<(Var, u32)>, all: u32| match bound {
+        let everyone = self.pass.dealt.is_for_everyone(self.pass.nest.func, stores);
+        let index = |bound: Option<(Var, u32)>, all: u32, everyone: bool| match bound {
             Some((var, _)) => self.values.get(&var).map(|&i| i as u32),
             None if everyone && all > 1 => None,
             None => Some(0),
         };
-        let warp = index(around.warp, self.pass.threads.warps);
-        let lane = index(around.lane, self.pass.threads.lanes);
+        let warp = index(around.warp, self.pass.threads.warps, everyone[0]);
+        let lane = index(around.lane, self.pass.threads.lanes, everyone[1]);
         let who = warp.zip(lane).map_or(Who::Several, |(warp, lane)| Who::One(warp, lane));
         let key = stores.stores.as_ptr().addr();
         let accesses = match self.accesses.get(&key) {

@@ -10,8 +10,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::error::FlattenError;
 use super::nest::{LoopKind, Nest, Stmt, Stores};
 use super::poly::Atoms;
-use super::threads::{self, Around};
+use super::threads::{self, Around, Dealt};
 use crate::expr::{Buffer, Expr, ExprKind, Var};
+use crate::func::ThreadLevel;
 use crate::interp::evaluate_index;
 use crate::kernel::Threads;
 
@@ -19,7 +20,7 @@ use crate::kernel::Threads;
 #[derive(Debug, Default)]
 pub(super) struct Deal {
     /// Buffers that are dealt out.
-    pub(super) dealt: FxHashSet<Buffer>,
+    pub(super) dealt: Dealt,
     /// Variables of loops of threads.
     pub(super) vars: FxHashSet<Var>,
     /// The loads that take another lane's register.
@@ -75,7 +76,7 @@ pub(super) fn deal(nest: &Nest<'_>, all: Threads) -> Result<Deal, FlattenError> 
             format!("stack buffer `{name}` is used in several loops of threads, or outside of them too");
         return Err(FlattenError::of(nest.func, "", reason));
     }
-    let mut deal = Deal { dealt: threads::dealt(nest), ..Deal::default() };
+    let mut deal = Deal { dealt: Dealt::of(nest), ..Deal::default() };
     let mut collect =
         Collect { nest, all, deal: &mut deal, atoms: Atoms::default(), found: FxHashMap::default() };
     collect.stmts(&nest.body, Around::default(), None)?;
@@ -134,7 +135,7 @@ impl Collect<'_, '_> {
         around: Around,
         vector: Option<(Var, u32)>,
     ) -> Result<(), FlattenError> {
-        let everyone = threads::is_for_everyone(self.nest, &self.deal.dealt, stores);
+        let everyone = self.deal.dealt.is_for_everyone(self.nest.func, stores);
         let threads = around.threads(self.all, everyone);
         let mut accesses: Vec<(Buffer, Vec<Expr>, bool)> = Vec::new();
         for store in &stores.stores {
@@ -151,7 +152,7 @@ impl Collect<'_, '_> {
             let known = self.found.get(&buffer).into_iter().flatten();
             let mut known =
                 known.filter(|a| a.writes == writes && a.indices == indices && a.around == around);
-            if !self.deal.dealt.contains(&buffer) || known.any(|a| a.threads == threads) {
+            if !self.deal.dealt.contains(buffer) || known.any(|a| a.threads == threads) {
                 continue;
             }
             let access = self.access(buffer, indices, writes, around, threads.clone(), vector);
@@ -198,7 +199,7 @@ impl Collect<'_, '_> {
 }
 
 /// Threads that hold elements, as far as they can be told apart: those in whose loop of a level all accesses are each have a
-/// copy of their own.
+/// copy of their own, and so do those of a level that has no part in how elements are dealt out.
 struct Owners {
     /// Levels of which each thread has a copy.
     has_own: (bool, bool),
@@ -224,10 +225,12 @@ fn deal_buffer(
         Err(FlattenError::of(nest.func, &access.block, format!("register buffer `{name}`: {what}")))
     };
     let Some(first) = accesses.first() else { return Ok(()) };
-    let has_own = (
-        first.around.warp.is_some() && accesses.iter().all(|a| a.around.warp == first.around.warp),
-        first.around.lane.is_some() && accesses.iter().all(|a| a.around.lane == first.around.lane),
-    );
+    let has_own = |level: ThreadLevel| {
+        let loop_of = first.around.of(level);
+        let in_one = loop_of.is_some() && accesses.iter().all(|access| access.around.of(level) == loop_of);
+        in_one || deal.dealt.is_repeated(buffer, level)
+    };
+    let has_own = (has_own(ThreadLevel::Warp), has_own(ThreadLevel::Lane));
     // What each thread decides of the positions, where it writes.
     let mut shares: FxHashMap<(u32, u32), i64> = FxHashMap::default();
     let mut owners = Owners { has_own, of: FxHashMap::default() };

@@ -6,7 +6,7 @@ use super::error::FlattenError;
 use super::nest::{self, Loop, LoopKind, Nest, Stmt, Stores};
 use super::options::FlattenOptions;
 use crate::expr::{Buffer, Expr, ExprKind, Var};
-use crate::func::{Scope, ThreadLevel};
+use crate::func::{Func, Scope, ThreadLevel};
 use crate::kernel::Threads;
 
 /// The threads of a nest's kernel: as many warps as its loops ask for, of as many lanes as the target has.
@@ -59,16 +59,26 @@ impl Around {
         self
     }
 
+    /// The loop of a level.
+    pub(super) fn of(self, level: ThreadLevel) -> Option<(Var, u32)> {
+        match level {
+            ThreadLevel::Warp => self.warp,
+            ThreadLevel::Lane => self.lane,
+        }
+    }
+
     /// The threads, by warp and lane, that run a statement: the first of a level that no loop is around for, or all of it
     /// where the statement is for everyone.
-    pub(super) fn threads(self, all: Threads, everyone: bool) -> Vec<(u32, u32)> {
-        let many = |bound: Option<(Var, u32)>, all: u32| match bound {
+    pub(super) fn threads(self, all: Threads, everyone: [bool; 2]) -> Vec<(u32, u32)> {
+        let many = |bound: Option<(Var, u32)>, all: u32, everyone: bool| match bound {
             Some((_, extent)) => extent,
             None if everyone => all,
             None => 1,
         };
-        let lanes = many(self.lane, all.lanes);
-        (0..many(self.warp, all.warps)).flat_map(|warp| (0..lanes).map(move |lane| (warp, lane))).collect()
+        let lanes = many(self.lane, all.lanes, everyone[1]);
+        (0..many(self.warp, all.warps, everyone[0]))
+            .flat_map(|warp| (0..lanes).map(move |lane| (warp, lane)))
+            .collect()
     }
 
     /// What a variable of these loops is in a thread.
@@ -84,43 +94,82 @@ impl Around {
     }
 }
 
-/// Register buffers that are dealt out: loops of threads index them, or some thread writes what another place reads.
-pub(super) fn dealt(nest: &Nest<'_>) -> FxHashSet<Buffer> {
-    let is_dealt = |(buffer, uses): &(Buffer, Vec<Use>)| {
-        let is_register = nest.func.buffers[*buffer].scope == Scope::Register;
-        let writes = |loop_of: LoopOf| uses.iter().any(|of| of.writes && loop_of(of.around).is_some());
-        let leaves = LEVELS.into_iter().any(|loop_of| writes(loop_of) && leaves(uses, loop_of));
-        is_register && (leaves || uses.iter().any(|of| of.is_by_thread))
-    };
-    uses_of(nest).into_iter().filter(is_dealt).map(|(buffer, _)| buffer).collect()
+/// Register buffers that are dealt out to threads.
+#[derive(Debug, Default)]
+pub(super) struct Dealt {
+    /// By level.
+    to: [FxHashSet<Buffer>; 2],
+}
+
+impl Dealt {
+    /// The buffers that loops of threads index, or that some thread writes and another place reads.
+    pub(super) fn of(nest: &Nest<'_>) -> Dealt {
+        let uses = uses_of(nest);
+        let of_level = |level: ThreadLevel| {
+            let is_dealt = |(buffer, uses): &(&Buffer, &Vec<Use>)| {
+                let writes = uses.iter().any(|of| of.writes && of.around.of(level).is_some());
+                let is_indexed = || uses.iter().any(|of| of.is_by[index_of(level)]);
+                let is_register = nest.func.buffers[**buffer].scope == Scope::Register;
+                is_register && (writes && leaves(uses, level) || is_indexed())
+            };
+            uses.iter().filter(is_dealt).map(|(&buffer, _)| buffer).collect()
+        };
+        Dealt { to: LEVELS.map(of_level) }
+    }
+
+    /// Whether threads of some level hold different elements of a buffer.
+    pub(super) fn contains(&self, buffer: Buffer) -> bool {
+        self.to.iter().any(|dealt| dealt.contains(&buffer))
+    }
+
+    /// Whether elements are dealt out to one level alone, and what is outside of the loops of the other `level` is done by all threads of
+    /// that: each has the elements.
+    pub(super) fn is_repeated(&self, buffer: Buffer, level: ThreadLevel) -> bool {
+        self.contains(buffer) && !self.to[index_of(level)].contains(&buffer)
+    }
+
+    /// By level, whether all threads do what is done outside of its loops: it writes registers that each of them has for itself.
+    pub(super) fn is_for_everyone(&self, func: &Func, stores: &Stores<'_>) -> [bool; 2] {
+        let is_own = |buffer: Buffer, level: ThreadLevel| {
+            let is_register = func.buffers[buffer].scope == Scope::Register;
+            is_register && (!self.contains(buffer) || self.is_repeated(buffer, level))
+        };
+        LEVELS.map(|level| stores.stores.iter().all(|store| is_own(store.buffer, level)))
+    }
 }
 
 /// An array on the stack that several loops of threads use, or what is outside of them: every thread would have another one.
 pub(super) fn torn_array(nest: &Nest<'_>, threads: Threads) -> Option<Buffer> {
-    let several = [threads.warps > 1, threads.lanes > 1];
+    let several = |level: &ThreadLevel| match level {
+        ThreadLevel::Warp => threads.warps > 1,
+        ThreadLevel::Lane => threads.lanes > 1,
+    };
     let is_torn = |(buffer, uses): &(Buffer, Vec<Use>)| {
         let is_stack = nest.func.buffers[*buffer].scope == Scope::Stack;
-        let levels = LEVELS.into_iter().zip(several).filter(|(_, several)| *several);
-        is_stack && levels.into_iter().any(|(loop_of, _)| leaves(uses, loop_of))
+        is_stack && LEVELS.into_iter().filter(several).any(|level| leaves(uses, level))
     };
     let torn = uses_of(nest).into_iter().filter(is_torn).map(|(buffer, _)| buffer);
     torn.min()
 }
 
-/// The loop of a level around a statement.
-type LoopOf = fn(Around) -> Option<(Var, u32)>;
+const LEVELS: [ThreadLevel; 2] = [ThreadLevel::Warp, ThreadLevel::Lane];
 
-const LEVELS: [LoopOf; 2] = [|around| around.warp, |around| around.lane];
+fn index_of(level: ThreadLevel) -> usize {
+    match level {
+        ThreadLevel::Warp => 0,
+        ThreadLevel::Lane => 1,
+    }
+}
 
 /// Whether not all accesses are in the same loop of a level, or all in none.
-fn leaves(uses: &[Use], loop_of: LoopOf) -> bool {
-    let first = uses.first().and_then(|first| loop_of(first.around));
-    uses.iter().any(|of| loop_of(of.around) != first)
+fn leaves(uses: &[Use], level: ThreadLevel) -> bool {
+    let first = uses.first().and_then(|first| first.around.of(level));
+    uses.iter().any(|of| of.around.of(level) != first)
 }
 
 /// The accesses of buffers that are local to a thread.
 fn uses_of(nest: &Nest<'_>) -> FxHashMap<Buffer, Vec<Use>> {
-    let mut uses = Uses { nest, vars: FxHashSet::default(), of: FxHashMap::default() };
+    let mut uses = Uses { nest, vars: Default::default(), of: FxHashMap::default() };
     uses.stmts(&nest.body, Around::default());
     uses.of
 }
@@ -129,14 +178,14 @@ fn uses_of(nest: &Nest<'_>) -> FxHashMap<Buffer, Vec<Use>> {
 struct Use {
     writes: bool,
     around: Around,
-    /// Whether a loop of threads indexes it.
-    is_by_thread: bool,
+    /// By level, whether a loop of threads indexes it.
+    is_by: [bool; 2],
 }
 
 struct Uses<'u, 'n> {
     nest: &'u Nest<'n>,
-    /// Variables of loops of threads.
-    vars: FxHashSet<Var>,
+    /// Variables of loops of threads, by level.
+    vars: [FxHashSet<Var>; 2],
     of: FxHashMap<Buffer, Vec<Use>>,
 }
 
@@ -145,8 +194,8 @@ impl Uses<'_, '_> {
         for stmt in stmts {
             match stmt {
                 Stmt::Loop(l) => {
-                    if matches!(l.kind, LoopKind::Thread(_)) {
-                        self.vars.insert(l.var);
+                    if let LoopKind::Thread(level) = l.kind {
+                        self.vars[index_of(level)].insert(l.var);
                     }
                     self.stmts(&l.body.stmts, around.enter(l));
                 }
@@ -179,16 +228,11 @@ impl Uses<'_, '_> {
             Scope::Global | Scope::Shared => false,
         };
         if is_local {
-            let by_thread = |e: &Expr| e.as_var().is_some_and(|var| self.vars.contains(&var));
-            let is_by_thread = indices.iter().any(|index| index.any(&mut |e| by_thread(e)));
-            self.of.entry(buffer).or_default().push(Use { writes, around, is_by_thread });
+            let is_by = self.vars.each_ref().map(|vars| {
+                let is_thread = |e: &Expr| e.as_var().is_some_and(|var| vars.contains(&var));
+                indices.iter().any(|index| index.any(&mut |e| is_thread(e)))
+            });
+            self.of.entry(buffer).or_default().push(Use { writes, around, is_by });
         }
     }
-}
-
-/// Whether all threads do what is done outside of their loops: it writes registers that every thread has for itself.
-pub(super) fn is_for_everyone(nest: &Nest<'_>, dealt: &FxHashSet<Buffer>, stores: &Stores<'_>) -> bool {
-    let is_own =
-        |buffer: Buffer| nest.func.buffers[buffer].scope == Scope::Register && !dealt.contains(&buffer);
-    stores.stores.iter().all(|store| is_own(store.buffer))
 }

@@ -13,7 +13,7 @@ impl Emitter<'_> {
     /// First element and lanes of a register access.
     fn register_slot(&mut self, buffer: Buffer, indices: &[Expr]) -> Result<(i64, u32), FlattenError> {
         let mut poly = self.flat_index(buffer, indices);
-        if self.deal.dealt.contains(&buffer) {
+        if self.deal.dealt.contains(buffer) {
             // The thread decides of the rest.
             let (atoms, vars) = (&self.atoms, &self.deal.vars);
             let by_thread = |atom: u32| vars.iter().any(|&var| atoms.uses(atom, var));

@@ -35,14 +35,14 @@ impl Emitter<'_> {
         match level {
             ThreadLevel::Warp => {
                 self.covered.0 = true;
-                if !self.covered.1 && !holds(&l.body.stmts, ThreadLevel::Lane) {
+                if !self.covered.1 && self.is_for_one(&l.body.stmts, ThreadLevel::Lane) {
                     others = self.thread;
                     self.covered.1 = true;
                 }
             }
             ThreadLevel::Lane => {
                 self.covered.1 = true;
-                if !self.covered.0 && !holds(&l.body.stmts, ThreadLevel::Warp) {
+                if !self.covered.0 && self.is_for_one(&l.body.stmts, ThreadLevel::Warp) {
                     others = self.warp;
                     self.covered.0 = true;
                 }
@@ -88,14 +88,10 @@ impl Emitter<'_> {
 
     /// Stores, by the threads that are to do them.
     pub(super) fn stores_of_threads(&mut self, stores: &Stores<'_>) -> Result<(), FlattenError> {
-        let is_own = |buffer: Buffer| {
-            self.func.buffers[buffer].scope == Scope::Register && !self.deal.dealt.contains(&buffer)
-        };
-        if stores.stores.iter().all(|store| is_own(store.buffer)) {
-            return self.stores(stores);
-        }
-        let warps = self.warp.filter(|_| !self.covered.0).map(|index| self.is_below(index, 1));
-        let lanes = self.thread.filter(|_| !self.covered.1).map(|index| self.is_below(index, 1));
+        let [every_warp, every_lane] = self.deal.dealt.is_for_everyone(self.func, stores);
+        let (warps, lanes) = (self.covered.0 || every_warp, self.covered.1 || every_lane);
+        let warps = self.warp.filter(|_| !warps).map(|index| self.is_below(index, 1));
+        let lanes = self.thread.filter(|_| !lanes).map(|index| self.is_below(index, 1));
         let shuffle = lanes.is_some() && self.shuffles(&[Stmt::Stores(stores.clone())]);
         let body = |emitter: &mut Self| emitter.some_lanes(lanes, shuffle, |emitter| emitter.stores(stores));
         match warps {
@@ -205,6 +201,18 @@ impl Emitter<'_> {
         self.op(Type::scalar(DType::Bool), KernelOp::Compare(CompareOp::Lt, index, end))
     }
 
+    /// Whether statements have no loop of a level, and nothing in them is for all its threads: the first does all of it.
+    fn is_for_one(&self, stmts: &[Stmt<'_>], level: ThreadLevel) -> bool {
+        let mut is_for_one = true;
+        nest::for_each_loop(stmts, &mut |l| is_for_one &= l.kind != LoopKind::Thread(level));
+        nest::for_each(stmts, &mut |stmt| {
+            let Stmt::Stores(stores) = stmt else { return };
+            let is_repeated = |store: &Store| self.deal.dealt.is_repeated(store.buffer, level);
+            is_for_one &= !stores.stores.iter().any(is_repeated);
+        });
+        is_for_one
+    }
+
     /// Whether something in statements takes another lane's register.
     fn shuffles(&self, stmts: &[Stmt<'_>]) -> bool {
         let mut found = false;
@@ -231,11 +239,4 @@ fn is_zero(e: &Expr) -> bool {
         ExprKind::Float(bits) => *bits == 0,
         _ => false,
     }
-}
-
-/// Whether there are loops of a level among statements.
-fn holds(stmts: &[Stmt<'_>], level: ThreadLevel) -> bool {
-    let mut found = false;
-    nest::for_each_loop(stmts, &mut |l| found |= l.kind == LoopKind::Thread(level));
-    found
 }
