@@ -34,7 +34,7 @@ pub const RULES: RuleSet<Strategy> = RuleSet {
     machine: "gpu",
     whole: &[
         WholeRule { name: "rows", plan: |c, d| Ok(Strategy::Rows(rows::plan(c, d)?)) },
-        WholeRule { name: "strided rows", plan: |c, d| Ok(Strategy::StridedRows(strided_rows::plan(c, d)?)) },
+        WholeRule { name: "strided_rows", plan: |c, d| Ok(Strategy::StridedRows(strided_rows::plan(c, d)?)) },
     ],
     phases: &[
         Phase {

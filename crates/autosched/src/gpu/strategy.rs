@@ -123,7 +123,7 @@ impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Strategy::Rows(strategy) => write!(f, "rows {strategy}"),
-            Strategy::StridedRows(strategy) => write!(f, "strided rows {strategy}"),
+            Strategy::StridedRows(strategy) => write!(f, "strided_rows {strategy}"),
             Strategy::Product(strategy) => write!(f, "product {strategy}"),
             Strategy::Split(strategy) => write!(f, "split {strategy}"),
             Strategy::Skinny(strategy) => write!(f, "skinny {strategy}"),

@@ -82,7 +82,7 @@ impl fmt::Display for Strategy {
 /// Where it is no such function.
 pub(crate) fn plan(context: &Context<'_>, chooser: &mut Chooser<'_>) -> Result<Strategy, Refusal> {
     let func = context.func;
-    let refuse = |reason: &str| Err(Refusal::new("strided rows", &func.name, reason));
+    let refuse = |reason: &str| Err(Refusal::new("strided_rows", &func.name, reason));
     let Some(gpu) = context.target.gpu else { return refuse("the machine has no GPU") };
     let blocks = func.blocks();
     let Some((&last, producers)) = blocks.split_last() else { return refuse("nothing to do") };
@@ -284,5 +284,5 @@ fn unroll(schedule: &mut Schedule, loops: &[String]) -> Result<(), ScheduleError
 }
 
 fn lost(block: &str) -> ScheduleError {
-    ScheduleError::new("strided rows", block, "a loop is lost")
+    ScheduleError::new("strided_rows", block, "a loop is lost")
 }
