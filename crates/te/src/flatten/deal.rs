@@ -199,7 +199,7 @@ impl Collect<'_, '_> {
 }
 
 /// Threads that hold elements, as far as they can be told apart: those in whose loop of a level all accesses are each have a
-/// copy of their own, and so do those of a level that has no part in how elements are dealt out.
+/// copy of their own, and so do warps where elements are dealt out to lanes alone.
 struct Owners {
     /// Levels of which each thread has a copy.
     has_own: (bool, bool),
@@ -225,12 +225,12 @@ fn deal_buffer(
         Err(FlattenError::of(nest.func, &access.block, format!("register buffer `{name}`: {what}")))
     };
     let Some(first) = accesses.first() else { return Ok(()) };
-    let has_own = |level: ThreadLevel| {
+    let in_one = |level: ThreadLevel| {
         let loop_of = first.around.of(level);
-        let in_one = loop_of.is_some() && accesses.iter().all(|access| access.around.of(level) == loop_of);
-        in_one || deal.dealt.is_repeated(buffer, level)
+        loop_of.is_some() && accesses.iter().all(|access| access.around.of(level) == loop_of)
     };
-    let has_own = (has_own(ThreadLevel::Warp), has_own(ThreadLevel::Lane));
+    let has_own =
+        (in_one(ThreadLevel::Warp) || deal.dealt.is_of_every_warp(buffer), in_one(ThreadLevel::Lane));
     // What each thread decides of the positions, where it writes.
     let mut shares: FxHashMap<(u32, u32), i64> = FxHashMap::default();
     let mut owners = Owners { has_own, of: FxHashMap::default() };

@@ -122,19 +122,20 @@ impl Dealt {
         self.to.iter().any(|dealt| dealt.contains(&buffer))
     }
 
-    /// Whether elements are dealt out to one level alone, and what is outside of the loops of the other `level` is done by all threads of
-    /// that: each has the elements.
-    pub(super) fn is_repeated(&self, buffer: Buffer, level: ThreadLevel) -> bool {
-        self.contains(buffer) && !self.to[index_of(level)].contains(&buffer)
+    /// Whether elements are dealt out to lanes alone: every warp has all of them, and does what writes them outside of loops over warps.
+    pub(super) fn is_of_every_warp(&self, buffer: Buffer) -> bool {
+        let [to_warps, to_lanes] = &self.to;
+        to_lanes.contains(&buffer) && !to_warps.contains(&buffer)
     }
 
     /// By level, whether all threads do what is done outside of its loops: it writes registers that each of them has for itself.
     pub(super) fn is_for_everyone(&self, func: &Func, stores: &Stores<'_>) -> [bool; 2] {
-        let is_own = |buffer: Buffer, level: ThreadLevel| {
-            let is_register = func.buffers[buffer].scope == Scope::Register;
-            is_register && (!self.contains(buffer) || self.is_repeated(buffer, level))
+        let all = |is_own: &dyn Fn(Buffer) -> bool| {
+            let mut buffers = stores.stores.iter().map(|store| store.buffer);
+            buffers.all(|buffer| func.buffers[buffer].scope == Scope::Register && is_own(buffer))
         };
-        LEVELS.map(|level| stores.stores.iter().all(|store| is_own(store.buffer, level)))
+        let is_own = |buffer| !self.contains(buffer);
+        [all(&|buffer| is_own(buffer) || self.is_of_every_warp(buffer)), all(&is_own)]
     }
 }
 

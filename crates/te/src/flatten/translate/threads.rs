@@ -35,14 +35,14 @@ impl Emitter<'_> {
         match level {
             ThreadLevel::Warp => {
                 self.covered.0 = true;
-                if !self.covered.1 && self.is_for_one(&l.body.stmts, ThreadLevel::Lane) {
+                if !self.covered.1 && !holds(&l.body.stmts, ThreadLevel::Lane) {
                     others = self.thread;
                     self.covered.1 = true;
                 }
             }
             ThreadLevel::Lane => {
                 self.covered.1 = true;
-                if !self.covered.0 && self.is_for_one(&l.body.stmts, ThreadLevel::Warp) {
+                if !self.covered.0 && self.is_of_one_warp(&l.body.stmts) {
                     others = self.warp;
                     self.covered.0 = true;
                 }
@@ -201,16 +201,14 @@ impl Emitter<'_> {
         self.op(Type::scalar(DType::Bool), KernelOp::Compare(CompareOp::Lt, index, end))
     }
 
-    /// Whether statements have no loop of a level, and nothing in them is for all its threads: the first does all of it.
-    fn is_for_one(&self, stmts: &[Stmt<'_>], level: ThreadLevel) -> bool {
-        let mut is_for_one = true;
-        nest::for_each_loop(stmts, &mut |l| is_for_one &= l.kind != LoopKind::Thread(level));
+    /// Whether statements have no loop over warps, and write no registers that every warp has: the first warp does all of it.
+    fn is_of_one_warp(&self, stmts: &[Stmt<'_>]) -> bool {
+        let mut is_of_one = !holds(stmts, ThreadLevel::Warp);
         nest::for_each(stmts, &mut |stmt| {
             let Stmt::Stores(stores) = stmt else { return };
-            let is_repeated = |store: &Store| self.deal.dealt.is_repeated(store.buffer, level);
-            is_for_one &= !stores.stores.iter().any(is_repeated);
+            is_of_one &= !stores.stores.iter().any(|store| self.deal.dealt.is_of_every_warp(store.buffer));
         });
-        is_for_one
+        is_of_one
     }
 
     /// Whether something in statements takes another lane's register.
@@ -239,4 +237,11 @@ fn is_zero(e: &Expr) -> bool {
         ExprKind::Float(bits) => *bits == 0,
         _ => false,
     }
+}
+
+/// Whether there are loops of a level among statements.
+fn holds(stmts: &[Stmt<'_>], level: ThreadLevel) -> bool {
+    let mut found = false;
+    nest::for_each_loop(stmts, &mut |l| found |= l.kind == LoopKind::Thread(level));
+    found
 }
