@@ -10,7 +10,7 @@ use tilewright_te::{Block, IterKind, Scope, ThreadLevel};
 
 use super::store::{Store, last_of, shares_loops, store_of};
 use super::threads::{LANES, in_order};
-use super::tree::hold;
+use super::tree::{hold, parts_of_warps};
 use crate::context::Context;
 use crate::decisions::{Candidate, Chooser};
 use crate::loops::{joined, loops_of};
@@ -149,23 +149,10 @@ impl Strategy {
         for name in loops_of(schedule, &self.block, IterKind::Reduce)? {
             schedule.unroll(&name)?;
         }
-        // Lanes cannot read another warp's registers.
-        for buffer in schedule.block_info(&partial)?.writes {
-            schedule.set_scope(&buffer, Scope::Shared)?;
-        }
-        let store = schedule.cache_write(&partial, Scope::Register)?;
-        let made = schedule.compute_at(&store, &task)?;
-        let [.., column, warp] = &made[..] else { return Err(lost()) };
-        schedule.reorder(&[warp, column])?;
-        schedule.bind(warp, ThreadLevel::Warp)?;
-        schedule.bind(column, ThreadLevel::Lane)?;
-        schedule.compute_at(&partial, column)?;
-        hold(schedule, &partial)?;
-        let steps = loops_of(schedule, &partial, IterKind::Reduce)?;
+        let steps = parts_of_warps(schedule, &partial, &task)?;
         if let Some(at_once) = steps.get(1) {
             schedule.unroll(at_once)?;
         }
-        schedule.decompose_reduction(&partial, steps.first().ok_or_else(lost)?)?;
         schedule.parallel(&task)
     }
 }

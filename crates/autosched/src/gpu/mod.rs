@@ -1,10 +1,10 @@
 //! The rules for GPUs.
 //!
-//! A task is a thread block. A function that reduces rows and then uses the results on them is one kernel ([`rows`], or [`strided_rows`] where a row's elements
-//! lie apart). Of others, reductions come first: [`skinny`] (products with a vector, or with few), [`product`] (matrix products and convolutions, by tiles in registers
-//! and shared memory, in parts where tiles are few: [`split`]), [`turns`] (blocks in one loop over steps), [`columns`] (few results of many
-//! steps, read along the results), [`reduction`] (the others, by lanes along the steps). Then come [`transpose`] (what is read across the rows
-//! that are written), and [`elements`], which has a thread for each result and does for all the rest.
+//! A task is a thread block. A function that reduces rows and then uses the results on them is one kernel ([`rows`], or [`strided_rows`] where
+//! a row's elements lie apart). Of others, reductions come first: [`skinny`] (products with a vector, or with few), [`product`] (matrix products
+//! and convolutions, by tiles in registers and shared memory, in parts where tiles are few: [`split`]), [`turns`] (blocks in one loop over steps),
+//! [`columns`] (few results of many steps, read along the results), [`reduction`] (the others, by lanes along the steps). Then come [`transpose`]
+//! (what is read across the rows that are written), and [`elements`], which has a thread for each result and does for all the rest.
 
 pub mod columns;
 pub mod elements;

@@ -13,7 +13,7 @@ use tilewright_te::{Block, IterKind, Scope, ThreadLevel};
 use super::elements::joined_loops;
 use super::rows::{IN_REGISTERS, RowBlock, RowKind, elements_each, plan_producer};
 use super::threads::{LANES, Threads, in_order};
-use super::tree::hold;
+use super::tree::{hold, parts_of_warps};
 use crate::context::Context;
 use crate::decisions::{Candidate, Chooser};
 use crate::loops::{joined, loops_of};
@@ -262,21 +262,8 @@ fn combine(schedule: &mut Schedule, block: &str, task: &str, warps: i64) -> Resu
     schedule.bind(&rows, ThreadLevel::Lane)?;
     let steps = loops_of(schedule, block, IterKind::Reduce)?;
     unroll(schedule, &steps)?;
-    // Lanes cannot read another warp's registers.
-    for buffer in schedule.block_info(&partial)?.writes {
-        schedule.set_scope(&buffer, Scope::Shared)?;
-    }
-    let store = schedule.cache_write(&partial, Scope::Register)?;
-    let made = schedule.compute_at(&store, task)?;
-    let [.., rows, warp] = &made[..] else { return Err(lost(&store)) };
-    schedule.reorder(&[warp, rows])?;
-    schedule.bind(warp, ThreadLevel::Warp)?;
-    schedule.bind(rows, ThreadLevel::Lane)?;
-    schedule.compute_at(&partial, rows)?;
-    hold(schedule, &partial)?;
-    let steps = loops_of(schedule, &partial, IterKind::Reduce)?;
-    unroll(schedule, &steps)?;
-    schedule.decompose_reduction(&partial, steps.first().ok_or_else(|| lost(&partial))?).map(drop)
+    let steps = parts_of_warps(schedule, &partial, task)?;
+    unroll(schedule, &steps)
 }
 
 fn unroll(schedule: &mut Schedule, loops: &[String]) -> Result<(), ScheduleError> {

@@ -227,6 +227,33 @@ pub(super) fn reduce_in_task(
     reduce_in_warp(schedule, &of_warp, &warp, walk)
 }
 
+/// Has each warp of a task make its part of results, a lane that of one: what the block `partial` computes, whose last two variables over results
+/// are these and the warps. Parts meet in shared memory. Gives the loops over a warp's steps, the first of which they start before.
+///
+/// # Errors
+/// As [`reduce_in_warp`].
+pub(super) fn parts_of_warps(
+    schedule: &mut Schedule,
+    partial: &str,
+    task: &str,
+) -> Result<Vec<String>, ScheduleError> {
+    // Lanes cannot read another warp's registers.
+    for buffer in schedule.block_info(partial)?.writes {
+        schedule.set_scope(&buffer, Scope::Shared)?;
+    }
+    let store = schedule.cache_write(partial, Scope::Register)?;
+    let made = schedule.compute_at(&store, task)?;
+    let [.., result, warp] = &made[..] else { return Err(lost(&store)) };
+    schedule.reorder(&[warp, result])?;
+    schedule.bind(warp, ThreadLevel::Warp)?;
+    schedule.bind(result, ThreadLevel::Lane)?;
+    schedule.compute_at(partial, result)?;
+    hold(schedule, partial)?;
+    let steps = loops_of(schedule, partial, IterKind::Reduce)?;
+    schedule.decompose_reduction(partial, steps.first().ok_or_else(|| lost(partial))?)?;
+    Ok(steps)
+}
+
 /// Keeps what a block writes in registers.
 pub(super) fn hold(schedule: &mut Schedule, block: &str) -> Result<(), ScheduleError> {
     for buffer in schedule.block_info(block)?.writes {
