@@ -12,7 +12,10 @@ use std::process::{Command, ExitCode};
 
 use common::{Run, fail, folder, model, node, run, save, succeed, value};
 use conditional::Conditional;
+use prost::Message;
+use tilewright_driver::graph::Tensor;
 use tilewright_driver::kernel_file::{self, Contents, KernelEntry, OutputDef};
+use tilewright_driver::onnx::tensor::to_proto;
 use tilewright_driver::runtime::artifact::{DeviceDef, DeviceKernel};
 use tilewright_driver::runtime::kernel_run::{KernelProgram, ProgramBuffer, ProgramCall, Role};
 use tilewright_driver::tune::{Database, Finding, Journal, Round, TaskKey, Trial};
@@ -25,8 +28,9 @@ fn main() -> ExitCode {
         Err(error) => Some(format!("no C compiler: {error}")),
     };
     type Test = fn();
-    let opencl: [(&str, Test); 5] = [
+    let opencl: [(&str, Test); 6] = [
         ("tasks_may_run_in_any_ranges", tasks_may_run_in_any_ranges),
+        ("attention_of_any_length", attention_of_any_length),
         ("profiles_have_the_devices_times", profiles_have_the_devices_times),
         (
             "a_search_on_a_device_leaves_records_that_are_used",
@@ -89,6 +93,31 @@ fn tasks_may_run_in_any_ranges() {
     succeed(dir, &[&verify[..], &["--device", "opencl"]].concat());
     fail(dir, &verify, 2, &["--device"]);
     fail(dir, &[&verify[..], &["--device", "cpu"]].concat(), 2, &["--ranges", "device"]);
+}
+
+/// Blocks of keys in a loop of open extent: part of one, whole ones, and both.
+fn attention_of_any_length() {
+    let dir = folder();
+    let dir = dir.path();
+    let heads = |name: &str| value(name, &["batch", "2", "length", "16"]);
+    let nodes = vec![node("Attention", &["q", "k", "v"], &["y"])];
+    save(
+        dir,
+        "attention.onnx",
+        &model(23, nodes, vec![heads("q"), heads("k"), heads("v")], vec![heads("y")]),
+    );
+    for (batch, length) in [(1, 1), (2, 63), (1, 64), (3, 130), (1, 0)] {
+        let inputs = format!("in{length}");
+        std::fs::create_dir(dir.join(&inputs)).unwrap();
+        for j in 0..3 {
+            let numbers: Vec<f32> =
+                (0..batch * 2 * length * 16).map(|i| ((i * (j + 3)) % 17) as f32 / 9.0 - 1.0).collect();
+            let tensor = Tensor::from_elements(&[batch, 2, length, 16], &numbers).unwrap();
+            let path = dir.join(&inputs).join(format!("input_{j}.pb"));
+            std::fs::write(path, to_proto(&tensor, "").encode_to_vec()).unwrap();
+        }
+        succeed(dir, &["verify", "attention.onnx", "--target", "opencl", "--inputs", &inputs]);
+    }
 }
 
 fn a_search_on_a_device_leaves_records_that_are_used() {

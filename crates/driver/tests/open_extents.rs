@@ -211,3 +211,19 @@ fn normalisations_over_several_open_axes() {
         check(&text, &constants, &images, &["direct"]);
     }
 }
+
+/// Attention of heads with themselves: part of a block of queries and of keys, whole blocks, and both; one batch entry, some, and none.
+#[test]
+fn attention() {
+    let text = "graph attention {
+      sym b input 0..*:1
+      sym n input 0..*:1
+      region0(%x x: f32[b, 2, n, 24]) {
+        %o: f32[b, 2, n, 24] = Attention[](%x, %x, %x)
+        return %o as y
+      }
+    }";
+    let lengths = [(1, 1), (3, 7), (1, 63), (2, 64), (1, 65), (1, 300), (0, 5), (2, 0)];
+    let sizes: Vec<Vec<usize>> = lengths.iter().map(|&(batch, n)| vec![batch, 2, n, 24]).collect();
+    check(text, &[], &sizes, &["blocks-32x64", "blocks-64x64", "direct"]);
+}

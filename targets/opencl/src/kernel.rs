@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use cranelift_entity::SecondaryMap;
 use tilewright_dtype::DType;
-use tilewright_te::kernel::{Access, Inst, Kernel, KernelOp, MemRef, Threads, Value, Varies};
+use tilewright_te::kernel::{Access, Carried, Inst, Kernel, KernelOp, MemRef, Threads, Value, Varies};
 
 use crate::error::PrintError;
 use crate::types::symbol;
@@ -21,6 +21,8 @@ struct Printer<'a> {
     is_divergent: bool,
     /// Element types for which there is an array to shuffle through.
     shuffled: Vec<DType>,
+    /// Whether there was a barrier in the loop that is being printed.
+    has_barrier: bool,
 }
 
 /// Appends the kernel to a program.
@@ -35,6 +37,7 @@ pub(crate) fn print(kernel: &Kernel, out: &mut String) -> Result<(), PrintError>
         indent: 2,
         is_divergent: false,
         shuffled: Vec::new(),
+        has_barrier: false,
     };
     printer.list(&kernel.body)?;
     let Threads { warps, lanes } = kernel.threads;
@@ -132,7 +135,7 @@ impl Printer<'_> {
             }
             // A hint.
             Inst::Prefetch { .. } => {}
-            Inst::Barrier => self.line("barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"),
+            Inst::Barrier => self.barrier("CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE"),
             Inst::CopyAsync { to, to_index, to_offset, from, index, offset, elements, mask } => {
                 let condition = mask.map_or(String::new(), |mask| format!("{} ? ", self.lane(mask, 0)));
                 let otherwise = if mask.is_some() { " : 0" } else { "" };
@@ -145,21 +148,7 @@ impl Printer<'_> {
             // Copies are made at once.
             Inst::CommitCopies | Inst::WaitCopies { .. } => {}
             Inst::Loop { var, begin, end, carried, body } => {
-                for c in carried {
-                    self.declare(c.result, |printer, lane| printer.lane(c.init, lane))?;
-                }
-                let [var, from, to] = [*var, *begin, *end].map(|value| self.lane(value, 0));
-                self.line(&format!("for (long {var} = {from}; {var} < {to}; ++{var}) {{"));
-                self.indent += 2;
-                for c in carried {
-                    self.declare(c.param, |printer, lane| printer.lane(c.result, lane))?;
-                }
-                self.indent -= 2;
-                self.nested(body, &[*begin, *end])?;
-                for c in carried {
-                    self.set(c.result, c.next);
-                }
-                self.line("}");
+                self.counted([*var, *begin, *end], carried, body)?;
             }
             Inst::If { condition, then_body, else_body, joins } => {
                 for join in joins {
@@ -177,6 +166,43 @@ impl Printer<'_> {
                 self.line("}");
             }
         }
+        Ok(())
+    }
+
+    fn barrier(&mut self, fences: &str) {
+        self.line(&format!("barrier({fences});"));
+        self.has_barrier = true;
+    }
+
+    /// A loop over the values of a variable from `begin` to `end`, exclusive.
+    fn counted(
+        &mut self,
+        [var, begin, end]: [Value; 3],
+        carried: &[Carried],
+        body: &[Inst],
+    ) -> Result<(), PrintError> {
+        for c in carried {
+            self.declare(c.result, |printer, lane| printer.lane(c.init, lane))?;
+        }
+        let (start, outside) = (self.body.len(), std::mem::take(&mut self.has_barrier));
+        let [name, from, to] = [var, begin, end].map(|value| self.lane(value, 0));
+        self.line(&format!("for (long {name} = {from}; {name} < {to}; ++{name}) {{"));
+        self.indent += 2;
+        for c in carried {
+            self.declare(c.param, |printer, lane| printer.lane(c.result, lane))?;
+        }
+        self.indent -= 2;
+        self.nested(body, &[begin, end])?;
+        for c in carried {
+            self.set(c.result, c.next);
+        }
+        self.line("}");
+        if self.has_barrier {
+            // All threads go through the loop, so they may wait here. PoCL 3.1 has all of them run a branch that comes right before such a
+            // loop, whatever its condition.
+            self.body.insert_str(start, &format!("{:1$}barrier(CLK_LOCAL_MEM_FENCE);\n", "", self.indent));
+        }
+        self.has_barrier |= outside;
         Ok(())
     }
 
@@ -300,10 +326,10 @@ impl Printer<'_> {
             }
             let moved = format!("{}_moved", self.lane(result, lane));
             self.line(&format!("shuffled_{ty}[get_local_id(1) * {lanes} + get_local_id(0)] = {own};"));
-            self.line("barrier(CLK_LOCAL_MEM_FENCE);");
+            self.barrier("CLK_LOCAL_MEM_FENCE");
             let from = format!("floormod_long({}, {lanes})", self.lane(from, 0));
             self.line(&format!("{ty} {moved} = shuffled_{ty}[get_local_id(1) * {lanes} + {from}];"));
-            self.line("barrier(CLK_LOCAL_MEM_FENCE);");
+            self.barrier("CLK_LOCAL_MEM_FENCE");
             texts.push(if dtype == DType::Bool { format!("{moved} != 0") } else { moved });
         }
         self.declare(result, |_, lane| texts[lane as usize].clone())

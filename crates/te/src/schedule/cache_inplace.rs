@@ -67,14 +67,17 @@ impl Apply for CacheInplace {
         if simplifier.simplify(&touched) != simplifier.simplify(&volume) {
             return Err(fail(format!("what it touches in `{}` is no box", self.loop_name)));
         }
+        let mut running = tree::simplifier_within(func, &[&loop_path[..], &[0]].concat(), &target.body);
+        loops.iter().for_each(|l| running.assume_positive(&l.extent));
+        let mut known = Known { simplifier, running };
 
         let copy = cache::duplicate(func, buffer, self.scope);
         if let Some(block) = tree::block_at_mut(func, &block_path) {
             cache::rename(block, buffer, copy);
         }
         let names = ["load", "store"].map(|what| func.unique_block_name(&format!("{}_{what}", self.block)));
-        let load = region_copy(func, &simplifier, &region, (buffer, copy), &names[0]);
-        let store = region_copy(func, &simplifier, &region, (copy, buffer), &names[1]);
+        let load = region_copy(func, &mut known, &region, (buffer, copy), &names[0]);
+        let store = region_copy(func, &mut known, &region, (copy, buffer), &names[1]);
         if let Some(l) = tree::loop_at_mut(func, &loop_path) {
             l.body.insert(0, load);
             l.body.push(store);
@@ -102,10 +105,17 @@ fn keeps_inside(
     })
 }
 
+/// What is known where a copy stands.
+struct Known {
+    simplifier: Simplifier,
+    /// Knows besides that the loops around have iterations.
+    running: Simplifier,
+}
+
 /// A nest that copies a region of one buffer to the same place of another of its shape.
 fn region_copy(
     func: &mut Func,
-    simplifier: &Simplifier,
+    known: &mut Known,
     region: &[Span],
     (from, to): (Buffer, Buffer),
     name: &str,
@@ -115,8 +125,9 @@ fn region_copy(
     for (n, (span, extent)) in region.iter().zip(domain).enumerate() {
         let loop_var = tree::loop_var(func, &format!("{name}_ax{n}"));
         let var = func.add_var(&format!("{name}_v{n}"), VarKind::Iter);
-        let (value, guards) = guarded(simplifier, &span.min, &span.extent, &extent, loop_var);
-        conditions.extend(guards);
+        let (value, guards) = guarded(&known.simplifier, &span.min, &span.extent, &extent, loop_var);
+        known.running.bind_range(loop_var, 0, span.extent.clone());
+        conditions.extend(guards.into_iter().filter(|condition| !known.running.prove(condition)));
         loops.push((loop_var, span.extent.clone()));
         iters.push(Iter { var, extent, kind: IterKind::Spatial, value });
     }
