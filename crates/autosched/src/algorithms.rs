@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tilewright_machine::Target;
 use tilewright_te::computation::DIRECT;
-use tilewright_te::{Computation, Func};
+use tilewright_te::{Computation, Func, Var};
 
 use crate::context::Context;
 use crate::decisions::Candidate;
@@ -13,12 +13,18 @@ use crate::pattern::bytes_of;
 use crate::prepare::Prepared;
 use crate::rule::RuleSet;
 
+/// What is taken at least for an open extent with whose square a temporary grows, as the scores of attention do: only where it is long does it
+/// matter which algorithm is taken.
+const SQUARED: i64 = 1024;
+
 /// The algorithms of a function, prepared: they may be priced for several machines that differ in their timing alone.
 #[derive(Clone, Debug)]
 pub struct Algorithms {
     constant_inputs: Vec<bool>,
     direct: Prepared,
     variants: Vec<Variant>,
+    /// By size variable, whether a temporary of the direct one grows with its square.
+    squared: Vec<bool>,
 }
 
 /// Another algorithm than the direct one.
@@ -44,6 +50,7 @@ impl Algorithms {
             constant_inputs: computation.constant_inputs.clone(),
             direct: Prepared::new(&computation.func, computation, target),
             variants: computation.variants.iter().map(variant).collect(),
+            squared: squared(&computation.func),
         }
     }
 
@@ -52,7 +59,12 @@ impl Algorithms {
         let price = |prepared: &Prepared| {
             let (func, layouts, taken) = (prepared.func(), &prepared.layouts, BTreeSet::new());
             let constant_inputs = &self.constant_inputs[..];
-            (rules.price)(&Context { target, func, layouts, constant_inputs, taken: &taken })
+            let known = func.with_sizes(|size| {
+                let is_squared =
+                    func.sizes.iter().zip(&self.squared).any(|(own, squared)| *own == size && *squared);
+                if is_squared { rules.open.max(SQUARED) } else { rules.open }
+            });
+            (rules.price)(&Context { target, func, layouts, constant_inputs, taken: &taken }, &known)
         };
         let candidate = |name: &str, cost: f64| Candidate {
             value: name.to_string(),
@@ -78,6 +90,17 @@ impl Algorithms {
         let variant = self.variants.into_iter().find(|variant| variant.algorithm == algorithm);
         variant.map_or(self.direct, |variant| variant.prepared)
     }
+}
+
+/// By size variable, whether a temporary grows with its square.
+fn squared(func: &Func) -> Vec<bool> {
+    let is_squared = |size: &Var| {
+        let times = |buffer| {
+            func.buffers[buffer].shape.iter().filter(|extent| extent.as_var() == Some(*size)).count()
+        };
+        func.workspaces().any(|buffer| times(buffer) > 1)
+    };
+    func.sizes.iter().map(is_squared).collect()
 }
 
 /// Bytes of a function's constants; those of open extents count for nothing.

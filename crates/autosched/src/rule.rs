@@ -9,8 +9,8 @@ use std::hash::Hash;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tilewright_te::Block;
 use tilewright_te::schedule::{Schedule, ScheduleError};
+use tilewright_te::{Block, Func};
 
 use crate::context::Context;
 use crate::decisions::Chooser;
@@ -93,7 +93,9 @@ pub struct RuleSet<S: 'static> {
     pub whole: &'static [WholeRule<S>],
     /// Rules for blocks.
     pub phases: &'static [Phase<S>],
-    /// Cycles of a function on one core, by which its algorithm is chosen; nothing where the rules have no good strategy for it, or
-    /// extents are open.
-    pub price: fn(&Context<'_>) -> Option<f64>,
+    /// What is taken for an open extent where an algorithm is chosen.
+    pub open: i64,
+    /// What a function takes, by which its algorithm is chosen, given it with known extents too; nothing where the rules have no good strategy
+    /// for it.
+    pub price: fn(&Context<'_>, &Func) -> Option<f64>,
 }

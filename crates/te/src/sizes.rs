@@ -5,12 +5,12 @@ use crate::func::{Func, Stmt, VarKind};
 use crate::simplify::Simplifier;
 
 impl Func {
-    /// The function with each size variable replaced by `extent`, or by the nearest that its bounds allow: what a cost model may look at
-    /// where extents are open. It is not to be run: the size variables are still its parameters.
-    pub fn with_sizes(&self, extent: i64) -> Func {
+    /// The function with each size variable replaced by the extent given for it, or by the nearest that its bounds allow: what a cost model
+    /// may look at where extents are open. It is not to be run: the size variables are still its parameters.
+    pub fn with_sizes(&self, extent: impl Fn(Var) -> i64) -> Func {
         let mut func = self.clone();
         let value = |var: Var| match self.vars[var].kind {
-            VarKind::Size { min, max } => Some(Expr::int(extent.clamp(min, max.max(min)))),
+            VarKind::Size { min, max } => Some(Expr::int(extent(var).clamp(min, max.max(min)))),
             VarKind::Loop | VarKind::Iter => None,
         };
         let simplifier = Simplifier::for_sizes(self);
@@ -59,7 +59,7 @@ mod tests {
 }
 ";
         let func: Func = text.parse().expect("a function");
-        let known = func.with_sizes(64).to_string();
+        let known = func.with_sizes(|_| 64).to_string();
         assert!(known.contains("y: f32[128, 16]") && known.contains("for i in 0..128 {"), "{known}");
         assert!(known.contains("a: spatial 128 = i, b: spatial 16 = j"), "{known}");
     }

@@ -64,6 +64,7 @@ pub const RULES: RuleSet<Strategy> = RuleSet {
         Phase { takes: is_transform, rules: OF_ELEMENTS },
         Phase { takes: |_| true, rules: OF_ELEMENTS },
     ],
+    open: price::OPEN,
     price: price::price,
 };
 

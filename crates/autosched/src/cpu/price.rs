@@ -11,26 +11,20 @@ use tilewright_te::{Block, Buffer, Expr, ExprKind, Func};
 use crate::context::Context;
 use crate::cpu::sums;
 use crate::cpu::{Strategy, contraction, recurrence, window};
-use crate::model::machine::{beyond_l2, l2_room, memory_cycles, numbers, overlapped, ports};
+use crate::model::machine::{beyond_l2, copy_cycles, l2_room, memory_cycles, numbers, overlapped, ports};
 use crate::model::sums::{Way, ways};
 use crate::pattern::{AccessInfo, Stride, bytes_of, domain_simplifier, iterations, loads, stride};
 use crate::transforms::{is_in_vectors, is_row_major, is_transform};
 use crate::turns::takes_turns;
 
-/// What is taken for an open extent where an algorithm is chosen: images and sequences are seldom much shorter, and with more of them the
-/// algorithms compare alike.
-const OPEN: i64 = 64;
+/// What is taken for an open extent where an algorithm is chosen: images are seldom much shorter, and with longer ones the algorithms compare
+/// alike.
+pub(crate) const OPEN: i64 = 64;
 
-/// Cycles of a prepared function on one core, with [`OPEN`] for open extents. Nothing where the rules have no good strategy for it.
-pub(crate) fn price(context: &Context<'_>) -> Option<f64> {
-    if !context.func.sizes.is_empty() {
-        let func = &context.func.with_sizes(OPEN);
-        return price_of_known(&Context { func, ..*context });
-    }
-    price_of_known(context)
-}
-
-fn price_of_known(context: &Context<'_>) -> Option<f64> {
+/// Cycles of a prepared function on one core, by extents that stand for those that are open in `known`. Nothing where the rules have no good
+/// strategy for it.
+pub(crate) fn price(context: &Context<'_>, known: &Func) -> Option<f64> {
+    let context = &Context { func: known, ..*context };
     let func = context.func;
     let writer = |buffer: Buffer| {
         let writes = |b: &&Block| b.body.iter().any(|store| store.buffer == buffer);
@@ -101,9 +95,12 @@ fn block_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {
         return Some(iterations / lanes * cycles);
     }
     if block.is_reduction() && !takes_turns(func, block) {
-        let (cost, panel) = contraction::price(context, block)?;
-        let weights = panel.map_or(Some(0.0), |panel| bytes(func, panel))?;
-        return Some(overlapped(target, iterations / lanes * cost, memory_cycles(target, weights)));
+        let contraction::Price { step, constant_panel, copied } = contraction::price(context, block)?;
+        let bytes = |buffer: Option<Buffer>| buffer.map_or(Some(0.0), |buffer| bytes(func, buffer));
+        let streamed = memory_cycles(target, bytes(constant_panel)?);
+        return Some(
+            overlapped(target, iterations / lanes * step, streamed) + copied_cycles(target, bytes(copied)?),
+        );
     }
     if is_transform(block) && !is_in_vectors(func, layouts, target, block) {
         return None;
@@ -126,6 +123,12 @@ fn block_cycles(context: &Context<'_>, block: &Block) -> Option<f64> {
     let moved = (loads / core.loads_per_cycle).max(stores / core.stores_per_cycle);
     let busiest = (operations / ports(target)).max(moved);
     Some(iterations / lanes * (scattered + busiest))
+}
+
+/// Cycles of a copy of so many bytes, which go to where all tasks read them.
+fn copied_cycles(target: &Target, bytes: f64) -> f64 {
+    let level = if bytes > l2_room(target) { beyond_l2(target) } else { &numbers(target).l2 };
+    bytes / f64::from(target.vector_bits() / 8) * copy_cycles(target, Some(level))
 }
 
 /// How many of its loads a data-parallel block makes element by element, because they do not lie along the vectors that it writes: a

@@ -59,6 +59,7 @@ pub const RULES: RuleSet<Strategy> = RuleSet {
             ],
         },
     ],
+    open: price::OPEN,
     price: price::price,
 };
 

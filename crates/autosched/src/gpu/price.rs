@@ -9,10 +9,11 @@ use crate::gpu::turns::shared_buffers;
 use crate::transforms::is_transform;
 
 /// What is taken for an open extent.
-const OPEN: i64 = 512;
+pub(crate) const OPEN: i64 = 512;
 
-/// Bytes that are written to temporaries in global memory, with [`OPEN`] for open extents; nothing where there is no good rule for a block.
-pub(crate) fn price(context: &Context<'_>) -> Option<f64> {
+/// Bytes that are written to temporaries in global memory, by extents that stand for those that are open in `known`; nothing where there is no
+/// good rule for a block.
+pub(crate) fn price(context: &Context<'_>, known: &Func) -> Option<f64> {
     let func = context.func;
     if func.blocks().into_iter().any(is_transform) {
         return None;
@@ -20,8 +21,7 @@ pub(crate) fn price(context: &Context<'_>) -> Option<f64> {
     let shared: Vec<String> =
         func.blocks().into_iter().flat_map(|block: &Block| shared_buffers(context, block)).collect();
     let is_global = |buffer: &Buffer| !shared.contains(&func.buffers[*buffer].name);
-    let known = func.with_sizes(OPEN);
-    let bytes: f64 = func.workspaces().filter(is_global).map(|buffer| bytes(&known, buffer)).sum();
+    let bytes: f64 = func.workspaces().filter(is_global).map(|buffer| bytes(known, buffer)).sum();
     Some(1.0 + bytes)
 }
 

@@ -37,7 +37,8 @@ pub(crate) const RULES: RuleSet<Strategy> = RuleSet {
         },
     ],
     // It has one algorithm for everything.
-    price: |_| None,
+    open: 1,
+    price: |_, _| None,
 };
 
 impl rule::Strategy for Strategy {

@@ -42,13 +42,23 @@ pub(crate) fn plan(
     }
 }
 
-/// Cycles of a vector of results and step of a contraction by its best tile in the best order of the loops around it, and its constant
-/// panel's buffer.
-pub(crate) fn price(context: &Context<'_>, block: &Block) -> Option<(f64, Option<Buffer>)> {
+/// What a contraction takes by its best tile in the best order of the loops around it.
+pub(crate) struct Price {
+    /// Cycles of a vector of results and step.
+    pub(crate) step: f64,
+    /// The panel's buffer, where it is a constant.
+    pub(crate) constant_panel: Option<Buffer>,
+    /// The buffer that is copied first, so that what a tile's rows read lies together.
+    pub(crate) copied: Option<Buffer>,
+}
+
+/// The price of a contraction.
+pub(crate) fn price(context: &Context<'_>, block: &Block) -> Option<Price> {
     let product = plan::Product::of(context, block).ok()?;
     let best = product.tiles_with_orders(false).into_iter().next()?;
     let full = f64::from(context.target.lanes(4)) / product.lanes as f64;
-    Some((best.cost * full, product.constant_panel()))
+    let (constant_panel, copied) = (product.constant_panel(), product.copied_rows(&best.value));
+    Some(Price { step: best.cost * full, constant_panel, copied })
 }
 
 /// Cycles of a strategy of a contraction by the model.

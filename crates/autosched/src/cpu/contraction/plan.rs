@@ -149,6 +149,15 @@ impl<'a> Product<'a> {
         self.context.constant_input(panel).map(|_| panel)
     }
 
+    /// The buffer that a tile's rows read, where the rules copy it for each run.
+    pub(super) fn copied_rows(&self, tile: &Tile) -> Option<Buffer> {
+        let buffer = self.roles.broadcast.buffer;
+        let extents = self.roles.extents(self.context, self.block, tile)?;
+        let copies = || self.row_copies(extents.vectors / tile.vectors).first().is_some_and(|c| c.value);
+        let varies = self.context.constant_input(buffer).is_none();
+        (varies && extents.rows_apart && copies()).then_some(buffer)
+    }
+
     /// Decides on the tile and on how its steps are walked.
     fn decide_inside(&self, is_summed: bool, chooser: &mut Chooser<'_>) -> Result<Inside, Refusal> {
         let mut tiles = self.tiles_with_orders(is_summed);
