@@ -20,6 +20,8 @@ struct Case {
     /// Elements of a head.
     size: usize,
     seen: Seen,
+    /// What a query gets that sees no key.
+    unseen: f64,
     softcap: f64,
 }
 
@@ -35,8 +37,16 @@ enum Seen {
     Causal,
 }
 
-const CASE: Case =
-    Case { batch: 1, heads: [2, 2], queries: 64, keys: 128, size: 32, seen: Seen::All, softcap: 0.0 };
+const CASE: Case = Case {
+    batch: 1,
+    heads: [2, 2],
+    queries: 64,
+    keys: 128,
+    size: 32,
+    seen: Seen::All,
+    unseen: 0.0,
+    softcap: 0.0,
+};
 
 /// What a case is computed from.
 struct Tensors {
@@ -80,11 +90,12 @@ impl Case {
         let has_mask = matches!(self.seen, Seen::Prefix | Seen::Masked);
         let operand = if has_mask { ", %m" } else { "" };
         let causal = if self.seen == Seen::Causal { "causal=true" } else { "causal=false" };
-        let softcap = self.softcap;
+        let Case { softcap, unseen, .. } = *self;
+        let unseen_is_nan = unseen.is_nan();
         let text = format!(
             "graph attention {{
               region0(%q q: {q}, %k k: {k}, %v v: {v}, %m m: {mask}) {{
-                %o: {q} = Attention[{causal}, softcap={softcap}](%q, %k, %v{operand})
+                %o: {q} = Attention[{causal}, softcap={softcap}, unseen_is_nan={unseen_is_nan}](%q, %k, %v{operand})
                 return %o as y
               }}
             }}"
@@ -94,7 +105,7 @@ impl Case {
 
     /// The result in double precision, by the definition.
     fn expected(&self, tensors: &Tensors) -> Vec<f64> {
-        let Case { batch, heads: [heads, kv_heads], queries, keys, size, seen, softcap } = *self;
+        let Case { batch, heads: [heads, kv_heads], queries, keys, size, seen, unseen, softcap } = *self;
         let mut result = Vec::new();
         let rows = (0..batch).flat_map(|b| (0..heads).map(move |h| (b, h)));
         for ((b, h), row) in rows.flat_map(|at| (0..queries).map(move |row| (at, row))) {
@@ -121,7 +132,7 @@ impl Case {
             for element in 0..size {
                 let value = |key: usize| weights[key] * f64::from(of_key(&tensors.v, key)[element]);
                 let total: f64 = (0..keys).map(value).sum();
-                result.push(if sum == 0.0 { 0.0 } else { total / sum });
+                result.push(if sum == 0.0 { unseen } else { total / sum });
             }
         }
         result
@@ -172,6 +183,18 @@ fn keys_are_hidden() {
             Case { queries: 200, keys: 200, softcap: 3.0, seen, ..CASE },
         ]);
     }
+}
+
+#[test]
+fn a_query_that_sees_no_key_gets_what_a_softmax_gives() {
+    // The model has two products and a softmax, which become attention again where scores are many.
+    let masked = Case { queries: 256, keys: 256, seen: Seen::Masked, unseen: f64::NAN, ..CASE };
+    assert!(masked.expected(&masked.tensors()).iter().any(|x| x.is_nan()));
+    check(&[
+        masked,
+        Case { batch: 2, queries: 250, keys: 270, ..masked },
+        Case { batch: 2, seen: Seen::Prefix, ..masked },
+    ]);
 }
 
 #[test]

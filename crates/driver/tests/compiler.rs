@@ -10,11 +10,15 @@ use std::time::Duration;
 
 use ndarray::{Array2, ArrayD};
 use prost::Message as _;
+use tilewright_autosched::{Decisions, plan};
 use tilewright_driver::graph::op::{Op, UnaryOp};
 use tilewright_driver::graph::pass::{FnPass, Pass, PassError};
 use tilewright_driver::graph::{Graph, NodeId, text};
 use tilewright_driver::onnx::{OnnxModel, export};
 use tilewright_driver::search::Found;
+use tilewright_driver::tune::task::strategy_digest;
+use tilewright_driver::tune::{Database, Entry, Finding, TaskKey};
+use tilewright_driver::tuning::Tasks;
 use tilewright_driver::{
     Cache, Cancel, CodegenKind, CompileError, CompileObserver, Compiler, Mode, Source, Tensor, WholeModel,
 };
@@ -220,6 +224,44 @@ fn a_search_comes_before_compiling_for_this_processor() {
     let error = on_gpu.expect_err("another process measures there");
     assert!(error.to_string().contains("functions for opencl are measured by another process"), "{error}");
     assert_eq!(error.exit_code(), 3);
+}
+
+/// A record that makes a product go by the tile that the cost model holds for the worst one: the model takes many times as long with it.
+#[test]
+fn what_a_search_found_is_left_where_the_model_is_slower_by_it() {
+    let text = "graph product { region0(%a a: f32[240, 240], %b b: f32[240, 240]) {
+        %c: f32[240, 240] = MatMul[](%a, %b)
+        return %c as c
+    } }";
+    let graph = text::parse(text).unwrap_or_else(|error| panic!("{error}"));
+    let model = OnnxModel::from_proto(export(&graph).expect("a model")).expect("a model");
+    let compiler = compiler();
+    let mut tasks = Tasks::default();
+    tasks.add(&model, compiler.options()).expect("tasks");
+    let [task] = &tasks.tasks[..] else { panic!("a task: {:?}", tasks.tasks) };
+    let by_rules = plan(&task.computation, &task.target, &Decisions::default()).expect("a plan");
+    let decision = by_rules.decisions.iter().find(|d| d.point.ends_with("/tile")).expect("a choice of tiles");
+    let worst = decision.candidates.iter().max_by(|a, b| a.cost.total_cmp(&b.cost)).expect("a tile");
+    let mut decisions = Decisions::default();
+    decisions.set(&decision.point, &worst.value);
+    let mut records = Database::default();
+    records.insert(Entry {
+        task: TaskKey::new(&task.computation, &task.target),
+        baseline: strategy_digest(&by_rules.strategy),
+        finding: Finding::Best,
+        decisions,
+        ratio: 0.5,
+        baseline_ns: 1.0,
+        compiler: "a test".to_string(),
+    });
+    let found = Found { outcome: Default::default(), records, left_out: Default::default() };
+    let compiled = compiler.clone().found(found).compile_with(graph.clone(), &mut ()).expect("an artifact");
+    let whole = &compiled.search.as_ref().expect("a search").whole;
+    assert!(matches!(whole, WholeModel::Timed { .. }) && !whole.keeps_found(), "{worst:?}: {whole}");
+    assert_eq!(whole.gain(), Some(1.0));
+    let by_default = compiler.compile(graph).expect("an artifact");
+    let [found, default] = [&compiled.artifact, &by_default].map(|a| a.to_bytes().expect("bytes"));
+    assert!(*found == *default, "another artifact than without the record");
 }
 
 /// Makes every `relu` a `sigmoid`, and counts its runs.

@@ -8,7 +8,8 @@ use tilewright_te::schedule::Schedule;
 use tilewright_te::{Block, Buffer, Expr, ExprKind, Func, Iter, IterKind};
 
 use crate::model::machine::{numbers, ports};
-use crate::pattern::{constant_product, domain_simplifier, is_cheap, loads};
+use crate::pattern::{AccessInfo, Stride, constant_product, domain_simplifier, is_cheap, loads, stride};
+use crate::turns::takes_turns;
 
 /// Reads of each element of a copy of elements that lie apart from which on it pays: they take the products' ports longer than an access
 /// takes that is near to no other.
@@ -115,7 +116,9 @@ impl Flow {
         }
         let mut consumers = consumers.iter().map(|&consumer| &self.blocks[consumer]);
         if is_trivial(&store.value) {
-            return !consumers.all(|consumer| gathers_for_many(func, consumer, block, target));
+            return !consumers.all(|consumer| {
+                gathers_for_many(func, consumer, block, target) || walks_across_again(func, consumer, block)
+            });
         }
         let is_alone = consumers.len() == 1;
         (is_alone || is_cheap(&store.value) && n_loads(&store.value) <= 1)
@@ -168,6 +171,30 @@ fn gathers_for_many(func: &Func, consumer: &Block, producer: &Block, target: &Ta
     let sharing = consumer.iters.iter().filter(|i| !read.indices.iter().any(|e| e.uses(i.var)));
     let n_reads = constant_product(sharing.map(|i| &i.extent));
     lie_apart && consumer.is_reduction() && n_reads.is_some_and(|n| n >= least_reads(target))
+}
+
+/// Whether `producer` is a copy along which `consumer` walks, of what lies in another order, and `consumer` reads its elements several times:
+/// each time it would gather them for its vectors.
+fn walks_across_again(func: &Func, consumer: &Block, producer: &Block) -> bool {
+    let [store] = &producer.body[..] else { return false };
+    let ExprKind::Load(source, indices) = store.value.kind() else { return false };
+    let several = |iter: &&Iter| iter.extent.as_int() != Some(1);
+    let walks = |block: &Block, access: &AccessInfo| {
+        let spatial = block.iters.iter().filter(|iter| iter.kind == IterKind::Spatial);
+        let last = spatial.filter(several).next_back();
+        last.map(|last| stride(func, &domain_simplifier(func, block), access, last.var))
+    };
+    let read_by_copy = AccessInfo { buffer: *source, indices: indices.clone() };
+    let lies_across = walks(producer, &read_by_copy)
+        .is_some_and(|stride| !matches!(stride, Stride::Zero | Stride::Constant(1)));
+    let reads = loads(consumer);
+    let mut reads = reads.iter().filter(|access| access.buffer == store.buffer);
+    let (Some(read), None) = (reads.next(), reads.next()) else { return false };
+    let is_again = |iter: &Iter| !read.indices.iter().any(|index| index.uses(iter.var));
+    lies_across
+        && (!consumer.is_reduction() || takes_turns(func, consumer))
+        && consumer.iters.iter().filter(several).any(is_again)
+        && walks(consumer, read) == Some(Stride::Constant(1))
 }
 
 fn n_loads(value: &Expr) -> usize {

@@ -144,11 +144,15 @@ pub(crate) fn records(
     (Lookup::new([database]), offered)
 }
 
-/// The largest error over the largest magnitude of the result.
+/// The largest error over the largest magnitude of the result. What is to be no number must be none.
 pub(crate) fn error(found: &[f32], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
-    let errors = found.iter().zip(expected).map(|(&found, expected)| (f64::from(found) - expected).abs());
+    let error = |(&found, expected): (&f32, &f64)| match found.is_nan() && expected.is_nan() {
+        true => 0.0,
+        false => (f64::from(found) - expected).abs(),
+    };
+    let errors = found.iter().zip(expected).map(error);
     // `max` would pass over what is no number.
     let worst = errors.fold(0.0, |worst: f64, error| if error <= worst { worst } else { error });
     worst / largest.max(f64::MIN_POSITIVE)

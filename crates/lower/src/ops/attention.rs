@@ -112,7 +112,7 @@ pub(super) fn attention(b: &mut Builder, attrs: &AttentionAttrs) -> Results {
     let soft = attrs.softmax_precision.unwrap_or(x_dtype);
     let soft = if dtype == DType::F64 { DType::F64 } else { soft };
     let scores = b.compute("scores", soft, &shape, |i| mask.apply(score(i), i).cast(soft));
-    let weights = guarded_softmax(b, &scores, x_dtype, !mask.is_trivial());
+    let weights = guarded_softmax(b, &scores, x_dtype, mask.may_hide_all());
 
     let y_shape = b.result_shape(0)?;
     let packed = y_shape.len() == 3;

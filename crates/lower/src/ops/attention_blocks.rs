@@ -14,7 +14,7 @@ use tilewright_graph::op::AttentionAttrs;
 use tilewright_graph::types::TensorType;
 use tilewright_te::Expr;
 
-use super::builder::{Builder, Operand};
+use super::builder::{Builder, Operand, broadcast_index};
 use super::heads::{Heads, Mask, capped};
 use super::norm::exp_of_centred;
 use super::sequential::Steps;
@@ -136,6 +136,8 @@ struct Attention<'a> {
     n_queries: i64,
     /// The scaled queries, `[batch, head, block of queries, element, query]`.
     query: Operand,
+    /// The mask where it differs between queries, `[.., block of queries, key, query]`: a block's elements lie as its scores do.
+    mask: Option<Operand>,
 }
 
 /// Attention of heads in blocks of so many queries and keys.
@@ -155,18 +157,19 @@ pub(super) fn attention(
     let query = b.compute("query", dtype, &by(std::slice::from_ref(&q.size)), |i| {
         q.at(&i[0], &i[1], &query_at(&q.length, n_queries, &i[2], &i[4]), &i[3]) * form.scale.clone()
     });
+    let mask = mask_by_queries(b, form.mask, n_queries, &apart[2]);
     let state = State {
         max: b.temporary("max", dtype, &by(&[])),
         fade: b.temporary("fade", dtype, &by(&[])),
         sum: b.temporary("sum", dtype, &by(&[])),
         values: b.temporary("values", dtype, &by(std::slice::from_ref(&v.size))),
     };
-    let attention = Attention { k, v, form, apart: apart.clone(), n_queries, query };
+    let attention = Attention { k, v, form, apart: apart.clone(), n_queries, query, mask };
     for keys in Keys::in_blocks(&k.length, n_keys) {
         attention.go_through(b, &keys, &state);
     }
     let shape = b.result_shape(0)?;
-    let guard = !form.mask.is_trivial();
+    let guard = form.mask.may_hide_all();
     Ok(b.compute("attention", dtype, &shape, |i| {
         let (head, position, element) = match i {
             [_, position, packed] => {
@@ -189,6 +192,22 @@ pub(super) fn attention(
 fn query_at(n: &Expr, size: i64, block: &Expr, place: &Expr) -> Expr {
     let position = block.clone() * size + place.clone();
     if n.as_int().is_some_and(|n| n % size == 0) { position } else { position.min(n.clone() - 1) }
+}
+
+/// A mask that differs between queries by blocks of queries.
+fn mask_by_queries(b: &mut Builder, mask: &Mask<'_>, n_queries: i64, n_blocks: &Expr) -> Option<Operand> {
+    let given = mask.mask.as_ref()?;
+    let [outer @ .., queries, keys] = &given.shape[..] else { return None };
+    if queries.as_int() == Some(1) {
+        return None;
+    }
+    let shape = [outer, &[n_blocks.clone(), keys.clone(), Expr::int(n_queries)]].concat();
+    Some(b.compute("mask", given.dtype, &shape, |i| {
+        let [outer @ .., block, key, place] = i else { return Expr::zero(given.dtype) };
+        let query = query_at(&mask.shape[2], n_queries, block, place);
+        let query = broadcast_index(&query, queries, &mask.shape[2]);
+        given.at([outer, &[query, key.clone()]].concat())
+    }))
 }
 
 impl Attention<'_> {
@@ -239,8 +258,17 @@ impl Attention<'_> {
         let key = keys.at(t, &i[3]);
         let query = query_at(&self.form.mask.shape[2], self.n_queries, &i[2], &i[4]);
         let at = [i[0].clone(), i[1].clone(), query, keys.clamped(&key)];
+        let (mask, score) = (self.form.mask, capped(score, self.form.softcap));
         let lowest = Expr::lowest(score.dtype());
-        keys.select(&key, self.form.mask.apply(capped(score, self.form.softcap), &at), lowest)
+        let masked = match (&self.mask, &mask.mask) {
+            (Some(by_queries), Some(given)) => {
+                let own = [i[2].clone(), at[3].clone(), i[4].clone()];
+                let value = by_queries.at([mask.indices(given, &at[..2]), own.to_vec()].concat());
+                mask.apply_element(score, &at, Some((value, mask.is_inside(given, &at[3]))))
+            }
+            _ => mask.apply(score, &at),
+        };
+        keys.select(&key, masked, lowest)
     }
 }
 

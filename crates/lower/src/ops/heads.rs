@@ -63,12 +63,27 @@ impl Mask<'_> {
         self.mask.is_none() && self.nonpad.is_none() && !self.attrs.causal && !self.has_window()
     }
 
+    /// Whether a query may see no key and must get 0 then.
+    pub(super) fn may_hide_all(&self) -> bool {
+        !self.is_trivial() && !self.attrs.unseen_is_nan
+    }
+
     fn has_window(&self) -> bool {
         self.attrs.left_window.is_some() || self.attrs.right_window.is_some()
     }
 
     /// The score at `i` with the mask applied: minus infinity where the key is not seen.
     pub(super) fn apply(&self, score: Expr, i: &[Expr]) -> Expr {
+        self.apply_element(score, i, self.mask.as_ref().map(|mask| self.mask_element(mask, i)))
+    }
+
+    /// As [`Mask::apply`], given the mask's element for the score and whether there is one.
+    pub(super) fn apply_element(
+        &self,
+        score: Expr,
+        i: &[Expr],
+        element: Option<(Expr, Option<Expr>)>,
+    ) -> Expr {
         let dtype = score.dtype();
         let mut score = score;
         let mut seen = Vec::new();
@@ -91,10 +106,9 @@ impl Mask<'_> {
         if let Some(nonpad) = &self.nonpad {
             seen.push(i[3].clone().lt(nonpad.index_at(i[0].clone())));
         }
-        if let Some(mask) = &self.mask {
-            let (value, inside) = self.mask_element(mask, i);
+        if let Some((value, inside)) = element {
             seen.extend(inside);
-            if mask.dtype == DType::Bool {
+            if value.dtype() == DType::Bool {
                 seen.push(value);
             } else {
                 score = score + value.cast(dtype);
@@ -105,14 +119,22 @@ impl Mask<'_> {
 
     /// The mask's element for the score at `i`, and whether there is one: a mask may end before the keys do.
     fn mask_element(&self, mask: &Operand, i: &[Expr]) -> (Expr, Option<Expr>) {
-        let last = mask.rank() - 1;
-        let skipped = i.len() - mask.rank();
-        let mut indices: Vec<Expr> = (0..last)
-            .map(|axis| broadcast_index(&i[skipped + axis], &mask.shape[axis], &self.shape[skipped + axis]))
-            .collect();
-        indices.push(i[3].clone());
-        let inside = (mask.shape[last] != self.shape[3]).then(|| i[3].clone().lt(mask.shape[last].clone()));
-        (mask.at(indices), inside)
+        let at = [self.indices(mask, &i[..3]), vec![i[3].clone()]].concat();
+        (mask.at(at), self.is_inside(mask, &i[3]))
+    }
+
+    /// The first indices of the mask's element for a score with these first indices.
+    pub(super) fn indices(&self, mask: &Operand, i: &[Expr]) -> Vec<Expr> {
+        let skipped = self.shape.len() - mask.rank();
+        let of_axis =
+            |(axis, at): (usize, &Expr)| broadcast_index(at, &mask.shape[axis], &self.shape[skipped + axis]);
+        i.iter().skip(skipped).enumerate().map(of_axis).collect()
+    }
+
+    /// Whether the mask has an element for a key, if it may have none.
+    pub(super) fn is_inside(&self, mask: &Operand, key: &Expr) -> Option<Expr> {
+        let n_keys = mask.shape.last().filter(|n| **n != self.shape[3])?;
+        Some(key.clone().lt(n_keys.clone()))
     }
 }
 

@@ -340,6 +340,7 @@ fn attention_masks_whole_rows_to_zero() {
         right_window: None,
         qk_output: 0,
         softmax_precision: None,
+        unseen_is_nan: false,
     };
     check(Op::Attention(attrs), &[&q, &q, &v, &mask], &[tensor(&[1, 1, 2, 1], &[2.0f32, 0.0])]);
 }

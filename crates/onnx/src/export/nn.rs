@@ -5,8 +5,8 @@ use tilewright_graph::op::{
     CumulativeAttrs, CumulativeKind, DeformConvAttrs, DftAttrs, Direction, Extreme, GemmAttrs,
     GroupNormAttrs, LayerNormAttrs, LinearAttentionAttrs, LinearAttentionRule, LpNormAttrs, LrnAttrs,
     MatMulAttrs, MaxPoolIndicesAttrs, MaxRoiPoolAttrs, MaxUnpoolAttrs, MaxUnpoolDynamicAttrs, NormAttrs,
-    PoolAttrs, PoolKind, RecurrentActivation, RecurrentAttrs, ReduceAttrs, ReduceDynamicAttrs, ReduceKind,
-    RoiAlignAttrs, RoiCoordinates, RoiMode, RotaryAttrs, SoftmaxAttrs, StftAttrs,
+    PoolAttrs, PoolKind, Real, RecurrentActivation, RecurrentAttrs, ReduceAttrs, ReduceDynamicAttrs,
+    ReduceKind, RoiAlignAttrs, RoiCoordinates, RoiMode, RotaryAttrs, SoftmaxAttrs, StftAttrs,
 };
 use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{DType, Dim};
@@ -172,6 +172,9 @@ impl Exporter<'_> {
     }
 
     pub(super) fn attention(&mut self, item: &Item<'_>, attrs: &AttentionAttrs) -> Result<()> {
+        if attrs.unseen_is_nan {
+            return self.attention_by_softmax(item, attrs);
+        }
         let windowed = attrs.left_window.is_some() || attrs.right_window.is_some();
         let lengths = !item.input(6).is_empty();
         self.need(if windowed { 25 } else { 23 + i64::from(lengths) });
@@ -189,6 +192,47 @@ impl Exporter<'_> {
         attributes.extend(attrs.left_window.map(|window| size("left_window_size", window)));
         attributes.extend(attrs.right_window.map(|window| size("right_window_size", window)));
         self.plain(item, "Attention", attributes)
+    }
+
+    /// Attention of heads with a mask that is added, as two products and a softmax: ONNX's operator gives 0 where these give NaN.
+    fn attention_by_softmax(&mut self, item: &Item<'_>, attrs: &AttentionAttrs) -> Result<()> {
+        let [q, k] = [self.operand_dims(item, 0)?, self.operand_dims(item, 1)?];
+        let plain = AttentionAttrs {
+            q_num_heads: 0,
+            kv_num_heads: 0,
+            scale: attrs.scale,
+            causal: false,
+            softcap: Real(0.0),
+            left_window: None,
+            right_window: None,
+            qk_output: 0,
+            softmax_precision: None,
+            unseen_is_nan: true,
+        };
+        let is_added =
+            item.input(3).is_empty() || self.operand_dtype(item, 3)? == self.operand_dtype(item, 0)?;
+        let is_of_heads = q.len() == 4 && k.len() == 4 && q[1] == k[1];
+        if *attrs != plain || !is_of_heads || !is_added || !item.input(4).is_empty() {
+            return Err(
+                "attention that gives NaN to a query that sees no key has more than heads and a mask to add"
+                    .into(),
+            );
+        }
+        let scale = match (attrs.scale, q[3].as_const()) {
+            (Some(scale), _) => scale.to_f64(),
+            (None, Some(size)) => 1.0 / (size as f64).sqrt(),
+            (None, None) => return Err("attention of heads of open size has no scale".into()),
+        };
+        let keys = self.transposed(item.input(1), 4)?;
+        let scores = self.emit("MatMul", &[item.input(0), &keys], vec![]);
+        let scale = self.scalar(self.operand_dtype(item, 0)?, scale)?;
+        let mut scores = self.emit("Mul", &[&scores, &scale], vec![]);
+        if !item.input(3).is_empty() {
+            scores = self.emit("Add", &[&scores, item.input(3)], vec![]);
+        }
+        let weights = self.emit("Softmax", &[&scores], vec![int("axis", -1)]);
+        self.finish(item, "MatMul", &[&weights, item.input(2)], vec![]);
+        Ok(())
     }
 
     pub(super) fn linear_attention(&mut self, item: &Item<'_>, attrs: &LinearAttentionAttrs) -> Result<()> {

@@ -28,6 +28,7 @@ pub(super) fn attention(cx: &mut Cx<'_>) -> Result<Vec<ValueId>> {
         right_window,
         qk_output,
         softmax_precision: cx.dtype_attr("softmax_precision")?,
+        unseen_is_nan: false,
     };
     let (inputs, n_outputs) = (cx.inputs.clone(), cx.n_outputs().max(1));
     cx.emit_n(Op::Attention(attrs), inputs, n_outputs)

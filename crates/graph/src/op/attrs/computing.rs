@@ -313,6 +313,8 @@ attributes! {
         qk_output: usize,
         /// Type of the softmax; the operand's if absent.
         softmax_precision: Option<DType>,
+        /// Whether a query that sees no key gets NaN, as by a softmax of minus infinities, and not 0, as ONNX's operator has it.
+        unseen_is_nan: bool,
     }
 
     /// Attributes of `LinearAttention`.

@@ -1,8 +1,7 @@
-//! Attention: `softmax(scale * q k^T) v` on tensors of heads.
+//! Attention: `softmax(scale * q k^T + mask) v` on tensors of heads.
 //!
-//! Exporters put the scale on the queries, the keys, the scores, or half of it on each of the first two. The composite has an algorithm
-//! that keeps no scores, in `F32`; two products and a softmax are as good where all scores stay in a cache. With a mask they stay: a row
-//! whose keys are all masked by minus infinity is NaN by a softmax, and 0 by the composite.
+//! Exporters put the scale on the queries, the keys, the scores, or half of it on each of the first two, and add masks to the scores. The
+//! composite has an algorithm that keeps no scores, in `F32`; two products and a softmax are as good where all scores stay in a cache.
 
 use tilewright_dtype::DType;
 
@@ -10,7 +9,7 @@ use super::matcher::{Matcher, Product};
 use crate::dim::Dim;
 use crate::graph::Graph;
 use crate::ids::{NodeId, ValueId};
-use crate::op::{AttentionAttrs, Op, Real, SoftmaxAttrs};
+use crate::op::{AttentionAttrs, BinaryOp, Op, Real, SoftmaxAttrs};
 use crate::pass::PassError;
 use crate::patch::{Patch, Rule, Source, View, rewrite};
 
@@ -46,6 +45,13 @@ fn attention(view: &View<'_>, id: NodeId) -> Option<Patch> {
         return None;
     }
     let mut absorbed = vec![softmax_id];
+    let (scores, mask) = match masked(&matcher, scores, score_dims) {
+        Some((sum, [scores, mask])) => {
+            absorbed.push(sum);
+            (scores, Some(mask))
+        }
+        None => (scores, None),
+    };
     let (product_node, outer) = matmul_below(&matcher, scores)?;
     let product = view.graph.node(product_node);
     let Op::MatMul(flags) = &product.op else { return None };
@@ -87,9 +93,31 @@ fn attention(view: &View<'_>, id: NodeId) -> Option<Patch> {
         right_window: None,
         qk_output: 0,
         softmax_precision: None,
+        unseen_is_nan: mask.is_some(),
     };
-    let value = patch.add(Op::Attention(attrs), [Source::Old(q), k, Source::Old(v)]);
+    let operands = [Source::Old(q), k, Source::Old(v)].into_iter().chain(mask.map(Source::Old));
+    let value = patch.add(Op::Attention(attrs), operands);
     Some(patch.replace(value).absorb(absorbed))
+}
+
+/// A sum of scores, which nobody else uses, and of a mask of no higher rank: its node, and the two. The mask is the operand that is no
+/// product of matrices.
+fn masked(matcher: &Matcher<'_>, sum: ValueId, score_dims: &[Dim]) -> Option<(NodeId, [ValueId; 2])> {
+    let (id, [a, b]) = matcher.binary(sum, BinaryOp::Add)?;
+    let dims = |value: ValueId| matcher.view.graph.dims(value);
+    let is_product = |value: ValueId| {
+        dims(value) == Some(score_dims)
+            && matmul_below(matcher, value).is_some()
+            && matcher.view.is_used_once(value)
+    };
+    let (scores, mask) = if is_product(a) { (a, b) } else { (b, a) };
+    let is_mask = dims(mask).is_some_and(|dims| {
+        let fits = |(own, all): (&Dim, &Dim)| own == all || own.as_const() == Some(1);
+        (2..=score_dims.len()).contains(&dims.len())
+            && dims.iter().rev().zip(score_dims.iter().rev()).all(fits)
+            && dims.last() == score_dims.last()
+    });
+    (is_product(scores) && is_mask && matcher.view.is_used_once(sum)).then_some((id, [scores, mask]))
 }
 
 /// A product of matrices times constants: its node, and the flattened product.

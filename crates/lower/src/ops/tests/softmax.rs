@@ -124,6 +124,7 @@ fn attention_gives_far_keys_their_share() {
         right_window: None,
         qk_output: 0,
         softmax_precision: None,
+        unseen_is_nan: false,
     };
     let result = TensorType::new(DType::F32, [1, 1, 1, n as i64].map(Dim::new).to_vec());
     let got = run(Op::Attention(attrs), &[&q, &k, &v], result);
