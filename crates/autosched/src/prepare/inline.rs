@@ -180,8 +180,7 @@ fn walks_across_again(func: &Func, consumer: &Block, producer: &Block) -> bool {
     let ExprKind::Load(source, indices) = store.value.kind() else { return false };
     let several = |iter: &&Iter| iter.extent.as_int() != Some(1);
     let walks = |block: &Block, access: &AccessInfo| {
-        let spatial = block.iters.iter().filter(|iter| iter.kind == IterKind::Spatial);
-        let last = spatial.filter(several).next_back();
+        let last = block.iters.iter().rfind(|iter| iter.kind == IterKind::Spatial && several(iter));
         last.map(|last| stride(func, &domain_simplifier(func, block), access, last.var))
     };
     let read_by_copy = AccessInfo { buffer: *source, indices: indices.clone() };
