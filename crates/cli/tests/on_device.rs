@@ -28,9 +28,10 @@ fn main() -> ExitCode {
         Err(error) => Some(format!("no C compiler: {error}")),
     };
     type Test = fn();
-    let opencl: [(&str, Test); 6] = [
+    let opencl: [(&str, Test); 7] = [
         ("tasks_may_run_in_any_ranges", tasks_may_run_in_any_ranges),
         ("attention_of_any_length", attention_of_any_length),
+        ("reductions_over_open_rows_and_columns", reductions_over_open_rows_and_columns),
         ("profiles_have_the_devices_times", profiles_have_the_devices_times),
         (
             "a_search_on_a_device_leaves_records_that_are_used",
@@ -95,6 +96,17 @@ fn tasks_may_run_in_any_ranges() {
     fail(dir, &[&verify[..], &["--device", "cpu"]].concat(), 2, &["--ranges", "device"]);
 }
 
+/// Writes a folder of inputs of such extents.
+fn inputs(folder: &Path, extents: &[&[usize]]) {
+    std::fs::create_dir(folder).unwrap();
+    for (j, dims) in extents.iter().enumerate() {
+        let n: usize = dims.iter().product();
+        let numbers: Vec<f32> = (0..n).map(|i| ((i * (j + 3)) % 17) as f32 / 9.0 - 1.0).collect();
+        let tensor = Tensor::from_elements(dims, &numbers).unwrap();
+        std::fs::write(folder.join(format!("input_{j}.pb")), to_proto(&tensor, "").encode_to_vec()).unwrap();
+    }
+}
+
 /// Blocks of keys in a loop of open extent: part of one, whole ones, and both.
 fn attention_of_any_length() {
     let dir = folder();
@@ -107,16 +119,29 @@ fn attention_of_any_length() {
         &model(23, nodes, vec![heads("q"), heads("k"), heads("v")], vec![heads("y")]),
     );
     for (batch, length) in [(1, 1), (2, 63), (1, 64), (3, 130), (1, 0)] {
-        let inputs = format!("in{length}");
-        std::fs::create_dir(dir.join(&inputs)).unwrap();
-        for j in 0..3 {
-            let numbers: Vec<f32> =
-                (0..batch * 2 * length * 16).map(|i| ((i * (j + 3)) % 17) as f32 / 9.0 - 1.0).collect();
-            let tensor = Tensor::from_elements(&[batch, 2, length, 16], &numbers).unwrap();
-            let path = dir.join(&inputs).join(format!("input_{j}.pb"));
-            std::fs::write(path, to_proto(&tensor, "").encode_to_vec()).unwrap();
-        }
-        succeed(dir, &["verify", "attention.onnx", "--target", "opencl", "--inputs", &inputs]);
+        let given = format!("in{length}");
+        inputs(&dir.join(&given), &[&[batch, 2, length, 16]; 3]);
+        succeed(dir, &["verify", "attention.onnx", "--target", "opencl", "--inputs", &given]);
+    }
+}
+
+/// Reductions over two dimensions of open extents, which lanes go through as one: to a result for each channel, and in a norm.
+fn reductions_over_open_rows_and_columns() {
+    let dir = folder();
+    let dir = dir.path();
+    let image = |name: &str| value(name, &["batch", "5", "height", "width"]);
+    let nodes = vec![
+        node("InstanceNormalization", &["x", "scale", "bias"], &["normal"]),
+        node("GlobalAveragePool", &["normal"], &["mean"]),
+        node("GlobalMaxPool", &["normal"], &["max"]),
+        node("Sub", &["max", "mean"], &["y"]),
+    ];
+    let given = vec![image("x"), value("scale", &["5"]), value("bias", &["5"])];
+    save(dir, "norm.onnx", &model(17, nodes, given, vec![value("y", &["batch", "5", "1", "1"])]));
+    for (batch, height, width) in [(1, 1, 1), (2, 5, 7), (1, 33, 40), (0, 4, 4)] {
+        let given = format!("in{height}");
+        inputs(&dir.join(&given), &[&[batch, 5, height, width], &[5], &[5]]);
+        succeed(dir, &["verify", "norm.onnx", "--target", "opencl", "--inputs", &given]);
     }
 }
 

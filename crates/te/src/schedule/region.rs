@@ -219,8 +219,8 @@ pub(crate) fn covers(func: &Func, block: &Block, buffer: Buffer) -> bool {
     }) && reaches_ends(func, block)
 }
 
-/// Whether the loops around a block take its iteration variables to the ends of their domains: under a consumer's loops
-/// only what the consumer needs is computed.
+/// Whether the loops around a block take its data-parallel variables to the ends of their domains: under a consumer's loops
+/// only what the consumer needs is computed. Which steps of a reduction there are makes no element more or less.
 fn reaches_ends(func: &Func, block: &Block) -> bool {
     let is_it = |s: &crate::func::Stmt| matches!(s, crate::func::Stmt::Block(b) if b.name == block.name);
     let Some(path) = tree::find(&func.body, &is_it) else { return false };
@@ -246,7 +246,7 @@ fn reaches_ends(func: &Func, block: &Block) -> bool {
         return false;
     }
     simplifier.forget_facts(n_facts);
-    block.iters.iter().all(|iter| {
+    spatial.iter().all(|iter| {
         let last = simplifier.extreme(&iter.value, true, &|v| simplifier.is_loop(v));
         last.is_some_and(|last| simplifier.prove_lt(&(iter.extent.clone() - 2), &last))
     })
