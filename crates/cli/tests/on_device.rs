@@ -120,7 +120,7 @@ fn attention_of_any_length() {
     );
     for (batch, length) in [(1, 1), (2, 63), (1, 64), (3, 130), (1, 0)] {
         let given = format!("in{length}");
-        inputs(&dir.join(&given), &[&[batch, 2, length, 16]; 3]);
+        inputs(&dir.join(&given), &[&[batch, 2, length, 16][..]; 3]);
         succeed(dir, &["verify", "attention.onnx", "--target", "opencl", "--inputs", &given]);
     }
 }
@@ -140,7 +140,7 @@ fn reductions_over_open_rows_and_columns() {
     save(dir, "norm.onnx", &model(17, nodes, given, vec![value("y", &["batch", "5", "1", "1"])]));
     for (batch, height, width) in [(1, 1, 1), (2, 5, 7), (1, 33, 40), (0, 4, 4)] {
         let given = format!("in{height}");
-        inputs(&dir.join(&given), &[&[batch, 5, height, width], &[5], &[5]]);
+        inputs(&dir.join(&given), &[&[batch, 5, height, width][..], &[5], &[5]]);
         succeed(dir, &["verify", "norm.onnx", "--target", "opencl", "--inputs", &given]);
     }
 }
