@@ -68,8 +68,7 @@ fn adopted(func: &Func, path: &[usize], block: &Block) -> Option<Vec<Expr>> {
     if !consumers.into_iter().all(is_all) {
         domains.clear();
     }
-    let mut simplifier = tree::simplifier_at(func, path);
-    tree::loops_above(func, path).iter().for_each(|l| simplifier.assume_positive(&l.extent));
+    let mut simplifier = tree::simplifier_running(func, path);
     // What is known by the first round may change the form in which extents are met.
     for _ in 0..2 {
         common.iter().chain(&domains).for_each(|condition| simplifier.assume(condition));

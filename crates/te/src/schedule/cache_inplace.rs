@@ -67,8 +67,8 @@ impl Apply for CacheInplace {
         if simplifier.simplify(&touched) != simplifier.simplify(&volume) {
             return Err(fail(format!("what it touches in `{}` is no box", self.loop_name)));
         }
-        let mut running = tree::simplifier_within(func, &[&loop_path[..], &[0]].concat(), &target.body);
-        loops.iter().for_each(|l| running.assume_positive(&l.extent));
+        // Loops inside may have no iterations where a copy is made.
+        let running = tree::simplifier_running(func, &[&loop_path[..], &[0]].concat());
         let mut known = Known { simplifier, running };
 
         let copy = cache::duplicate(func, buffer, self.scope);

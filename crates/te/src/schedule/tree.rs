@@ -298,6 +298,13 @@ pub(crate) fn simplifier_at(func: &Func, path: &[usize]) -> Simplifier {
     simplifier
 }
 
+/// [`simplifier_at`], knowing besides that the loops around have iterations.
+pub(crate) fn simplifier_running(func: &Func, path: &[usize]) -> Simplifier {
+    let mut simplifier = simplifier_at(func, path);
+    loops_above(func, path).iter().for_each(|l| simplifier.assume_positive(&l.extent));
+    simplifier
+}
+
 /// [`simplifier_at`] with the loops of a subtree as well.
 pub(crate) fn simplifier_within(func: &Func, path: &[usize], stmts: &[Stmt]) -> Simplifier {
     let mut simplifier = simplifier_at(func, path);
