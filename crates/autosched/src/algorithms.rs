@@ -59,12 +59,14 @@ impl Algorithms {
         let price = |prepared: &Prepared| {
             let (func, layouts, taken) = (prepared.func(), &prepared.layouts, BTreeSet::new());
             let constant_inputs = &self.constant_inputs[..];
-            let known = func.with_sizes(|size| {
+            let extent = |size: Var| {
                 let is_squared =
                     func.sizes.iter().zip(&self.squared).any(|(own, squared)| *own == size && *squared);
                 if is_squared { rules.open.max(SQUARED) } else { rules.open }
-            });
-            (rules.price)(&Context { target, func, layouts, constant_inputs, taken: &taken }, &known)
+            };
+            let known = (!func.sizes.is_empty()).then(|| func.with_sizes(extent));
+            let context = &Context { target, func, layouts, constant_inputs, taken: &taken };
+            (rules.price)(context, known.as_ref().unwrap_or(func))
         };
         let candidate = |name: &str, cost: f64| Candidate {
             value: name.to_string(),

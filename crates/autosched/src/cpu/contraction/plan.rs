@@ -153,9 +153,13 @@ impl<'a> Product<'a> {
     pub(super) fn copied_rows(&self, tile: &Tile) -> Option<Buffer> {
         let buffer = self.roles.broadcast.buffer;
         let extents = self.roles.extents(self.context, self.block, tile)?;
-        let copies = || self.row_copies(extents.vectors / tile.vectors).first().is_some_and(|c| c.value);
         let varies = self.context.constant_input(buffer).is_none();
-        (varies && extents.rows_apart && copies()).then_some(buffer)
+        (varies && extents.rows_apart && self.prefers_copy(tile, &extents)).then_some(buffer)
+    }
+
+    /// Whether the rules copy what rows read, if it varies.
+    fn prefers_copy(&self, tile: &Tile, extents: &Extents) -> bool {
+        self.row_copies(extents.vectors / tile.vectors).first().is_some_and(|copies| copies.value)
     }
 
     /// Decides on the tile and on how its steps are walked.
@@ -184,7 +188,7 @@ impl<'a> Product<'a> {
             let tile = &tile.value;
             let mut extents = self.roles.extents(self.context, self.block, tile)?;
             // Rows that are copied lie together.
-            if self.row_copies(extents.vectors / tile.vectors).first().is_some_and(|packs| packs.value) {
+            if self.prefers_copy(tile, &extents) {
                 extents.row_distance = None;
             }
             let best = |extents: &Extents| best_cost(&self.orders(tile, extents));
