@@ -330,18 +330,7 @@ fn attention_masks_whole_rows_to_zero() {
     let q = tensor(&[1, 1, 2, 1], &[0.0f32, 0.0]);
     let v = tensor(&[1, 1, 2, 1], &[1.0f32, 3.0]);
     let mask = tensor(&[2, 2], &[true, true, false, false]);
-    let attrs = AttentionAttrs {
-        q_num_heads: 0,
-        kv_num_heads: 0,
-        scale: None,
-        causal: false,
-        softcap: Real(0.0),
-        left_window: None,
-        right_window: None,
-        qk_output: 0,
-        softmax_precision: None,
-        unseen_is_nan: false,
-    };
+    let attrs = AttentionAttrs::of_heads(None);
     check(Op::Attention(attrs), &[&q, &q, &v, &mask], &[tensor(&[1, 1, 2, 1], &[2.0f32, 0.0])]);
 }
 

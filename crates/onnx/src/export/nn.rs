@@ -5,8 +5,8 @@ use tilewright_graph::op::{
     CumulativeAttrs, CumulativeKind, DeformConvAttrs, DftAttrs, Direction, Extreme, GemmAttrs,
     GroupNormAttrs, LayerNormAttrs, LinearAttentionAttrs, LinearAttentionRule, LpNormAttrs, LrnAttrs,
     MatMulAttrs, MaxPoolIndicesAttrs, MaxRoiPoolAttrs, MaxUnpoolAttrs, MaxUnpoolDynamicAttrs, NormAttrs,
-    PoolAttrs, PoolKind, Real, RecurrentActivation, RecurrentAttrs, ReduceAttrs, ReduceDynamicAttrs,
-    ReduceKind, RoiAlignAttrs, RoiCoordinates, RoiMode, RotaryAttrs, SoftmaxAttrs, StftAttrs,
+    PoolAttrs, PoolKind, RecurrentActivation, RecurrentAttrs, ReduceAttrs, ReduceDynamicAttrs, ReduceKind,
+    RoiAlignAttrs, RoiCoordinates, RoiMode, RotaryAttrs, SoftmaxAttrs, StftAttrs,
 };
 use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{DType, Dim};
@@ -197,18 +197,7 @@ impl Exporter<'_> {
     /// Attention of heads with a mask that is added, as two products and a softmax: ONNX's operator gives 0 where these give NaN.
     fn attention_by_softmax(&mut self, item: &Item<'_>, attrs: &AttentionAttrs) -> Result<()> {
         let [q, k] = [self.operand_dims(item, 0)?, self.operand_dims(item, 1)?];
-        let plain = AttentionAttrs {
-            q_num_heads: 0,
-            kv_num_heads: 0,
-            scale: attrs.scale,
-            causal: false,
-            softcap: Real(0.0),
-            left_window: None,
-            right_window: None,
-            qk_output: 0,
-            softmax_precision: None,
-            unseen_is_nan: true,
-        };
+        let plain = AttentionAttrs { unseen_is_nan: true, ..AttentionAttrs::of_heads(attrs.scale) };
         let is_added =
             item.input(3).is_empty() || self.operand_dtype(item, 3)? == self.operand_dtype(item, 0)?;
         let is_of_heads = q.len() == 4 && k.len() == 4 && q[1] == k[1];

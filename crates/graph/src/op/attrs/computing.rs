@@ -361,3 +361,21 @@ attributes! {
         linear_before_reset: bool,
     }
 }
+
+impl AttentionAttrs {
+    /// Attention of tensors of heads, `[batch, head, position, element]`, with a factor of the scores and nothing else.
+    pub fn of_heads(scale: Option<Real>) -> AttentionAttrs {
+        AttentionAttrs {
+            q_num_heads: 0,
+            kv_num_heads: 0,
+            scale,
+            causal: false,
+            softcap: Real(0.0),
+            left_window: None,
+            right_window: None,
+            qk_output: 0,
+            softmax_precision: None,
+            unseen_is_nan: false,
+        }
+    }
+}

@@ -84,16 +84,8 @@ fn attention(view: &View<'_>, id: NodeId) -> Option<Patch> {
         false => patch.add(Op::transpose(vec![0, 1, 3, 2]), [Source::Old(k)]),
     };
     let attrs = AttentionAttrs {
-        q_num_heads: 0,
-        kv_num_heads: 0,
-        scale: Some(Real(scale as f32)),
-        causal: false,
-        softcap: Real(0.0),
-        left_window: None,
-        right_window: None,
-        qk_output: 0,
-        softmax_precision: None,
         unseen_is_nan: mask.is_some(),
+        ..AttentionAttrs::of_heads(Some(Real(scale as f32)))
     };
     let operands = [Source::Old(q), k, Source::Old(v)].into_iter().chain(mask.map(Source::Old));
     let value = patch.add(Op::Attention(attrs), operands);

@@ -114,18 +114,7 @@ fn attention_gives_far_keys_their_share() {
     let eye: Vec<f32> = (0..n * n).map(|i| f32::from(u8::from(i / n == i % n))).collect();
     let (q, k) = (tensor(&[1, 1, 1, 1], &[1.0f32]), tensor(&[1, 1, n, 1], &keys));
     let v = tensor(&[1, 1, n, n], &eye);
-    let attrs = AttentionAttrs {
-        q_num_heads: 0,
-        kv_num_heads: 0,
-        scale: Some(Real(1.0)),
-        causal: false,
-        softcap: Real(0.0),
-        left_window: None,
-        right_window: None,
-        qk_output: 0,
-        softmax_precision: None,
-        unseen_is_nan: false,
-    };
+    let attrs = AttentionAttrs::of_heads(Some(Real(1.0)));
     let result = TensorType::new(DType::F32, [1, 1, 1, n as i64].map(Dim::new).to_vec());
     let got = run(Op::Attention(attrs), &[&q, &k, &v], result);
     let centred: Vec<f64> = keys.iter().map(|x| f64::from(*x)).collect();
