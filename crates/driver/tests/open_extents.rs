@@ -16,6 +16,10 @@ const IMAGES: [[usize; 3]; 8] =
 /// Steps and batches.
 const SEQUENCES: [[usize; 2]; 5] = [[1, 1], [7, 1], [5, 8], [1, 9], [12, 3]];
 
+/// Batches and lengths: part of a block of queries and of keys, whole blocks, both, and nothing.
+const LENGTHS: [[usize; 2]; 9] =
+    [[1, 1], [3, 7], [1, 63], [2, 64], [1, 65], [2, 81], [1, 300], [0, 5], [2, 0]];
+
 fn tensor(dims: &[usize], values: &[f32]) -> TensorData {
     TensorData {
         dtype: DType::F32,
@@ -212,7 +216,7 @@ fn normalisations_over_several_open_axes() {
     }
 }
 
-/// Attention of heads with themselves: part of a block of queries and of keys, whole blocks, and both; one batch entry, some, and none.
+/// Attention of heads with themselves.
 #[test]
 fn attention() {
     let text = "graph attention {
@@ -223,7 +227,37 @@ fn attention() {
         return %o as y
       }
     }";
-    let lengths = [(1, 1), (3, 7), (1, 63), (2, 64), (1, 65), (1, 300), (0, 5), (2, 0)];
-    let sizes: Vec<Vec<usize>> = lengths.iter().map(|&(batch, n)| vec![batch, 2, n, 24]).collect();
-    check(text, &[], &sizes, &["blocks-32x64", "blocks-64x64", "direct"]);
+    check(
+        text,
+        &[],
+        &LENGTHS.map(|[batch, n]| vec![batch, 2, n, 24]),
+        &["blocks-32x64", "blocks-64x64", "direct"],
+    );
+}
+
+/// Attention as exporters write it, with a mask that differs between queries: it is raised, and keeps no scores.
+#[test]
+fn attention_of_products() {
+    let text = "graph attention {
+      sym b input 0..*:1
+      sym n input 0..*:1
+      region0(%x x: f32[b, 2, n, 24]) {
+        %c: f32[] = Constant[f32[]{0.2}]()
+        %mq: f32[b, 1, n, 1] = Slice[axes=[1, 3], starts=[0, 3], steps=[1, 1], sizes=[1, 1]](%x)
+        %mk: f32[b, 1, 1, n] = Transpose[perm=[0, 1, 3, 2]](%mq)
+        %m: f32[b, 1, n, n] = Binary[mul](%mq, %mk)
+        %qk: f32[b, 2, n, n] = MatMul[transpose_b=true](%x, %x)
+        %s: f32[b, 2, n, n] = Binary[mul](%qk, %c)
+        %a: f32[b, 2, n, n] = Binary[add](%s, %m)
+        %p: f32[b, 2, n, n] = Softmax[axis=3](%a)
+        %o: f32[b, 2, n, 24] = MatMul[](%p, %x)
+        return %o as y
+      }
+    }";
+    check(
+        text,
+        &[],
+        &LENGTHS.map(|[batch, n]| vec![batch, 2, n, 24]),
+        &["blocks-32x64", "blocks-64x64", "direct"],
+    );
 }

@@ -49,6 +49,13 @@ pub(super) struct Form<'a> {
 /// query.
 const KEYS: i64 = 64;
 
+/// Keys of a block of those that fill no block of [`KEYS`], where it is open how many there are: few, so that little is computed of keys that are
+/// not there.
+const LEFT_OVER: i64 = 16;
+
+/// What divides the keys of a block: rows of a register tile.
+const TILE: i64 = 4;
+
 /// Queries of a block: vectors of any width, few or several.
 const QUERIES: [i64; 2] = [32, 64];
 
@@ -58,11 +65,11 @@ pub(super) fn n_keys(k: &TensorType) -> Option<i64> {
     dims.get(dims.len().checked_sub(2)?)?.as_const()
 }
 
-/// The forms in blocks for so many keys: if possible in blocks that leave none over, and that tiles of four divide.
+/// The forms in blocks for so many keys: if possible in blocks that leave none over, and that tiles divide.
 pub(super) fn forms(keys: Option<i64>) -> Vec<Algorithm> {
     let is_whole = |n: &i64| keys.is_some_and(|keys| keys > 0 && keys % n == 0);
     let nearest =
-        (KEYS / 2..=KEYS * 3 / 2).filter(|n| n % 4 == 0 && is_whole(n)).min_by_key(|n| (n - KEYS).abs());
+        (KEYS / 2..=KEYS * 3 / 2).filter(|n| n % TILE == 0 && is_whole(n)).min_by_key(|n| (n - KEYS).abs());
     let keys = nearest.unwrap_or(KEYS);
     QUERIES.map(|queries| Algorithm::Blocks { queries, keys }).to_vec()
 }
@@ -71,7 +78,7 @@ pub(super) fn forms(keys: Option<i64>) -> Vec<Algorithm> {
 struct Keys<'a> {
     /// All keys.
     n: &'a Expr,
-    /// The first of these blocks, counted in blocks.
+    /// The first of these.
     first: Expr,
     /// How many blocks there are.
     count: Expr,
@@ -82,24 +89,23 @@ struct Keys<'a> {
 }
 
 impl Keys<'_> {
-    /// All keys in blocks of `size`: whole ones, then what is left over.
+    /// All keys in blocks of `size`: whole ones, then what is left over in one or, where it is open how much that is, in small ones.
     fn in_blocks(n: &Expr, size: i64) -> Vec<Keys<'_>> {
-        let whole = n.clone().floor_div(Expr::int(size));
-        let part = |first: Expr, count: Expr, is_over: bool| Keys { n, first, count, size, is_over };
-        match n.as_int() {
-            Some(all) if all % size == 0 => vec![part(Expr::int(0), whole, false)],
-            Some(all) if all < size => vec![part(Expr::int(0), Expr::int(1), true)],
-            Some(_) => vec![part(Expr::int(0), whole.clone(), false), part(whole, Expr::int(1), true)],
-            None => {
-                let over = n.clone().ceil_div(size) - whole.clone();
-                vec![part(Expr::int(0), whole.clone(), false), part(whole, over, true)]
-            }
-        }
+        let count = n.clone().floor_div(Expr::int(size));
+        let first = count.clone() * size;
+        let whole = Keys { n, first: Expr::int(0), count, size, is_over: false };
+        let (count, size) = match n.as_int().map(|n| n % size) {
+            Some(0) => return vec![whole],
+            Some(over) => (Expr::int(1), (over + TILE - 1) / TILE * TILE),
+            None => ((n.clone() - first.clone()).ceil_div(LEFT_OVER), LEFT_OVER),
+        };
+        let over = Keys { n, first, count, size, is_over: true };
+        if whole.count.as_int() == Some(0) { vec![over] } else { vec![whole, over] }
     }
 
     /// Which key is at a place of block `t`; maybe beyond the last.
     fn at(&self, t: &Expr, place: &Expr) -> Expr {
-        (t.clone() + self.first.clone()) * self.size + place.clone()
+        self.first.clone() + t.clone() * self.size + place.clone()
     }
 
     /// A key that there is, in place of one beyond the last.
@@ -240,7 +246,7 @@ impl Attention<'_> {
                     vec![scores.store(i.to_vec(), self.masked(scores.at(i.to_vec()), keys, t, i))]
                 });
             }
-            state.weigh(steps, &scores, &keys.first);
+            state.weigh(steps, &scores, keys);
             let values = &state.values;
             steps.update("values", &values.shape, &[Expr::int(keys.size)], |t, i, r| {
                 let key = keys.at(t, &r[0]);
@@ -278,12 +284,11 @@ fn of_key(i: &[Expr], key: &Expr) -> Vec<Expr> {
 }
 
 impl State {
-    /// Makes weights of the scores of a block of keys, and has what was summed before fade; `first` is the number of the first of the blocks
-    /// that the steps go through.
-    fn weigh(&self, steps: &mut Steps<'_, '_, '_>, scores: &Operand, first: &Expr) {
+    /// Makes weights of the scores of a block of keys, and has what was summed before fade.
+    fn weigh(&self, steps: &mut Steps<'_, '_, '_>, scores: &Operand, block: &Keys<'_>) {
         let State { max, fade, sum, values } = self;
         let (dtype, rows, keys) = (scores.dtype, &max.shape, std::slice::from_ref(&scores.shape[3]));
-        let is_first = |t: &Expr| (t.clone() + first.clone()).equals(Expr::int(0));
+        let is_first = |t: &Expr| block.at(t, &Expr::int(0)).equals(Expr::int(0));
         steps.update("before", rows, &[], |t, i, _| {
             // The least finite number, so that a key that is not seen, whose score is less, has no weight where no key is seen either.
             let least = Expr::float_of(dtype, f64::from(f32::MIN));

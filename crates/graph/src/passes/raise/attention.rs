@@ -12,6 +12,7 @@ use crate::ids::{NodeId, ValueId};
 use crate::op::{AttentionAttrs, BinaryOp, Op, Real, SoftmaxAttrs};
 use crate::pass::PassError;
 use crate::patch::{Patch, Rule, Source, View, rewrite};
+use crate::symbol::SymbolTable;
 
 /// Scores of a head from which on attention is raised: 256 KiB, which with what makes them and is made of them fill a core's L2.
 const MANY_SCORES: i64 = 1 << 16;
@@ -21,10 +22,17 @@ pub fn raise_attention(graph: &mut Graph) -> Result<bool, PassError> {
     rewrite(graph, &[Rule { name: "raise_attention", apply: attention }], 4)
 }
 
-/// Whether scores are many, known not to be few.
-fn are_many(dims: &[Dim]) -> bool {
-    let scores = dims.iter().rev().take(2).try_fold(1i64, |n, dim| n.checked_mul(dim.as_const()?));
-    scores.is_some_and(|n| n >= MANY_SCORES)
+/// Whether scores of a head, `[.., queries, keys]`, are many or may be. Of open lengths these are alone what positions have for each other: other
+/// queries come one at a time more often than not, with keys kept from earlier runs, and in blocks they would be computed as several.
+fn are_many(dims: &[Dim], symbols: &SymbolTable) -> bool {
+    let [.., queries, keys] = dims else { return false };
+    match (queries.as_const(), keys.as_const()) {
+        (Some(queries), Some(keys)) => queries.saturating_mul(keys) >= MANY_SCORES,
+        _ => {
+            let most = |dim: &Dim| dim.bounds(symbols).1.unwrap_or(i64::MAX);
+            queries == keys && most(queries).saturating_mul(most(keys)) >= MANY_SCORES
+        }
+    }
 }
 
 fn attention(view: &View<'_>, id: NodeId) -> Option<Patch> {
@@ -41,7 +49,7 @@ fn attention(view: &View<'_>, id: NodeId) -> Option<Patch> {
     }
     let scores = softmax.input(0)?;
     let score_dims = view.graph.dims(scores)?;
-    if !are_many(score_dims) || view.graph.tensor_type(scores)?.dtype != DType::F32 {
+    if !are_many(score_dims, &view.graph.symbols) || view.graph.tensor_type(scores)?.dtype != DType::F32 {
         return None;
     }
     let mut absorbed = vec![softmax_id];
