@@ -49,15 +49,19 @@ pub(super) struct Form<'a> {
 /// query.
 const KEYS: i64 = 64;
 
-/// Keys of a block of those that fill no block of [`KEYS`], where it is open how many there are: few, so that little is computed of keys that are
-/// not there.
-const LEFT_OVER: i64 = 16;
+/// Keys of a small block, of which a block of open lengths has several: few, so that little is computed of keys that are not there.
+const SMALL: i64 = 16;
 
 /// What divides the keys of a block: rows of a register tile.
 const TILE: i64 = 4;
 
 /// Queries of a block: vectors of any width, few or several.
 const QUERIES: [i64; 2] = [32, 64];
+
+/// So many keys and those that make tiles of them.
+fn round_up(keys: i64) -> i64 {
+    (keys + TILE - 1) / TILE * TILE
+}
 
 /// How many keys there are, where known, in heads of four axes or packed in three.
 pub(super) fn n_keys(k: &TensorType) -> Option<i64> {
@@ -89,18 +93,24 @@ struct Keys<'a> {
 }
 
 impl Keys<'_> {
-    /// All keys in blocks of `size`: whole ones, then what is left over in one or, where it is open how much that is, in small ones.
+    /// All keys in blocks of `size`; then what is left over, in one block or, where it is open how much that is, in small ones, of which the last
+    /// may have keys beyond the end.
     fn in_blocks(n: &Expr, size: i64) -> Vec<Keys<'_>> {
-        let count = n.clone().floor_div(Expr::int(size));
-        let first = count.clone() * size;
-        let whole = Keys { n, first: Expr::int(0), count, size, is_over: false };
-        let (count, size) = match n.as_int().map(|n| n % size) {
-            Some(0) => return vec![whole],
-            Some(over) => (Expr::int(1), (over + TILE - 1) / TILE * TILE),
-            None => ((n.clone() - first.clone()).ceil_div(LEFT_OVER), LEFT_OVER),
-        };
-        let over = Keys { n, first, count, size, is_over: true };
-        if whole.count.as_int() == Some(0) { vec![over] } else { vec![whole, over] }
+        let (large, none) = (n.clone().floor_div(Expr::int(size)), Expr::int(0));
+        let rest = large.clone() * size;
+        let whole = |first: Expr, count: Expr, size: i64| Keys { n, first, count, size, is_over: false };
+        let last = |first: Expr, count: Expr, size: i64| Keys { n, first, count, size, is_over: true };
+        match n.as_int().map(|n| (n / size, n % size)) {
+            Some((_, 0)) => vec![whole(none, large, size)],
+            Some((0, over)) => vec![last(none, Expr::int(1), round_up(over))],
+            Some((_, over)) => vec![whole(none, large, size), last(rest, Expr::int(1), round_up(over))],
+            None => {
+                let small = n.clone().floor_div(Expr::int(SMALL));
+                let (end, over) = (small.clone() * SMALL, n.clone().ceil_div(SMALL) - small.clone());
+                let between = small - large.clone() * (size / SMALL);
+                vec![whole(none, large, size), whole(rest, between, SMALL), last(end, over, SMALL)]
+            }
+        }
     }
 
     /// Which key is at a place of block `t`; maybe beyond the last.
