@@ -261,3 +261,19 @@ fn attention_of_products() {
         &["blocks-32x64", "blocks-64x64", "direct"],
     );
 }
+
+/// Products of fewer rows than a tile has, of as many, and of more: of a single row, and with one, some and all rows in the last tile.
+#[test]
+fn products_of_any_number_of_rows() {
+    let text = "graph product {
+      sym n input 0..*:1
+      region0(%x x: f32[n, 40], %w w: f32[40, 70], %c c: f32[70]) {
+        %p: f32[n, 70] = MatMul[](%x, %w)
+        %s: f32[n, 70] = Binary[add](%p, %c)
+        %o: f32[n, 70] = Unary[relu](%s)
+        return %o as y
+      }
+    }";
+    let sizes: Vec<Vec<usize>> = (0..10).chain([13, 65]).map(|n| vec![n, 40]).collect();
+    check(text, &[("w", &[40, 70]), ("c", &[70])], &sizes, &["direct"]);
+}

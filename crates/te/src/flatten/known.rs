@@ -75,3 +75,17 @@ impl Known {
         }
     }
 }
+
+/// The opposite of a comparison; of anything else what is always true, which says nothing as a fact.
+pub(super) fn negated(condition: &Expr) -> Expr {
+    let ExprKind::Compare(op, a, b) = condition.kind() else { return Expr::bool(true) };
+    let op = match op {
+        CompareOp::Lt => CompareOp::Ge,
+        CompareOp::Le => CompareOp::Gt,
+        CompareOp::Gt => CompareOp::Le,
+        CompareOp::Ge => CompareOp::Lt,
+        CompareOp::Eq => CompareOp::Ne,
+        CompareOp::Ne => CompareOp::Eq,
+    };
+    Expr::compare(op, a.clone(), b.clone())
+}

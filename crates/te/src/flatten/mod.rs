@@ -7,6 +7,7 @@ mod barriers;
 mod bind_blocks;
 mod deal;
 mod error;
+mod fewer_rows;
 mod hoist;
 mod join_indices;
 mod known;

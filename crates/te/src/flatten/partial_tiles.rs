@@ -5,9 +5,8 @@
 //! steps, from the whole tile down to one row; each copy computes its rows without asking. Where rows that there are not may be
 //! computed, as in products, [`whole_tiles`](super::whole_tiles) does with two copies.
 
-use super::known::Known;
+use super::known::{Known, negated};
 use super::nest::{self, Body, If, Loop, LoopKind, Nest, Stmt};
-use super::partition::negated;
 use crate::expr::{Expr, ExprKind, Var};
 use crate::schedule::tree;
 

@@ -5,10 +5,10 @@
 //! does not change in the loop is asked once. Known as loop partitioning and loop unswitching; as in Halide it is done
 //! where only elements are moved or combined.
 
-use super::known::Known;
+use super::known::{Known, negated};
 use super::nest::{self, Block, Body, If, Loop, LoopKind, Nest, Stmt};
 use super::whole_tiles::{Ends, at_ends, is_linear};
-use crate::expr::{BinaryOp, CompareOp, Expr, ExprKind, Var};
+use crate::expr::{BinaryOp, Expr, ExprKind, Var};
 use crate::func::{Func, Scope};
 use crate::schedule::tree;
 
@@ -242,18 +242,4 @@ fn selections(block: &Block<'_>) -> Vec<Expr> {
     };
     block.source.body.iter().for_each(|store| store.value.walk(&mut visit));
     found
-}
-
-/// The opposite of a comparison.
-pub(super) fn negated(condition: &Expr) -> Expr {
-    let ExprKind::Compare(op, a, b) = condition.kind() else { return Expr::bool(true) };
-    let op = match op {
-        CompareOp::Lt => CompareOp::Ge,
-        CompareOp::Le => CompareOp::Gt,
-        CompareOp::Gt => CompareOp::Le,
-        CompareOp::Ge => CompareOp::Lt,
-        CompareOp::Eq => CompareOp::Ne,
-        CompareOp::Ne => CompareOp::Eq,
-    };
-    Expr::compare(op, a.clone(), b.clone())
 }

@@ -3,11 +3,13 @@
 //! Rows past the end of a padded tile load what the last row does (`pad_einsum`): each row's place is then the lesser of
 //! two, and needs an address register of its own. Where the whole tile lies inside, rows have a fixed stride, so that
 //! one address serves all. Which of the two it is is asked once a tile, outside of the loop over its steps. Known as
-//! loop partitioning, as in Halide and TVM. Loops that move elements are left to [`partition`](super::partition).
+//! loop partitioning, as in Halide and TVM. The other copy is done for as few rows as are there ([`fewer_rows`](super::fewer_rows)). Loops that
+//! move elements are left to [`partition`](super::partition).
 
 use tilewright_dtype::DType;
 
-use super::known::Known;
+use super::fewer_rows::Readers;
+use super::known::{Known, negated};
 use super::nest::{self, Block, Body, If, Loop, LoopKind, Nest, Stmt};
 use crate::expr::{BinaryOp, Expr, ExprKind, Var};
 use crate::func::IterKind;
@@ -16,7 +18,8 @@ use crate::schedule::tree;
 /// Repeats the statements of each tile whose loads are clamped: once for where none is, once for where some may be.
 pub fn whole_tiles(nest: &mut Nest<'_>) {
     if has_clamped_steps(&nest.body) {
-        let mut pass = WholeTiles { known: Known::in_task(nest) };
+        let readers = Readers::of(nest);
+        let mut pass = WholeTiles { known: Known::in_task(nest), readers };
         nest.body = pass.list(std::mem::take(&mut nest.body));
     }
 }
@@ -27,11 +30,12 @@ pub(super) struct Ends {
     pub(super) last: i64,
 }
 
-struct WholeTiles {
+struct WholeTiles<'f> {
     known: Known,
+    readers: Readers<'f>,
 }
 
-impl WholeTiles {
+impl WholeTiles<'_> {
     fn list<'a>(&mut self, stmts: Vec<Stmt<'a>>) -> Vec<Stmt<'a>> {
         let (mut all, stmts) = nest::split_hints(stmts);
         // Where a branch is all there is, the tile is inside of it.
@@ -43,7 +47,11 @@ impl WholeTiles {
                 let whole = stmts.iter().map(|stmt| self.stmt(stmt.clone())).collect();
                 self.known.leave(before);
                 let then = Body::under(condition.clone(), whole);
-                all.push(Stmt::If(If { condition, then, otherwise: Body::new(stmts) }));
+                let not_whole = negated(&condition);
+                let before = self.known.enter(Some(&not_whole));
+                let otherwise = Body::new(self.readers.in_fewer_rows(&mut self.known, stmts));
+                self.known.leave(before);
+                all.push(Stmt::If(If { condition, then, otherwise }));
             }
         }
         all
