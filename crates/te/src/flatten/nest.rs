@@ -280,6 +280,13 @@ pub(super) fn has_guards(stmts: &[Stmt<'_>]) -> bool {
     found
 }
 
+/// Whether threads of a task share what is done.
+pub(super) fn has_threads(stmts: &[Stmt<'_>]) -> bool {
+    let mut found = false;
+    for_each_loop(stmts, &mut |l| found |= matches!(l.kind, LoopKind::Thread(_)));
+    found
+}
+
 /// Takes the hints from the beginning of a list: they stand before all else that an iteration does.
 pub(super) fn split_hints<'a>(mut stmts: Vec<Stmt<'a>>) -> (Vec<Stmt<'a>>, Vec<Stmt<'a>>) {
     let n = stmts.iter().take_while(|stmt| matches!(stmt, Stmt::Prefetch(_))).count();

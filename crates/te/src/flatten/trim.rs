@@ -15,10 +15,8 @@ const FEW: i64 = 16;
 
 /// Ends loops where the predicates of all their blocks fail from there on.
 pub fn trim(nest: &mut Nest<'_>) {
-    let mut has_threads = false;
-    nest::for_each_loop(&nest.body, &mut |l| has_threads |= matches!(l.kind, LoopKind::Thread(_)));
     // Threads of a task meet in a loop: all must run it as often.
-    if nest::has_guards(&nest.body) && !has_threads {
+    if nest::has_guards(&nest.body) && !nest::has_threads(&nest.body) {
         let mut pass = Trim { known: Known::in_task(nest) };
         pass.list(&mut nest.body);
     }

@@ -18,7 +18,8 @@ use crate::schedule::tree;
 /// Repeats the statements of each tile whose loads are clamped: once for where none is, once for where some may be.
 pub fn whole_tiles(nest: &mut Nest<'_>) {
     if has_clamped_steps(&nest.body) {
-        let readers = Readers::of(nest);
+        // Threads of a task go the same way.
+        let readers = (!nest::has_threads(&nest.body)).then(|| Readers::of(nest));
         let mut pass = WholeTiles { known: Known::in_task(nest), readers };
         nest.body = pass.list(std::mem::take(&mut nest.body));
     }
@@ -32,7 +33,7 @@ pub(super) struct Ends {
 
 struct WholeTiles<'f> {
     known: Known,
-    readers: Readers<'f>,
+    readers: Option<Readers<'f>>,
 }
 
 impl WholeTiles<'_> {
@@ -47,10 +48,15 @@ impl WholeTiles<'_> {
                 let whole = stmts.iter().map(|stmt| self.stmt(stmt.clone())).collect();
                 self.known.leave(before);
                 let then = Body::under(condition.clone(), whole);
-                let not_whole = negated(&condition);
-                let before = self.known.enter(Some(&not_whole));
-                let otherwise = Body::new(self.readers.in_fewer_rows(&mut self.known, stmts));
-                self.known.leave(before);
+                let otherwise = Body::new(match &self.readers {
+                    Some(readers) => {
+                        let before = self.known.enter(Some(&negated(&condition)));
+                        let stmts = readers.in_fewer_rows(&mut self.known, stmts);
+                        self.known.leave(before);
+                        stmts
+                    }
+                    None => stmts,
+                });
                 all.push(Stmt::If(If { condition, then, otherwise }));
             }
         }
