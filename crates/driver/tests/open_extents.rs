@@ -277,3 +277,26 @@ fn products_of_any_number_of_rows() {
     let sizes: Vec<Vec<usize>> = (0..10).chain([13, 65]).map(|n| vec![n, 40]).collect();
     check(text, &[("w", &[40, 70]), ("c", &[70])], &sizes, &["direct"]);
 }
+
+/// Convolutions without padding, each of which makes images smaller: results of no pixel, of one, and of more.
+#[test]
+fn convolutions_without_padding() {
+    let attributes = "strides=[1, 1], pads=[0, 0, 0, 0], dilations=[1, 1], group=1";
+    let text = format!(
+        "graph conv {{
+          sym b input 0..*:1
+          sym h input 0..*:1
+          sym w_ input 0..*:1
+          region0(%x x: f32[b, h, w_, 16], %w w: f32[16, 16, 3, 3]) {{
+            %t: f32[b, 16, h, w_] = Transpose[perm=[0, 3, 1, 2]](%x)
+            %c: f32[b, 16, h - 2, w_ - 2] = Conv[{attributes}](%t, %w)
+            %d: f32[b, 16, h - 4, w_ - 4] = Conv[{attributes}](%c, %w)
+            %o: f32[b, h - 4, w_ - 4, 16] = Transpose[perm=[0, 2, 3, 1]](%d)
+            return %o as y
+          }}
+        }}"
+    );
+    let sizes = [[1, 4, 9], [1, 5, 5], [2, 7, 45], [0, 9, 9], [1, 36, 23]];
+    let sizes = sizes.map(|[batch, rows, columns]| vec![batch, rows, columns, 16]);
+    check(&text, &[("w", &[16, 16, 3, 3])], &sizes, &["direct", "winograd-2x2", "winograd-4x4"]);
+}

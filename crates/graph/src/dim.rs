@@ -261,12 +261,12 @@ impl Dim {
         if let (Some(rest), Some(divisor)) = (rest.as_const(), divisor.as_const()) {
             return &whole + &Dim::new(div_floor(rest, divisor));
         }
-        // (x / a) / b = x / (a * b)
+        // (x / a + c) / b = (x + c * a) / (a * b)
         if let [Term { monomial: Monomial(atoms), coefficient: 1 }] = rest.terms.as_slice()
-            && rest.constant == 0
             && let [Atom::FloorDiv(inner)] = atoms.as_slice()
         {
-            return &whole + &inner.0.floor_div(&(&inner.1 * divisor));
+            let shifted = &inner.0 + &(&inner.1 * &Dim::new(rest.constant));
+            return &whole + &shifted.floor_div(&(&inner.1 * divisor));
         }
         &whole + &Dim::from_atom(Atom::FloorDiv(Box::new((rest, divisor.clone()))))
     }

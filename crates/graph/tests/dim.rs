@@ -26,6 +26,8 @@ fn normal_forms() {
     check("floordiv(4*a + 6, 4)", "a + 1");
     check("floordiv(4*a + b, 4)", "a + floordiv(b, 4)");
     check("floordiv(floordiv(a, 2), 3)", "floordiv(a, 6)");
+    check("floordiv(floordiv(a + 1, 2) - 7, 2)", "floordiv(a + 3, 4) - 4");
+    check("floordiv(floordiv(a, b) + 1, 2)", "floordiv(a + b, 2*b)");
     check("mod(4*a + 6, 4)", "2");
     check("mod(a, 4)", "mod(a, 4)");
     check("min(a, a + 1)", "a");

@@ -27,6 +27,7 @@ const PASSES: &[(&str, PassFn)] = &[
     ("raise_attention", raise::raise_attention),
     ("regions", regions::regions),
     ("common_factors", common_factors::common_factors),
+    ("least_extents", least_extents::least_extents),
     ("loop_invariants", loop_invariants::loop_invariants),
     ("sink", sink::sink),
     ("scale_weights", scale_weights::scale_weights),

@@ -1,5 +1,5 @@
-//! Extents of the graph as extents of a function: each symbol becomes one size variable, and so does what is too long to be
-//! computed wherever it is used.
+//! Extents of the graph as extents of a function: each symbol becomes one size variable, or all that a function has of it, and so does what is
+//! too long to be computed wherever it is used.
 
 use rustc_hash::FxHashMap;
 use tilewright_graph::dim::{Atom, Dim};
@@ -12,12 +12,36 @@ use tilewright_te::{BinaryOp, Expr, ExprKind, Func, Var};
 pub struct DimMap {
     vars: FxHashMap<Dim, Var>,
     order: Vec<Dim>,
+    /// By extents without their constants, those with a constant that are size variables.
+    bases: FxHashMap<Dim, Dim>,
 }
 
 impl DimMap {
     /// An empty map, for a function without size variables.
     pub fn new() -> DimMap {
         DimMap::default()
+    }
+
+    /// A map for a function with these extents, its results' first.
+    ///
+    /// Extents that differ by constants, as rows of an image before and after a convolution without padding do, are over one size variable, the
+    /// first of them, if no other extent has a symbol of theirs. What is made of it, such as a number of tiles, has no constant beside it then.
+    /// With one, products of such numbers would be sums of many terms, of which little is proven.
+    pub fn of<'a>(extents: impl Iterator<Item = &'a Dim>) -> DimMap {
+        let mut kinds: Vec<(Dim, &Dim)> = Vec::new();
+        for dim in extents {
+            let varying = without_constant(dim);
+            if !varying.is(0) && kinds.iter().all(|(known, _)| *known != varying) {
+                kinds.push((varying, dim));
+            }
+        }
+        let is_alone = |varying: &Dim| {
+            let own = varying.symbols();
+            kinds.iter().all(|(other, _)| other == varying || own.is_disjoint(&other.symbols()))
+        };
+        let bases = kinds.iter().filter(|(varying, first)| varying != *first && is_alone(varying));
+        let bases = bases.map(|(varying, first)| (varying.clone(), (*first).clone())).collect();
+        DimMap { bases, ..DimMap::default() }
     }
 
     /// The extents in the order of the function's size variables that stand for them.
@@ -57,6 +81,16 @@ impl DimMap {
 
     /// An extent over the function's size variables.
     pub fn expr(&mut self, func: &mut Func, symbols: &SymbolTable, dim: &Dim) -> Expr {
+        let base = if self.bases.is_empty() { None } else { self.bases.get(&without_constant(dim)).cloned() };
+        if let Some(base) = base
+            && let Some(difference) = (dim - &base).as_const()
+            && let Some(symbol) = base.symbols().into_iter().next()
+        {
+            let (lo, hi) = base.bounds(symbols);
+            let (lo, hi) = (lo.unwrap_or(0).max(0), hi.unwrap_or(i64::MAX));
+            let var = Expr::var(self.size(func, base, &symbols[symbol].name, lo, hi));
+            return if difference == 0 { var } else { var + difference };
+        }
         let mut sum = Expr::int(0);
         for summand in dim.summands() {
             let mut product = Expr::int(1);
@@ -94,6 +128,12 @@ impl DimMap {
             }
         }
     }
+}
+
+/// An extent less its constant.
+fn without_constant(dim: &Dim) -> Dim {
+    let constants = dim.summands().filter(|summand| summand.atoms.is_empty());
+    dim - &Dim::new(constants.map(|summand| summand.coefficient).sum())
 }
 
 /// An extent of a function whose size variables stand for `sizes`; `None` where it is no arithmetic on sizes.
@@ -148,5 +188,27 @@ mod tests {
         let again = dims.expr(&mut func, &symbols, &extent);
         assert_eq!(dims.named(&mut func, "other", &again), sum);
         assert_eq!(dims.sizes().len(), 3);
+    }
+
+    #[test]
+    fn extents_that_differ_by_constants_are_over_one_size_variable() {
+        let mut symbols = SymbolTable::default();
+        let [height, width] =
+            ["height", "width"].map(|name| Dim::symbol(symbols.intern(name, SymbolKind::Input)));
+        let minus = |dim: &Dim, n: i64| dim - &Dim::new(n);
+        let half = (&width + &Dim::ONE).floor_div(&Dim::new(2));
+        let extents = [minus(&height, 4), minus(&half, 3), minus(&height, 2), minus(&half, 1)];
+        let (mut func, mut dims) = (Func::new("f"), DimMap::of(extents.iter()));
+        let found = extents.each_ref().map(|dim| dims.expr(&mut func, &symbols, dim));
+        let [rows, columns] = [0, 1].map(|n| Expr::var(func.sizes[n]));
+        assert_eq!(found, [rows.clone(), columns.clone(), rows + 2, columns + 2]);
+        assert_eq!(dims.sizes(), &extents[..2]);
+
+        // A window with strides has rows that differ by more.
+        let extents = [minus(&height.floor_div(&Dim::new(2)), 1), height];
+        let (mut func, mut dims) = (Func::new("f"), DimMap::of(extents.iter()));
+        let found = extents.each_ref().map(|dim| dims.expr(&mut func, &symbols, dim));
+        let rows = Expr::var(func.sizes[0]);
+        assert_eq!(found, [rows.clone().floor_div(Expr::int(2)) - 1, rows]);
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 use tilewright_digest::Digest;
 use tilewright_graph::dim::Dim;
+use tilewright_graph::op::AttrVisitor;
 use tilewright_graph::passes::fuse::{FusionPlan, Group, fuse};
 use tilewright_graph::passes::layouts::layouts;
 use tilewright_graph::{
@@ -339,7 +340,7 @@ impl Lowering<'_> {
     fn function(&self, group: &Group, algorithm: Algorithm) -> Result<Function, LowerError> {
         let graph = self.graph;
         let mut func = Func::new("f");
-        let mut dims = DimMap::new();
+        let mut dims = self.dims_of(group);
         let mut buffers: FxHashMap<ValueId, Buffer> = FxHashMap::default();
         let mut inputs = Vec::new();
         let mut all_prepared = Vec::new();
@@ -404,6 +405,17 @@ impl Lowering<'_> {
         self.graph.tensor_type(value)
     }
 
+    /// Which extents are size variables of the function of a group.
+    fn dims_of(&self, group: &Group) -> DimMap {
+        let results = group.nodes.iter().flat_map(|&node| &self.graph.node(node).outputs);
+        let types = results.chain(&group.inputs).filter_map(|&value| self.tensor_type(value));
+        let mut of_attributes = Extents::default();
+        for &node in &group.nodes {
+            self.graph.node(node).op.clone().visit(&mut of_attributes);
+        }
+        DimMap::of(types.filter_map(|ty| ty.shape.dims()).flatten().chain(&of_attributes.0))
+    }
+
     fn extents(&self, func: &mut Func, dims: &mut DimMap, ty: &TensorType) -> Option<Vec<Expr>> {
         let extents = ty.shape.dims()?;
         Some(extents.iter().map(|d| dims.expr(func, &self.graph.symbols, d)).collect())
@@ -411,6 +423,16 @@ impl Lowering<'_> {
 
     fn gap(&self, node: NodeId, reason: impl Into<String>) -> LowerError {
         LowerError::Unsupported(vec![Gap::of_node(self.graph, node, reason)])
+    }
+}
+
+/// The extents among attributes.
+#[derive(Default)]
+struct Extents(Vec<Dim>);
+
+impl AttrVisitor for Extents {
+    fn dim(&mut self, dim: &mut Dim) {
+        self.0.push(dim.clone());
     }
 }
 

@@ -9,6 +9,7 @@ pub mod dead_code;
 pub mod decompose;
 pub mod fuse;
 pub mod layouts;
+pub mod least_extents;
 pub mod loop_invariants;
 pub mod padding_bands;
 pub mod raise;
@@ -31,6 +32,7 @@ const ROUNDS: usize = 8;
 pub fn simplify<'a>(evaluate: Arc<dyn Evaluate>) -> PassManager<'a> {
     let pipeline = PassManager::new("simplify");
     let pipeline = cleaned(pipeline, Arc::clone(&evaluate))
+        .then(FnPass::new("least_extents", least_extents::least_extents))
         .then(FnPass::new("raise", raise::raise))
         .then(FnPass::new("raise_attention", raise::raise_attention))
         .then(FnPass::new("common_factors", common_factors::common_factors))
