@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     match args.emit {
         Emit::Artifact => artifact(args),
-        Emit::Graph => text(args, &tilewright_driver::graph::text::print(&simplified(args)?)),
+        Emit::Graph => text(args, &tilewright_driver::graph::text::print_short(&simplified(args)?)),
         Emit::Onnx => onnx(args),
         Emit::Loops => {
             let mut progress = Progress::new(&args.options.dump_after).keeping("schedule");

@@ -199,7 +199,8 @@ fn stages_can_be_shown_and_texts_emitted() {
     assert!(run.err.contains("==== after sink\nno change\n"), "{}", run.err);
     assert!(run.err.contains("==== after plan\n"), "{}", run.err);
     let graph = succeed(dir.path(), &["compile", "digits.onnx", "--emit", "graph"]).out;
-    assert!(graph.contains("Conv"), "{graph}");
+    // Of large constants there is no element.
+    assert!(graph.contains("Conv") && graph.contains("{...}") && graph.len() < 10_000, "{graph}");
     assert!(!succeed(dir.path(), &["compile", "digits.onnx", "--emit", "loops"]).out.is_empty());
     let args = ["compile", "digits.onnx", "--emit", "asm", "--codegen", "cranelift", "-o", "digits.s"];
     assert_eq!(succeed(dir.path(), &args).out, "");

@@ -357,7 +357,7 @@ fn warn(observer: &mut dyn CompileObserver, warnings: &[Fault]) {
 }
 
 fn show_graph(observer: &mut dyn CompileObserver, stage: &str, graph: &Graph) {
-    observer.stage(stage, &|| tilewright_graph::text::print(graph));
+    observer.stage(stage, &|| tilewright_graph::text::print_short(graph));
 }
 
 fn funcs_text<'a>(funcs: impl Iterator<Item = &'a Func>) -> String {

@@ -226,9 +226,10 @@ fn a_search_comes_before_compiling_for_this_processor() {
     assert_eq!(error.exit_code(), 3);
 }
 
-/// A record that makes a product go by the tile that the cost model holds for the worst one: the model takes many times as long with it.
+/// A record that makes a product go by the tile that the cost model holds for the worst one. Whether the model is slower with it, the machine
+/// says: what is kept must be what its times say (`search_report` has the tests of what they say).
 #[test]
-fn what_a_search_found_is_left_where_the_model_is_slower_by_it() {
+fn of_what_a_search_found_and_the_default_the_faster_model_is_kept() {
     let text = "graph product { region0(%a a: f32[240, 240], %b b: f32[240, 240]) {
         %c: f32[240, 240] = MatMul[](%a, %b)
         return %c as c
@@ -257,11 +258,10 @@ fn what_a_search_found_is_left_where_the_model_is_slower_by_it() {
     let found = Found { outcome: Default::default(), records, left_out: Default::default() };
     let compiled = compiler.clone().found(found).compile_with(graph.clone(), &mut ()).expect("an artifact");
     let whole = &compiled.search.as_ref().expect("a search").whole;
-    assert!(matches!(whole, WholeModel::Timed { .. }) && !whole.keeps_found(), "{worst:?}: {whole}");
-    assert_eq!(whole.gain(), Some(1.0));
+    assert!(matches!(whole, WholeModel::Timed { .. }), "{whole}");
     let by_default = compiler.compile(graph).expect("an artifact");
-    let [found, default] = [&compiled.artifact, &by_default].map(|a| a.to_bytes().expect("bytes"));
-    assert!(*found == *default, "another artifact than without the record");
+    let [kept, default] = [&compiled.artifact, &by_default].map(|a| a.to_bytes().expect("bytes"));
+    assert_eq!(*kept == *default, !whole.keeps_found(), "{worst:?}: {whole}");
 }
 
 /// Makes every `relu` a `sigmoid`, and counts its runs.

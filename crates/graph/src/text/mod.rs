@@ -19,6 +19,6 @@ mod reader;
 mod writer;
 
 pub use parse::parse;
-pub use print::{print, print_with};
+pub use print::{print, print_short};
 pub use reader::{ParseError, Reader};
 pub use writer::{Writer, write_name};

@@ -14,8 +14,16 @@ pub fn print(graph: &Graph) -> String {
     print_with(graph, usize::MAX)
 }
 
-/// The graph with constants of more than `max_elements` elements left out, for people.
-pub fn print_with(graph: &Graph, max_elements: usize) -> String {
+/// Elements up to which people see those of a constant.
+const FEW: usize = 64;
+
+/// The graph for people: `...` stands for the elements of large constants, so it does not read back.
+pub fn print_short(graph: &Graph) -> String {
+    print_with(graph, FEW)
+}
+
+/// The graph without the elements of constants of more than `max_elements`.
+fn print_with(graph: &Graph, max_elements: usize) -> String {
     let mut writer = Writer::new(&graph.symbols);
     writer.max_elements = max_elements;
     let regions = graph.live_regions();

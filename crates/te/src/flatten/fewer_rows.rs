@@ -88,7 +88,7 @@ impl<'a> Readers<'a> {
         let mut fewer = None;
         if self.are_enough(known, rows, n, &stmts) {
             let mut own = stmts.clone();
-            shorten(&mut own, rows.var, n);
+            shorten(&mut own, rows, n);
             fewer = Some(self.less(known, &Rows { n, ..rows.clone() }, own));
         }
         known.leave(before);
@@ -248,17 +248,39 @@ fn for_each_load(block: &Block<'_>, visit: &mut impl FnMut(Buffer, &[Expr])) {
     });
 }
 
-/// Ends the loops over a variable after `n` iterations.
-fn shorten(stmts: &mut [Stmt<'_>], var: Var, n: i64) {
+/// Ends loops over the rows of a tile after the `n`th: those that start sums, make steps, and read sums.
+fn shorten(stmts: &mut [Stmt<'_>], rows: &Rows, n: i64) {
     for stmt in stmts {
         match stmt {
-            Stmt::Loop(l) if l.var == var => l.end = Expr::int(n),
-            Stmt::Loop(l) => shorten(&mut l.body.stmts, var, n),
+            Stmt::Loop(l) if is_over(l, rows) => l.end = Expr::int(n),
+            Stmt::Loop(l) => shorten(&mut l.body.stmts, rows, n),
             Stmt::If(branch) => {
-                shorten(&mut branch.then.stmts, var, n);
-                shorten(&mut branch.otherwise.stmts, var, n);
+                shorten(&mut branch.then.stmts, rows, n);
+                shorten(&mut branch.otherwise.stmts, rows, n);
             }
             _ => {}
         }
     }
+}
+
+/// Whether each iteration of a loop is about the sums of one row, and about nothing else.
+fn is_over(l: &Loop<'_>, rows: &Rows) -> bool {
+    let dim_of = |buffer: Buffer| rows.sums.iter().find(|(sum, _)| *sum == buffer).map(|(_, dim)| *dim);
+    let mut is_over = l.kind == LoopKind::Unrolled && l.end.as_int() == Some(rows.n);
+    let mut has_blocks = false;
+    nest::for_each_block(&l.body.stmts, &mut |block| {
+        has_blocks = true;
+        let is_row = |index: &Expr| value(block, index).as_var() == Some(l.var);
+        let mut reads = false;
+        for_each_load(block, &mut |buffer, indices| {
+            if let Some(dim) = dim_of(buffer) {
+                reads = true;
+                is_over &= is_row(&indices[dim]);
+            }
+        });
+        for store in &block.source.body {
+            is_over &= dim_of(store.buffer).map_or(reads, |dim| is_row(&store.indices[dim]));
+        }
+    });
+    is_over && has_blocks
 }

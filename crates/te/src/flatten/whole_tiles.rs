@@ -48,15 +48,18 @@ impl WholeTiles<'_> {
                 let whole = stmts.iter().map(|stmt| self.stmt(stmt.clone())).collect();
                 self.known.leave(before);
                 let then = Body::under(condition.clone(), whole);
-                let otherwise = Body::new(match &self.readers {
+                let is_comparison = matches!(condition.kind(), ExprKind::Compare(..));
+                let fact = is_comparison.then(|| negated(&condition));
+                let stmts = match &self.readers {
                     Some(readers) => {
-                        let before = self.known.enter(Some(&negated(&condition)));
+                        let before = self.known.enter(fact.as_ref());
                         let stmts = readers.in_fewer_rows(&mut self.known, stmts);
                         self.known.leave(before);
                         stmts
                     }
                     None => stmts,
-                });
+                };
+                let otherwise = Body { fact, stmts };
                 all.push(Stmt::If(If { condition, then, otherwise }));
             }
         }
