@@ -86,7 +86,7 @@ impl<'a> Readers<'a> {
         let always = known.simplifier.prove(&condition);
         let before = known.enter(Some(&condition));
         let mut fewer = None;
-        if self.are_enough(known, rows, n, &stmts) {
+        if self.keep_to(known, rows, n, &stmts, &mut Vec::new()) {
             let mut own = stmts.clone();
             shorten(&mut own, rows, n);
             fewer = Some(self.less(known, &Rows { n, ..rows.clone() }, own));
@@ -150,11 +150,7 @@ impl<'a> Readers<'a> {
         self.names.get(&sum).is_none_or(|names| names.iter().all(|name| here.contains(name)))
     }
 
-    /// Whether nothing but a row's own steps reads the sums of rows from the `n`th on, by what is known.
-    fn are_enough(&self, known: &Known, rows: &Rows, n: i64, stmts: &[Stmt<'_>]) -> bool {
-        self.keep_to(known, rows, n, stmts, &mut Vec::new())
-    }
-
+    /// Whether nothing but a row's own steps reads the sums of rows from the `n`th on, by what is known and the `conditions` around.
     fn keep_to(
         &self,
         known: &Known,
