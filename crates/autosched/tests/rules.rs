@@ -337,7 +337,8 @@ fn long_reductions_of_blocked_channels_have_partial_results() {
         // 7 * 157 and a prime number.
         known(&[1099], 1),
         known(&[1009], 0),
-        open(&[3, 37], 2),
+        // Rows of open images stay whole.
+        open(&[3, 37], 1),
         open(&[1], 1),
         open(&[65], 1),
         open(&[1000], 1),

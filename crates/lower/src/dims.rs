@@ -24,9 +24,10 @@ impl DimMap {
 
     /// A map for a function with these extents, its results' first.
     ///
-    /// Extents that differ by constants, as rows of an image before and after a convolution without padding do, are over one size variable, the
-    /// first of them, if no other extent has a symbol of theirs. What is made of it, such as a number of tiles, has no constant beside it then.
-    /// With one, products of such numbers would be sums of many terms, of which little is proven.
+    /// An extent that is computed of symbols is a size variable itself, if no other extent has one of these; those that differ by constants, as
+    /// rows of an image before and after a convolution without padding do, are over one, the first of them. What is made of it, such as a
+    /// number of tiles, has no constant beside it then. With one, products of such numbers would be sums of many terms, of which little is
+    /// proven.
     pub fn of<'a>(extents: impl Iterator<Item = &'a Dim>) -> DimMap {
         let mut kinds: Vec<(Dim, &Dim)> = Vec::new();
         for dim in extents {
@@ -39,7 +40,8 @@ impl DimMap {
             let own = varying.symbols();
             kinds.iter().all(|(other, _)| other == varying || own.is_disjoint(&other.symbols()))
         };
-        let bases = kinds.iter().filter(|(varying, first)| varying != *first && is_alone(varying));
+        let is_computed = |dim: &Dim| dim.as_symbol().is_none();
+        let bases = kinds.iter().filter(|(varying, first)| is_computed(first) && is_alone(varying));
         let bases = bases.map(|(varying, first)| (varying.clone(), (*first).clone())).collect();
         DimMap { bases, ..DimMap::default() }
     }

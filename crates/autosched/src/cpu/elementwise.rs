@@ -188,8 +188,13 @@ impl Elements {
         };
         let grain = grain_of(&block, target, product(&order), chooser)?;
         let elements = last.or(Some(1));
-        let tasks =
-            grain.map(|task| Tasks::plan(outer, rounds, Grain { elements, task })).unwrap_or_default();
+        let channels = pieces.as_ref().and_then(|pieces| pieces.iter().position(|p| Some(p.dim) == lane));
+        let tasks = |task: i64| {
+            let grain = Grain { elements, task };
+            let open = channels.and_then(|channels| Tasks::of_open_rows(outer, channels, grain));
+            open.unwrap_or_else(|| Tasks::plan(outer, rounds, grain))
+        };
+        let tasks = grain.map(tasks).unwrap_or_default();
         Ok(Strategy { block, domain, loops: Loops::Blocked { pieces, vectors }, tasks })
     }
 }

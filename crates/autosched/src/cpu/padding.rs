@@ -27,19 +27,43 @@ pub struct PaddedInput {
     pub iterations: i64,
     /// Whether the loop over tiles of rows is inside of that.
     pub rows_inside: bool,
+    /// How many of these tiles at a time, where their number is open.
+    pub tiles: Option<i64>,
     /// The dimension along which vectors lie, and their lanes.
     pub lane: (usize, i64),
     /// Where a piece stays.
     pub home: Level,
 }
 
-/// `pad for 4 iterations around rows in L1`.
+/// `pad for 4 iterations around rows in L1`, `pad for 2 iterations around 4 tiles of rows in L1`.
 impl fmt::Display for PaddedInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let around = if self.rows_inside { " around rows" } else { "" };
-        write!(f, "{} for {} iterations{around} in {}", self.block, self.iterations, self.home)
+        write!(f, "{} for {} iterations", self.block, self.iterations)?;
+        match self.tiles {
+            Some(tiles) => write!(f, " around {tiles} tiles of rows")?,
+            None if self.rows_inside => f.write_str(" around rows")?,
+            None => {}
+        }
+        write!(f, " in {}", self.home)
     }
 }
+
+/// What a piece of padded input is for.
+#[derive(Clone, Copy)]
+struct Piece {
+    /// The loop around the reader's tiles whose iterations share pieces.
+    innermost: usize,
+    /// How many of its iterations do.
+    iterations: i64,
+    /// How many tiles of rows, inside of that, where not all do.
+    tiles: Option<i64>,
+}
+
+/// Iterations of an open extent for which input is padded at a time: few, so that images of few rows come out even.
+const OPEN_ITERATIONS: i64 = 2;
+
+/// Most tiles of an open number of rows for which input is padded at a time.
+const OPEN_TILES: i64 = 4;
 
 /// A block that pads what a window reads.
 pub(crate) struct PaddingBlock<'a> {
@@ -90,48 +114,66 @@ impl<'a> PaddingBlock<'a> {
         let around = tiled.loops_around(reader);
         let n_around = around.in_order().0.len() - usize::from(rows_inside);
         let Some(innermost) = n_around.checked_sub(1) else { return Ok(None) };
-        let Some(extent) = around.in_order().0[innermost].extent.as_int() else { return Ok(None) };
-        let n_pieces = if is_shared && extent % 2 == 0 { 2 } else { 1 };
-        let divides = |n: &i64| extent % n == 0 && (extent / n) % n_pieces == 0;
-        let bytes = |n: i64| Some((n, self.bytes(context, reader, tiled, innermost, n)?));
-        let fitting = (1..=extent).filter(divides).map(bytes);
-        let fitting = fitting.map_while(|size| size.filter(|&(_, bytes)| bytes <= MAX_STACK));
-        let sizes: Vec<(i64, i64)> = fitting.collect();
-        if sizes.is_empty() {
-            return Ok(None);
-        }
-        let iterations = chooser.decide(&reader.name, "piece", &pieces(context.target, &sizes))?;
-        let size = sizes.iter().find(|(n, _)| *n == iterations).map_or(0, |(_, bytes)| *bytes);
+        let (order, _) = around.in_order();
+        let is_open = |n: usize| order.get(n).is_some_and(|l| l.extent.as_int().is_none());
+        let bytes = |iterations: i64, tiles: Option<i64>| {
+            let piece = Piece { innermost, iterations, tiles };
+            self.bytes(context, reader, tiled, piece).filter(|&bytes| bytes <= MAX_STACK)
+        };
+        let (iterations, tiles) = if is_open(innermost) || is_open(innermost + 1) {
+            let iterations = order[innermost].extent.as_int().map_or(OPEN_ITERATIONS, |n| n.min(OPEN_ITERATIONS));
+            let counts = (0..=OPEN_TILES.ilog2()).rev().map(|n| is_open(innermost + 1).then_some(1 << n));
+            let sizes: Vec<_> =
+                counts.filter_map(|tiles| Some((tiles, bytes(iterations, tiles)?))).collect();
+            let in_l1 = sizes.iter().find(|(_, bytes)| stays_in_l1(context.target, *bytes));
+            let Some(&(tiles, _)) = in_l1.or(sizes.last()) else { return Ok(None) };
+            (iterations, tiles)
+        } else {
+            let extent = order[innermost].extent.as_int().unwrap_or(1);
+            let n_pieces = if is_shared && extent % 2 == 0 { 2 } else { 1 };
+            let divides = |n: &i64| extent % n == 0 && (extent / n) % n_pieces == 0;
+            let sizes = (1..=extent).filter(divides).map(|n| Some((n, bytes(n, None)?)));
+            let sizes: Vec<(i64, i64)> = sizes.map_while(|size| size).collect();
+            if sizes.is_empty() {
+                return Ok(None);
+            }
+            (chooser.decide(&reader.name, "piece", &pieces(context.target, &sizes))?, None)
+        };
+        let size = bytes(iterations, tiles).unwrap_or(0);
         Ok(Some(PaddedInput {
             block: self.block.name.clone(),
             buffer: context.func.buffers[self.buffer].name.clone(),
             iterations,
             rows_inside,
+            tiles,
             lane: (self.lane, tiled.tile.lanes),
             home: if stays_in_l1(context.target, size) { Level::L1 } else { Level::L2 },
         }))
     }
 
-    /// Bytes that so many iterations of the loop `innermost` around the reader's tiles read, to which the buffer shrinks.
+    /// Bytes that the reader's tiles of a piece read, to which the buffer shrinks.
     fn bytes(
         &self,
         context: &Context<'_>,
         reader: &Block,
         tiled: &TiledBlock,
-        innermost: usize,
-        iterations: i64,
+        piece: Piece,
     ) -> Option<i64> {
         let around = tiled.loops_around(reader);
         let mut digits: Vec<Vec<Digit>> = vec![Vec::new(); reader.iters.len()];
         for (n, l) in around.in_order().0.into_iter().enumerate() {
             let digit = |extent: Expr, inside: bool| Digit { extent, inside };
             let own = &mut digits[l.iter];
-            match n == innermost {
-                true => {
-                    let pieces = l.extent.as_int().unwrap_or(iterations) / iterations;
-                    own.extend([digit(Expr::int(pieces), false), digit(Expr::int(iterations), true)]);
+            let cut = if n == piece.innermost { Some(piece.iterations) } else { piece.tiles };
+            match cut.filter(|_| n >= piece.innermost) {
+                Some(inside) => {
+                    let pieces = match l.extent.as_int() {
+                        Some(n) => Expr::int(n / inside),
+                        None => l.extent.clone().ceil_div(inside),
+                    };
+                    own.extend([digit(pieces, false), digit(Expr::int(inside), true)]);
                 }
-                false => own.push(digit(l.extent.clone(), n > innermost)),
+                None => own.push(digit(l.extent.clone(), n > piece.innermost)),
             }
         }
         for (n, iter) in reader.iters.iter().enumerate() {
@@ -157,7 +199,8 @@ impl PaddedInput {
         let around = tiled.loops_around(reader);
         let loops = around.in_order().0;
         let innermost = (loops.len() - usize::from(self.rows_inside)).checked_sub(1)?;
-        let bytes = padding.bytes(context, reader, tiled, innermost, self.iterations)?;
+        let piece = Piece { innermost, iterations: self.iterations, tiles: self.tiles };
+        let bytes = padding.bytes(context, reader, tiled, piece)?;
         let pieces = loops[..=innermost].iter().map(|l| l.extent.as_int()).product::<Option<i64>>()?;
         Some(piece_cycles(context.target, bytes, self.home == Level::L1) * (pieces / self.iterations) as f64)
     }
@@ -168,13 +211,18 @@ impl PaddedInput {
         schedule: &mut Schedule,
         outer: &mut Vec<String>,
     ) -> Result<(), ScheduleError> {
-        if self.rows_inside {
-            outer.pop();
-        }
+        let tiles = if self.rows_inside { outer.pop() } else { None };
         let Some(innermost) = outer.pop() else {
             return Err(ScheduleError::new("padding", &self.block, "there is no loop around it"));
         };
-        let pieces = schedule.split(&innermost, &[None, Some(self.iterations)])?.remove(0);
+        let of_loop = schedule.split(&innermost, &[None, Some(self.iterations)])?;
+        let mut pieces = of_loop[0].clone();
+        if let (Some(tiles), Some(n)) = (tiles, self.tiles) {
+            let of_tiles = schedule.split(&tiles, &[None, Some(n)])?;
+            let order = [&of_loop[0], &of_tiles[0], &of_loop[1], &of_tiles[1]];
+            schedule.reorder(&order.map(String::as_str))?;
+            outer.push(std::mem::replace(&mut pieces, of_tiles[0].clone()));
+        }
         let loops = schedule.compute_at(&self.block, &pieces)?;
         schedule.set_scope(&self.buffer, Scope::Stack)?;
         let (lane, lanes) = self.lane;

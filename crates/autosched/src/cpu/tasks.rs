@@ -19,9 +19,11 @@ pub struct Tasks {
     pub rounds: usize,
     /// How many iterations of the innermost of them are one task, where several are.
     pub grouped: Option<i64>,
+    /// Outside of which of the loops the groups of the innermost go by: threads share rows then, and channels where rows are few.
+    pub ahead_of: Option<usize>,
 }
 
-/// `one`, `loops 2`, `loops 1+2` with rounds, `loops 2 by 4` with iterations of the innermost in groups.
+/// `one`, `loops 2`, `loops 1+2` with rounds, `loops 3 by 4 ahead of 1` with iterations of the innermost in groups outside of the second.
 impl fmt::Display for Tasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.loops, self.rounds) {
@@ -29,7 +31,8 @@ impl fmt::Display for Tasks {
             (loops, 0) => write!(f, "loops {loops}")?,
             (loops, rounds) => write!(f, "loops {rounds}+{}", loops - rounds)?,
         }
-        self.grouped.map_or(Ok(()), |n| write!(f, " by {n}"))
+        self.grouped.map_or(Ok(()), |n| write!(f, " by {n}"))?;
+        self.ahead_of.map_or(Ok(()), |at| write!(f, " ahead of {at}"))
     }
 }
 
@@ -44,6 +47,9 @@ pub(crate) struct Grain {
 
 /// Iterations that a loop inside of tasks is taken to have where its extent is open.
 const OPEN: i64 = 16;
+
+/// The same of a loop inside of rows that are shared: small images have to come out even.
+const FEW_OPEN: i64 = 4;
 
 /// Loops that have to be left for tasks without it: one of them may have a single iteration.
 const AROUND_OPEN: usize = 2;
@@ -61,7 +67,7 @@ impl Tasks {
         // The outermost of the loops that threads share, which must keep some iterations.
         let rounds = rounds.filter(|&n| n <= outer.len() && (0..n).any(|at| is_loop(&at)));
         let first = rounds.and_then(|n| (n..outer.len()).find(is_loop));
-        let mut tasks = Tasks { loops: outer.len(), rounds: 0, grouped: None };
+        let mut tasks = Tasks::of_all(outer.len());
         let mut elements = grain.elements.unwrap_or(grain.task).max(1);
         // The innermost loop stays inside where its extent is open and others are around: as one of tasks it would cost each iteration a
         // division by an extent that is not known.
@@ -90,12 +96,48 @@ impl Tasks {
         tasks
     }
 
+    /// Puts iterations of the innermost of the loops in groups, which take its place.
+    fn group(&self, schedule: &mut Schedule, loops: &mut [String]) -> Result<(), ScheduleError> {
+        if let (Some(n), Some(last)) = (self.grouped, loops.last_mut()) {
+            *last = schedule.split(last, &[None, Some(n)])?.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Tasks of the loops with these extents, outermost first, in which threads share open rows, the first loop of several iterations inside
+    /// of that over channels at the position `channels`. Rows that follow one another are one task, but few of them: the last task may
+    /// have fewer. Nothing where no rows are open.
+    pub(crate) fn of_open_rows(outer: &[Option<i64>], channels: usize, grain: Grain) -> Option<Tasks> {
+        let inside = outer.get(channels + 1..)?;
+        let at = inside.iter().position(|extent| *extent != Some(1)).filter(|&at| inside[at].is_none())?;
+        let others = inside[at + 1..].iter().map(|extent| extent.unwrap_or(FEW_OPEN)).product::<i64>();
+        let elements = grain.elements.unwrap_or(grain.task).saturating_mul(others).max(1);
+        let rows = (grain.task / elements).max(1).unsigned_abs().next_power_of_two().cast_signed();
+        Some(Tasks {
+            grouped: Some(rows).filter(|&rows| rows > 1),
+            ahead_of: Some(channels),
+            ..Tasks::of_all(channels + at + 2)
+        })
+    }
+
     /// Makes tasks of the loops, outermost first: as many of them as can be shown to write apart from each other. With open extents
     /// that is not always all.
     pub(crate) fn apply(&self, schedule: &mut Schedule, outer: &[String]) -> Result<(), ScheduleError> {
         let mut loops = outer[..self.loops.min(outer.len())].to_vec();
-        if let (Some(n), Some(last)) = (self.grouped, loops.last_mut()) {
-            *last = schedule.split(last, &[None, Some(n)])?.remove(0);
+        if let Some(at) = self.ahead_of.filter(|&at| at < loops.len()) {
+            let mut turned = schedule.clone();
+            let mut order = loops.clone();
+            self.group(&mut turned, &mut order)?;
+            order[at..].rotate_right(1);
+            turned.reorder(&order[at..].iter().map(String::as_str).collect::<Vec<_>>())?;
+            if turned.may_share(&[&order]) {
+                *schedule = turned;
+                return share(schedule, &order);
+            }
+            // Where that cannot be shown, the innermost loop stays inside.
+            loops.pop();
+        } else {
+            self.group(schedule, &mut loops)?;
         }
         let (rounds, shared) = loops.split_at(self.rounds.min(loops.len()));
         if !rounds.is_empty() && schedule.may_share(&[rounds, shared]) {

@@ -25,7 +25,7 @@ use crate::model::tile::{self, Outputs, Tile, Traffic, Windows, tiles};
 use crate::packing::pack_constants;
 use crate::pattern::{
     AccessInfo, Stride, constant_product, domain_simplifier, extents_of, is_cheap, iterations, iters_of,
-    last_of_several, loads, stores_at_its_variables, walks,
+    last_of_several, loads, pieces_of, stores_at_its_variables, walks,
 };
 use crate::refusal::Refusal;
 use crate::rule::Packing;
@@ -176,7 +176,11 @@ impl<'a> Window<'a> {
             return Err(Refusal::new("window", &block.name, reason));
         }
         let is_short = block.body.iter().all(|store| is_cheap(&store.value));
-        let is_row = |&n: &usize| is_short && n != lane && block.iters[n].extent.as_int() != Some(1);
+        // An open batch, which lies before the lanes, is often one.
+        let is_row = |&n: &usize| match block.iters[n].extent.as_int() {
+            Some(extent) => is_short && n != lane && extent != 1,
+            None => is_short && n > lane,
+        };
         let row = iters_of(block, IterKind::Spatial).into_iter().rfind(is_row);
         Ok(Window { context, block, lane, row, lanes, reads, is_short })
     }
@@ -245,9 +249,14 @@ impl<'a> Window<'a> {
             let tiles = if padding.rows_inside { outer.pop().flatten() } else { None };
             let pieces = outer.pop().flatten().map(|n| n / padding.iterations);
             outer.push(pieces);
-            elements = elements.map(|n| n * (padding.iterations * tiles.unwrap_or(1)));
+            outer.extend(padding.tiles.map(|n| tiles.map(|tiles| pieces_of(tiles, n))));
+            let inside = padding.tiles.or(tiles).unwrap_or(1);
+            elements = elements.map(|n| n * (padding.iterations * inside));
         }
-        Ok(Tasks::plan(&outer, rounds, Grain { elements, task }))
+        let grain = Grain { elements, task };
+        let in_blocks = self.context.stored_layout(self.block).is_some() && loops.rows.len() > loops.n_outside;
+        let open = in_blocks.then(|| Tasks::of_open_rows(&outer, loops.in_order().1, grain)).flatten();
+        Ok(open.unwrap_or_else(|| Tasks::plan(&outer, rounds, grain)))
     }
 
     /// What a step of the tile loads.

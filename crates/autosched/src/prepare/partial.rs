@@ -26,10 +26,10 @@ pub(super) fn split_long(schedule: &mut Schedule, layouts: &mut Layouts, target:
         return;
     }
     for block in schedule.blocks() {
-        // Partial results of volumes are long themselves.
-        let mut next = Some(block);
-        while let Some(name) = next.take() {
-            next = split(schedule, layouts, &name);
+        let mut made = split(schedule, layouts, &block);
+        // Partial results of volumes are long themselves. Those of open images are rows, which are seldom longer than a piece.
+        while let Some(name) = made.filter(|name| has_known_steps(schedule.func(), name)) {
+            made = split(schedule, layouts, &name);
         }
     }
 }
@@ -81,6 +81,12 @@ fn piece(extent: i64) -> Option<i64> {
     let longer = || (LONG + 1..=(16 * LONG).min(extent / 2)).find(divides);
     let few = || (2..16).rev().find(divides).map(|parts| extent / parts);
     short.or_else(longer).or_else(few)
+}
+
+/// Whether the number of a block's steps is known.
+fn has_known_steps(func: &Func, name: &str) -> bool {
+    let Some(block) = func.block(name) else { return false };
+    iters_of(block, IterKind::Reduce).iter().all(|&n| block.iters[n].extent.as_int().is_some())
 }
 
 /// Whether a block reduces many elements, or an open number, each read once.

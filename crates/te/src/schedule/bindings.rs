@@ -81,25 +81,15 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// Why iterations of the loop cannot run at the same time as `kind` says, if they cannot.
+/// Why iterations of the loop cannot run at the same time as `kind` says, if they cannot. The loops around have iterations: where
+/// they have none, no two iterations meet.
 pub(crate) fn conflict(func: &Func, path: &[usize], kind: LoopKind) -> Option<Conflict> {
-    conflict_where(func, path, kind, true)
-}
-
-/// The same where nothing is known of loops that may have no iterations.
-pub(crate) fn conflict_of_any(func: &Func, path: &[usize], kind: LoopKind) -> Option<Conflict> {
-    conflict_where(func, path, kind, false)
-}
-
-/// [`conflict`], with or without the knowledge that the loops around have iterations.
-fn conflict_where(func: &Func, path: &[usize], kind: LoopKind, runs: bool) -> Option<Conflict> {
     let l = tree::loop_at(func, path)?;
     let carried = carried(func, path).filter(|_| kind == LoopKind::Parallel);
     let mut reason = carried.map(|buffer| Conflict::Carries { buffer: buffer.to_string() });
     let mut simplifier = tree::simplifier_within(func, &[path, &[0]].concat(), &l.body);
     let outer = tree::loops_above(func, path);
-    let running = outer.iter().copied().chain([l]).filter(|_| runs);
-    let extents: Vec<&Expr> = running.map(|l| &l.extent).collect();
+    let extents: Vec<&Expr> = outer.iter().copied().chain([l]).map(|l| &l.extent).collect();
     let n_facts = simplifier.n_facts();
     let around: Vec<Var> = outer.iter().map(|outer| outer.var).collect();
     let outside = OnceCell::new();

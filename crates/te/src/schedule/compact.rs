@@ -116,7 +116,8 @@ fn holds_somewhere(func: &Func, path: &[usize], condition: &Expr, own: &impl Fn(
     if !condition.any(&mut |e| e.as_var().is_some_and(own)) {
         return false;
     }
-    let simplifier = tree::simplifier_at(func, path);
+    let mut simplifier = tree::simplifier_at(func, path);
+    tree::loops_above(func, path).iter().for_each(|l| simplifier.assume_positive(&l.extent));
     let excess = match condition.kind() {
         ExprKind::Compare(CompareOp::Lt, a, b) => b.clone() - a.clone() - 1,
         ExprKind::Compare(CompareOp::Le, a, b) => b.clone() - a.clone(),

@@ -42,8 +42,7 @@ pub struct BlockInfo {
 
 impl Schedule {
     /// Whether threads may share loops, given in groups of directly nested ones, outermost first: each group is fused to one loop
-    /// of tasks, and the second is alone in the first. Loops that can be told apart only where it is known that all of them have
-    /// iterations do not count: tasks would divide by open extents, which takes longer than more tasks save.
+    /// of tasks, and the second is alone in the first.
     pub fn may_share(&self, groups: &[&[String]]) -> bool {
         let mut func = self.func.clone();
         let mut share = |loops: &[String]| {
@@ -56,8 +55,7 @@ impl Schedule {
             if tree::loops_above(&func, &path).iter().any(|l| l.kind != LoopKind::Parallel) {
                 return None;
             }
-            let told = bindings::conflict_of_any(&func, &path, LoopKind::Parallel).is_none();
-            Parallel { loop_name: task }.apply(&mut func).ok().filter(|_| told)
+            Parallel { loop_name: task }.apply(&mut func).ok()
         };
         groups.iter().all(|loops| share(loops).is_some())
     }

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::cpu::elementwise::{self, Elements};
 use crate::cpu::prefetch::{PanelReads, Prefetches};
 use crate::cpu::sums::Sums;
-use crate::cpu::tasks::Tasks;
+use crate::cpu::tasks::{Grain, Tasks};
 use crate::cpu::tiled::{AroundLoop, BlockedSteps, LoopsAround, TiledBlock, extents};
 use crate::decisions::{Candidate, Chooser, sort_by_cost};
 use crate::model::depth::depths;
@@ -18,7 +18,7 @@ use crate::model::machine::beyond_l2;
 use crate::model::order::{Extents, Order};
 use crate::model::prefetch::row_copies;
 use crate::model::sums as sums_model;
-use crate::model::tasks::{Groups, serial_loops};
+use crate::model::tasks::{Groups, ENOUGH_TASKS, serial_loops};
 use crate::model::tile::{Outputs, Tile, tiles, waste};
 use crate::pattern::{
     constant_product, extents_of, is_window, iterations, iters_of, operands, pieces_of, plain_variables,
@@ -29,6 +29,9 @@ use crate::strategy::{Domain, Extent, Level};
 
 /// Costs of tiles below this are equal: of equals the first stays first.
 const PRECISION: f64 = 1e-9;
+
+/// Vectors of products that a task of tiles of open rows has at least.
+const TILES: i64 = 2048;
 
 /// A contraction that is being planned.
 pub(super) struct Product<'a> {
@@ -471,6 +474,15 @@ impl<'a> Product<'a> {
         Ok(())
     }
 
+    /// Whether threads share open rows: those of images, whose channels lie in blocks, and of any product with few panels.
+    fn shares_open_rows(&self, loops: &LoopsAround) -> bool {
+        let known = |l: &AroundLoop| l.extent.as_int();
+        let is_image = self.context.stored_layout(self.block).is_some()
+            && loops.batches.iter().all(|l| known(l).is_none_or(|n| n == 1));
+        let around = loops.batches.iter().chain([&loops.panels]);
+        is_image || around.filter_map(known).product::<i64>() < ENOUGH_TASKS
+    }
+
     /// Prefetches and tasks of tiles over all steps.
     fn share_tiles(
         &self,
@@ -503,6 +515,11 @@ impl<'a> Product<'a> {
         let serial = serial_loops(self.context.target, &extents, rounds);
         let n_serial = chooser.decide(&self.block.name, "serial", &serial)?;
         strategy.tasks = Tasks { rounds, ..Tasks::of_all(extents.len().saturating_sub(n_serial).max(1)) };
+        if rounds == 0 && self.shares_open_rows(loops) {
+            let depth = constant_product(self.reduce().iter().map(|&n| &self.block.iters[n].extent));
+            let grain = Grain { elements: depth.map(|depth| depth * tile.rows * tile.vectors), task: TILES };
+            strategy.tasks = Tasks::of_open_rows(&extents, panels, grain).unwrap_or(strategy.tasks);
+        }
         Ok(())
     }
 }
