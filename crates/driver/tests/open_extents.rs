@@ -296,3 +296,40 @@ fn convolutions_without_padding() {
     let sizes = sizes.map(|[batch, rows, columns]| vec![batch, rows, columns, 16]);
     check(&text, &[("w", &[16, 16, 3, 3])], &sizes, &["direct", "winograd-2x2", "winograd-4x4"]);
 }
+
+/// Windows over channels in blocks, whose images are padded piece by piece, and what is joined of them: with strides, wide, and reduced to
+/// a pixel.
+#[test]
+fn windows_over_blocks_of_channels() {
+    let conv = |strides: &str, pads: &str, groups: usize| {
+        format!("Conv[strides={strides}, pads={pads}, dilations=[1, 1], group={groups}]")
+    };
+    let plain = conv("[1, 1]", "[0, 0, 0, 0]", 1);
+    let wide = conv("[1, 1]", "[2, 2, 2, 2]", 32);
+    let strided = conv("[2, 2]", "[1, 1, 1, 1]", 32);
+    let pool = "Pool[kind=max, kernel=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], dilations=[1, 1], p=2]";
+    let half = "floordiv(h + 1, 2), floordiv(w_ + 1, 2)";
+    let text = format!(
+        "graph windows {{
+          sym b input 0..*:1
+          sym h input 1..*:1
+          sym w_ input 1..*:1
+          region0(%x x: f32[b, 32, h, w_], %p p: f32[32, 32, 1, 1], %k k: f32[32, 1, 5, 5], %s s: f32[32, 1, 3, 3], %q q: f32[32, 96, 1, 1]) {{
+            %a: f32[b, 32, h, w_] = {plain}(%x, %p)
+            %c: f32[b, 32, h, w_] = {wide}(%a, %k)
+            %d: f32[b, 32, {half}] = {strided}(%c, %s)
+            %e: f32[b, 32, {half}] = {pool}(%c)
+            %m: f32[b, 32, 1, 1] = Reduce[kind=mean, axes=[2, 3], keep_dims=true](%c)
+            %n: f32[b, 32, {half}] = Binary[mul](%d, %m)
+            %j: f32[b, 96, {half}] = Concat[axis=1](%d, %e, %n)
+            %y: f32[b, 32, {half}] = {plain}(%j, %q)
+            return %y as y
+          }}
+        }}"
+    );
+    let constants: [(&str, &[usize]); 4] =
+        [("p", &[32, 32, 1, 1]), ("k", &[32, 1, 5, 5]), ("s", &[32, 1, 3, 3]), ("q", &[32, 96, 1, 1])];
+    let sizes = IMAGES.iter().chain(&[[0, 4, 4], [1, 12, 12], [1, 25, 67]]);
+    let sizes: Vec<Vec<usize>> = sizes.map(|&[batch, rows, columns]| vec![batch, 32, rows, columns]).collect();
+    check(&text, &constants, &sizes, &["direct"]);
+}

@@ -5,11 +5,9 @@
 //! [`partial_tiles`](super::partial_tiles) does the same for rows that must not be computed beyond the end.
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use tilewright_dtype::DType;
-
 use super::known::{Known, negated};
 use super::nest::{self, Block, Body, If, Loop, LoopKind, Nest, Stmt};
-use crate::expr::{BinaryOp, Buffer, Expr, ExprKind, Var};
+use crate::expr::{Buffer, Expr, ExprKind, Var};
 use crate::func::{Func, Scope};
 use crate::schedule::tree;
 
@@ -27,9 +25,11 @@ struct Rows {
     n: i64,
     /// Whether there is a row, over `var` and what is known before the tile.
     is_there: Expr,
-    /// What keeps the sums of the rows, and which of its dimensions the row is.
-    sums: Vec<(Buffer, usize)>,
+    sums: Sums,
 }
+
+/// What keeps the sums of rows, and which of its dimensions the row is.
+type Sums = Vec<(Buffer, usize)>;
 
 impl<'a> Readers<'a> {
     pub(super) fn of(nest: &Nest<'a>) -> Readers<'a> {
@@ -102,27 +102,34 @@ impl<'a> Readers<'a> {
         }
     }
 
-    /// The rows of a tile: in a loop over steps, with sums in registers that the tile itself starts, and loads that are clamped to the last row.
+    /// The rows of a tile: in a loop over steps, with sums in registers that the tile itself starts and of which those of rows that are not
+    /// there are not read.
     fn rows_of(&self, stmts: &[Stmt<'_>]) -> Option<Rows> {
         let mut inside: Vec<Var> = Vec::new();
         nest::for_each_loop(stmts, &mut |l| inside.push(l.var));
         let mut found = None;
-        for stmt in stmts {
+        for stmt in opened(stmts) {
             let Stmt::Loop(steps) = stmt else { continue };
             if steps.kind != LoopKind::Serial {
                 continue;
             }
             nest::for_each_loop(&steps.body.stmts, &mut |l| {
-                found = found.take().or_else(|| self.rows_in(l, &inside));
+                found = found.take().or_else(|| Some((l.var, l.end.as_int()?, self.sums_in(l)?)));
             });
         }
-        found
-            .filter(|rows| rows.sums.iter().all(|&(sum, _)| starts(stmts, sum) && self.reads_all(stmts, sum)))
+        let (var, n, sums) = found?;
+        let own = sums.iter().all(|&(sum, _)| starts(stmts, sum) && self.reads_all(stmts, sum));
+        let is_there = self.is_read(stmts, &sums, &mut Vec::new(), &|condition: &Expr, row: Var| {
+            condition.uses(row) && !inside.iter().any(|&var| var != row && condition.uses(var))
+        });
+        let (row, is_there) = is_there.filter(|_| own)?;
+        Some(Rows { var, n, is_there: is_there.substitute_var(row, &Expr::var(var)), sums })
     }
 
-    fn rows_in(&self, row: &Loop<'_>, inside: &[Var]) -> Option<Rows> {
-        let n = row.end.as_int().filter(|&n| n > 1 && row.kind == LoopKind::Unrolled)?;
-        let (mut sums, mut is_there, mut fits) = (Vec::new(), None, true);
+    /// The sums of a loop over rows, if that is what it goes over.
+    fn sums_in(&self, row: &Loop<'_>) -> Option<Sums> {
+        row.end.as_int().filter(|&n| n > 1 && row.kind == LoopKind::Unrolled)?;
+        let (mut sums, mut fits) = (Sums::new(), true);
         nest::for_each_block(&row.body.stmts, &mut |block| {
             let at = |indices: &[Expr]| {
                 indices.iter().position(|index| value(block, index).as_var() == Some(row.var))
@@ -136,9 +143,42 @@ impl<'a> Readers<'a> {
             for_each_load(block, &mut |buffer, indices| {
                 fits &= !self.is_register(buffer) || at(indices).is_some();
             });
-            is_there = is_there.take().or_else(|| clamped(block, row.var, inside));
         });
-        Some(Rows { var: row.var, n, is_there: is_there.filter(|_| fits && !sums.is_empty())?, sums })
+        Some(sums).filter(|sums| fits && !sums.is_empty())
+    }
+
+    /// The condition under which a row's sums are read outside of its own steps, of those that `fits` takes, and the variable that the row is
+    /// there.
+    fn is_read(
+        &self,
+        stmts: &[Stmt<'_>],
+        sums: &Sums,
+        conditions: &mut Vec<Expr>,
+        fits: &dyn Fn(&Expr, Var) -> bool,
+    ) -> Option<(Var, Expr)> {
+        stmts.iter().find_map(|stmt| match stmt {
+            Stmt::Loop(l) => self.is_read(&l.body.stmts, sums, conditions, fits),
+            Stmt::If(branch) => {
+                conditions.push(branch.condition.clone());
+                let then = self.is_read(&branch.then.stmts, sums, conditions, fits);
+                conditions.pop();
+                then.or_else(|| self.is_read(&branch.otherwise.stmts, sums, conditions, fits))
+            }
+            Stmt::Block(block) => {
+                let mut row = None;
+                for_each_load(block, &mut |buffer, indices| {
+                    let dim = sums.iter().find(|(sum, _)| *sum == buffer).map(|(_, dim)| *dim);
+                    row = row.or(dim.and_then(|dim| value(block, &indices[dim]).as_var()));
+                });
+                let row = row?;
+                let asked = conditions.iter().chain(&block.predicate).flat_map(tree::conjuncts);
+                asked.filter(|c| matches!(c.kind(), ExprKind::Compare(..))).find_map(|condition| {
+                    let condition = value(block, &condition);
+                    fits(&condition, row).then_some((row, condition))
+                })
+            }
+            _ => None,
+        })
     }
 
     /// Whether all blocks that read some sums are among the statements.
@@ -192,39 +232,29 @@ impl<'a> Readers<'a> {
     }
 }
 
+/// Statements, where those of loops of one iteration take the place of these.
+fn opened<'s, 'n>(stmts: &'s [Stmt<'n>]) -> Vec<&'s Stmt<'n>> {
+    let mut all = Vec::with_capacity(stmts.len());
+    for stmt in stmts {
+        match stmt {
+            Stmt::Loop(l) if l.kind == LoopKind::Serial && l.extent().as_int() == Some(1) => {
+                all.extend(opened(&l.body.stmts));
+            }
+            stmt => all.push(stmt),
+        }
+    }
+    all
+}
+
 /// Whether a tile starts some sums before its steps.
 fn starts(stmts: &[Stmt<'_>], sum: Buffer) -> bool {
-    let is_before = |stmt: &&Stmt<'_>| !matches!(stmt, Stmt::Loop(l) if l.kind == LoopKind::Serial);
-    let before: Vec<Stmt<'_>> = stmts.iter().take_while(is_before).cloned().collect();
+    let stmts = opened(stmts);
+    let is_before = |stmt: &&&Stmt<'_>| !matches!(stmt, Stmt::Loop(l) if l.kind == LoopKind::Serial);
+    let before: Vec<Stmt<'_>> = stmts.iter().take_while(is_before).map(|stmt| (*stmt).clone()).collect();
     let mut found = false;
     nest::for_each_block(&before, &mut |block| {
         found |= block.predicate.is_none() && block.source.body.iter().any(|store| store.buffer == sum);
     });
-    found
-}
-
-/// The condition under which a load of a block is not clamped in some row, if that is known before the tile, in whose loops are the variables
-/// `inside`.
-fn clamped(block: &Block<'_>, row: Var, inside: &[Var]) -> Option<Expr> {
-    let mut found = None;
-    let mut visit = |e: &Expr| {
-        let ExprKind::Binary(BinaryOp::Min, a, b) = e.kind() else { return };
-        if e.dtype() != DType::I64 || found.is_some() {
-            return;
-        }
-        let [a, b] = [a, b].map(|side| value(block, side));
-        let (place, last) = if a.uses(row) { (a, b) } else { (b, a) };
-        let is_known = |e: &Expr| match e.kind() {
-            ExprKind::Var(var) => *var == row || !inside.contains(var),
-            ExprKind::Load(..) => false,
-            _ => true,
-        };
-        let is_there = place.clone().le(last.clone());
-        if place.uses(row) && !last.uses(row) && !is_there.any(&mut |e| !is_known(e)) {
-            found = Some(is_there);
-        }
-    };
-    block.source.for_each_expr(|e| e.walk(&mut visit));
     found
 }
 

@@ -15,8 +15,8 @@ use crate::schedule::tree;
 /// Copies of a block in one iteration up to which a loop is partitioned: code that is there several times should be short.
 const MAX_COPIES: i64 = 8;
 
-/// Conditions that parts of a loop are made for. Each that does not change in the loop doubles its code, and all that are left are asked
-/// in each copy; what selects among more (a concatenation of many operands) is asked element by element.
+/// Conditions that parts of a loop are made for, and branches around it for those that do not change in it. What selects among more (a
+/// concatenation of many operands) is asked element by element.
 const MAX_CONDITIONS: usize = 16;
 
 /// Parts innermost loops whose blocks move or combine elements where what their values select is decided.
@@ -77,7 +77,7 @@ impl<'a> Partition<'a> {
         let extent = self.known.simplify(&l.extent());
         let several = l.kind == LoopKind::Serial && extent.as_int().is_none_or(|n| n > 1);
         if several && let Some(parts) = self.parts_of(&l, &extent) {
-            return self.unswitched(&l, &extent, &parts, &parts.fixed, all);
+            return self.unswitched(&l, &extent, &parts, &mut MAX_CONDITIONS.clone(), all);
         }
         let before = self.known.enter_loop(&l);
         self.open.push(l.var);
@@ -87,28 +87,32 @@ impl<'a> Partition<'a> {
         all.push(Stmt::Loop(l));
     }
 
-    /// Asks for conditions that do not change before the loop.
+    /// Asks for conditions that do not change before the loop, in so many branches at most. Where one fails, others may still decide: what
+    /// is concatenated is selected among several operands.
     fn unswitched(
         &mut self,
         l: &Loop<'a>,
         extent: &Expr,
         parts: &Parts,
-        fixed: &[Expr],
+        branches: &mut usize,
         all: &mut Vec<Stmt<'a>>,
     ) {
-        let Some((condition, rest)) = fixed.split_first() else {
+        let (Some(condition), 1..) = (parts.fixed.first(), *branches) else {
             return self.in_parts(l, extent, parts, all);
         };
-        let mut inside = Vec::new();
-        let before = self.known.enter(Some(condition));
-        self.unswitched(l, extent, parts, rest, &mut inside);
-        self.known.leave(before);
-        let whole = Stmt::Loop(Loop { end: extent.clone(), ..l.clone() });
-        all.push(Stmt::If(If {
-            condition: condition.clone(),
-            then: Body::under(condition.clone(), inside),
-            otherwise: Body::under(negated(condition), vec![whole]),
-        }));
+        *branches -= 1;
+        let mut branch = |fact: Expr| {
+            let mut inside = Vec::new();
+            let before = self.known.enter(Some(&fact));
+            match self.parts_of(l, extent) {
+                Some(parts) => self.unswitched(l, extent, &parts, branches, &mut inside),
+                None => inside.push(Stmt::Loop(Loop { end: extent.clone(), ..l.clone() })),
+            }
+            self.known.leave(before);
+            Body::under(fact, inside)
+        };
+        let [then, otherwise] = [condition.clone(), negated(condition)].map(&mut branch);
+        all.push(Stmt::If(If { condition: condition.clone(), then, otherwise }));
     }
 
     /// The iterations before those for which all conditions hold, those, and what is left.
@@ -145,6 +149,7 @@ impl<'a> Partition<'a> {
         }
         let mut conditions = Vec::new();
         nest::for_each_block(&l.body.stmts, &mut |block| conditions.extend(selections(block)));
+        conditions.retain(|condition| self.known.simplify(condition).as_int().is_none());
         let mut inner = Vec::new();
         let copies = self.copies(&l.body.stmts, &mut inner)?;
         if conditions.is_empty() || conditions.len() > MAX_CONDITIONS || copies > MAX_COPIES {
