@@ -330,6 +330,7 @@ fn windows_over_blocks_of_channels() {
     let constants: [(&str, &[usize]); 4] =
         [("p", &[32, 32, 1, 1]), ("k", &[32, 1, 5, 5]), ("s", &[32, 1, 3, 3]), ("q", &[32, 96, 1, 1])];
     let sizes = IMAGES.iter().chain(&[[0, 4, 4], [1, 12, 12], [1, 25, 67]]);
-    let sizes: Vec<Vec<usize>> = sizes.map(|&[batch, rows, columns]| vec![batch, 32, rows, columns]).collect();
+    let sizes: Vec<Vec<usize>> =
+        sizes.map(|&[batch, rows, columns]| vec![batch, 32, rows, columns]).collect();
     check(&text, &constants, &sizes, &["direct"]);
 }

@@ -121,10 +121,10 @@ impl<'a> PaddingBlock<'a> {
             self.bytes(context, reader, tiled, piece).filter(|&bytes| bytes <= MAX_STACK)
         };
         let (iterations, tiles) = if is_open(innermost) || is_open(innermost + 1) {
-            let iterations = order[innermost].extent.as_int().map_or(OPEN_ITERATIONS, |n| n.min(OPEN_ITERATIONS));
+            let iterations =
+                order[innermost].extent.as_int().map_or(OPEN_ITERATIONS, |n| n.min(OPEN_ITERATIONS));
             let counts = (0..=OPEN_TILES.ilog2()).rev().map(|n| is_open(innermost + 1).then_some(1 << n));
-            let sizes: Vec<_> =
-                counts.filter_map(|tiles| Some((tiles, bytes(iterations, tiles)?))).collect();
+            let sizes: Vec<_> = counts.filter_map(|tiles| Some((tiles, bytes(iterations, tiles)?))).collect();
             let in_l1 = sizes.iter().find(|(_, bytes)| stays_in_l1(context.target, *bytes));
             let Some(&(tiles, _)) = in_l1.or(sizes.last()) else { return Ok(None) };
             (iterations, tiles)
@@ -152,13 +152,7 @@ impl<'a> PaddingBlock<'a> {
     }
 
     /// Bytes that the reader's tiles of a piece read, to which the buffer shrinks.
-    fn bytes(
-        &self,
-        context: &Context<'_>,
-        reader: &Block,
-        tiled: &TiledBlock,
-        piece: Piece,
-    ) -> Option<i64> {
+    fn bytes(&self, context: &Context<'_>, reader: &Block, tiled: &TiledBlock, piece: Piece) -> Option<i64> {
         let around = tiled.loops_around(reader);
         let mut digits: Vec<Vec<Digit>> = vec![Vec::new(); reader.iters.len()];
         for (n, l) in around.in_order().0.into_iter().enumerate() {

@@ -254,7 +254,8 @@ impl<'a> Window<'a> {
             elements = elements.map(|n| n * (padding.iterations * inside));
         }
         let grain = Grain { elements, task };
-        let in_blocks = self.context.stored_layout(self.block).is_some() && loops.rows.len() > loops.n_outside;
+        let in_blocks =
+            self.context.stored_layout(self.block).is_some() && loops.rows.len() > loops.n_outside;
         let open = in_blocks.then(|| Tasks::of_open_rows(&outer, loops.in_order().1, grain)).flatten();
         Ok(open.unwrap_or_else(|| Tasks::plan(&outer, rounds, grain)))
     }

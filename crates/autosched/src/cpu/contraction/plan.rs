@@ -18,7 +18,7 @@ use crate::model::machine::beyond_l2;
 use crate::model::order::{Extents, Order};
 use crate::model::prefetch::row_copies;
 use crate::model::sums as sums_model;
-use crate::model::tasks::{Groups, ENOUGH_TASKS, serial_loops};
+use crate::model::tasks::{ENOUGH_TASKS, Groups, serial_loops};
 use crate::model::tile::{Outputs, Tile, tiles, waste};
 use crate::pattern::{
     constant_product, extents_of, is_window, iterations, iters_of, operands, pieces_of, plain_variables,
