@@ -10,7 +10,7 @@ mod conditional;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use common::{Run, fail, folder, model, node, run, save, succeed, value};
+use common::{Run, fail, folder, model, node, run, save, succeed, value, with_lists};
 use conditional::Conditional;
 use prost::Message;
 use tilewright_driver::graph::Tensor;
@@ -28,10 +28,11 @@ fn main() -> ExitCode {
         Err(error) => Some(format!("no C compiler: {error}")),
     };
     type Test = fn();
-    let opencl: [(&str, Test); 7] = [
+    let opencl: [(&str, Test); 8] = [
         ("tasks_may_run_in_any_ranges", tasks_may_run_in_any_ranges),
         ("attention_of_any_length", attention_of_any_length),
         ("reductions_over_open_rows_and_columns", reductions_over_open_rows_and_columns),
+        ("strides_over_open_images", strides_over_open_images),
         ("profiles_have_the_devices_times", profiles_have_the_devices_times),
         (
             "a_search_on_a_device_leaves_records_that_are_used",
@@ -142,6 +143,32 @@ fn reductions_over_open_rows_and_columns() {
         let given = format!("in{height}");
         inputs(&dir.join(&given), &[&[batch, 5, height, width][..], &[5], &[5]]);
         succeed(dir, &["verify", "norm.onnx", "--target", "opencl", "--inputs", &given]);
+    }
+}
+
+/// Windows with strides and without padding over images of open rows and columns, whose number is a quotient and a constant.
+fn strides_over_open_images() {
+    let dir = folder();
+    let dir = dir.path();
+    let halves = |node| with_lists(node, &[("strides", &[2, 2])]);
+    let nodes = vec![
+        halves(node("Conv", &["x", "w", "b"], &["first"])),
+        halves(node("Conv", &["first", "v"], &["second"])),
+        with_lists(halves(node("MaxPool", &["second"], &["y"])), &[("kernel_shape", &[3, 3])]),
+    ];
+    let image = value("x", &["batch", "3", "height", "width"]);
+    let weights =
+        [value("w", &["16", "3", "3", "3"]), value("b", &["16"]), value("v", &["16", "16", "3", "3"])];
+    let given = [vec![image], weights.to_vec()].concat();
+    save(
+        dir,
+        "strides.onnx",
+        &model(17, nodes, given, vec![value("y", &["batch", "16", "rows", "columns"])]),
+    );
+    for (batch, height, width) in [(1, 15, 15), (2, 23, 31), (1, 40, 17), (0, 16, 16)] {
+        let given = format!("in{height}");
+        inputs(&dir.join(&given), &[&[batch, 3, height, width][..], &[16, 3, 3, 3], &[16], &[16, 16, 3, 3]]);
+        succeed(dir, &["verify", "strides.onnx", "--target", "opencl", "--inputs", &given]);
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{model, node, save, succeed, tilewright, value};
+use common::{model, node, save, succeed, tilewright, value, with_lists};
 use prost::Message;
 use tilewright_driver::graph::Tensor;
 use tilewright_driver::onnx::proto::attribute_proto::AttributeType;
@@ -18,17 +18,6 @@ fn with(mut node: NodeProto, attributes: &[(&str, i64)]) -> NodeProto {
         name: Some(name.to_string()),
         i: Some(*value),
         r#type: Some(AttributeType::Int as i32),
-        ..AttributeProto::default()
-    }));
-    node
-}
-
-/// A node with attributes that are lists of integers.
-fn with_lists(mut node: NodeProto, attributes: &[(&str, &[i64])]) -> NodeProto {
-    node.attribute.extend(attributes.iter().map(|(name, values)| AttributeProto {
-        name: Some(name.to_string()),
-        ints: values.to_vec(),
-        r#type: Some(AttributeType::Ints as i32),
         ..AttributeProto::default()
     }));
     node

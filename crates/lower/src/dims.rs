@@ -12,8 +12,26 @@ use tilewright_te::{BinaryOp, Expr, ExprKind, Func, Var};
 pub struct DimMap {
     vars: FxHashMap<Dim, Var>,
     order: Vec<Dim>,
-    /// By extents without their constants, those with a constant that are size variables.
-    bases: FxHashMap<Dim, Dim>,
+    /// By extents without their constants, those that size variables are made of.
+    solved: FxHashMap<Dim, Solved>,
+}
+
+/// An extent as a sum of size variables.
+#[derive(Clone, Debug)]
+struct Solved {
+    extent: Dim,
+    /// What the size variables stand for, with what they are multiplied with.
+    sizes: Vec<(i64, Dim)>,
+    constant: i64,
+}
+
+/// `floordiv(symbol + offset, by) + constant`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Quotient {
+    symbol: SymbolId,
+    offset: i64,
+    by: i64,
+    constant: i64,
 }
 
 impl DimMap {
@@ -24,10 +42,10 @@ impl DimMap {
 
     /// A map for a function with these extents, its results' first.
     ///
-    /// An extent that is computed of symbols is a size variable itself, if no other extent has one of these; those that differ by constants, as
-    /// rows of an image before and after a convolution without padding do, are over one, the first of them. What is made of it, such as a
-    /// number of tiles, has no constant beside it then. With one, products of such numbers would be sums of many terms, of which little is
-    /// proven.
+    /// Products of sums, of which little is proven, would come of extents with constants: so an extent that is computed of symbols is a size
+    /// variable itself, if no other extent has one of these. Those that differ by constants, as rows of an image before and after a
+    /// convolution without padding do, are over one, the first of them. Where the one before is divided, by strides, that is as many times
+    /// the one behind as the stride says, and what is left.
     pub fn of<'a>(extents: impl Iterator<Item = &'a Dim>) -> DimMap {
         let mut kinds: Vec<(Dim, &Dim)> = Vec::new();
         for dim in extents {
@@ -36,14 +54,26 @@ impl DimMap {
                 kinds.push((varying, dim));
             }
         }
-        let is_alone = |varying: &Dim| {
+        let mut solved = FxHashMap::default();
+        for (n, (varying, first)) in kinds.iter().enumerate() {
             let own = varying.symbols();
-            kinds.iter().all(|(other, _)| other == varying || own.is_disjoint(&other.symbols()))
-        };
-        let is_computed = |dim: &Dim| dim.as_symbol().is_none();
-        let bases = kinds.iter().filter(|(varying, first)| is_computed(first) && is_alone(varying));
-        let bases = bases.map(|(varying, first)| (varying.clone(), (*first).clone())).collect();
-        DimMap { bases, ..DimMap::default() }
+            let shares = |(_, (other, _)): &(usize, &(Dim, &Dim))| !own.is_disjoint(&other.symbols());
+            let mut others = kinds.iter().enumerate().filter(|(other, _)| *other != n).filter(shares);
+            match (others.next(), others.next()) {
+                (None, _) if first.as_symbol().is_none() => {
+                    solved.insert(varying.clone(), Solved::itself(first));
+                }
+                (Some((_, (behind, behind_first))), None) => {
+                    let is_sum = varying != *first || behind != *behind_first;
+                    if let Some(before) = Solved::of_strides(first, behind_first).filter(|_| is_sum) {
+                        solved.insert(varying.clone(), before);
+                        solved.insert(behind.clone(), Solved::itself(behind_first));
+                    }
+                }
+                _ => {}
+            }
+        }
+        DimMap { solved, ..DimMap::default() }
     }
 
     /// The extents in the order of the function's size variables that stand for them.
@@ -83,15 +113,11 @@ impl DimMap {
 
     /// An extent over the function's size variables.
     pub fn expr(&mut self, func: &mut Func, symbols: &SymbolTable, dim: &Dim) -> Expr {
-        let base = if self.bases.is_empty() { None } else { self.bases.get(&without_constant(dim)).cloned() };
-        if let Some(base) = base
-            && let Some(difference) = (dim - &base).as_const()
-            && let Some(symbol) = base.symbols().into_iter().next()
+        if !self.solved.is_empty()
+            && let Some(solved) = self.solved.get(&without_constant(dim)).cloned()
+            && let Some(difference) = (dim - &solved.extent).as_const()
         {
-            let (lo, hi) = base.bounds(symbols);
-            let (lo, hi) = (lo.unwrap_or(0).max(0), hi.unwrap_or(i64::MAX));
-            let var = Expr::var(self.size(func, base, &symbols[symbol].name, lo, hi));
-            return if difference == 0 { var } else { var + difference };
+            return self.solution(func, symbols, &solved, difference);
         }
         let mut sum = Expr::int(0);
         for summand in dim.summands() {
@@ -106,6 +132,21 @@ impl DimMap {
             };
         }
         sum
+    }
+
+    /// An extent, plus `difference`, over its size variables.
+    fn solution(&mut self, func: &mut Func, symbols: &SymbolTable, solved: &Solved, difference: i64) -> Expr {
+        let mut sum = Expr::int(0);
+        for (times, dim) in &solved.sizes {
+            let (lo, hi) = dim.bounds(symbols);
+            let (lo, hi) = (lo.unwrap_or(0).max(0), hi.unwrap_or(i64::MAX));
+            let name = dim.symbols().into_iter().next().map_or("size", |symbol| &symbols[symbol].name);
+            let size = Expr::var(self.size(func, dim.clone(), name, lo, hi));
+            let product = if *times == 1 { size } else { size * *times };
+            sum = if sum.as_int() == Some(0) { product } else { sum + product };
+        }
+        let constant = solved.constant + difference;
+        if constant == 0 { sum } else { sum + constant }
     }
 
     fn atom(&mut self, func: &mut Func, symbols: &SymbolTable, atom: &Atom) -> Expr {
@@ -128,6 +169,53 @@ impl DimMap {
                 let (a, b) = pair(operands);
                 a.max(b)
             }
+        }
+    }
+}
+
+impl Solved {
+    /// An extent that is a size variable.
+    fn itself(extent: &Dim) -> Solved {
+        Solved { extent: extent.clone(), sizes: vec![(1, extent.clone())], constant: 0 }
+    }
+
+    /// The extent before a window with strides as a sum of the one behind, times the stride, and what the division leaves.
+    fn of_strides(before: &Dim, behind: &Dim) -> Option<Solved> {
+        let [b, c] = [Quotient::of(before)?, Quotient::of(behind)?];
+        if b.symbol != c.symbol || c.by == b.by || c.by % b.by != 0 || (c.offset - b.offset) % b.by != 0 {
+            return None;
+        }
+        // behind = floordiv(before + shift, stride) + c.constant
+        let (stride, shift) = (c.by / b.by, (c.offset - b.offset) / b.by - b.constant);
+        let rest = (before + &Dim::new(shift)).modulo(&Dim::new(stride));
+        Some(Solved {
+            extent: before.clone(),
+            sizes: vec![(stride, behind.clone()), (1, rest)],
+            constant: -stride * c.constant - shift,
+        })
+    }
+}
+
+impl Quotient {
+    /// The symbol, its quotient, or one of the two and a constant that an extent is.
+    fn of(dim: &Dim) -> Option<Quotient> {
+        let (mut varying, mut constant) = (None, 0);
+        for summand in dim.summands() {
+            match (summand.atoms, summand.coefficient, &varying) {
+                ([], n, _) => constant = n,
+                ([atom], 1, None) => varying = Some(atom),
+                _ => return None,
+            }
+        }
+        match varying? {
+            Atom::Symbol(symbol) => Some(Quotient { symbol: *symbol, offset: 0, by: 1, constant }),
+            Atom::FloorDiv(operands) => {
+                let (dividend, divisor) = &**operands;
+                let of = Quotient::of(dividend).filter(|of| of.by == 1)?;
+                let by = divisor.as_const().filter(|&by| by > 1)?;
+                Some(Quotient { symbol: of.symbol, offset: of.constant, by, constant })
+            }
+            _ => None,
         }
     }
 }
@@ -164,6 +252,7 @@ pub(crate) fn dim_of(func: &Func, sizes: &[Dim], extent: &Expr) -> Option<Dim> {
 mod tests {
     use super::*;
     use tilewright_graph::symbol::SymbolKind;
+    use tilewright_te::VarKind;
 
     #[test]
     fn one_size_variable_a_symbol_in_order_of_first_use() {
@@ -206,11 +295,44 @@ mod tests {
         assert_eq!(found, [rows.clone(), columns.clone(), rows + 2, columns + 2]);
         assert_eq!(dims.sizes(), &extents[..2]);
 
-        // A window with strides has rows that differ by more.
-        let extents = [minus(&height.floor_div(&Dim::new(2)), 1), height];
+        // A window with strides and padding.
+        let extents = [height.floor_div(&Dim::new(2)), height];
         let (mut func, mut dims) = (Func::new("f"), DimMap::of(extents.iter()));
         let found = extents.each_ref().map(|dim| dims.expr(&mut func, &symbols, dim));
         let rows = Expr::var(func.sizes[0]);
-        assert_eq!(found, [rows.clone().floor_div(Expr::int(2)) - 1, rows]);
+        assert_eq!(found, [rows.clone().floor_div(Expr::int(2)), rows]);
+    }
+
+    /// Rows before windows with strides that have no padding, over those behind and what the division leaves: the same number, whatever
+    /// the symbol stands for.
+    #[test]
+    fn extents_before_strides_are_over_those_behind() {
+        let mut symbols = SymbolTable::default();
+        let id = symbols.intern("height", SymbolKind::Input);
+        let height = Dim::symbol(id);
+        let plus = |dim: &Dim, n: i64| dim + &Dim::new(n);
+        let behind = |before: &Dim, window: i64, stride: i64| {
+            plus(&plus(before, -window).floor_div(&Dim::new(stride)), 1)
+        };
+        let first = behind(&height, 3, 2);
+        for before in [height.clone(), first.clone(), plus(&first, -2), behind(&first, 5, 3)] {
+            for (window, stride) in [(3, 2), (5, 3), (7, 5)] {
+                let extents = [behind(&before, window, stride), before.clone(), plus(&before, 2)];
+                let (mut func, mut dims) = (Func::new("f"), DimMap::of(extents.iter()));
+                let [own, ..] = extents.each_ref().map(|dim| {
+                    let expr = dims.expr(&mut func, &symbols, dim);
+                    let again = dim_of(&func, dims.sizes(), &expr).expect("arithmetic on sizes");
+                    for n in 20..60 {
+                        let at = |dim: &Dim| dim.evaluate(&|symbol| (symbol == id).then_some(n));
+                        assert_eq!(at(dim), at(&again), "{dim:?} at {n}");
+                    }
+                    expr
+                });
+                assert_eq!(own, Expr::var(func.sizes[0]));
+                assert_eq!(func.sizes.len(), 2);
+                let rest = &func.vars[func.sizes[1]];
+                assert!(matches!(rest.kind, VarKind::Size { min: 0, max } if max == stride - 1), "{rest:?}");
+            }
+        }
     }
 }

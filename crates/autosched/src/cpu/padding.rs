@@ -3,16 +3,17 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use tilewright_machine::Target;
 use tilewright_te::schedule::{Digit, Schedule, ScheduleError, footprint};
 use tilewright_te::{Block, Buffer, Expr, IterKind, Scope};
 
 use crate::context::Context;
-use crate::cpu::tiled::TiledBlock;
+use crate::cpu::tiled::{TiledBlock, extents};
 use crate::decisions::Chooser;
 use crate::model::machine::MAX_STACK;
 use crate::model::order::Order;
 use crate::model::piece::{piece_cycles, pieces, stays_in_l1};
-use crate::pattern::{AccessInfo, stores_at_its_variables};
+use crate::pattern::{AccessInfo, pieces_of, stores_at_its_variables};
 use crate::refusal::Refusal;
 use crate::strategy::Level;
 
@@ -114,30 +115,26 @@ impl<'a> PaddingBlock<'a> {
         let around = tiled.loops_around(reader);
         let n_around = around.in_order().0.len() - usize::from(rows_inside);
         let Some(innermost) = n_around.checked_sub(1) else { return Ok(None) };
-        let (order, _) = around.in_order();
-        let is_open = |n: usize| order.get(n).is_some_and(|l| l.extent.as_int().is_none());
+        let extents = extents(&around.in_order().0);
         let bytes = |iterations: i64, tiles: Option<i64>| {
             let piece = Piece { innermost, iterations, tiles };
             self.bytes(context, reader, tiled, piece).filter(|&bytes| bytes <= MAX_STACK)
         };
-        let (iterations, tiles) = if is_open(innermost) || is_open(innermost + 1) {
-            let iterations =
-                order[innermost].extent.as_int().map_or(OPEN_ITERATIONS, |n| n.min(OPEN_ITERATIONS));
-            let counts = (0..=OPEN_TILES.ilog2()).rev().map(|n| is_open(innermost + 1).then_some(1 << n));
-            let sizes: Vec<_> = counts.filter_map(|tiles| Some((tiles, bytes(iterations, tiles)?))).collect();
-            let in_l1 = sizes.iter().find(|(_, bytes)| stays_in_l1(context.target, *bytes));
-            let Some(&(tiles, _)) = in_l1.or(sizes.last()) else { return Ok(None) };
-            (iterations, tiles)
-        } else {
-            let extent = order[innermost].extent.as_int().unwrap_or(1);
-            let n_pieces = if is_shared && extent % 2 == 0 { 2 } else { 1 };
-            let divides = |n: &i64| extent % n == 0 && (extent / n) % n_pieces == 0;
-            let sizes = (1..=extent).filter(divides).map(|n| Some((n, bytes(n, None)?)));
-            let sizes: Vec<(i64, i64)> = sizes.map_while(|size| size).collect();
-            if sizes.is_empty() {
-                return Ok(None);
+        let (iterations, tiles) = match extents[innermost..] {
+            [Some(extent)] | [Some(extent), Some(_)] => {
+                let n_pieces = if is_shared && extent % 2 == 0 { 2 } else { 1 };
+                let divides = |n: &i64| extent % n == 0 && (extent / n) % n_pieces == 0;
+                let sizes = (1..=extent).filter(divides).map(|n| Some((n, bytes(n, None)?)));
+                let sizes: Vec<(i64, i64)> = sizes.map_while(|size| size).collect();
+                if sizes.is_empty() {
+                    return Ok(None);
+                }
+                (chooser.decide(&reader.name, "piece", &pieces(context.target, &sizes))?, None)
             }
-            (chooser.decide(&reader.name, "piece", &pieces(context.target, &sizes))?, None)
+            ref open => match open_piece(context.target, open, &bytes) {
+                Some(piece) => piece,
+                None => return Ok(None),
+            },
         };
         let size = bytes(iterations, tiles).unwrap_or(0);
         Ok(Some(PaddedInput {
@@ -162,7 +159,7 @@ impl<'a> PaddingBlock<'a> {
             match cut.filter(|_| n >= piece.innermost) {
                 Some(inside) => {
                     let pieces = match l.extent.as_int() {
-                        Some(n) => Expr::int(n / inside),
+                        Some(n) => Expr::int(pieces_of(n, inside)),
                         None => l.extent.clone().ceil_div(inside),
                     };
                     own.extend([digit(pieces, false), digit(Expr::int(inside), true)]);
@@ -183,6 +180,21 @@ impl<'a> PaddingBlock<'a> {
         let extents = footprint(context.func, reader, self.buffer, &digits)?;
         extents.iter().try_fold(element, |n, extent| n.checked_mul(extent.as_int()?))
     }
+}
+
+/// Iterations and tiles of rows for which input is padded at a time, of loops some of which are open: as many tiles as keep a piece, of so
+/// many `bytes`, in L1, if one does.
+fn open_piece(
+    target: &Target,
+    extents: &[Option<i64>],
+    bytes: &dyn Fn(i64, Option<i64>) -> Option<i64>,
+) -> Option<(i64, Option<i64>)> {
+    let iterations = extents.first()?.map_or(OPEN_ITERATIONS, |n| n.min(OPEN_ITERATIONS));
+    let has_open_tiles = matches!(extents, [_, None]);
+    let counts = (0..=OPEN_TILES.ilog2()).rev().map(|n| has_open_tiles.then_some(1 << n));
+    let sizes: Vec<_> = counts.filter_map(|tiles| Some((tiles, bytes(iterations, tiles)?))).collect();
+    let in_l1 = sizes.iter().find(|(_, bytes)| stays_in_l1(target, *bytes));
+    in_l1.or(sizes.last()).map(|(tiles, _)| (iterations, *tiles))
 }
 
 impl PaddedInput {

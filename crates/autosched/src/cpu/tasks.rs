@@ -197,6 +197,22 @@ mod tests {
     }
 
     #[test]
+    fn threads_share_open_rows_in_small_groups() {
+        let plan = |outer: &[Option<i64>], channels: usize, elements: i64| {
+            let grain = Grain { elements: Some(elements), task: 8192 };
+            Tasks::of_open_rows(outer, channels, grain).map(|tasks| tasks.to_string())
+        };
+        let found = |text: &str| Some(text.to_string());
+        assert_eq!(plan(&[None, Some(8), None], 1, 512), found("loops 3 by 16 ahead of 1"));
+        assert_eq!(plan(&[None, Some(8), None, None], 1, 512), found("loops 3 by 4 ahead of 1"));
+        assert_eq!(plan(&[None, Some(8), None, None], 1, 8192), found("loops 3 ahead of 1"));
+        // A row of a signal is no loop.
+        assert_eq!(plan(&[None, Some(8), Some(1), None], 1, 4096), found("loops 4 by 2 ahead of 1"));
+        assert_eq!(plan(&[None, Some(8), Some(7), None], 1, 512), None);
+        assert_eq!(plan(&[None, None, Some(8)], 2, 512), None);
+    }
+
+    #[test]
     fn rounds_leave_an_even_number_of_tasks_to_threads() {
         assert_eq!(plan(&[1, 8, 56], Some(2), 2048), "loops 2+1 by 4");
         assert_eq!(plan(&[1, 1, 56], Some(2), 2048), "loops 3 by 4");

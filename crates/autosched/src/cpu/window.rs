@@ -247,7 +247,7 @@ impl<'a> Window<'a> {
         let mut elements = depth.map(|depth| depth * (rows * vectors * lanes));
         if let Some(padding) = padding {
             let tiles = if padding.rows_inside { outer.pop().flatten() } else { None };
-            let pieces = outer.pop().flatten().map(|n| n / padding.iterations);
+            let pieces = outer.pop().flatten().map(|n| pieces_of(n, padding.iterations));
             outer.push(pieces);
             outer.extend(padding.tiles.map(|n| tiles.map(|tiles| pieces_of(tiles, n))));
             let inside = padding.tiles.or(tiles).unwrap_or(1);

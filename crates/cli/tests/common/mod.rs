@@ -6,10 +6,11 @@ use std::process::{Command, Output};
 
 use prost::Message;
 use tempfile::TempDir;
+use tilewright_driver::onnx::proto::attribute_proto::AttributeType;
 use tilewright_driver::onnx::proto::tensor_shape_proto::{Dimension, dimension};
 use tilewright_driver::onnx::proto::{
-    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TypeProto, ValueInfoProto,
-    type_proto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TypeProto,
+    ValueInfoProto, type_proto,
 };
 
 /// Nobody, by the number that Linux gives it.
@@ -102,6 +103,17 @@ pub fn node(name: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
         output: outputs.iter().map(ToString::to_string).collect(),
         ..NodeProto::default()
     }
+}
+
+/// A node with attributes that are lists of integers.
+pub fn with_lists(mut node: NodeProto, attributes: &[(&str, &[i64])]) -> NodeProto {
+    node.attribute.extend(attributes.iter().map(|(name, values)| AttributeProto {
+        name: Some(name.to_string()),
+        ints: values.to_vec(),
+        r#type: Some(AttributeType::Ints as i32),
+        ..AttributeProto::default()
+    }));
+    node
 }
 
 /// A float32 input or output; extents are numbers or names.
