@@ -37,25 +37,30 @@ fn check(text: &str, constants: &[(&str, &[usize])], sizes: &[Vec<usize>], algor
     let model = algorithms::model(text, &given);
     let graph = text::parse(text).expect("a graph");
     let reference = Reference::new(&graph).expect("a reference");
+    let expected = |dims: &[usize], x: &[f32]| -> Vec<f64> {
+        let inputs: Vec<TensorData> = std::iter::once(tensor(dims, x))
+            .chain(given.iter().map(|(_, dims, values)| tensor(dims, values)))
+            .collect();
+        let result = reference.run(&inputs, &mut |_, _| {}).expect("a run").remove(0);
+        let elements = result.bytes.chunks_exact(4);
+        elements
+            .map(|bytes| f64::from(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])))
+            .collect()
+    };
+    let cases: Vec<(&[usize], Vec<f32>)> =
+        sizes.iter().zip(100..).map(|(dims, seed)| (&dims[..], noise(dims.iter().product(), seed))).collect();
+    let expected: Vec<Vec<f64>> = cases.iter().map(|(dims, x)| expected(dims, x)).collect();
     for target in targets() {
-        for (dims, seed) in sizes.iter().zip(100..) {
-            let x = noise(dims.iter().product(), seed);
-            let inputs: Vec<TensorData> = std::iter::once(tensor(dims, &x))
-                .chain(given.iter().map(|(_, dims, values)| tensor(dims, values)))
-                .collect();
-            let expected = reference.run(&inputs, &mut |_, _| {}).expect("a run").remove(0);
-            let elements = expected.bytes.chunks_exact(4);
-            let expected: Vec<f64> = elements
-                .map(|bytes| f64::from(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])))
-                .collect();
-            let found =
-                by_every_algorithm(&model, &target, |compiled| run(compiled, &[TensorView::of(dims, &x)]));
-            let mut names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
-            names.sort_unstable();
-            assert_eq!(names, algorithms, "{target}\n{text}");
-            for (name, found) in &found {
+        let results = by_every_algorithm(&model, &target, |compiled| -> Vec<Vec<f32>> {
+            cases.iter().map(|(dims, x)| run(compiled, &[TensorView::of(dims, x)])).collect()
+        });
+        let mut names: Vec<&str> = results.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, algorithms, "{target}\n{text}");
+        for (name, found) in &results {
+            for (((dims, _), found), expected) in cases.iter().zip(found).zip(&expected) {
                 // Both sides round.
-                let error = error(found, &expected);
+                let error = error(found, expected);
                 assert!(error <= 2.0 * CONTRACT, "{name} at {dims:?} for {target}: error {error:e}\n{text}");
             }
         }

@@ -160,11 +160,11 @@ pub(crate) fn error(found: &[f32], expected: &[f64]) -> f64 {
 
 /// Runs what is made of a model by each algorithm that the rules offer for it, the first of which they must take; gives those
 /// with the results.
-pub(crate) fn by_every_algorithm(
+pub(crate) fn by_every_algorithm<T>(
     model: &OnnxModel,
     target: &Target,
-    run: impl Fn(&Compiled) -> Vec<f32>,
-) -> Vec<(String, Vec<f32>)> {
+    run: impl Fn(&Compiled) -> T,
+) -> Vec<(String, T)> {
     let options = Options { jobs: 1, ..Options::for_target(target.clone()) };
     let compile = |options: &Options| compile_model(model, options, &mut ()).expect("an artifact");
     let by_rules = compile(&options);
