@@ -5,10 +5,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tilewright_machine::Target;
 use tilewright_te::schedule::{Digit, Schedule, ScheduleError, footprint};
+use tilewright_te::simplify::Simplifier;
 use tilewright_te::{Block, Buffer, Expr, IterKind, Scope};
 
 use crate::context::Context;
-use crate::cpu::tiled::{TiledBlock, extents};
+use crate::cpu::tiled::{AroundLoop, TiledBlock, extents};
 use crate::decisions::Chooser;
 use crate::model::machine::MAX_STACK;
 use crate::model::order::Order;
@@ -132,8 +133,8 @@ impl<'a> PaddingBlock<'a> {
                 (chooser.decide(&reader.name, "piece", &pieces(context.target, &sizes))?, None)
             }
             ref open => match open_piece(context.target, open, &bytes) {
-                Some(piece) => piece,
-                None => return Ok(None),
+                Some(piece) if self.is_part(context, &around.in_order().0[innermost..], piece) => piece,
+                _ => return Ok(None),
             },
         };
         let size = bytes(iterations, tiles).unwrap_or(0);
@@ -146,6 +147,20 @@ impl<'a> PaddingBlock<'a> {
             lane: (self.lane, tiled.tile.lanes),
             home: if stays_in_l1(context.target, size) { Level::L1 } else { Level::L2 },
         }))
+    }
+
+    /// Whether open loops may have more iterations than are padded at a time: of one piece the size would not be a constant.
+    fn is_part(
+        &self,
+        context: &Context<'_>,
+        loops: &[&AroundLoop],
+        (iterations, tiles): (i64, Option<i64>),
+    ) -> bool {
+        let simplifier = Simplifier::for_sizes(context.func);
+        let is_more = |(l, n): (&&AroundLoop, i64)| {
+            l.extent.as_int().is_some() || simplifier.upper_bound(&l.extent).is_none_or(|most| most > n)
+        };
+        loops.iter().zip([iterations, tiles.unwrap_or(0)]).all(is_more)
     }
 
     /// Bytes that the reader's tiles of a piece read, to which the buffer shrinks.

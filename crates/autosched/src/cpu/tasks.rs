@@ -124,7 +124,13 @@ impl Tasks {
     /// that is not always all.
     pub(crate) fn apply(&self, schedule: &mut Schedule, outer: &[String]) -> Result<(), ScheduleError> {
         let mut loops = outer[..self.loops.min(outer.len())].to_vec();
-        if let Some(at) = self.ahead_of.filter(|&at| at < loops.len()) {
+        let one_group = |schedule: &Schedule| {
+            let most = loops.last().and_then(|last| schedule.most_iterations(last));
+            most.is_some_and(|most| most <= self.grouped.unwrap_or(1))
+        };
+        if self.ahead_of.is_some() && one_group(schedule) {
+            loops.pop();
+        } else if let Some(at) = self.ahead_of.filter(|&at| at < loops.len()) {
             let mut turned = schedule.clone();
             let mut order = loops.clone();
             self.group(&mut turned, &mut order)?;

@@ -81,6 +81,12 @@ impl Schedule {
         Ok(tree::loops_above(&self.func, &path).into_iter().map(info).collect())
     }
 
+    /// The most iterations that a loop may have, where that is known.
+    pub fn most_iterations(&self, loop_name: &str) -> Option<i64> {
+        let path = tree::find_loop(&self.func, "most_iterations", loop_name).ok()?;
+        tree::simplifier_at(&self.func, &path).upper_bound(&tree::loop_at(&self.func, &path)?.extent)
+    }
+
     /// The names of the loops around a block, outermost first.
     pub fn loop_names(&self, block: &str) -> Result<Vec<String>, ScheduleError> {
         Ok(self.loops(block)?.into_iter().map(|l| l.name).collect())

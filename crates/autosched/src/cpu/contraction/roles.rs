@@ -3,6 +3,7 @@
 use std::fmt;
 
 use tilewright_te::schedule::Piece;
+use tilewright_te::simplify::Simplifier;
 use tilewright_te::{Block, IterKind};
 
 use crate::context::Context;
@@ -123,7 +124,7 @@ impl Roles {
     }
 
     /// What the loops around tiles go over, if all of it is known. Of the rows it may be open how many they are: then they are taken for
-    /// [`ASSUMED_ROWS`].
+    /// [`ASSUMED_ROWS`], or for as many as there can be.
     pub(super) fn extents(&self, context: &Context<'_>, block: &Block, tile: &Tile) -> Option<Extents> {
         let row = self.row?;
         let extent = |n: usize| block.iters[n].extent.as_int();
@@ -141,15 +142,17 @@ impl Roles {
         let in_blocks = context.largest_block(block, block.iters[*reduce.first()?].var);
         let rows_apart = !is_window(block, &self.broadcast);
         let open = extent(row).is_none();
+        let most = Simplifier::for_sizes(context.func).upper_bound(&block.iters[row].extent);
+        let assumed = most.map_or(ASSUMED_ROWS, |most| most.clamp(1, ASSUMED_ROWS));
         let rows_bytes = match open {
-            true if around.is_empty() && rows_apart => 4 * depth * ASSUMED_ROWS,
+            true if around.is_empty() && rows_apart => 4 * depth * assumed,
             true => return None,
             false => bytes_of(context.func, self.broadcast.buffer)? / batches.max(1),
         };
         Some(Extents {
             batches,
             parts: 1,
-            rows: around.into_iter().chain([extent(row).unwrap_or(ASSUMED_ROWS)]).collect(),
+            rows: around.into_iter().chain([extent(row).unwrap_or(assumed)]).collect(),
             open,
             vectors: pieces_of(extent(self.lane)?, tile.lanes),
             depth,
