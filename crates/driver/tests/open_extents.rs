@@ -279,6 +279,25 @@ fn products_of_any_number_of_rows() {
     check(text, &[("w", &[40, 70]), ("c", &[70])], &sizes, &["direct"]);
 }
 
+/// Products of so few rows at most that one tile has them all, of few steps and of many.
+#[test]
+fn products_of_a_few_rows() {
+    for (steps, results) in [(64, 16), (1280, 1000)] {
+        let text = format!(
+            "graph product {{
+              sym n input 1..4:1
+              region0(%x x: f32[n, {steps}], %w w: f32[{steps}, {results}]) {{
+                %p: f32[n, {results}] = MatMul[](%x, %w)
+                %o: f32[n, {results}] = Unary[relu](%p)
+                return %o as y
+              }}
+            }}"
+        );
+        let sizes: Vec<Vec<usize>> = (1..5).map(|n| vec![n, steps]).collect();
+        check(&text, &[("w", &[steps, results])], &sizes, &["direct"]);
+    }
+}
+
 /// Convolutions without padding, each of which makes images smaller: results of no pixel, of one, and of more.
 #[test]
 fn convolutions_without_padding() {
@@ -314,11 +333,12 @@ fn windows_over_blocks_of_channels() {
     let strided = conv("[2, 2]", "[1, 1, 1, 1]", 32);
     let pool = "Pool[kind=max, kernel=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], dilations=[1, 1], p=2]";
     let half = "floordiv(h + 1, 2), floordiv(w_ + 1, 2)";
-    let text = format!(
-        "graph windows {{
+    let text = |bounds: &str| {
+        format!(
+            "graph windows {{
           sym b input 0..*:1
-          sym h input 1..*:1
-          sym w_ input 1..*:1
+          sym h input {bounds}
+          sym w_ input {bounds}
           region0(%x x: f32[b, 32, h, w_], %p p: f32[32, 32, 1, 1], %k k: f32[32, 1, 5, 5], %s s: f32[32, 1, 3, 3], %q q: f32[32, 96, 1, 1]) {{
             %a: f32[b, 32, h, w_] = {plain}(%x, %p)
             %c: f32[b, 32, h, w_] = {wide}(%a, %k)
@@ -331,11 +351,16 @@ fn windows_over_blocks_of_channels() {
             return %y as y
           }}
         }}"
-    );
+        )
+    };
     let constants: [(&str, &[usize]); 4] =
         [("p", &[32, 32, 1, 1]), ("k", &[32, 1, 5, 5]), ("s", &[32, 1, 3, 3]), ("q", &[32, 96, 1, 1])];
-    let sizes = IMAGES.iter().chain(&[[0, 4, 4], [1, 12, 12], [1, 25, 67]]);
-    let sizes: Vec<Vec<usize>> =
-        sizes.map(|&[batch, rows, columns]| vec![batch, 32, rows, columns]).collect();
-    check(&text, &constants, &sizes, &["direct"]);
+    let sizes = |images: &[[usize; 3]]| -> Vec<Vec<usize>> {
+        images.iter().map(|&[batch, rows, columns]| vec![batch, 32, rows, columns]).collect()
+    };
+    let more = [[0, 4, 4], [1, 12, 12], [1, 25, 67]];
+    check(&text("1..*:1"), &constants, &sizes(&[&IMAGES[..], &more].concat()), &["direct"]);
+    // Of images that are never larger than a piece or a task.
+    let few = [[1, 1, 1], [2, 3, 7], [1, 8, 8]];
+    check(&text("1..8:1"), &constants, &sizes(&few), &["direct"]);
 }
