@@ -4,12 +4,13 @@
 //! tile does. How many rows there are is asked once a tile, outside of the loop over its steps, and the steps are done for as few as have them all.
 //! [`partial_tiles`](super::partial_tiles) does the same for rows that must not be computed beyond the end.
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use super::known::{Known, negated};
 use super::nest::{self, Block, Body, If, Loop, LoopKind, Nest, Stmt};
 use crate::expr::{Buffer, Expr, ExprKind, Var};
 use crate::func::{Func, Scope};
 use crate::schedule::tree;
-use rustc_hash::{FxHashMap, FxHashSet};
 
 /// By register buffer, the names of the blocks that load from it.
 pub(super) struct Readers<'a> {

@@ -77,7 +77,8 @@ impl<'a> Partition<'a> {
         let extent = self.known.simplify(&l.extent());
         let several = l.kind == LoopKind::Serial && extent.as_int().is_none_or(|n| n > 1);
         if several && let Some(parts) = self.parts_of(&l, &extent) {
-            return self.unswitched(&l, &extent, &parts, &mut MAX_CONDITIONS.clone(), all);
+            let mut branches = MAX_CONDITIONS;
+            return self.unswitched(&l, &extent, &parts, &mut branches, all);
         }
         let before = self.known.enter_loop(&l);
         self.open.push(l.var);

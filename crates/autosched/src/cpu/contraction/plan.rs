@@ -31,7 +31,7 @@ use crate::strategy::{Domain, Extent, Level};
 const PRECISION: f64 = 1e-9;
 
 /// Vectors of products that a task of tiles of open rows has at least.
-const TILES: i64 = 2048;
+const OPEN_TASK: i64 = 2048;
 
 /// A contraction that is being planned.
 pub(super) struct Product<'a> {
@@ -517,7 +517,8 @@ impl<'a> Product<'a> {
         strategy.tasks = Tasks { rounds, ..Tasks::of_all(extents.len().saturating_sub(n_serial).max(1)) };
         if rounds == 0 && self.shares_open_rows(loops) {
             let depth = constant_product(self.reduce().iter().map(|&n| &self.block.iters[n].extent));
-            let grain = Grain { elements: depth.map(|depth| depth * tile.rows * tile.vectors), task: TILES };
+            let grain =
+                Grain { elements: depth.map(|depth| depth * tile.rows * tile.vectors), task: OPEN_TASK };
             strategy.tasks = Tasks::of_open_rows(&extents, panels, grain).unwrap_or(strategy.tasks);
         }
         Ok(())

@@ -142,7 +142,8 @@ impl Roles {
         let in_blocks = context.largest_block(block, block.iters[*reduce.first()?].var);
         let rows_apart = !is_window(block, &self.broadcast);
         let open = extent(row).is_none();
-        let most = Simplifier::for_sizes(context.func).upper_bound(&block.iters[row].extent);
+        let bound = || Simplifier::for_sizes(context.func).upper_bound(&block.iters[row].extent);
+        let most = if open { bound() } else { None };
         let assumed = most.map_or(ASSUMED_ROWS, |most| most.clamp(1, ASSUMED_ROWS));
         let rows_bytes = match open {
             true if around.is_empty() && rows_apart => 4 * depth * assumed,
