@@ -14,7 +14,7 @@ use tilewright_machine::{CodegenKind, Target};
 use tilewright_te::flatten::{FlattenOptions, flatten};
 use tilewright_te::kernel::{Inst, KernelOp};
 use tilewright_te::schedule::Piece;
-use tilewright_te::{Expr, Func, Layout, Scope};
+use tilewright_te::{Expr, Func, IterKind, Layout, Scope, Store};
 
 use compared::{check, check_candidates, check_candidates_for, compare, computation};
 use functions::{blocked, conv, depthwise, ints, matmul, tiled_conv};
@@ -446,6 +446,42 @@ fn transforms_stay_in_registers_with_what_is_around_them() {
                 assert_eq!(of("tiles"), ("transform", Scope::Global), "{}", scheduled.func);
             }
         }
+    }
+}
+
+/// Sums of halves of rows, as Strassen's algorithm multiplies them.
+#[test]
+fn results_of_a_transform_of_rows_lie_next_to_each_other() {
+    let mut func = Func::new("sums_of_halves");
+    let [rows, half, columns] = [30, 32, 64];
+    let x = func.add_input("x", DType::F32, ints(&[rows, 2 * half]));
+    let w = func.add_input("w", DType::F32, ints(&[3, half, columns]));
+    let sums = func.add_buffer("sums", DType::F32, ints(&[3, rows, half]), Scope::Global);
+    let domain = ints(&[rows, half]).into_iter().map(|e| (e, IterKind::Spatial)).collect();
+    func.define(sums, domain, |f, i| {
+        let [left, right] = [0, half].map(|n| f.load(x, vec![i[0].clone(), i[1].clone() + n]));
+        let values = [left.clone() + right.clone(), left.clone() - right, left];
+        let store = |(n, value)| {
+            let indices = [&[Expr::int(n as i64)], i].concat();
+            Store { buffer: sums, indices, value }
+        };
+        (Vec::new(), values.into_iter().enumerate().map(store).collect())
+    });
+    let (shape, zero) = (ints(&[3, rows, columns]), Expr::f32(0.0));
+    let product = func.reduce("product", DType::F32, shape, ints(&[half]), zero, |f, i, r, acc| {
+        let value = f.load(sums, [&i[..2], r].concat());
+        Expr::fma(value, f.load(w, [&i[..1], r, &i[2..]].concat()), acc)
+    });
+    func.promote_to_output(product);
+    for (machine, codegen) in [("x86-64-v4", CodegenKind::Llvm), ("x86-64-v3", CodegenKind::Cranelift)] {
+        let target = Target::parse(machine, codegen).expect("a known target");
+        let computation = computation(&func, &[false, true], &[]);
+        let scheduled = schedule(&computation, &target, &Decisions::default()).expect("schedules");
+        compare(&func, &[], &[], &scheduled, &target);
+        assert_eq!(rule_and_scope(&scheduled, "sums").0, "transform", "{}", scheduled.func);
+        let sums = scheduled.func.buffers.values().find(|data| data.name == "sums").expect("a buffer");
+        let lanes = i64::from(target.lanes(4));
+        assert_eq!(sums.shape, ints(&[rows, 3, half / lanes, lanes]), "{}", scheduled.func);
     }
 }
 

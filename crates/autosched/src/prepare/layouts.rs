@@ -107,14 +107,31 @@ fn choose(func: &Func, layouts: &mut Layouts, buffer: Buffer, pieces: Vec<Piece>
     layouts.choose(Relayout { buffer, pieces, padding: Padding::Undefined });
 }
 
+/// Puts the results of a transform's iteration next to each other, a row of the last dimension each. With the dimensions of
+/// constant indices outermost they would be streams as far apart as the results are large, often in one set of the cache.
+fn side_by_side(func: &Func, target: &Target, layouts: &mut Layouts, buffer: Buffer, n_constant: usize) {
+    let shape = &func.buffers[buffer].shape;
+    let last = shape.len() - 1;
+    let lanes = shape[last].as_int().and_then(|extent| widest_vector(target, extent));
+    let Some(lanes) = lanes else { return };
+    if n_constant > last || layouts.of(func, buffer).is_some() || func.params.contains(&buffer) {
+        return;
+    }
+    let mut pieces: Vec<Piece> =
+        (n_constant..last).chain(0..n_constant).chain([last]).map(|dim| Piece { dim, factor: None }).collect();
+    pieces.push(Piece { dim: last, factor: Some(lanes) });
+    choose(func, layouts, buffer, pieces);
+}
+
 /// Gives what transforms write, and what they read of reductions, a layout in vectors of the last dimension, which
 /// is outermost but for the dimensions of constant indices; unless it lies in such vectors as it is.
 pub(super) fn of_transforms(func: &Func, target: &Target, layouts: &mut Layouts) {
     for block in func.blocks().into_iter().filter(|b| is_transform(b)) {
+        let n_constant = n_constant(block);
         if is_row_major(func, layouts, block) {
+            side_by_side(func, target, layouts, block.body[0].buffer, n_constant);
             continue;
         }
-        let n_constant = n_constant(block);
         let reduced = loads(block).into_iter().map(|a| a.buffer).filter(|&buffer| {
             let writes = |b: &&&Block| b.body.iter().any(|store| store.buffer == buffer);
             func.blocks().iter().find(writes).is_some_and(|b| b.is_reduction())

@@ -5,6 +5,9 @@
 //! has a greater score, the latter two fade by the exponential of the difference. So memory grows with the number of positions, not
 //! with its square.
 //!
+//! Where nothing is added to scores they are in units of ln 2, by the factor that queries have anyway: powers of 2 take fewer operations
+//! than those of e.
+//!
 //! Queries are the innermost dimension of everything that a block works on: all of it goes by vectors of queries, the maximum and the sum too.
 //!
 //! Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022.
@@ -12,9 +15,10 @@
 use tilewright_dtype::DType;
 use tilewright_graph::op::AttentionAttrs;
 use tilewright_graph::types::TensorType;
-use tilewright_te::Expr;
+use tilewright_te::{Expr, UnaryOp};
 
 use super::builder::{Builder, Operand, broadcast_index};
+use super::elementwise::apply;
 use super::heads::{Heads, Mask, capped};
 use super::norm::exp_of_centred;
 use super::sequential::Steps;
@@ -139,6 +143,8 @@ struct State {
     sum: Operand,
     /// The weighted values, by element.
     values: Operand,
+    /// The exponential of a difference of scores.
+    exp: fn(Expr) -> Expr,
 }
 
 /// What attention is computed of, in blocks.
@@ -170,8 +176,11 @@ pub(super) fn attention(
     let n_blocks = q.length.clone().ceil_div(n_queries);
     let apart = [form.mask.shape[0].clone(), form.mask.shape[1].clone(), n_blocks];
     let by = |own: &[Expr]| [&apart, own, &[Expr::int(n_queries)]].concat();
+    // A cap or numbers that are added are in the units of the scores.
+    let is_base_2 = !form.mask.is_added() && form.softcap == 0.0;
+    let scale = if is_base_2 { in_units_of_ln_2(&form.scale) } else { form.scale.clone() };
     let query = b.compute("query", dtype, &by(std::slice::from_ref(&q.size)), |i| {
-        q.at(&i[0], &i[1], &query_at(&q.length, n_queries, &i[2], &i[4]), &i[3]) * form.scale.clone()
+        q.at(&i[0], &i[1], &query_at(&q.length, n_queries, &i[2], &i[4]), &i[3]) * scale.clone()
     });
     let mask = mask_by_queries(b, form.mask, n_queries, &apart[2]);
     let state = State {
@@ -179,6 +188,7 @@ pub(super) fn attention(
         fade: b.temporary("fade", dtype, &by(&[])),
         sum: b.temporary("sum", dtype, &by(&[])),
         values: b.temporary("values", dtype, &by(std::slice::from_ref(&v.size))),
+        exp: if is_base_2 { |x| apply(UnaryOp::Exp2Ftz, x) } else { exp_of_centred },
     };
     let attention = Attention { k, v, form, apart: apart.clone(), n_queries, query, mask };
     for keys in Keys::in_blocks(&k.length, n_keys) {
@@ -202,6 +212,15 @@ pub(super) fn attention(
         let zero = Expr::zero(dtype);
         if guard { Expr::select(sum.equals(zero.clone()), zero, value) } else { value }
     }))
+}
+
+/// A factor of what `e` is raised to, for what 2 is.
+fn in_units_of_ln_2(scale: &Expr) -> Expr {
+    let (dtype, log2_e) = (scale.dtype(), std::f64::consts::LOG2_E);
+    match scale.as_float() {
+        Some(scale) => Expr::float_of(dtype, scale * log2_e),
+        None => scale.clone() * Expr::float_of(dtype, log2_e),
+    }
 }
 
 /// The query at a place of a block, of `n` in blocks of `size`; the last in place of one beyond.
@@ -296,7 +315,7 @@ fn of_key(i: &[Expr], key: &Expr) -> Vec<Expr> {
 impl State {
     /// Makes weights of the scores of a block of keys, and has what was summed before fade.
     fn weigh(&self, steps: &mut Steps<'_, '_, '_>, scores: &Operand, block: &Keys<'_>) {
-        let State { max, fade, sum, values } = self;
+        let State { max, fade, sum, values, exp } = self;
         let (dtype, rows, keys) = (scores.dtype, &max.shape, std::slice::from_ref(&scores.shape[3]));
         let is_first = |t: &Expr| block.at(t, &Expr::int(0)).equals(Expr::int(0));
         steps.update("before", rows, &[], |t, i, _| {
@@ -310,11 +329,11 @@ impl State {
             vec![max.store(i.to_vec(), max.at(i.to_vec()).max(score))]
         });
         steps.update("exp", &scores.shape, &[], |_, i, _| {
-            let weight = exp_of_centred(scores.at(i.to_vec()) - max.at(row_of(i)));
+            let weight = exp(scores.at(i.to_vec()) - max.at(row_of(i)));
             vec![scores.store(i.to_vec(), weight)]
         });
         steps.update("fade", rows, &[], |_, i, _| {
-            vec![fade.store(i.to_vec(), exp_of_centred(fade.at(i.to_vec()) - max.at(i.to_vec())))]
+            vec![fade.store(i.to_vec(), exp(fade.at(i.to_vec()) - max.at(i.to_vec())))]
         });
         let faded = |steps: &mut Steps<'_, '_, '_>, name: &str, what: &Operand| {
             steps.update(name, &what.shape, &[], |t, i, _| {

@@ -63,6 +63,11 @@ impl Mask<'_> {
         self.mask.is_none() && self.nonpad.is_none() && !self.attrs.causal && !self.has_window()
     }
 
+    /// Whether it adds numbers to scores, besides hiding some.
+    pub(super) fn is_added(&self) -> bool {
+        self.mask.as_ref().is_some_and(|mask| mask.dtype != DType::Bool)
+    }
+
     /// Whether a query may see no key and must get 0 then.
     pub(super) fn may_hide_all(&self) -> bool {
         !self.is_trivial() && !self.attrs.unseen_is_nan

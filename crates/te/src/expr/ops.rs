@@ -30,6 +30,8 @@ pub enum UnaryOp {
     Exp,
     /// Intrinsic: e to an operand of at most 0, with subnormal results flushed to 0. A positive operand may give anything.
     ExpFtz,
+    /// Intrinsic: 2 to an operand of at most 0, in `F32` 0 below 2^-126.5. A positive operand may give anything.
+    Exp2Ftz,
     /// Intrinsic: natural logarithm.
     Log,
     /// Intrinsic: hyperbolic tangent.
@@ -127,9 +129,9 @@ pub enum CompareOp {
 impl UnaryOp {
     /// Every operation.
     #[rustfmt::skip]
-    pub const ALL: [UnaryOp; 29] = [
+    pub const ALL: [UnaryOp; 30] = [
         UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Not, UnaryOp::Sqrt, UnaryOp::Floor, UnaryOp::Ceil, UnaryOp::Trunc, UnaryOp::Round,
-        UnaryOp::IsNan, UnaryOp::Exp, UnaryOp::ExpFtz, UnaryOp::Log, UnaryOp::Tanh, UnaryOp::Erf, UnaryOp::NormCdf, UnaryOp::Sigmoid, UnaryOp::Sin,
+        UnaryOp::IsNan, UnaryOp::Exp, UnaryOp::ExpFtz, UnaryOp::Exp2Ftz, UnaryOp::Log, UnaryOp::Tanh, UnaryOp::Erf, UnaryOp::NormCdf, UnaryOp::Sigmoid, UnaryOp::Sin,
         UnaryOp::Cos, UnaryOp::Tan, UnaryOp::Asin, UnaryOp::Acos, UnaryOp::Atan, UnaryOp::Sinh, UnaryOp::Cosh, UnaryOp::Asinh,
         UnaryOp::Acosh, UnaryOp::Atanh, UnaryOp::Log1p, UnaryOp::Expm1,
     ];
@@ -149,6 +151,7 @@ impl UnaryOp {
             IsNan => "is_nan",
             Exp => "exp",
             ExpFtz => "exp_ftz",
+            Exp2Ftz => "exp2_ftz",
             Log => "log",
             Tanh => "tanh",
             Erf => "erf",

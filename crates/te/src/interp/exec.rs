@@ -72,7 +72,7 @@ macro_rules! each_binary {
 
 macro_rules! each_unary {
     ($op:expr, |$c:ident| $body:expr) => {
-        specialize!($op, UnaryOp: Neg Abs Not Sqrt Floor Ceil Trunc Round IsNan Exp ExpFtz Log Tanh Erf NormCdf Sigmoid Sin Cos Tan
+        specialize!($op, UnaryOp: Neg Abs Not Sqrt Floor Ceil Trunc Round IsNan Exp ExpFtz Exp2Ftz Log Tanh Erf NormCdf Sigmoid Sin Cos Tan
             Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Log1p Expm1, |$c| $body)
     };
 }

@@ -97,6 +97,7 @@ pub(super) fn int_unary(op: UnaryOp, dtype: DType, x: i64) -> i64 {
         | UnaryOp::IsNan
         | UnaryOp::Exp
         | UnaryOp::ExpFtz
+        | UnaryOp::Exp2Ftz
         | UnaryOp::Log
         | UnaryOp::Tanh
         | UnaryOp::Erf
@@ -209,6 +210,7 @@ float_operations!(f64, f64_binary, f64_unary, f64_compare);
 pub fn reference_unary(op: UnaryOp, x: f64) -> f64 {
     match op {
         UnaryOp::Exp | UnaryOp::ExpFtz => libm::exp(x),
+        UnaryOp::Exp2Ftz => libm::exp2(x),
         UnaryOp::Log => libm::log(x),
         UnaryOp::Tanh => libm::tanh(x),
         UnaryOp::Erf => libm::erf(x),

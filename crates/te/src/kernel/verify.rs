@@ -324,6 +324,7 @@ fn unary_is_legal(op: UnaryOp, from: Kind, to: Kind) -> bool {
         UnaryOp::IsNan => from == Kind::Float && to == Kind::Bool,
         UnaryOp::Exp
         | UnaryOp::ExpFtz
+        | UnaryOp::Exp2Ftz
         | UnaryOp::Log
         | UnaryOp::Tanh
         | UnaryOp::Erf

@@ -59,6 +59,18 @@ pub(super) fn exp_ftz(x: &Expr) -> Expr {
     select(&lt(&value, &num(x, f64::MIN_POSITIVE)), &num(x, 0.0), &value)
 }
 
+/// `2^x` for `x <= 0`; 0 where that is subnormal.
+pub(super) fn exp2_ftz(x: &Expr) -> Expr {
+    let limited = clamp(x, -1075.0, 1.0);
+    let n = sub(&add(&limited, &num(x, ROUNDER)), &num(x, ROUNDER));
+    let value = exp(&mul(&sub(&limited, &n), &num(x, std::f64::consts::LN_2)));
+    let whole = integer(&add(&n, &num(x, ROUNDER)));
+    let half = Expr::binary(BinaryOp::Shr, whole.clone(), bits(&whole, 1));
+    let value = mul(&value, &power_of_two(half.clone(), x));
+    let value = mul(&value, &power_of_two(sub(&whole, &half), x));
+    select(&lt(&value, &num(x, f64::MIN_POSITIVE)), &num(x, 0.0), &value)
+}
+
 /// `e^(x + tail)` for a tail far smaller than `x`.
 pub(super) fn exp_of_sum(x: &Expr, tail: &Expr) -> Expr {
     let x = clamp(x, -746.0, 710.0);

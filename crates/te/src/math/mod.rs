@@ -76,6 +76,7 @@ fn single_unary(op: UnaryOp, x: &Expr) -> Option<Expr> {
     match op {
         UnaryOp::Exp => Some(single::exp(x)),
         UnaryOp::ExpFtz => Some(single::exp_ftz(x)),
+        UnaryOp::Exp2Ftz => Some(single::exp2_ftz(x)),
         UnaryOp::Log => Some(single::log(x)),
         UnaryOp::Tanh => Some(single::tanh(x)),
         UnaryOp::Erf => Some(single::erf(x)),
@@ -90,6 +91,7 @@ fn double_unary(op: UnaryOp, x: &Expr) -> Option<Expr> {
     Some(match op {
         UnaryOp::Exp => double::exp(x),
         UnaryOp::ExpFtz => double::exp_ftz(x),
+        UnaryOp::Exp2Ftz => double::exp2_ftz(x),
         UnaryOp::Log => double::log(x),
         UnaryOp::Tanh => double::tanh(x),
         UnaryOp::Erf => erf::erf(x),

@@ -104,7 +104,8 @@ fn worst_f32(op: UnaryOp, stride: usize, limit: f64) -> (f64, f32) {
     xs.extend((0..20000).map(|i| f32::from_bits(0x3f800000 - 10000 + i)));
     // So does the place where exponentials become subnormal.
     xs.extend((0..20000).map(|i| f32::from_bits(LN_MIN_POSITIVE.to_bits() - 10000 + i)));
-    xs.retain(|&x| op != UnaryOp::ExpFtz || x <= 0.0 || x.is_nan());
+    xs.extend((0..20000).map(|i| f32::from_bits((-126.5f32).to_bits() - 10000 + i)));
+    xs.retain(|&x| !matches!(op, UnaryOp::ExpFtz | UnaryOp::Exp2Ftz) || x <= 0.0 || x.is_nan());
     xs.retain(|x| x.is_nan() || x.abs() as f64 <= limit || x.is_infinite() && limit == f64::INFINITY);
     let func = elementwise(xs.len(), DType::F32, 1, |x| Expr::unary(op, x[0].clone()));
     let got = run(&func, &[&bytes_f32(&xs)]).to_f32().unwrap();
@@ -116,6 +117,7 @@ fn worst_f32(op: UnaryOp, stride: usize, limit: f64) -> (f64, f32) {
     let expected = |x: f32| match op {
         // Documented: subnormal results are 0.
         UnaryOp::Sigmoid | UnaryOp::ExpFtz if x < LN_MIN_POSITIVE => 0.0,
+        UnaryOp::Exp2Ftz if x <= -126.5 => 0.0,
         _ => reference_unary(op, x as f64),
     };
     worst(&xs, xs.iter().zip(&got).map(|(&x, &y)| ulps_f32(y, expected(x))))
@@ -123,8 +125,8 @@ fn worst_f32(op: UnaryOp, stride: usize, limit: f64) -> (f64, f32) {
 
 /// Bounds in ulp for `F32`, and the greatest operand up to which they hold.
 #[rustfmt::skip]
-const SINGLE: [(UnaryOp, f64, f64); 19] = [
-    (UnaryOp::Exp, 1.5, f64::INFINITY), (UnaryOp::ExpFtz, 1.5, f64::INFINITY), (UnaryOp::Log, 1.5, f64::INFINITY), (UnaryOp::Tanh, 2.0, f64::INFINITY),
+const SINGLE: [(UnaryOp, f64, f64); 20] = [
+    (UnaryOp::Exp, 1.5, f64::INFINITY), (UnaryOp::ExpFtz, 1.5, f64::INFINITY), (UnaryOp::Exp2Ftz, 2.5, f64::INFINITY), (UnaryOp::Log, 1.5, f64::INFINITY), (UnaryOp::Tanh, 2.0, f64::INFINITY),
     (UnaryOp::Erf, 2.0, f64::INFINITY), (UnaryOp::Sigmoid, 3.0, f64::INFINITY), (UnaryOp::Sin, 0.51, 1e15),
     (UnaryOp::Cos, 0.51, 1e15), (UnaryOp::Tan, 0.51, 1e15), (UnaryOp::Asin, 0.51, f64::INFINITY),
     (UnaryOp::Acos, 0.51, f64::INFINITY), (UnaryOp::Atan, 0.51, f64::INFINITY),
@@ -230,17 +232,20 @@ fn flushed_exponentials_take_half_the_operations_and_meet_no_subnormal_value() {
         // The root itself has not been an operand.
         1 + seen.iter().filter(is_operation).count()
     };
-    assert_eq!((operations(UnaryOp::Exp), operations(UnaryOp::ExpFtz)), (32, 16));
+    let counted = [UnaryOp::Exp, UnaryOp::ExpFtz, UnaryOp::Exp2Ftz].map(operations);
+    assert_eq!(counted, [32, 16, 11]);
     let xs: Vec<f32> = (0..=u32::MAX).step_by(9973).map(f32::from_bits).filter(|x| *x <= 0.0).collect();
     let func = elementwise(xs.len(), DType::F32, 1, |x| Expr::unary(UnaryOp::ExpFtz, x[0].clone()));
     let got = run(&func, &[&bytes_f32(&xs)]).to_f32().unwrap();
     assert!(got.iter().all(|y| !y.is_subnormal()));
     let xs: Vec<f64> = doubles(30000).into_iter().filter(|x| *x <= 0.0).collect();
-    let func = elementwise(xs.len(), DType::F64, 1, |x| Expr::unary(UnaryOp::ExpFtz, x[0].clone()));
-    for (&x, &y) in xs.iter().zip(&run(&func, &[&bytes_f64(&xs)]).to_f64().unwrap()) {
-        let exact = libm::exp(x);
-        let exact = if exact.is_subnormal() { 0.0 } else { exact };
-        assert!(ulps_f64(y, exact) <= 2.0, "{x:?}: {y:?}");
+    for op in [UnaryOp::ExpFtz, UnaryOp::Exp2Ftz] {
+        let func = elementwise(xs.len(), DType::F64, 1, |x| Expr::unary(op, x[0].clone()));
+        for (&x, &y) in xs.iter().zip(&run(&func, &[&bytes_f64(&xs)]).to_f64().unwrap()) {
+            let exact = reference_unary(op, x);
+            let exact = if exact.is_subnormal() { 0.0 } else { exact };
+            assert!(ulps_f64(y, exact) <= 2.0, "{}({x:?}): {y:?}", op.name());
+        }
     }
 }
 
