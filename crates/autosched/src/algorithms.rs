@@ -59,10 +59,14 @@ impl Algorithms {
         let price = |prepared: &Prepared| {
             let (func, layouts, taken) = (prepared.func(), &prepared.layouts, BTreeSet::new());
             let constant_inputs = &self.constant_inputs[..];
+            // Beside the sides of an image it is how many images there are.
+            let is_of_image = func.sizes.iter().any(|&size| func.typical(size).is_some());
+            let unknown = if is_of_image { 1 } else { rules.open };
             let extent = |size: Var| {
                 let is_squared =
                     func.sizes.iter().zip(&self.squared).any(|(own, squared)| *own == size && *squared);
-                if is_squared { rules.open.max(SQUARED) } else { rules.open }
+                let open = func.typical(size).unwrap_or(unknown);
+                if is_squared { open.max(SQUARED) } else { open }
             };
             let known = (!func.sizes.is_empty()).then(|| func.with_sizes(extent));
             let context = &Context { target, func, layouts, constant_inputs, taken: &taken };

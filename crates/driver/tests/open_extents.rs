@@ -7,7 +7,7 @@ use algorithms::{CONTRACT, by_every_algorithm, error, noise, run, targets};
 use tilewright_driver::graph::text;
 use tilewright_driver::reference::Reference;
 use tilewright_driver::runtime::TensorView;
-use tilewright_driver::{DType, TensorData};
+use tilewright_driver::{DType, Options, TensorData, compile_model};
 
 /// Batches, rows and columns of images: single pixels, less than a tile, tiles that overhang, and several tasks.
 const IMAGES: [[usize; 3]; 8] =
@@ -121,6 +121,48 @@ fn convolutions_by_tiles_of_some_open_extents() {
         let extent = |extent: &str, n: usize| extent.parse().unwrap_or(n);
         let sizes = [1, 3, 8, 13].map(|n| vec![extent(batch, n), extent(rows, n), extent(columns, n), 16]);
         check(&text, &[("w", &[16, 16, 3, 3])], &sizes, &["direct", "winograd-2x2", "winograd-4x4"]);
+    }
+}
+
+/// Tiles of 4 x 4 pay for large images. After strides of 32 there are few tiles, and the weights that they need are four times as many.
+#[test]
+fn tiles_are_chosen_for_the_size_of_images_after_strides() {
+    let chosen = |strides: usize| {
+        let side = |symbol: &str| format!("floordiv({symbol} + {}, {strides})", strides - 1);
+        let (rows, columns) = (side("h"), side("w_"));
+        let pointwise =
+            format!("Conv[strides=[{strides}, {strides}], pads=[0, 0, 0, 0], dilations=[1, 1], group=1]");
+        let conv = "Conv[strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], group=1]";
+        let text = format!(
+            "graph deep {{
+              sym b input 0..*:1
+              sym h input 1..*:1
+              sym w_ input 1..*:1
+              region0(%x x: f32[b, 16, h, w_], %v v: f32[64, 16, 1, 1], %w w: f32[64, 64, 3, 3]) {{
+                %p: f32[b, 64, {rows}, {columns}] = {pointwise}(%x, %v)
+                %c: f32[b, 64, {rows}, {columns}] = {conv}(%p, %w)
+                %d: f32[b, 64, {rows}, {columns}] = {conv}(%c, %w)
+                return %d as y
+              }}
+            }}"
+        );
+        let [v, w] = [64 * 16, 64 * 64 * 9].map(|n| noise(n, 3));
+        let constants: [(&str, &[usize], &[f32]); 2] =
+            [("v", &[64, 16, 1, 1], &v), ("w", &[64, 64, 3, 3], &w)];
+        let model = algorithms::model(&text, &constants);
+        targets().into_iter().map(move |target| {
+            let options = Options::for_target(target.clone());
+            let compiled = compile_model(&model, &options, &mut ()).expect("an artifact");
+            let schedules =
+                compiled.artifact.manifest.images.iter().flat_map(|image| &image.program.schedules);
+            let rules: Vec<String> = schedules.map(|schedule| schedule.rules.clone()).collect();
+            (target, rules)
+        })
+    };
+    let is_in_large_tiles = |rules: &[String]| rules.iter().any(|rules| rules.contains("winograd-4x4"));
+    for ((target, large), (_, small)) in chosen(2).zip(chosen(32)) {
+        assert!(is_in_large_tiles(&large), "{target}: {large:?}");
+        assert!(!is_in_large_tiles(&small), "{target}: {small:?}");
     }
 }
 

@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 use tilewright_graph::dim::{Atom, Dim};
 use tilewright_graph::ids::SymbolId;
 use tilewright_graph::symbol::SymbolTable;
+use tilewright_te::simplify::Simplifier;
 use tilewright_te::{BinaryOp, Expr, ExprKind, Func, Var};
 
 /// Which size variable of a function stands for which extent of the graph.
@@ -15,6 +16,12 @@ pub struct DimMap {
     /// By extents without their constants, those that size variables are made of.
     solved: FxHashMap<Dim, Solved>,
 }
+
+/// What symbols count as in extents that are quotients of them: pixels of an image's side.
+const TYPICAL_SIDE: i64 = 256;
+
+/// The least that such extents count as, of symbols that are longer than the sides of images.
+const LEAST_TYPICAL: i64 = 8;
 
 /// An extent as a sum of size variables.
 #[derive(Clone, Debug)]
@@ -106,7 +113,12 @@ impl DimMap {
             _ => dim_of(func, &self.order, extent),
         };
         match dim {
-            Some(dim) => Expr::var(self.size(func, dim, name, 0, i64::MAX)),
+            Some(dim) => {
+                let size = self.size(func, dim, name, 0, i64::MAX);
+                let of_sizes = extent.substitute(&|var| func.typical(var).map(Expr::int));
+                func.set_typical(size, Simplifier::new().simplify(&of_sizes).as_int());
+                Expr::var(size)
+            }
             None => extent.clone(),
         }
     }
@@ -141,7 +153,9 @@ impl DimMap {
             let (lo, hi) = dim.bounds(symbols);
             let (lo, hi) = (lo.unwrap_or(0).max(0), hi.unwrap_or(i64::MAX));
             let name = dim.symbols().into_iter().next().map_or("size", |symbol| &symbols[symbol].name);
-            let size = Expr::var(self.size(func, dim.clone(), name, lo, hi));
+            let size = self.size(func, dim.clone(), name, lo, hi);
+            func.set_typical(size, typical(symbols, dim));
+            let size = Expr::var(size);
             let product = if *times == 1 { size } else { size * *times };
             sum = if sum.as_int() == Some(0) { product } else { sum + product };
         }
@@ -220,6 +234,21 @@ impl Quotient {
     }
 }
 
+/// A value of an extent that is a quotient of symbols: that of an image's side after strides.
+fn typical(symbols: &SymbolTable, dim: &Dim) -> Option<i64> {
+    let is_quotient = |atom: &Atom| matches!(atom, Atom::FloorDiv(_) | Atom::Mod(_));
+    if !dim.summands().any(|summand| summand.atoms.iter().any(is_quotient)) {
+        return None;
+    }
+    let side = |symbol: SymbolId| {
+        let range = symbols[symbol].range;
+        Some(TYPICAL_SIDE.clamp(range.lo, range.hi.unwrap_or(i64::MAX).max(range.lo)))
+    };
+    let value = dim.evaluate(&side)?;
+    let (lo, hi) = dim.bounds(symbols);
+    Some(value.max(LEAST_TYPICAL).min(hi.unwrap_or(i64::MAX)).max(lo.unwrap_or(0)))
+}
+
 /// An extent less its constant.
 fn without_constant(dim: &Dim) -> Dim {
     let constants = dim.summands().filter(|summand| summand.atoms.is_empty());
@@ -251,7 +280,7 @@ pub(crate) fn dim_of(func: &Func, sizes: &[Dim], extent: &Expr) -> Option<Dim> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tilewright_graph::symbol::SymbolKind;
+    use tilewright_graph::symbol::{Range, SymbolKind};
     use tilewright_te::VarKind;
 
     #[test]
@@ -279,6 +308,29 @@ mod tests {
         let again = dims.expr(&mut func, &symbols, &extent);
         assert_eq!(dims.named(&mut func, "other", &again), sum);
         assert_eq!(dims.sizes().len(), 3);
+    }
+
+    #[test]
+    fn extents_after_strides_count_as_those_of_images() {
+        let mut symbols = SymbolTable::default();
+        let [height, width] = ["height", "width"].map(|name| symbols.intern(name, SymbolKind::Input));
+        symbols.set_range(width, Range { lo: 33, hi: Some(40), step: 1 });
+        let [by_eight, by_16] = [(height, 8), (width, 16)].map(|(symbol, by)| {
+            let side = Dim::symbol(symbol);
+            (&side + &Dim::new(by - 1)).floor_div(&Dim::new(by))
+        });
+        let extents = [by_eight, by_16, Dim::symbol(height)];
+        let (mut func, mut dims) = (Func::new("f"), DimMap::of(extents[..2].iter()));
+        let sides = [0, 1].map(|n| dims.expr(&mut func, &symbols, &extents[n]));
+        let tiles = dims.named(&mut func, "tiles", &(sides[0].clone().ceil_div(4) * sides[1].clone()));
+        assert_eq!(tiles, Expr::var(func.sizes[2]));
+        // 256 / 8; 40 / 16, and no more; tiles of these.
+        let typical = |func: &Func| func.sizes.iter().map(|&size| func.typical(size)).collect::<Vec<_>>();
+        assert_eq!(typical(&func), [Some(32), Some(3), Some(24)]);
+        // Nothing is known of a symbol itself.
+        let (mut func, mut dims) = (Func::new("f"), DimMap::of(extents[2..].iter()));
+        dims.expr(&mut func, &symbols, &extents[2]);
+        assert_eq!(typical(&func), [None]);
     }
 
     #[test]
@@ -331,7 +383,10 @@ mod tests {
                 assert_eq!(own, Expr::var(func.sizes[0]));
                 assert_eq!(func.sizes.len(), 2);
                 let rest = &func.vars[func.sizes[1]];
-                assert!(matches!(rest.kind, VarKind::Size { min: 0, max } if max == stride - 1), "{rest:?}");
+                assert!(
+                    matches!(rest.kind, VarKind::Size { min: 0, max, .. } if max == stride - 1),
+                    "{rest:?}"
+                );
             }
         }
     }

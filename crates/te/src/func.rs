@@ -57,6 +57,8 @@ pub enum VarKind {
         min: i64,
         /// Greatest value.
         max: i64,
+        /// A value as good as any to choose algorithms for, where one is known.
+        typical: Option<i64>,
     },
     /// The counter of a loop.
     Loop,
@@ -269,9 +271,24 @@ impl Func {
 
     /// A new symbolic extent.
     pub fn add_size(&mut self, name: &str, min: i64, max: i64) -> Var {
-        let var = self.add_var(name, VarKind::Size { min, max });
+        let var = self.add_var(name, VarKind::Size { min, max, typical: None });
         self.sizes.push(var);
         var
+    }
+
+    /// The value of a size variable that algorithms are chosen for, where one is known.
+    pub fn typical(&self, size: Var) -> Option<i64> {
+        match self.vars.get(size)?.kind {
+            VarKind::Size { typical, .. } => typical,
+            VarKind::Loop | VarKind::Iter => None,
+        }
+    }
+
+    /// Says which value of a size variable algorithms are chosen for.
+    pub fn set_typical(&mut self, size: Var, value: Option<i64>) {
+        if let Some(VarData { kind: VarKind::Size { typical, .. }, .. }) = self.vars.get_mut(size) {
+            *typical = value;
+        }
     }
 
     /// A new temporary buffer; `hint` gets a numeric suffix where the name is taken.

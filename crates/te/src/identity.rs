@@ -9,11 +9,30 @@
 //! Schedules and records of tuning speak of blocks by name, so a [`Computation`] is known by those names too.
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 use tilewright_digest::{Canonical, Writer};
 
 use crate::computation::{Computation, Variant};
 use crate::expr::{Buffer, Expr, ExprKind, Var};
-use crate::func::{Block, BufferData, Func, Iter, Loop, Prefetch, Stmt, Store, VarData};
+use crate::func::{Block, BufferData, Func, Iter, Loop, Prefetch, Stmt, Store, VarData, VarKind};
+
+/// A [`VarKind`] without what most sizes have none of.
+#[derive(Serialize)]
+enum Bound {
+    Size { min: i64, max: i64 },
+    Loop,
+    Iter,
+}
+
+impl Bound {
+    fn of(kind: VarKind) -> Bound {
+        match kind {
+            VarKind::Size { min, max, typical: _ } => Bound::Size { min, max },
+            VarKind::Loop => Bound::Loop,
+            VarKind::Iter => Bound::Iter,
+        }
+    }
+}
 
 impl Canonical for Func {
     const KIND: &'static str = "function";
@@ -156,7 +175,10 @@ impl<'a, 'w> Walk<'a, 'w> {
         self.writer.int(number);
         if is_new {
             let kind = self.func.vars.get(var).map(|VarData { name: _, kind }| kind);
-            self.writer.option(kind, |writer, kind| writer.data(kind));
+            self.writer.option(kind, |writer, kind| writer.data(&Bound::of(*kind)));
+            if let Some(typical) = self.func.typical(var) {
+                self.writer.int(typical);
+            }
         }
     }
 

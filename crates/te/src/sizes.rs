@@ -10,7 +10,7 @@ impl Func {
     pub fn with_sizes(&self, extent: impl Fn(Var) -> i64) -> Func {
         let mut func = self.clone();
         let value = |var: Var| match self.vars[var].kind {
-            VarKind::Size { min, max } => Some(Expr::int(extent(var).clamp(min, max.max(min)))),
+            VarKind::Size { min, max, .. } => Some(Expr::int(extent(var).clamp(min, max.max(min)))),
             VarKind::Loop | VarKind::Iter => None,
         };
         let simplifier = Simplifier::for_sizes(self);

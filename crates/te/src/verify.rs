@@ -149,8 +149,8 @@ impl Verifier<'_> {
         }
         for &size in &func.sizes {
             match func.vars[size].kind {
-                VarKind::Size { min, max } if 0 <= min && min <= max => {}
-                VarKind::Size { min, max } => {
+                VarKind::Size { min, max, .. } if 0 <= min && min <= max => {}
+                VarKind::Size { min, max, .. } => {
                     self.report(
                         format!("size {}", self.var_name(size)),
                         format!("has the range {min}..={max}"),

@@ -77,6 +77,14 @@ fn digests_are_pinned() {
     );
 }
 
+#[test]
+fn typical_values_of_sizes_are_part_of_a_function() {
+    let digests = ["", " about 8", " about 9"].map(|typical| {
+        parse(&KINDS.replace("size 0..,", &format!("size 0..{typical},"))).digest().to_string()
+    });
+    assert!(digests[0] != digests[1] && digests[1] != digests[2] && digests[0] != digests[2], "{digests:?}");
+}
+
 /// The function with its arenas in another order, some of them with entries that nothing uses in between, and new names.
 fn disguised(func: &Func, var_keys: &[u32], buffer_keys: &[u32]) -> Func {
     let mut other = Func::new("disguised");

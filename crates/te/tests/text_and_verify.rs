@@ -19,7 +19,7 @@ fn round_trip(text: &str) -> Func {
 fn functions_print_and_parse() {
     round_trip(
         "\
-func scaled(n: size 1..=64, m: size 0.., A: f32[n, m], p: i64[]) -> (B: f32[n, m], \"odd name\": u8[4]) {
+func scaled(n: size 1..=64, m: size 0.. about 8, A: f32[n, m], p: i64[]) -> (B: f32[n, m], \"odd name\": u8[4]) {
   buffer T: f16[n, m] stack
   for i in 0..n parallel {
     for j in 0..floordiv((m + 15), 16) {

@@ -61,7 +61,8 @@ struct Piece {
     tiles: Option<i64>,
 }
 
-/// Iterations of an open extent for which input is padded at a time: few, so that images of few rows come out even.
+/// Iterations of an open extent for which input is padded at a time: few, so that images of few rows come out even. Twice as many of large
+/// windows, whose pieces have most rows in common.
 const OPEN_ITERATIONS: i64 = 2;
 
 /// Most tiles of an open number of rows for which input is padded at a time.
@@ -204,8 +205,12 @@ fn open_piece(
     extents: &[Option<i64>],
     bytes: &dyn Fn(i64, Option<i64>) -> Option<i64>,
 ) -> Option<(i64, Option<i64>)> {
-    let iterations = extents.first()?.map_or(OPEN_ITERATIONS, |n| n.min(OPEN_ITERATIONS));
     let has_open_tiles = matches!(extents, [_, None]);
+    let at_most = |n: i64| extents.first().copied().flatten().map_or(n, |extent| extent.min(n));
+    let [few, more] = [OPEN_ITERATIONS, 2 * OPEN_ITERATIONS].map(at_most);
+    let size = |iterations| bytes(iterations, has_open_tiles.then_some(1));
+    let is_shared = size(few).zip(size(more)).is_some_and(|(few, more)| 2 * more < 3 * few);
+    let iterations = if is_shared { more } else { few };
     let counts = (0..=OPEN_TILES.ilog2()).rev().map(|n| has_open_tiles.then_some(1 << n));
     let sizes: Vec<_> = counts.filter_map(|tiles| Some((tiles, bytes(iterations, tiles)?))).collect();
     let in_l1 = sizes.iter().find(|(_, bytes)| stays_in_l1(target, *bytes));

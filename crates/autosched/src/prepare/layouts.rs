@@ -117,8 +117,11 @@ fn side_by_side(func: &Func, target: &Target, layouts: &mut Layouts, buffer: Buf
     if n_constant > last || layouts.of(func, buffer).is_some() || func.params.contains(&buffer) {
         return;
     }
-    let mut pieces: Vec<Piece> =
-        (n_constant..last).chain(0..n_constant).chain([last]).map(|dim| Piece { dim, factor: None }).collect();
+    let mut pieces: Vec<Piece> = (n_constant..last)
+        .chain(0..n_constant)
+        .chain([last])
+        .map(|dim| Piece { dim, factor: None })
+        .collect();
     pieces.push(Piece { dim: last, factor: Some(lanes) });
     choose(func, layouts, buffer, pieces);
 }

@@ -227,7 +227,7 @@ fn reaches_ends(func: &Func, block: &Block) -> bool {
     let mut simplifier = Simplifier::for_sizes(func);
     // Of an empty domain there is nothing to reach.
     for var in block.iters.iter().flat_map(|i| factors(&i.extent)) {
-        if let VarKind::Size { min, max } = func.vars[var].kind {
+        if let VarKind::Size { min, max, .. } = func.vars[var].kind {
             simplifier.bind_size(var, min.max(1), max);
         }
     }

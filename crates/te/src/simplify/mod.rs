@@ -78,7 +78,7 @@ impl Simplifier {
     pub fn for_sizes(func: &Func) -> Simplifier {
         let mut simplifier = Simplifier::new();
         for &var in &func.sizes {
-            if let VarKind::Size { min, max } = func.vars[var].kind {
+            if let VarKind::Size { min, max, .. } = func.vars[var].kind {
                 simplifier.bind_size(var, min, max);
             }
         }

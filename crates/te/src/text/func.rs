@@ -88,9 +88,12 @@ impl Display for Func {
         for &size in &self.sizes {
             write!(f, "{comma}{}: size ", Name(&self.vars[size].name))?;
             match self.vars[size].kind {
-                VarKind::Size { min, max: i64::MAX } => write!(f, "{min}..")?,
-                VarKind::Size { min, max } => write!(f, "{min}..={max}")?,
+                VarKind::Size { min, max: i64::MAX, .. } => write!(f, "{min}..")?,
+                VarKind::Size { min, max, .. } => write!(f, "{min}..={max}")?,
                 VarKind::Loop | VarKind::Iter => f.write_str("?")?,
+            }
+            if let Some(typical) = self.typical(size) {
+                write!(f, " about {typical}")?;
             }
             comma = ", ";
         }

@@ -162,7 +162,8 @@ impl Parser {
                     self.expect("..")?;
                     i64::MAX
                 };
-                let var = self.bind(&name, VarKind::Size { min, max })?;
+                let typical = if self.take_word("about") { Some(self.integer()?) } else { None };
+                let var = self.bind(&name, VarKind::Size { min, max, typical })?;
                 self.func.sizes.push(var);
             } else {
                 let buffer = self.declare(&name)?;

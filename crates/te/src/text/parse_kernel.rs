@@ -113,7 +113,7 @@ impl KernelParser {
         let name = self.parser.name()?;
         self.parser.expect(":")?;
         if self.parser.take_word("size") {
-            let var = self.parser.bind(&name, VarKind::Size { min: 0, max: i64::MAX })?;
+            let var = self.parser.bind(&name, VarKind::Size { min: 0, max: i64::MAX, typical: None })?;
             self.sizes.push(KernelSize { var, name });
             return Ok(());
         }
