@@ -4,7 +4,7 @@
 //! repository but in a folder beside it; without them the task says so. Models of Python packages that `setup`
 //! installs are copied. With `--detectors`, torchvision's detectors are exported as well, into `target/models/detectors`, by a Python
 //! environment of their own: PyTorch is large, so nothing else makes it. With `--set wide` so are architectures of other kinds than the
-//! ten, into `target/models/wide`.
+//! ten, into `target/models/wide`. With `--set layers` models of one kind of layer each, into `target/models/layers`.
 
 use std::path::PathBuf;
 
@@ -31,16 +31,19 @@ pub(crate) struct Args {
     /// Export torchvision's detectors instead, or those named; installs PyTorch into target/venv-torch
     #[arg(long)]
     detectors: bool,
-    /// Export another set instead, or those named of it; installs PyTorch into target/venv-torch
+    /// Make another set instead
     #[arg(long, conflicts_with = "detectors")]
     set: Option<Set>,
 }
 
-/// Sets of models that PyTorch exports.
+/// Sets of models besides the ten.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Set {
-    /// Architectures of other kinds than the ten benchmark models are, into target/models/wide
+    /// Architectures of other kinds than the ten benchmark models are, or those named of them, into target/models/wide; installs PyTorch into
+    /// target/venv-torch
     Wide,
+    /// Attention of some lengths and grouped convolutions, into target/models/layers
+    Layers,
 }
 
 /// The detectors that tests run.
@@ -56,10 +59,14 @@ pub(crate) fn run(args: &Args) -> Verdict {
         project::run(export.args(names))?;
         return Ok(true);
     }
-    if let Some(Set::Wide) = args.set {
-        let mut export = project::command(setup::ensure_torch_venv()?);
-        export.arg(project::path("tools/wide.py")).arg(project::target_dir().join("models/wide"));
-        project::run(export.args(&args.names))?;
+    if let Some(set) = args.set {
+        let (python, script, folder) = match set {
+            Set::Wide => (setup::ensure_torch_venv()?, "tools/wide.py", "models/wide"),
+            Set::Layers => (venv_python()?, "tools/layers.py", "models/layers"),
+        };
+        let mut make = project::command(python);
+        make.arg(project::path(script)).arg(project::target_dir().join(folder));
+        project::run(make.args(&args.names))?;
         return Ok(true);
     }
     let is_packaged = |name: &String| PACKAGED.iter().any(|packaged| packaged.name == name);

@@ -46,6 +46,10 @@ fn over_nest(pass: &str, nest: &mut Nest<'_>) -> String {
             partition(nest);
             Form::Split
         }
+        "whole_squares" => {
+            whole_squares(nest);
+            Form::Split
+        }
         "unroll" => {
             unroll(nest).expect("unrolls");
             Form::Unrolled
@@ -96,6 +100,10 @@ fn run(passes: &[&str], input: &str) -> String {
                 }
                 ("hoist", Some(flat)) => {
                     hoist(&mut flat.kernel);
+                    verified(Made::Kernel(&mut flat.kernel))
+                }
+                ("transpose_gathers", Some(flat)) => {
+                    transpose_gathers(&mut flat.kernel, &FlattenOptions { lanes: None, ..OPTIONS });
                     verified(Made::Kernel(&mut flat.kernel))
                 }
                 _ => over_nest(pass, &mut nest),

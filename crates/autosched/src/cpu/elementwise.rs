@@ -8,6 +8,7 @@ use tilewright_te::schedule::{Piece, Schedule, ScheduleError};
 use tilewright_te::{Block, Func, IterKind};
 
 use crate::context::Context;
+use crate::cpu::squares::{across, is_square, lanes_of, take_at_once};
 use crate::cpu::tasks::{Grain, Tasks};
 use crate::decisions::Chooser;
 use crate::model::machine::n_cores;
@@ -44,12 +45,26 @@ pub enum Loops {
         /// How their loop is cut.
         cut: Cut,
     },
+    /// As rows in vectors, of several iterations of a loop around at once, along which lies what lanes read apart: the vectors read squares
+    /// by rows, which are transposed in registers.
+    Squares {
+        /// How many trailing loops become one.
+        joined: usize,
+        /// The lanes of vectors along it.
+        lanes: i64,
+        /// Which loop goes in groups.
+        across: usize,
+        /// Iterations of a group.
+        rows: i64,
+    },
     /// They are brought into the order of memory, the innermost as vectors.
     Blocked {
         /// The layout of the result, where its dimensions are the loops.
         pieces: Option<Vec<Piece>>,
         /// The vectors of the innermost.
         vectors: Vectors,
+        /// Which of the loops around goes in groups inside of them, and iterations of a group: see [`Loops::Squares`].
+        at_once: Option<(usize, i64)>,
     },
 }
 
@@ -92,7 +107,10 @@ impl fmt::Display for Strategy {
                     Cut::TasksOfVectors(n, lanes) => write!(f, "in tasks of {n} vectors of {lanes}")?,
                 }
             }
-            Loops::Blocked { pieces, vectors } => {
+            Loops::Squares { joined, lanes, across, rows } => {
+                write!(f, "rows of {joined} in vectors of {lanes}, {rows} at once of loop {across}")?;
+            }
+            Loops::Blocked { pieces, vectors, at_once } => {
                 let order = pieces.as_ref().map_or_else(|| "computed".to_string(), |p| pieces_text(p));
                 write!(f, "as {order} ")?;
                 match vectors {
@@ -100,6 +118,7 @@ impl fmt::Display for Strategy {
                     Vectors::One => f.write_str("in a vector")?,
                     Vectors::Several(lanes) => write!(f, "in vectors of {lanes}")?,
                 }
+                at_once.map_or(Ok(()), |(across, rows)| write!(f, ", {rows} at once of loop {across}"))?;
             }
         }
         write!(f, ", tasks {}", self.tasks)
@@ -121,27 +140,74 @@ pub(crate) struct Elements {
     pub(crate) is_consecutive: bool,
     /// Bytes of the largest element that is stored.
     pub(crate) bytes: usize,
+    /// The loop along which lies what it reads apart along the last one.
+    pub(crate) across: Option<usize>,
 }
 
 impl Elements {
     /// Those of a block; `mixed` says that what it reads lies in another order than its loops.
     pub(crate) fn of(context: &Context<'_>, block: &Block, mixed: bool) -> Elements {
         let contiguous = || contiguous_dims(context.func, block);
+        let bytes =
+            block.body.iter().map(|s| context.func.buffers[s.buffer].dtype.bytes()).max().unwrap_or(4);
+        let layout = block.body.first().and_then(|store| context.layout(store.buffer));
+        let lane = layout
+            .and_then(|pieces| pieces.last())
+            .map_or(block.iters.len().saturating_sub(1), |piece| piece.dim);
         Elements {
             block: block.name.clone(),
             domain: Domain::of(context.func, block),
             extents: extents_of(block, IterKind::Spatial),
             joined: if mixed { 1 } else { task_dims(context.target, block, contiguous()) },
             is_consecutive: is_consecutive(context.func, block),
-            bytes: block.body.iter().map(|s| context.func.buffers[s.buffer].dtype.bytes()).max().unwrap_or(4),
+            bytes,
+            across: across(context, block, lane, lanes_of(context.target, bytes)),
         }
     }
 
+    /// Iterations of a loop around whose vectors read squares, where there are enough for one: if possible as many as elements of what is
+    /// read are a line, so that no line is read twice.
+    fn rows_of_squares(&self, target: &Target) -> Option<(usize, i64)> {
+        let (across, lanes) = (self.across?, lanes_of(target, self.bytes));
+        let (outer, row) = self.extents.split_at(self.extents.len() - self.joined.max(1));
+        let is_long = |extent: Option<i64>| extent.is_none_or(|n| n >= lanes);
+        let is_wide = is_square(lanes, self.bytes) && is_long(*outer.get(across)?) && is_long(product(row));
+        if !self.is_consecutive || !is_wide {
+            return None;
+        }
+        let line = target.machine.caches.line.cast_signed() / self.bytes as i64;
+        let mut several = (1..=line / lanes).rev().map(|n| n * lanes);
+        let fits = |rows: &i64| self.extents[across].is_none_or(|n| n % rows == 0);
+        Some((across, several.find(fits).unwrap_or(lanes)))
+    }
+
+    /// Rows of which several are taken at once.
+    fn plan_squares(
+        self,
+        target: &Target,
+        (across, rows): (usize, i64),
+        chooser: &mut Chooser<'_>,
+    ) -> Result<Strategy, Refusal> {
+        let (lanes, joined) = (lanes_of(target, self.bytes), self.joined.max(1));
+        let Elements { block, domain, extents, .. } = self;
+        let task = grain_of(&block, target, product(&extents), chooser)?;
+        let (outer, inner) = extents.split_at(extents.len() - joined);
+        let mut outer = outer.to_vec();
+        outer[across] = outer[across].map(|n| pieces_of(n, rows));
+        outer.push(product(inner).map(|n| pieces_of(n, lanes)));
+        let grain = |task| Grain { elements: Some(rows * lanes), task };
+        let tasks = task.map(|task| Tasks::plan(&outer, None, grain(task))).unwrap_or_default();
+        Ok(Strategy { block, domain, loops: Loops::Squares { joined, lanes, across, rows }, tasks })
+    }
+
     fn plan_rows(self, target: &Target, chooser: &mut Chooser<'_>) -> Result<Strategy, Refusal> {
-        let Elements { block, domain, extents, joined, is_consecutive, bytes } = self;
-        let lanes = i64::from(target.lanes(bytes.clamp(1, 4)));
+        let joined = self.joined.max(1);
+        if let Some(squares) = self.rows_of_squares(target) {
+            return self.plan_squares(target, squares, chooser);
+        }
+        let Elements { block, domain, extents, is_consecutive, bytes, .. } = self;
+        let lanes = lanes_of(target, bytes);
         let total = product(&extents);
-        let joined = joined.max(1);
         let (outer, inner) = extents.split_at(extents.len() - joined);
         let row = product(inner);
         let grain = grain_of(&block, target, total, chooser)?;
@@ -171,7 +237,7 @@ impl Elements {
         layout: Option<&[Piece]>,
         chooser: &mut Chooser<'_>,
     ) -> Result<Strategy, Refusal> {
-        let Elements { block, domain, extents, .. } = self;
+        let Elements { block, domain, extents, bytes, across, .. } = self;
         let lane = layout.and_then(|pieces| pieces.last()).filter(|p| p.factor.is_some()).map(|p| p.dim);
         let rounds = lane.and_then(|lane| rounds_of(target, &extents, lane));
         let rank = layout.into_iter().flatten().map(|p| p.dim + 1).max().unwrap_or(0);
@@ -186,16 +252,39 @@ impl Elements {
             Some(n) if n % lanes == 0 => Vectors::Several(lanes),
             Some(_) | None => Vectors::None,
         };
+        // Vectors that are no multiple of lanes are no squares.
+        let is_whole = is_square(lanes, bytes) && last.is_some_and(|n| n % lanes == 0);
+        let at_once = across.filter(|_| is_whole).and_then(|across| {
+            // The last piece is that of the vectors.
+            let innermost = pieces.as_ref()?.iter().rposition(|piece| piece.dim == across)?;
+            let is_long = outer.get(innermost)?.is_none_or(|n| n >= lanes);
+            is_long.then_some((innermost, lanes))
+        });
+        let mut outer = outer.to_vec();
+        if let Some((at, rows)) = at_once {
+            outer[at] = outer[at].map(|n| pieces_of(n, rows));
+        }
         let grain = grain_of(&block, target, product(&order), chooser)?;
-        let elements = last.or(Some(1));
+        let elements = last.map(|n| at_once.map_or(1, |(_, rows)| rows) * n).or(Some(1));
         let channels = pieces.as_ref().and_then(|pieces| pieces.iter().position(|p| Some(p.dim) == lane));
         let tasks = |task: i64| {
             let grain = Grain { elements, task };
-            let open = channels.and_then(|channels| Tasks::of_open_rows(outer, channels, grain));
-            open.unwrap_or_else(|| Tasks::plan(outer, rounds, grain))
+            let open = channels.and_then(|channels| Tasks::of_open_rows(&outer, channels, grain));
+            open.unwrap_or_else(|| Tasks::plan(&outer, rounds, grain))
         };
         let tasks = grain.map(tasks).unwrap_or_default();
-        Ok(Strategy { block, domain, loops: Loops::Blocked { pieces, vectors }, tasks })
+        Ok(Strategy { block, domain, loops: Loops::Blocked { pieces, vectors, at_once }, tasks })
+    }
+}
+
+impl Loops {
+    /// How many trailing loops become one, and by what that is split into vectors, if it is.
+    fn joined(&self) -> (usize, Option<Vec<Option<i64>>>) {
+        match self {
+            Loops::Rows { joined, cut } => (*joined, cut.factors()),
+            Loops::Squares { joined, lanes, .. } => (*joined, Cut::Vectors(*lanes).factors()),
+            Loops::None | Loops::Blocked { .. } => (1, None),
+        }
     }
 }
 
@@ -239,9 +328,8 @@ pub(crate) fn plan(
         return Ok(Strategy { block: name, domain, loops: Loops::None, tasks: Tasks::default() });
     }
     let strategy = plan_loops(context, block, false, chooser)?;
-    if let Loops::Rows { joined, cut } = strategy.loops
-        && joined > 1
-        && cut.factors().is_some_and(|factors| !context.func.may_vectorize(&block.name, joined, &factors))
+    let (joined, factors) = strategy.loops.joined();
+    if joined > 1 && factors.is_some_and(|factors| !context.func.may_vectorize(&block.name, joined, &factors))
     {
         return refuse("its rows cannot be shown to be apart as one loop");
     }
@@ -259,12 +347,17 @@ pub(crate) fn plan_loops(
     mixed: bool,
     chooser: &mut Chooser<'_>,
 ) -> Result<Strategy, Refusal> {
-    if is_blocked(context, block) {
+    let gets_layout = mixed;
+    let blocked = is_blocked(context, block);
+    let mixed = mixed || blocked || loads(block).iter().any(|a| context.layout(a.buffer).is_some());
+    let mut elements = Elements::of(context, block, mixed);
+    // What lies apart in it then is not known yet.
+    elements.across = elements.across.filter(|_| !gets_layout);
+    if blocked {
         let layout = block.body.first().and_then(|store| context.layout(store.buffer));
-        return Elements::of(context, block, true).plan_blocked(context.target, layout, chooser);
+        return elements.plan_blocked(context.target, layout, chooser);
     }
-    let mixed = mixed || loads(block).iter().any(|a| context.layout(a.buffer).is_some());
-    Elements::of(context, block, mixed).plan_rows(context.target, chooser)
+    elements.plan_rows(context.target, chooser)
 }
 
 /// Plans the loops of a copy that a strategy makes, whose source or result gets a layout.
@@ -292,12 +385,42 @@ impl Strategy {
         let outer = match &self.loops {
             Loops::None => return Ok(()),
             Loops::Rows { joined, cut } => apply_rows(schedule, loops, *joined, *cut)?,
-            Loops::Blocked { pieces, vectors } => {
-                apply_blocked(schedule, loops, pieces.as_deref(), *vectors)?
+            Loops::Squares { joined, lanes, across, rows } => {
+                apply_squares(schedule, loops, (*joined, *lanes), (*across, *rows))?
+            }
+            Loops::Blocked { pieces, vectors, at_once } => {
+                apply_blocked(schedule, loops, pieces.as_deref(), *vectors, *at_once)?
             }
         };
         self.tasks.apply(schedule, &outer)
     }
+}
+
+/// Makes one loop of the last ones, and gives it.
+fn join_row(
+    schedule: &mut Schedule,
+    loops: &mut Vec<String>,
+    joined: usize,
+) -> Result<String, ScheduleError> {
+    match &loops.split_off(loops.len().saturating_sub(joined))[..] {
+        [one] => Ok(one.clone()),
+        many => schedule.fuse(&many.iter().map(String::as_str).collect::<Vec<_>>()),
+    }
+}
+
+/// Gives the loops around what is innermost.
+fn apply_squares(
+    schedule: &mut Schedule,
+    mut loops: Vec<String>,
+    (joined, lanes): (usize, i64),
+    (across, rows): (usize, i64),
+) -> Result<Vec<String>, ScheduleError> {
+    let row = join_row(schedule, &mut loops, joined)?;
+    let vectors = schedule.split(&row, &[None, Some(lanes)])?;
+    loops.push(vectors[0].clone());
+    take_at_once(schedule, &mut loops, (across, rows), &vectors[1])?;
+    schedule.vectorize(&vectors[1])?;
+    Ok(loops)
 }
 
 /// Gives the loops around what is innermost.
@@ -307,11 +430,7 @@ fn apply_rows(
     joined: usize,
     cut: Cut,
 ) -> Result<Vec<String>, ScheduleError> {
-    let inner = loops.split_off(loops.len().saturating_sub(joined));
-    let row = match &inner[..] {
-        [one] => one.clone(),
-        many => schedule.fuse(&many.iter().map(String::as_str).collect::<Vec<_>>())?,
-    };
+    let row = join_row(schedule, &mut loops, joined)?;
     match cut {
         Cut::Not => {}
         Cut::Vectors(lanes) => {
@@ -334,20 +453,24 @@ fn apply_blocked(
     loops: Vec<String>,
     pieces: Option<&[Piece]>,
     vectors: Vectors,
+    at_once: Option<(usize, i64)>,
 ) -> Result<Vec<String>, ScheduleError> {
     let mut order = match pieces {
         Some(pieces) => order_loops(schedule, &loops, pieces)?,
         None => loops,
     };
     let Some(last) = order.pop() else { return Ok(order) };
-    match vectors {
-        Vectors::None => {}
-        Vectors::One => schedule.vectorize(&last)?,
-        Vectors::Several(lanes) => {
-            let parts = schedule.split(&last, &[None, Some(lanes)])?;
-            schedule.unroll(&parts[0])?;
-            schedule.vectorize(&parts[1])?;
-        }
+    let mut parts = match vectors {
+        Vectors::None | Vectors::One => vec![last],
+        Vectors::Several(lanes) => schedule.split(&last, &[None, Some(lanes)])?,
+    };
+    let Some(vector) = parts.pop() else { return Ok(order) };
+    if let Some(at_once) = at_once {
+        take_at_once(schedule, &mut order, at_once, &vector)?;
+    }
+    parts.iter().try_for_each(|several| schedule.unroll(several))?;
+    if vectors != Vectors::None {
+        schedule.vectorize(&vector)?;
     }
     Ok(order)
 }
@@ -414,13 +537,18 @@ fn contiguous_dims(func: &Func, block: &Block) -> usize {
                 return true;
             }
             let shape = &func.buffers[a.buffer].shape;
-            let Some(start) = a.indices.len().checked_sub(n) else { return false };
-            let in_order = a.indices[start..]
-                .iter()
-                .zip(trailing)
-                .zip(&shape[start..])
-                .all(|((e, i), extent)| is_identity(e, i) && *extent == i.extent);
-            in_order && a.indices[..start].iter().all(|e| trailing.iter().all(|i| !e.uses(i.var)))
+            let in_order = |start: usize| {
+                let mut own = a.indices[start..start + n].iter().zip(&shape[start..]).zip(trailing);
+                own.all(|((e, extent), i)| is_identity(e, i) && *extent == i.extent)
+            };
+            let Some(start) = (0..=a.indices.len().saturating_sub(n))
+                .rev()
+                .find(|&start| start + n <= a.indices.len() && in_order(start))
+            else {
+                return false;
+            };
+            let mut others = a.indices[..start].iter().chain(&a.indices[start + n..]);
+            others.all(|e| trailing.iter().all(|i| !e.uses(i.var)))
         })
     };
     (1..=rank).rev().find(|&n| fits(n)).unwrap_or(1)

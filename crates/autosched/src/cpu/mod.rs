@@ -19,6 +19,7 @@ pub(crate) mod price;
 pub mod recurrence;
 pub mod reduction;
 pub mod rows;
+mod squares;
 mod strategy;
 pub mod sums;
 pub mod tasks;

@@ -22,9 +22,11 @@ mod poly;
 mod split_kernels;
 mod threads;
 mod translate;
+mod transpose_gathers;
 mod trim;
 mod unroll;
 mod unswitch;
+mod whole_squares;
 mod whole_tiles;
 
 use std::borrow::Cow;
@@ -44,9 +46,11 @@ pub use self::partition::partition;
 pub use self::pipeline::pipeline;
 pub use self::split_kernels::split_kernels;
 pub use self::translate::{FlatKernel, translate};
+pub use self::transpose_gathers::transpose_gathers;
 pub use self::trim::trim;
 pub use self::unroll::unroll;
 pub use self::unswitch::unswitch;
+pub use self::whole_squares::whole_squares;
 pub use self::whole_tiles::whole_tiles;
 use crate::func::Func;
 use crate::kernel::Kernel;
@@ -54,7 +58,7 @@ use crate::schedule::start_apart;
 use crate::verify::{self, Illegal, Stage, Violation, verify};
 
 /// The passes, in their order.
-pub const PASSES: [&str; 16] = [
+pub const PASSES: [&str; 18] = [
     "start_apart",
     "split_kernels",
     "unswitch",
@@ -62,6 +66,7 @@ pub const PASSES: [&str; 16] = [
     "partial_tiles",
     "whole_tiles",
     "partition",
+    "whole_squares",
     "unroll",
     "mask_vectors",
     "bind_blocks",
@@ -71,6 +76,7 @@ pub const PASSES: [&str; 16] = [
     "translate",
     "narrow",
     "hoist",
+    "transpose_gathers",
 ];
 
 /// What a pass has made: a thing with a text form, and with rules that can be checked ([`Made::verify`]).
@@ -182,6 +188,8 @@ pub fn flatten_watched(
         watch("whole_tiles", Made::Nest(&mut nest, Form::Split))?;
         partition(&mut nest);
         watch("partition", Made::Nest(&mut nest, Form::Split))?;
+        whole_squares(&mut nest);
+        watch("whole_squares", Made::Nest(&mut nest, Form::Split))?;
 
         unroll(&mut nest)?;
         watch("unroll", Made::Nest(&mut nest, Form::Unrolled))?;
@@ -205,6 +213,9 @@ pub fn flatten_watched(
         watch("narrow", Made::Kernel(&mut flat.kernel))?;
         hoist(&mut flat.kernel);
         watch("hoist", Made::Kernel(&mut flat.kernel))?;
+        // Equal indices are one value by now.
+        transpose_gathers(&mut flat.kernel, options);
+        watch("transpose_gathers", Made::Kernel(&mut flat.kernel))?;
         kernels.push(flat);
     }
     Ok(kernels)

@@ -34,7 +34,10 @@ impl Function<'_> {
             KernelOp::Shuffle { value, from } => self.shuffle(*value, *from),
             KernelOp::Iota => self.iota(ty),
             KernelOp::Splat(scalar) => self.splat(ty, *scalar),
-            KernelOp::Extract(a, lane) => self.extract(*a, *lane),
+            KernelOp::Extract(a, lane) => {
+                self.extracted[result] = Some((*a, *lane));
+                self.extract(*a, *lane)
+            }
             KernelOp::Concat(parts) => self.concat(ty, parts),
             KernelOp::Slice(a, first) => self.slice(ty, *a, *first),
             KernelOp::Unary(op, a) => self.unary(ty, *op, *a),
@@ -148,6 +151,9 @@ impl Function<'_> {
         }
         if let [single] = parts {
             return self.operand(*single);
+        }
+        if let Some(column) = self.column(ty, parts)? {
+            return Ok(column);
         }
         let mut joined = "poison".to_owned();
         let mut filled = 0;
@@ -450,7 +456,7 @@ impl Function<'_> {
 }
 
 /// The lane numbers of a shuffle; `None` where the lane does not matter.
-fn shuffle_mask(lanes: impl Iterator<Item = Option<u32>>) -> String {
+pub(super) fn shuffle_mask(lanes: impl Iterator<Item = Option<u32>>) -> String {
     let lanes: Vec<String> = lanes
         .map(|lane| match lane {
             Some(lane) => format!("i32 {lane}"),

@@ -9,6 +9,7 @@ use tilewright_te::kernel::{
     Carried, Inst, Join, Kernel, KernelBuffer, KernelOp, MemRef, Range, Threads, Type, Value,
 };
 
+use super::transpose::Square;
 use super::{Isa, Metadata, PlaceInfo, invalid, lane, unsupported, vector};
 
 /// A kernel's function in the making.
@@ -28,8 +29,12 @@ pub(super) struct Function<'a> {
     pub(super) multiples: SecondaryMap<Value, u32>,
     /// Bounds of what is computed without wrapping.
     pub(super) ranges: SecondaryMap<Value, Option<Range>>,
+    /// Lanes that have been taken out of vectors.
+    pub(super) extracted: SecondaryMap<Value, Option<(Value, u32)>>,
+    /// The last square that has been transposed.
+    pub(super) square: Option<Square>,
     /// Label of the block being filled.
-    block: String,
+    pub(super) block: String,
     n_temporaries: usize,
     n_blocks: usize,
 }
@@ -63,6 +68,8 @@ pub(super) fn translate(
         constants: SecondaryMap::new(),
         multiples,
         ranges,
+        extracted: SecondaryMap::new(),
+        square: None,
         block: "entry".to_owned(),
         n_temporaries: 0,
         n_blocks: 0,

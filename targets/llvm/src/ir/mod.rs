@@ -16,6 +16,7 @@ mod isa;
 mod memory;
 mod text;
 mod threads;
+mod transpose;
 
 use std::collections::HashSet;
 use std::fmt::Write;

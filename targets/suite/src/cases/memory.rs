@@ -19,6 +19,7 @@ pub(super) fn cases(dtype: DType, lanes: u32) -> Vec<Case> {
         gathers(dtype, lanes),
         locals(dtype, lanes),
         moves(dtype, lanes),
+        columns(dtype, lanes),
     ]
 }
 
@@ -200,4 +201,32 @@ fn moves(dtype: DType, lanes: u32) -> Case {
         keep(&mut b, iota);
     }
     serial(b, vec![input(dtype), output(dtype, 8 * i64::from(lanes) + 32)])
+}
+
+/// Columns of a square, put together of lanes of its rows: the first before a loop, all in the loop, the last behind it.
+fn columns(dtype: DType, lanes: u32) -> Case {
+    let mut b = KernelBuilder::new(format!("columns_{dtype}x{lanes}"));
+    let from = b.buffer("from", dtype, Access::Read);
+    let to = b.buffer("to", dtype, Access::ReadWrite);
+    let ty = Type::vector(dtype, lanes);
+    let zero = b.index(0);
+    let rows: Vec<Value> = (0..i64::from(lanes)).map(|row| b.load(ty, from, zero, 2 * row)).collect();
+    let column = |b: &mut KernelBuilder, lane: u32| {
+        let elements = rows.iter().map(|&row| b.let_(Type::scalar(dtype), KernelOp::Extract(row, lane)));
+        let elements = elements.collect();
+        b.let_(ty, KernelOp::Concat(elements))
+    };
+    let first = column(&mut b, 0);
+    b.store(to, zero, 0, first);
+    let end = b.index(2);
+    b.loop_(zero, end, &[], |b, i, _| {
+        for lane in 0..lanes {
+            let value = column(b, lane);
+            b.store(to, i, i64::from(lanes) * i64::from(lane + 1), value);
+        }
+        Vec::new()
+    });
+    let last = column(&mut b, lanes - 1);
+    b.store(to, zero, i64::from(lanes) * i64::from(lanes + 2), last);
+    serial(b, vec![input(dtype), output(dtype, i64::from(lanes) * i64::from(lanes + 3) + 1)])
 }

@@ -73,6 +73,7 @@ impl Repacking {
             joined: 1,
             is_consecutive: true,
             bytes: data.dtype.bytes(),
+            across: data.shape.len().checked_sub(1).filter(|_| context.layout(operand).is_none()),
         };
         let copy = elements.plan_blocked(context.target, Some(&relayout.pieces), chooser)?;
         Ok(Repacking::Copied { relayout, copy: Box::new(copy) })

@@ -452,6 +452,7 @@ impl<'a> Product<'a> {
             joined: 1,
             is_consecutive: true,
             bytes: element.bytes(),
+            across: None,
         };
         elementwise::plan_copy(self.context.target, copy, self.context.layout(buffer), chooser)
     }
