@@ -9,7 +9,6 @@ use tilewright_te::kernel::{
     Carried, Inst, Join, Kernel, KernelBuffer, KernelOp, MemRef, Range, Threads, Type, Value,
 };
 
-use super::transpose::Square;
 use super::{Isa, Metadata, PlaceInfo, invalid, lane, unsupported, vector};
 
 /// A kernel's function in the making.
@@ -37,6 +36,14 @@ pub(super) struct Function<'a> {
     pub(super) block: String,
     n_temporaries: usize,
     n_blocks: usize,
+}
+
+/// A square whose rows are vectors, and its columns.
+pub(super) struct Square {
+    pub(super) rows: Vec<Value>,
+    /// The block where it was transposed: what follows there may use the columns.
+    pub(super) block: String,
+    pub(super) columns: Vec<String>,
 }
 
 /// Writes the function of `kernel` to `out`.

@@ -9,15 +9,7 @@ use tilewright_machine::CodegenError;
 use tilewright_te::kernel::{Type, Value};
 
 use super::arithmetic::shuffle_mask;
-use super::function::Function;
-
-/// A square that has been transposed.
-pub(super) struct Square {
-    rows: Vec<Value>,
-    /// The block in which it was: what follows one another there sees it.
-    block: String,
-    columns: Vec<String>,
-}
+use super::function::{Function, Square};
 
 impl Function<'_> {
     /// The operand of a vector of these scalars, if they are a column of a square.
