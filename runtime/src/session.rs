@@ -194,35 +194,23 @@ impl Session {
         }
         self.start(|i| inputs.get(i).copied().map(Placed::Host), &[], errors)?;
 
-        let program = self.program.clone();
+        let program = &*self.program;
         let mut errors = Vec::new();
         for (spec, view) in program.plan.outputs.iter().zip(outputs.iter_mut()) {
             if !program.facts.late[spec.buffer.index()] {
                 self.check_dims(spec, view.dims, &mut errors);
                 // SAFETY: the view is borrowed mutably until this function returns.
-                unsafe { self.lend_output(&program, spec, view) };
+                unsafe { lend_output(program, &mut self.frame, spec, view) };
             }
         }
         fail(errors)?;
         self.finish(&mut ())?;
         let mut errors = Vec::new();
-        for (i, (spec, view)) in program.plan.outputs.iter().zip(outputs).enumerate() {
+        for (i, (spec, view)) in self.program.plan.outputs.iter().zip(outputs).enumerate() {
             self.check_dims(spec, view.dims, &mut errors);
             self.copy_output(i, view);
         }
         fail(errors)
-    }
-
-    /// Lets a run write an output whose place is known to the caller's memory, if that will do.
-    ///
-    /// # Safety
-    /// `view` stays borrowed until the run ends.
-    unsafe fn lend_output(&mut self, program: &Program, spec: &TensorSpec, view: &mut TensorViewMut<'_>) {
-        let needed = self.frame.spot(program, spec.buffer).map(|spot| spot.bytes);
-        if needed == Ok(view.bytes.len()) && view.bytes.as_ptr().addr() % ALIGN == 0 {
-            // SAFETY: aligned, initialised, and borrowed mutably until the run ends.
-            unsafe { self.frame.lend(spec.buffer, view.bytes.as_mut_ptr(), view.bytes.len()) };
-        }
     }
 
     /// Copies an output to the caller's memory, of the same extents, unless it was lent.
@@ -245,7 +233,8 @@ impl Session {
         values: &[Value],
         mut errors: Vec<InputError>,
     ) -> Result<(), RunError> {
-        let model = self.model.clone();
+        // No count of the model's or a program's owners changes in a run: threads of a model would wait for one another at it.
+        let model = &self.model;
         let mut same = self.prepared;
         let mut fit = errors.is_empty() && fit_values(model.plan(), values);
         for (i, spec) in model.inputs().iter().enumerate() {
@@ -274,11 +263,11 @@ impl Session {
                 self.frame.switch(&self.program, program);
                 self.program = program.clone();
             }
-            if !self.evaluate_sizes() {
+            if !evaluate_sizes(&self.program, &mut self.frame, &self.dims) {
                 return Err(problems(&self.program, errors));
             }
         }
-        let program = self.program.clone();
+        let program = &*self.program;
         self.frame.values.fill(None);
         for (spec, value) in program.plan.value_inputs.iter().zip(values) {
             self.frame.values[spec.value.index()] = Some(value.clone());
@@ -291,7 +280,8 @@ impl Session {
                 Some(Placed::Host(view)) => view,
                 #[cfg(feature = "devices")]
                 Some(Placed::Device(tensor)) => {
-                    self.lend_from_device(&program, i, &tensor)?;
+                    let copy = &mut self.input_copies[i];
+                    Session::lend_from_device(program, &mut self.frame, copy, i, &tensor)?;
                     continue;
                 }
             };
@@ -309,21 +299,12 @@ impl Session {
         if same {
             self.frame.sizes.forget(&program.facts.late_sizes);
         } else {
-            Exec { program: &program, frame: &mut self.frame, pool: &*self.pool }.head_guards()?;
-            self.frame.lay_out(&program)?;
+            Exec { program, frame: &mut self.frame, pool: &*self.pool }.head_guards()?;
+            self.frame.lay_out(program)?;
             self.prepared = true;
         }
-        self.frame.reset_storage(&program);
+        self.frame.reset_storage(program);
         Ok(())
-    }
-
-    /// Evaluates the sizes for new dims; whether those of all inputs are what the sizes say.
-    fn evaluate_sizes(&mut self) -> bool {
-        let (plan, starts) = (&self.program.plan, &self.program.facts.dim_starts);
-        let dims = &self.dims;
-        let dim = |input: u32, axis: u32| i64::try_from(dims[starts[input as usize] + axis as usize]).ok();
-        self.frame.sizes.evaluate(&plan.sizes, dim);
-        fit_sizes(plan, &self.frame.sizes, starts, dims)
     }
 
     /// Holds the extents of an output against those it has.
@@ -333,16 +314,16 @@ impl Session {
 
     /// Executes the plan and evaluates the dims of the outputs.
     fn finish<O: RunObserver + ?Sized>(&mut self, observer: &mut O) -> Result<(), RunError> {
-        let program = self.program.clone();
+        let program = &*self.program;
         let _awake = program.plan.keep_awake.then(|| Awake::new(&self.pool));
-        Exec { program: &program, frame: &mut self.frame, pool: &*self.pool }.run(observer)?;
+        Exec { program, frame: &mut self.frame, pool: &*self.pool }.run(observer)?;
         for (spec, dims) in program.plan.outputs.iter().zip(&mut self.output_dims) {
             let fault = |fault: ExecFault| RunError::Plan { fault, nodes: spec.name.clone() };
             dims.clear();
             for dim in &spec.dims {
                 dims.push(self.frame.count(dim.size).map_err(fault)?);
             }
-            let spot = self.frame.spot(&program, spec.buffer).map_err(fault)?;
+            let spot = self.frame.spot(program, spec.buffer).map_err(fault)?;
             if byte_len(spec.dtype, dims).is_none_or(|bytes| bytes > spot.bytes) {
                 return Err(fault(ExecFault::Shape(spec.buffer)));
             }
@@ -352,6 +333,26 @@ impl Session {
             self.frame.value(spec.value).map_err(fault)?;
         }
         Ok(())
+    }
+}
+
+/// Evaluates the sizes for new dims; whether those of all inputs are what the sizes say.
+fn evaluate_sizes(program: &Program, frame: &mut Frame, dims: &[usize]) -> bool {
+    let (plan, starts) = (&program.plan, &program.facts.dim_starts);
+    let dim = |input: u32, axis: u32| i64::try_from(dims[starts[input as usize] + axis as usize]).ok();
+    frame.sizes.evaluate(&plan.sizes, dim);
+    fit_sizes(plan, &frame.sizes, starts, dims)
+}
+
+/// Lets a run write an output whose place is known to the caller's memory, if that will do.
+///
+/// # Safety
+/// `view` stays borrowed until the run ends.
+unsafe fn lend_output(program: &Program, frame: &mut Frame, spec: &TensorSpec, view: &mut TensorViewMut<'_>) {
+    let needed = frame.spot(program, spec.buffer).map(|spot| spot.bytes);
+    if needed == Ok(view.bytes.len()) && view.bytes.as_ptr().addr() % ALIGN == 0 {
+        // SAFETY: aligned, initialised, and borrowed mutably until the run ends.
+        unsafe { frame.lend(spec.buffer, view.bytes.as_mut_ptr(), view.bytes.len()) };
     }
 }
 

@@ -8,7 +8,7 @@ use tilewright_runtime::{self as runtime, Bytes, Cancel, Input, LoadError, RunEr
 
 use crate::load::LoadOptions;
 use crate::outputs::{Outputs, Spare};
-use crate::sessions::Sessions;
+use crate::sessions::{Own, Sessions};
 use crate::spec::{self, Spec};
 
 /// A model ready to run, from any number of threads at once. Cheap to clone.
@@ -23,9 +23,7 @@ struct Inner {
     options: LoadOptions,
     inputs: Vec<Spec>,
     outputs: Vec<Spec>,
-    names: Arc<[Arc<str>]>,
     sessions: Sessions,
-    spare: Arc<Spare>,
 }
 
 impl Model {
@@ -60,11 +58,8 @@ impl Model {
     /// A model that is loaded already; the options say how it is run.
     pub fn of(model: runtime::Model, options: &LoadOptions) -> Model {
         let (inputs, outputs) = (spec::inputs(model.plan()), spec::outputs(model.plan()));
-        let names = outputs.iter().map(|spec| spec.name.as_str().into()).collect();
-        // As many as the outputs of the runs that there may be at once.
-        let spare = Arc::new(Spare::new(outputs.len().saturating_mul(options.sessions)));
         let sessions = Sessions::new(options.sessions);
-        Model(Arc::new(Inner { model, options: options.clone(), inputs, outputs, names, sessions, spare }))
+        Model(Arc::new(Inner { model, options: options.clone(), inputs, outputs, sessions }))
     }
 
     /// The model as the runtime has it.
@@ -118,15 +113,16 @@ impl Model {
         inputs: impl IntoIterator<Item = (N, I)>,
         cancel: Option<&Cancel>,
     ) -> Result<Outputs, RunError> {
-        let Inner { model, options, sessions, spare, .. } = &*self.0;
+        let Inner { model, options, sessions, .. } = &*self.0;
         let inputs: Vec<(N, Input<'_>)> =
             inputs.into_iter().map(|(name, input)| (name, input.into())).collect();
         let inputs = model.arrange(&inputs)?;
         let mut held = sessions.hold(cancel).ok_or(RunError::Cancelled)?;
-        let session = held.session(|| self.session());
+        let Own { session, names, spare } = held.own(|| self.own());
         session.set_seed(options.seed);
         session.set_cancel(cancel.cloned());
         let made = session.run_new(&inputs.tensors, &inputs.values, |bytes| spare.take(bytes));
+        let (names, spare) = (names.clone(), spare.clone());
         if let Err(RunError::Device(_)) = made {
             // A device that failed may fail all that its stream is asked for later.
             held.discard();
@@ -136,7 +132,13 @@ impl Model {
         let tensors = made.tensors.into_iter().map(|tensor| Value::from(tensor.reused_by(spare.clone())));
         let specs = &model.plan().value_outputs;
         let values = specs.iter().map(|spec| spec.position).zip(made.values).collect();
-        Ok(Outputs { names: self.0.names.clone(), values: spec::in_order(tensors.collect(), values) })
+        Ok(Outputs { names, values: spec::in_order(tensors.collect(), values) })
+    }
+
+    /// What a run has for itself.
+    fn own(&self) -> Own {
+        let names = self.0.outputs.iter().map(|spec| spec.name.as_str().into()).collect();
+        Own { session: self.session(), names, spare: Arc::new(Spare::new(self.0.outputs.len())) }
     }
 
     /// A session of the caller's own, with the model's threads, limit and seed. It counts for no limit of sessions.

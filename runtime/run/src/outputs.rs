@@ -71,14 +71,14 @@ impl Spare {
         Spare { buffers: Mutex::default(), most }
     }
 
-    /// Memory for an output: the smallest that fits and is not wasted on it, else new.
+    /// Memory for an output: the smallest that fits and is not wasted on it, of those the last given back, which caches hold; else new.
     pub(crate) fn take(&self, bytes: usize) -> Result<AlignedBuf, OutOfMemory> {
         if bytes >= LEAST {
             let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
             let fits = |&i: &usize| (bytes..=bytes.saturating_mul(2)).contains(&buffers[i].capacity());
-            let best = (0..buffers.len()).filter(fits).min_by_key(|&i| buffers[i].capacity());
+            let best = (0..buffers.len()).rev().filter(fits).min_by_key(|&i| buffers[i].capacity());
             if let Some(best) = best {
-                return Ok(buffers.swap_remove(best));
+                return Ok(buffers.remove(best));
             }
         }
         AlignedBuf::zeroed(bytes)

@@ -1,10 +1,23 @@
 //! The sessions of a model: each run has one for itself, and leaves it to later ones.
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use tilewright_runtime::{Cancel, Session};
+
+use crate::outputs::Spare;
+
+/// What a run has for itself: a session, and what its outputs share with those of later ones.
+///
+/// Counts of owners are each place's own as well: threads would wait for one another where they change one.
+pub(crate) struct Own {
+    pub(crate) session: Session,
+    /// The names of the outputs.
+    pub(crate) names: Arc<[Arc<str>]>,
+    /// Memory of outputs that were dropped.
+    pub(crate) spare: Arc<Spare>,
+}
 
 /// Places for sessions, which are made when they are first needed.
 ///
@@ -21,11 +34,11 @@ pub(crate) struct Sessions {
 /// Apart from the others in the caches of cores.
 #[derive(Default)]
 #[repr(align(128))]
-struct Slot(Mutex<Option<Session>>);
+struct Slot(Mutex<Option<Own>>);
 
 /// A place that a run has for itself. Fields are dropped in this order: the place is free when others are told.
 pub(crate) struct Held<'a> {
-    place: MutexGuard<'a, Option<Session>>,
+    place: MutexGuard<'a, Option<Own>>,
     _release: Release<'a>,
 }
 
@@ -84,13 +97,13 @@ impl Sessions {
         empty.map(|guard| self.held(guard))
     }
 
-    fn held<'a>(&'a self, place: MutexGuard<'a, Option<Session>>) -> Held<'a> {
+    fn held<'a>(&'a self, place: MutexGuard<'a, Option<Own>>) -> Held<'a> {
         Held { place, _release: Release(self) }
     }
 }
 
 impl Slot {
-    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Session>>> {
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Own>>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
             Err(TryLockError::WouldBlock) => None,
@@ -106,12 +119,12 @@ impl Slot {
 }
 
 impl Held<'_> {
-    /// The session of this place, made where it has none.
-    pub(crate) fn session(&mut self, make: impl FnOnce() -> Session) -> &mut Session {
+    /// What this place has, made where it has nothing.
+    pub(crate) fn own(&mut self, make: impl FnOnce() -> Own) -> &mut Own {
         self.place.get_or_insert_with(make)
     }
 
-    /// Drops the session: the next run makes another.
+    /// Drops what it has: the next run makes another.
     pub(crate) fn discard(&mut self) {
         *self.place = None;
     }

@@ -104,6 +104,9 @@ impl Model {
     /// When names are missing, unknown or given twice, or one names a value of another kind than the model's: then all
     /// problems with the inputs. Where types or extents alone do not fit, the run tells it.
     pub fn arrange<'a, N: AsRef<str>>(&self, inputs: &'a [(N, Input<'_>)]) -> Result<Inputs<'a>, RunError> {
+        if let Some(tensors) = self.arrange_tensors(inputs) {
+            return Ok(Inputs { tensors, values: Vec::new() });
+        }
         let plan = self.plan();
         let mut errors = Vec::new();
         let mut given: Vec<Given<'a>> = plan.inputs.iter().map(|_| Given::Nothing).collect();
@@ -134,6 +137,26 @@ impl Model {
             return Err(problems(self.program(), &given, value, errors));
         }
         Ok(Inputs { tensors: views, values: values.into_iter().flatten().flatten().collect() })
+    }
+}
+
+impl Model {
+    /// Tensors in the model's order, where it takes nothing else, and each is given and nothing beside them.
+    fn arrange_tensors<'a, N: AsRef<str>>(
+        &self,
+        inputs: &'a [(N, Input<'_>)],
+    ) -> Option<Vec<TensorView<'a>>> {
+        let plan = self.plan();
+        if inputs.len() != plan.inputs.len() || !plan.value_inputs.is_empty() {
+            return None;
+        }
+        let mut tensors = Vec::with_capacity(inputs.len());
+        for spec in &plan.inputs {
+            // Names of a model differ, so of as many inputs none is left.
+            let (_, input) = inputs.iter().find(|(name, _)| name.as_ref() == spec.name)?;
+            tensors.push(input.view()?);
+        }
+        Some(tensors)
     }
 }
 

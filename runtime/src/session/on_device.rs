@@ -5,10 +5,11 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 
-use super::{Outputs, Session, check_form, fail, host_view};
+use super::{Outputs, Session, check_form, fail, host_view, lend_output};
 use crate::device::DeviceError;
 use crate::error::{ExecFault, InputError, RunError};
-use crate::exec::ModelDevice;
+use crate::exec::{Frame, ModelDevice};
+use crate::memory::AlignedBuf;
 use crate::model::Program;
 use crate::placed::{DeviceTensor, Output, OwnedDeviceTensor, Placed};
 use crate::plan::TensorSpec;
@@ -103,8 +104,9 @@ impl Session {
 
     /// Gives an input on the device to the frame: it, or a copy on the host where the host needs it.
     pub(super) fn lend_from_device(
-        &mut self,
         program: &Program,
+        frame: &mut Frame,
+        copy: &mut AlignedBuf,
         index: usize,
         tensor: &DeviceTensor<'_>,
     ) -> Result<(), RunError> {
@@ -112,15 +114,14 @@ impl Session {
         let Some(device) = program.device() else { return Ok(()) };
         if !program.facts.touched_by_host[id.index()] {
             // SAFETY: by the word of the caller of `run_placed`.
-            unsafe { self.frame.lend_away(id, tensor.address, tensor.bytes) };
+            unsafe { frame.lend_away(id, tensor.address, tensor.bytes) };
             return Ok(());
         }
-        let copy = &mut self.input_copies[index];
         copy.reset(tensor.bytes)?;
         // SAFETY: as above.
-        unsafe { self.frame.fetch(device, tensor.address, copy) }?;
+        unsafe { frame.fetch(device, tensor.address, copy) }?;
         // SAFETY: the copy is aligned, and the session's.
-        unsafe { self.frame.lend(id, copy.as_mut_ptr(), tensor.bytes) };
+        unsafe { frame.lend(id, copy.as_mut_ptr(), tensor.bytes) };
         Ok(())
     }
 
@@ -145,7 +146,7 @@ impl Session {
                 Output::Host(view) => {
                     self.check_dims(spec, view.dims, &mut errors);
                     // SAFETY: `run_placed` has it until the run ends.
-                    unsafe { self.lend_output(program, spec, view) };
+                    unsafe { lend_output(program, &mut self.frame, spec, view) };
                 }
                 Output::Device(tensor) => {
                     self.check_dims(spec, tensor.dims, &mut errors);

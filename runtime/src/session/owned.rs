@@ -35,11 +35,11 @@ impl Session {
     ) -> Result<OwnedOutputs, RunError> {
         let errors = self.too_many("inputs", tensors.len(), self.model.inputs().len());
         self.start(|i| tensors.get(i).copied().map(Placed::Host), values, errors)?;
-        let program = self.program.clone();
+        let program = &*self.program;
         let outputs = &program.plan.outputs;
         let mut memory: Vec<Option<AlignedBuf>> = Vec::with_capacity(outputs.len());
         for spec in outputs {
-            let spot = self.frame.spot(&program, spec.buffer).ok();
+            let spot = self.frame.spot(program, spec.buffer).ok();
             let Some(spot) = spot.filter(|_| !program.facts.late[spec.buffer.index()]) else {
                 memory.push(None);
                 continue;
@@ -52,6 +52,7 @@ impl Session {
         }
         self.finish(&mut ())?;
         let results = Outputs { session: self };
+        let outputs = &self.program.plan.outputs;
         let mut tensors = Vec::with_capacity(outputs.len());
         for (i, (spec, lent)) in outputs.iter().zip(memory).enumerate() {
             let view = results.view(i);
