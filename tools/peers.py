@@ -24,11 +24,12 @@ def inputs(o):
     dims, shapes, values = (dict(pair.split("=", 1) for pair in pairs) for pairs in (o.dim, o.shape, o.value))
     constants = {tensor.name for tensor in graph.initializer}
     rng = np.random.default_rng(0)
-    feeds = {}
+    feeds, named = {}, {}
     for spec in graph.input:
         if spec.name in constants:
             continue
         tensor = spec.type.tensor_type
+        named |= {d.dim_param: int(dims.get(d.dim_param, 1)) for d in tensor.shape.dim if d.dim_param}
         shape = [d.dim_value if d.HasField("dim_value") else int(dims.get(d.dim_param, 1)) for d in tensor.shape.dim]
         if spec.name in shapes:
             shape = [int(extent) for extent in shapes[spec.name].split("x") if extent]
@@ -43,7 +44,8 @@ def inputs(o):
         else:
             feeds[spec.name] = rng.integers(0, 100, shape).astype(dtype)
     np.savez(o.out, **feeds)
-    return {"inputs": {name: list(feed.shape) for name, feed in feeds.items()}}
+    shapes = {name: list(feed.shape) for name, feed in feeds.items()}
+    return {"inputs": shapes, "dims": [f"{name}={extent}" for name, extent in named.items()]}
 
 
 def onnxruntime(o, feeds):

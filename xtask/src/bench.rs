@@ -1,5 +1,7 @@
 //! `cargo xtask bench`: speed and answers against ONNX Runtime and OpenVINO on the same models and inputs.
 //!
+//! What it costs to leave extents open is compared likewise: `--peers fixed`.
+//!
 //! Rounds take turns (ours, each peer, ours, ...), every measurement in a fresh process, so that a machine whose speed
 //! drifts still gives fair ratios. The figure of a model is the median over the rounds of the best peer's time by
 //! ours: above 1, we are faster. A wrong answer has no speed.
@@ -25,7 +27,7 @@ use args::Peer;
 /// The task: whether every model was measured and its answers agree.
 pub(crate) fn run(args: &Args) -> Verdict {
     let python = project::venv_python();
-    for peer in args.peers() {
+    for peer in args.peers().into_iter().filter(|&peer| peer != Peer::Fixed) {
         let import = format!("import numpy, onnx, {}", peer.name());
         if project::output_of(project::command(&python).args(["-c", &import])).is_none() {
             bail!("{} is not installed; `cargo xtask setup --peers` installs it", peer.name());
@@ -85,6 +87,13 @@ impl Campaign<'_> {
         for _ in 0..args.rounds.max(1) {
             let mut round = json!({"ours": last_object(&mut self.ours(model, &inputs, &outputs("ours")))});
             for peer in args.peers() {
+                if peer == Peer::Fixed {
+                    let mut fixed = self.ours(model, &inputs, &outputs(peer.name()));
+                    let dims = made["dims"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                    fixed.args(dims.flat_map(|pair| ["--dim", pair]));
+                    round[peer.name()] = last_object(&mut fixed);
+                    continue;
+                }
                 let mut measure = self.script("run");
                 measure.arg(peer.name()).arg(model).arg(&inputs).arg(outputs(peer.name()));
                 measure.args([
@@ -98,7 +107,7 @@ impl Campaign<'_> {
             }
             rounds.push(round);
         }
-        let answer = match args.peers().first() {
+        let answer = match args.reference() {
             None => json!({"agrees": true, "why": "no peer to compare with"}),
             Some(reference) => {
                 last_object(self.script("agree").arg(outputs(reference.name())).arg(outputs("ours")))

@@ -97,3 +97,17 @@ fn too_few_rows_or_lanes_are_no_squares() {
         assert!(!strategy.contains("at once") && columns == 0, "{strategy}");
     }
 }
+
+#[test]
+fn what_is_padded_is_no_square() {
+    let mut func = Func::new("padded");
+    let x = func.add_input("x", DType::F32, vec![Expr::int(32), Expr::int(30)]);
+    let y = func.compute("y", DType::F32, vec![Expr::int(32), Expr::int(32)], |f, i| {
+        let inside = i[0].clone().gt(Expr::int(0)).and(i[0].clone().lt(Expr::int(31)));
+        Expr::select(inside, f.load(x, vec![i[1].clone(), i[0].clone() - 1]), Expr::f32(0.0))
+    });
+    func.promote_to_output(y);
+    let target = Target::parse("x86-64-v3", CodegenKind::Llvm).expect("a known target");
+    let scheduled = schedule(&Computation::of(func), &target, &Decisions::default()).expect("schedules");
+    assert!(!scheduled.strategy.contains("at once"), "{}", scheduled.strategy);
+}

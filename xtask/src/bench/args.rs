@@ -39,9 +39,11 @@ pub(crate) struct Args {
     pub(super) options: Vec<String>,
 }
 
-/// Engines to compare with.
+/// What to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(super) enum Peer {
+    /// Ours, compiled for the extents of the inputs alone: what it costs to leave extents open
+    Fixed,
     /// ONNX Runtime, whose answers are the reference
     Onnxruntime,
     /// OpenVINO
@@ -49,9 +51,10 @@ pub(super) enum Peer {
 }
 
 impl Peer {
-    /// The name of its Python package.
+    /// Its name; that of its Python package, where it has one.
     pub(super) const fn name(self) -> &'static str {
         match self {
+            Peer::Fixed => "fixed",
             Peer::Onnxruntime => "onnxruntime",
             Peer::Openvino => "openvino",
         }
@@ -59,7 +62,13 @@ impl Peer {
 }
 
 impl Args {
-    /// The peers, each once, the one first whose answers are the reference.
+    /// Whose answers are the reference: ONNX Runtime's, else the first one's.
+    pub(super) fn reference(&self) -> Option<Peer> {
+        let peers = self.peers();
+        peers.iter().find(|&&peer| peer == Peer::Onnxruntime).or(peers.first()).copied()
+    }
+
+    /// The peers, each once, in the order of their names.
     pub(super) fn peers(&self) -> Vec<Peer> {
         let mut peers = self.peers.clone();
         peers.sort();

@@ -5,7 +5,7 @@
 
 use tilewright_machine::Target;
 use tilewright_te::schedule::{Schedule, ScheduleError};
-use tilewright_te::{Block, Expr, Var};
+use tilewright_te::{Block, Expr, ExprKind, Var};
 
 use crate::context::Context;
 use crate::pattern::{AccessInfo, Stride, domain_simplifier, flat_index, loads, stride};
@@ -23,9 +23,11 @@ pub(super) fn lanes_of(target: &Target, bytes: usize) -> i64 {
     i64::from(target.lanes(bytes.clamp(1, 4)))
 }
 
-/// The loop along which lies what the block reads apart along the lanes, in groups of so many at least.
+/// The loop along which lies what the block reads apart along the lanes, in groups of so many at least; none where it may not read all of
+/// them: guards part squares.
 pub(super) fn across(context: &Context<'_>, block: &Block, lane: usize, group: i64) -> Option<usize> {
-    let last = block.iters.get(lane)?;
+    let last =
+        block.iters.get(lane).filter(|_| !block.body.iter().any(|store| reads_by_choice(&store.value)))?;
     let (func, simplifier) = (context.func, domain_simplifier(context.func, block));
     let lies_along = |access: &AccessInfo, var: Var| {
         let flat = flat_index(func, access);
@@ -44,6 +46,15 @@ pub(super) fn across(context: &Context<'_>, block: &Block, lane: usize, group: i
             dim != lane && access.uses(var) && lies_along(&access, var)
         };
         (0..block.iters.len()).rev().find(is_across)
+    })
+}
+
+/// Whether something is read on one side of a choice.
+fn reads_by_choice(value: &Expr) -> bool {
+    let is_load = |e: &Expr| matches!(e.kind(), ExprKind::Load(..));
+    value.any(&mut |e| match e.kind() {
+        ExprKind::Select(_, a, b) => [a, b].into_iter().any(|side| side.any(&mut |e| is_load(e))),
+        _ => false,
     })
 }
 
