@@ -4,18 +4,16 @@
 //! squares of elements, which passes over kernels load by rows and transpose in registers (`transpose_gathers` in crates/te).
 
 use tilewright_machine::Target;
+use tilewright_te::flatten::MAX_SQUARE;
 use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Block, Expr, ExprKind, Var};
 
 use crate::context::Context;
 use crate::pattern::{AccessInfo, Stride, domain_simplifier, flat_index, loads, stride};
 
-/// Lanes of the widest vectors that read squares: all rows of one are in registers at once.
-const MAX_SQUARE: i64 = 16;
-
 /// Whether squares of vectors with so many lanes, of so many bytes each, are transposed in registers.
 pub(super) fn is_square(lanes: i64, bytes: usize) -> bool {
-    (2..=MAX_SQUARE).contains(&lanes) && bytes >= 4
+    (2..=i64::from(MAX_SQUARE)).contains(&lanes) && bytes >= 4
 }
 
 /// Lanes of the vectors of a block that stores elements of so many bytes.

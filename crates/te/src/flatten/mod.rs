@@ -46,7 +46,7 @@ pub use self::partition::partition;
 pub use self::pipeline::pipeline;
 pub use self::split_kernels::split_kernels;
 pub use self::translate::{FlatKernel, translate};
-pub use self::transpose_gathers::transpose_gathers;
+pub use self::transpose_gathers::{MAX_SQUARE, transpose_gathers};
 pub use self::trim::trim;
 pub use self::unroll::unroll;
 pub use self::unswitch::unswitch;

@@ -10,8 +10,8 @@ use tilewright_dtype::DType;
 use crate::flatten::FlattenOptions;
 use crate::kernel::{Inst, Kernel, KernelOp, MemRef, Type, Value};
 
-/// Lanes of the widest square: its rows are all in registers at once.
-const MAX_LANES: u32 = 16;
+/// Lanes of the widest vectors that read squares: all rows of one are in registers at once.
+pub const MAX_SQUARE: u32 = 16;
 
 /// Makes loads of rows of the kernel's gathers of columns, on a target whose tasks are single threads.
 pub fn transpose_gathers(kernel: &mut Kernel, options: &FlattenOptions) {
@@ -83,7 +83,7 @@ impl Transpose<'_> {
         match *op {
             KernelOp::Gather { place, indices, offset, mask: None } => {
                 if !ty.lanes.is_power_of_two()
-                    || !(2..=MAX_LANES).contains(&ty.lanes)
+                    || !(2..=MAX_SQUARE).contains(&ty.lanes)
                     || ty.dtype == DType::Bool
                 {
                     return;
