@@ -31,7 +31,7 @@ use crate::value::Value;
 
 #[cfg(feature = "devices")]
 pub(crate) use away::touched_by_host;
-pub(crate) use frame::{Draws, Frame};
+pub(crate) use frame::{Draws, Frame, Spot};
 #[cfg(feature = "devices")]
 pub(crate) use graphs::stretches;
 pub use host_call::HostCall;

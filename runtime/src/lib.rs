@@ -63,7 +63,7 @@ pub use model::{KernelCode, KernelFn, Kernels, Model, ModelError, Program, Progr
 pub use placed::Placed;
 #[cfg(feature = "devices")]
 pub use placed::{DeviceTensor, Output, OwnedDeviceTensor};
-pub use session::{Input, Inputs, Outputs, OwnedOutputs, Session, SessionOptions};
+pub use session::{Input, Inputs, Outputs, Room, Session, SessionOptions};
 #[cfg(feature = "ndarray")]
 pub use tensor::ArrayElement;
 pub use tensor::{Element, Reuse, Scalar, Tensor, TensorError, TensorView, TensorViewMut, byte_len};

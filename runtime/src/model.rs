@@ -131,6 +131,8 @@ pub(crate) struct Facts {
     pub(crate) roots: Vec<BufferId>,
     /// Buffers whose place is only known when they are used.
     pub(crate) late: Vec<bool>,
+    /// Outputs, of those that are tensors, whose place or extents are only known after a run.
+    pub(crate) late_outputs: Vec<bool>,
     /// Index of the memory of buffers that are allocated by themselves: outputs and dynamic buffers.
     pub(crate) storage: Vec<Option<usize>>,
     /// Entries of `storage`.
@@ -189,12 +191,15 @@ impl Facts {
                 n_dims += 1;
             }
         }
+        let is_late_output =
+            |spec: &TensorSpec| late[spec.buffer.index()] || spec.dims.iter().any(|dim| is_late(dim.size));
         Facts {
             #[cfg(feature = "devices")]
             stretches: crate::exec::stretches(plan, &late_size, &late),
             #[cfg(feature = "devices")]
             touched_by_host: crate::exec::touched_by_host(plan, &roots),
             late_sizes: (0..plan.sizes.len() as u32).map(SizeId).filter(|&id| is_late(id)).collect(),
+            late_outputs: plan.outputs.iter().map(is_late_output).collect(),
             roots,
             late,
             storage,

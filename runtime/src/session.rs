@@ -10,9 +10,11 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use smallvec::SmallVec;
+
 use crate::cancel::Cancel;
 use crate::error::{ExecFault, InputError, InputErrors, RunError};
-use crate::exec::{Draws, Exec, Frame, RunObserver};
+use crate::exec::{Draws, Exec, Frame, RunObserver, Spot};
 use crate::memory::AlignedBuf;
 use crate::model::{Model, Program};
 use crate::placed::Placed;
@@ -23,7 +25,7 @@ use crate::value::Value;
 
 use inputs::{Given, check_dims, check_form, fit_sizes, fit_values, has_form, problems};
 pub use inputs::{Input, Inputs};
-pub use owned::OwnedOutputs;
+pub use owned::Room;
 
 /// How a session works.
 #[derive(Clone)]
@@ -139,10 +141,10 @@ impl Session {
         &mut self,
         inputs: impl IntoIterator<Item = (N, I)>,
     ) -> Result<Outputs<'_>, RunError> {
-        let inputs: Vec<(N, Input<'_>)> =
+        let inputs: SmallVec<[(N, Input<'_>); 2]> =
             inputs.into_iter().map(|(name, input)| (name, input.into())).collect();
         let inputs = self.model.arrange(&inputs)?;
-        self.run_values(&inputs.tensors, &inputs.values)
+        self.run_values(inputs.tensors(), inputs.values())
     }
 
     /// Runs the model on its inputs that are tensors and those that are not, each in the model's order.
@@ -196,8 +198,8 @@ impl Session {
 
         let program = &*self.program;
         let mut errors = Vec::new();
-        for (spec, view) in program.plan.outputs.iter().zip(outputs.iter_mut()) {
-            if !program.facts.late[spec.buffer.index()] {
+        for (i, (spec, view)) in program.plan.outputs.iter().zip(outputs.iter_mut()).enumerate() {
+            if !program.facts.late_outputs[i] {
                 self.check_dims(spec, view.dims, &mut errors);
                 // SAFETY: the view is borrowed mutably until this function returns.
                 unsafe { lend_output(program, &mut self.frame, spec, view) };
@@ -319,20 +321,31 @@ impl Session {
         Exec { program, frame: &mut self.frame, pool: &*self.pool }.run(observer)?;
         for (spec, dims) in program.plan.outputs.iter().zip(&mut self.output_dims) {
             let fault = |fault: ExecFault| RunError::Plan { fault, nodes: spec.name.clone() };
-            dims.clear();
-            for dim in &spec.dims {
-                dims.push(self.frame.count(dim.size).map_err(fault)?);
-            }
-            let spot = self.frame.spot(program, spec.buffer).map_err(fault)?;
-            if byte_len(spec.dtype, dims).is_none_or(|bytes| bytes > spot.bytes) {
-                return Err(fault(ExecFault::Shape(spec.buffer)));
-            }
+            output_spot(program, &self.frame, spec, dims).map_err(fault)?;
         }
         for spec in &program.plan.value_outputs {
             let fault = |fault: ExecFault| RunError::Plan { fault, nodes: spec.name.clone() };
             self.frame.value(spec.value).map_err(fault)?;
         }
         Ok(())
+    }
+}
+
+/// Evaluates the extents of an output, and gives the memory it lies in, which is not too small for them.
+fn output_spot(
+    program: &Program,
+    frame: &Frame,
+    spec: &TensorSpec,
+    dims: &mut Vec<usize>,
+) -> Result<Spot, ExecFault> {
+    dims.clear();
+    for dim in &spec.dims {
+        dims.push(frame.count(dim.size)?);
+    }
+    let spot = frame.spot(program, spec.buffer)?;
+    match byte_len(spec.dtype, dims) {
+        Some(bytes) if bytes <= spot.bytes => Ok(spot),
+        _ => Err(ExecFault::Shape(spec.buffer)),
     }
 }
 

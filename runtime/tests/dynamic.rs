@@ -8,7 +8,7 @@ use common::{Builder, add, double};
 use tilewright_dtype::DType;
 use tilewright_runtime::plan::{BufferId, Operand, Place, PlanOp, SizeDef};
 use tilewright_runtime::{
-    AlignedBuf, HostCall, HostError, HostOps, Model, RunError, SessionOptions, Tensor, TensorView,
+    HostCall, HostError, HostOps, Model, Room, RunError, SessionOptions, Tensor, TensorView, Value,
 };
 
 const NON_ZERO: u16 = 1;
@@ -67,8 +67,30 @@ fn host_operators_decide_the_size_of_outputs() {
         let expect: Vec<i64> = (0..values.len() as i64).filter(|&i| values[i as usize] != 0.0).collect();
         let outputs = session.run(&[f32s(values)]).unwrap();
         assert_eq!(outputs.get(0).unwrap().to_vec::<i64>().unwrap(), expect);
-        let owned = session.run_new(&[f32s(values)], &[], AlignedBuf::zeroed).unwrap();
-        assert_eq!(owned.tensors, [Tensor::new(&[expect.len()], &expect).unwrap()]);
+        let owned = session.run_new(&[f32s(values)], &[], Room::new).unwrap();
+        assert_eq!(owned, [Value::from(Tensor::new(&[expect.len()], &expect).unwrap())]);
+    }
+}
+
+#[test]
+fn owned_outputs_are_in_order_whichever_extents_are_known_before_the_run() {
+    let mut b = Builder::default();
+    let n = b.size(SizeDef::InputDim { input: 0, axis: 0 });
+    let x = b.input("x", DType::F32, &[n], &["n"]);
+    let count = b.size(SizeDef::Computed);
+    let first = b.output("first", DType::F32, &[n]);
+    let found = b.output("found", DType::I64, &[count]);
+    let last = b.output("last", DType::F32, &[n]);
+    let (inputs, outputs) = (vec![Operand::Buffer(x)], vec![Operand::Buffer(found)]);
+    b.op("/First", PlanOp::Copy { from: x, to: first });
+    b.op("/NonZero", PlanOp::Host { op: NON_ZERO, attrs: vec![], inputs, outputs, sizes_out: vec![count] });
+    b.op("/Last", PlanOp::Copy { from: x, to: last });
+    let mut session = b.model_with(&[], Arc::new(TestOps)).session();
+    for (values, expect) in [(&[0.0, 1.0, 2.0][..], &[1i64, 2][..]), (&[3.0], &[0]), (&[], &[])] {
+        let owned = session.run_new(&[f32s(values)], &[], Room::new).unwrap();
+        let copy = Value::from(Tensor::new(&[values.len()], values).unwrap());
+        let found = Value::from(Tensor::new(&[expect.len()], expect).unwrap());
+        assert_eq!(owned, [copy.clone(), found, copy]);
     }
 }
 

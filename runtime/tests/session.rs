@@ -10,7 +10,7 @@ use tilewright_runtime::plan::{BufferId, Cmp, Instr, Place, PlanOp, SizeBounds, 
 use tilewright_runtime::pool::{Pool, Serial};
 use tilewright_runtime::threads::ThreadPool;
 use tilewright_runtime::{
-    AlignedBuf, Input, Inspect, Model, NoHostOps, OutOfMemory, RunError, RunObserver, Session,
+    AlignedBuf, Input, Inspect, Model, NoHostOps, OutOfMemory, Room, RunError, RunObserver, Session,
     SessionOptions, Tensor, TensorView, TensorViewMut, Value,
 };
 
@@ -206,8 +206,8 @@ fn outputs_may_be_written_to_memory_of_the_caller() {
 fn outputs_may_be_the_callers_to_keep() {
     let mut session = demo().session();
     let x = TensorView::of(&[2, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    let first = session.run_new(&[x], &[], AlignedBuf::zeroed).unwrap();
-    let [y, w] = &first.tensors[..] else { panic!("two outputs") };
+    let first = session.run_new(&[x], &[], Room::new).unwrap();
+    let [Value::Tensor(y), Value::Tensor(w)] = &first[..] else { panic!("two outputs") };
     assert_eq!((y.dims(), y.as_slice::<f32>()), (&[2, 3][..], Some(&[4.0, 8.0, 12.0, 16.0, 20.0, 24.0][..])));
     assert_eq!(w.as_slice::<f32>(), Some(&[1.0, 2.0, 3.0][..]));
 
@@ -217,12 +217,13 @@ fn outputs_may_be_the_callers_to_keep() {
     let mut asked = vec![];
     let second = session.run_new(&[TensorView::of(&[1, 3], &[0f32, 0.0, 1.0])], &[], |bytes| {
         asked.push(bytes);
-        Ok(spare.pop().unwrap())
+        Ok(spare.pop().unwrap().into())
     });
-    let second = second.unwrap().tensors;
+    let second = second.unwrap();
+    let second: Vec<_> = second.iter().filter_map(Value::as_tensor).collect();
     assert_eq!(asked, [12, 12]);
-    assert_eq!(second[0], Tensor::new(&[1, 3], [0f32, 0.0, 4.0]).unwrap());
-    assert_eq!(&second[1], w);
+    assert_eq!(*second[0], Tensor::new(&[1, 3], [0f32, 0.0, 4.0]).unwrap());
+    assert_eq!(second[1], &**w);
     assert_eq!(second.iter().map(|tensor| tensor.bytes().as_ptr().addr()).collect::<Vec<_>>(), places);
     // What runs later, and without such memory, writes elsewhere.
     let zeros = [0f32; 6];
@@ -231,11 +232,8 @@ fn outputs_may_be_the_callers_to_keep() {
 
     let none = OutOfMemory { bytes: 24 };
     assert_eq!(session.run_new(&[x], &[], |_| Err(none)), Err(RunError::Memory(none)));
-    assert_eq!(
-        session.run_new(&[], &[], AlignedBuf::zeroed).unwrap_err().to_string(),
-        "input \"x\" is missing"
-    );
-    assert_eq!(session.run_new(&[x], &[], AlignedBuf::zeroed), Ok(first));
+    assert_eq!(session.run_new(&[], &[], Room::new).unwrap_err().to_string(), "input \"x\" is missing");
+    assert_eq!(session.run_new(&[x], &[], Room::new), Ok(first));
 }
 
 #[test]

@@ -235,8 +235,8 @@ fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
 }
 
 fn run_next(session: &mut Session, inputs: Option<&Inputs<'_>>) -> Result<(), Failure> {
-    let Some(Inputs { tensors, values }) = inputs else { return Ok(()) };
-    session.run_values(tensors, values).map(drop).map_err(Failure::from)
+    let Some(inputs) = inputs else { return Ok(()) };
+    session.run_values(inputs.tensors(), inputs.values()).map(drop).map_err(Failure::from)
 }
 
 fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {

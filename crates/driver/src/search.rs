@@ -112,7 +112,7 @@ fn against_default(default: &Artifact, found: &Artifact, cancel: &Cancel) -> Res
     for session in [&mut default, &mut found] {
         session.set_cancel(Some(cancel.clone()));
     }
-    let run = |session: &mut Session| session.run_values(&inputs.tensors, &inputs.values).map(drop);
+    let run = |session: &mut Session| session.run_values(inputs.tensors(), inputs.values()).map(drop);
     let turns = by_turns(COMPARE_SECONDS, || run(&mut default), || run(&mut found))?;
     let [default, found] = turns.medians();
     Ok(WholeModel::Timed { default, found, ratio: turns.ratio() })

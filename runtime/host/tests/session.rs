@@ -10,9 +10,7 @@ use tilewright_runtime::plan::{
     BufferDef, BufferId, DimSpec, HostId, Instr, Nesting, Operand, Place, Plan, PlanOp, SizeDef, SizeId,
     Space, TensorSpec, TextId, ValueSpec, ValueType,
 };
-use tilewright_runtime::{
-    AlignedBuf, Bytes, Kernels, Model, OwnedOutputs, RunError, Tensor, TensorView, Value,
-};
+use tilewright_runtime::{Bytes, Kernels, Model, Room, RunError, Tensor, TensorView, Value};
 
 /// Buffer and spec of a tensor of F32 with the given extents.
 fn tensor(plan: &mut Plan, name: &str, shape: Vec<SizeId>, place: Place) -> (BufferId, TensorSpec) {
@@ -95,9 +93,9 @@ fn values_go_in_and_out_and_extents_follow_from_them() {
             outputs.values().map(|(spec, value)| (spec.name.as_str(), value.clone())).collect();
         let t = Value::sequence(vec![floats(&[0.0, 0.0]), floats(first)]);
         assert_eq!(values, [("t", t.clone())]);
-        let owned = session.run_new(&[X], &[Value::sequence(vec![floats(first)])], AlignedBuf::zeroed);
+        let owned = session.run_new(&[X], &[Value::sequence(vec![floats(first)])], Room::new);
         let y = Tensor::new(&[first.len()], first).expect("as many elements");
-        assert_eq!(owned, Ok(OwnedOutputs { tensors: vec![y], values: vec![t] }));
+        assert_eq!(owned, Ok(vec![t, y.into()]));
     }
 }
 

@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use tilewright_runtime::{self as runtime, Bytes, Cancel, Input, LoadError, RunError, Session, Trust, Value};
+use smallvec::SmallVec;
+use tilewright_runtime::{self as runtime, Bytes, Cancel, Input, LoadError, RunError, Session, Trust};
 
 use crate::load::LoadOptions;
 use crate::outputs::{Outputs, Spare};
@@ -114,25 +115,24 @@ impl Model {
         cancel: Option<&Cancel>,
     ) -> Result<Outputs, RunError> {
         let Inner { model, options, sessions, .. } = &*self.0;
-        let inputs: Vec<(N, Input<'_>)> =
+        let inputs: SmallVec<[(N, Input<'_>); 2]> =
             inputs.into_iter().map(|(name, input)| (name, input.into())).collect();
         let inputs = model.arrange(&inputs)?;
         let mut held = sessions.hold(cancel).ok_or(RunError::Cancelled)?;
         let Own { session, names, spare } = held.own(|| self.own());
         session.set_seed(options.seed);
         session.set_cancel(cancel.cloned());
-        let made = session.run_new(&inputs.tensors, &inputs.values, |bytes| spare.take(bytes));
-        let (names, spare) = (names.clone(), spare.clone());
-        if let Err(RunError::Device(_)) = made {
-            // A device that failed may fail all that its stream is asked for later.
-            held.discard();
+        let made = session.run_new(inputs.tensors(), inputs.values(), |bytes| Spare::take(spare, bytes));
+        match made {
+            Ok(values) => Ok(Outputs { names: names.clone(), values }),
+            Err(error) => {
+                if let RunError::Device(_) = error {
+                    // A device that failed may fail all that its stream is asked for later.
+                    held.discard();
+                }
+                Err(error)
+            }
         }
-        let made = made?;
-        drop(held);
-        let tensors = made.tensors.into_iter().map(|tensor| Value::from(tensor.reused_by(spare.clone())));
-        let specs = &model.plan().value_outputs;
-        let values = specs.iter().map(|spec| spec.position).zip(made.values).collect();
-        Ok(Outputs { names, values: spec::in_order(tensors.collect(), values) })
     }
 
     /// What a run has for itself.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::vec;
 
-use tilewright_runtime::{AlignedBuf, OutOfMemory, Reuse, Tensor, Value};
+use tilewright_runtime::{AlignedBuf, OutOfMemory, Reuse, Room, Tensor, Value};
 
 /// The outputs of a run, in the model's order. They are the caller's, and stay as they are.
 #[derive(Clone, Debug)]
@@ -72,16 +72,22 @@ impl Spare {
     }
 
     /// Memory for an output: the smallest that fits and is not wasted on it, of those the last given back, which caches hold; else new.
-    pub(crate) fn take(&self, bytes: usize) -> Result<AlignedBuf, OutOfMemory> {
-        if bytes >= LEAST {
-            let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-            let fits = |&i: &usize| (bytes..=bytes.saturating_mul(2)).contains(&buffers[i].capacity());
-            let best = (0..buffers.len()).rev().filter(fits).min_by_key(|&i| buffers[i].capacity());
-            if let Some(best) = best {
-                return Ok(buffers.remove(best));
-            }
+    pub(crate) fn take(spare: &Arc<Spare>, bytes: usize) -> Result<Room, OutOfMemory> {
+        if bytes < LEAST {
+            return Room::new(bytes);
         }
-        AlignedBuf::zeroed(bytes)
+        let buffer = match spare.best(bytes) {
+            Some(buffer) => buffer,
+            None => AlignedBuf::zeroed(bytes)?,
+        };
+        Ok(Room { buffer, reuse: Some(spare.clone()) })
+    }
+
+    fn best(&self, bytes: usize) -> Option<AlignedBuf> {
+        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |&i: &usize| (bytes..=bytes.saturating_mul(2)).contains(&buffers[i].capacity());
+        let best = (0..buffers.len()).rev().filter(fits).min_by_key(|&i| buffers[i].capacity())?;
+        Some(buffers.remove(best))
     }
 }
 

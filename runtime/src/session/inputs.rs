@@ -7,6 +7,8 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use smallvec::SmallVec;
+
 use crate::error::{InputError, InputErrors, RunError};
 use crate::model::{Model, Program};
 use crate::placed::Placed;
@@ -91,10 +93,23 @@ impl Input<'_> {
 /// Inputs in a model's order, as [`Session::run_values`](crate::Session::run_values) takes them.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs<'a> {
+    tensors: Views<'a>,
+    values: Vec<Value>,
+}
+
+/// Tensors of a run, without an allocation where they are as few as most models take.
+type Views<'a> = SmallVec<[TensorView<'a>; 2]>;
+
+impl<'a> Inputs<'a> {
     /// Those that are tensors.
-    pub tensors: Vec<TensorView<'a>>,
+    pub fn tensors(&self) -> &[TensorView<'a>] {
+        &self.tensors
+    }
+
     /// Those that are not.
-    pub values: Vec<Value>,
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
 }
 
 impl Model {
@@ -130,7 +145,7 @@ impl Model {
                 errors.push(InputError::Duplicate { name: name.into() });
             }
         }
-        let views = given.iter().map_while(Given::view).collect::<Vec<_>>();
+        let views = given.iter().map_while(Given::view).collect::<Views<'_>>();
         let is_whole = views.len() == given.len() && values.iter().all(|value| matches!(value, Some(Ok(_))));
         if !errors.is_empty() || !is_whole {
             let value = |i: usize| values[i].as_ref().map(Result::as_ref);
@@ -142,15 +157,12 @@ impl Model {
 
 impl Model {
     /// Tensors in the model's order, where it takes nothing else, and each is given and nothing beside them.
-    fn arrange_tensors<'a, N: AsRef<str>>(
-        &self,
-        inputs: &'a [(N, Input<'_>)],
-    ) -> Option<Vec<TensorView<'a>>> {
+    fn arrange_tensors<'a, N: AsRef<str>>(&self, inputs: &'a [(N, Input<'_>)]) -> Option<Views<'a>> {
         let plan = self.plan();
         if inputs.len() != plan.inputs.len() || !plan.value_inputs.is_empty() {
             return None;
         }
-        let mut tensors = Vec::with_capacity(inputs.len());
+        let mut tensors = Views::new();
         for spec in &plan.inputs {
             // Names of a model differ, so of as many inputs none is left.
             let (_, input) = inputs.iter().find(|(name, _)| name.as_ref() == spec.name)?;

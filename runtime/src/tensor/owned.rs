@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use smallvec::SmallVec;
 use tilewright_dtype::DType;
 
 use super::{Element, Scalar, TensorView, byte_len};
@@ -13,10 +14,13 @@ use crate::memory::{AlignedBuf, OutOfMemory};
 /// A dense row-major tensor that owns its elements, in memory where a session takes them without a copy.
 pub struct Tensor {
     dtype: DType,
-    dims: Vec<usize>,
+    dims: Dims,
     data: Data,
     reuse: Option<Arc<dyn Reuse>>,
 }
+
+/// Extents, which are no allocation of their own where there are as few as most tensors have.
+type Dims = SmallVec<[usize; 4]>;
 
 #[derive(Clone, PartialEq)]
 enum Data {
@@ -100,7 +104,7 @@ impl Tensor {
     /// For strings, and when there is no memory for it.
     pub fn zeros(dtype: DType, dims: &[usize]) -> Result<Tensor, TensorError> {
         let buffer = AlignedBuf::zeroed(bytes_of(dtype, dims)?)?;
-        Ok(Tensor { dtype, dims: dims.to_vec(), data: Data::Numbers(buffer), reuse: None })
+        Ok(Tensor { dtype, dims: dims.into(), data: Data::Numbers(buffer), reuse: None })
     }
 
     /// A tensor of elements as they are in memory, which are copied.
@@ -110,12 +114,7 @@ impl Tensor {
     pub fn from_bytes(dtype: DType, dims: &[usize], bytes: impl AsRef<[u8]>) -> Result<Tensor, TensorError> {
         let bytes = bytes.as_ref();
         check_bytes(dtype, dims, bytes.len())?;
-        Ok(Tensor {
-            dtype,
-            dims: dims.to_vec(),
-            data: Data::Numbers(AlignedBuf::copy_of(bytes)?),
-            reuse: None,
-        })
+        Ok(Tensor { dtype, dims: dims.into(), data: Data::Numbers(AlignedBuf::copy_of(bytes)?), reuse: None })
     }
 
     /// A tensor of elements as they are in memory, without a copy.
@@ -123,8 +122,21 @@ impl Tensor {
     /// # Errors
     /// When there are not as many bytes as type and extents need, and for strings.
     pub fn from_buf(dtype: DType, dims: &[usize], buffer: AlignedBuf) -> Result<Tensor, TensorError> {
+        Tensor::reusable(dtype, dims, buffer, None)
+    }
+
+    /// As [`Tensor::from_buf`]; the memory goes to `reuse` when the tensor is dropped. That of a clone does not.
+    ///
+    /// # Errors
+    /// As [`Tensor::from_buf`].
+    pub fn reusable(
+        dtype: DType,
+        dims: &[usize],
+        buffer: AlignedBuf,
+        reuse: Option<Arc<dyn Reuse>>,
+    ) -> Result<Tensor, TensorError> {
         check_bytes(dtype, dims, buffer.len())?;
-        Ok(Tensor { dtype, dims: dims.to_vec(), data: Data::Numbers(buffer), reuse: None })
+        Ok(Tensor { dtype, dims: dims.into(), data: Data::Numbers(buffer), reuse })
     }
 
     /// A tensor of strings.
@@ -136,7 +148,7 @@ impl Tensor {
         if expected != strings.len() {
             return Err(TensorError::Elements { dims: dims.to_vec(), expected, got: strings.len() });
         }
-        Ok(Tensor { dtype: DType::String, dims: dims.to_vec(), data: Data::Strings(strings), reuse: None })
+        Ok(Tensor { dtype: DType::String, dims: dims.into(), data: Data::Strings(strings), reuse: None })
     }
 
     /// Element type.
@@ -194,12 +206,6 @@ impl Tensor {
     /// The memory of the elements; empty for strings.
     pub fn into_buf(mut self) -> AlignedBuf {
         self.take_buf()
-    }
-
-    /// The tensor, whose memory goes to `reuse` when it is dropped. That of a clone does not.
-    pub fn reused_by(mut self, reuse: Arc<dyn Reuse>) -> Tensor {
-        self.reuse = Some(reuse);
-        self
     }
 
     /// The strings, moved out; none of numbers.
@@ -339,13 +345,14 @@ mod tests {
             }
         }
         let count = Arc::new(Count(AtomicUsize::new(0)));
-        let tensor = || Tensor::new(&[3], [1u8, 2, 3]).unwrap().reused_by(count.clone());
+        let tensor = || {
+            let buffer = AlignedBuf::copy_of(&[1, 2, 3]).unwrap();
+            Tensor::reusable(DType::U8, &[3], buffer, Some(count.clone())).unwrap()
+        };
         let returned = || count.0.load(Ordering::Relaxed);
         drop(tensor().clone());
         assert_eq!(returned(), 3, "once, for the tensor and not for its clone");
         assert_eq!((tensor().into_buf().len(), returned()), (3, 3));
-        drop(Tensor::from_strings(&[0], vec![]).unwrap().reused_by(count.clone()));
-        assert_eq!(returned(), 3);
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub struct Amount {
 /// As any run.
 pub fn measure(session: &mut Session, inputs: &Inputs<'_>, seconds: f64) -> Result<Profile, RunError> {
     for _ in 0..WARM_UP {
-        session.run_values(&inputs.tensors, &inputs.values)?;
+        session.run_values(inputs.tensors(), inputs.values())?;
     }
     // The inputs stay, and with them the program.
     let program = session.program().clone();
@@ -102,11 +102,11 @@ pub fn measure(session: &mut Session, inputs: &Inputs<'_>, seconds: f64) -> Resu
     let start = Instant::now();
     while runs.len() < MIN_RUNS || (start.elapsed().as_secs_f64() < seconds && runs.len() < MAX_RUNS) {
         let begin = Instant::now();
-        session.run_values(&inputs.tensors, &inputs.values)?;
+        session.run_values(inputs.tensors(), inputs.values())?;
         plain.push(begin.elapsed());
         let mut recorder = Recorder::new(&leads, steps.len(), has_device);
         let begin = Instant::now();
-        session.run_observed(&inputs.tensors, &inputs.values, &mut recorder)?;
+        session.run_observed(inputs.tensors(), inputs.values(), &mut recorder)?;
         recorder.wall = begin.elapsed();
         runs.push(recorder);
     }

@@ -127,7 +127,7 @@ pub fn trace(session: &mut Session, inputs: &Inputs<'_>, pool: &TracePool) -> Re
     let start = Instant::now();
     let mut tracer = Tracer { pool, begun: start, spans: Vec::new() };
     pool.on.store(true, Ordering::Relaxed);
-    let result = session.run_observed(&inputs.tensors, &inputs.values, &mut tracer).map(drop);
+    let result = session.run_observed(inputs.tensors(), inputs.values(), &mut tracer).map(drop);
     pool.on.store(false, Ordering::Relaxed);
     let tasks = std::mem::take(&mut *pool.tasks.lock().unwrap_or_else(PoisonError::into_inner));
     result?;
