@@ -6,6 +6,7 @@ use tilewright_machine::{CodegenKind, Target};
 use tilewright_te::flatten::{FlattenOptions, flatten};
 use tilewright_te::interp::{Mode, Program};
 use tilewright_te::kernel::{Inst, KernelOp};
+use tilewright_te::schedule::Piece;
 use tilewright_te::{Computation, Expr, Func};
 
 /// Dimensions of `x` in the order of `perm`, and 1 added.
@@ -51,15 +52,50 @@ fn run(func: &Func, x: &[u8]) -> Vec<u8> {
     outputs[0].bytes.clone()
 }
 
+/// Numbers that count up.
+fn counting(n: i64) -> Vec<u8> {
+    (0..n).flat_map(|n| (n as f32).to_le_bytes()).collect()
+}
+
+/// The elements of an image, of which `block` channels lie together.
+fn in_blocks(x: &[u8], extents: [i64; 4], block: i64) -> Vec<u8> {
+    let [images, channels, height, width] = extents;
+    let mut blocks = Vec::with_capacity(x.len());
+    for image in 0..images {
+        for outer in 0..channels / block {
+            for position in 0..height * width {
+                for channel in outer * block..(outer + 1) * block {
+                    let at = 4 * ((image * channels + channel) * height * width + position) as usize;
+                    blocks.extend_from_slice(&x[at..at + 4]);
+                }
+            }
+        }
+    }
+    blocks
+}
+
 /// Schedules for a machine of eight lanes; gives the strategy and what [`count`] finds.
 fn check(extents: &[i64], perm: &[usize]) -> (String, (usize, usize)) {
-    let func = transposed(extents, perm);
+    let computation = Computation::of(transposed(extents, perm));
+    let x = counting(extents.iter().product());
+    check_computation(&computation, &x, &x)
+}
+
+/// As [`check`], of an image that comes in blocks of channels.
+fn check_blocks(extents: [i64; 4], perm: &[usize], block: i64) -> (String, (usize, usize)) {
+    let mut computation = Computation::of(transposed(&extents, perm));
+    let mut pieces: Vec<Piece> = (0..4).map(|dim| Piece { dim, factor: None }).collect();
+    pieces.push(Piece { dim: 1, factor: Some(block) });
+    computation.layouts = vec![Some(pieces), None];
+    let x = counting(extents.iter().product());
+    check_computation(&computation, &x, &in_blocks(&x, extents, block))
+}
+
+/// Schedules a computation for a machine of eight lanes and holds its results, of `laid_out`, against what was computed of `x`.
+fn check_computation(computation: &Computation, x: &[u8], laid_out: &[u8]) -> (String, (usize, usize)) {
     let target = Target::parse("x86-64-v3", CodegenKind::Llvm).expect("a known target");
-    let scheduled =
-        schedule(&Computation::of(func.clone()), &target, &Decisions::default()).expect("schedules");
-    let n = extents.iter().product::<i64>();
-    let x: Vec<u8> = (0..n).flat_map(|n| (n as f32).to_le_bytes()).collect();
-    assert_eq!(run(&scheduled.func, &x), run(&func, &x), "{}", scheduled.func);
+    let scheduled = schedule(computation, &target, &Decisions::default()).expect("schedules");
+    assert_eq!(run(&scheduled.func, laid_out), run(&computation.func, x), "{}", scheduled.func);
     let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None };
     let kernels = flatten(&scheduled.func, &options).expect("flattens");
     let strategy = scheduled.strategy;
@@ -82,6 +118,17 @@ fn rows_of_an_image_are_one_where_its_channels_are_apart() {
     let (strategy, counts) = check(&[1, 7, 8, 40], &[0, 3, 1, 2]);
     assert!(strategy.contains("rows of 2 in vectors of 8, 8 at once of loop 1"), "{strategy}");
     assert_eq!(counts, (0, 8));
+}
+
+#[test]
+fn blocks_of_channels_are_squares_beside_positions() {
+    let (strategy, counts) = check_blocks([1, 16, 3, 24], &[0, 1, 2, 3], 8);
+    // Of two blocks.
+    assert!(strategy.contains("16 at once of loop 1"), "{strategy}");
+    assert_eq!(counts, (0, 16));
+    // Of shorter blocks a square would take several.
+    let (strategy, (_, columns)) = check_blocks([1, 16, 3, 24], &[0, 1, 2, 3], 4);
+    assert!(!strategy.contains("at once") && columns == 0, "{strategy}");
 }
 
 #[test]

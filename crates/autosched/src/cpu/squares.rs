@@ -5,11 +5,11 @@
 
 use tilewright_machine::Target;
 use tilewright_te::flatten::MAX_SQUARE;
-use tilewright_te::schedule::{Schedule, ScheduleError};
+use tilewright_te::schedule::{Piece, Schedule, ScheduleError};
 use tilewright_te::{Block, Expr, ExprKind, Var};
 
 use crate::context::Context;
-use crate::pattern::{AccessInfo, Stride, domain_simplifier, flat_index, loads, stride};
+use crate::pattern::{AccessInfo, Stride, domain_simplifier, flat_index, loads};
 
 /// Whether squares of vectors with so many lanes, of so many bytes each, are transposed in registers.
 pub(super) fn is_square(lanes: i64, bytes: usize) -> bool {
@@ -28,14 +28,18 @@ pub(super) fn across(context: &Context<'_>, block: &Block, lane: usize, group: i
         block.iters.get(lane).filter(|_| !block.body.iter().any(|store| reads_by_choice(&store.value)))?;
     let (func, simplifier) = (context.func, domain_simplifier(context.func, block));
     let lies_along = |access: &AccessInfo, var: Var| {
+        if let Some(pieces) = context.layout(access.buffer) {
+            // A group lies in one block.
+            return along_blocks(pieces, group).is_some()
+                && context.stride(&simplifier, access, var) == Stride::Constant(1);
+        }
         let flat = flat_index(func, access);
         let at = |n: i64| flat.substitute_var(var, &(Expr::var(var) * group + n));
         let first = at(0);
         [1, group - 1].into_iter().all(|n| simplifier.simplify(&(at(n) - first.clone())).as_int() == Some(n))
     };
     let is_apart = |access: &AccessInfo| {
-        context.layout(access.buffer).is_none()
-            && !matches!(stride(func, &simplifier, access, last.var), Stride::Zero | Stride::Constant(1))
+        !matches!(context.stride(&simplifier, access, last.var), Stride::Zero | Stride::Constant(1))
     };
     let mut apart = loads(block).into_iter().filter(is_apart);
     apart.find_map(|access| {
@@ -45,6 +49,11 @@ pub(super) fn across(context: &Context<'_>, block: &Block, lane: usize, group: i
         };
         (0..block.iters.len()).rev().find(is_across)
     })
+}
+
+/// The dimension along which a layout has its elements together, where groups of so many do not cross the end of a block.
+pub(super) fn along_blocks(pieces: &[Piece], group: i64) -> Option<usize> {
+    pieces.last().filter(|piece| piece.factor.is_none_or(|factor| factor % group == 0)).map(|piece| piece.dim)
 }
 
 /// Whether something is read on one side of a choice.

@@ -33,6 +33,7 @@ pub fn layouts(graph: &Graph, region: RegionId, plan: &FusionPlan, lanes: i64) -
             let is_result = graph.region(region).results.contains(&value);
             if is_result
                 || chooser.is_for_few_channels(group, value)
+                || chooser.is_between_small_groups(group, value)
                 || chooser.uses[value].iter().any(|u| chooser.needs_row_major(u))
             {
                 continue;
@@ -81,14 +82,55 @@ impl Chooser<'_> {
         let is_few = |u: &Use| {
             let Use::Input(node, 0) = u else { return false };
             let Op::Conv(attrs) = self.op(*node) else { return false };
-            let dims = |value: ValueId| Some(self.graph.tensor_type(value)?.shape.dims()?.to_vec());
-            let weights = self.graph.node(*node).inputs.get(1).copied().flatten().and_then(dims);
-            let extents: Option<Vec<i64>> = weights.map(|w| w.iter().map_while(Dim::as_const).collect());
-            let Some([channels, _, kernel @ ..]) = extents.as_deref() else { return false };
+            let weights = self.weights(*node);
+            let Some([channels, _, kernel @ ..]) = weights.as_deref() else { return false };
             attrs.group == 1 && 2 * channels <= self.lanes && kernel.iter().any(|&n| n > 1)
         };
         let makes_blocks = group.nodes.iter().any(|&n| self.op(n).layout_role() == LayoutRole::Blocks);
         !makes_blocks && !self.uses[value].is_empty() && self.uses[value].iter().all(is_few)
+    }
+
+    /// Whether convolutions write a value and read it whose groups leave so many lanes empty that vectors along rows are fuller.
+    fn is_between_small_groups(&self, group: &Group, value: ValueId) -> bool {
+        let mut writers = group.nodes.iter().filter(|&&n| matches!(self.op(n), Op::Conv(_))).peekable();
+        let fills_rows = |u: &Use| match u {
+            Use::Input(node, 0) => self.fills_rows(*node),
+            Use::Input(..) | Use::Result(..) => false,
+        };
+        let uses = &self.uses[value];
+        writers.peek().is_some()
+            && !uses.is_empty()
+            && writers.all(|&node| self.fills_rows(node))
+            && uses.iter().all(fills_rows)
+    }
+
+    /// Whether a convolution in groups of channels fills its vectors clearly better along rows than along the channels of a group.
+    fn fills_rows(&self, node: NodeId) -> bool {
+        let Op::Conv(attrs) = self.op(node) else { return false };
+        let weights = self.weights(node);
+        let Some([channels, of_group, kernel @ ..]) = weights.as_deref() else { return false };
+        let output = self.graph.node(node).outputs.first().and_then(|&value| self.extents(value));
+        let Some([_, _, positions @ ..]) = output.as_deref() else { return false };
+        let is_small = attrs.group > 1 && *of_group > 1;
+        // A row is consecutive in the image at a stride of one. Without a window all positions are one row.
+        let row = match kernel.iter().all(|&n| n == 1) && attrs.strides.iter().all(|&n| n == 1) {
+            true => positions.iter().product(),
+            false => positions.last().copied().unwrap_or(1),
+        };
+        let taken = |n: i64| (n + self.lanes - 1) / self.lanes * self.lanes;
+        let group = channels / (attrs.group as i64).max(1);
+        // Borders of images cost something: a quarter at least is to be gained.
+        is_small && attrs.strides.last() == Some(&1) && 4 * group * taken(row) < 3 * row * taken(group)
+    }
+
+    /// The extents of a convolution's weights, where they are known: its channels, those of a group of its image, and the kernel's.
+    fn weights(&self, node: NodeId) -> Option<Vec<i64>> {
+        self.extents(self.graph.node(node).inputs.get(1).copied().flatten()?)
+    }
+
+    /// The extents of a tensor, where all are known.
+    fn extents(&self, value: ValueId) -> Option<Vec<i64>> {
+        self.graph.tensor_type(value)?.shape.dims()?.iter().map(Dim::as_const).collect()
     }
 
     /// The rank and channels of an f32 signal, image or volume with more than one position.

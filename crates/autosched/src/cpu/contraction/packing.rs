@@ -8,6 +8,7 @@ use tilewright_te::{Block, Buffer, IterKind, Scope};
 
 use crate::context::Context;
 use crate::cpu::elementwise::{self, Elements};
+use crate::cpu::squares::{along_blocks, lanes_of};
 use crate::decisions::Chooser;
 use crate::layouts::Relayout;
 use crate::model::machine::{l1_way, ways_for_operand};
@@ -73,7 +74,10 @@ impl Repacking {
             joined: 1,
             is_consecutive: true,
             bytes: data.dtype.bytes(),
-            across: data.shape.len().checked_sub(1).filter(|_| context.layout(operand).is_none()),
+            across: match context.layout(operand) {
+                Some(pieces) => along_blocks(pieces, lanes_of(context.target, data.dtype.bytes())),
+                None => data.shape.len().checked_sub(1),
+            },
         };
         let copy = elements.plan_blocked(context.target, Some(&relayout.pieces), chooser)?;
         Ok(Repacking::Copied { relayout, copy: Box::new(copy) })
