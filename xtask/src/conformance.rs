@@ -17,9 +17,9 @@ use anyhow::{Context, ensure};
 
 use crate::cargo::Cargo;
 use crate::project::Verdict;
-use crate::{build, project, setup};
+use crate::{boards, build, project, setup};
 use baseline::Baseline;
-pub(crate) use case::Backend;
+pub(crate) use case::{Backend, Board};
 use case::{Case, Runner, SUITES};
 pub(crate) use report::Report;
 
@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// Device to run on, if not the processor alone
     #[arg(long)]
     device: Option<String>,
+    /// Machine to compile for, run under qemu: see `cargo xtask setup --boards`
+    #[arg(long, conflicts_with_all = ["device", "bless"])]
+    board: Option<String>,
     /// Only every N-th case
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     every: u32,
@@ -56,7 +59,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Verdict {
     let cargo = Cargo::detect();
     let codegen = args.codegen.as_deref().unwrap_or(cargo.default_codegen());
-    let backend = Backend { device: args.device.clone(), ..Backend::of(codegen) };
+    let board = args.board.as_deref().map(boards::board).transpose()?;
+    let backend = Backend { device: args.device.clone(), board, ..Backend::of(codegen) };
     let program = build::tilewright_or(args.program.as_deref(), &cargo)?;
     let report = check(program, &backend, args.every, |name| {
         args.suite.as_ref().is_none_or(|suite| name.split('/').next() == Some(suite))
@@ -102,7 +106,7 @@ fn check(
 ) -> anyhow::Result<Report> {
     let suites = ensure_suites()?;
     let cases: Vec<Case> = load_cases(&suites, chosen)?.into_iter().step_by(every as usize).collect();
-    let outputs = project::target_dir().join("conformance-outputs").join(backend.name());
+    let outputs = project::target_dir().join("conformance-outputs").join(backend.folder());
     let runner = Runner { program, backend: backend.clone(), outputs };
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(cases.len())));
     std::thread::scope(|scope| {
@@ -119,7 +123,7 @@ fn check(
         }
     });
     let report = Report::new(results.into_inner().expect("every worker has ended"));
-    let file = project::target_dir().join(format!("conformance-{}.txt", backend.name()));
+    let file = project::target_dir().join(format!("conformance-{}.txt", backend.folder()));
     std::fs::write(&file, report.listing())?;
     println!("outcome of every case in {}", file.display());
     Ok(report)

@@ -1,5 +1,6 @@
 //! `cargo xtask digits`: compiles the example network for this machine and lets it read a handwritten digit.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
@@ -63,23 +64,47 @@ pub(crate) fn check(program: PathBuf, codegen: &str) -> Verdict {
     Ok(model.check_held_out()? && same_bytes && same_bits)
 }
 
+/// What it must show compiled for another machine, whose programs `runner` runs: the same accuracy, and the same bits from any number of
+/// threads.
+pub(crate) fn check_on(program: &Path, codegen: &str, machine: &str, runner: &[OsString]) -> Verdict {
+    let compiled = Model::compile_for(program, codegen, Some(machine))?;
+    let model = Model { runner: runner.to_vec(), ..compiled };
+    let images = project::path(HELD_OUT);
+    let one = model.run(&images, 1)?;
+    let mut same_bits = true;
+    for threads in [2, 4] {
+        same_bits &= model.run(&images, threads)? == one;
+    }
+    if !same_bits {
+        println!("the example no longer gives the same bits on any number of threads");
+    }
+    Ok(model.check_held_out()? && same_bits)
+}
+
 /// The images that training has not seen, what ONNX Runtime makes of them, and the truth.
 const HELD_OUT: &str = "examples/digits/held-out";
 
 struct Model {
-    program: PathBuf,
+    /// The words before `run`: a program that runs models, after what runs that where it is for another machine.
+    runner: Vec<OsString>,
     artifact: PathBuf,
 }
 
 impl Model {
     fn compile(program: PathBuf, codegen: &str) -> anyhow::Result<Model> {
+        Model::compile_for(&program, codegen, None)
+    }
+
+    /// Compiled for another machine than this one, if one is named.
+    fn compile_for(program: &Path, codegen: &str, machine: Option<&str>) -> anyhow::Result<Model> {
         let artifact = project::target_dir().join(format!("digits-{codegen}.twm"));
-        let mut compile = project::command(&program);
+        let mut compile = project::command(program);
         compile.arg("compile").arg(project::path("examples/digits/digits.onnx"));
+        compile.args(machine.map(|machine| ["--target", machine]).iter().flatten());
         project::run(
             compile.args(["--codegen", codegen, "--no-cache", "--verify-passes", "-o"]).arg(&artifact),
         )?;
-        Ok(Model { program, artifact })
+        Ok(Model { runner: vec![program.into()], artifact })
     }
 
     /// The scores of the images in a folder: images by classes.
@@ -89,8 +114,15 @@ impl Model {
             std::fs::remove_dir_all(&outputs)?;
         }
         std::fs::create_dir_all(&outputs)?;
-        let mut run = project::command(&self.program);
-        run.arg("run").arg(&self.artifact).arg("--inputs").arg(inputs).arg("--outputs").arg(&outputs);
+        let (first, rest) = self.runner.split_first().context("nothing to run it with")?;
+        let mut run = project::command(first);
+        run.args(rest)
+            .arg("run")
+            .arg(&self.artifact)
+            .arg("--inputs")
+            .arg(inputs)
+            .arg("--outputs")
+            .arg(&outputs);
         run.args(["--threads", &threads.to_string()]);
         project::run(&mut run)?;
         floats(&outputs.join("output_0.pb"))

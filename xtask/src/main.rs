@@ -4,12 +4,14 @@
 //! `setup` and `test` install what is missing; every other task only detects and says what it would gain.
 
 mod bench;
+mod boards;
 mod build;
 mod calibrate;
 mod cargo;
 mod compile;
 mod conformance;
 mod corpus;
+mod cross;
 mod digits;
 mod exported;
 mod gpu;
@@ -60,6 +62,8 @@ enum Task {
     Mutants(mutants::Args),
     /// Measure the records of tuning that come with the compiler, on networks of tools/corpus.py
     Corpus(corpus::Args),
+    /// Build `tilewright-run`, which runs models without a compiler, for another machine
+    Cross(cross::Args),
     /// Measure how fast this machine is, for the cost model of schedules
     Calibrate(calibrate::Args),
     /// Pack all that checks and times models on a machine with a GPU, which needs no compiler: one archive
@@ -90,6 +94,7 @@ fn main() -> ExitCode {
         Task::Exported(args) => exported::run(&args),
         Task::Mutants(args) => mutants::run(&args),
         Task::Corpus(args) => corpus::run(&args),
+        Task::Cross(args) => cross::run(&args),
         Task::Calibrate(args) => calibrate::run(&args),
         Task::GpuPack(args) => gpu::pack(&args),
         Task::GpuCheck(args) => gpu::check(&args),

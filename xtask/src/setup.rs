@@ -11,13 +11,17 @@ use anyhow::Context;
 
 use crate::llvm::{self, Llvm};
 use crate::project::Verdict;
-use crate::{cargo, project};
+use crate::{boards, cargo, cross, project};
 
 /// Debian packages that the LLVM code generator needs: to link with, and to emit objects for other builds.
 const LLVM_PACKAGES: [&str; 3] = ["llvm-22-dev", "libpolly-22-dev", "lld-22"];
 
 /// Debian packages that make an OpenCL device of the processor, and find it: for tests of the code for GPUs.
 const OPENCL_PACKAGES: [&str; 2] = ["pocl-opencl-icd", "ocl-icd-libopencl1"];
+
+/// Debian packages for tests of code for boards: Rust's library as source with a compiler of its version, for machines that rustup has no
+/// library of, and emulators.
+const BOARD_PACKAGES: [&str; 3] = ["rustc-web", "rust-web-src", "qemu-user-static"];
 
 /// Python packages to install, and whether what they depend on comes along.
 struct Requirements {
@@ -36,6 +40,10 @@ const MODEL_REQUIREMENTS: Requirements =
 const GPU_REQUIREMENTS: Requirements =
     Requirements { file: "tools/requirements-gpu.txt", with_dependencies: false };
 
+/// What links programs for boards.
+const BOARD_REQUIREMENTS: Requirements =
+    Requirements { file: "tools/requirements-boards.txt", with_dependencies: true };
+
 /// What `cargo xtask bench` needs besides.
 const PEER_REQUIREMENTS: Requirements =
     Requirements { file: "tools/requirements-bench.txt", with_dependencies: true };
@@ -50,6 +58,9 @@ pub(crate) struct Args {
     /// Also install the peers that `cargo xtask bench` compares with
     #[arg(long)]
     peers: bool,
+    /// Also install what builds programs for boards and runs them here: Rust's library as source, zig and qemu, 0.6 GB
+    #[arg(long)]
+    boards: bool,
 }
 
 /// The task.
@@ -65,7 +76,8 @@ pub(crate) fn run(args: &Args) -> Verdict {
         .and_then(|()| ensure_python(&REQUIREMENTS))
         .and_then(|()| ensure_python(&MODEL_REQUIREMENTS))
         .and_then(|()| ensure_python(&GPU_REQUIREMENTS))
-        .and_then(|()| if args.peers { ensure_python(&PEER_REQUIREMENTS) } else { Ok(()) });
+        .and_then(|()| if args.peers { ensure_python(&PEER_REQUIREMENTS) } else { Ok(()) })
+        .and_then(|()| if args.boards { ensure_boards() } else { Ok(()) });
     match &rest {
         Ok(()) => println!("Python packages in {}", project::target_dir().join("venv").display()),
         Err(error) => eprintln!("{error:#}"),
@@ -103,6 +115,15 @@ fn ensure_opencl() -> anyhow::Result<()> {
         return Ok(());
     }
     apt_install(&OPENCL_PACKAGES)
+}
+
+/// What builds programs for boards and runs them here.
+fn ensure_boards() -> anyhow::Result<()> {
+    ensure_python(&BOARD_REQUIREMENTS)?;
+    if cross::has_library_source() && project::have(boards::EMULATOR) {
+        return Ok(());
+    }
+    apt_install(&BOARD_PACKAGES)
 }
 
 /// Installs packages by apt as root or through `sudo -n`; otherwise the error holds the command to type.

@@ -2,7 +2,7 @@
 //! way, and closes with one line of counts.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use anyhow::Context;
 use crate::cargo::{self, Cargo, Packages};
 use crate::conformance::Backend;
 use crate::project::Verdict;
-use crate::{build, conformance, digits, models, project, setup, tidy};
+use crate::{boards, build, conformance, digits, models, project, setup, tidy};
 
 /// Packages whose tests run kernels, through the interpreter or compiled: too slow without optimisation.
 const KERNEL_PACKAGES: [&str; 9] = [
@@ -113,6 +113,20 @@ pub(crate) fn run() -> Verdict {
                 }
             });
         }
+        for codegen in cargo.codegens() {
+            step(&format!("boards, {codegen}"), &mut || match boards::missing() {
+                None => {
+                    // Compiling is what takes time here: the other generator has its turn on x86-64.
+                    let every = if *codegen == cargo.default_codegen() { 1 } else { 10 };
+                    check_boards(&program, codegen, complete.then_some(every))
+                }
+
+                Some(missing) => {
+                    println!("skipped: {missing}");
+                    Ok(Tally { skipped: 1, ..Tally::default() })
+                }
+            });
+        }
         step("ONNX suites, a tenth of them on an OpenCL device", &mut || match complete {
             true => {
                 let device = Some("opencl".to_string());
@@ -123,6 +137,20 @@ pub(crate) fn run() -> Verdict {
     }
     println!("\n{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped);
     Ok(tally.failed == 0)
+}
+
+/// The example on all boards, and on one of them every so many-th case of the ONNX suites, where these are here.
+fn check_boards(program: &Path, codegen: &str, every: Option<u32>) -> anyhow::Result<Tally> {
+    let (all, failed) = boards::check_digits(program, codegen)?;
+    let mut tally = Tally { passed: all - failed, failed, skipped: 0 };
+    tally.add(match every {
+        Some(every) => {
+            let board = Some(boards::board("aarch64")?);
+            suites(program.to_path_buf(), &Backend { board, ..Backend::of(codegen) }, every)?
+        }
+        None => Tally::of_missing(),
+    });
+    Ok(tally)
 }
 
 /// The tests of the thread pool under loom, which is built with another flag and so in a folder of its own.

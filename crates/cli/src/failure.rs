@@ -1,39 +1,17 @@
 //! Failures of the command: a message and an exit code that says whose fault it is.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
-use tilewright_driver::run::files::{FileError, NpyError, PbError};
+use tilewright_driver::run::exit;
+pub(crate) use tilewright_driver::run::exit::Exit;
+use tilewright_driver::run::files::FileError;
 use tilewright_driver::run::noise::NoiseError;
-use tilewright_driver::runtime::device::DeviceError;
-use tilewright_driver::runtime::{InputErrors, LoadError, ModelError, RunError, TensorError};
+use tilewright_driver::runtime::{LoadError, RunError, TensorError};
 use tilewright_driver::tune::JournalError;
 use tilewright_driver::{CompileError, Error, SearchError};
 
 /// What messages of failures begin with.
 pub(crate) const ERROR: &str = "error: ";
-
-/// Exit codes other than 0, as the manual states them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Exit {
-    /// A comparison found a difference.
-    Check = 1,
-    /// The command line asks for what makes no sense.
-    Usage = 2,
-    /// The model or the options need what is not there.
-    Unsupported = 3,
-    /// A limit of memory or size.
-    Limit = 4,
-    /// Invalid model, artifact or data.
-    Data = 5,
-    /// Files that cannot be read or written.
-    Io = 6,
-    /// A bug of ours.
-    Internal = 70,
-    /// Somebody asked it to stop.
-    Cancelled = 130,
-}
 
 /// Why the command did not succeed.
 #[derive(Debug)]
@@ -105,37 +83,13 @@ impl From<Error> for Failure {
 
 impl From<TensorError> for Failure {
     fn from(error: TensorError) -> Failure {
-        Failure::new(of_tensor(&error), error)
-    }
-}
-
-fn of_tensor(error: &TensorError) -> Exit {
-    match error {
-        TensorError::Memory(_) => Exit::Limit,
-        TensorError::Elements { .. }
-        | TensorError::Bytes { .. }
-        | TensorError::DType { .. }
-        | TensorError::TooLarge { .. }
-        | TensorError::Strings => Exit::Data,
+        Failure::new((&error).into(), error)
     }
 }
 
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Failure {
-        let exit = match &error {
-            FileError::Read { .. } | FileError::Write { .. } => Exit::Io,
-            FileError::NoArray { .. } | FileError::Strings { .. } => Exit::Unsupported,
-            FileError::Array { error: NpyError::Tensor(error), .. }
-            | FileError::Npy { error: NpyError::Tensor(error), .. }
-            | FileError::Pb { error: PbError::Made(error), .. } => of_tensor(error),
-            FileError::NotNpz { .. }
-            | FileError::Array { .. }
-            | FileError::Twice { .. }
-            | FileError::Npy { .. }
-            | FileError::NoName { .. }
-            | FileError::Pb { .. } => Exit::Data,
-        };
-        Failure::new(exit, error)
+        Failure::new((&error).into(), error)
     }
 }
 
@@ -148,7 +102,7 @@ impl From<NoiseError> for Failure {
                 Failure::usage(format!("{error}: {way}"))
             }
             NoiseError::Unsupported { .. } => Failure::usage(format!("{error}: give --inputs")),
-            NoiseError::Tensor { error: fault, .. } => Failure::new(of_tensor(fault), error),
+            NoiseError::Tensor { .. } => Failure::new((&error).into(), error),
         }
     }
 }
@@ -169,61 +123,14 @@ impl From<JournalError> for Failure {
     }
 }
 
-/// Whose fault it is that a device does not do what it is to.
-fn of_device(error: &DeviceError) -> Exit {
-    match error {
-        DeviceError::Unfit { .. } | DeviceError::Stream { .. } => Exit::Unsupported,
-        DeviceError::Code { .. } => Exit::Data,
-        DeviceError::Memory { .. } => Exit::Limit,
-        DeviceError::Fault { .. } => Exit::Io,
-    }
-}
-
 impl From<LoadError> for Failure {
     fn from(error: LoadError) -> Failure {
-        let exit = match &error {
-            LoadError::File { .. } => Exit::Io,
-            LoadError::Code(_) | LoadError::Model(ModelError::Memory(_)) => Exit::Limit,
-            LoadError::SeveralDevices(_) => Exit::Usage,
-            LoadError::Model(ModelError::DType { .. } | ModelError::HostOps(_) | ModelError::NoDevice)
-            | LoadError::NeedsDevice(_)
-            | LoadError::OtherDevice { .. } => Exit::Unsupported,
-            LoadError::Device(error) | LoadError::Model(ModelError::Device(error)) => of_device(error),
-            LoadError::Artifact(_)
-            | LoadError::Isa(_)
-            | LoadError::Model(
-                ModelError::Plan(_)
-                | ModelError::Kernels { .. }
-                | ModelError::Space(_)
-                | ModelError::Weights { .. }
-                | ModelError::Program(_),
-            ) => Exit::Data,
-        };
-        Failure::new(exit, error)
+        Failure::new((&error).into(), error)
     }
 }
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Failure {
-        match &error {
-            RunError::Inputs(errors) => errors.clone().into(),
-            RunError::Guard { .. } | RunError::Host { .. } => Failure::data(error),
-            RunError::Limit { .. } | RunError::Memory(_) => Failure::new(Exit::Limit, error),
-            RunError::Device(fault) => Failure::new(of_device(fault), error),
-            // The command cancels nothing.
-            RunError::Plan { .. } => Failure::new(Exit::Internal, error),
-            RunError::Cancelled => Failure::new(Exit::Cancelled, error),
-        }
-    }
-}
-
-impl From<InputErrors> for Failure {
-    fn from(errors: InputErrors) -> Failure {
-        let mut message = "the inputs do not fit the model:".to_string();
-        for error in &errors.0 {
-            // Writing to a string cannot fail.
-            _ = write!(message, "\n  {error}");
-        }
-        Failure::data(message)
+        Failure::new((&error).into(), exit::message(&error))
     }
 }

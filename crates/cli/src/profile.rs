@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         return output::print_json(&report(&profile, of_device, &ceilings, &rows));
     }
-    output::print(&(heading(&profile, of_device, &ceilings) + &table::text(&rows)))
+    output::print(&(heading(&profile, of_device, &ceilings) + &profile::text(&rows)))
 }
 
 fn load(args: &Args, options: &LoadOptions) -> Result<Model, Failure> {

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use serde_json::json;
+use tilewright_driver::run::summary::{self, Summary};
 use tilewright_driver::run::{files, values};
-use tilewright_driver::runtime::{Tensor, Value};
+use tilewright_driver::runtime::Value;
 
 use crate::failure::Failure;
 use crate::load::LoadArgs;
@@ -58,11 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let summaries: Vec<_> = outputs.iter().map(|(name, value)| summary_json(name, value)).collect();
         output::print_json(&json!({"outputs": summaries}))
     } else if args.outputs.is_none() {
-        let lines = outputs.iter().map(|(name, value)| match value.as_tensor() {
-            Some(tensor) => Summary::of(tensor).line(name, tensor),
-            None => format!("{name}: {}\n", values::form(value)),
-        });
-        output::print(&lines.collect::<String>())
+        output::print(&outputs.iter().map(|(name, value)| summary::line(name, value)).collect::<String>())
     } else {
         Ok(())
     }
@@ -70,61 +67,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 fn summary_json(name: &str, value: &Value) -> serde_json::Value {
     match value.as_tensor() {
-        Some(tensor) => Summary::of(tensor).json(name, tensor),
-        None => json!({"name": name, "form": values::form(value)}),
-    }
-}
-
-/// What is said of a tensor that is not written anywhere.
-struct Summary {
-    /// Least, greatest and mean element, where there are any.
-    range: Option<(f64, f64, f64)>,
-    /// The first elements.
-    first: Vec<f64>,
-    /// How many elements there are.
-    n: usize,
-}
-
-impl Summary {
-    const SHOWN: usize = 6;
-
-    fn of(tensor: &Tensor) -> Summary {
-        let values = values::to_f64s(tensor).unwrap_or_default();
-        let first = values.iter().copied().take(Summary::SHOWN).collect();
-        let range = (!values.is_empty()).then(|| {
-            let min = values.iter().copied().fold(f64::INFINITY, f64::min);
-            let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            (min, max, values.iter().sum::<f64>() / values.len() as f64)
-        });
-        Summary { range, first, n: values.len() }
-    }
-
-    fn line(&self, name: &str, tensor: &Tensor) -> String {
-        let mut line = format!("{name}: {}", values::tensor_form(tensor));
-        if let Some((min, max, mean)) = self.range {
-            let first: Vec<String> = self.first.iter().map(|value| format!("{value:.5}")).collect();
-            let more = if self.n > Summary::SHOWN { ", ..." } else { "" };
-            line += &format!(" min {min:.5} max {max:.5} mean {mean:.5}: {}{more}", first.join(", "));
+        Some(tensor) => {
+            let range = Summary::of(tensor).range;
+            let (min, max, mean) = range.map_or((None, None, None), |(a, b, c)| (Some(a), Some(b), Some(c)));
+            let (dtype, dims) = (tensor.dtype().name(), tensor.dims());
+            json!({"name": name, "dtype": dtype, "dims": dims, "min": min, "max": max, "mean": mean})
         }
-        line + "\n"
-    }
-
-    fn json(&self, name: &str, tensor: &Tensor) -> serde_json::Value {
-        let (min, max, mean) = self.range.map_or((None, None, None), |(a, b, c)| (Some(a), Some(b), Some(c)));
-        json!({"name": name, "dtype": tensor.dtype().name(), "dims": tensor.dims(), "min": min, "max": max, "mean": mean})
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn outputs_are_summed_up_in_a_line() {
-        let tensor = Tensor::new(&[3], [1.0f32, 2.0, 6.0]).unwrap();
-        let line = Summary::of(&tensor).line("y", &tensor);
-        assert_eq!(line, "y: f32[3] min 1.00000 max 6.00000 mean 3.00000: 1.00000, 2.00000, 6.00000\n");
-        let empty = Tensor::new::<f32>(&[0], []).unwrap();
-        assert_eq!(Summary::of(&empty).line("y", &empty), "y: f32[0]\n");
+        None => json!({"name": name, "form": values::form(value)}),
     }
 }

@@ -7,6 +7,7 @@
 //! - `ndarray`: arrays of that crate are inputs, and outputs are seen as arrays or become some.
 
 pub mod compare;
+pub mod exit;
 #[cfg(feature = "files")]
 pub mod files;
 pub mod inspect;
@@ -18,6 +19,7 @@ pub mod profile;
 mod ranges;
 mod sessions;
 pub mod spec;
+pub mod summary;
 pub mod timing;
 pub mod values;
 

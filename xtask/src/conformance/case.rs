@@ -1,8 +1,9 @@
 //! One case of a suite: what it expects, how it is run, and what came of it.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -18,8 +19,8 @@ pub(super) const SUITES: [(&str, usize); 5] =
 /// A case that takes longer hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// The same on a device, which may be one that the processor plays: whole networks take their time there.
-const TIME_LIMIT_ON_DEVICE: Duration = Duration::from_secs(240);
+/// The same on a device or another machine, which the processor may play the part of: whole networks take their time there.
+const TIME_LIMIT_ELSEWHERE: Duration = Duration::from_secs(240);
 
 /// Exit codes of `tilewright`, as its manual states them.
 const EXIT_UNSUPPORTED: i32 = 3;
@@ -148,15 +149,34 @@ pub(crate) struct Backend {
     pub(crate) codegen: String,
     /// The device, if not the processor alone.
     pub(crate) device: Option<String>,
+    /// Another machine, if not this one.
+    pub(crate) board: Option<Board>,
+}
+
+/// A machine that is not this one, and what plays its part here.
+#[derive(Clone, Debug)]
+pub(crate) struct Board {
+    /// What models are compiled for.
+    pub(crate) machine: String,
+    /// The words before `run`: an emulator with a program that runs models.
+    pub(crate) runner: Vec<OsString>,
 }
 
 impl Backend {
     /// A code generator for the processor alone.
     pub(crate) fn of(codegen: &str) -> Backend {
-        Backend { codegen: codegen.to_string(), device: None }
+        Backend { codegen: codegen.to_string(), device: None, board: None }
     }
 
-    /// Its name in files: the device's, else the code generator's.
+    /// Its name among outputs.
+    pub(crate) fn folder(&self) -> String {
+        match &self.board {
+            Some(board) => format!("{}-{}", self.name(), board.machine),
+            None => self.name().to_string(),
+        }
+    }
+
+    /// The name of the list of cases that pass: the device's, else the code generator's. On another machine the same pass.
     pub(crate) fn name(&self) -> &str {
         self.device.as_deref().unwrap_or(&self.codegen)
     }
@@ -195,27 +215,52 @@ impl Runner {
             std::fs::remove_dir_all(&outputs)?;
         }
         std::fs::create_dir_all(&outputs)?;
-        let messages = outputs.join("messages.txt");
-        let mut command = project::command(&self.program);
-        command
-            .arg("run")
-            .arg(case.dir.join("model.onnx"))
-            .arg("--inputs")
-            .arg(data)
-            .arg("--outputs")
-            .arg(&outputs);
-        command.args(["--codegen", &self.backend.codegen, "--threads", "1", "--no-cache", "--verify-passes"]);
-        command.args(self.backend.device.iter().flat_map(|device| ["--device", device]));
-        command.stdout(Stdio::null()).stderr(File::create(&messages)?);
-        let limit = if self.backend.device.is_some() { TIME_LIMIT_ON_DEVICE } else { TIME_LIMIT };
-        let status = wait(command.spawn()?, limit)?;
-        let messages = String::from_utf8_lossy(&std::fs::read(&messages)?).into_owned();
-        Ok(match outcome_of_exit(status, &messages, limit) {
+        let mut outcome = None;
+        for mut command in self.commands(&case.dir.join("model.onnx"), data, &outputs) {
+            outcome = self.outcome(&mut command, &outputs.join("messages.txt"))?;
+            if outcome.is_some() {
+                break;
+            }
+        }
+        Ok(match outcome {
             Some(Outcome::Crashed(how)) => Outcome::Crashed(how),
             _ if !case.comparable => Outcome::NotComparable,
             Some(other) => other,
             None => case.judge(data, &outputs),
         })
+    }
+
+    /// What runs a model on a data set: one command, or on another machine one that compiles and one that runs.
+    fn commands(&self, model: &Path, data: &Path, outputs: &Path) -> Vec<Command> {
+        let Backend { codegen, device, board } = &self.backend;
+        let on_data = |command: &mut Command| {
+            command.arg("--inputs").arg(data).arg("--outputs").arg(outputs).args(["--threads", "1"]);
+        };
+        let compiling = ["--codegen", codegen, "--no-cache", "--verify-passes"];
+        let mut first = project::command(&self.program);
+        let Some(Board { machine, runner }) = board else {
+            first.arg("run").arg(model).args(compiling);
+            first.args(device.iter().flat_map(|device| ["--device", device]));
+            on_data(&mut first);
+            return vec![first];
+        };
+        let artifact = outputs.join("model.twm");
+        first.arg("compile").arg(model).args(compiling).args(["--target", machine]).arg("-o").arg(&artifact);
+        let mut words = runner.iter();
+        let mut second = project::command(words.next().map_or(OsStr::new(""), OsString::as_os_str));
+        second.args(words).arg("run").arg(&artifact);
+        on_data(&mut second);
+        vec![first, second]
+    }
+
+    /// What the end of a command alone decides; `None` where the outputs do.
+    fn outcome(&self, command: &mut Command, messages: &Path) -> anyhow::Result<Option<Outcome>> {
+        command.stdout(Stdio::null()).stderr(File::create(messages)?);
+        let is_here = self.backend.device.is_none() && self.backend.board.is_none();
+        let limit = if is_here { TIME_LIMIT } else { TIME_LIMIT_ELSEWHERE };
+        let status = wait(command.spawn()?, limit)?;
+        let messages = String::from_utf8_lossy(&std::fs::read(messages)?).into_owned();
+        Ok(outcome_of_exit(status, &messages, limit))
     }
 }
 

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use tilewright_driver::machine::Ceilings;
-use tilewright_driver::run::profile::{By, Grouped, Profile, Row, edges, grouped, layout};
+use tilewright_driver::run::profile::{self, By, Grouped, Profile, Row, edges, grouped, layout};
 use tilewright_driver::runtime::{Model, Program};
 
-use super::table::{self, short};
+use super::table;
 
 /// The page, but for the figures: they take the place of [`MARK`].
 const PAGE: &str = include_str!("page.html");
@@ -45,7 +45,7 @@ fn fill(figures: &Value) -> String {
 
 /// What a node is called where there is little room.
 fn title(row: &Row) -> String {
-    short(row.operators.first().or(row.kernels.first()).map_or("", String::as_str), 18)
+    profile::short(row.operators.first().or(row.kernels.first()).map_or("", String::as_str), 18)
 }
 
 #[cfg(test)]

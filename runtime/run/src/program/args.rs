@@ -1,0 +1,246 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use lexopt::{Arg, Parser, ValueExt as _};
+use tilewright_run::LoadOptions;
+use tilewright_run::profile::By;
+
+use crate::Failure;
+
+/// What `--help` prints.
+const HELP: &str = "\
+Runs models that `tilewright compile` has compiled for this machine.
+
+tilewright-run run MODEL.twm [--inputs IN] [--outputs OUT] [--seed N]
+    One run; sums the outputs up where they go nowhere.
+tilewright-run bench MODEL.twm [--inputs IN] [--seconds S] [--sessions N]
+    Times runs for S seconds, 3 if not given, of N sessions at once, each on a thread of its own.
+tilewright-run profile MODEL.twm [--inputs IN] [--seconds S] [--by node|kernel|op]
+    Tells where the time of a run goes.
+
+IN is an .npz with the model's names, an .npy for one input, or a folder of input_J.pb; `bench` and `profile` take seeded
+noise without it. OUT is an .npz, an .npy for one output, or a folder of output_J.pb.
+
+    --threads N       threads; results do not depend on it [default: what the process may use]
+    --memory-limit N  most bytes for the values of a run [default: no limit]
+";
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// To print a text.
+    Print(String),
+    /// A run.
+    Run(RunArgs),
+    /// Times of runs.
+    Bench(BenchArgs),
+    /// Where the time of a run goes.
+    Profile(ProfileArgs),
+}
+
+/// What every verb takes.
+#[derive(Debug)]
+pub(crate) struct ModelArgs {
+    pub(crate) model: PathBuf,
+    pub(crate) inputs: Option<PathBuf>,
+    pub(crate) threads: Option<usize>,
+    pub(crate) memory_limit: Option<u64>,
+}
+
+/// Arguments of `run`.
+#[derive(Debug)]
+pub(crate) struct RunArgs {
+    pub(crate) of: ModelArgs,
+    pub(crate) outputs: Option<PathBuf>,
+    pub(crate) seed: u64,
+}
+
+/// Arguments of `bench`.
+#[derive(Debug)]
+pub(crate) struct BenchArgs {
+    pub(crate) of: ModelArgs,
+    pub(crate) seconds: f64,
+    pub(crate) sessions: usize,
+}
+
+/// Arguments of `profile`.
+#[derive(Debug)]
+pub(crate) struct ProfileArgs {
+    pub(crate) of: ModelArgs,
+    pub(crate) seconds: f64,
+    pub(crate) by: By,
+}
+
+impl ModelArgs {
+    /// How the model is loaded, but for its threads.
+    pub(crate) fn options_but_threads(&self) -> LoadOptions {
+        let options = LoadOptions::new();
+        self.memory_limit.map_or(options.clone(), |bytes| options.memory_limit(bytes))
+    }
+
+    /// How the model is loaded.
+    pub(crate) fn options(&self) -> LoadOptions {
+        let options = self.options_but_threads();
+        self.threads.map_or(options.clone(), |threads| options.threads(threads))
+    }
+}
+
+/// What was read of the command line.
+#[derive(Default)]
+struct Given {
+    verb: Option<OsString>,
+    model: Option<PathBuf>,
+    /// Options with their values, by name.
+    options: Vec<(String, OsString)>,
+}
+
+impl Given {
+    fn take(&mut self, name: &str) -> Option<OsString> {
+        let at = self.options.iter().position(|(other, _)| other == name)?;
+        Some(self.options.remove(at).1)
+    }
+
+    fn path(&mut self, name: &str) -> Option<PathBuf> {
+        self.take(name).map(PathBuf::from)
+    }
+
+    fn number<T: FromStr>(
+        &mut self,
+        name: &str,
+        holds: impl Fn(&T) -> bool,
+        what: &str,
+    ) -> Result<Option<T>, Failure> {
+        let Some(text) = self.take(name) else { return Ok(None) };
+        let number = text.to_str().and_then(|text| text.parse().ok()).filter(holds);
+        match number {
+            Some(number) => Ok(Some(number)),
+            None => Err(Failure::usage(format!("--{name} {}: not {what}", text.to_string_lossy()))),
+        }
+    }
+
+    fn seconds(&mut self, default: f64) -> Result<f64, Failure> {
+        let holds = |s: &f64| (0.0..=86_400.0).contains(s);
+        Ok(self.number("seconds", holds, "a number of seconds")?.unwrap_or(default))
+    }
+
+    fn threads(&mut self, name: &str) -> Result<Option<usize>, Failure> {
+        self.number(name, |n| (1..=1024).contains(n), "a number from 1 to 1024")
+    }
+
+    fn model(&mut self) -> Result<ModelArgs, Failure> {
+        Ok(ModelArgs {
+            model: self.model.take().ok_or_else(|| Failure::usage("give a model: MODEL.twm"))?,
+            inputs: self.path("inputs"),
+            threads: self.threads("threads")?,
+            memory_limit: self.number("memory-limit", |_| true, "a number of bytes")?,
+        })
+    }
+
+    fn command(&mut self, verb: &str) -> Result<Command, Failure> {
+        let of = self.model()?;
+        Ok(match verb {
+            "run" => Command::Run(RunArgs {
+                of,
+                outputs: self.path("outputs"),
+                seed: self.number("seed", |_| true, "a number")?.unwrap_or(0),
+            }),
+            "bench" => Command::Bench(BenchArgs {
+                of,
+                seconds: self.seconds(3.0)?,
+                sessions: self.threads("sessions")?.unwrap_or(1),
+            }),
+            "profile" => {
+                Command::Profile(ProfileArgs { of, seconds: self.seconds(2.0)?, by: by(self.take("by"))? })
+            }
+            _ => return Err(Failure::usage(format!("no verb `{verb}`: there are run, bench and profile"))),
+        })
+    }
+}
+
+fn by(text: Option<OsString>) -> Result<By, Failure> {
+    match text.as_ref().map(|text| text.to_string_lossy()).as_deref() {
+        None | Some("node") => Ok(By::Node),
+        Some("kernel") => Ok(By::Kernel),
+        Some("op") => Ok(By::Op),
+        Some(other) => Err(Failure::usage(format!("--by {other}: there are node, kernel and op"))),
+    }
+}
+
+/// Reads a command line.
+pub(crate) fn parse(mut parser: Parser) -> Result<Command, Failure> {
+    let mut given = Given::default();
+    while let Some(arg) = parser.next().map_err(Failure::usage)? {
+        match arg {
+            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Print(HELP.to_string())),
+            Arg::Short('V') | Arg::Long("version") => {
+                let text = concat!("tilewright-run ", env!("CARGO_PKG_VERSION"), "\n");
+                return Ok(Command::Print(text.to_string()));
+            }
+            Arg::Value(word) if given.verb.is_none() => given.verb = Some(word),
+            Arg::Value(word) if given.model.is_none() => given.model = Some(word.into()),
+            Arg::Value(word) => return Err(Failure::usage(format!("what is `{}`?", word.to_string_lossy()))),
+            Arg::Short(c) => return Err(Failure::usage(format!("no option -{c}"))),
+            Arg::Long(name) => {
+                let name = name.to_string();
+                let value = parser.value().map_err(Failure::usage)?;
+                if given.options.iter().any(|(other, _)| *other == name) {
+                    return Err(Failure::usage(format!("--{name} is given twice")));
+                }
+                given.options.push((name, value));
+            }
+        }
+    }
+    let Some(verb) = given.verb.take() else { return Ok(Command::Print(HELP.to_string())) };
+    let verb = verb.string().map_err(Failure::usage)?;
+    let command = given.command(&verb)?;
+    match given.options.first() {
+        Some((name, _)) => Err(Failure::usage(format!("`{verb}` has no option --{name}"))),
+        None => Ok(command),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, Failure> {
+        parse(Parser::from_args(line.split_whitespace()))
+    }
+
+    #[test]
+    fn options_belong_to_verbs() {
+        let Ok(Command::Run(run)) = parsed("run --seed 7 m.twm --outputs=y.npz") else { panic!("a run") };
+        assert_eq!((run.seed, run.outputs, run.of.model), (7, Some("y.npz".into()), "m.twm".into()));
+        let Ok(Command::Bench(bench)) = parsed("bench m.twm --threads 2 --seconds .5") else {
+            panic!("a measurement")
+        };
+        assert_eq!((bench.of.threads, bench.seconds, bench.sessions), (Some(2), 0.5, 1));
+        let Ok(Command::Profile(profile)) = parsed("profile m.twm --by kernel") else { panic!("a profile") };
+        assert!(matches!(profile.by, By::Kernel));
+        for help in ["", "--help", "run -h"] {
+            assert!(matches!(parsed(help), Ok(Command::Print(text)) if text == HELP), "{help}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (line, expected) in [
+            ("run", "give a model: MODEL.twm"),
+            ("tune m.twm", "no verb `tune`: there are run, bench and profile"),
+            ("run m.twm n.twm", "what is `n.twm`?"),
+            ("run m.twm --seconds 1", "`run` has no option --seconds"),
+            ("run m.twm --seed", "missing argument for option '--seed'"),
+            ("run m.twm --seed 1 --seed 2", "--seed is given twice"),
+            ("bench m.twm --threads 0", "--threads 0: not a number from 1 to 1024"),
+            ("bench m.twm --seconds nan", "--seconds nan: not a number of seconds"),
+            ("profile m.twm --by line", "--by line: there are node, kernel and op"),
+            ("run m.twm -x", "no option -x"),
+        ] {
+            let failure = parsed(line).err().map(|failure| failure.message);
+            assert_eq!(failure.as_deref(), Some(expected), "{line}");
+        }
+    }
+}

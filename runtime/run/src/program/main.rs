@@ -1,0 +1,80 @@
+//! `tilewright-run`: runs, times and profiles compiled models where there is no compiler.
+
+mod args;
+mod verbs;
+
+use std::io::{ErrorKind, Write as _};
+use std::process::ExitCode;
+
+use tilewright_run::exit::{self, Exit};
+use tilewright_run::files::FileError;
+use tilewright_run::noise::NoiseError;
+use tilewright_run::{LoadError, RunError};
+
+use args::Command;
+
+/// Why the program does not succeed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    message: String,
+}
+
+impl Failure {
+    /// The command line asks for what makes no sense.
+    pub(crate) fn usage(message: impl ToString) -> Failure {
+        Failure { exit: Exit::Usage, message: message.to_string() }
+    }
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Failure {
+        Failure { exit: (&error).into(), message: error.to_string() }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Failure {
+        Failure { exit: (&error).into(), message: exit::message(&error) }
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Failure {
+        Failure { exit: (&error).into(), message: error.to_string() }
+    }
+}
+
+impl From<NoiseError> for Failure {
+    fn from(error: NoiseError) -> Failure {
+        Failure { exit: (&error).into(), message: format!("{error}: give --inputs") }
+    }
+}
+
+/// Prints to standard output. A reader that has gone (`| head`) is no failure; a full disk is.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure { exit: Exit::Io, message: format!("cannot write to standard output: {error}") })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn main() -> ExitCode {
+    let done = args::parse(lexopt::Parser::from_env()).and_then(|command| match command {
+        Command::Print(text) => print(&text),
+        Command::Run(run) => verbs::run(&run),
+        Command::Bench(bench) => verbs::bench(&bench),
+        Command::Profile(profile) => verbs::profile(&profile),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { exit, message }) => {
+            // That nobody can read it is not worth another failure.
+            _ = writeln!(std::io::stderr(), "error: {message}");
+            ExitCode::from(exit as u8)
+        }
+    }
+}

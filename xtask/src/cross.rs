@@ -1,0 +1,88 @@
+//! `cargo xtask cross TARGET`: builds `tilewright-run`, which runs models without a compiler, for another machine.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail, ensure};
+
+use crate::project::Verdict;
+use crate::{cargo, project};
+
+/// Arguments of the task.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Machine and system in Rust's words, as aarch64-unknown-linux-musl, whose programs need no libraries
+    target: String,
+}
+
+/// The task.
+pub(crate) fn run(args: &Args) -> Verdict {
+    let program = build(&args.target)?;
+    let bytes = std::fs::metadata(&program)?.len();
+    println!("{}: {} KiB", program.display(), bytes / 1024);
+    Ok(true)
+}
+
+/// The program for a target.
+pub(crate) fn build(target: &str) -> anyhow::Result<PathBuf> {
+    let folder = project::target_dir().join("cross");
+    let mut build = command(target)?;
+    build.args(["--package", "tilewright-run", "--features", "program", "--bin", "tilewright-run"]);
+    build.args(["--profile", "device", "--target", target]).env("CARGO_TARGET_DIR", &folder);
+    project::run(&mut build)?;
+    let program = folder.join(target).join("device/tilewright-run");
+    ensure!(program.exists(), "the build left no {}", program.display());
+    Ok(program)
+}
+
+/// Whether Rust's library is here as source, for machines that rustup has no library of.
+pub(crate) fn has_library_source() -> bool {
+    Path::new(DEBIAN_RUSTC).exists() && Path::new(LIBRARY_SOURCE).exists()
+}
+
+/// Why [`build`] would fail for a target; nothing where all that it needs is here.
+pub(crate) fn missing(target: &str) -> Option<String> {
+    let has_library = has_prebuilt_library(target) || has_library_source();
+    (!has_library || !venv().join("cargo-zigbuild").exists())
+        .then(|| format!("cannot build for {target}: run `cargo xtask setup --boards`"))
+}
+
+/// Debian's compiler, and the library's source of its version.
+const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
+const LIBRARY_SOURCE: &str = "/usr/lib/rustlib/src/rust/library";
+
+fn venv() -> PathBuf {
+    project::target_dir().join("venv/bin")
+}
+
+/// Whether the toolchain has the library of a target: `rustup target add` fetches it where rustup may.
+fn has_prebuilt_library(target: &str) -> bool {
+    let mut rustc = project::command("rustc");
+    let folder = project::output_of(rustc.args(["--print", "target-libdir", "--target", target]));
+    folder.is_some_and(|folder| Path::new(&folder).exists())
+}
+
+/// `cargo build` for a target, by zig, which has the C libraries and linkers of all of them.
+fn command(target: &str) -> anyhow::Result<Command> {
+    if let Some(missing) = missing(target) {
+        bail!("{missing}");
+    }
+    let mut build = cargo::plain("zigbuild");
+    build.env("PATH", path_with(&venv())?);
+    if !has_prebuilt_library(target) {
+        // The library is built along, by the compiler that it belongs to; zig has what starts programs.
+        build.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1");
+        build.env("RUSTFLAGS", "-C link-self-contained=no");
+        build.args(["-Z", "build-std=std,panic_abort"]);
+    }
+    Ok(build)
+}
+
+/// The folders where programs are looked for, after one more.
+fn path_with(folder: &Path) -> anyhow::Result<OsString> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(folder.to_path_buf()).chain(env::split_paths(&path));
+    env::join_paths(folders).context("a folder whose name cannot stand in PATH")
+}
