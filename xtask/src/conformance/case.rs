@@ -239,9 +239,9 @@ impl Runner {
         let compiling = ["--codegen", codegen, "--no-cache", "--verify-passes"];
         let mut first = project::command(&self.program);
         let Some(Board { machine, runner }) = board else {
-            first.arg("run").arg(model).args(compiling);
-            first.args(device.iter().flat_map(|device| ["--device", device]));
+            first.arg("run").arg(model);
             on_data(&mut first);
+            first.args(compiling).args(device.iter().flat_map(|device| ["--device", device]));
             return vec![first];
         };
         let artifact = outputs.join("model.twm");
@@ -307,16 +307,26 @@ mod tests {
 
     /// Lets a shell script stand in for the program on a case that expects the uint8 tensor [7].
     fn check(script: &str, comparable: bool, expect: impl Fn(&Outcome) -> bool) {
+        check_with(project::path(STAND_IN), Backend::of("cranelift"), script, comparable, expect);
+    }
+
+    const STAND_IN: &str = "xtask/data/stand-in.sh";
+
+    fn check_with(
+        program: PathBuf,
+        backend: Backend,
+        script: &str,
+        comparable: bool,
+        expect: impl Fn(&Outcome) -> bool,
+    ) {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("node/test_x/test_data_set_0");
         std::fs::create_dir_all(&data).unwrap();
         std::fs::write(data.join("output_0.pb"), [0x08, 1, 0x10, 2, 0x4a, 1, 7]).unwrap();
         std::fs::write(data.join("script.sh"), script).unwrap();
-        let program = project::path("xtask/data/stand-in.sh");
         let json = JSON.replace("COMPARABLE", &comparable.to_string());
         let case = Case::parse("node/test_x".into(), dir.path().join("node/test_x"), &json).unwrap();
-        let runner =
-            Runner { program, backend: Backend::of("cranelift"), outputs: dir.path().join("outputs") };
+        let runner = Runner { program, backend, outputs: dir.path().join("outputs") };
         let outcome = runner.run(&case);
         assert!(expect(&outcome), "{outcome:?}");
     }
@@ -348,6 +358,21 @@ mod tests {
             true,
             |outcome| matches!(outcome, Outcome::Crashed(m) if m.contains("signal: 11")),
         );
+    }
+
+    /// On another machine one program compiles and another runs: what either says is the outcome.
+    #[test]
+    fn on_another_machine_two_programs_have_to_succeed() {
+        let on_board = |compiler: &str, script: &str, expected: &Outcome| {
+            let runner = vec!["sh".into(), project::path(STAND_IN).into()];
+            let board = Some(Board { machine: "aarch64".to_string(), runner });
+            let backend = Backend { board, ..Backend::of("cranelift") };
+            check_with(compiler.into(), backend, script, true, |outcome| outcome == expected);
+        };
+        on_board("true", "cp $DATA/output_0.pb $OUT/", &Outcome::Pass);
+        on_board("true", "echo no regex >&2; exit 3", &Outcome::Unsupported("no regex".into()));
+        let refused = Outcome::Wrong("a valid model refused with exit code 1: ".into());
+        on_board("false", "cp $DATA/output_0.pb $OUT/", &refused);
     }
 
     #[test]
