@@ -44,9 +44,12 @@ pub(crate) fn has_library_source() -> bool {
 
 /// Why [`build`] would fail for a target; nothing where all that it needs is here.
 pub(crate) fn missing(target: &str) -> Option<String> {
-    let has_library = has_prebuilt_library(target) || has_library_source();
-    (!has_library || !venv().join("cargo-zigbuild").exists())
-        .then(|| format!("cannot build for {target}: run `cargo xtask setup --boards`"))
+    if !has_prebuilt_library(target) && !has_library_source() {
+        let ways = format!("run `rustup target add {target}`, or `cargo xtask setup --boards` on Debian");
+        return Some(format!("no library of Rust for {target}: {ways}"));
+    }
+    let has_linker = venv().join("cargo-zigbuild").exists();
+    (!has_linker).then(|| format!("nothing links for {target}: run `cargo xtask setup --boards`"))
 }
 
 /// Debian's compiler, and the library's source of its version.

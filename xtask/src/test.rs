@@ -116,11 +116,10 @@ pub(crate) fn run() -> Verdict {
         for codegen in cargo.codegens() {
             step(&format!("boards, {codegen}"), &mut || match boards::missing() {
                 None => {
-                    // Compiling is what takes time here: the other generator has its turn on x86-64.
+                    // For the time that it takes: the other generator runs all cases on x86-64.
                     let every = if *codegen == cargo.default_codegen() { 1 } else { 10 };
                     check_boards(&program, codegen, complete.then_some(every))
                 }
-
                 Some(missing) => {
                     println!("skipped: {missing}");
                     Ok(Tally { skipped: 1, ..Tally::default() })

@@ -70,7 +70,7 @@ pub fn outputs(plan: &Plan) -> Vec<Spec> {
 }
 
 /// Puts tensors and other values, these with their positions, into the model's order.
-pub fn in_order<T>(tensors: Vec<T>, values: Vec<(u32, T)>) -> Vec<T> {
+fn in_order<T>(tensors: Vec<T>, values: Vec<(u32, T)>) -> Vec<T> {
     let mut all = tensors;
     for (position, value) in values {
         all.insert((position as usize).min(all.len()), value);
