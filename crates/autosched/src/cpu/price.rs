@@ -11,11 +11,11 @@ use tilewright_te::{Block, Buffer, Expr, ExprKind, Func};
 use crate::context::Context;
 use crate::cpu::sums;
 use crate::cpu::{Strategy, contraction, recurrence, window};
-use crate::model::machine::{beyond_l2, copy_cycles, l2_room, memory_cycles, numbers, overlapped, ports};
+use crate::model::machine::{beyond_l2, copy_cycles, l1_room, l2_room, memory_cycles, numbers, overlapped, ports};
 use crate::model::sums::{Way, ways};
 use crate::pattern::{AccessInfo, Stride, bytes_of, domain_simplifier, iterations, loads, stride};
 use crate::transforms::{is_in_vectors, is_row_major, is_transform};
-use crate::turns::takes_turns;
+use crate::turns::{Nest, local_buffers, takes_turns};
 
 /// What is taken for an open extent where an algorithm is chosen: images are seldom much shorter, and with longer ones the algorithms compare
 /// alike.
@@ -33,7 +33,8 @@ pub(crate) fn price(context: &Context<'_>, known: &Func) -> Option<f64> {
     // What is summed in blocks stays in the cache, but the sums are stored with nothing to hide it.
     let mut bare = 0.0;
     let mut temporaries = 0.0;
-    for buffer in func.workspaces() {
+    let handed = Handed::of(context)?;
+    for buffer in func.workspaces().filter(|&buffer| !handed.local.contains(&func.buffers[buffer].name)) {
         let Some(block) = writer(buffer) else { continue };
         let in_blocks = || ways(context.target, sums::products(block))[0].value == Way::InBlocks;
         match sums::of(context, block).filter(|_| in_blocks()) {
@@ -47,7 +48,42 @@ pub(crate) fn price(context: &Context<'_>, known: &Func) -> Option<f64> {
         func.blocks().into_iter().map(|block| block_cycles(context, block)).collect();
     let streamed =
         spilled_cycles(context.target, temporaries, beyond) + memory_cycles(context.target, 2.0 * bare);
-    Some(blocks?.iter().sum::<f64>() + streamed)
+    Some(blocks?.iter().sum::<f64>() + streamed + handed.cycles)
+}
+
+/// The temporaries that blocks of a loop hand to one another and nobody else.
+struct Handed {
+    /// Those that tasks have on their stack.
+    local: FxHashSet<String>,
+    /// Cycles in which each block brings the others, for which there is no room in L1, from L2 or there.
+    cycles: f64,
+}
+
+impl Handed {
+    fn of(context: &Context<'_>) -> Option<Handed> {
+        let Context { func, target, .. } = *context;
+        let mut handed = Handed { local: FxHashSet::default(), cycles: 0.0 };
+        for block in func.blocks() {
+            let nest = Nest::of(func, block);
+            if nest.shared.is_empty() {
+                continue;
+            }
+            let local = local_buffers(context, block, &nest, l1_room(target) as i64);
+            let all = local_buffers(context, block, &nest, i64::MAX);
+            for name in all.iter().filter(|name| !local.contains(name)) {
+                let is_it = |buffer: Buffer| func.buffers[buffer].name == *name;
+                let users = func.blocks().into_iter().filter(|other| {
+                    other.body.iter().any(|store| is_it(store.buffer))
+                        || loads(other).iter().any(|access| is_it(access.buffer))
+                });
+                let element = block.body.first().map_or(1, |store| store.value.dtype().bytes());
+                let lines = iterations(block)? as f64 * element as f64 / target.machine.caches.line as f64;
+                handed.cycles += lines * users.count() as f64 * numbers(target).l2.line_cycles;
+            }
+            handed.local.extend(local);
+        }
+        Some(handed)
+    }
 }
 
 /// Cycles in which the part of temporaries that is `beyond` L2 is written and read: in L3, if all of them stay there, else in memory.

@@ -49,9 +49,9 @@ pub(super) struct Form<'a> {
     pub(super) shared: i64,
 }
 
-/// Keys of a block: few enough for its scores to stay in L1 beside keys and values, and enough to make little of what a block does for each
-/// query.
-const KEYS: i64 = 64;
+/// Keys of a block, few or several: its scores should stay in L1 beside keys and values, and what a block does for each query and each of its
+/// values, once however many keys there are, should be little.
+const KEYS: [i64; 2] = [64, 128];
 
 /// Keys of a small block, of which a block of open lengths has several: few, so that little is computed of keys that are not there.
 const SMALL: i64 = 16;
@@ -76,10 +76,13 @@ pub(super) fn n_keys(k: &TensorType) -> Option<i64> {
 /// The forms in blocks for so many keys: if possible in blocks that leave none over, and that tiles divide.
 pub(super) fn forms(keys: Option<i64>) -> Vec<Algorithm> {
     let is_whole = |n: &i64| keys.is_some_and(|keys| keys > 0 && keys % n == 0);
-    let nearest =
-        (KEYS / 2..=KEYS * 3 / 2).filter(|n| n % TILE == 0 && is_whole(n)).min_by_key(|n| (n - KEYS).abs());
-    let keys = nearest.unwrap_or(KEYS);
-    QUERIES.map(|queries| Algorithm::Blocks { queries, keys }).to_vec()
+    let near = |size: i64| {
+        let sizes = (size / 2..=size * 3 / 2).filter(|n| n % TILE == 0 && is_whole(n));
+        sizes.min_by_key(|n| (n - size).abs()).unwrap_or(size)
+    };
+    let mut sizes = KEYS.map(near).to_vec();
+    sizes.dedup();
+    sizes.iter().flat_map(|&keys| QUERIES.map(|queries| Algorithm::Blocks { queries, keys })).collect()
 }
 
 /// Some of the keys, in blocks.
