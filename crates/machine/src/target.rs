@@ -82,6 +82,15 @@ impl Target {
         }
     }
 
+    /// Number of vector registers that a register tile leaves to elements on their way from memory to a multiply-add by all lanes. Where
+    /// multiply-adds can read memory one is enough; elsewhere some are loaded while others are used.
+    pub fn n_element_registers(&self) -> u32 {
+        match self.machine.arch {
+            Arch::X86_64 => 1,
+            Arch::Aarch64 => 3,
+        }
+    }
+
     /// Whether a fused multiply-add is one instruction.
     pub fn has_fma(&self) -> bool {
         self.machine.has_fma()

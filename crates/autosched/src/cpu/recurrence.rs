@@ -195,15 +195,16 @@ impl Tile {
 /// Rows and vectors of a tile: those that take the fewest loads for a sum, of one vector of each row and of one element for it. Of an
 /// open number of rows the last tile has fewer, each number with code of its own.
 fn fewest_loads(context: &Context<'_>, rows: Option<i64>, n_vectors: i64) -> (i64, i64) {
-    let registers = i64::from(context.target.machine.n_vector_registers);
+    let target = context.target;
+    let registers = i64::from(target.n_vector_registers() - target.n_element_registers());
     let divisors = |n: i64, most: i64| (1..=most.min(n)).filter(move |d| n % d == 0);
     // Several vectors first: they are all that a tile of one row has.
     let n_rows = rows.unwrap_or(MAX_PARTIAL_ROWS);
     let mut best = (1, 1);
     let loads = |(rows, vectors): (i64, i64)| (rows + vectors) as f64 / (rows * vectors) as f64;
     for vectors in divisors(n_vectors, MAX_VECTORS) {
-        // A register for each sum, for each vector, and for an element.
-        let most = (registers - vectors - 1) / vectors;
+        // A register for each sum and for each vector.
+        let most = (registers - vectors) / vectors;
         for rows in divisors(n_rows, most) {
             if loads((rows, vectors)) <= loads(best) {
                 best = (rows, vectors);

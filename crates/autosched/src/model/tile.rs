@@ -160,12 +160,12 @@ pub(crate) struct Outputs {
 /// Tiles for some outputs, the one with the least cost first.
 pub(crate) fn tiles(target: &Target, outputs: &Outputs) -> Vec<Candidate<Tile>> {
     let Outputs { lanes, rows, vectors, traffic, .. } = *outputs;
-    let registers = i64::from(target.n_vector_registers());
+    let registers = i64::from(target.n_vector_registers() - target.n_element_registers());
     let mut tiles: Vec<Candidate<Tile>> = Vec::new();
     for v in 1..=vectors.unwrap_or(LARGEST.1).clamp(1, LARGEST.1) {
         for r in 1..=rows.unwrap_or(LARGEST.0).clamp(1, LARGEST.0) {
             // One result at a time always fits.
-            if r * v > 1 && r * v + traffic.per_vector * v + 1 > registers {
+            if r * v > 1 && r * v + traffic.per_vector * v > registers {
                 break;
             }
             tiles.push(candidate(target, outputs, Tile { rows: r, vectors: v, lanes }));
@@ -206,7 +206,8 @@ fn candidate(target: &Target, outputs: &Outputs, tile: Tile) -> Candidate<Tile> 
 /// and of elements that find no register.
 pub(crate) fn step_cycles(target: &Target, traffic: &Traffic, tile: Tile, depth: Option<i64>) -> f64 {
     let core = &numbers(target).core;
-    let spilled = (traffic.held(tile) + 1 - i64::from(target.n_vector_registers())).max(0) as f64;
+    let registers = i64::from(target.n_vector_registers() - target.n_element_registers());
+    let spilled = (traffic.held(tile) - registers).max(0) as f64;
     let loads = traffic.loads(tile);
     let products = products(target, traffic, tile, depth);
     products.max(loads / core.loads_per_cycle) + core.load_cycles * loads + core.spill_cycles * spilled
