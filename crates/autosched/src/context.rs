@@ -85,6 +85,11 @@ impl<'a> Context<'a> {
         self.layouts.largest_block(self.func, block, var)
     }
 
+    /// Whether those blocks lie one behind the other, in all operands that have some.
+    pub fn blocks_follow(&self, block: &Block, var: Var) -> bool {
+        self.layouts.blocks_follow(self.func, block, var)
+    }
+
     /// How far an access moves in memory, in its layout, when a variable of a block grows by one within a block of the layout.
     pub fn stride(&self, simplifier: &Simplifier, access: &AccessInfo, var: Var) -> Stride {
         self.layouts.stride(self.func, simplifier, access, var)

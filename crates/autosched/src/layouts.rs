@@ -147,6 +147,18 @@ impl Layouts {
             .max()
     }
 
+    /// Whether the blocks that [`Layouts::largest_block`] tells of lie one behind the other, in all operands that have some.
+    pub(crate) fn blocks_follow(&self, func: &Func, block: &Block, var: Var) -> bool {
+        loads(block).iter().all(|a| {
+            let dim = a.indices.iter().position(|e| e.as_var() == Some(var));
+            let pieces = self.of(func, a.buffer).zip(dim);
+            pieces.is_none_or(|(layout, dim)| match layout {
+                [.., outer, inner] if inner.dim == dim => outer.dim == dim,
+                _ => layout.iter().all(|piece| piece.dim != dim || piece.factor.is_none()),
+            })
+        })
+    }
+
     /// How far an access moves in memory, in its layout, when a variable of a block grows by one within a
     /// block of the layout.
     pub(crate) fn stride(

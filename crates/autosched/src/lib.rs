@@ -20,6 +20,7 @@ pub mod gpu;
 pub mod layouts;
 mod loops;
 mod model;
+mod options;
 mod packing;
 pub mod pattern;
 pub mod planner;
@@ -38,6 +39,7 @@ use tilewright_te::Computation;
 pub use algorithms::Algorithms;
 pub use any::Strategy;
 pub use decisions::{AutoscheduleError, Candidate, Chooser, Decision, Decisions};
+pub use options::flatten_options;
 pub use planner::{Form, Offer, Planned, Ruling, Scheduled, apply};
 pub use rule::RuleSet;
 

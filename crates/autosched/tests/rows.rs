@@ -84,7 +84,7 @@ fn check(func: &Func, sizes: &[i64], n_elements: usize) {
                 "{machine}, {n}: {got}, {expected}"
             );
         }
-        let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None };
+        let options = flatten_options(&target);
         let kernels =
             flatten(&scheduled.func, &options).unwrap_or_else(|e| panic!("{e}\n{}", scheduled.func));
         assert_eq!(kernels.len(), 1, "{}", scheduled.func);
@@ -163,7 +163,7 @@ fn columns_of_a_square_are_no_rows() {
             assert!((got - expected).abs() <= 1e-5 * (1.0 + expected.abs()), "{machine}: {got}, {expected}");
         }
         let lanes = target.gpu.map(|_| 32);
-        let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes };
+        let options = FlattenOptions { lanes, ..flatten_options(&target) };
         flatten(&scheduled.func, &options).unwrap_or_else(|e| panic!("{machine}: {e}\n{}", scheduled.func));
     }
 }

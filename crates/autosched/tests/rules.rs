@@ -36,7 +36,7 @@ fn a_product_with_one_row_is_shared_out() {
     let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
     let scheduled = schedule(&computation(&func, &[false, true, true], &[]), &target, &Decisions::default())
         .expect("schedules");
-    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None };
+    let options = flatten_options(&target);
     let kernels = flatten(&scheduled.func, &options).expect("flattens");
     assert!(kernels.iter().all(|k| k.kernel.grid.per_round.as_int() >= Some(8)), "{}", scheduled.func);
 }
@@ -106,7 +106,7 @@ fn grid(func: &Func, layouts: &[Layout]) -> (i64, i64) {
     let scheduled =
         schedule(&computation(func, &[false, true, true], layouts), &target, &Decisions::default())
             .expect("schedules");
-    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None };
+    let options = flatten_options(&target);
     let kernels = flatten(&scheduled.func, &options).expect("flattens");
     let grid = &kernels.last().expect("a kernel").kernel.grid;
     (grid.rounds.as_int().expect("known"), grid.per_round.as_int().expect("known"))
@@ -190,7 +190,7 @@ fn units_of_a_recurrence_are_tasks_where_none_needs_another_of_its_step() {
         let target = Target::parse("x86-64-v4", CodegenKind::Llvm).expect("a known target");
         let computation = computation(&func, &[false, true], &[]);
         let scheduled = schedule(&computation, &target, &Decisions::default()).expect("schedules");
-        let options = FlattenOptions { masked_access: None, buffer_align: 64, lanes: None };
+        let options = FlattenOptions::PLAIN;
         let kernels = flatten(&scheduled.func, &options).expect("flattens");
         let grid = &kernels.last().expect("a kernel").kernel.grid;
         let per_round = grid.per_round.as_int();
@@ -257,8 +257,7 @@ fn steps_are_unrolled_where_each_would_copy_the_accumulators() {
             let scheduled =
                 schedule(&computation(&func, &[false, true, true], &layouts), &target, &Decisions::default())
                     .expect("schedules");
-            let options =
-                FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None };
+            let options = flatten_options(&target);
             let kernels = flatten(&scheduled.func, &options).expect("flattens");
             let found: Vec<usize> =
                 kernels.iter().flat_map(|k| steps_of_an_iteration(&k.kernel.body)).collect();
@@ -512,7 +511,7 @@ fn transforms_without_vectors_are_left_to_general_rules() {
         // Results of which the last vector is cut off. What it holds beyond them is not written, and not compared.
         let func = tiled_conv(16, 31, 6);
         let scheduled = refused(&func, &[None, None, None, blocked(16)], &target, &[("untiled", no_whole)]);
-        let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None };
+        let options = flatten_options(&target);
         flatten(&scheduled.func, &options).unwrap_or_else(|e| panic!("{e}\n{}", scheduled.func));
     }
     // Results in longer vectors than the machine has.

@@ -96,7 +96,7 @@ fn check_computation(computation: &Computation, x: &[u8], laid_out: &[u8]) -> (S
     let target = Target::parse("x86-64-v3", CodegenKind::Llvm).expect("a known target");
     let scheduled = schedule(computation, &target, &Decisions::default()).expect("schedules");
     assert_eq!(run(&scheduled.func, laid_out), run(&computation.func, x), "{}", scheduled.func);
-    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None };
+    let options = flatten_options(&target);
     let kernels = flatten(&scheduled.func, &options).expect("flattens");
     let strategy = scheduled.strategy;
     (strategy, count(&kernels[0].kernel.body))

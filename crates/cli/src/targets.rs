@@ -32,7 +32,7 @@ struct Target {
 /// The verb.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let host = Machine::host();
-    let target = |&(name, meaning): &(&'static str, &'static str)| {
+    let target = |(name, meaning): (&'static str, &'static str)| {
         let machine: Machine = name.parse().map_err(|error| Failure::new(Exit::Internal, error))?;
         Ok(Target {
             name,
@@ -41,7 +41,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             runs_here: host.runs_code_for(&machine),
         })
     };
-    let targets = machine::NAMES.iter().map(target).collect::<Result<Vec<Target>, Failure>>()?;
+    let named = machine::MACHINES.iter().map(|machine| (machine.name, machine.meaning));
+    let names = std::iter::once(("cpu", "this machine, every feature it has")).chain(named);
+    let targets = names.map(target).collect::<Result<Vec<Target>, Failure>>()?;
     let codegens: Vec<(CodegenKind, bool)> =
         CodegenKind::ALL.map(|codegen| (codegen, is_built(codegen))).to_vec();
     if args.json {

@@ -125,8 +125,8 @@ pub(crate) fn flatten_error(error: FlattenError) -> CompileError {
 
 fn flatten_options(target: &Target) -> FlattenOptions {
     match target.device {
-        Some(_) => FlattenOptions { masked_access: None, buffer_align: 64, lanes: Some(Gpu::LANES) },
-        None => FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes: None },
+        Some(_) => FlattenOptions { lanes: Some(Gpu::LANES), ..FlattenOptions::PLAIN },
+        None => tilewright_autosched::flatten_options(target),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tilewright_autosched::Decisions;
+use tilewright_autosched::{Decisions, flatten_options};
 use tilewright_dtype::DType;
 use tilewright_graph::passes::Evaluate;
 use tilewright_graph::{Bytes, Op, Tensor, TensorType};
@@ -16,7 +16,7 @@ use tilewright_runtime::pool::{Pool, TaskGrid};
 use tilewright_runtime::threads::{ThreadPool, available_threads};
 use tilewright_runtime::{Cancel, Model, Session, SessionOptions, TensorView, Trust};
 use tilewright_te::computation::DIRECT;
-use tilewright_te::flatten::{FlattenOptions, flatten};
+use tilewright_te::flatten::flatten;
 use tilewright_te::schedule::{Schedule, ScheduleError};
 use tilewright_te::{Block, Computation, Func, IterKind, math};
 use tilewright_tune::Task;
@@ -185,8 +185,7 @@ fn kernels(task: &Task) -> Result<Kernels, CompileError> {
     let mut func = schedule.finish().map_err(|e| CompileError::internal("fold", e))?;
     math::expand_func(&mut func);
     math::narrow_floats(&mut func);
-    let options =
-        FlattenOptions { masked_access: task.target.masked_access(), buffer_align: 64, lanes: None };
+    let options = flatten_options(&task.target);
     let kernels = flatten(&func, &options).map_err(flatten_error)?;
     let packing = vec![Vec::new(); func.n_inputs];
     Ok(Kernels {

@@ -32,6 +32,8 @@ pub struct Codegen {
     /// Whether values that a loop carries stay in their registers; if not, every iteration copies them, and short
     /// loops of a register tile's steps are worth unrolling.
     pub carries_in_place: bool,
+    /// Whether a multiply-add by one lane of a vector is an instruction where the machine has it; elsewhere the lane is copied first.
+    pub multiplies_by_lane: bool,
     /// Whether prefetches become instructions; if not, they are left out.
     pub prefetch: bool,
 }
@@ -58,6 +60,7 @@ impl CodegenKind {
                 gather: true,
                 scalar_replacement: true,
                 carries_in_place: true,
+                multiplies_by_lane: true,
                 prefetch: true,
             },
             CodegenKind::Cranelift => Codegen {
@@ -67,6 +70,7 @@ impl CodegenKind {
                 gather: false,
                 scalar_replacement: false,
                 carries_in_place: false,
+                multiplies_by_lane: false,
                 prefetch: false,
             },
         }

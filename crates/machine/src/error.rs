@@ -1,14 +1,14 @@
 //! What is wrong with the name of a target.
 
 use crate::feature::Arch;
-use crate::names::{GPU_NAMES, NAMES};
+use crate::names::{self, GPU_NAMES};
 use crate::timing::TimingError;
 
 /// A text that names no target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// No machine of that name.
-    #[error("unknown target `{name}`; known are {}", known_machines())]
+    #[error("unknown target `{name}`{}; known are {}", meant(name), known_machines())]
     UnknownMachine {
         /// The name given.
         name: String,
@@ -45,5 +45,14 @@ pub enum TargetError {
 }
 
 fn known_machines() -> String {
-    NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    names::all().collect::<Vec<_>>().join(", ")
+}
+
+/// The names that are near to one that is unknown, as a question.
+fn meant(name: &str) -> String {
+    match &names::nearest(name)[..] {
+        [] => String::new(),
+        [one] => format!(": did you mean {one}?"),
+        [others @ .., last] => format!(": did you mean {} or {last}?", others.join(", ")),
+    }
 }

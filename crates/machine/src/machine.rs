@@ -9,6 +9,7 @@ use crate::caches::Caches;
 use crate::error::TargetError;
 use crate::feature::{Arch, Feature, FeatureSet};
 use crate::host;
+use crate::names::MACHINES;
 use crate::processor::ProcessorId;
 use crate::timing::Timing;
 
@@ -30,13 +31,13 @@ pub struct Machine {
 }
 
 #[rustfmt::skip]
-const X86_64_V2: &[Feature] = &[Feature::Sse42, Feature::Popcnt, Feature::Cx16, Feature::Sahf];
+pub(crate) const X86_64_V2: &[Feature] = &[Feature::Sse42, Feature::Popcnt, Feature::Cx16, Feature::Sahf];
 #[rustfmt::skip]
-const X86_64_V3: &[Feature] = &[
+pub(crate) const X86_64_V3: &[Feature] = &[
     Feature::Avx2, Feature::Fma, Feature::F16c, Feature::Bmi1, Feature::Bmi2, Feature::Lzcnt, Feature::Movbe,
 ];
 #[rustfmt::skip]
-const X86_64_V4: &[Feature] =
+pub(crate) const X86_64_V4: &[Feature] =
     &[Feature::Avx512f, Feature::Avx512bw, Feature::Avx512cd, Feature::Avx512dq, Feature::Avx512vl];
 
 impl Machine {
@@ -74,26 +75,18 @@ impl Machine {
         Machine { caches: timing.numbers.caches, timing, ..self }
     }
 
-    /// The machine of one of [`NAMES`](crate::NAMES).
+    /// The machine of that name: `cpu`, or one of [`MACHINES`].
     fn named(name: &str) -> Option<Machine> {
-        let x86 = |levels: &[&[Feature]]| {
-            Machine::with_features(Arch::X86_64, levels.iter().copied().flatten().copied().collect())
-        };
-        let arm =
-            |features: &[Feature]| Machine::with_features(Arch::Aarch64, features.iter().copied().collect());
-        Some(match name {
-            "cpu" => Machine::host(),
-            "x86-64" => x86(&[]),
-            "x86-64-v2" => x86(&[X86_64_V2]),
-            "x86-64-v3" => x86(&[X86_64_V2, X86_64_V3]),
-            "x86-64-v4" => x86(&[X86_64_V2, X86_64_V3, X86_64_V4]),
-            "aarch64" => arm(&[]),
-            "cortex-a72" => arm(&[]).with_timing(Timing::committed(name)?),
-            "cortex-a76" => {
-                arm(&[Feature::Fp16, Feature::Dotprod, Feature::Lse]).with_timing(Timing::committed(name)?)
-            }
-            _ => return None,
-        })
+        if name == "cpu" {
+            return Some(Machine::host());
+        }
+        let named = MACHINES.iter().find(|machine| machine.name == name)?;
+        let features = named.features.iter().copied().flatten().copied().collect();
+        let machine = Machine::with_features(named.arch, features);
+        match named.timing {
+            Some(timing) => Some(machine.with_timing(Timing::committed(timing)?)),
+            None => Some(machine),
+        }
     }
 
     /// Whether the feature is there.
@@ -109,7 +102,7 @@ impl Machine {
         }
     }
 
-    /// The most capable of [`NAMES`](crate::NAMES) whose features this machine has: a processor model for code generators.
+    /// The most capable of [`MACHINES`] whose features this machine has: a processor model for code generators.
     pub fn level(&self) -> &'static str {
         let levels: &[&'static str] = match self.arch {
             Arch::X86_64 => &["x86-64-v4", "x86-64-v3", "x86-64-v2"],
@@ -139,7 +132,7 @@ impl fmt::Display for Machine {
 impl FromStr for Machine {
     type Err = TargetError;
 
-    /// `NAME[+FEATURE|~FEATURE]...[;KEY=VALUE]...`: one of [`NAMES`](crate::NAMES), with features added (`+`) or removed (`~`)
+    /// `NAME[+FEATURE|~FEATURE]...[;KEY=VALUE]...`: one of [`MACHINES`], with features added (`+`) or removed (`~`)
     /// and properties set, in order. `timing=` takes one of [`TIMINGS`](crate::TIMINGS), a file, or a timing in full
     /// ([`Timing::inline`]), and sets the caches too.
     fn from_str(text: &str) -> Result<Machine, TargetError> {
@@ -211,12 +204,12 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::NAMES;
+    use crate::names;
     use crate::timing::TimingFile;
 
     #[test]
     fn names_and_descriptions_round_trip() {
-        for (name, _) in NAMES {
+        for name in names::all() {
             let machine: Machine = name.parse().unwrap();
             assert_eq!(machine.to_string().parse::<Machine>().as_ref(), Ok(&machine), "{name}");
         }
@@ -286,8 +279,15 @@ mod tests {
     fn bad_texts_are_explained() {
         check_error(
             "z80",
-            "unknown target `z80`; known are cpu, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-a72, cortex-a76",
+            "unknown target `z80`; known are cpu, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-a53, cortex-a72, cortex-a76, \
+             neoverse-n1, rpi3, rpi4, rpi5",
         );
+        let start = |text: &str| {
+            text.parse::<Machine>().unwrap_err().to_string().split(';').next().map(str::to_owned)
+        };
+        let misspelt = "unknown target `cortexa72`: did you mean cortex-a72 or cortex-a76?";
+        assert_eq!(start("cortexa72").as_deref(), Some(misspelt));
+        assert_eq!(start("rip5").as_deref(), Some("unknown target `rip5`: did you mean rpi5?"));
         check_error("x86-64+neon", "x86-64 has no feature `neon`");
         check_error("x86-64+dotprod", "x86-64 has no feature `dotprod`");
         let error = "x86-64;timing=/nowhere/x.toml".parse::<Machine>().unwrap_err().to_string();

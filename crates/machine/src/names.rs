@@ -1,17 +1,74 @@
 //! Names of machines.
 
-/// Names that [`Machine`](crate::Machine) parses, with what they mean; `cpu` is the machine the compiler runs on.
+use crate::feature::{Arch, Feature};
+use crate::machine::{X86_64_V2, X86_64_V3, X86_64_V4};
+
+/// A machine that has a name.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedMachine {
+    /// The name, as it stands behind `--target`.
+    pub name: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    pub(crate) arch: Arch,
+    pub(crate) features: &'static [&'static [Feature]],
+    /// Its timing, which says what caches it has; that of its features where there is none.
+    pub(crate) timing: Option<&'static str>,
+}
+
+const fn x86(
+    name: &'static str,
+    meaning: &'static str,
+    features: &'static [&'static [Feature]],
+) -> NamedMachine {
+    NamedMachine { name, meaning, arch: Arch::X86_64, features, timing: None }
+}
+
+const fn arm(
+    name: &'static str,
+    meaning: &'static str,
+    features: &'static [&'static [Feature]],
+    timing: &'static str,
+) -> NamedMachine {
+    NamedMachine { name, meaning, arch: Arch::Aarch64, features, timing: Some(timing) }
+}
+
+/// What Armv8.2 cores have beside Armv8.0: half precision, dot products, atomic operations.
+const ARMV8_2: &[Feature] = &[Feature::Fp16, Feature::Dotprod, Feature::Lse];
+
+/// Machines by name that [`Machine`](crate::Machine) parses, beside `cpu`, the one that the compiler runs on.
 #[rustfmt::skip]
-pub const NAMES: &[(&str, &str)] = &[
-    ("cpu", "this machine, every feature it has"),
-    ("x86-64", "any 64-bit x86 (SSE2)"),
-    ("x86-64-v2", "x86 with SSE4.2 (2009 on)"),
-    ("x86-64-v3", "x86 with AVX2 and FMA (2013 on)"),
-    ("x86-64-v4", "x86 with AVX-512 F, BW, CD, DQ, VL"),
-    ("aarch64", "any 64-bit ARM (NEON)"),
-    ("cortex-a72", "Arm Cortex-A72 (Raspberry Pi 4)"),
-    ("cortex-a76", "Arm Cortex-A76 (Raspberry Pi 5)"),
+pub const MACHINES: &[NamedMachine] = &[
+    x86("x86-64", "any 64-bit x86 (SSE2)", &[]),
+    x86("x86-64-v2", "x86 with SSE4.2 (2009 on)", &[X86_64_V2]),
+    x86("x86-64-v3", "x86 with AVX2 and FMA (2013 on)", &[X86_64_V2, X86_64_V3]),
+    x86("x86-64-v4", "x86 with AVX-512 F, BW, CD, DQ, VL", &[X86_64_V2, X86_64_V3, X86_64_V4]),
+    arm("aarch64", "any 64-bit ARM (NEON)", &[], "aarch64"),
+    arm("cortex-a53", "Arm Cortex-A53", &[], "cortex-a53"),
+    arm("cortex-a72", "Arm Cortex-A72", &[], "cortex-a72"),
+    arm("cortex-a76", "Arm Cortex-A76", &[ARMV8_2], "cortex-a76"),
+    arm("neoverse-n1", "Arm Neoverse N1 (AWS Graviton2, Ampere Altra)", &[ARMV8_2], "neoverse-n1"),
+    arm("rpi3", "Raspberry Pi 3: Cortex-A53", &[], "cortex-a53"),
+    arm("rpi4", "Raspberry Pi 4: Cortex-A72", &[], "cortex-a72"),
+    arm("rpi5", "Raspberry Pi 5: Cortex-A76", &[ARMV8_2], "cortex-a76"),
 ];
+
+/// All names that are parsed.
+pub(crate) fn all() -> impl Iterator<Item = &'static str> {
+    std::iter::once("cpu").chain(MACHINES.iter().map(|machine| machine.name))
+}
+
+/// How much alike names must be for one to be taken for another one misspelt, from 0 to 1.
+const ALIKE: f64 = 0.75;
+
+/// Names that something misspelt may mean, the most alike first.
+pub(crate) fn nearest(text: &str) -> Vec<&'static str> {
+    let mut alike: Vec<(f64, &str)> =
+        all().map(|name| (strsim::normalized_damerau_levenshtein(text, name), name)).collect();
+    alike.retain(|(alike, _)| *alike >= ALIKE);
+    alike.sort_by(|a, b| b.0.total_cmp(&a.0));
+    alike.into_iter().map(|(_, name)| name).take(3).collect()
+}
 
 /// The generations of NVIDIA GPUs that code is made for ([`Gpu`](crate::Gpu)), the oldest first.
 pub(crate) const GPU_NAMES: [&str; 5] = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100"];

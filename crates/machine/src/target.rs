@@ -91,6 +91,15 @@ impl Target {
         }
     }
 
+    /// Lanes of the vectors of elements of so many bytes of which a multiply-add can multiply by one lane; 1 where there is no such
+    /// instruction.
+    pub fn element_lanes(&self, element_bytes: usize) -> u32 {
+        match self.machine.arch {
+            Arch::Aarch64 if self.codegen.multiplies_by_lane => self.lanes(element_bytes),
+            Arch::X86_64 | Arch::Aarch64 => 1,
+        }
+    }
+
     /// Whether a fused multiply-add is one instruction.
     pub fn has_fma(&self) -> bool {
         self.machine.has_fma()

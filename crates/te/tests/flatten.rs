@@ -8,7 +8,7 @@ use tilewright_te::kernel::{Inst, KernelOp, Value};
 use tilewright_te::schedule::Schedule;
 use tilewright_te::{BinaryOp, Expr, Func, LoopKind, Scope, Stmt};
 
-const OPTIONS: FlattenOptions = FlattenOptions { masked_access: Some(1), buffer_align: 64, lanes: None };
+const OPTIONS: FlattenOptions = FlattenOptions { masked_access: Some(1), ..FlattenOptions::PLAIN };
 
 /// `out[i, j] = sum over k of a[i, k] * b[k, j]`, as computed.
 fn matmul(m: i64, n: i64, k: i64) -> Func {

@@ -15,7 +15,8 @@ use tilewright_te::flatten::nest::{Form, Nest};
 use tilewright_te::flatten::*;
 use tilewright_te::schedule::start_apart;
 
-const OPTIONS: FlattenOptions = FlattenOptions { masked_access: Some(4), buffer_align: 64, lanes: Some(32) };
+const OPTIONS: FlattenOptions =
+    FlattenOptions { masked_access: Some(4), lanes: Some(32), ..FlattenOptions::PLAIN };
 
 fn verified(made: Made<'_, '_>) -> String {
     assert_eq!(made.verify(), Ok(()), "{made}");
@@ -104,6 +105,10 @@ fn run(passes: &[&str], input: &str) -> String {
                 }
                 ("transpose_gathers", Some(flat)) => {
                     transpose_gathers(&mut flat.kernel, &FlattenOptions { lanes: None, ..OPTIONS });
+                    verified(Made::Kernel(&mut flat.kernel))
+                }
+                ("join_elements", Some(flat)) => {
+                    join_elements(&mut flat.kernel, &FlattenOptions { element_vector: Some(16), ..OPTIONS });
                     verified(Made::Kernel(&mut flat.kernel))
                 }
                 _ => over_nest(pass, &mut nest),

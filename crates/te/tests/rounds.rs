@@ -55,7 +55,7 @@ fn units_of_a_recurrence_are_tasks_of_rounds_in_order() {
     s.compute_with(&hidden[0], &sum[0]).unwrap();
     s.parallel(&sum[0]).unwrap();
     let finished = check(&func, s);
-    let kernels = flatten(&finished, &FlattenOptions { masked_access: None, buffer_align: 64, lanes: None });
+    let kernels = flatten(&finished, &FlattenOptions::PLAIN);
     let kernel = kernels.expect("flattens").remove(1).kernel;
     assert!(kernel.grid.in_order && kernel.grid.per_round.as_int() == Some(3), "{kernel}");
     let text = kernel.to_string();

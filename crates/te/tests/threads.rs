@@ -67,7 +67,7 @@ fn refusal(buffers: &str, body: &str, lanes: Option<u32>) -> String {
     let text =
         format!("func f(x: f32[64]) -> (y: f32[64]) {{ {buffers} for t in 0..1 parallel {{ {body} }} }}");
     let func: Func = text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"));
-    let options = FlattenOptions { masked_access: None, buffer_align: 64, lanes };
+    let options = FlattenOptions { lanes, ..FlattenOptions::PLAIN };
     flatten(&func, &options).map(|_| ()).unwrap_err().to_string()
 }
 

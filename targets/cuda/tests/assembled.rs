@@ -203,7 +203,7 @@ fn schedules_by_rules_assemble(ptxas: &Ptxas) -> Result<(), String> {
     for gpu in gpus() {
         for (rule, func, is_constant) in functions() {
             let (scheduled, _) = by_rules(&func, &gpu.to_string(), is_constant);
-            let options = FlattenOptions { masked_access: None, buffer_align: 64, lanes: Some(Gpu::LANES) };
+            let options = FlattenOptions { lanes: Some(Gpu::LANES), ..FlattenOptions::PLAIN };
             let flat = flatten(&scheduled, &options).map_err(|error| error.to_string())?;
             let kernels: Vec<Kernel> = flat.into_iter().map(|flat| flat.kernel).collect();
             let (_, cubin) = assemble(ptxas, &kernels, &gpu)?;

@@ -123,7 +123,7 @@ fn pending_groups(insts: &[Inst]) -> u64 {
 
 fn reach(tools: &Tools, subject: &Subject, gpu: &Gpu) -> Result<Reached, String> {
     let (scheduled, _) = by_rules(&subject.func, &gpu.to_string(), true);
-    let options = FlattenOptions { masked_access: None, buffer_align: 64, lanes: Some(Gpu::LANES) };
+    let options = FlattenOptions { lanes: Some(Gpu::LANES), ..FlattenOptions::PLAIN };
     let flat = flatten(&scheduled, &options).map_err(|error| error.to_string())?;
     // A sum of parts is a kernel after them.
     let reached = flat.into_iter().map(|flat| reach_kernel(tools, flat.kernel, gpu));

@@ -74,7 +74,7 @@ fn noise(n: usize) -> Vec<u8> {
 }
 
 fn kernels(func: &Func) -> Result<Vec<FlatKernel>, Box<dyn Error>> {
-    let options = FlattenOptions { masked_access: None, buffer_align: 64, lanes: Some(Gpu::LANES) };
+    let options = FlattenOptions { lanes: Some(Gpu::LANES), ..FlattenOptions::PLAIN };
     Ok(flatten(func, &options)?)
 }
 

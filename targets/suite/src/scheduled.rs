@@ -12,7 +12,7 @@ use tilewright_te::{Expr, Func, Scope, ThreadLevel};
 fn finish(schedule: Schedule) -> Vec<Kernel> {
     let mut func = schedule.finish().expect("a schedule that is legal");
     expand_func(&mut func);
-    let options = FlattenOptions { masked_access: None, buffer_align: 64, lanes: Some(Gpu::LANES) };
+    let options = FlattenOptions { lanes: Some(Gpu::LANES), ..FlattenOptions::PLAIN };
     let kernels = flatten(&func, &options).unwrap_or_else(|error| panic!("{error}\n{func}"));
     kernels.into_iter().map(|flat| flat.kernel).collect()
 }

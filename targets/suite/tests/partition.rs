@@ -119,7 +119,7 @@ fn innermost_loops<'a>(insts: &'a [Inst], found: &mut Vec<&'a [Inst]>) {
 }
 
 fn kernels(func: &Func, masked_access: Option<u32>) -> Vec<Kernel> {
-    let options = FlattenOptions { masked_access, buffer_align: 64, lanes: None };
+    let options = FlattenOptions { masked_access, ..FlattenOptions::PLAIN };
     let mut check = |pass: &'static str, made: Made<'_, '_>| {
         assert_eq!(made.verify(), Ok(()), "after {pass}:\n{made}");
         Ok(())

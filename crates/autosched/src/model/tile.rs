@@ -14,6 +14,8 @@ use crate::model::machine::{MAX_UNROLLED_STEPS, l1_room, numbers, ports};
 pub(crate) struct Traffic {
     /// Scalars, one a row.
     pub per_row: i64,
+    /// How many steps' scalars of a row are one load, of a vector that stays in a register for as many steps; 0 is as 1.
+    pub row_lanes: i64,
     /// Vectors, one for each of the tile's width.
     pub per_vector: i64,
     /// Vectors, one for each accumulator.
@@ -34,7 +36,19 @@ impl Traffic {
         if let Some(windows) = self.windows.filter(|windows| windows.is_unrolled(tile)) {
             accumulators -= rows - windows.read(tile.rows).elements as f64 / windows.taps as f64;
         }
-        self.per_row as f64 * rows + self.per_vector as f64 * vectors + accumulators * vectors
+        self.per_row as f64 * rows / self.row_lanes.max(1) as f64
+            + self.per_vector as f64 * vectors
+            + accumulators * vectors
+    }
+
+    /// Vector registers that a tile takes, with those of elements on their way.
+    fn registers(&self, target: &Target, tile: Tile) -> i64 {
+        let elements = match self.row_lanes {
+            // One for each row, and two more for what is loaded ahead.
+            2.. => self.per_row * tile.rows + 2,
+            _ => i64::from(target.n_element_registers()),
+        };
+        self.held(tile) + elements
     }
 
     /// Vectors that a tile holds in registers: its accumulators, what its rows share, and what is read again.
@@ -160,15 +174,18 @@ pub(crate) struct Outputs {
 /// Tiles for some outputs, the one with the least cost first.
 pub(crate) fn tiles(target: &Target, outputs: &Outputs) -> Vec<Candidate<Tile>> {
     let Outputs { lanes, rows, vectors, traffic, .. } = *outputs;
-    let registers = i64::from(target.n_vector_registers() - target.n_element_registers());
+    let registers = i64::from(target.n_vector_registers());
+    // What windows have in common may also be loaded again.
+    let least = Traffic { windows: None, ..traffic };
     let mut tiles: Vec<Candidate<Tile>> = Vec::new();
     for v in 1..=vectors.unwrap_or(LARGEST.1).clamp(1, LARGEST.1) {
         for r in 1..=rows.unwrap_or(LARGEST.0).clamp(1, LARGEST.0) {
+            let tile = Tile { rows: r, vectors: v, lanes };
             // One result at a time always fits.
-            if r * v > 1 && r * v + traffic.per_vector * v > registers {
+            if r * v > 1 && least.registers(target, tile) > registers {
                 break;
             }
-            tiles.push(candidate(target, outputs, Tile { rows: r, vectors: v, lanes }));
+            tiles.push(candidate(target, outputs, tile));
         }
     }
     // Of equals the first, which is the least code: dozens of addresses in a body take LLVM long.
@@ -206,8 +223,7 @@ fn candidate(target: &Target, outputs: &Outputs, tile: Tile) -> Candidate<Tile> 
 /// and of elements that find no register.
 pub(crate) fn step_cycles(target: &Target, traffic: &Traffic, tile: Tile, depth: Option<i64>) -> f64 {
     let core = &numbers(target).core;
-    let registers = i64::from(target.n_vector_registers() - target.n_element_registers());
-    let spilled = (traffic.held(tile) - registers).max(0) as f64;
+    let spilled = (traffic.registers(target, tile) - i64::from(target.n_vector_registers())).max(0) as f64;
     let loads = traffic.loads(tile);
     let products = products(target, traffic, tile, depth);
     products.max(loads / core.loads_per_cycle) + core.load_cycles * loads + core.spill_cycles * spilled

@@ -94,7 +94,7 @@ pub(crate) fn compare(
         assert!((e - g).abs() <= 1e-5 * (1.0 + e.abs()), "{machine}: element {i}: {e} and {g}\n{fast}");
     }
     let lanes = target.gpu.map(|_| Gpu::LANES);
-    let options = FlattenOptions { masked_access: target.masked_access(), buffer_align: 64, lanes };
+    let options = FlattenOptions { lanes, ..flatten_options(&target) };
     flatten(fast, &options).unwrap_or_else(|e| panic!("{e}\n{fast}"));
 }
 

@@ -9,6 +9,7 @@ mod deal;
 mod error;
 mod fewer_rows;
 mod hoist;
+mod join_elements;
 mod join_indices;
 mod known;
 mod mask_vectors;
@@ -36,6 +37,7 @@ pub use self::barriers::barriers;
 pub use self::bind_blocks::bind_blocks;
 pub use self::error::FlattenError;
 pub use self::hoist::hoist;
+pub use self::join_elements::join_elements;
 pub use self::join_indices::join_indices;
 pub use self::mask_vectors::{mask_vectors, masks};
 pub use self::narrow::narrow;
@@ -58,7 +60,7 @@ use crate::schedule::start_apart;
 use crate::verify::{self, Illegal, Stage, Violation, verify};
 
 /// The passes, in their order.
-pub const PASSES: [&str; 18] = [
+pub const PASSES: [&str; 19] = [
     "start_apart",
     "split_kernels",
     "unswitch",
@@ -77,6 +79,7 @@ pub const PASSES: [&str; 18] = [
     "narrow",
     "hoist",
     "transpose_gathers",
+    "join_elements",
 ];
 
 /// What a pass has made: a thing with a text form, and with rules that can be checked ([`Made::verify`]).
@@ -216,6 +219,8 @@ pub fn flatten_watched(
         // Equal indices are one value by now.
         transpose_gathers(&mut flat.kernel, options);
         watch("transpose_gathers", Made::Kernel(&mut flat.kernel))?;
+        join_elements(&mut flat.kernel, options);
+        watch("join_elements", Made::Kernel(&mut flat.kernel))?;
         kernels.push(flat);
     }
     Ok(kernels)

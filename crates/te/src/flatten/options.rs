@@ -8,6 +8,15 @@ pub struct FlattenOptions {
     pub masked_access: Option<u32>,
     /// Alignment in bytes that the caller guarantees for the first element of every buffer.
     pub buffer_align: u32,
+    /// Bytes of the vectors by a lane of which a multiply-add can multiply: elements that follow one another are loaded together. Nothing
+    /// where there is no such instruction.
+    pub element_vector: Option<u32>,
     /// Threads of a warp, on a target whose tasks have threads.
     pub lanes: Option<u32>,
+}
+
+impl FlattenOptions {
+    /// A target of single threads without instructions of its own for any of these.
+    pub const PLAIN: FlattenOptions =
+        FlattenOptions { masked_access: None, buffer_align: 64, element_vector: None, lanes: None };
 }

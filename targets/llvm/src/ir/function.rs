@@ -280,7 +280,7 @@ impl Function<'_> {
         }
         self.body(body)?;
         let next_counter = self.def(format!("add nsw i64 {counter}, 1"));
-        let more = self.def(format!("icmp slt i64 {next_counter}, {end}"));
+        let more = self.def(format!("icmp ne i64 {next_counter}, {end}"));
         let _ = writeln!(self.out, "  br i1 {more}, label %{head}, label %{exit}");
         let latch = self.block.clone();
         let mut heads =

@@ -13,7 +13,7 @@ use tilewright_te::kernel::{Inst, Kernel};
 /// The kernels of a finished schedule, for warps of so many lanes; each pass makes what it must. The function itself may be legal
 /// without a proof.
 pub(crate) fn kernels(func: &Func, lanes: u32) -> Result<Vec<FlatKernel>, FlattenError> {
-    let options = FlattenOptions { masked_access: None, buffer_align: 64, lanes: Some(lanes) };
+    let options = FlattenOptions { lanes: Some(lanes), ..FlattenOptions::PLAIN };
     flatten_watched(func, &options, &mut |pass, made| match made {
         Made::Func(_) => Ok(()),
         Made::Nest(..) | Made::Kernel(_) => made.check(func, pass),

@@ -142,7 +142,7 @@ impl<'a> Product<'a> {
             rows: self.roles.row.map_or(Some(1), |n| self.extent(n)),
             vectors: self.extent(self.roles.lane).map(|n| pieces_of(n, self.lanes)),
             depth: constant_product(self.reduce().iter().map(|&n| &self.block.iters[n].extent)),
-            traffic: self.roles.traffic(self.block),
+            traffic: self.roles.traffic(self.context, self.block),
         }
     }
 
@@ -176,7 +176,7 @@ impl<'a> Product<'a> {
         }
         let tile = chooser.decide(&self.block.name, "tile", &tiles)?;
         let steps = chooser.decide(&self.block.name, "steps", &step_orders(self.block))?;
-        let (blocked_steps, unrolled) = walk(self.context, self.block, &steps.0);
+        let (blocked_steps, unrolled) = walk(self.context, self.block, &steps.0, Some(&tile));
         Ok(Inside { tile, steps, blocked_steps, unrolled })
     }
 
@@ -186,7 +186,6 @@ impl<'a> Product<'a> {
         // Where L3 is near, cuts save so little that small errors of the model would decide between tiles.
         let may_be_cut = !is_summed && beyond_l2(target).behind_network;
         let mut tiles = tiles(target, &outputs);
-        let (blocked_steps, _) = walk(self.context, self.block, &self.reduce());
         let cost = |tile: &Candidate<Tile>| {
             let tile = &tile.value;
             let mut extents = self.roles.extents(self.context, self.block, tile)?;
@@ -195,6 +194,7 @@ impl<'a> Product<'a> {
                 extents.row_distance = None;
             }
             let best = |extents: &Extents| best_cost(&self.orders(tile, extents));
+            let (blocked_steps, _) = walk(self.context, self.block, &self.reduce(), Some(tile));
             let chunks = if may_be_cut { self.chunks(blocked_steps, &extents) } else { 1 };
             let cycles = depths(&extents, chunks, best).first()?.cost;
             Some(self.cycles_an_output(tile, &extents, cycles))
@@ -227,7 +227,7 @@ impl<'a> Product<'a> {
     /// Orders of the loops around a tile, the best first.
     fn orders(&self, tile: &Tile, extents: &Extents) -> Vec<Candidate<Order>> {
         let target = self.context.target;
-        Order::of_contraction(target, tile, &self.roles.traffic(self.block), extents)
+        Order::of_contraction(target, tile, &self.roles.traffic(self.context, self.block), extents)
     }
 
     /// How many iterations of the first variable of the reduction, or blocks of them, blocks of steps can be made of.

@@ -117,10 +117,27 @@ impl Roles {
     }
 
     /// What a step of a tile loads.
-    pub(super) fn traffic(&self, block: &Block) -> Traffic {
+    pub(super) fn traffic(&self, context: &Context<'_>, block: &Block) -> Traffic {
         let product = |of: Vec<usize>| constant_product(of.iter().map(|&n| &block.iters[n].extent));
         let (sharing, steps) = (product(self.sharing(block)), product(iters_of(block, IterKind::Reduce)));
-        Traffic { per_row: 1, per_vector: 1, per_accumulator: 0, steps, sharing, windows: None }
+        let row_lanes = self.row_lanes(context, block);
+        Traffic { per_row: 1, row_lanes, per_vector: 1, per_accumulator: 0, steps, sharing, windows: None }
+    }
+
+    /// Steps whose elements of a row are one load: those that are unrolled, where the elements follow one another and multiply-adds
+    /// take lanes.
+    fn row_lanes(&self, context: &Context<'_>, block: &Block) -> i64 {
+        let lanes = i64::from(context.target.element_lanes(4));
+        let steps = iters_of(block, IterKind::Reduce);
+        let (Some(BlockedSteps { factor, unroll: true }), _) = walk(context, block, &steps, None) else {
+            return 1;
+        };
+        let follows = || {
+            let first = block.iters[steps[0]].var;
+            let simplifier = domain_simplifier(context.func, block);
+            context.stride(&simplifier, &self.broadcast, first) == Stride::Constant(1)
+        };
+        if factor % lanes == 0 && lanes > 1 && follows() { lanes } else { 1 }
     }
 
     /// What the loops around tiles go over, if all of it is known. Of the rows it may be open how many they are: then they are taken for
@@ -224,19 +241,28 @@ pub(super) fn step_orders(block: &Block) -> Vec<Candidate<Steps>> {
 }
 
 /// How the first variable of the reduction is walked in blocks, and the positions of variables that are unrolled; `steps` are
-/// the variables, outermost first.
+/// the variables, outermost first; of a tile that is not known yet it is left open how many steps are unrolled.
 pub(super) fn walk(
     context: &Context<'_>,
     data: &Block,
     steps: &[usize],
+    tile: Option<&Tile>,
 ) -> (Option<BlockedSteps>, Vec<usize>) {
     let extent = |n: usize| data.iters[n].extent.as_int();
     let divides = |n: usize, factor: i64| extent(n).is_some_and(|n| n >= factor && n % factor == 0);
-    let unrolls = !context.target.codegen.carries_in_place;
+    // A row's elements of as many steps as a vector has lanes may be one load.
+    let joins = context.target.element_lanes(4) > 1;
+    let unrolls = !context.target.codegen.carries_in_place || joins;
+    let loads_ahead = !joins || tile.is_none_or(|tile| loads_two_vectors(context, tile));
+    let parts = if loads_ahead { [UNROLLED_STEPS, UNROLLED_STEPS / 2] } else { [UNROLLED_STEPS / 2; 2] };
     let Some(&first) = iters_of(data, IterKind::Reduce).first() else { return (None, Vec::new()) };
     // The broadcast operand's blocked dimension, walked in blocks so that its elements are consecutive.
-    let block = context.largest_block(data, data.iters[first].var);
+    let var = data.iters[first].var;
+    let block = context.largest_block(data, var);
     if let Some(factor) = block.filter(|&factor| factor > 1 && divides(first, factor)) {
+        let follow = joins && context.blocks_follow(data, var);
+        let is_run = |part: &i64| if follow { divides(first, *part) } else { factor % part == 0 };
+        let factor = parts.into_iter().filter(|_| joins).find(is_run).unwrap_or(factor);
         return (Some(BlockedSteps { factor, unroll: unrolls && factor <= UNROLLED_STEPS }), Vec::new());
     }
     match steps {
@@ -248,13 +274,19 @@ pub(super) fn walk(
         _ if !unrolls => (None, Vec::new()),
         // A single variable has its elements in order in any blocks.
         [only] => {
-            let factor =
-                [UNROLLED_STEPS, UNROLLED_STEPS / 2].into_iter().find(|&factor| divides(*only, factor));
+            let factor = parts.into_iter().find(|&factor| divides(*only, factor));
             (factor.map(|factor| BlockedSteps { factor, unroll: true }), Vec::new())
         }
         [.., last] if extent(*last).is_some_and(|n| (1..=UNROLLED_STEPS).contains(&n)) => (None, vec![*last]),
         _ => (None, Vec::new()),
     }
+}
+
+/// Whether a tile leaves registers to load two vectors of elements of a row at once, while the first half of the rows is multiplied.
+fn loads_two_vectors(context: &Context<'_>, tile: &Tile) -> bool {
+    let Tile { rows, vectors, .. } = *tile;
+    let held = rows * vectors + vectors + rows + rows / 2 + 2;
+    held <= i64::from(context.target.n_vector_registers())
 }
 
 /// The layout of an operand in the order in which tiles read it: what is around the reduction outermost, then the reduction
