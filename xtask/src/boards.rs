@@ -1,27 +1,59 @@
 //! Models compiled for boards and run here, under qemu, by the program that [`cross`](crate::cross) builds.
 
+mod models;
+
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::cargo::Cargo;
 use crate::conformance::Board;
-use crate::{cross, digits, project};
+use crate::project::Verdict;
+use crate::{build, cross, digits, project};
 
-/// The emulator of 64-bit ARM.
-pub(crate) const EMULATOR: &str = "qemu-aarch64-static";
+/// Arguments of the task.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Code generator, if not the build's default
+    #[arg(long)]
+    codegen: Option<String>,
+    /// Another `tilewright` program than the one of this tree
+    #[arg(long)]
+    program: Option<PathBuf>,
+}
+
+/// The task.
+pub(crate) fn run(args: &Args) -> Verdict {
+    if let Some(missing) = missing() {
+        bail!("{missing}");
+    }
+    let cargo = Cargo::detect();
+    let codegen = args.codegen.as_deref().unwrap_or(cargo.default_codegen());
+    let program = build::tilewright_or(args.program.as_deref(), &cargo)?;
+    let (digits, wrong_digits) = check_digits(&program, codegen)?;
+    let (models, wrong_models, skipped) = check_models(&program, codegen)?;
+    let failed = wrong_digits + wrong_models;
+    println!("{} passed, {failed} failed, {skipped} skipped", digits + models - failed);
+    Ok(failed == 0)
+}
 
 /// The machine that the program is built for: with musl it needs no libraries.
 const TARGET: &str = "aarch64-unknown-linux-musl";
 
 /// Machines that models are compiled for, and the cores that qemu plays: the first where a check takes one.
-const MACHINES: [(&str, &[&str]); 3] =
-    [("aarch64", &["cortex-a53", "max"]), ("cortex-a72", &["cortex-a72"]), ("cortex-a76", &["cortex-a76"])];
+const MACHINES: [(&str, &[&str]); 5] = [
+    ("aarch64", &["cortex-a53", "max"]),
+    ("cortex-a53", &["cortex-a53"]),
+    ("cortex-a72", &["cortex-a72"]),
+    ("cortex-a76", &["cortex-a76"]),
+    ("neoverse-n1", &["neoverse-n1"]),
+];
 
 /// Why nothing can be checked here; nothing where it can.
 pub(crate) fn missing() -> Option<String> {
-    if !project::have(EMULATOR) {
-        return Some(format!("no {EMULATOR}: run `cargo xtask setup --boards`"));
+    if !project::have(cross::EMULATOR) {
+        return Some(format!("no {}: run `cargo xtask setup --boards`", cross::EMULATOR));
     }
     cross::missing(TARGET)
 }
@@ -40,7 +72,7 @@ pub(crate) fn board(machine: &str) -> anyhow::Result<Board> {
 
 /// The words that run a program for boards on a core.
 fn runner(core: &str, program: &Path) -> Vec<OsString> {
-    vec![EMULATOR.into(), "-cpu".into(), core.into(), program.into()]
+    vec![cross::EMULATOR.into(), "-cpu".into(), core.into(), program.into()]
 }
 
 /// What the example must show on each core, with one code generator: see [`digits::check_on`]. Gives how many checks that were, and how
@@ -56,4 +88,10 @@ pub(crate) fn check_digits(program: &Path, codegen: &str) -> anyhow::Result<(usi
         }
     }
     Ok((all, failed))
+}
+
+/// What real models must show, with one code generator: see [`models::check`].
+pub(crate) fn check_models(program: &Path, codegen: &str) -> anyhow::Result<(usize, usize, usize)> {
+    let (_, cores) = MACHINES[0];
+    models::check(program, codegen, &runner(cores[0], &cross::build(TARGET)?))
 }

@@ -64,6 +64,8 @@ enum Task {
     Corpus(corpus::Args),
     /// Build `tilewright-run`, which runs models without a compiler, for another machine
     Cross(cross::Args),
+    /// Compile models for boards and run them here, under qemu
+    Boards(boards::Args),
     /// Measure how fast this machine is, for the cost model of schedules
     Calibrate(calibrate::Args),
     /// Pack all that checks and times models on a machine with a GPU, which needs no compiler: one archive
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         Task::Mutants(args) => mutants::run(&args),
         Task::Corpus(args) => corpus::run(&args),
         Task::Cross(args) => cross::run(&args),
+        Task::Boards(args) => boards::run(&args),
         Task::Calibrate(args) => calibrate::run(&args),
         Task::GpuPack(args) => gpu::pack(&args),
         Task::GpuCheck(args) => gpu::check(&args),

@@ -82,6 +82,18 @@ pub(crate) fn run(args: &Args) -> Verdict {
     Ok(true)
 }
 
+/// A model among the ten or of a package, which is made where it is not there; else why not.
+pub(crate) fn made(name: &str) -> anyhow::Result<PathBuf> {
+    let path = project::target_dir().join("models").join(format!("{name}.onnx"));
+    if !path.exists() {
+        match PACKAGED.iter().find(|packaged| packaged.name == name) {
+            Some(packaged) => copy(packaged)?,
+            None => materialize(&[&name.to_string()])?,
+        }
+    }
+    Ok(path)
+}
+
 /// Copies every packaged model.
 pub(crate) fn copy_packaged() -> anyhow::Result<()> {
     PACKAGED.iter().try_for_each(copy)

@@ -1,4 +1,4 @@
-//! Reading the `.pb` files of test data: ONNX TensorProto, SequenceProto and OptionalProto.
+//! Reading and writing the `.pb` files of test data: ONNX TensorProto, SequenceProto and OptionalProto.
 //!
 //! Tasks must build before anything else of the workspace does, so this is a small reader of its own:
 //! elements are widened to the one type that holds all of their kind, for printing and comparing only.
@@ -69,6 +69,18 @@ pub(crate) const BFLOAT16: i32 = 16;
 pub(crate) fn read(path: &Path, kind: ValueKind) -> anyhow::Result<Value> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     decode(&bytes, kind).with_context(|| format!("in {}", path.display()))
+}
+
+/// The message of a tensor of single precision.
+pub(crate) fn floats(dims: &[i64], elements: impl Iterator<Item = f32>) -> Vec<u8> {
+    let raw_data = elements.flat_map(f32::to_le_bytes).collect();
+    TensorProto { dims: dims.to_vec(), data_type: 1, raw_data, ..TensorProto::default() }.encode_to_vec()
+}
+
+/// The message of an integer of 64 bits, a tensor without dimensions.
+pub(crate) fn int(value: i64) -> Vec<u8> {
+    let raw_data = value.to_le_bytes().to_vec();
+    TensorProto { data_type: 7, raw_data, ..TensorProto::default() }.encode_to_vec()
 }
 
 /// Decodes one message.

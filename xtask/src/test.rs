@@ -142,6 +142,8 @@ pub(crate) fn run() -> Verdict {
 fn check_boards(program: &Path, codegen: &str, every: Option<u32>) -> anyhow::Result<Tally> {
     let (all, failed) = boards::check_digits(program, codegen)?;
     let mut tally = Tally { passed: all - failed, failed, skipped: 0 };
+    let (all, failed, skipped) = boards::check_models(program, codegen)?;
+    tally.add(Tally { passed: all - failed, failed, skipped });
     tally.add(match every {
         Some(every) => {
             let board = Some(boards::board("aarch64")?);

@@ -1,6 +1,6 @@
 //! Functions of rows are one kernel, and compute what they did before.
 
-use tilewright_autosched::{Decisions, schedule};
+use tilewright_autosched::{Decisions, flatten_options, schedule};
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_te::flatten::{FlattenOptions, flatten};

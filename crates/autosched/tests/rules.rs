@@ -8,7 +8,7 @@ mod functions;
 #[path = "rules/gpu.rs"]
 mod gpu;
 
-use tilewright_autosched::{AutoscheduleError, Decisions, Scheduled, schedule};
+use tilewright_autosched::{AutoscheduleError, Decisions, Scheduled, flatten_options, schedule};
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_te::flatten::{FlattenOptions, flatten};

@@ -1,9 +1,9 @@
 //! What is read across vectors is read by rows of squares: where these lie inside, nothing is gathered.
 
-use tilewright_autosched::{Decisions, schedule};
+use tilewright_autosched::{Decisions, flatten_options, schedule};
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Target};
-use tilewright_te::flatten::{FlattenOptions, flatten};
+use tilewright_te::flatten::flatten;
 use tilewright_te::interp::{Mode, Program};
 use tilewright_te::kernel::{Inst, KernelOp};
 use tilewright_te::schedule::Piece;

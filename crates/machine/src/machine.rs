@@ -30,16 +30,6 @@ pub struct Machine {
     pub timing: Timing,
 }
 
-#[rustfmt::skip]
-pub(crate) const X86_64_V2: &[Feature] = &[Feature::Sse42, Feature::Popcnt, Feature::Cx16, Feature::Sahf];
-#[rustfmt::skip]
-pub(crate) const X86_64_V3: &[Feature] = &[
-    Feature::Avx2, Feature::Fma, Feature::F16c, Feature::Bmi1, Feature::Bmi2, Feature::Lzcnt, Feature::Movbe,
-];
-#[rustfmt::skip]
-pub(crate) const X86_64_V4: &[Feature] =
-    &[Feature::Avx512f, Feature::Avx512bw, Feature::Avx512cd, Feature::Avx512dq, Feature::Avx512vl];
-
 impl Machine {
     /// The machine the compiler runs on.
     pub fn host() -> Machine {

@@ -1,7 +1,6 @@
 //! Names of machines.
 
 use crate::feature::{Arch, Feature};
-use crate::machine::{X86_64_V2, X86_64_V3, X86_64_V4};
 
 /// A machine that has a name.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +31,17 @@ const fn arm(
 ) -> NamedMachine {
     NamedMachine { name, meaning, arch: Arch::Aarch64, features, timing: Some(timing) }
 }
+
+// What each level of x86-64 has beside the one before.
+#[rustfmt::skip]
+const X86_64_V2: &[Feature] = &[Feature::Sse42, Feature::Popcnt, Feature::Cx16, Feature::Sahf];
+#[rustfmt::skip]
+const X86_64_V3: &[Feature] = &[
+    Feature::Avx2, Feature::Fma, Feature::F16c, Feature::Bmi1, Feature::Bmi2, Feature::Lzcnt, Feature::Movbe,
+];
+#[rustfmt::skip]
+const X86_64_V4: &[Feature] =
+    &[Feature::Avx512f, Feature::Avx512bw, Feature::Avx512cd, Feature::Avx512dq, Feature::Avx512vl];
 
 /// What Armv8.2 cores have beside Armv8.0: half precision, dot products, atomic operations.
 const ARMV8_2: &[Feature] = &[Feature::Fp16, Feature::Dotprod, Feature::Lse];

@@ -1,6 +1,6 @@
 //! Scheduled functions compared with unscheduled ones.
 
-use tilewright_autosched::{Decisions, Scheduled, schedule};
+use tilewright_autosched::{Decisions, Scheduled, flatten_options, schedule};
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenKind, Gpu, Target};
 use tilewright_te::flatten::{FlattenOptions, flatten};
@@ -94,7 +94,7 @@ pub(crate) fn compare(
         assert!((e - g).abs() <= 1e-5 * (1.0 + e.abs()), "{machine}: element {i}: {e} and {g}\n{fast}");
     }
     let lanes = target.gpu.map(|_| Gpu::LANES);
-    let options = FlattenOptions { lanes, ..flatten_options(&target) };
+    let options = FlattenOptions { lanes, ..flatten_options(target) };
     flatten(fast, &options).unwrap_or_else(|e| panic!("{e}\n{fast}"));
 }
 
