@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::cargo::Cargo;
+use crate::cargo::{Cargo, Packages};
 use crate::conformance::Board;
 use crate::project::Verdict;
 use crate::{build, cross, digits, project};
@@ -33,8 +33,9 @@ pub(crate) fn run(args: &Args) -> Verdict {
     let program = build::tilewright_or(args.program.as_deref(), &cargo)?;
     let (digits, wrong_digits) = check_digits(&program, codegen)?;
     let (models, wrong_models, skipped) = check_models(&program, codegen)?;
-    let failed = wrong_digits + wrong_models;
-    println!("{} passed, {failed} failed, {skipped} skipped", digits + models - failed);
+    let (suites, wrong_suites) = check_suite(&cargo, codegen)?;
+    let failed = wrong_digits + wrong_models + wrong_suites;
+    println!("{} passed, {failed} failed, {skipped} skipped", digits + models + suites - failed);
     Ok(failed == 0)
 }
 
@@ -67,7 +68,7 @@ pub(crate) fn board(machine: &str) -> anyhow::Result<Board> {
     let found = MACHINES.iter().find(|(name, _)| *name == machine);
     let core = found.and_then(|(_, cores)| cores.first());
     let core = core.with_context(|| format!("no board {machine}: there are {}", known()))?;
-    Ok(Board { machine: machine.to_string(), runner: runner(core, &cross::build(TARGET)?) })
+    Ok(Board { machine: machine.to_string(), runner: runner(core, &cross::build(TARGET, &cross::RUN)?) })
 }
 
 /// The words that run a program for boards on a core.
@@ -78,7 +79,7 @@ fn runner(core: &str, program: &Path) -> Vec<OsString> {
 /// What the example must show on each core, with one code generator: see [`digits::check_on`]. Gives how many checks that were, and how
 /// many of them failed.
 pub(crate) fn check_digits(program: &Path, codegen: &str) -> anyhow::Result<(usize, usize)> {
-    let device_program = cross::build(TARGET)?;
+    let device_program = cross::build(TARGET, &cross::RUN)?;
     let (mut all, mut failed) = (0, 0);
     for (machine, cores) in MACHINES {
         for core in cores {
@@ -93,5 +94,22 @@ pub(crate) fn check_digits(program: &Path, codegen: &str) -> anyhow::Result<(usi
 /// What real models must show, with one code generator: see [`models::check`].
 pub(crate) fn check_models(program: &Path, codegen: &str) -> anyhow::Result<(usize, usize, usize)> {
     let (_, cores) = MACHINES[0];
-    models::check(program, codegen, &runner(cores[0], &cross::build(TARGET)?))
+    models::check(program, codegen, &runner(cores[0], &cross::build(TARGET, &cross::RUN)?))
+}
+
+/// The suite of code generators, on every core. Gives how many times that is, and how often a case failed.
+pub(crate) fn check_suite(cargo: &Cargo, codegen: &str) -> anyhow::Result<(usize, usize)> {
+    let runner_program = cross::build(TARGET, &cross::SUITE_RUNNER)?;
+    let (mut all, mut failed) = (0, 0);
+    for (machine, cores) in MACHINES {
+        for core in cores {
+            let package = Packages::These(&["tilewright-target-suite"]);
+            let mut run = cargo.command("run", package);
+            run.args(["--release", "--example", "boards", "--", codegen, machine]);
+            let status = run.args(runner(core, &runner_program)).status();
+            let holds = status.context("cannot start cargo")?.success();
+            (all, failed) = (all + 1, failed + usize::from(!holds));
+        }
+    }
+    Ok((all, failed))
 }

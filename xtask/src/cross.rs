@@ -19,20 +19,34 @@ pub(crate) struct Args {
 
 /// The task.
 pub(crate) fn run(args: &Args) -> Verdict {
-    let program = build(&args.target)?;
+    let program = build(&args.target, &RUN)?;
     let bytes = std::fs::metadata(&program)?.len();
     println!("{}: {} KiB", program.display(), bytes / 1024);
     Ok(true)
 }
 
-/// The program for a target.
-pub(crate) fn build(target: &str) -> anyhow::Result<PathBuf> {
+/// A program that is built for other machines.
+pub(crate) struct Program {
+    /// Its name, and that of its package.
+    name: &'static str,
+    features: &'static [&'static str],
+}
+
+/// What runs models.
+pub(crate) const RUN: Program = Program { name: "tilewright-run", features: &["program"] };
+
+/// What runs the suite of code generators.
+pub(crate) const SUITE_RUNNER: Program = Program { name: "tilewright-suite-runner", features: &[] };
+
+/// A program for a target.
+pub(crate) fn build(target: &str, program: &Program) -> anyhow::Result<PathBuf> {
     let folder = project::target_dir().join("cross");
     let mut build = command(target)?;
-    build.args(["--package", "tilewright-run", "--features", "program", "--bin", "tilewright-run"]);
+    let Program { name, features } = program;
+    build.args(["--package", name, "--bin", name, "--features", &features.join(",")]);
     build.args(["--profile", "device", "--target", target]).env("CARGO_TARGET_DIR", &folder);
     project::run(&mut build)?;
-    let program = folder.join(target).join("device/tilewright-run");
+    let program = folder.join(target).join("device").join(name);
     ensure!(program.exists(), "the build left no {}", program.display());
     Ok(program)
 }

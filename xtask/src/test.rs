@@ -118,7 +118,7 @@ pub(crate) fn run() -> Verdict {
                 None => {
                     // For the time that it takes: the other generator runs all cases on x86-64.
                     let every = if *codegen == cargo.default_codegen() { 1 } else { 10 };
-                    check_boards(&program, codegen, complete.then_some(every))
+                    check_boards(&cargo, &program, codegen, complete.then_some(every))
                 }
                 Some(missing) => {
                     println!("skipped: {missing}");
@@ -139,9 +139,11 @@ pub(crate) fn run() -> Verdict {
 }
 
 /// The example on all boards, and on one of them every so many-th case of the ONNX suites, where these are here.
-fn check_boards(program: &Path, codegen: &str, every: Option<u32>) -> anyhow::Result<Tally> {
+fn check_boards(cargo: &Cargo, program: &Path, codegen: &str, every: Option<u32>) -> anyhow::Result<Tally> {
     let (all, failed) = boards::check_digits(program, codegen)?;
     let mut tally = Tally { passed: all - failed, failed, skipped: 0 };
+    let (all, failed) = boards::check_suite(cargo, codegen)?;
+    tally.add(Tally { passed: all - failed, failed, skipped: 0 });
     let (all, failed, skipped) = boards::check_models(program, codegen)?;
     tally.add(Tally { passed: all - failed, failed, skipped });
     tally.add(match every {

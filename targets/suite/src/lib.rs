@@ -17,6 +17,8 @@ use tilewright_dtype::DType;
 use tilewright_machine::{CodegenError, ObjectCode, Target};
 use tilewright_te::kernel::{Access, Kernel};
 
+use crate::run::Place;
+
 /// A kernel and what to run it on.
 #[derive(Clone, Debug)]
 pub struct Case {
@@ -46,21 +48,28 @@ pub struct Region {
 /// A code generator's `compile_kernel`.
 pub type CompileKernel = fn(&Kernel, &Target) -> Result<ObjectCode, CodegenError>;
 
-/// Runs every case and returns a line for each that fails.
+/// Runs every case in this process and returns a line for each that fails.
 pub fn check(cases: &[Case], compile: CompileKernel, target: &Target) -> Vec<String> {
-    cases.iter().filter_map(|case| check_one(case, compile, target).err()).collect()
+    cases.iter().filter_map(|case| check_at(&mut Place::Here, case, compile, target).err()).collect()
 }
 
-fn check_one(case: &Case, compile: CompileKernel, target: &Target) -> Result<(), String> {
+/// Runs a case somewhere.
+///
+/// # Errors
+/// What does not compile or run, or which element is wrong.
+pub fn check_at(
+    place: &mut Place,
+    case: &Case,
+    compile: CompileKernel,
+    target: &Target,
+) -> Result<(), String> {
     let name = &case.kernel.name;
     let code = compile(&case.kernel, target).map_err(|error| format!("{name}: {error}"))?;
-    let compiled = run::Loaded::new(&code).map_err(|error| format!("{name}: {error}"))?;
-    let mut found: Vec<run::AlignedBytes> = case.buffers.iter().map(|b| run::AlignedBytes::new(b)).collect();
     // In two ranges, as threads would take them.
-    let middle = case.tasks / 2;
-    compiled.call(0, &mut found, &case.sizes, 0..middle);
-    compiled.call(0, &mut found, &case.sizes, middle..case.tasks);
-    let found: Vec<&[u8]> = found.iter().map(run::AlignedBytes::bytes).collect();
+    let ranges = [0..case.tasks / 2, case.tasks / 2..case.tasks];
+    let found =
+        place.run(&code, &case.buffers, &case.sizes, &ranges).map_err(|error| format!("{name}: {error}"))?;
+    let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
     compare(case, &found)
 }
 

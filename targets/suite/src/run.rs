@@ -1,78 +1,70 @@
-//! Compiled kernels in this process.
-#![allow(unsafe_code, reason = "machine code is mapped and called, in a crate that only tests use")]
+//! Compiled kernels where they run: in this process, or by a program that runs them on another machine.
 
+use std::io;
 use std::ops::Range;
 
-use memmap2::{Mmap, MmapMut};
+use tilewright_image::Image;
 use tilewright_machine::ObjectCode;
+use tilewright_suite_runner::Code;
+pub use tilewright_suite_runner::{AlignedBytes, Job, Remote};
 
 /// Linked code, mapped for execution.
 #[derive(Debug)]
 pub struct Loaded {
-    code: Mmap,
+    code: Code,
     entries: Vec<usize>,
 }
-
-type Entry = unsafe extern "C" fn(*const *mut u8, *const i64, i64, i64);
 
 impl Loaded {
     /// Links an object and maps its code.
     pub fn new(code: &ObjectCode) -> Result<Loaded, String> {
-        let image =
-            tilewright_image::link(&[&code.object], &code.symbols).map_err(|error| error.to_string())?;
-        let mut map = MmapMut::map_anon(image.bytes.len()).map_err(|error| error.to_string())?;
-        map.copy_from_slice(&image.bytes);
-        let code = map.make_exec().map_err(|error| error.to_string())?;
-        Ok(Loaded { code, entries: image.entries.iter().map(|entry| *entry as usize).collect() })
+        let image = link(code)?;
+        let code = Code::new(&image.bytes).map_err(|error| error.to_string())?;
+        Ok(Loaded { code, entries: entries(&image) })
     }
 
     /// Runs the tasks of the `entry`-th kernel.
     pub fn call(&self, entry: usize, buffers: &mut [AlignedBytes], sizes: &[i64], tasks: Range<i64>) {
-        let pointers: Vec<*mut u8> =
-            buffers.iter_mut().map(|buffer| buffer.bytes_mut().as_mut_ptr()).collect();
-        let address = self.code[self.entries[entry]..].as_ptr();
-        // SAFETY: the bytes are the kernel's function, in executable memory that `self` keeps; it has the
-        // signature of the kernel ABI, and accesses no element outside the buffers of a legal kernel.
-        unsafe {
-            let function: Entry = std::mem::transmute(address);
-            function(pointers.as_ptr(), sizes.as_ptr(), tasks.start, tasks.end);
-        }
+        self.code.call(self.entries[entry], buffers, sizes, tasks);
     }
 }
 
-/// Bytes that begin at a multiple of 64.
-#[derive(Clone, Debug)]
-pub struct AlignedBytes {
-    blocks: Vec<Block>,
-    len: usize,
+fn link(code: &ObjectCode) -> Result<Image, String> {
+    tilewright_image::link(&[&code.object], &code.symbols).map_err(|error| error.to_string())
 }
 
-#[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
-struct Block([u8; 64]);
+fn entries(image: &Image) -> Vec<usize> {
+    image.entries.iter().map(|entry| *entry as usize).collect()
+}
 
-impl AlignedBytes {
-    /// A copy.
-    pub fn new(bytes: &[u8]) -> AlignedBytes {
-        let blocks = bytes
-            .chunks(64)
-            .map(|chunk| {
-                let mut block = Block([0; 64]);
-                block.0[..chunk.len()].copy_from_slice(chunk);
-                block
-            })
-            .collect();
-        AlignedBytes { blocks, len: bytes.len() }
-    }
+/// Where compiled kernels run.
+#[derive(Debug)]
+pub enum Place {
+    /// In this process.
+    Here,
+    /// By a program.
+    There(Box<Remote>),
+}
 
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: blocks are arrays of 64 initialised bytes without padding, at least `len` in all.
-        unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.len) }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`; any byte is a valid value.
-        unsafe { std::slice::from_raw_parts_mut(self.blocks.as_mut_ptr().cast(), self.len) }
+impl Place {
+    /// Runs the tasks of a kernel in ranges; gives what the buffers hold after.
+    ///
+    /// # Errors
+    /// Where the code does not link, or the program ends.
+    pub fn run(
+        &mut self,
+        code: &ObjectCode,
+        buffers: &[Vec<u8>],
+        sizes: &[i64],
+        ranges: &[Range<i64>],
+    ) -> Result<Vec<Vec<u8>>, String> {
+        let image = link(code)?;
+        let entry = entries(&image).first().copied().ok_or("there is no kernel in it")?;
+        let job = Job { linked: &image.bytes, entry, buffers, sizes, ranges };
+        let found: io::Result<Vec<Vec<u8>>> = match self {
+            Place::Here => job.run(),
+            Place::There(remote) => remote.run(&job),
+        };
+        found.map_err(|error| error.to_string())
     }
 }
