@@ -35,6 +35,12 @@ impl Isa<'_> {
         }
     }
 
+    /// Whether LLVM 22 makes wrong code of a store of three bytes that are truncated from three numbers of 64 bits: for AArch64 it stores the
+    /// third as the second, and nothing as the third.
+    pub(super) fn loses_third_bytes(self) -> bool {
+        matches!(self, Isa::Processor(target) if target.machine.arch == Arch::Aarch64)
+    }
+
     /// Whether a fused multiply-add is one instruction.
     pub(super) fn has_fma(self) -> bool {
         match self {

@@ -59,6 +59,9 @@ impl Function<'_> {
         let bits = self.operand(value)?;
         let bits = self.pack(ty, bits);
         match mask {
+            None if element == "i8" && ty.lanes == 3 && self.isa.loses_third_bytes() => {
+                self.store_bytes(&place, &pointer, &bits, ty.lanes);
+            }
             None => {
                 let vector = vector(element, ty.lanes);
                 let ptr = place.ptr();
@@ -231,6 +234,16 @@ impl Function<'_> {
         match mask {
             Some(mask) => self.mask(mask, lanes),
             None => Ok("splat (i1 true)".to_owned()),
+        }
+    }
+
+    /// Stores the bytes of a vector one by one.
+    fn store_bytes(&mut self, place: &PlaceInfo, pointer: &str, bits: &str, lanes: u32) {
+        let ptr = place.ptr();
+        for lane in 0..lanes {
+            let byte = self.def(format!("extractelement {} {bits}, i64 {lane}", vector("i8", lanes)));
+            let at = self.def(format!("getelementptr inbounds i8, {ptr} {pointer}, i64 {lane}"));
+            self.effect(format!("store i8 {byte}, {ptr} {at}, align 1{}", place.scopes));
         }
     }
 
