@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::cancel::Cancel;
 use crate::error::{ExecFault, InputError, InputErrors, RunError};
 use crate::exec::{Draws, Exec, Frame, RunObserver, Spot};
-use crate::memory::AlignedBuf;
+use crate::memory::{AlignedBuf, Allocator};
 use crate::model::{Model, Program};
 use crate::placed::Placed;
 use crate::plan::{ALIGN, TensorSpec, ValueSpec};
@@ -35,6 +35,9 @@ pub struct SessionOptions {
     /// Most bytes it may hold for arena, outputs and run-time buffers; host values are not counted. Default: no limit
     /// but the machine's.
     pub memory_limit: u64,
+    /// Where arena, run-time buffers, and copies of inputs come from. Default: Rust's allocator. Memory of devices, host values and
+    /// weights are not asked for there.
+    pub allocator: Option<Arc<dyn Allocator>>,
 }
 
 impl Default for SessionOptions {
@@ -43,7 +46,7 @@ impl Default for SessionOptions {
         let pool = crate::threads::ThreadPool::global();
         #[cfg(not(feature = "std"))]
         let pool = Arc::new(crate::pool::Serial);
-        SessionOptions { pool, memory_limit: u64::MAX }
+        SessionOptions { pool, memory_limit: u64::MAX, allocator: None }
     }
 }
 
@@ -80,14 +83,14 @@ impl Model {
 impl Session {
     pub(crate) fn new(model: Model, options: SessionOptions) -> Session {
         let program = model.program().clone();
-        let frame = Frame::new(&program, options.memory_limit);
+        let frame = Frame::new(&program, options.memory_limit, options.allocator.clone());
         let n_dims = model.inputs().iter().map(|spec| spec.dims.len()).sum();
         Session {
             pool: options.pool,
             frame,
             dims: vec![0; n_dims],
             prepared: false,
-            input_copies: model.inputs().iter().map(|_| AlignedBuf::new()).collect(),
+            input_copies: model.inputs().iter().map(|_| AlignedBuf::of(options.allocator.clone())).collect(),
             output_dims: model.outputs().iter().map(|spec| Vec::with_capacity(spec.dims.len())).collect(),
             model,
             program,

@@ -7,7 +7,7 @@ use tilewright_runtime::device::Device;
 use tilewright_runtime::isa::Isa;
 use tilewright_runtime::pool::Pool;
 use tilewright_runtime::threads::{ThreadPool, available_threads};
-use tilewright_runtime::{Loader, SessionOptions, Trust};
+use tilewright_runtime::{Allocator, Loader, SessionOptions, Trust};
 
 use crate::ranges::InRanges;
 
@@ -67,6 +67,12 @@ impl LoadOptions {
     /// times [`LoadOptions::sessions`]. Outputs are not counted: they are the caller's.
     pub fn memory_limit(mut self, bytes: u64) -> LoadOptions {
         self.session.memory_limit = bytes;
+        self
+    }
+
+    /// Where memory of sessions and of outputs comes from, in place of Rust's allocator.
+    pub fn allocator(mut self, allocator: Arc<dyn Allocator>) -> LoadOptions {
+        self.session.allocator = Some(allocator);
         self
     }
 
@@ -140,5 +146,9 @@ impl LoadOptions {
 
     pub(crate) fn session(&self) -> SessionOptions {
         self.session.clone()
+    }
+
+    pub(crate) fn own_allocator(&self) -> Option<&Arc<dyn Allocator>> {
+        self.session.allocator.as_ref()
     }
 }

@@ -138,7 +138,9 @@ impl Model {
     /// What a run has for itself.
     fn own(&self) -> Own {
         let names = self.0.outputs.iter().map(|spec| spec.name.as_str().into()).collect();
-        Own { session: self.session(), names, spare: Arc::new(Spare::new(self.0.outputs.len())) }
+        let allocator = self.0.options.own_allocator().cloned();
+        let spare = Arc::new(Spare::new(self.0.outputs.len(), allocator));
+        Own { session: self.session(), names, spare }
     }
 
     /// A session of the caller's own, with the model's threads, limit and seed. It counts for no limit of sessions.
