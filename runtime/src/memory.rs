@@ -82,7 +82,9 @@ impl AlignedBuf {
     /// When the allocator has no such memory, or what it gives is not aligned.
     pub fn zeroed_of(len: usize, allocator: Option<&Arc<dyn Allocator>>) -> Result<AlignedBuf, OutOfMemory> {
         let Some(own) = allocator.filter(|_| len > 0) else {
-            return Ok(AlignedBuf { allocator: allocator.cloned(), ..AlignedBuf::zeroed(len)? });
+            let mut buf = AlignedBuf::zeroed(len)?;
+            buf.allocator = allocator.cloned();
+            return Ok(buf);
         };
         let error = OutOfMemory { bytes: len as u64 };
         if isize::try_from(len).is_err() {

@@ -17,7 +17,10 @@ pub struct LoadOptions {
     verify_weights: bool,
     isa: Option<Isa>,
     device: Wanted,
-    session: SessionOptions,
+    /// The threads; those that the process shares where none are said, which are made when they are first needed.
+    pool: Option<Arc<dyn Pool>>,
+    memory_limit: u64,
+    allocator: Option<Arc<dyn Allocator>>,
     pub(crate) sessions: usize,
     pub(crate) seed: u64,
 }
@@ -46,7 +49,9 @@ impl LoadOptions {
             verify_weights: false,
             isa: None,
             device: Wanted::Only,
-            session: SessionOptions::default(),
+            pool: None,
+            memory_limit: u64::MAX,
+            allocator: None,
             sessions: available_threads(),
             seed: 0,
         }
@@ -59,20 +64,20 @@ impl LoadOptions {
 
     /// Runs share these threads.
     pub fn pool(mut self, pool: Arc<dyn Pool>) -> LoadOptions {
-        self.session.pool = pool;
+        self.pool = Some(pool);
         self
     }
 
     /// Most bytes that one session may hold, as [`SessionOptions::memory_limit`]; what it is for all of them together is that
     /// times [`LoadOptions::sessions`]. Outputs are not counted: they are the caller's.
     pub fn memory_limit(mut self, bytes: u64) -> LoadOptions {
-        self.session.memory_limit = bytes;
+        self.memory_limit = bytes;
         self
     }
 
     /// Where memory of sessions and of outputs comes from, in place of Rust's allocator.
     pub fn allocator(mut self, allocator: Arc<dyn Allocator>) -> LoadOptions {
-        self.session.allocator = Some(allocator);
+        self.allocator = Some(allocator);
         self
     }
 
@@ -145,10 +150,11 @@ impl LoadOptions {
     }
 
     pub(crate) fn session(&self) -> SessionOptions {
-        self.session.clone()
+        let pool = self.pool.clone().unwrap_or_else(|| ThreadPool::global());
+        SessionOptions { pool, memory_limit: self.memory_limit, allocator: self.allocator.clone() }
     }
 
     pub(crate) fn own_allocator(&self) -> Option<&Arc<dyn Allocator>> {
-        self.session.allocator.as_ref()
+        self.allocator.as_ref()
     }
 }
