@@ -202,7 +202,7 @@ typedef struct tw_options {
 /* An artifact is a program: loading it puts its machine code into this process, and running it executes that with all the rights that the
  * process has. Checksums find damage, not malice. Whoever loads states that its origin is trusted as that of a program is. */
 typedef uint32_t tw_trust;
-#define TW_TRUST_ORIGIN ((tw_trust)0x54525553u)
+#define TW_TRUST_ORIGIN 0x54525553u
 
 /* ---- Requests to stop: any thread may make one, any number of runs may heed it, and it cannot be taken back. ---- */
 
@@ -302,7 +302,11 @@ static inline DLTensor tw_dense(void *data, uint8_t code, uint8_t bits, int32_t 
   tensor.dtype.bits = bits;
   tensor.dtype.lanes = 1;
   tensor.shape = shape;
+#ifdef __cplusplus
+  tensor.strides = nullptr;
+#else
   tensor.strides = NULL;
+#endif
   tensor.byte_offset = 0;
   return tensor;
 }
