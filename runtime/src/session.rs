@@ -173,7 +173,7 @@ impl Session {
         observer: &mut O,
     ) -> Result<Outputs<'_>, RunError> {
         let errors = self.too_many("inputs", tensors.len(), self.model.inputs().len());
-        self.start(|i| tensors.get(i).copied().map(Placed::Host), values, errors)?;
+        self.start(&|i| tensors.get(i).copied().map(Placed::Host), values, errors)?;
         self.finish(observer)?;
         Ok(Outputs { session: self })
     }
@@ -197,7 +197,7 @@ impl Session {
         for (spec, view) in specs.iter().zip(outputs.iter()) {
             check_form(spec, &host_view(view), &mut errors);
         }
-        self.start(|i| inputs.get(i).copied().map(Placed::Host), &[], errors)?;
+        self.start(&|i| inputs.get(i).copied().map(Placed::Host), &[], errors)?;
 
         let program = &*self.program;
         let mut errors = Vec::new();
@@ -231,10 +231,11 @@ impl Session {
         if given > expected { vec![InputError::TooMany { what, given, expected }] } else { Vec::new() }
     }
 
-    /// Checks the inputs, lays out memory if their dims are new, and lends them to the frame.
+    /// Checks the inputs, lays out memory if their dims are new, and lends them to the frame. One copy for all kinds of runs: programs for
+    /// boards are small.
     fn start<'v>(
         &mut self,
-        given: impl Fn(usize) -> Option<Placed<'v>>,
+        given: &dyn Fn(usize) -> Option<Placed<'v>>,
         values: &[Value],
         mut errors: Vec<InputError>,
     ) -> Result<(), RunError> {

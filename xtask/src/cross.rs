@@ -75,12 +75,48 @@ fn command(target: &str) -> anyhow::Result<Command> {
     let mut build = cargo::plain("zigbuild");
     build.env("PATH", path_with(&venv())?);
     if !has_prebuilt_library(target) {
-        // The library is built along, by the compiler that it belongs to; zig has what starts programs.
-        build.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1");
-        build.env("RUSTFLAGS", "-C link-self-contained=no");
-        build.args(["-Z", "build-std=std,panic_abort"]);
+        build_library_along(&mut build, "-C link-self-contained=no");
     }
     Ok(build)
+}
+
+/// `cargo rustc` for a target, or for this machine, that makes libraries; `small`: with Rust's library built along, for size, where a
+/// defect ends the program without a text.
+pub(crate) fn rustc(target: Option<&str>, small: bool) -> anyhow::Result<Command> {
+    let mut build = match target {
+        None => cargo::plain("rustc"),
+        Some(target) => {
+            if let Some(missing) = missing(target) {
+                bail!("{missing}");
+            }
+            let mut build = project::command(venv().join("cargo-zigbuild"));
+            build.arg("rustc").env("PATH", path_with(&venv())?);
+            build
+        }
+    };
+    if small {
+        ensure!(has_library_source(), "no source of Rust's library: run `cargo xtask setup --boards` on Debian");
+        build_library_along(
+            &mut build,
+            "-C link-self-contained=no -Z unstable-options -C panic=immediate-abort -C force-unwind-tables=no",
+        );
+        build.args(["-Z", "build-std-features=optimize_for_size"]);
+    } else if target.is_some_and(|target| !has_prebuilt_library(target)) {
+        build_library_along(&mut build, "-C link-self-contained=no");
+    }
+    Ok(build)
+}
+
+/// The target that programs for this machine are of.
+pub(crate) fn host() -> Option<String> {
+    let version = project::output_of(project::command("rustc").arg("-vV"))?;
+    version.lines().find_map(|line| line.strip_prefix("host: ")).map(String::from)
+}
+
+/// Has Rust's library built along, by the compiler that it belongs to. zig has what starts programs.
+fn build_library_along(build: &mut Command, flags: &str) {
+    build.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags);
+    build.args(["-Z", "build-std=std,panic_abort"]);
 }
 
 /// The folders where programs are looked for, after one more.

@@ -25,9 +25,12 @@ pub fn given(cancel: *const tw_cancel) -> Result<Option<Cancel>, Failure> {
 
 /// Puts something into a table and its handle where the caller wants it.
 ///
+/// # Errors
+/// Where that is nowhere, and where there are too many.
+///
 /// # Safety
 /// `to` is null or has room for a handle.
-pub unsafe fn give<T, H>(table: &Table<T>, value: T, to: *mut *mut H) -> Result<(), Failure> {
+pub unsafe fn give<T: Send + Sync, H>(table: &Table<T>, value: T, to: *mut *mut H) -> Result<(), Failure> {
     if to.is_null() {
         return Err(Failure::null("where to put the handle"));
     }

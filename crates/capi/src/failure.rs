@@ -2,8 +2,10 @@
 #![allow(unsafe_code, reason = "functions and structs of C")]
 #![allow(non_camel_case_types, reason = "the names of C")]
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tilewright_runtime::{InputError, LoadError, ModelError, OutOfMemory, RunError};
@@ -123,8 +125,8 @@ pub struct Problem {
 
 impl Problem {
     /// A problem without numbers.
-    pub fn new(kind: Kind, name: &str, text: impl ToString) -> Problem {
-        let (name, text) = (c_text(name), c_text(&text.to_string()));
+    pub fn new(kind: Kind, name: &str, text: &str) -> Problem {
+        let (name, text) = (c_text(name), c_text(text));
         Problem { kind, axis: None, expected: None, got: None, name, text }
     }
 
@@ -148,8 +150,8 @@ pub struct Failure {
 
 impl Failure {
     /// A failure without a list of problems.
-    pub fn new(status: Status, text: impl ToString) -> Failure {
-        Failure { status, text: text.to_string(), problems: Vec::new() }
+    pub fn new(status: Status, text: impl Into<String>) -> Failure {
+        Failure { status, text: text.into(), problems: Vec::new() }
     }
 
     /// A null pointer where there must be something.
@@ -173,7 +175,7 @@ impl From<NoHandle> for Failure {
 
 impl From<OutOfMemory> for Failure {
     fn from(error: OutOfMemory) -> Failure {
-        Failure::new(Status::Memory, error)
+        Failure::new(Status::Memory, error.to_string())
     }
 }
 
@@ -202,7 +204,7 @@ impl From<LoadError> for Failure {
                 | ModelError::Program(_),
             ) => Status::Artifact,
         };
-        Failure::new(status, error)
+        Failure::new(status, error.to_string())
     }
 }
 
@@ -219,13 +221,14 @@ impl From<RunError> for Failure {
             RunError::Device(_) => Status::Unsupported,
             RunError::Plan { .. } => Status::Internal,
         };
-        Failure::new(status, error)
+        Failure::new(status, error.to_string())
     }
 }
 
 /// A problem with an input, for C.
 fn problem(error: &InputError) -> Problem {
-    let new = |kind, name: &str| Problem::new(kind, name, error);
+    let text = error.to_string();
+    let new = |kind, name: &str| Problem::new(kind, name, &text);
     match error {
         InputError::Missing { name } => new(Kind::Missing, name),
         InputError::TooMany { given, expected, .. } => new(Kind::TooMany, "").with(*expected, *given),
@@ -271,19 +274,26 @@ thread_local! {
 
 /// Does what a function of C is for; what goes wrong is kept for the thread.
 pub fn call(work: impl FnOnce() -> Result<(), Failure>) -> i32 {
-    let failure = match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(Ok(())) => return Status::Ok as i32,
-        Ok(Err(failure)) => failure,
-        Err(payload) => {
-            let text = payload.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-            Failure::new(Status::Internal, format!("a defect of the library: {text}"))
-        }
-    };
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(())) => Status::Ok as i32,
+        Ok(Err(failure)) => keep(failure),
+        Err(payload) => keep(of_panic(&*payload)),
+    }
+}
+
+fn of_panic(payload: &(dyn Any + Send)) -> Failure {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+    Failure::new(Status::Internal, format!("a defect of the library: {text}"))
+}
+
+/// Keeps a failure for the thread, and gives its status. Apart from [`call`], of which each function has a copy.
+#[inline(never)]
+fn keep(failure: Failure) -> i32 {
     let Failure { status, text, problems } = failure;
     let last = Last { status, text: c_text(&text), problems };
     // A thread that ends, with calls in destructors of its own, has nowhere to keep it.
-    let before = LAST.try_with(|kept| kept.try_borrow_mut().map(|mut kept| std::mem::replace(&mut *kept, last)));
+    let before = LAST.try_with(|kept| kept.try_borrow_mut().map(|mut kept| mem::replace(&mut *kept, last)));
     drop(before);
     status as i32
 }

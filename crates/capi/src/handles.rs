@@ -7,7 +7,6 @@
 //! one another at its count.
 #![allow(unsafe_code, reason = "shares what lies in slots between threads")]
 
-use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr;
@@ -34,23 +33,32 @@ const COUNTS: usize = 8;
 #[repr(align(128))]
 struct Count(AtomicUsize);
 
-struct Slot<T> {
+/// One for all kinds, so that there is one copy of the code.
+struct Slot {
     /// Odd while something is there.
     generation: AtomicU32,
     users: [Count; COUNTS],
-    value: UnsafeCell<Option<T>>,
+    /// A box of the table's type; null where nothing is.
+    value: AtomicPtr<()>,
 }
 
-impl<T> Default for Slot<T> {
-    fn default() -> Slot<T> {
-        Slot { generation: AtomicU32::new(0), users: Default::default(), value: UnsafeCell::new(None) }
+impl Default for Slot {
+    fn default() -> Slot {
+        let value = AtomicPtr::new(ptr::null_mut());
+        Slot { generation: AtomicU32::new(0), users: Default::default(), value }
     }
 }
 
 /// Everything of one kind that C programs hold. Slots are kept for as long as the process lives.
 pub struct Table<T> {
+    slots: Slots,
+    _values: PhantomData<fn() -> T>,
+}
+
+/// Slots of one kind of handles.
+struct Slots {
     kind: usize,
-    chunks: [AtomicPtr<Slot<T>>; CHUNKS],
+    chunks: [AtomicPtr<Slot>; CHUNKS],
     vacant: Mutex<Vacant>,
 }
 
@@ -61,9 +69,6 @@ struct Vacant {
     n: usize,
 }
 
-// SAFETY: a value is given to threads by reference alone, and made and dropped by those that hold its slot alone: see `free`.
-unsafe impl<T: Send + Sync> Sync for Table<T> {}
-
 /// A handle that means nothing, or not any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoHandle;
@@ -71,9 +76,7 @@ pub struct NoHandle;
 /// What a handle means, while a call uses it.
 pub struct Used<'t, T> {
     value: &'t T,
-    count: &'t AtomicUsize,
-    /// The count is of the thread's own.
-    _not_send: PhantomData<*const ()>,
+    _counted: Counted<'t>,
 }
 
 impl<T> Deref for Used<'_, T> {
@@ -84,31 +87,36 @@ impl<T> Deref for Used<'_, T> {
     }
 }
 
-impl<T> Drop for Used<'_, T> {
+/// A call that is counted in until this is dropped, by the thread that made it.
+struct Counted<'t> {
+    count: &'t AtomicUsize,
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Release);
     }
 }
 
-impl<T> Table<T> {
+impl<T: Send + Sync> Table<T> {
     /// An empty table. `kind` tells its handles from those of others; it is from 1 to 7.
     pub const fn new(kind: usize) -> Table<T> {
         assert!(kind > 0 && kind < 1 << KIND_BITS);
         let chunks = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
-        Table { kind, chunks, vacant: Mutex::new(Vacant { slots: Vec::new(), n: 0 }) }
+        let vacant = Mutex::new(Vacant { slots: Vec::new(), n: 0 });
+        Table { slots: Slots { kind, chunks, vacant }, _values: PhantomData }
     }
 
     /// Puts something into the table, and gives its handle; nothing where there are too many.
     pub fn insert<H>(&self, value: T) -> Option<*mut H> {
-        let index = self.vacant_slot()?;
-        let slot = self.slot(index)?;
-        // SAFETY: the slot is vacant and its number was taken by this call, so nobody else looks at the value before the generation is
-        // odd.
-        unsafe { *slot.value.get() = Some(value) };
-        let generation = slot.generation.load(Ordering::Relaxed) + 1;
-        slot.generation.store(generation, Ordering::SeqCst);
-        let bits = (generation as usize) << (KIND_BITS + INDEX_BITS) | index << KIND_BITS | self.kind;
-        Some(ptr::without_provenance_mut(bits))
+        let value = Box::into_raw(Box::new(value));
+        let handle = self.slots.insert(value.cast());
+        if handle.is_none() {
+            // SAFETY: made above, and in no slot.
+            drop(unsafe { Box::from_raw(value) });
+        }
+        handle.map(ptr::without_provenance_mut)
     }
 
     /// What a handle means.
@@ -116,22 +124,9 @@ impl<T> Table<T> {
     /// # Errors
     /// Where it means nothing of this table.
     pub fn get<H>(&self, handle: *const H) -> Result<Used<'_, T>, NoHandle> {
-        let (slot, generation) = self.parts(handle)?;
-        let count = &slot.users[PLACE.with(|place| *place)].0;
-        // In one order with the generation: of a call that counts itself in and one that frees, one sees the other.
-        count.fetch_add(1, Ordering::SeqCst);
-        if slot.generation.load(Ordering::SeqCst) != generation {
-            count.fetch_sub(1, Ordering::Release);
-            return Err(NoHandle);
-        }
-        // SAFETY: the generation is that of the handle, so a value is there, and stays while this call is counted.
-        match unsafe { &*slot.value.get() } {
-            Some(value) => Ok(Used { value, count, _not_send: PhantomData }),
-            None => {
-                count.fetch_sub(1, Ordering::Release);
-                Err(NoHandle)
-            }
-        }
+        let (value, counted) = self.slots.get(handle.addr())?;
+        // SAFETY: a box of this table's type, which stays while the call is counted.
+        Ok(Used { value: unsafe { &*value.cast::<T>() }, _counted: counted })
     }
 
     /// Takes what a handle means out of the table, once no call uses it any more.
@@ -139,43 +134,67 @@ impl<T> Table<T> {
     /// # Errors
     /// Where it means nothing of this table, as when it was freed before.
     pub fn free<H>(&self, handle: *const H) -> Result<T, NoHandle> {
+        let value = self.slots.free(handle.addr())?;
+        // SAFETY: a box of this table's type, which nobody uses, and which this call alone was given.
+        Ok(*unsafe { Box::from_raw(value.cast::<T>()) })
+    }
+}
+
+impl Slots {
+    #[inline(never)]
+    fn insert(&self, value: *mut ()) -> Option<usize> {
+        let index = self.vacant_slot()?;
+        let slot = self.slot(index)?;
+        slot.value.store(value, Ordering::Relaxed);
+        // The number of the slot was taken by this call, so nobody else changes the generation.
+        let generation = slot.generation.load(Ordering::Relaxed) + 1;
+        slot.generation.store(generation, Ordering::SeqCst);
+        Some((generation as usize) << (KIND_BITS + INDEX_BITS) | index << KIND_BITS | self.kind)
+    }
+
+    #[inline(never)]
+    fn get(&self, handle: usize) -> Result<(*mut (), Counted<'_>), NoHandle> {
         let (slot, generation) = self.parts(handle)?;
-        let gone = slot.generation.compare_exchange(
-            generation,
-            generation.wrapping_add(1),
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-        );
+        let count = &slot.users[PLACE.with(|place| *place)].0;
+        // In one order with the generation: of a call that counts itself in and one that frees, one sees the other.
+        count.fetch_add(1, Ordering::SeqCst);
+        let counted = Counted { count, _not_send: PhantomData };
+        if slot.generation.load(Ordering::SeqCst) != generation {
+            return Err(NoHandle);
+        }
+        Ok((slot.value.load(Ordering::Relaxed), counted))
+    }
+
+    #[inline(never)]
+    fn free(&self, handle: usize) -> Result<*mut (), NoHandle> {
+        let (slot, generation) = self.parts(handle)?;
+        let next = generation.wrapping_add(1);
+        let gone = slot.generation.compare_exchange(generation, next, Ordering::SeqCst, Ordering::SeqCst);
         gone.map_err(|_| NoHandle)?;
         while slot.users.iter().any(|count| count.0.load(Ordering::SeqCst) > 0) {
             thread::yield_now();
         }
-        // SAFETY: of all that were given this handle, this call alone changed the generation. Calls that came before have left, and later
-        // ones see the generation.
-        let value = unsafe { (*slot.value.get()).take() };
+        // Of all that were given this handle, this call alone changed the generation. Calls that came before have left, and later ones see
+        // the generation.
+        let value = slot.value.swap(ptr::null_mut(), Ordering::Relaxed);
         // A slot whose generations are used up is left.
         if generation < LAST_GENERATION {
-            let index = Table::<T>::index_of(handle);
-            self.vacant.lock().unwrap_or_else(PoisonError::into_inner).slots.push(index);
+            let mut vacant = self.vacant.lock().unwrap_or_else(PoisonError::into_inner);
+            vacant.slots.push(index_of(handle));
         }
-        value.ok_or(NoHandle)
-    }
-
-    fn index_of<H>(handle: *const H) -> usize {
-        handle.addr() >> KIND_BITS & ((1 << INDEX_BITS) - 1)
+        Ok(value)
     }
 
     /// The slot that a handle names, and the generation.
-    fn parts<H>(&self, handle: *const H) -> Result<(&Slot<T>, u32), NoHandle> {
-        let bits = handle.addr();
-        let generation = u32::try_from(bits >> (KIND_BITS + INDEX_BITS)).map_err(|_| NoHandle)?;
-        let is_ours = bits & ((1 << KIND_BITS) - 1) == self.kind;
-        let slot = self.slot(Table::<T>::index_of(handle)).filter(|_| is_ours && generation % 2 == 1);
+    fn parts(&self, handle: usize) -> Result<(&Slot, u32), NoHandle> {
+        let generation = u32::try_from(handle >> (KIND_BITS + INDEX_BITS)).map_err(|_| NoHandle)?;
+        let is_ours = handle & ((1 << KIND_BITS) - 1) == self.kind;
+        let slot = self.slot(index_of(handle)).filter(|_| is_ours && generation % 2 == 1);
         Ok((slot.ok_or(NoHandle)?, generation))
     }
 
     /// The slot of a number; nothing where there is none yet.
-    fn slot(&self, index: usize) -> Option<&Slot<T>> {
+    fn slot(&self, index: usize) -> Option<&Slot> {
         let (chunk, at) = place(index);
         let start = self.chunks.get(chunk)?.load(Ordering::Acquire);
         // SAFETY: the chunk was published whole, and is never given back.
@@ -192,12 +211,16 @@ impl<T> Table<T> {
         let (chunk, at) = place(index);
         let chunk = self.chunks.get(chunk)?;
         if at == 0 {
-            let slots: Vec<Slot<T>> = (0..index.max(FIRST_CHUNK)).map(|_| Slot::default()).collect();
+            let slots: Vec<Slot> = (0..index.max(FIRST_CHUNK)).map(|_| Slot::default()).collect();
             chunk.store(Box::leak(slots.into_boxed_slice()).as_mut_ptr(), Ordering::Release);
         }
         vacant.n += 1;
         Some(index)
     }
+}
+
+fn index_of(handle: usize) -> usize {
+    handle >> KIND_BITS & ((1 << INDEX_BITS) - 1)
 }
 
 /// The chunk that a slot is in, and its place there.
@@ -222,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    fn insert<T>(table: &Table<T>, value: T) -> *mut u8 {
+    fn insert<T: Send + Sync>(table: &Table<T>, value: T) -> *mut u8 {
         table.insert(value).expect("room")
     }
 

@@ -81,11 +81,14 @@ unsafe fn read_sized<T: Copy>(from: *const T, what: &str) -> Result<Option<T>, F
     }
 }
 
-/// Fills in a struct of C as far as the caller's version of it goes. Its size stays as the caller said it.
+/// Fills in a struct of C. Its size stays as the caller said it.
+///
+/// # Errors
+/// Where there is no struct, or it is smaller than the first version of it.
 ///
 /// # Safety
 /// `to` is null or begins with its size, and has room for as many bytes.
-pub(crate) unsafe fn write_sized<T: Copy>(to: *mut T, value: T) -> Result<(), Failure> {
+pub unsafe fn write_sized<T: Copy>(to: *mut T, value: T) -> Result<(), Failure> {
     if to.is_null() {
         return Err(Failure::null("the struct to be filled in"));
     }
@@ -106,9 +109,12 @@ pub(crate) unsafe fn write_sized<T: Copy>(to: *mut T, value: T) -> Result<(), Fa
 
 /// A text of C.
 ///
+/// # Errors
+/// Where it is null, or no UTF-8.
+///
 /// # Safety
 /// It is null or ends in a zero byte, and stays.
-pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failure> {
+pub unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failure> {
     if text.is_null() {
         return Err(Failure::null(what));
     }

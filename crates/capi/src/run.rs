@@ -46,12 +46,12 @@ impl Inputs<'_> {
     ///
     /// # Safety
     /// The tensors' memory stays and is not written meanwhile.
-    pub(crate) unsafe fn arranged<R>(
+    pub(crate) unsafe fn arranged(
         &self,
         model: &Model,
         dims: &[usize],
-        run: impl FnOnce(&[TensorView<'_>], &[Value]) -> Result<R, RunError>,
-    ) -> Result<R, Failure> {
+        run: &mut dyn FnMut(&[TensorView<'_>], &[Value]) -> Result<(), RunError>,
+    ) -> Result<(), Failure> {
         // SAFETY: by the caller's word.
         let views: Few<TensorView<'_>> = self.lent.iter().map(|lent| unsafe { lent.view(dims) }).collect();
         let plan = model.inner().plan();
@@ -79,7 +79,7 @@ impl Inputs<'_> {
         let specs = model.inputs();
         if self.names.is_none() && views.len() > specs.len() {
             let text = format!("{} inputs given, the model has {}", views.len(), specs.len());
-            let problem = Problem::new(Kind::TooMany, "", text).with(specs.len(), views.len());
+            let problem = Problem::new(Kind::TooMany, "", &text).with(specs.len(), views.len());
             return Err(Failure::of_problems(vec![problem]));
         }
         let name = |i: usize| match &self.names {

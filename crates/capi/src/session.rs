@@ -5,7 +5,7 @@
 use std::ffi::c_char;
 use std::sync::{Mutex, TryLockError};
 
-use tilewright_run::{Model, Session, Value};
+use tilewright_run::{Model, Session, TensorView, Value};
 use tilewright_runtime::dlpack::{DLManagedTensorVersioned, DLTensor};
 use tilewright_runtime::{AlignedBuf, Room};
 
@@ -129,10 +129,13 @@ pub unsafe extern "C" fn tw_session_run(
             let inputs = unsafe { run::inputs(n_inputs, names, inputs, model.inputs(), dims)? };
             let allocator = model.allocator();
             let room = |bytes| AlignedBuf::zeroed_of(bytes, allocator).map(Room::from);
-            // SAFETY: as above.
-            let made: Vec<Value> = unsafe {
-                inputs.arranged(model, dims, |tensors, values| session.run_new(tensors, values, room))?
+            let mut made = Vec::new();
+            let mut run = |tensors: &[TensorView<'_>], values: &[Value]| {
+                made = session.run_new(tensors, values, room)?;
+                Ok(())
             };
+            // SAFETY: as above.
+            unsafe { inputs.arranged(model, dims, &mut run)? };
             let names = model.outputs().iter().map(|spec| spec.name.as_str());
             // SAFETY: as above.
             unsafe { run::give(names.zip(made), outputs) }
@@ -186,7 +189,7 @@ unsafe fn run_into(
         let mut others = inputs.lent.iter().chain(&outputs[..i]);
         if others.any(|other| other.overlaps(output)) {
             let text = format!("output {:?} shares memory with another tensor of the run", name(i));
-            problems.push(Problem::new(Kind::Address, &name(i), text));
+            problems.push(Problem::new(Kind::Address, &name(i), &text));
         }
     }
     if !problems.is_empty() {
@@ -194,6 +197,7 @@ unsafe fn run_into(
     }
     // SAFETY: as above; no output overlaps anything.
     let mut views: Few<_> = outputs.iter().map(|output| unsafe { output.view_mut(dims) }).collect();
+    let mut run = |tensors: &[TensorView<'_>], _: &[Value]| session.run_into(tensors, &mut views);
     // SAFETY: as above.
-    unsafe { inputs.arranged(model, dims, |tensors, _| session.run_into(tensors, &mut views)) }
+    unsafe { inputs.arranged(model, dims, &mut run) }
 }

@@ -89,7 +89,7 @@ pub(crate) unsafe fn lent(
             Ok(tensor) => lent.push(tensor),
             Err((kind, text)) => {
                 let name = name(i);
-                problems.push(Problem::new(kind, &name, format!("{name:?}: {text}")));
+                problems.push(Problem::new(kind, &name, &format!("{name:?}: {text}")));
             }
         }
     }
