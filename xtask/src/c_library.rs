@@ -29,8 +29,8 @@ pub(crate) struct Args {
     /// The compiler's library as well, which is far larger
     #[arg(long)]
     compiler: bool,
-    /// Build Rust's library along, without the texts of its defects: the smallest libraries
-    #[arg(long)]
+    /// Build Rust's library along, without the texts of its defects, and leave host operators out: the smallest library
+    #[arg(long, conflicts_with = "compiler")]
     small: bool,
     /// Check the libraries for this machine instead, as `cargo xtask test` does
     #[arg(long)]
@@ -146,6 +146,7 @@ fn build(library: Library, flavour: &Flavour) -> anyhow::Result<Built> {
         }
     };
     build.args(["--package", library.package(), "--lib", "--profile", library.profile()]);
+    build.args(flavour.small.then_some("--no-default-features"));
     build.args(["--crate-type", "cdylib,staticlib"]).env("CARGO_TARGET_DIR", &folder);
     if let Some(target) = flavour.target.clone().or_else(|| flavour.small.then(cross::host).flatten()) {
         build.args(["--target", &target]);

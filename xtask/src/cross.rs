@@ -98,7 +98,8 @@ pub(crate) fn rustc(target: Option<&str>, small: bool) -> anyhow::Result<Command
         ensure!(has_library_source(), "no source of Rust's library: run `cargo xtask setup --boards` on Debian");
         build_library_along(
             &mut build,
-            "-C link-self-contained=no -Z unstable-options -C panic=immediate-abort -C force-unwind-tables=no",
+            "-C link-self-contained=no -Z unstable-options -C panic=immediate-abort -C force-unwind-tables=no \
+             -C llvm-args=-enable-machine-outliner=always",
         );
         build.args(["-Z", "build-std-features=optimize_for_size"]);
     } else if target.is_some_and(|target| !has_prebuilt_library(target)) {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tilewright_host::Registry;
 use tilewright_runtime::device::Device;
 use tilewright_runtime::isa::Isa;
 use tilewright_runtime::pool::Pool;
@@ -137,7 +136,9 @@ impl LoadOptions {
     }
 
     pub(crate) fn loader(&self, trust: Trust) -> Loader {
-        let loader = Loader::new(trust).host_ops(Arc::new(Registry)).verify_weights(self.verify_weights);
+        let loader = Loader::new(trust).verify_weights(self.verify_weights);
+        #[cfg(feature = "host-operators")]
+        let loader = loader.host_ops(Arc::new(tilewright_host::Registry));
         let loader = match &self.isa {
             Some(isa) => loader.as_if_on(isa),
             None => loader,

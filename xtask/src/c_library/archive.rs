@@ -35,7 +35,9 @@ pub(super) fn with_functions_alone(
     join.args(functions.iter().map(|name| format!("--undefined={name}"))).arg(from);
     project::run(&mut join)?;
     let mut hide = project::command(objcopy);
-    hide.arg(format!("--keep-global-symbols={}", list.display())).arg("--strip-debug").arg(&joined);
+    hide.arg(format!("--keep-global-symbols={}", list.display())).arg("--strip-debug");
+    // Bitcode of Rust's library is of no use to others, and linkers of older LLVMs stumble over it.
+    hide.args(["--remove-section=.llvmbc", "--remove-section=.llvmcmd"]).arg(&joined);
     project::run(&mut hide)?;
     if to.exists() {
         fs::remove_file(to)?;
