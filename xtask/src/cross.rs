@@ -75,7 +75,7 @@ fn command(target: &str) -> anyhow::Result<Command> {
     let mut build = cargo::plain("zigbuild");
     build.env("PATH", path_with(&venv())?);
     if !has_prebuilt_library(target) {
-        build_library_along(&mut build, "-C link-self-contained=no");
+        build_library_along(&mut build, OWN_START);
     }
     Ok(build)
 }
@@ -94,19 +94,26 @@ pub(crate) fn rustc(target: Option<&str>, small: bool) -> anyhow::Result<Command
             build
         }
     };
+    // What starts programs comes with the C library: of musl, zig has it.
+    let own_start = if target.is_some_and(|target| target.ends_with("musl")) { OWN_START } else { "" };
     if small {
-        ensure!(has_library_source(), "no source of Rust's library: run `cargo xtask setup --boards` on Debian");
-        build_library_along(
-            &mut build,
-            "-C link-self-contained=no -Z unstable-options -C panic=immediate-abort -C force-unwind-tables=no \
-             -C llvm-args=-enable-machine-outliner=always",
+        ensure!(
+            has_library_source(),
+            "no source of Rust's library: run `cargo xtask setup --boards` on Debian"
         );
+        build_library_along(&mut build, &format!("{own_start} {SMALL}"));
         build.args(["-Z", "build-std-features=optimize_for_size"]);
     } else if target.is_some_and(|target| !has_prebuilt_library(target)) {
-        build_library_along(&mut build, "-C link-self-contained=no");
+        build_library_along(&mut build, own_start);
     }
     Ok(build)
 }
+
+/// Flags by which zig's files are linked that start programs, and not Rust's.
+const OWN_START: &str = "-C link-self-contained=no";
+
+/// Flags for size: no texts of defects, no tables for unwinding, and what functions have in common made functions.
+const SMALL: &str = "-Z unstable-options -C panic=immediate-abort -C force-unwind-tables=no -C llvm-args=-enable-machine-outliner=always";
 
 /// The target that programs for this machine are of.
 pub(crate) fn host() -> Option<String> {

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use tilewright_capi::cancel::give;
+use tilewright_capi::cancel::{free, give};
 use tilewright_capi::failure::{Failure, Status, call};
 use tilewright_capi::handles::Table;
 use tilewright_capi::model::{give_model, tw_model};
@@ -33,7 +33,7 @@ pub(crate) unsafe fn give_artifact(artifact: Artifact, to: *mut *mut tw_artifact
 /// Frees the handle, once no call uses it.
 #[unsafe(no_mangle)]
 pub extern "C" fn tw_artifact_free(artifact: *mut tw_artifact) -> i32 {
-    call(|| Ok(drop(ARTIFACTS.free(artifact)?)))
+    free(&ARTIFACTS, artifact)
 }
 
 /// Writes the file.

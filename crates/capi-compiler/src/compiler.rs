@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_void};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tilewright_capi::cancel::{self, give, tw_cancel};
+use tilewright_capi::cancel::{self, free, give, tw_cancel};
 use tilewright_capi::failure::{Failure, Status, call};
 use tilewright_capi::handles::Table;
 use tilewright_capi::options::text;
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn tw_compiler_new(compiler: *mut *mut tw_compiler) -> i32
 /// Frees the handle, once no call uses it.
 #[unsafe(no_mangle)]
 pub extern "C" fn tw_compiler_free(compiler: *mut tw_compiler) -> i32 {
-    call(|| Ok(drop(COMPILERS.free(compiler)?)))
+    free(&COMPILERS, compiler)
 }
 
 /// Says what to compile for.

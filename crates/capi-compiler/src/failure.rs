@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 
 use tilewright_capi::failure::{Failure, Kind, Problem, Status, c_text, tw_last_status, tw_problem_count};
-use tilewright_capi::options::write_sized;
+use tilewright_capi::sized;
 use tilewright_driver::{CompileError, Error, Gap};
 
 /// Texts of a gap.
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn tw_gap_at(index: usize, gap: *mut tw_gap) -> i32 {
     });
     match found {
         // SAFETY: by the caller's word.
-        Ok(Some(found)) if unsafe { write_sized(gap, found) }.is_ok() => Status::Ok as i32,
+        Ok(Some(found)) if unsafe { sized::write(gap, found) }.is_ok() => Status::Ok as i32,
         _ => Status::Argument as i32,
     }
 }

@@ -1,5 +1,6 @@
 //! Memory and threads that the C program brings, as the runtime asks for them.
 #![allow(unsafe_code, reason = "calls functions of C")]
+#![allow(non_camel_case_types, reason = "the names of C")]
 
 use std::ffi::c_void;
 use std::hint;
@@ -12,7 +13,29 @@ use tilewright_runtime::plan::ALIGN;
 use tilewright_runtime::pool::{Pool, TaskGrid, share};
 
 use crate::failure::{Failure, Status};
-use crate::options::{tw_allocator, tw_task, tw_threads};
+
+/// Memory of the caller's: `tw_allocator`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct tw_allocator {
+    pub(crate) size: usize,
+    pub(crate) ctx: *mut c_void,
+    pub(crate) allocate: Option<unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void>,
+    pub(crate) free: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, usize, usize)>,
+}
+
+/// One task of a job: `tw_task`.
+pub type tw_task = unsafe extern "C" fn(*mut c_void, usize);
+
+/// Threads of the caller's: `tw_threads`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct tw_threads {
+    pub(crate) size: usize,
+    pub(crate) ctx: *mut c_void,
+    pub(crate) count: usize,
+    pub(crate) parallel_for: Option<unsafe extern "C" fn(*mut c_void, usize, tw_task, *mut c_void)>,
+}
 
 /// What the functions of a caller want to know. They are called from any thread, as the header says.
 #[derive(Clone, Copy)]
@@ -65,7 +88,9 @@ const PARTS_A_THREAD: usize = 4;
 
 impl OwnThreads {
     pub(crate) fn new(own: &tw_threads) -> Result<OwnThreads, Failure> {
-        let Some(parallel_for) = own.parallel_for else { return Err(Failure::null("tw_threads: parallel_for")) };
+        let Some(parallel_for) = own.parallel_for else {
+            return Err(Failure::null("tw_threads: parallel_for"));
+        };
         if own.count == 0 {
             return Err(Failure::new(Status::Argument, "tw_threads: `count` is 0, and the caller is one"));
         }

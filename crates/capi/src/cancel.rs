@@ -41,6 +41,14 @@ pub unsafe fn give<T: Send + Sync, H>(table: &Table<T>, value: T, to: *mut *mut 
     Ok(())
 }
 
+/// Frees a handle, once no call uses it.
+pub fn free<T: Send + Sync, H>(table: &Table<T>, handle: *const H) -> i32 {
+    call(|| {
+        table.free(handle)?;
+        Ok(())
+    })
+}
+
 /// Makes a request that was not made yet.
 ///
 /// # Safety
@@ -63,5 +71,5 @@ pub extern "C" fn tw_cancel_request(cancel: *mut tw_cancel) -> i32 {
 /// Frees the handle; what heeds the request still does.
 #[unsafe(no_mangle)]
 pub extern "C" fn tw_cancel_free(cancel: *mut tw_cancel) -> i32 {
-    call(|| Ok(drop(CANCELS.free(cancel)?)))
+    free(&CANCELS, cancel)
 }

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tilewright_runtime::{InputError, LoadError, ModelError, OutOfMemory, RunError};
 
 use crate::handles::NoHandle;
-use crate::options::write_sized;
+use crate::sized::{self, SizeFault};
 
 /// Declares the statuses, with their names in C.
 macro_rules! statuses {
@@ -170,6 +170,12 @@ impl From<NoHandle> for Failure {
     fn from(_: NoHandle) -> Failure {
         let text = "the handle means nothing here: it is null, was freed, or is of another kind";
         Failure::new(Status::Handle, text)
+    }
+}
+
+impl From<SizeFault> for Failure {
+    fn from(SizeFault(text): SizeFault) -> Failure {
+        Failure::new(Status::Argument, text)
     }
 }
 
@@ -351,7 +357,7 @@ pub unsafe extern "C" fn tw_problem_at(index: usize, problem: *mut tw_problem) -
     });
     match found {
         // SAFETY: by the caller's word.
-        Ok(Some(found)) if unsafe { write_sized(problem, found) }.is_ok() => Status::Ok as i32,
+        Ok(Some(found)) if unsafe { sized::write(problem, found) }.is_ok() => Status::Ok as i32,
         _ => Status::Argument as i32,
     }
 }

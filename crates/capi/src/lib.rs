@@ -17,5 +17,6 @@ pub mod model;
 pub mod options;
 pub mod run;
 pub mod session;
+pub mod sized;
 pub mod specs;
 pub mod tensors;

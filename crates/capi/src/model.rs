@@ -8,11 +8,12 @@ use tilewright_run::Model;
 use tilewright_runtime::dlpack::{DLManagedTensorVersioned, DLTensor};
 use tilewright_runtime::{AlignedBuf, Bytes};
 
-use crate::cancel::{self, give, tw_cancel};
+use crate::cancel::{self, free, give, tw_cancel};
 use crate::failure::{Failure, Status, call};
 use crate::handles::{Table, Used};
-use crate::options::{load_options, text, trust, tw_options, write_sized};
+use crate::options::{load_options, text, trust, tw_options};
 use crate::run;
+use crate::sized;
 use crate::specs::{self, KeptSpec, tw_spec};
 use crate::tensors::Few;
 
@@ -133,7 +134,7 @@ pub unsafe extern "C" fn tw_model_load_bytes(
 /// Frees the handle, once no call uses it.
 #[unsafe(no_mangle)]
 pub extern "C" fn tw_model_free(model: *mut tw_model) -> i32 {
-    call(|| Ok(drop(MODELS.free(model)?)))
+    free(&MODELS, model)
 }
 
 /// How many inputs it has.
@@ -193,7 +194,8 @@ unsafe fn put_spec(specs: &[KeptSpec], index: usize, spec: *mut tw_spec) -> Resu
     let none = || Failure::new(Status::Argument, format!("there is no {index} of {}", specs.len()));
     let found = specs.get(index).ok_or_else(none)?;
     // SAFETY: by the caller's word.
-    unsafe { write_sized(spec, found.spec()) }
+    unsafe { sized::write(spec, found.spec())? };
+    Ok(())
 }
 
 /// Runs the model, in a session that nobody uses.

@@ -30,7 +30,9 @@ pub(crate) unsafe fn inputs<'a>(
     let names = match names.is_null() {
         true => None,
         // SAFETY: by the caller's word: as many names as tensors.
-        false => Some((0..n).map(|i| unsafe { text(*names.add(i), "names") }).collect::<Result<Few<_>, _>>()?),
+        false => {
+            Some((0..n).map(|i| unsafe { text(*names.add(i), "names") }).collect::<Result<Few<_>, _>>()?)
+        }
     };
     let name = |i: usize| match &names {
         Some(names) => names[i].to_string(),
@@ -41,6 +43,9 @@ pub(crate) unsafe fn inputs<'a>(
     Ok(Inputs { lent, names })
 }
 
+/// What runs a model on tensors and other values in its order.
+pub(crate) type Run<'r> = dyn FnMut(&[TensorView<'_>], &[Value]) -> Result<(), RunError> + 'r;
+
 impl Inputs<'_> {
     /// Gives a run the tensors, and the values that are not tensors in buffers, both in the model's order.
     ///
@@ -50,7 +55,7 @@ impl Inputs<'_> {
         &self,
         model: &Model,
         dims: &[usize],
-        run: &mut dyn FnMut(&[TensorView<'_>], &[Value]) -> Result<(), RunError>,
+        run: &mut Run<'_>,
     ) -> Result<(), Failure> {
         // SAFETY: by the caller's word.
         let views: Few<TensorView<'_>> = self.lent.iter().map(|lent| unsafe { lent.view(dims) }).collect();

@@ -9,7 +9,7 @@ use tilewright_run::{Model, Session, TensorView, Value};
 use tilewright_runtime::dlpack::{DLManagedTensorVersioned, DLTensor};
 use tilewright_runtime::{AlignedBuf, Room};
 
-use crate::cancel::{self, give, tw_cancel};
+use crate::cancel::{self, free, give, tw_cancel};
 use crate::failure::{Failure, Kind, Problem, Status, call};
 use crate::handles::Table;
 use crate::model::{self, tw_model};
@@ -40,9 +40,10 @@ fn with_own<R>(
     let own = SESSIONS.get(session)?;
     let mut own = own.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => Failure::new(Status::Busy, "another thread runs the session: one each"),
-        TryLockError::Poisoned(_) => {
-            Failure::new(Status::Internal, "the session is in no state to be used after a defect of the library")
-        }
+        TryLockError::Poisoned(_) => Failure::new(
+            Status::Internal,
+            "the session is in no state to be used after a defect of the library",
+        ),
     })?;
     work(&mut own)
 }
@@ -64,7 +65,7 @@ pub unsafe extern "C" fn tw_session_new(model: *mut tw_model, session: *mut *mut
 /// Frees the handle, once no call uses it.
 #[unsafe(no_mangle)]
 pub extern "C" fn tw_session_free(session: *mut tw_session) -> i32 {
-    call(|| Ok(drop(SESSIONS.free(session)?)))
+    free(&SESSIONS, session)
 }
 
 /// Begins the streams of random numbers anew.

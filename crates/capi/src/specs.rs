@@ -96,7 +96,15 @@ impl KeptSpec {
             (None, _) => 0,
         };
         let dtype = DLDataType::of(spec.dtype).unwrap_or(DLDataType { code: 0, bits: 0, lanes: 0 });
-        KeptSpec { name: c_text(&spec.name), ty: c_text(&spec.ty()), extents, _names: names, kind, rank, dtype }
+        KeptSpec {
+            name: c_text(&spec.name),
+            ty: c_text(&spec.ty()),
+            extents,
+            _names: names,
+            kind,
+            rank,
+            dtype,
+        }
     }
 }
 

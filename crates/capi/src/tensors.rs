@@ -140,7 +140,10 @@ unsafe fn one(tensor: &DLTensor, dims: &mut Vec<usize>) -> Result<Lent, (Kind, S
     let end = offset.and_then(|offset| data.addr().checked_add(offset)?.checked_add(bytes));
     match (offset, end) {
         (Some(offset), Some(_)) => Ok(Lent { dtype, start, rank, data: data.wrapping_add(offset), bytes }),
-        _ => Err((Kind::Address, "its elements lie nowhere: `data` is null, or `byte_offset` too large".into())),
+        _ => Err((
+            Kind::Address,
+            "its elements lie nowhere: `data` is null, or `byte_offset` too large".into(),
+        )),
     }
 }
 

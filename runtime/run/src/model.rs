@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tilewright_runtime::{self as runtime, Allocator, Bytes, Cancel, Input, LoadError, RunError, Session, Trust};
+use tilewright_runtime::{
+    self as runtime, Allocator, Bytes, Cancel, Input, LoadError, RunError, Session, Trust,
+};
 
 use crate::load::LoadOptions;
 use crate::outputs::{Outputs, Spare};

@@ -120,11 +120,7 @@ unsafe impl Send for Frame {}
 unsafe impl Sync for Frame {}
 
 impl Frame {
-    pub(crate) fn new(
-        program: &Program,
-        memory_limit: u64,
-        allocator: Option<Arc<dyn Allocator>>,
-    ) -> Frame {
+    pub(crate) fn new(program: &Program, memory_limit: u64, allocator: Option<Arc<dyn Allocator>>) -> Frame {
         let mut frame = Frame {
             sizes: Sizes::default(),
             draws: Draws::default(),

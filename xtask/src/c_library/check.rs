@@ -2,13 +2,14 @@
 //! and a size that stays.
 
 use std::collections::BTreeSet;
-use std::{fmt, fs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{fmt, fs};
 
 use anyhow::{Context, ensure};
 
-use super::{Flavour, Library, default_prefix, headers, install, size};
+use super::libraries::{Flavour, Library, compiler_libraries, default_prefix, header_folder, install};
+use super::{headers, size};
 use crate::project;
 
 /// Counts of checks.
@@ -86,7 +87,9 @@ pub(crate) fn check(program: &Path) -> anyhow::Result<Counts> {
         counts.check(&format!("functions of lib{name}.a"), missing("nm"), || bench.exports(library, "a"));
     }
     for (c, cpp) in COMPILERS {
-        counts.check(&format!("headers by {c}"), missing(c), || bench.headers(c, C, "tilewright.h", C_WARNINGS));
+        counts.check(&format!("headers by {c}"), missing(c), || {
+            bench.headers(c, C, "tilewright.h", C_WARNINGS)
+        });
         counts.check(&format!("headers by {cpp}"), missing(cpp), || {
             bench.headers(cpp, CPP, "tilewright.h", CPP_WARNINGS)?;
             bench.headers(cpp, HPP, "tilewright.hpp", CPP_WARNINGS)
@@ -222,9 +225,10 @@ impl Bench {
         list.args(["--defined-only", "--extern-only", "--format=posix"]);
         list.args((ending == "so").then_some("--dynamic")).arg(self.library(library, ending));
         let listed = project::output_of(&mut list).context("nm lists no names")?;
-        let names = listed.lines().filter(|line| line.contains(' ')).filter_map(|line| line.split(' ').next());
+        let names =
+            listed.lines().filter(|line| line.contains(' ')).filter_map(|line| line.split(' ').next());
         let found: BTreeSet<String> = names.map(String::from).collect();
-        let declared = headers::functions(library.headers())?;
+        let declared = headers::functions(&header_folder(), library.headers())?;
         let (more, less) = (found.difference(&declared), declared.difference(&found));
         let differ: Vec<&String> = more.chain(less).collect();
         ensure!(differ.is_empty(), "only one of header and library has {differ:?}");
@@ -233,7 +237,13 @@ impl Bench {
     }
 
     /// Every header is clean by itself.
-    fn headers(&self, compiler: &str, standards: &[&str], first: &str, warnings: &[&str]) -> anyhow::Result<()> {
+    fn headers(
+        &self,
+        compiler: &str,
+        standards: &[&str],
+        first: &str,
+        warnings: &[&str],
+    ) -> anyhow::Result<()> {
         let is_cpp = compiler.ends_with("++");
         let source = self.folder.join(if is_cpp { "header.cpp" } else { "header.c" });
         let all = if first.ends_with("hpp") { vec![first] } else { vec![first, "tilewright_compiler.h"] };
@@ -276,7 +286,7 @@ impl Bench {
         if ending == "a" {
             compile.args(["-lm", "-ldl", "-lgcc_s"]);
             if test.library == Library::Compiler {
-                compile.args(super::compiler_libraries()?);
+                compile.args(compiler_libraries()?);
             }
         }
         project::run(compile.arg("-o").arg(self.program(test)))
@@ -315,7 +325,9 @@ impl Bench {
             project::run(project::command(folder.join(program)).arg(&self.models.here).arg(held_out()))?;
         }
         let mut compile = project::command(folder.join("compile"));
-        project::run(compile.arg(project::path(MODEL)).arg(project::path("examples/digits/images/3/input_0.pb")))
+        project::run(
+            compile.arg(project::path(MODEL)).arg(project::path("examples/digits/images/3/input_0.pb")),
+        )
     }
 
     fn pkg_config(&self) -> anyhow::Result<()> {

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
-/// The functions of some headers.
-pub(super) fn functions(headers: &[&str]) -> anyhow::Result<BTreeSet<String>> {
+/// The functions of some headers of a folder.
+pub(super) fn functions(folder: &Path, headers: &[&str]) -> anyhow::Result<BTreeSet<String>> {
     let mut all = BTreeSet::new();
     for header in headers {
-        all.extend(declared(&fs::read_to_string(super::header_folder().join(header))?));
+        all.extend(declared(&fs::read_to_string(folder.join(header))?));
     }
     Ok(all)
 }
 
 /// The names of functions that a header declares and does not define: those before a parenthesis, at the first column's statement.
 fn declared(header: &str) -> BTreeSet<String> {
-    let lines = header.lines().filter(|line| !line.starts_with([' ', '/', '#', '}']) && !line.starts_with("static "));
+    let lines =
+        header.lines().filter(|line| !line.starts_with([' ', '/', '#', '}']) && !line.starts_with("static "));
     lines.filter_map(name).collect()
 }
 

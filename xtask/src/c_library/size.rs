@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 
-use super::{Flavour, Library, build};
+use super::libraries::{Flavour, Library, build};
 use crate::{cross, project};
 
 /// Bytes that the stripped library may have at most.
@@ -40,7 +40,10 @@ fn hold(target: &str, is_here: bool, figure: u64) -> anyhow::Result<()> {
     let bytes = fs::metadata(stripped(&flavour)?)?.len();
     println!("libtilewright.so for {target}: {bytes} bytes, by {FIGURES} {figure}");
     ensure!(bytes <= MOST, "{bytes} bytes are more than {MOST}");
-    ensure!(bytes * 100 <= figure * 102, "{bytes} bytes are over 2 % more than {figure}, which {FIGURES} says");
+    ensure!(
+        bytes * 100 <= figure * 102,
+        "{bytes} bytes are over 2 % more than {figure}, which {FIGURES} says"
+    );
     Ok(())
 }
 

@@ -11,7 +11,9 @@ use tilewright_te::{Block, Buffer, Expr, ExprKind, Func};
 use crate::context::Context;
 use crate::cpu::sums;
 use crate::cpu::{Strategy, contraction, recurrence, window};
-use crate::model::machine::{beyond_l2, copy_cycles, l1_room, l2_room, memory_cycles, numbers, overlapped, ports};
+use crate::model::machine::{
+    beyond_l2, copy_cycles, l1_room, l2_room, memory_cycles, numbers, overlapped, ports,
+};
 use crate::model::sums::{Way, ways};
 use crate::pattern::{AccessInfo, Stride, bytes_of, domain_simplifier, iterations, loads, stride};
 use crate::transforms::{is_in_vectors, is_row_major, is_transform};
