@@ -32,6 +32,7 @@ extern crate alloc;
 pub mod artifact;
 mod cancel;
 pub mod device;
+pub mod dlpack;
 mod error;
 mod exec;
 mod host;
@@ -58,7 +59,7 @@ pub use host::{Draw, HostArg, HostError, HostOps, HostTensor, HostTensorMut, NoH
 pub use load::LoadError;
 #[cfg(feature = "std")]
 pub use load::{Loader, Trust};
-pub use memory::{AlignedBuf, Bytes, OutOfMemory};
+pub use memory::{AlignedBuf, Allocator, Bytes, OutOfMemory};
 pub use model::{KernelCode, KernelFn, Kernels, Model, ModelError, Program, ProgramParts};
 pub use placed::Placed;
 #[cfg(feature = "devices")]

@@ -17,15 +17,30 @@ pub struct OutOfMemory {
     pub bytes: u64,
 }
 
+/// Where a program wants memory to come from, in place of Rust's allocator.
+pub trait Allocator: Send + Sync {
+    /// `bytes` bytes, at least one, from an address that is a multiple of [`ALIGN`]; nothing where there is no such memory. They may hold
+    /// anything.
+    fn allocate(&self, bytes: usize) -> Option<NonNull<u8>>;
+
+    /// Takes back what [`allocate`](Allocator::allocate) gave.
+    ///
+    /// # Safety
+    /// `start` is of this allocator, for `bytes` bytes, was not given back yet and is used no more.
+    unsafe fn free(&self, start: NonNull<u8>, bytes: usize);
+}
+
 /// Zero-initialised bytes whose start is a multiple of [`ALIGN`].
 ///
 /// The length may shrink and grow within the capacity without an allocation.
 pub struct AlignedBuf {
-    /// The aligned start, inside the allocation at `raw` of `capacity + ALIGN` bytes (none for capacity 0).
+    /// The aligned start, inside the allocation at `raw` of `capacity + ALIGN` bytes (none for capacity 0). Of an allocator of the
+    /// program's own, both are the same, and there are `capacity` bytes.
     ptr: NonNull<u8>,
     raw: NonNull<u8>,
     len: usize,
     capacity: usize,
+    allocator: Option<Arc<dyn Allocator>>,
 }
 
 // SAFETY: the buffer owns its memory, like a `Vec<u8>`.
@@ -36,7 +51,12 @@ unsafe impl Sync for AlignedBuf {}
 impl AlignedBuf {
     /// An empty buffer; allocates nothing.
     pub const fn new() -> AlignedBuf {
-        AlignedBuf { ptr: dangling(), raw: dangling(), len: 0, capacity: 0 }
+        AlignedBuf::of(None)
+    }
+
+    /// An empty buffer whose memory comes from an allocator, or from Rust's; allocates nothing.
+    pub const fn of(allocator: Option<Arc<dyn Allocator>>) -> AlignedBuf {
+        AlignedBuf { ptr: dangling(), raw: dangling(), len: 0, capacity: 0, allocator }
     }
 
     /// A buffer of `len` zero bytes.
@@ -53,7 +73,32 @@ impl AlignedBuf {
         let raw = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(error)?;
         // SAFETY: the layout has `ALIGN` bytes more than `len`, and the next aligned address is less than that away.
         let ptr = unsafe { raw.add(raw.addr().get().next_multiple_of(ALIGN) - raw.addr().get()) };
-        Ok(AlignedBuf { ptr, raw, len, capacity: len })
+        Ok(AlignedBuf { ptr, raw, len, capacity: len, allocator: None })
+    }
+
+    /// A buffer of `len` zero bytes from an allocator, or from Rust's.
+    ///
+    /// # Errors
+    /// When the allocator has no such memory, or what it gives is not aligned.
+    pub fn zeroed_of(len: usize, allocator: Option<&Arc<dyn Allocator>>) -> Result<AlignedBuf, OutOfMemory> {
+        let Some(own) = allocator.filter(|_| len > 0) else {
+            let mut buf = AlignedBuf::zeroed(len)?;
+            buf.allocator = allocator.cloned();
+            return Ok(buf);
+        };
+        let error = OutOfMemory { bytes: len as u64 };
+        if isize::try_from(len).is_err() {
+            return Err(error);
+        }
+        let ptr = own.allocate(len).ok_or(error)?;
+        if ptr.addr().get() % ALIGN != 0 {
+            // SAFETY: just given, and used by nobody.
+            unsafe { own.free(ptr, len) };
+            return Err(error);
+        }
+        // SAFETY: the allocator gave `len` bytes.
+        unsafe { ptr.write_bytes(0, len) };
+        Ok(AlignedBuf { ptr, raw: ptr, len, capacity: len, allocator: Some(own.clone()) })
     }
 
     /// The allocation for `capacity` bytes. Not aligned by the allocator: common ones give zeroed pages for
@@ -84,8 +129,9 @@ impl AlignedBuf {
     /// When the allocator has no such memory; the buffer is empty then.
     pub fn reset(&mut self, len: usize) -> Result<(), OutOfMemory> {
         if len > self.capacity {
-            *self = AlignedBuf::new();
-            *self = AlignedBuf::zeroed(len)?;
+            let allocator = self.allocator.clone();
+            *self = AlignedBuf::of(allocator.clone());
+            *self = AlignedBuf::zeroed_of(len, allocator.as_ref())?;
         }
         self.len = len;
         Ok(())
@@ -97,7 +143,7 @@ impl AlignedBuf {
     /// When the allocator has no such memory; the buffer is unchanged then.
     pub fn reserve(&mut self, capacity: usize) -> Result<(), OutOfMemory> {
         if capacity > self.capacity {
-            let mut larger = AlignedBuf::zeroed(capacity)?;
+            let mut larger = AlignedBuf::zeroed_of(capacity, self.allocator.as_ref())?;
             larger[..self.len].copy_from_slice(self);
             larger.len = self.len;
             *self = larger;
@@ -135,7 +181,13 @@ pub(crate) const fn dangling() -> NonNull<u8> {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if let (true, Some(layout)) = (self.capacity != 0, Self::layout(self.capacity)) {
+        if self.capacity == 0 {
+            return;
+        }
+        if let Some(own) = &self.allocator {
+            // SAFETY: allocated there, with so many bytes.
+            unsafe { own.free(self.raw, self.capacity) };
+        } else if let Some(layout) = Self::layout(self.capacity) {
             // SAFETY: allocated with this layout.
             unsafe { dealloc(self.raw.as_ptr(), layout) }
         }

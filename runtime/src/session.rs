@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::cancel::Cancel;
 use crate::error::{ExecFault, InputError, InputErrors, RunError};
 use crate::exec::{Draws, Exec, Frame, RunObserver, Spot};
-use crate::memory::AlignedBuf;
+use crate::memory::{AlignedBuf, Allocator};
 use crate::model::{Model, Program};
 use crate::placed::Placed;
 use crate::plan::{ALIGN, TensorSpec, ValueSpec};
@@ -35,6 +35,9 @@ pub struct SessionOptions {
     /// Most bytes it may hold for arena, outputs and run-time buffers; host values are not counted. Default: no limit
     /// but the machine's.
     pub memory_limit: u64,
+    /// Where arena, run-time buffers, and copies of inputs come from. Default: Rust's allocator. Memory of devices, host values and
+    /// weights are not asked for there.
+    pub allocator: Option<Arc<dyn Allocator>>,
 }
 
 impl Default for SessionOptions {
@@ -43,7 +46,7 @@ impl Default for SessionOptions {
         let pool = crate::threads::ThreadPool::global();
         #[cfg(not(feature = "std"))]
         let pool = Arc::new(crate::pool::Serial);
-        SessionOptions { pool, memory_limit: u64::MAX }
+        SessionOptions { pool, memory_limit: u64::MAX, allocator: None }
     }
 }
 
@@ -80,14 +83,14 @@ impl Model {
 impl Session {
     pub(crate) fn new(model: Model, options: SessionOptions) -> Session {
         let program = model.program().clone();
-        let frame = Frame::new(&program, options.memory_limit);
+        let frame = Frame::new(&program, options.memory_limit, options.allocator.clone());
         let n_dims = model.inputs().iter().map(|spec| spec.dims.len()).sum();
         Session {
             pool: options.pool,
             frame,
             dims: vec![0; n_dims],
             prepared: false,
-            input_copies: model.inputs().iter().map(|_| AlignedBuf::new()).collect(),
+            input_copies: model.inputs().iter().map(|_| AlignedBuf::of(options.allocator.clone())).collect(),
             output_dims: model.outputs().iter().map(|spec| Vec::with_capacity(spec.dims.len())).collect(),
             model,
             program,
@@ -170,7 +173,7 @@ impl Session {
         observer: &mut O,
     ) -> Result<Outputs<'_>, RunError> {
         let errors = self.too_many("inputs", tensors.len(), self.model.inputs().len());
-        self.start(|i| tensors.get(i).copied().map(Placed::Host), values, errors)?;
+        self.start(&|i| tensors.get(i).copied().map(Placed::Host), values, errors)?;
         self.finish(observer)?;
         Ok(Outputs { session: self })
     }
@@ -194,7 +197,7 @@ impl Session {
         for (spec, view) in specs.iter().zip(outputs.iter()) {
             check_form(spec, &host_view(view), &mut errors);
         }
-        self.start(|i| inputs.get(i).copied().map(Placed::Host), &[], errors)?;
+        self.start(&|i| inputs.get(i).copied().map(Placed::Host), &[], errors)?;
 
         let program = &*self.program;
         let mut errors = Vec::new();
@@ -228,10 +231,11 @@ impl Session {
         if given > expected { vec![InputError::TooMany { what, given, expected }] } else { Vec::new() }
     }
 
-    /// Checks the inputs, lays out memory if their dims are new, and lends them to the frame.
+    /// Checks the inputs, lays out memory if their dims are new, and lends them to the frame. One copy for all kinds of runs: programs for
+    /// boards are small.
     fn start<'v>(
         &mut self,
-        given: impl Fn(usize) -> Option<Placed<'v>>,
+        given: &dyn Fn(usize) -> Option<Placed<'v>>,
         values: &[Value],
         mut errors: Vec<InputError>,
     ) -> Result<(), RunError> {

@@ -6,9 +6,10 @@ use crate::llvm::{self, Llvm};
 use crate::project;
 
 /// The packages that have a feature `llvm`.
-pub(crate) const LLVM_PACKAGES: [&str; 8] = [
+pub(crate) const LLVM_PACKAGES: [&str; 9] = [
     "tilewright-cli",
     "tilewright",
+    "tilewright-capi-compiler",
     "tilewright-driver",
     "tilewright-benches",
     "tilewright-llvm",
@@ -116,13 +117,13 @@ mod tests {
         assert_eq!(arguments(true, Packages::These(&["tilewright-te"])), "test --package tilewright-te");
         assert_eq!(
             arguments(true, Packages::All),
-            "test --features tilewright-cli/llvm,tilewright/llvm,tilewright-driver/llvm,tilewright-benches/llvm,tilewright-llvm/llvm,\
-             tilewright-cuda/llvm,tilewright-target-suite/llvm,tilewright-kernel-suite/llvm --workspace"
+            "test --features tilewright-cli/llvm,tilewright/llvm,tilewright-capi-compiler/llvm,tilewright-driver/llvm,\
+             tilewright-benches/llvm,tilewright-llvm/llvm,tilewright-cuda/llvm,tilewright-target-suite/llvm,tilewright-kernel-suite/llvm --workspace"
         );
         assert_eq!(
             arguments(true, Packages::AllBut(&["tilewright", "tilewright-cli", "tilewright-target-suite"])),
-            "test --features tilewright-driver/llvm,tilewright-benches/llvm,tilewright-llvm/llvm,tilewright-cuda/llvm,\
-             tilewright-kernel-suite/llvm --workspace \
+            "test --features tilewright-capi-compiler/llvm,tilewright-driver/llvm,tilewright-benches/llvm,tilewright-llvm/llvm,\
+             tilewright-cuda/llvm,tilewright-kernel-suite/llvm --workspace \
              --exclude tilewright --exclude tilewright-cli --exclude tilewright-target-suite"
         );
     }

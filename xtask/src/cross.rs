@@ -92,12 +92,56 @@ fn command(target: &str) -> anyhow::Result<Command> {
     let mut build = cargo::plain("zigbuild");
     build.env("PATH", path_with(&venv())?);
     if !has_prebuilt_library(target) {
-        // The library is built along, by the compiler that it belongs to; zig has what starts programs.
-        build.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1");
-        build.env("RUSTFLAGS", "-C link-self-contained=no");
-        build.args(["-Z", "build-std=std,panic_abort"]);
+        build_library_along(&mut build, OWN_START);
     }
     Ok(build)
+}
+
+/// `cargo rustc` for a target, or for this machine, that makes libraries; `small`: with Rust's library built along, for size, where a
+/// defect ends the program without a text.
+pub(crate) fn rustc(target: Option<&str>, small: bool) -> anyhow::Result<Command> {
+    let mut build = match target {
+        None => cargo::plain("rustc"),
+        Some(target) => {
+            if let Some(missing) = missing(target) {
+                bail!("{missing}");
+            }
+            let mut build = project::command(venv().join("cargo-zigbuild"));
+            build.arg("rustc").env("PATH", path_with(&venv())?);
+            build
+        }
+    };
+    // What starts programs comes with the C library: of musl, zig has it.
+    let own_start = if target.is_some_and(|target| target.ends_with("musl")) { OWN_START } else { "" };
+    if small {
+        ensure!(
+            has_library_source(),
+            "no source of Rust's library: run `cargo xtask setup --boards` on Debian"
+        );
+        build_library_along(&mut build, &format!("{own_start} {SMALL}"));
+        build.args(["-Z", "build-std-features=optimize_for_size"]);
+    } else if target.is_some_and(|target| !has_prebuilt_library(target)) {
+        build_library_along(&mut build, own_start);
+    }
+    Ok(build)
+}
+
+/// Flags by which zig's files are linked that start programs, and not Rust's.
+const OWN_START: &str = "-C link-self-contained=no";
+
+/// Flags for size: no texts of defects, no tables for unwinding, and what functions have in common made functions.
+const SMALL: &str = "-Z unstable-options -C panic=immediate-abort -C force-unwind-tables=no -C llvm-args=-enable-machine-outliner=always";
+
+/// The target that programs for this machine are of.
+pub(crate) fn host() -> Option<String> {
+    let version = project::output_of(project::command("rustc").arg("-vV"))?;
+    version.lines().find_map(|line| line.strip_prefix("host: ")).map(String::from)
+}
+
+/// Has Rust's library built along, by the compiler that it belongs to. zig has what starts programs.
+fn build_library_along(build: &mut Command, flags: &str) {
+    build.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags);
+    build.args(["-Z", "build-std=std,panic_abort"]);
 }
 
 /// The folders where programs are looked for, after one more.

@@ -6,6 +6,7 @@
 mod bench;
 mod boards;
 mod build;
+mod c_library;
 mod calibrate;
 mod cargo;
 mod compile;
@@ -66,6 +67,8 @@ enum Task {
     Cross(cross::Args),
     /// Compile models for boards and run them here, under qemu
     Boards(boards::Args),
+    /// Build the C libraries, and put them below a folder with headers and what pkg-config and CMake find them by
+    CLibrary(c_library::Args),
     /// Measure how fast this machine is, for the cost model of schedules
     Calibrate(calibrate::Args),
     /// Pack all that checks and times models on a machine with a GPU, which needs no compiler: one archive
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Task::Corpus(args) => corpus::run(&args),
         Task::Cross(args) => cross::run(&args),
         Task::Boards(args) => boards::run(&args),
+        Task::CLibrary(args) => c_library::run(&args),
         Task::Calibrate(args) => calibrate::run(&args),
         Task::GpuPack(args) => gpu::pack(&args),
         Task::GpuCheck(args) => gpu::check(&args),

@@ -11,7 +11,7 @@ use anyhow::Context;
 use crate::cargo::{self, Cargo, Packages};
 use crate::conformance::Backend;
 use crate::project::Verdict;
-use crate::{boards, build, conformance, digits, models, project, setup, tidy};
+use crate::{boards, build, c_library, conformance, digits, models, project, setup, tidy};
 
 /// Packages whose tests run kernels, through the interpreter or compiled: too slow without optimisation.
 const KERNEL_PACKAGES: [&str; 9] = [
@@ -126,6 +126,10 @@ pub(crate) fn run() -> Verdict {
                 }
             });
         }
+        step("C libraries", &mut || {
+            let c_library::Counts { passed, failed, skipped } = c_library::check(&program)?;
+            Ok(Tally { passed, failed, skipped })
+        });
         step("ONNX suites, a tenth of them on an OpenCL device", &mut || match complete {
             true => {
                 let device = Some("opencl".to_string());

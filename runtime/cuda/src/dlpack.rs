@@ -17,16 +17,15 @@
 
 mod error;
 mod export;
-mod types;
 
 use tilewright_dtype::DType;
-use tilewright_runtime::{DeviceTensor, Output, Placed, byte_len};
+use tilewright_runtime::{DeviceTensor, Output, Placed, byte_len, dlpack};
 
 use crate::device::CudaDevice;
 
 pub use error::DlpackError;
 pub use export::{export, export_versioned};
-pub use types::{
+pub use tilewright_runtime::dlpack::{
     DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_READ_ONLY, DLPackVersion,
     DLTensor, KDL_CUDA,
 };
@@ -84,7 +83,7 @@ impl DlpackTensor {
         let held = Held::Versioned(managed);
         // SAFETY: version, context and deleter are where they are in every version.
         let DLPackVersion { major, minor } = unsafe { (*managed).version };
-        if major != types::VERSION.major {
+        if major != dlpack::VERSION.major {
             return Err(DlpackError::Version { name: name.to_owned(), major, minor });
         }
         // SAFETY: it is a tensor of a version whose structs are known, by the caller's word, and held until its deleter is called.
@@ -190,7 +189,7 @@ unsafe fn checked(
     // SAFETY: by the caller's word.
     let strides = unsafe { numbers(tensor.strides, if tensor.strides.is_null() { 0 } else { axes }) };
     if !strides.is_empty() && bytes > 0 {
-        let compact = types::compact_strides(shape);
+        let compact = dlpack::compact_strides(shape);
         // The stride of an axis with one element moves nothing.
         let is_compact = |((&extent, &found), &wanted)| extent == 1 || found == wanted;
         if !shape.iter().zip(strides).zip(&compact).all(is_compact) {

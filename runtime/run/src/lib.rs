@@ -3,6 +3,7 @@
 //! artifacts are made of, and tensors in files.
 //!
 //! # Features
+//! - `host-operators`: models with host operators: sequences, selection by data, random numbers.
 //! - `files`: [`files`], which needs the protobuf messages of ONNX and zip archives.
 //! - `ndarray`: arrays of that crate are inputs, and outputs are seen as arrays or become some.
 

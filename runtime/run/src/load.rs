@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use tilewright_host::Registry;
 use tilewright_runtime::device::Device;
 use tilewright_runtime::isa::Isa;
 use tilewright_runtime::pool::Pool;
 use tilewright_runtime::threads::{ThreadPool, available_threads};
-use tilewright_runtime::{Loader, SessionOptions, Trust};
+use tilewright_runtime::{Allocator, Loader, SessionOptions, Trust};
 
 use crate::ranges::InRanges;
 
@@ -17,7 +16,10 @@ pub struct LoadOptions {
     verify_weights: bool,
     isa: Option<Isa>,
     device: Wanted,
-    session: SessionOptions,
+    /// The threads; those that the process shares where none are said, which are made when they are first needed.
+    pool: Option<Arc<dyn Pool>>,
+    memory_limit: u64,
+    allocator: Option<Arc<dyn Allocator>>,
     pub(crate) sessions: usize,
     pub(crate) seed: u64,
 }
@@ -46,7 +48,9 @@ impl LoadOptions {
             verify_weights: false,
             isa: None,
             device: Wanted::Only,
-            session: SessionOptions::default(),
+            pool: None,
+            memory_limit: u64::MAX,
+            allocator: None,
             sessions: available_threads(),
             seed: 0,
         }
@@ -59,14 +63,20 @@ impl LoadOptions {
 
     /// Runs share these threads.
     pub fn pool(mut self, pool: Arc<dyn Pool>) -> LoadOptions {
-        self.session.pool = pool;
+        self.pool = Some(pool);
         self
     }
 
     /// Most bytes that one session may hold, as [`SessionOptions::memory_limit`]; what it is for all of them together is that
     /// times [`LoadOptions::sessions`]. Outputs are not counted: they are the caller's.
     pub fn memory_limit(mut self, bytes: u64) -> LoadOptions {
-        self.session.memory_limit = bytes;
+        self.memory_limit = bytes;
+        self
+    }
+
+    /// Where memory of sessions and of outputs comes from, in place of Rust's allocator.
+    pub fn allocator(mut self, allocator: Arc<dyn Allocator>) -> LoadOptions {
+        self.allocator = Some(allocator);
         self
     }
 
@@ -126,7 +136,9 @@ impl LoadOptions {
     }
 
     pub(crate) fn loader(&self, trust: Trust) -> Loader {
-        let loader = Loader::new(trust).host_ops(Arc::new(Registry)).verify_weights(self.verify_weights);
+        let loader = Loader::new(trust).verify_weights(self.verify_weights);
+        #[cfg(feature = "host-operators")]
+        let loader = loader.host_ops(Arc::new(tilewright_host::Registry));
         let loader = match &self.isa {
             Some(isa) => loader.as_if_on(isa),
             None => loader,
@@ -139,6 +151,11 @@ impl LoadOptions {
     }
 
     pub(crate) fn session(&self) -> SessionOptions {
-        self.session.clone()
+        let pool = self.pool.clone().unwrap_or_else(|| ThreadPool::global());
+        SessionOptions { pool, memory_limit: self.memory_limit, allocator: self.allocator.clone() }
+    }
+
+    pub(crate) fn own_allocator(&self) -> Option<&Arc<dyn Allocator>> {
+        self.allocator.as_ref()
     }
 }

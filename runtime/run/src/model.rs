@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tilewright_runtime::{self as runtime, Bytes, Cancel, Input, LoadError, RunError, Session, Trust};
+use tilewright_runtime::{
+    self as runtime, Allocator, Bytes, Cancel, Input, LoadError, RunError, Session, Trust,
+};
 
 use crate::load::LoadOptions;
 use crate::outputs::{Outputs, Spare};
@@ -135,10 +137,17 @@ impl Model {
         }
     }
 
+    /// Where memory of sessions and outputs comes from, if not from Rust's allocator.
+    pub fn allocator(&self) -> Option<&Arc<dyn Allocator>> {
+        self.0.options.own_allocator()
+    }
+
     /// What a run has for itself.
     fn own(&self) -> Own {
         let names = self.0.outputs.iter().map(|spec| spec.name.as_str().into()).collect();
-        Own { session: self.session(), names, spare: Arc::new(Spare::new(self.0.outputs.len())) }
+        let allocator = self.allocator().cloned();
+        let spare = Arc::new(Spare::new(self.0.outputs.len(), allocator));
+        Own { session: self.session(), names, spare }
     }
 
     /// A session of the caller's own, with the model's threads, limit and seed. It counts for no limit of sessions.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::vec;
 
-use tilewright_runtime::{AlignedBuf, OutOfMemory, Reuse, Room, Tensor, Value};
+use tilewright_runtime::{AlignedBuf, Allocator, OutOfMemory, Reuse, Room, Tensor, Value};
 
 /// The outputs of a run, in the model's order. They are the caller's, and stay as they are.
 #[derive(Clone, Debug)]
@@ -60,25 +60,27 @@ impl IntoIterator for Outputs {
 pub(crate) struct Spare {
     buffers: Mutex<Vec<AlignedBuf>>,
     most: usize,
+    allocator: Option<Arc<dyn Allocator>>,
 }
 
 /// Bytes of an output that is kept. Common allocators ask the system for more than twice that.
 const LEAST: usize = 64 << 10;
 
 impl Spare {
-    /// Keeps so many buffers at most.
-    pub(crate) fn new(most: usize) -> Spare {
-        Spare { buffers: Mutex::default(), most }
+    /// Keeps so many buffers at most, of an allocator or of Rust's.
+    pub(crate) fn new(most: usize, allocator: Option<Arc<dyn Allocator>>) -> Spare {
+        Spare { buffers: Mutex::default(), most, allocator }
     }
 
     /// Memory for an output: the smallest that fits and is not wasted on it, of those the last given back, which caches hold; else new.
     pub(crate) fn take(spare: &Arc<Spare>, bytes: usize) -> Result<Room, OutOfMemory> {
+        let new = || AlignedBuf::zeroed_of(bytes, spare.allocator.as_ref());
         if bytes < LEAST {
-            return Room::new(bytes);
+            return new().map(Room::from);
         }
         let buffer = match spare.best(bytes) {
             Some(buffer) => buffer,
-            None => AlignedBuf::zeroed(bytes)?,
+            None => new()?,
         };
         Ok(Room { buffer, reuse: Some(spare.clone()) })
     }

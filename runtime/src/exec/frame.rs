@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 #[cfg(feature = "devices")]
@@ -13,7 +14,7 @@ use crate::cancel::Cancel;
 use crate::device::{DeviceError, Stream};
 use crate::error::{ExecFault, RunError};
 use crate::host::Draw;
-use crate::memory::{AlignedBuf, dangling};
+use crate::memory::{AlignedBuf, Allocator, dangling};
 use crate::model::Program;
 use crate::plan::{ALIGN, ArenaDef, BufferId, HostId, Place, SizeId, Space, TensorSpec};
 use crate::sizes::Sizes;
@@ -72,6 +73,8 @@ pub(crate) struct Frame {
     pub(crate) draws: Draws,
     pub(crate) cancel: Option<Cancel>,
     pub(crate) memory_limit: u64,
+    /// Where memory of the host comes from, if not from Rust's allocator.
+    allocator: Option<Arc<dyn Allocator>>,
     arena: AlignedBuf,
     device_arena: DeviceBuf,
     /// Memory of outputs and dynamic buffers, by [`Facts::storage`](crate::model::Facts::storage).
@@ -117,13 +120,14 @@ unsafe impl Send for Frame {}
 unsafe impl Sync for Frame {}
 
 impl Frame {
-    pub(crate) fn new(program: &Program, memory_limit: u64) -> Frame {
+    pub(crate) fn new(program: &Program, memory_limit: u64, allocator: Option<Arc<dyn Allocator>>) -> Frame {
         let mut frame = Frame {
             sizes: Sizes::default(),
             draws: Draws::default(),
             cancel: None,
             memory_limit,
-            arena: AlignedBuf::new(),
+            arena: AlignedBuf::of(allocator.clone()),
+            allocator,
             device_arena: DeviceBuf::default(),
             storage: Vec::new(),
             free: Vec::new(),
@@ -153,7 +157,7 @@ impl Frame {
         for (from_spec, to_spec) in from.plan.outputs.iter().zip(&to.plan.outputs) {
             let place = |program: &Program, spec: &TensorSpec| program.facts.storage[spec.buffer.index()];
             if let (Some(from), Some(to)) = (place(from, from_spec), place(to, to_spec)) {
-                self.storage[to] = core::mem::replace(&mut old[from], Storage::new(Space::Host));
+                self.storage[to] = core::mem::replace(&mut old[from], Storage::new(Space::Host, None));
             }
         }
         self.free.extend(old.into_iter().filter(|own| own.capacity() > 0));
@@ -163,7 +167,8 @@ impl Frame {
         let Program { plan, facts, .. } = program;
         self.storage.clear();
         let owners = plan.buffers.iter().zip(&facts.storage).filter(|(_, storage)| storage.is_some());
-        self.storage.extend(owners.map(|(def, _)| Storage::new(def.space)));
+        let allocator = self.allocator.as_ref();
+        self.storage.extend(owners.map(|(def, _)| Storage::new(def.space, allocator)));
         // Once a program has run, a run of it allocates nothing.
         self.free.reserve(facts.n_storage);
         self.bases.clear();
@@ -408,7 +413,7 @@ impl Frame {
     pub(super) fn release(&mut self, program: &Program, id: BufferId) {
         let Some(index) = program.facts.storage[id.index()] else { return };
         let space = self.storage[index].space();
-        let own = core::mem::replace(&mut self.storage[index], Storage::new(space));
+        let own = core::mem::replace(&mut self.storage[index], Storage::new(space, self.allocator.as_ref()));
         if own.capacity() > 0 {
             self.free.push(own);
         }

@@ -1,7 +1,9 @@
 //! Memory that a session allocates for one buffer, in the space where the buffer lies.
 
+use alloc::sync::Arc;
+
 use super::on_device::{DEVICES, DeviceBuf};
-use crate::memory::{AlignedBuf, OutOfMemory};
+use crate::memory::{AlignedBuf, Allocator, OutOfMemory};
 use crate::plan::Space;
 
 /// Memory of an output or a dynamic buffer.
@@ -11,11 +13,11 @@ pub(super) enum Storage {
 }
 
 impl Storage {
-    /// None yet.
-    pub(super) fn new(space: Space) -> Storage {
+    /// None yet; that of the host will come from `allocator`.
+    pub(super) fn new(space: Space, allocator: Option<&Arc<dyn Allocator>>) -> Storage {
         match space {
             Space::Device if DEVICES => Storage::Device(DeviceBuf::default()),
-            Space::Device | Space::Host => Storage::Host(AlignedBuf::new()),
+            Space::Device | Space::Host => Storage::Host(AlignedBuf::of(allocator.cloned())),
         }
     }
 

@@ -61,7 +61,7 @@ impl Session {
     ) -> Result<(), RunError> {
         self.check_outputs(inputs, outputs)?;
         let errors = self.too_many("inputs", inputs.len(), self.model.inputs().len());
-        self.start(|i| inputs.get(i).copied(), &[], errors)?;
+        self.start(&|i| inputs.get(i).copied(), &[], errors)?;
         let program = self.program.clone();
         let made = self.lend_outputs(&program, outputs)?;
         self.finish(&mut ())?;

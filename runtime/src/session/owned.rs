@@ -52,8 +52,18 @@ impl Session {
         values: &[Value],
         mut room: impl FnMut(usize) -> Result<Room, OutOfMemory>,
     ) -> Result<Vec<Value>, RunError> {
+        self.run_in_room(tensors, values, &mut room)
+    }
+
+    /// [`Session::run_new`], of which there is one copy whoever gives room.
+    fn run_in_room(
+        &mut self,
+        tensors: &[TensorView<'_>],
+        values: &[Value],
+        room: &mut dyn FnMut(usize) -> Result<Room, OutOfMemory>,
+    ) -> Result<Vec<Value>, RunError> {
         let errors = self.too_many("inputs", tensors.len(), self.model.inputs().len());
-        self.start(|i| tensors.get(i).copied().map(Placed::Host), values, errors)?;
+        self.start(&|i| tensors.get(i).copied().map(Placed::Host), values, errors)?;
         let Session { program, frame, output_dims, .. } = self;
         let Program { plan, facts, .. } = &**program;
         let mut made = Vec::with_capacity(plan.outputs.len() + plan.value_outputs.len());

@@ -40,7 +40,8 @@ pub(crate) fn run(model: &Model, random: &mut Random) -> String {
         .collect();
     let views: Vec<TensorView<'_>> =
         inputs.iter().map(|(dtype, dims, bytes)| TensorView::new(*dtype, dims, bytes)).collect();
-    let options = SessionOptions { pool: Arc::new(Serial), memory_limit: MOST_BYTES };
+    let options =
+        SessionOptions { pool: Arc::new(Serial), memory_limit: MOST_BYTES, ..SessionOptions::default() };
     let mut session = model.session_with(options);
     let outcome = match session.run(&views) {
         Ok(_) => "ran",

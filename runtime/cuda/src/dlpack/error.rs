@@ -1,6 +1,6 @@
 //! Why a tensor is not taken over or given away.
 
-use super::types::VERSION;
+use tilewright_runtime::dlpack::VERSION;
 
 /// Why a tensor cannot be taken over or given away.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

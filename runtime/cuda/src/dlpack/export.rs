@@ -5,12 +5,12 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use tilewright_runtime::OwnedDeviceTensor;
-
-use super::error::DlpackError;
-use super::types::{
+use tilewright_runtime::dlpack::{
     DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLTensor, KDL_CUDA, VERSION,
     compact_strides,
 };
+
+use super::error::DlpackError;
 use crate::device::CudaDevice;
 
 /// What an exported tensor keeps until its deleter is called.

@@ -1,12 +1,16 @@
-//! The structs of DLPack 1.0, as `dlpack.h` has them.
+//! The structs of DLPack 1.0, as `dlpack.h` has them: how tensors go from one library of a process to another.
 
-use std::ffi::c_void;
-use std::fmt;
+use alloc::vec::Vec;
+use core::ffi::c_void;
+use core::fmt;
 
 use tilewright_dtype::DType;
 
 /// The version of DLPack that these structs are of.
-pub(super) const VERSION: DLPackVersion = DLPackVersion { major: 1, minor: 0 };
+pub const VERSION: DLPackVersion = DLPackVersion { major: 1, minor: 0 };
+
+/// The type of the processor's memory: `kDLCPU`.
+pub const KDL_CPU: i32 = 1;
 
 /// The type of devices that are CUDA's: `kDLCUDA`.
 pub const KDL_CUDA: i32 = 2;
@@ -37,7 +41,7 @@ pub struct DLDevice {
 impl fmt::Display for DLDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.device_type {
-            1 => "the processor",
+            KDL_CPU => "the processor",
             KDL_CUDA => return write!(f, "CUDA device {}", self.device_id),
             3 => "the host, pinned by CUDA",
             4 => "OpenCL device",
@@ -89,14 +93,14 @@ const DTYPES: [(u8, u8, DType); 18] = [
 
 impl DLDataType {
     /// The element type of models that it is.
-    pub(super) fn to_dtype(self) -> Option<DType> {
+    pub fn to_dtype(self) -> Option<DType> {
         let is_it =
             |(code, bits, _): &&(u8, u8, DType)| (*code, *bits, 1) == (self.code, self.bits, self.lanes);
         DTYPES.iter().find(is_it).map(|row| row.2)
     }
 
     /// What DLPack calls an element type of models.
-    pub(super) fn of(dtype: DType) -> Option<DLDataType> {
+    pub fn of(dtype: DType) -> Option<DLDataType> {
         let row = DTYPES.iter().find(|row| row.2 == dtype);
         row.map(|&(code, bits, _)| DLDataType { code, bits, lanes: 1 })
     }
@@ -170,7 +174,7 @@ pub struct DLManagedTensorVersioned {
 }
 
 /// Strides in elements of row-major order; they may be of any size where there are no elements.
-pub(super) fn compact_strides(shape: &[i64]) -> Vec<i64> {
+pub fn compact_strides(shape: &[i64]) -> Vec<i64> {
     let mut stride = 1i64;
     let mut strides: Vec<i64> = shape
         .iter()
@@ -195,9 +199,9 @@ mod tests {
         if cfg!(target_pointer_width = "64") {
             assert_eq!((size_of::<DLTensor>(), size_of::<DLManagedTensor>()), (48, 64));
             assert_eq!(size_of::<DLManagedTensorVersioned>(), 80);
-            assert_eq!(std::mem::offset_of!(DLTensor, dtype), 20);
-            assert_eq!(std::mem::offset_of!(DLTensor, byte_offset), 40);
-            assert_eq!(std::mem::offset_of!(DLManagedTensorVersioned, dl_tensor), 32);
+            assert_eq!(core::mem::offset_of!(DLTensor, dtype), 20);
+            assert_eq!(core::mem::offset_of!(DLTensor, byte_offset), 40);
+            assert_eq!(core::mem::offset_of!(DLManagedTensorVersioned, dl_tensor), 32);
         }
     }
 

@@ -1,0 +1,57 @@
+//! `cargo xtask c-library`: builds the C libraries and puts them, with headers and what pkg-config and CMake find them by, below a folder.
+
+mod archive;
+mod check;
+mod headers;
+mod libraries;
+mod size;
+
+use std::path::PathBuf;
+
+use crate::build;
+use crate::cargo::Cargo;
+use crate::project::Verdict;
+
+use libraries::{Flavour, Library, default_prefix, install};
+
+pub(crate) use check::{Counts, check};
+
+/// Arguments of the task.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where to put them: `include`, `lib` and what is in these; target/c-library/prefix if not said
+    #[arg(long)]
+    prefix: Option<PathBuf>,
+    /// Another machine and system in Rust's words, as aarch64-unknown-linux-gnu
+    #[arg(long)]
+    target: Option<String>,
+    /// The compiler's library as well, which is far larger
+    #[arg(long)]
+    compiler: bool,
+    /// Build Rust's library along, without the texts of its defects, and leave host operators out: the smallest library
+    #[arg(long, conflicts_with = "compiler")]
+    small: bool,
+    /// Check the libraries for this machine instead, as `cargo xtask test` does
+    #[arg(long)]
+    check: bool,
+}
+
+/// The task.
+pub(crate) fn run(args: &Args) -> Verdict {
+    if args.check {
+        let counts = check(&build::tilewright(&Cargo::detect())?)?;
+        println!("{counts}");
+        return Ok(counts.failed == 0);
+    }
+    let prefix = match &args.prefix {
+        Some(prefix) => std::path::absolute(prefix)?,
+        None => default_prefix(),
+    };
+    let flavour = Flavour { target: args.target.clone(), small: args.small };
+    install(Library::Runtime, &flavour, &prefix)?;
+    if args.compiler {
+        install(Library::Compiler, &flavour, &prefix)?;
+    }
+    println!("{}", prefix.display());
+    Ok(true)
+}
