@@ -266,7 +266,7 @@ fn normalisations_over_several_open_axes() {
 /// Computes attention of two heads of 24 elements with themselves, of all lengths and in all ways.
 fn check_attention(text: &str) {
     let sizes = LENGTHS.map(|[batch, n]| vec![batch, 2, n, 24]);
-    check(text, &[], &sizes, &["blocks-32x64", "blocks-64x64", "direct"]);
+    check(text, &[], &sizes, &["blocks-32x128", "blocks-32x64", "blocks-64x128", "blocks-64x64", "direct"]);
 }
 
 /// Attention as one operator.
