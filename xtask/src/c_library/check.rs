@@ -66,6 +66,8 @@ const VALGRIND: &[&str] = &[
     "valgrind",
     "--quiet",
     "--error-exitcode=9",
+    // Threads take turns; else one that spins keeps the others from work.
+    "--fair-sched=yes",
     "--leak-check=full",
     "--show-leak-kinds=definite,indirect",
     "--errors-for-leak-kinds=definite,indirect",
