@@ -129,8 +129,8 @@ pub(crate) fn rustc(target: Option<&str>, small: bool) -> anyhow::Result<Command
 /// Flags by which zig's files are linked that start programs, and not Rust's.
 const OWN_START: &str = "-C link-self-contained=no";
 
-/// Flags for size: no texts of defects, no tables for unwinding, and what functions have in common made functions.
-const SMALL: &str = "-Z unstable-options -C panic=immediate-abort -C force-unwind-tables=no -C llvm-args=-enable-machine-outliner=always";
+/// Flags for size: no texts of defects, no tables for unwinding.
+const SMALL: &str = "-Z unstable-options -C panic=immediate-abort -C force-unwind-tables=no";
 
 /// The target that programs for this machine are of.
 pub(crate) fn host() -> Option<String> {

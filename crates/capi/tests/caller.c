@@ -222,7 +222,8 @@ static void check_frees(const char *path) {
   EXPECT(tw_session_new(all.model, &all.session), TW_OK);
   for (i = 0; i < 8; i++) CHECK(pthread_create(&threads[i], NULL, run_until_gone, &all) == 0);
   for (i = 0; i < 8; i++) pthread_join(threads[i], NULL);
-  CHECK(all.n_ok >= ROUNDS / 3 && all.n_ok + all.n_busy <= 8 * ROUNDS);
+  /* How many found the session free is chance; a status of another kind would be a number far too large. */
+  CHECK(all.n_ok > 0 && all.n_ok + all.n_busy <= 8 * ROUNDS);
   EXPECT(tw_model_free(all.model), TW_ERROR_HANDLE);
   EXPECT(tw_session_free(all.session), TW_ERROR_HANDLE);
 }
