@@ -71,13 +71,23 @@ fn assembly(machine: &TargetMachine, module: &Module<'_>) -> Result<String, Code
     String::from_utf8(text.to_vec()).map_err(internal)
 }
 
+#[allow(unsafe_code, reason = "frees what inkwell 0.11 forgets")]
+fn parse<'c>(context: &'c Context, text: &str) -> Result<Module<'c>, CodegenError> {
+    let buffer = MemoryBuffer::create_from_memory_range_copy(text.as_bytes(), "kernels");
+    let raw = buffer.as_mut_ptr();
+    let module = context.create_module_from_ir(buffer);
+    // SAFETY: inkwell calls LLVMParseIRInContext2, which leaves the buffer to its caller, and forgets it. Nothing of a module that was
+    // parsed lies in it.
+    drop(unsafe { MemoryBuffer::new(raw) });
+    module.map_err(internal)
+}
+
 fn optimise<'c>(
     context: &'c Context,
     text: &str,
     machine: &TargetMachine,
 ) -> Result<Module<'c>, CodegenError> {
-    let buffer = MemoryBuffer::create_from_memory_range_copy(text.as_bytes(), "kernels");
-    let module = context.create_module_from_ir(buffer).map_err(internal)?;
+    let module = parse(context, text)?;
     module.set_data_layout(&machine.get_target_data().get_data_layout());
     let options = PassBuilderOptions::create();
     options.set_verify_each(cfg!(debug_assertions));
