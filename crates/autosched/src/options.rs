@@ -3,9 +3,6 @@
 use tilewright_machine::Target;
 use tilewright_te::flatten::FlattenOptions;
 
-/// Bytes that all buffers are aligned to.
-const BUFFER_ALIGN: u32 = 64;
-
 /// Bytes of a float of single precision, the type of what multiply-adds take.
 const FLOAT: usize = 4;
 
@@ -14,8 +11,7 @@ pub fn flatten_options(target: &Target) -> FlattenOptions {
     let lanes = target.element_lanes(FLOAT);
     FlattenOptions {
         masked_access: target.masked_access(),
-        buffer_align: BUFFER_ALIGN,
         element_vector: (lanes > 1).then_some(lanes * FLOAT as u32),
-        lanes: None,
+        ..FlattenOptions::PLAIN
     }
 }

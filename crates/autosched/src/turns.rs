@@ -120,7 +120,8 @@ pub(crate) fn local_buffers(context: &Context<'_>, block: &Block, nest: &Nest<'_
     own
 }
 
-fn uses(block: &Block, buffer: Buffer) -> bool {
+/// Whether a block reads or writes a buffer.
+pub(crate) fn uses(block: &Block, buffer: Buffer) -> bool {
     block.body.iter().any(|store| store.buffer == buffer) || loads(block).iter().any(|a| a.buffer == buffer)
 }
 

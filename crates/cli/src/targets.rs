@@ -41,9 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             runs_here: host.runs_code_for(&machine),
         })
     };
-    let named = machine::MACHINES.iter().map(|machine| (machine.name, machine.meaning));
-    let names = std::iter::once(("cpu", "this machine, every feature it has")).chain(named);
-    let targets = names.map(target).collect::<Result<Vec<Target>, Failure>>()?;
+    let targets = machine::names().map(target).collect::<Result<Vec<Target>, Failure>>()?;
     let codegens: Vec<(CodegenKind, bool)> =
         CodegenKind::ALL.map(|codegen| (codegen, is_built(codegen))).to_vec();
     if args.json {

@@ -45,7 +45,7 @@ pub enum TargetError {
 }
 
 fn known_machines() -> String {
-    names::all().collect::<Vec<_>>().join(", ")
+    names::names().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
 }
 
 /// The names that are near to one that is unknown, as a question.

@@ -32,7 +32,7 @@ pub use feature::{Arch, Feature, FeatureSet};
 pub use gpu::{DeviceKind, Gpu};
 pub use machine::Machine;
 pub use measure::ceilings::Ceilings;
-pub use names::{MACHINES, NamedMachine};
+pub use names::names;
 pub use processor::{Processor, ProcessorId};
 pub use target::Target;
 pub use timing::{

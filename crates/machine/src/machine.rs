@@ -9,7 +9,7 @@ use crate::caches::Caches;
 use crate::error::TargetError;
 use crate::feature::{Arch, Feature, FeatureSet};
 use crate::host;
-use crate::names::MACHINES;
+use crate::names::{HOST, MACHINES};
 use crate::processor::ProcessorId;
 use crate::timing::Timing;
 
@@ -65,9 +65,9 @@ impl Machine {
         Machine { caches: timing.numbers.caches, timing, ..self }
     }
 
-    /// The machine of that name: `cpu`, or one of [`MACHINES`].
+    /// The machine of one of [`names`](crate::names()).
     fn named(name: &str) -> Option<Machine> {
-        if name == "cpu" {
+        if name == HOST {
             return Some(Machine::host());
         }
         let named = MACHINES.iter().find(|machine| machine.name == name)?;
@@ -92,7 +92,7 @@ impl Machine {
         }
     }
 
-    /// The most capable of [`MACHINES`] whose features this machine has: a processor model for code generators.
+    /// The most capable of [`names`](crate::names()) whose features this machine has: a processor model for code generators.
     pub fn level(&self) -> &'static str {
         let levels: &[&'static str] = match self.arch {
             Arch::X86_64 => &["x86-64-v4", "x86-64-v3", "x86-64-v2"],
@@ -122,7 +122,7 @@ impl fmt::Display for Machine {
 impl FromStr for Machine {
     type Err = TargetError;
 
-    /// `NAME[+FEATURE|~FEATURE]...[;KEY=VALUE]...`: one of [`MACHINES`], with features added (`+`) or removed (`~`)
+    /// `NAME[+FEATURE|~FEATURE]...[;KEY=VALUE]...`: one of [`names`](crate::names()), with features added (`+`) or removed (`~`)
     /// and properties set, in order. `timing=` takes one of [`TIMINGS`](crate::TIMINGS), a file, or a timing in full
     /// ([`Timing::inline`]), and sets the caches too.
     fn from_str(text: &str) -> Result<Machine, TargetError> {
@@ -194,12 +194,12 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names;
+    use crate::names::names;
     use crate::timing::TimingFile;
 
     #[test]
     fn names_and_descriptions_round_trip() {
-        for name in names::all() {
+        for (name, _) in names() {
             let machine: Machine = name.parse().unwrap();
             assert_eq!(machine.to_string().parse::<Machine>().as_ref(), Ok(&machine), "{name}");
         }

@@ -3,12 +3,11 @@
 use crate::feature::{Arch, Feature};
 
 /// A machine that has a name.
-#[derive(Clone, Copy, Debug)]
-pub struct NamedMachine {
+pub(crate) struct NamedMachine {
     /// The name, as it stands behind `--target`.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// What it means.
-    pub meaning: &'static str,
+    meaning: &'static str,
     pub(crate) arch: Arch,
     pub(crate) features: &'static [&'static [Feature]],
     /// Its timing, which says what caches it has; that of its features where there is none.
@@ -46,9 +45,9 @@ const X86_64_V4: &[Feature] =
 /// What Armv8.2 cores have beside Armv8.0: half precision, dot products, atomic operations.
 const ARMV8_2: &[Feature] = &[Feature::Fp16, Feature::Dotprod, Feature::Lse];
 
-/// Machines by name that [`Machine`](crate::Machine) parses, beside `cpu`, the one that the compiler runs on.
+/// Machines by name, beside the one that the compiler runs on.
 #[rustfmt::skip]
-pub const MACHINES: &[NamedMachine] = &[
+pub(crate) const MACHINES: &[NamedMachine] = &[
     x86("x86-64", "any 64-bit x86 (SSE2)", &[]),
     x86("x86-64-v2", "x86 with SSE4.2 (2009 on)", &[X86_64_V2]),
     x86("x86-64-v3", "x86 with AVX2 and FMA (2013 on)", &[X86_64_V2, X86_64_V3]),
@@ -63,9 +62,13 @@ pub const MACHINES: &[NamedMachine] = &[
     arm("rpi5", "Raspberry Pi 5: Cortex-A76", &[ARMV8_2], "cortex-a76"),
 ];
 
-/// All names that are parsed.
-pub(crate) fn all() -> impl Iterator<Item = &'static str> {
-    std::iter::once("cpu").chain(MACHINES.iter().map(|machine| machine.name))
+/// The name of the machine that the compiler runs on.
+pub(crate) const HOST: &str = "cpu";
+
+/// Names that [`Machine`](crate::Machine) parses, with what they mean.
+pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let named = MACHINES.iter().map(|machine| (machine.name, machine.meaning));
+    std::iter::once((HOST, "this machine, every feature it has")).chain(named)
 }
 
 /// How much alike names must be for one to be taken for another one misspelt, from 0 to 1.
@@ -74,7 +77,7 @@ const ALIKE: f64 = 0.75;
 /// Names that something misspelt may mean, the most alike first.
 pub(crate) fn nearest(text: &str) -> Vec<&'static str> {
     let mut alike: Vec<(f64, &str)> =
-        all().map(|name| (strsim::normalized_damerau_levenshtein(text, name), name)).collect();
+        names().map(|(name, _)| (strsim::normalized_damerau_levenshtein(text, name), name)).collect();
     alike.retain(|(alike, _)| *alike >= ALIKE);
     alike.sort_by(|a, b| b.0.total_cmp(&a.0));
     alike.into_iter().map(|(_, name)| name).take(3).collect()

@@ -17,7 +17,7 @@ use crate::model::machine::{
 use crate::model::sums::{Way, ways};
 use crate::pattern::{AccessInfo, Stride, bytes_of, domain_simplifier, iterations, loads, stride};
 use crate::transforms::{is_in_vectors, is_row_major, is_transform};
-use crate::turns::{Nest, local_buffers, takes_turns};
+use crate::turns::{Nest, local_buffers, takes_turns, uses};
 
 /// What is taken for an open extent where an algorithm is chosen: images are seldom much shorter, and with longer ones the algorithms compare
 /// alike.
@@ -72,15 +72,15 @@ impl Handed {
             }
             let local = local_buffers(context, block, &nest, l1_room(target) as i64);
             let all = local_buffers(context, block, &nest, i64::MAX);
-            for name in all.iter().filter(|name| !local.contains(name)) {
-                let is_it = |buffer: Buffer| func.buffers[buffer].name == *name;
-                let users = func.blocks().into_iter().filter(|other| {
-                    other.body.iter().any(|store| is_it(store.buffer))
-                        || loads(other).iter().any(|access| is_it(access.buffer))
-                });
-                let element = block.body.first().map_or(1, |store| store.value.dtype().bytes());
-                let lines = iterations(block)? as f64 * element as f64 / target.machine.caches.line as f64;
-                handed.cycles += lines * users.count() as f64 * numbers(target).l2.line_cycles;
+            let far = |buffer: Buffer| {
+                let name = &func.buffers[buffer].name;
+                all.contains(name) && !local.contains(name)
+            };
+            for buffer in block.body.iter().map(|store| store.buffer).filter(|&buffer| far(buffer)) {
+                let users = func.blocks().into_iter().filter(|other| uses(other, buffer)).count();
+                let bytes = iterations(block)? as f64 * func.buffers[buffer].dtype.bytes() as f64;
+                let lines = bytes / target.machine.caches.line as f64;
+                handed.cycles += lines * users as f64 * numbers(target).l2.line_cycles;
             }
             handed.local.extend(local);
         }

@@ -44,8 +44,7 @@ impl Traffic {
     /// Vector registers that a tile takes, with those of elements on their way.
     fn registers(&self, target: &Target, tile: Tile) -> i64 {
         let elements = match self.row_lanes {
-            // One for each row, and two more for what is loaded ahead.
-            2.. => self.per_row * tile.rows + 2,
+            2.. => self.per_row * tile.rows + AHEAD,
             _ => i64::from(target.n_element_registers()),
         };
         self.held(tile) + elements
@@ -131,6 +130,15 @@ pub struct Tile {
     pub vectors: i64,
     /// Lanes of a vector.
     pub lanes: i64,
+}
+
+/// Registers for what a tile's steps load ahead, where a row's elements are a vector.
+const AHEAD: i64 = 2;
+
+/// Whether a tile whose rows' elements are vectors leaves registers for two of them a row, while the first half of the rows is multiplied.
+pub(crate) fn loads_rows_ahead(target: &Target, tile: &Tile) -> bool {
+    let product = Traffic { per_row: 1, row_lanes: 2, per_vector: 1, ..Traffic::default() };
+    product.registers(target, *tile) + tile.rows / 2 <= i64::from(target.n_vector_registers())
 }
 
 /// `ROWSxVECTORS`.

@@ -11,7 +11,7 @@ use crate::cpu::tiled::BlockedSteps;
 use crate::decisions::Candidate;
 use crate::model::order::Extents;
 use crate::model::tasks::shares_rows;
-use crate::model::tile::{Tile, Traffic};
+use crate::model::tile::{Tile, Traffic, loads_rows_ahead};
 use crate::pattern::{
     AccessInfo, Stride, bytes_of, constant_product, domain_simplifier, is_window, iters_of, last_of_several,
     pieces_of, plain_variables, stride,
@@ -128,6 +128,9 @@ impl Roles {
     /// take lanes.
     fn row_lanes(&self, context: &Context<'_>, block: &Block) -> i64 {
         let lanes = i64::from(context.target.element_lanes(4));
+        if lanes == 1 {
+            return 1;
+        }
         let steps = iters_of(block, IterKind::Reduce);
         let (Some(BlockedSteps { factor, unroll: true }), _) = walk(context, block, &steps, None) else {
             return 1;
@@ -137,7 +140,7 @@ impl Roles {
             let simplifier = domain_simplifier(context.func, block);
             context.stride(&simplifier, &self.broadcast, first) == Stride::Constant(1)
         };
-        if factor % lanes == 0 && lanes > 1 && follows() { lanes } else { 1 }
+        if factor % lanes == 0 && follows() { lanes } else { 1 }
     }
 
     /// What the loops around tiles go over, if all of it is known. Of the rows it may be open how many they are: then they are taken for
@@ -253,7 +256,7 @@ pub(super) fn walk(
     // A row's elements of as many steps as a vector has lanes may be one load.
     let joins = context.target.element_lanes(4) > 1;
     let unrolls = !context.target.codegen.carries_in_place || joins;
-    let loads_ahead = !joins || tile.is_none_or(|tile| loads_two_vectors(context, tile));
+    let loads_ahead = !joins || tile.is_none_or(|tile| loads_rows_ahead(context.target, tile));
     let parts = if loads_ahead { [UNROLLED_STEPS, UNROLLED_STEPS / 2] } else { [UNROLLED_STEPS / 2; 2] };
     let Some(&first) = iters_of(data, IterKind::Reduce).first() else { return (None, Vec::new()) };
     // The broadcast operand's blocked dimension, walked in blocks so that its elements are consecutive.
@@ -280,13 +283,6 @@ pub(super) fn walk(
         [.., last] if extent(*last).is_some_and(|n| (1..=UNROLLED_STEPS).contains(&n)) => (None, vec![*last]),
         _ => (None, Vec::new()),
     }
-}
-
-/// Whether a tile leaves registers to load two vectors of elements of a row at once, while the first half of the rows is multiplied.
-fn loads_two_vectors(context: &Context<'_>, tile: &Tile) -> bool {
-    let Tile { rows, vectors, .. } = *tile;
-    let held = rows * vectors + vectors + rows + rows / 2 + 2;
-    held <= i64::from(context.target.n_vector_registers())
 }
 
 /// The layout of an operand in the order in which tiles read it: what is around the reduction outermost, then the reduction
