@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use crate::cargo::{Cargo, Packages};
 use crate::conformance::Board;
 use crate::project::Verdict;
+use crate::tally::Tally;
 use crate::{build, cross, digits, project};
 
 /// Arguments of the task.
@@ -31,12 +32,11 @@ pub(crate) fn run(args: &Args) -> Verdict {
     let cargo = Cargo::detect();
     let codegen = args.codegen.as_deref().unwrap_or(cargo.default_codegen());
     let program = build::tilewright_or(args.program.as_deref(), &cargo)?;
-    let (digits, wrong_digits) = check_digits(&program, codegen)?;
-    let (models, wrong_models, skipped) = check_models(&program, codegen)?;
-    let (suites, wrong_suites) = check_suite(&cargo, codegen)?;
-    let failed = wrong_digits + wrong_models + wrong_suites;
-    println!("{} passed, {failed} failed, {skipped} skipped", digits + models + suites - failed);
-    Ok(failed == 0)
+    let mut tally = check_digits(&program, codegen)?;
+    tally.add(check_models(&program, codegen)?);
+    tally.add(check_suite(&cargo, codegen)?);
+    println!("{tally}");
+    Ok(tally.failed == 0)
 }
 
 /// The machine that the program is built for: with musl it needs no libraries.
@@ -76,31 +76,30 @@ fn runner(core: &str, program: &Path) -> Vec<OsString> {
     vec![cross::EMULATOR.into(), "-cpu".into(), core.into(), program.into()]
 }
 
-/// What the example must show on each core, with one code generator: see [`digits::check_on`]. Gives how many checks that were, and how
-/// many of them failed.
-pub(crate) fn check_digits(program: &Path, codegen: &str) -> anyhow::Result<(usize, usize)> {
+/// What the example must show on each core, with one code generator: see [`digits::check_on`].
+pub(crate) fn check_digits(program: &Path, codegen: &str) -> anyhow::Result<Tally> {
     let device_program = cross::build(TARGET, &cross::RUN)?;
-    let (mut all, mut failed) = (0, 0);
+    let mut tally = Tally::default();
     for (machine, cores) in MACHINES {
         for core in cores {
             println!("{machine} by {codegen}, on {core}");
             let holds = digits::check_on(program, codegen, machine, &runner(core, &device_program))?;
-            (all, failed) = (all + 1, failed + usize::from(!holds));
+            tally.add(Tally::of_check(holds));
         }
     }
-    Ok((all, failed))
+    Ok(tally)
 }
 
 /// What real models must show, with one code generator: see [`models::check`].
-pub(crate) fn check_models(program: &Path, codegen: &str) -> anyhow::Result<(usize, usize, usize)> {
+pub(crate) fn check_models(program: &Path, codegen: &str) -> anyhow::Result<Tally> {
     let (_, cores) = MACHINES[0];
     models::check(program, codegen, &runner(cores[0], &cross::build(TARGET, &cross::RUN)?))
 }
 
-/// The suite of code generators, on every core. Gives how many times that is, and how often a case failed.
-pub(crate) fn check_suite(cargo: &Cargo, codegen: &str) -> anyhow::Result<(usize, usize)> {
+/// The suite of code generators, which is one check on every core.
+pub(crate) fn check_suite(cargo: &Cargo, codegen: &str) -> anyhow::Result<Tally> {
     let runner_program = cross::build(TARGET, &cross::SUITE_RUNNER)?;
-    let (mut all, mut failed) = (0, 0);
+    let mut tally = Tally::default();
     for (machine, cores) in MACHINES {
         for core in cores {
             let package = Packages::These(&["tilewright-target-suite"]);
@@ -108,8 +107,8 @@ pub(crate) fn check_suite(cargo: &Cargo, codegen: &str) -> anyhow::Result<(usize
             run.args(["--release", "--example", "boards", "--", codegen, machine]);
             let status = run.args(runner(core, &runner_program)).status();
             let holds = status.context("cannot start cargo")?.success();
-            (all, failed) = (all + 1, failed + usize::from(!holds));
+            tally.add(Tally::of_check(holds));
         }
     }
-    Ok((all, failed))
+    Ok(tally)
 }

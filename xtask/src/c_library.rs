@@ -14,7 +14,7 @@ use crate::project::Verdict;
 
 use libraries::{Flavour, Library, default_prefix, install};
 
-pub(crate) use check::{Counts, check};
+pub(crate) use check::check;
 
 /// Arguments of the task.
 #[derive(clap::Args)]
@@ -39,9 +39,9 @@ pub(crate) struct Args {
 /// The task.
 pub(crate) fn run(args: &Args) -> Verdict {
     if args.check {
-        let counts = check(&build::tilewright(&Cargo::detect())?)?;
-        println!("{counts}");
-        return Ok(counts.failed == 0);
+        let tally = check(&build::tilewright(&Cargo::detect())?)?;
+        println!("{tally}");
+        return Ok(tally.failed == 0);
     }
     let prefix = match &args.prefix {
         Some(prefix) => std::path::absolute(prefix)?,

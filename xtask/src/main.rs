@@ -22,6 +22,7 @@ mod mutants;
 mod project;
 mod run;
 mod setup;
+mod tally;
 mod tensor;
 mod test;
 mod tidy;

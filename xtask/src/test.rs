@@ -11,6 +11,7 @@ use anyhow::Context;
 use crate::cargo::{self, Cargo, Packages};
 use crate::conformance::Backend;
 use crate::project::Verdict;
+use crate::tally::Tally;
 use crate::{boards, build, c_library, conformance, digits, models, project, setup, tidy};
 
 /// Packages whose tests run kernels, through the interpreter or compiled: too slow without optimisation.
@@ -25,33 +26,6 @@ const KERNEL_PACKAGES: [&str; 9] = [
     "tilewright",
     "tilewright-cli",
 ];
-
-/// Counts of checks and tests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Tally {
-    passed: usize,
-    failed: usize,
-    skipped: usize,
-}
-
-impl Tally {
-    fn of_check(passed: bool) -> Tally {
-        Tally { passed: passed.into(), failed: (!passed).into(), skipped: 0 }
-    }
-
-    /// A check that lacks what `setup` could not install: skipped for a user, a failure in the continuous build.
-    fn of_missing() -> Tally {
-        let strict = std::env::var_os("CI").is_some();
-        println!("{}: the set-up is not complete", if strict { "failed" } else { "skipped" });
-        Tally { passed: 0, failed: strict.into(), skipped: (!strict).into() }
-    }
-
-    fn add(&mut self, other: Tally) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-    }
-}
 
 /// The task.
 pub(crate) fn run() -> Verdict {
@@ -126,10 +100,7 @@ pub(crate) fn run() -> Verdict {
                 }
             });
         }
-        step("C libraries", &mut || {
-            let c_library::Counts { passed, failed, skipped } = c_library::check(&program)?;
-            Ok(Tally { passed, failed, skipped })
-        });
+        step("C libraries", &mut || c_library::check(&program));
         step("ONNX suites, a tenth of them on an OpenCL device", &mut || match complete {
             true => {
                 let device = Some("opencl".to_string());
@@ -138,18 +109,15 @@ pub(crate) fn run() -> Verdict {
             false => Ok(Tally::of_missing()),
         });
     }
-    println!("\n{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped);
+    println!("\n{tally}");
     Ok(tally.failed == 0)
 }
 
 /// The example on all boards, and on one of them every so many-th case of the ONNX suites, where these are here.
 fn check_boards(cargo: &Cargo, program: &Path, codegen: &str, every: Option<u32>) -> anyhow::Result<Tally> {
-    let (all, failed) = boards::check_digits(program, codegen)?;
-    let mut tally = Tally { passed: all - failed, failed, skipped: 0 };
-    let (all, failed) = boards::check_suite(cargo, codegen)?;
-    tally.add(Tally { passed: all - failed, failed, skipped: 0 });
-    let (all, failed, skipped) = boards::check_models(program, codegen)?;
-    tally.add(Tally { passed: all - failed, failed, skipped });
+    let mut tally = boards::check_digits(program, codegen)?;
+    tally.add(boards::check_suite(cargo, codegen)?);
+    tally.add(boards::check_models(program, codegen)?);
     tally.add(match every {
         Some(every) => {
             let board = Some(boards::board("aarch64")?);

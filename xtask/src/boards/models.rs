@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::project::{self, Verdict};
+use crate::tally::Tally;
 use crate::{models, tensor};
 
 /// A model, and what it is given.
@@ -45,28 +46,23 @@ const CASES: [Case; 3] = [
 const MACHINE: &str = "aarch64";
 const ALIKE: &str = "x86-64-v3;timing=aarch64;vector=128;registers=32";
 
-/// What each model must show by one code generator. Gives how many checks that were, how many of them failed, and how many could not be
-/// made because a model is not here.
-pub(super) fn check(
-    program: &Path,
-    codegen: &str,
-    runner: &[OsString],
-) -> anyhow::Result<(usize, usize, usize)> {
-    let (mut all, mut failed, mut skipped) = (0, 0, 0);
+/// What each model must show by one code generator; a model that is not here is skipped.
+pub(super) fn check(program: &Path, codegen: &str, runner: &[OsString]) -> anyhow::Result<Tally> {
+    let mut tally = Tally::default();
     for case in &CASES {
         match models::made(case.name) {
             Ok(model) => {
                 let holds = case.check(&model, program, codegen, runner)?;
                 println!("{} by {codegen}: {}", case.name, if holds { "holds" } else { "fails" });
-                (all, failed) = (all + 1, failed + usize::from(!holds));
+                tally.add(Tally::of_check(holds));
             }
             Err(missing) => {
                 println!("skipped: {}: {missing}", case.name);
-                skipped += 1;
+                tally.skipped += 1;
             }
         }
     }
-    Ok((all, failed, skipped))
+    Ok(tally)
 }
 
 impl Case {

@@ -2,46 +2,29 @@
 //! and a size that stays.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{fmt, fs};
 
 use anyhow::{Context, ensure};
 
 use super::libraries::{Flavour, Library, compiler_libraries, default_prefix, header_folder, install};
 use super::{headers, size};
 use crate::project;
+use crate::tally::Tally;
 
-/// Counts of checks.
-#[derive(Default)]
-pub(crate) struct Counts {
-    pub(crate) passed: usize,
-    pub(crate) failed: usize,
-    pub(crate) skipped: usize,
-}
-
-impl fmt::Display for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+/// Runs a check, unless something is missing, and counts it.
+fn count(tally: &mut Tally, name: &str, missing: Option<String>, run: impl FnOnce() -> anyhow::Result<()>) {
+    if let Some(missing) = missing {
+        println!("{name}: skipped: {missing}");
+        tally.skipped += 1;
+        return;
     }
-}
-
-impl Counts {
-    /// Runs a check, unless something is missing.
-    fn check(&mut self, name: &str, missing: Option<String>, run: impl FnOnce() -> anyhow::Result<()>) {
-        if let Some(missing) = missing {
-            println!("{name}: skipped: {missing}");
-            self.skipped += 1;
-            return;
-        }
-        match run() {
-            Ok(()) => self.passed += 1,
-            Err(error) => {
-                println!("{name}: failed: {error:#}");
-                self.failed += 1;
-            }
-        }
+    let outcome = run();
+    if let Err(error) = &outcome {
+        println!("{name}: failed: {error:#}");
     }
+    tally.add(Tally::of_check(outcome.is_ok()));
 }
 
 /// Standards that the header is clean by, in C and in C++; the last are those of tilewright.hpp.
@@ -75,24 +58,28 @@ const VALGRIND: &[&str] = &[
 const SANITIZERS: &str = "-fsanitize=address,undefined";
 
 /// Everything that is checked of the libraries; `program` is the compiler that makes the artifacts.
-pub(crate) fn check(program: &Path) -> anyhow::Result<Counts> {
+pub(crate) fn check(program: &Path) -> anyhow::Result<Tally> {
     let folder = project::target_dir().join("c-library/check");
     fs::create_dir_all(&folder)?;
     let bench = Bench { prefix: default_prefix(), models: Models::compile(program, &folder)?, folder };
-    let mut counts = Counts::default();
+    let mut tally = Tally::default();
     let flavour = Flavour::default();
-    counts.check("the runtime's library", None, || install(Library::Runtime, &flavour, &bench.prefix));
-    counts.check("the compiler's library", None, || install(Library::Compiler, &flavour, &bench.prefix));
+    count(&mut tally, "the runtime's library", None, || install(Library::Runtime, &flavour, &bench.prefix));
+    count(&mut tally, "the compiler's library", None, || install(Library::Compiler, &flavour, &bench.prefix));
     for library in [Library::Runtime, Library::Compiler] {
         let name = library.name();
-        counts.check(&format!("functions of lib{name}.so"), missing("nm"), || bench.exports(library, "so"));
-        counts.check(&format!("functions of lib{name}.a"), missing("nm"), || bench.exports(library, "a"));
+        count(&mut tally, &format!("functions of lib{name}.so"), missing("nm"), || {
+            bench.exports(library, "so")
+        });
+        count(&mut tally, &format!("functions of lib{name}.a"), missing("nm"), || {
+            bench.exports(library, "a")
+        });
     }
     for (c, cpp) in COMPILERS {
-        counts.check(&format!("headers by {c}"), missing(c), || {
+        count(&mut tally, &format!("headers by {c}"), missing(c), || {
             bench.headers(c, C, "tilewright.h", C_WARNINGS)
         });
-        counts.check(&format!("headers by {cpp}"), missing(cpp), || {
+        count(&mut tally, &format!("headers by {cpp}"), missing(cpp), || {
             bench.headers(cpp, CPP, "tilewright.h", CPP_WARNINGS)?;
             bench.headers(cpp, HPP, "tilewright.hpp", CPP_WARNINGS)
         });
@@ -100,24 +87,31 @@ pub(crate) fn check(program: &Path) -> anyhow::Result<Counts> {
     for test in TESTS {
         let compiler = if test.source.ends_with("cpp") { "g++" } else { "gcc" };
         let name = test.source;
-        counts.check(name, missing(compiler), || {
+        count(&mut tally, name, missing(compiler), || {
             bench.build(test, compiler, &[], "so")?;
             bench.run(test, &[])
         });
-        counts.check(&format!("{name} under valgrind"), missing(compiler).or(missing("valgrind")), || {
-            bench.build(test, compiler, &[], "so")?;
-            bench.run(test, VALGRIND)
-        });
-        counts.check(&format!("{name}, static, under sanitizers"), missing(compiler), || {
+        count(
+            &mut tally,
+            &format!("{name} under valgrind"),
+            missing(compiler).or(missing("valgrind")),
+            || {
+                bench.build(test, compiler, &[], "so")?;
+                bench.run(test, VALGRIND)
+            },
+        );
+        count(&mut tally, &format!("{name}, static, under sanitizers"), missing(compiler), || {
             bench.build(test, compiler, &[SANITIZERS], "a")?;
             bench.run(test, &[])
         });
     }
-    counts.check("a library that is opened", missing("gcc"), || bench.plugin());
-    counts.check("examples by CMake", missing("cmake").or(missing("gcc")), || bench.cmake());
-    counts.check("examples by pkg-config", missing("pkg-config").or(missing("gcc")), || bench.pkg_config());
-    size::check(&mut |name, missing, run| counts.check(name, missing, run));
-    Ok(counts)
+    count(&mut tally, "a library that is opened", missing("gcc"), || bench.plugin());
+    count(&mut tally, "examples by CMake", missing("cmake").or(missing("gcc")), || bench.cmake());
+    count(&mut tally, "examples by pkg-config", missing("pkg-config").or(missing("gcc")), || {
+        bench.pkg_config()
+    });
+    size::check(&mut |name, missing, run| count(&mut tally, name, missing, run));
+    Ok(tally)
 }
 
 /// Why a program is not there; nothing where it is.
