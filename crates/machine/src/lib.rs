@@ -8,7 +8,8 @@
 //! A [`Timing`] says how fast the machine is: every number of it that the cost model knows, from a data file a machine.
 //!
 //! [`measure`] measures this machine.
-//! [`code`] holds what every code generator returns: an object, or a [`CodegenError`].
+//! [`code`] holds what every code generator returns: an object, or a [`CodegenError`]. A [`RunFunction`] is what they make the
+//! function of a library that runs a model from.
 
 mod caches;
 pub mod code;
@@ -21,6 +22,7 @@ mod machine;
 pub mod measure;
 mod names;
 mod processor;
+mod run_function;
 mod target;
 mod timing;
 
@@ -34,6 +36,7 @@ pub use machine::Machine;
 pub use measure::ceilings::Ceilings;
 pub use names::names;
 pub use processor::{Processor, ProcessorId};
+pub use run_function::{Address, Base, Check, RunFunction, RunStep};
 pub use target::Target;
 pub use timing::{
     Core, Level, Method, Numbers, Provenance, TIMINGS, Threads, Timing, TimingError, TimingFile,
