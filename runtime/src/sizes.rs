@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::plan::{SizeDef, SizeId};
+use crate::plan::{Plan, SizeDef, SizeId};
 
 /// The values of the size slots of one session; `None` is undefined.
 #[derive(Debug, Default)]
@@ -67,6 +67,15 @@ impl Sizes {
             SizeDef::Min(a, b) => pair(a, b).map(|(a, b)| a.min(b)),
             SizeDef::Max(a, b) => pair(a, b).map(|(a, b)| a.max(b)),
         }
+    }
+}
+
+impl Plan {
+    /// The values of its size slots, as far as they depend on no input and no instruction.
+    pub fn fixed_sizes(&self) -> Vec<Option<i64>> {
+        let mut sizes = Sizes::default();
+        sizes.evaluate(&self.sizes, |_, _| None);
+        sizes.values
     }
 }
 

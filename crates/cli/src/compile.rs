@@ -15,10 +15,12 @@ use tilewright_driver::{
 };
 
 use crate::failure::{Exit, Failure};
+use crate::library;
 use crate::model::{self, Source};
 use crate::options::CompileArgs;
 use crate::output;
 use crate::progress::Progress;
+use crate::source::is_same_file;
 
 /// Arguments of the verb.
 #[derive(clap::Args)]
@@ -26,13 +28,16 @@ pub(crate) struct Args {
     /// Model to compile
     #[arg(value_name = "MODEL.onnx")]
     model: PathBuf,
-    /// File to write [default: MODEL.twm in the current folder, MODEL.simplified.onnx there for `--emit onnx`; texts go to
-    /// standard output]
+    /// File to write [default: MODEL.twm in the current folder, MODEL.simplified.onnx there for `--emit onnx`, libNAME.a, libNAME.so or
+    /// NAME.h for libraries; texts go to standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// What to make of the model
     #[arg(long, value_enum, default_value = "artifact")]
     emit: Emit,
+    /// What the function and constants of a library begin with [default: the model's file name]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// Print figures as one JSON object
     #[arg(long)]
     json: bool,
@@ -59,6 +64,12 @@ enum Emit {
     Ptx,
     /// OpenCL C of the kernels for `--target opencl`, a program a level
     OpenclC,
+    /// A static library for C programs: libNAME.a with the function NAME_run, and NAME.h beside it
+    Static,
+    /// The same as a shared library: libNAME.so
+    Shared,
+    /// The header of these libraries alone: NAME.h
+    CHeader,
 }
 
 /// The verb.
@@ -68,6 +79,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     if args.options.interpret() {
         return Err(Failure::usage("--codegen interpreter makes no code: it is for run, bench and verify"));
+    }
+    if args.name.is_some() && !matches!(args.emit, Emit::Static | Emit::Shared | Emit::CHeader) {
+        return Err(Failure::usage("--name is for libraries: --emit static, shared or c-header"));
     }
     match args.emit {
         Emit::Artifact => artifact(args),
@@ -82,6 +96,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Emit::Asm => listing(args, Listing::Assembly),
         Emit::Ptx => device_code(args, "ptx", "cuda"),
         Emit::OpenclC => device_code(args, "opencl-c", "opencl"),
+        Emit::Static => library::write(&request(args), library::Form::Static),
+        Emit::Shared => library::write(&request(args), library::Form::Shared),
+        Emit::CHeader => library::write(&request(args), library::Form::Header),
     }
 }
 
@@ -100,6 +117,16 @@ fn onnx(args: &Args) -> Result<(), Failure> {
     let text =
         format!("{} -> {}: {}\n", args.model.display(), path.display(), output::bytes(bytes.len() as u64));
     output::print(&text)
+}
+
+fn request(args: &Args) -> library::Request<'_> {
+    library::Request {
+        model: &args.model,
+        options: &args.options,
+        output: args.output.as_deref(),
+        name: args.name.as_deref(),
+        json: args.json,
+    }
 }
 
 fn listing(args: &Args, listing: Listing) -> Result<(), Failure> {
@@ -177,10 +204,6 @@ fn output_path(args: &Args, ending: &str) -> Result<PathBuf, Failure> {
         return Err(Failure::usage(message));
     }
     Ok(path)
-}
-
-fn is_same_file(a: &Path, b: &Path) -> bool {
-    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 fn figures(

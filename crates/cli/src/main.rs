@@ -9,6 +9,7 @@ mod doctor;
 mod failure;
 mod inspect;
 mod kernels;
+mod library;
 mod load;
 mod measure;
 mod model;

@@ -32,3 +32,8 @@ impl Source {
         Ok(if is_artifact { Source::Artifact(path.into()) } else { Source::Onnx(path.into()) })
     }
 }
+
+/// Whether two names are of one file that is there.
+pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}

@@ -21,6 +21,8 @@ pub struct Level {
     pub specialised: Vec<Plan>,
     /// The flat code image, of all plans.
     pub code: Vec<u8>,
+    /// What the start of the image must be a multiple of, in bytes; at most a page.
+    pub code_align: u64,
     /// The code for the device, of all plans.
     pub device_code: Option<Vec<u8>>,
 }

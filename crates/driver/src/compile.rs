@@ -293,7 +293,14 @@ fn straight(
         }
         let (plan, program) = (plans.remove(0), programs.remove(0));
         let (device, device_code) = code.device.map_or((None, None), |(def, code)| (Some(def), Some(code)));
-        compiled.artifact.levels.push(Level { plan, specialised: plans, code: code.image, device_code });
+        let code_align = code.align;
+        compiled.artifact.levels.push(Level {
+            plan,
+            specialised: plans,
+            code: code.image,
+            code_align,
+            device_code,
+        });
         let def = ImageDef { specialised: programs, device, ..units::image_def(target, program) };
         compiled.artifact.manifest.images.push(def);
     }
@@ -402,6 +409,8 @@ fn strategies_text(scheduled: &Kernels) -> String {
 struct Linked {
     /// The host's.
     image: Vec<u8>,
+    /// What the start of it must be a multiple of, in bytes.
+    align: u64,
     /// The device's, if the target has one.
     device: Option<(DeviceDef, Vec<u8>)>,
     /// For each kernel its place in the image, or its number in the code of the device.
@@ -427,7 +436,7 @@ fn link(units: &[Unit], target: &Target, assembled: &mut Assembled<'_>) -> Resul
         Space::Device => device_entries.next(),
     });
     let entries = entries.map(|entry| entry.unwrap_or_default()).collect();
-    Ok(Linked { image: image.bytes, device, entries })
+    Ok(Linked { image: image.bytes, align: image.align, device, entries })
 }
 
 /// The functions of a program as its plan calls them.

@@ -12,6 +12,7 @@ use tilewright_tune::JournalError;
 
 use crate::devices::DevicesError;
 use crate::gap::{Gap, List, Stage};
+use crate::library::straight::Obstacle;
 
 /// What may go wrong on the road from a model to its outputs, for callers who do not tell its parts from one another.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +102,9 @@ pub enum CompileError {
     /// An option contradicts the model.
     #[error("{0}")]
     Option(String),
+    /// The model cannot be a library.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
     /// A limit of the format was hit.
     #[error("{0}")]
     Limit(String),
@@ -160,6 +164,7 @@ impl CompileError {
             | CompileError::Codegen(CodegenError::Unavailable { .. } | CodegenError::Unsupported { .. })
             | CompileError::NotKept { .. } => 3,
             CompileError::Search(error) => error.exit_code(),
+            CompileError::Library(error) => error.exit_code(),
             CompileError::Limit(_) | CompileError::Model(OnnxError::TooLarge { .. }) => 4,
             CompileError::Cancelled => CANCELLED,
             CompileError::Import(errors) if errors.is_limit() => 4,
@@ -227,5 +232,39 @@ impl SearchError {
             | SearchError::Wrong(_)
             | SearchError::Illegal { .. } => 70,
         }
+    }
+}
+
+/// Why there is no library of a model.
+#[derive(Debug, thiserror::Error)]
+pub enum LibraryError {
+    /// A name that C does not take.
+    #[error("`{0}` is no name for a library: it takes letters, digits and underscores, and no digit first")]
+    Name(String),
+    /// Code for several targets, or programs for some extents.
+    #[error("a library has code for one target and all extents: name one, and leave the step of --dim out")]
+    Several,
+    /// Code for a device.
+    #[error("a library has no code for devices: compile for a processor")]
+    Device,
+    /// The plan is more than calls of kernels: all that is in the way.
+    #[error("the model cannot be straight code: {}", list(.0))]
+    NotStraight(Vec<Obstacle>),
+}
+
+impl LibraryError {
+    /// The exit code of the command line for this error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            LibraryError::Name(_) | LibraryError::Several => 2,
+            LibraryError::Device | LibraryError::NotStraight(_) => 3,
+        }
+    }
+}
+
+fn list(obstacles: &[Obstacle]) -> String {
+    match obstacles {
+        [one] => one.to_string(),
+        all => all.iter().map(|obstacle| format!("\n  {obstacle}")).collect(),
     }
 }

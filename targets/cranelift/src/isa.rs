@@ -8,6 +8,16 @@ use crate::error::internal;
 
 /// The instruction set, with the features of the target and no others.
 pub(crate) fn isa(target: &Target) -> Result<OwnedTargetIsa, CodegenError> {
+    with(target, "true")
+}
+
+/// The same for code that refers to data elsewhere. Code that is called position-independent would take addresses from a table that a
+/// linker makes. Code that is not reaches what is near, which hidden symbols are, by relative addresses too.
+pub(crate) fn isa_of_run(target: &Target) -> Result<OwnedTargetIsa, CodegenError> {
+    with(target, "false")
+}
+
+fn with(target: &Target, is_pic: &str) -> Result<OwnedTargetIsa, CodegenError> {
     let machine = &target.machine;
     if machine.arch == Arch::X86_64 && !machine.has(Feature::Sse41) {
         return Err(CodegenError::Unsupported {
@@ -23,7 +33,7 @@ pub(crate) fn isa(target: &Target) -> Result<OwnedTargetIsa, CodegenError> {
         // tile's operands would all be live at once and spilled. Kernels arrive with common parts shared and
         // invariants outside loops; program order is the better schedule, and cheaper.
         ("opt_level", "none"),
-        ("is_pic", "true"),
+        ("is_pic", is_pic),
         ("unwind_info", "false"),
         ("enable_probestack", "false"),
         ("enable_verifier", verify),

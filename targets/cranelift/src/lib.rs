@@ -14,6 +14,7 @@ mod isa;
 mod lanes;
 mod memory;
 mod parts;
+mod run;
 
 use std::fmt::Write;
 
@@ -23,7 +24,7 @@ use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_module::{Linkage, Module};
 use cranelift_object::{ObjectBuilder, ObjectModule};
-use tilewright_machine::{CodegenError, Listing, ObjectCode, Target};
+use tilewright_machine::{CodegenError, Listing, ObjectCode, RunFunction, Target};
 use tilewright_te::kernel::Kernel;
 
 use error::internal;
@@ -42,6 +43,19 @@ pub fn compile(kernels: &[Kernel], target: &Target) -> Result<ObjectCode, Codege
     }
     let object = module.finish().emit().map_err(internal)?;
     Ok(ObjectCode { object, symbols: kernels.iter().map(|kernel| kernel.name.clone()).collect() })
+}
+
+/// Compiles the function that runs a model.
+///
+/// # Errors
+/// What Cranelift says.
+pub fn compile_run(function: &RunFunction, target: &Target) -> Result<ObjectCode, CodegenError> {
+    let builder =
+        ObjectBuilder::new(isa::isa_of_run(target)?, "run", cranelift_module::default_libcall_names());
+    let mut module = ObjectModule::new(builder.map_err(internal)?);
+    run::define(function, &mut module)?;
+    let object = module.finish().emit().map_err(internal)?;
+    Ok(ObjectCode { object, symbols: vec![function.symbol.clone()] })
 }
 
 /// Compiles one kernel into an object of its own; calls are independent of each other.

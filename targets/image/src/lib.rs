@@ -5,8 +5,11 @@
 //! at any page and changes nothing. What would need a system linker is an error here: an image has no writable
 //! data, no absolute addresses and no undefined symbols, because a kernel calls nothing.
 
+mod library;
 mod reloc;
+mod shared;
 
+use object::elf::RelocationType;
 use object::read::{File, Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex, SymbolIndex};
 use object::{
     Architecture, BinaryFormat, ObjectKind, RelocationFlags, SectionFlags, SectionKind, SymbolSection,
@@ -14,6 +17,7 @@ use object::{
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
+pub use library::{Library, LibraryError};
 use reloc::Reference;
 
 /// Largest alignment that a section may ask for: images are mapped at page boundaries.
@@ -31,6 +35,17 @@ pub struct Image {
     pub entries: Vec<u64>,
     /// Alignment that the start of the image must have, in bytes.
     pub align: u64,
+}
+
+/// A reference from an image to something outside of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outside {
+    /// Its place in the image.
+    at: u64,
+    /// Type of the relocation.
+    kind: RelocationType,
+    /// What is added to the symbol's address.
+    addend: i64,
 }
 
 /// A reference to a symbol that no object defines.
@@ -114,13 +129,26 @@ type Placed = FxHashMap<(usize, SectionIndex), u64>;
 /// # Errors
 /// When an object is not relocatable ELF for one supported architecture, or needs what an image has not.
 pub fn link(objects: &[impl AsRef<[u8]>], entries: &[impl AsRef<str>]) -> Result<Image, LinkError> {
-    let files = parse(objects)?;
     let mut image = Image { bytes: Vec::new(), entries: Vec::new(), align: DATA_ALIGN };
+    let (found, _) = append(&mut image, objects, entries, &[], None)?;
+    image.entries = found;
+    Ok(image)
+}
+
+/// Appends objects to an image, which they know by `symbols`, and gives the offsets of `entries` and the references to `outside`.
+fn append(
+    image: &mut Image,
+    objects: &[impl AsRef<[u8]>],
+    entries: &[impl AsRef<str>],
+    symbols: &[(&str, u64)],
+    outside: Option<&str>,
+) -> Result<(Vec<u64>, Vec<Outside>), LinkError> {
+    let files = parse(objects)?;
     let mut placed = Placed::default();
-    place(&files, Part::Text, &mut image, &mut placed)?;
-    place(&files, Part::Data, &mut image, &mut placed)?;
-    let globals = globals(&files, &placed)?;
-    relocate(&files, &globals, &placed, &mut image.bytes)?;
+    place(&files, Part::Text, image, &mut placed)?;
+    place(&files, Part::Data, image, &mut placed)?;
+    let globals = globals(&files, &placed, symbols)?;
+    let references = relocate(&files, &globals, &placed, outside, &mut image.bytes)?;
 
     let find = |name: &str| globals.get(name).copied().ok_or_else(|| name.to_owned());
     let found: Vec<Result<u64, String>> = entries.iter().map(|name| find(name.as_ref())).collect();
@@ -128,8 +156,7 @@ pub fn link(objects: &[impl AsRef<[u8]>], entries: &[impl AsRef<str>]) -> Result
     if !missing.is_empty() {
         return Err(LinkError::MissingEntries(missing));
     }
-    image.entries = found.into_iter().flatten().collect();
-    Ok(image)
+    Ok((found.into_iter().flatten().collect(), references))
 }
 
 fn parse<'a>(objects: &'a [impl AsRef<[u8]>]) -> Result<Vec<File<'a>>, LinkError> {
@@ -207,8 +234,12 @@ fn place(files: &[File<'_>], wanted: Part, image: &mut Image, placed: &mut Place
     Ok(())
 }
 
-fn globals<'a>(files: &[File<'a>], placed: &Placed) -> Result<FxHashMap<&'a str, u64>, LinkError> {
-    let mut globals = FxHashMap::default();
+fn globals<'a>(
+    files: &[File<'a>],
+    placed: &Placed,
+    symbols: &[(&'a str, u64)],
+) -> Result<FxHashMap<&'a str, u64>, LinkError> {
+    let mut globals: FxHashMap<&str, u64> = symbols.iter().copied().collect();
     for (index, file) in files.iter().enumerate() {
         for symbol in file.symbols().filter(|symbol| symbol.is_definition() && symbol.is_global()) {
             let name = symbol.name().map_err(|error| LinkError::Object { index, error })?;
@@ -230,9 +261,11 @@ fn relocate(
     files: &[File<'_>],
     globals: &FxHashMap<&str, u64>,
     placed: &Placed,
+    outside: Option<&str>,
     bytes: &mut [u8],
-) -> Result<(), LinkError> {
+) -> Result<Vec<Outside>, LinkError> {
     let mut undefined: Vec<Undefined> = Vec::new();
+    let mut references: Vec<Outside> = Vec::new();
     for (index, file) in files.iter().enumerate() {
         let fail = |error| LinkError::Object { index, error };
         for section in file.sections() {
@@ -249,33 +282,49 @@ fn relocate(
                     RelocationTarget::Section(id) => (String::new(), placed.get(&(index, id)).copied()),
                     _ => (String::new(), None),
                 };
-                let Some(target) = target else {
-                    let from = function_at(file, section.index(), offset);
-                    undefined.push(Undefined { from, symbol: name });
-                    continue;
-                };
                 let kind = match relocation.flags() {
                     RelocationFlags::Elf { r_type } => r_type,
                     other => return Err(LinkError::Relocation { kind: format!("{other:?}"), symbol: name }),
                 };
-                let place = Reference { at: start + offset, target: target as i64 + relocation.addend() };
-                match file.architecture() {
-                    Architecture::X86_64 => reloc::x86_64(kind, place, bytes),
-                    _ => reloc::aarch64(kind, place, bytes),
-                }
-                .map_err(|problem| match problem {
-                    reloc::Problem::Kind => LinkError::Relocation { kind: format!("{kind:?}"), symbol: name },
-                    reloc::Problem::Range => LinkError::Range { symbol: name },
-                })?;
+                let (at, addend) = (start + offset, relocation.addend());
+                let Some(target) = target else {
+                    if outside == Some(name.as_str()) {
+                        references.push(Outside { at, kind, addend });
+                        continue;
+                    }
+                    let from = function_at(file, section.index(), offset);
+                    undefined.push(Undefined { from, symbol: name });
+                    continue;
+                };
+                let place = Reference { at, target: target as i64 + addend };
+                apply(file.architecture(), kind, place, bytes, name)?;
             }
         }
     }
     if undefined.is_empty() {
-        return Ok(());
+        return Ok(references);
     }
     undefined.sort();
     undefined.dedup();
     Err(LinkError::Undefined(undefined))
+}
+
+/// Writes a reference to a symbol into the image.
+fn apply(
+    architecture: Architecture,
+    kind: RelocationType,
+    place: Reference,
+    bytes: &mut [u8],
+    symbol: String,
+) -> Result<(), LinkError> {
+    match architecture {
+        Architecture::X86_64 => reloc::x86_64(kind, place, bytes),
+        _ => reloc::aarch64(kind, place, bytes),
+    }
+    .map_err(|problem| match problem {
+        reloc::Problem::Kind => LinkError::Relocation { kind: format!("{kind:?}"), symbol },
+        reloc::Problem::Range => LinkError::Range { symbol },
+    })
 }
 
 /// The name of the last defined symbol at or before an offset of a section.

@@ -17,7 +17,7 @@ pub mod ir;
 mod passes;
 pub mod ptx;
 
-use tilewright_machine::{CodegenError, Listing, ObjectCode, Target};
+use tilewright_machine::{CodegenError, Listing, ObjectCode, RunFunction, Target};
 use tilewright_te::kernel::Kernel;
 
 use error::UNAVAILABLE;
@@ -33,6 +33,15 @@ pub fn compile(kernels: &[Kernel], target: &Target) -> Result<ObjectCode, Codege
 /// Compiles one kernel into an object of its own; calls are independent of each other.
 pub fn compile_kernel(kernel: &Kernel, target: &Target) -> Result<ObjectCode, CodegenError> {
     compile(std::slice::from_ref(kernel), target)
+}
+
+/// Compiles the function that runs a model.
+///
+/// # Errors
+/// What LLVM says.
+pub fn compile_run(function: &RunFunction, target: &Target) -> Result<ObjectCode, CodegenError> {
+    let object = passes::object(&ir::translate_run(function, target), target)?;
+    Ok(ObjectCode { object, symbols: vec![function.symbol.clone()] })
 }
 
 /// Whether there is code for a kernel, without making it.

@@ -14,6 +14,7 @@ mod convert;
 mod function;
 mod isa;
 mod memory;
+mod run;
 mod text;
 mod threads;
 mod transpose;
@@ -27,6 +28,7 @@ use tilewright_te::kernel::Kernel;
 pub use isa::Isa;
 #[cfg(feature = "llvm")]
 pub(crate) use isa::{GPU_TRIPLE, features, gpu_features};
+pub use run::translate_run;
 pub(crate) use threads::shared_bytes;
 
 use text::{Metadata, PlaceInfo, invalid, lane, same_bits, splat, suffix, unsupported, vector};

@@ -1,0 +1,189 @@
+//! A model as a library for other people's builds: `--emit static`, `shared` and `c-header`.
+//!
+//! The library has one function, `NAME_run`, and the weights as constants. Where every extent is known and nothing is decided while the
+//! model runs, the plan becomes straight code ([`straight`]) by the code generator that made the kernels, and nothing else is linked.
+
+mod header;
+pub(crate) mod straight;
+
+use std::path::Path;
+
+use tilewright_image::Image;
+use tilewright_machine::{Base, CodegenError, CodegenKind, ObjectCode, RunFunction, Target};
+use tilewright_run::files;
+use tilewright_runtime::artifact::Pieces;
+
+use crate::artifact::{Artifact, Level};
+use crate::error::{CompileError, LibraryError};
+pub use straight::Obstacle;
+
+use header::{Header, Operand};
+use straight::{Straight, straight};
+
+/// A model as a library.
+#[derive(Debug)]
+pub struct Library {
+    name: String,
+    code: tilewright_image::Library,
+    weights: Vec<u8>,
+    header: String,
+    workspace_bytes: u64,
+}
+
+impl Artifact {
+    /// The model as a library whose function is `NAME_run`.
+    ///
+    /// # Errors
+    /// [`LibraryError`] as [`CompileError::Library`]: a name that C does not take, what is not static; and what code generators say.
+    pub fn library(&self, name: &str) -> Result<Library, CompileError> {
+        check_name(name)?;
+        let (level, image) = match (&self.levels[..], &self.manifest.images[..]) {
+            ([level], [image]) if level.specialised.is_empty() => (level, image),
+            _ => return Err(LibraryError::Several.into()),
+        };
+        if level.plan.needs_device() {
+            return Err(LibraryError::Device.into());
+        }
+        let target: Target = self.manifest.target.parse()?;
+        let [symbol, weights] = ["run", "weights"].map(|what| format!("{name}_{what}"));
+        let straight = straight(&level.plan, &symbol, &weights).map_err(LibraryError::NotStraight)?;
+        let run = compile_run(&straight.function, &target)?;
+        let kernels: Vec<&str> = level.plan.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+        let code = Image {
+            bytes: level.code.clone(),
+            entries: image.program.entries.clone(),
+            align: level.code_align,
+        };
+        let code = tilewright_image::Library::new(code, &kernels, &run.object, &symbol, &weights)
+            .map_err(|error| CompileError::internal("library", error))?;
+        let weights = self.weight_bytes()?;
+        let target = format!("{} by {}", image.target, target.codegen.kind);
+        let header = header(name, &self.manifest.model, &target, level, &straight, weights.len() as u64);
+        Ok(Library {
+            name: name.to_owned(),
+            code,
+            weights,
+            header,
+            workspace_bytes: straight.workspace_bytes,
+        })
+    }
+
+    /// The weights of all levels.
+    fn weight_bytes(&self) -> Result<Vec<u8>, CompileError> {
+        let mut bytes = Vec::with_capacity(self.weights.total());
+        let gathered = self.weights.each(&mut |piece| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        });
+        if gathered.is_err() {
+            self.weights.check()?;
+        }
+        gathered.map_err(|error| CompileError::internal("weights", error))?;
+        Ok(bytes)
+    }
+}
+
+fn check_name(name: &str) -> Result<(), LibraryError> {
+    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    match starts && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        true => Ok(()),
+        false => Err(LibraryError::Name(name.to_owned())),
+    }
+}
+
+fn compile_run(function: &RunFunction, target: &Target) -> Result<ObjectCode, CodegenError> {
+    match target.codegen.kind {
+        CodegenKind::Llvm => tilewright_llvm::compile_run(function, target),
+        CodegenKind::Cranelift => tilewright_cranelift::compile_run(function, target),
+    }
+}
+
+fn header(
+    name: &str,
+    model: &str,
+    target: &str,
+    level: &Level,
+    straight: &Straight,
+    weight_bytes: u64,
+) -> String {
+    let align = |base: Base| {
+        let check = straight.function.checks.iter().find(|check| check.base == base);
+        check.map_or(1, |check| check.align)
+    };
+    let inputs = level.plan.inputs.iter().zip(&straight.inputs).zip(0..);
+    let inputs = inputs.map(|((spec, extents), i)| Operand { spec, extents, align: align(Base::Input(i)) });
+    let outputs = level.plan.outputs.iter().zip(&straight.outputs).zip(0..);
+    let outputs =
+        outputs.map(|((spec, extents), i)| Operand { spec, extents, align: align(Base::Output(i)) });
+    let header = Header {
+        name,
+        model,
+        target,
+        inputs: inputs.collect(),
+        outputs: outputs.collect(),
+        workspace_bytes: straight.workspace_bytes,
+        workspace_align: align(Base::Workspace),
+        weight_bytes,
+    };
+    header.text()
+}
+
+impl Library {
+    /// The header's text.
+    pub fn header(&self) -> &str {
+        &self.header
+    }
+
+    /// Bytes of code, with the constants in it.
+    pub fn code_bytes(&self) -> u64 {
+        self.code.code_bytes() as u64
+    }
+
+    /// Bytes of weights.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weights.len() as u64
+    }
+
+    /// Bytes of memory for values in between.
+    pub fn workspace_bytes(&self) -> u64 {
+        self.workspace_bytes
+    }
+
+    /// Writes an archive for linkers, whole or not at all; the number of bytes.
+    ///
+    /// # Errors
+    /// Where the code cannot refer to weights as large, and input/output errors.
+    pub fn write_static(&self, path: &Path) -> Result<u64, CompileError> {
+        let archive = self.code.archive(&self.weights, &format!("{}.o", self.name));
+        write(path, &archive.map_err(limit)?)
+    }
+
+    /// Writes a shared library, whole or not at all; the number of bytes. Its name for the dynamic linker is that of the file.
+    ///
+    /// # Errors
+    /// As [`Library::write_static`].
+    pub fn write_shared(&self, path: &Path) -> Result<u64, CompileError> {
+        let soname = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        write(path, &self.code.shared(&self.weights, &soname).map_err(limit)?)
+    }
+
+    /// Writes the header, whole or not at all; the number of bytes.
+    ///
+    /// # Errors
+    /// Input/output errors.
+    pub fn write_header(&self, path: &Path) -> Result<u64, CompileError> {
+        write(path, self.header.as_bytes())
+    }
+}
+
+fn limit(error: tilewright_image::LibraryError) -> CompileError {
+    CompileError::Limit(format!("no library of this size: {error}"))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<u64, CompileError> {
+    let written = files::replace(path, |out| {
+        std::io::Write::write_all(out, bytes)?;
+        Ok(bytes.len() as u64)
+    });
+    written.map_err(|source| CompileError::Output { path: path.display().to_string(), source })
+}
