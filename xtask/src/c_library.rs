@@ -2,9 +2,11 @@
 
 mod archive;
 mod check;
+mod emitted;
 mod headers;
 mod libraries;
 mod size;
+mod tools;
 
 use std::path::PathBuf;
 

@@ -9,53 +9,19 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use super::libraries::{Flavour, Library, compiler_libraries, default_prefix, header_folder, install};
-use super::{headers, size};
+use super::tools::{
+    C, C_WARNINGS, CPP, CPP_WARNINGS, SANITIZERS, VALGRIND, WARNINGS, count, held_out, missing,
+};
+use super::{emitted, headers, size};
+use crate::cargo::Cargo;
 use crate::project;
 use crate::tally::Tally;
 
-/// Runs a check, unless something is missing, and counts it.
-fn count(tally: &mut Tally, name: &str, missing: Option<String>, run: impl FnOnce() -> anyhow::Result<()>) {
-    if let Some(missing) = missing {
-        println!("{name}: skipped: {missing}");
-        tally.skipped += 1;
-        return;
-    }
-    let outcome = run();
-    if let Err(error) = &outcome {
-        println!("{name}: failed: {error:#}");
-    }
-    tally.add(Tally::of_check(outcome.is_ok()));
-}
-
-/// Standards that the header is clean by, in C and in C++; the last are those of tilewright.hpp.
-const C: &[&str] = &["c99", "c11"];
-const CPP: &[&str] = &["c++11", "c++14", "c++17", "c++20"];
+/// Standards that tilewright.hpp is clean by.
 const HPP: &[&str] = &["c++17", "c++20"];
-
-/// Warnings, each an error, in both languages; and those of one.
-#[rustfmt::skip]
-const WARNINGS: &[&str] = &[
-    "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wundef", "-Wcast-align", "-Wcast-qual",
-    "-Wwrite-strings", "-Wmissing-declarations", "-Werror",
-];
-const C_WARNINGS: &[&str] = &["-Wstrict-prototypes", "-Wmissing-prototypes", "-Wold-style-definition"];
-const CPP_WARNINGS: &[&str] = &["-Wold-style-cast", "-Wzero-as-null-pointer-constant", "-Wnon-virtual-dtor"];
 
 /// What C programs are built with.
 const COMPILERS: [(&str, &str); 2] = [("gcc", "g++"), ("clang", "clang++")];
-
-/// Ways to run a program that finds errors of memory.
-const VALGRIND: &[&str] = &[
-    "valgrind",
-    "--quiet",
-    "--error-exitcode=9",
-    // Threads take turns; else one that spins keeps the others from work.
-    "--fair-sched=yes",
-    "--leak-check=full",
-    "--show-leak-kinds=definite,indirect",
-    "--errors-for-leak-kinds=definite,indirect",
-];
-const SANITIZERS: &str = "-fsanitize=address,undefined";
 
 /// Everything that is checked of the libraries; `program` is the compiler that makes the artifacts.
 pub(crate) fn check(program: &Path) -> anyhow::Result<Tally> {
@@ -110,13 +76,9 @@ pub(crate) fn check(program: &Path) -> anyhow::Result<Tally> {
     count(&mut tally, "examples by pkg-config", missing("pkg-config").or(missing("gcc")), || {
         bench.pkg_config()
     });
+    emitted::check(program, here(), Cargo::detect().codegens(), &mut tally);
     size::check(&mut |name, missing, run| count(&mut tally, name, missing, run));
     Ok(tally)
-}
-
-/// Why a program is not there; nothing where it is.
-fn missing(program: &str) -> Option<String> {
-    (!project::have(program)).then(|| format!("no {program}"))
 }
 
 /// The example, compiled.
@@ -131,11 +93,8 @@ struct Models {
 
 impl Models {
     fn compile(program: &Path, folder: &Path) -> anyhow::Result<Models> {
-        // valgrind does not know the newest instructions.
-        let (here, other) = match std::env::consts::ARCH {
-            "x86_64" => ("x86-64-v3", "aarch64"),
-            _ => ("cpu", "x86-64-v3"),
-        };
+        let (here, other) =
+            (here(), if std::env::consts::ARCH == "x86_64" { "aarch64" } else { "x86-64-v3" });
         let compile = |target: &str, more: &[&str], name: &str| -> anyhow::Result<PathBuf> {
             let artifact = folder.join(name);
             let mut compile = project::command(program);
@@ -149,6 +108,11 @@ impl Models {
             bounded: compile(here, &["--dim", "batch=1..8"], "bounded.twm")?,
         })
     }
+}
+
+/// What artifacts for this machine are compiled for: valgrind does not know the newest instructions.
+fn here() -> &'static str {
+    if std::env::consts::ARCH == "x86_64" { "x86-64-v3" } else { "cpu" }
 }
 
 const MODEL: &str = "examples/digits/digits.onnx";
@@ -198,10 +162,6 @@ const TESTS: &[Test] = &[
         arguments: |_| vec![project::path(MODEL), project::target_dir().join("c-library/check/written.twm")],
     },
 ];
-
-fn held_out() -> PathBuf {
-    project::path("examples/digits/held-out/input_0.pb")
-}
 
 /// What the checks work with.
 struct Bench {

@@ -1,0 +1,209 @@
+//! Libraries that `tilewright compile --emit static|shared|c` makes of a model: clean headers, one name for others and none from
+//! others, the results of the artifact bit by bit, and what the header promises.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail, ensure};
+
+use super::tools::{
+    C, C_WARNINGS, CPP, CPP_WARNINGS, SANITIZERS, VALGRIND, WARNINGS, count, held_out, missing,
+};
+use crate::project;
+use crate::tally::Tally;
+use crate::tensor::{self, Elements, Tensor, Value, ValueKind};
+
+/// Most bytes of code that the example may become, its weights aside.
+const MOST_CODE: u64 = 40_000;
+
+/// A way to make a library.
+struct Way {
+    codegen: &'static str,
+    emit: &'static str,
+    /// Its file.
+    file: &'static str,
+}
+
+const WAYS: &[Way] = &[
+    Way { codegen: "llvm", emit: "static", file: "libdigits.a" },
+    Way { codegen: "llvm", emit: "shared", file: "libdigits.so" },
+    Way { codegen: "cranelift", emit: "static", file: "libdigits.a" },
+    Way { codegen: "cranelift", emit: "shared", file: "libdigits.so" },
+];
+
+/// Checks the libraries that the program makes; `codegens` are those it has.
+pub(super) fn check(program: &Path, target: &str, codegens: &[&str], tally: &mut Tally) {
+    for way in WAYS {
+        let has = codegens.contains(&way.codegen);
+        let name = format!("--emit {} by {}", way.emit, way.codegen);
+        let no_generator = (!has).then(|| format!("no {} in this build", way.codegen));
+        let folder = project::target_dir().join(format!("c-library/check/{}-{}", way.emit, way.codegen));
+        let emitted = Emitted { folder, way, program, target };
+        let mut one = |what: &str, tools: &[&str], check: &dyn Fn() -> anyhow::Result<()>| {
+            let missing = no_generator.clone().or_else(|| tools.iter().find_map(|tool| missing(tool)));
+            count(tally, &format!("{name}: {what}"), missing, check);
+        };
+        one("made", &[], &|| emitted.make());
+        one("names", &["nm"], &|| emitted.names());
+        one("header", &["gcc", "g++"], &|| emitted.header());
+        one("results", &["gcc"], &|| emitted.results());
+        one("promises", &["gcc"], &|| emitted.promises(&[], &[]));
+        one("promises under valgrind", &["gcc", "valgrind"], &|| emitted.promises(&[], VALGRIND));
+        one("promises under sanitizers", &["gcc"], &|| emitted.promises(&[SANITIZERS], &[]));
+        one("system calls", &["gcc", "strace"], &|| emitted.system_calls());
+    }
+}
+
+struct Emitted<'a> {
+    folder: PathBuf,
+    way: &'a Way,
+    program: &'a Path,
+    target: &'a str,
+}
+
+impl Emitted<'_> {
+    fn compile(&self, more: &[&str], output: &str) -> anyhow::Result<Command> {
+        fs::create_dir_all(&self.folder)?;
+        let mut compile = project::command(self.program);
+        compile.arg("compile").arg(project::path("examples/digits/digits.onnx"));
+        compile.args([
+            "--no-cache",
+            "--dim",
+            "batch=1",
+            "--target",
+            self.target,
+            "--codegen",
+            self.way.codegen,
+        ]);
+        compile.args(more).arg("-o").arg(self.folder.join(output));
+        Ok(compile)
+    }
+
+    fn library(&self) -> PathBuf {
+        self.folder.join(self.way.file)
+    }
+
+    /// The library is made, twice with the same bytes, and its code is small.
+    fn make(&self) -> anyhow::Result<()> {
+        let emit = ["--emit", self.way.emit, "--name", "digits", "--json"];
+        let mut compile = self.compile(&emit, self.way.file)?;
+        let said = project::output_of(&mut compile).context("no library was made")?;
+        let bytes = fs::read(self.library())?;
+        project::output_of(&mut self.compile(&emit, self.way.file)?).context("no library was made again")?;
+        ensure!(bytes == fs::read(self.library())?, "the second library has other bytes");
+        let said: serde_json::Value = serde_json::from_str(&said)?;
+        let code = said["code_bytes"].as_u64().context("no `code_bytes`")?;
+        ensure!(code <= MOST_CODE, "{code} bytes of code are more than {MOST_CODE}");
+        Ok(())
+    }
+
+    /// It gives one name to others, and takes none.
+    fn names(&self) -> anyhow::Result<()> {
+        let list = |flag: &str| {
+            let mut list = project::command("nm");
+            list.args([flag, "--extern-only", "--format=posix"]);
+            list.args((self.way.emit == "shared").then_some("--dynamic")).arg(self.library());
+            let listed = project::output_of(&mut list).context("nm lists no names")?;
+            let names =
+                listed.lines().filter(|line| line.contains(' ')).filter_map(|line| line.split(' ').next());
+            anyhow::Ok(names.map(String::from).collect::<Vec<String>>())
+        };
+        let (defined, undefined) = (list("--defined-only")?, list("--undefined-only")?);
+        ensure!(defined == ["digits_run"], "it defines {defined:?}");
+        ensure!(undefined.is_empty(), "it refers to {undefined:?}");
+        Ok(())
+    }
+
+    fn header(&self) -> anyhow::Result<()> {
+        let languages = [("gcc", "c", C, C_WARNINGS), ("g++", "cpp", CPP, CPP_WARNINGS)];
+        let clang = [("clang", "c", C, C_WARNINGS), ("clang++", "cpp", CPP, CPP_WARNINGS)];
+        let there = clang.into_iter().filter(|(compiler, ..)| missing(compiler).is_none());
+        for (compiler, ending, standards, warnings) in languages.into_iter().chain(there) {
+            let source = self.folder.join(format!("header.{ending}"));
+            let void = if ending == "c" { "void" } else { "" };
+            fs::write(&source, format!("#include \"digits.h\"\nint main({void}) {{ return 0; }}\n"))?;
+            for standard in standards {
+                let mut compile = project::command(compiler);
+                compile.arg(format!("-std={standard}")).args(WARNINGS).args(warnings).arg("-c").arg(&source);
+                project::run(compile.arg("-o").arg(self.folder.join("header.o")))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A program with the library in it.
+    fn build(&self, source: &str, flags: &[&str], name: &str) -> anyhow::Result<PathBuf> {
+        let program = self.folder.join(name);
+        let mut compile = project::command("gcc");
+        compile.args(["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-g", "-O1"]).args(WARNINGS).args(flags);
+        compile.arg("-I").arg(&self.folder).arg(project::path(source)).arg(self.library());
+        compile.arg(format!("-Wl,-rpath,{}", self.folder.display()));
+        project::run(compile.arg("-o").arg(&program))?;
+        Ok(program)
+    }
+
+    /// The example program reads every held-out digit as the artifact does, with the same scores bit by bit.
+    fn results(&self) -> anyhow::Result<()> {
+        project::run(&mut self.compile(&[], "digits.twm")?)?;
+        let program = self.build("examples/c/embedded.c", &[], "embedded")?;
+        let mut images = Vec::new();
+        for digit in fs::read_dir(project::path("examples/digits/images"))? {
+            images.push(digit?.path());
+        }
+        ensure!(!images.is_empty(), "there are no images");
+        for image in images {
+            let outputs = self.folder.join("outputs");
+            let mut run = project::command(self.program);
+            run.arg("run").arg(self.folder.join("digits.twm")).arg("--inputs").arg(&image);
+            project::output_of(run.arg("--outputs").arg(&outputs)).context("the artifact does not run")?;
+            let expected = scores(&outputs.join("output_0.pb"))?;
+            let said = project::output_of(project::command(&program).arg(image.join("input_0.pb")));
+            let said = said.context("the program does not run")?;
+            let found: Vec<f32> =
+                said.split_whitespace().skip(1).map(str::parse).collect::<Result<_, _>>()?;
+            let bits = |scores: &[f32]| scores.iter().map(|score| score.to_bits()).collect::<Vec<u32>>();
+            ensure!(bits(&found) == bits(&expected), "{}: {found:?} is not {expected:?}", image.display());
+        }
+        let all = project::output_of(project::command(&program).arg(held_out()));
+        ensure!(all.is_some(), "the program does not read the held-out digits");
+        Ok(())
+    }
+
+    fn promises(&self, flags: &[&str], runner: &[&str]) -> anyhow::Result<()> {
+        let program = self.build("crates/driver/tests/library/contract.c", flags, "contract")?;
+        let mut run = match runner.split_first() {
+            Some((first, rest)) => {
+                let mut run = project::command(first);
+                run.args(rest).arg(program);
+                run
+            }
+            None => project::command(program),
+        };
+        project::run(&mut run)
+    }
+
+    /// Runs ask the system for nothing.
+    fn system_calls(&self) -> anyhow::Result<()> {
+        let program = self.build("crates/driver/tests/library/contract.c", &[], "contract")?;
+        let trace = self.folder.join("trace.txt");
+        let mut run = project::command("strace");
+        project::run(run.arg("-o").arg(&trace).arg(program))?;
+        let calls = fs::read_to_string(trace)?;
+        let calls: Vec<&str> = calls.lines().collect();
+        let marks: Vec<usize> = (0..calls.len()).filter(|&i| calls[i].starts_with("getppid")).collect();
+        ensure!(marks.len() == 2, "the trace has {} marks", marks.len());
+        ensure!(marks[0] + 1 == marks[1], "runs call {:?}", &calls[marks[0] + 1..marks[1]]);
+        Ok(())
+    }
+}
+
+fn scores(path: &Path) -> anyhow::Result<Vec<f32>> {
+    match tensor::read(path, ValueKind::Tensor)? {
+        // Widened when they were read.
+        Value::Tensor(Tensor { elements: Elements::Float(scores), .. }) => {
+            Ok(scores.into_iter().map(|score| score as f32).collect())
+        }
+        _ => bail!("{}: not a tensor of floats", path.display()),
+    }
+}
