@@ -6,6 +6,8 @@ use object::{Architecture, BinaryFormat, Endianness, RelocationFlags, SymbolFlag
 
 use super::*;
 
+mod libraries;
+
 struct Builder {
     object: Object<'static>,
     text: SectionId,

@@ -1,0 +1,89 @@
+//! Models as libraries: what is refused, and what the header says. That they run is shown by C programs (`cargo xtask c-library --check`).
+
+use tilewright_driver::graph::{Graph, text};
+use tilewright_driver::{Artifact, CodegenKind, CompileError, Compiler, LibraryError, Obstacle};
+
+const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits/digits.onnx");
+
+fn compiler() -> Compiler {
+    Compiler::new().codegen(CodegenKind::Cranelift)
+}
+
+fn artifact(graph: &str) -> Artifact {
+    let graph: Graph = text::parse(graph).unwrap_or_else(|error| panic!("{error}\n{graph}"));
+    compiler().compile(graph).expect("an artifact")
+}
+
+fn refusal(artifact: &Artifact, name: &str) -> LibraryError {
+    match artifact.library(name) {
+        Err(CompileError::Library(error)) => error,
+        other => panic!("no refusal but {other:?}"),
+    }
+}
+
+#[test]
+fn names_that_c_does_not_take_are_refused() {
+    let artifact = compiler().dim("batch", 1).compile(DIGITS).expect("an artifact");
+    for name in ["", "3d", "a-b", "a b", "größe"] {
+        assert!(matches!(refusal(&artifact, name), LibraryError::Name(_)), "{name}");
+    }
+    assert!(artifact.library("_net2").is_ok());
+}
+
+#[test]
+fn all_open_extents_are_named_with_what_fixes_them() {
+    let graph = "graph sums {\n sym batch input 0..1000:1\n sym seq input 1..9:1\n \
+                 region0(%x x: f32[batch, seq], %y y: f32[batch, 4]) {\n \
+                 %a: f32[batch, seq] = Binary[add](%x, %x)\n %b: f32[batch, 4] = Binary[add](%y, %y)\n \
+                 return %a as a, %b as b\n }\n}";
+    let error = refusal(&artifact(graph), "net");
+    let message = error.to_string();
+    let LibraryError::NotStraight(obstacles) = error else { panic!("{message}") };
+    assert!(obstacles.iter().all(|o| matches!(o, Obstacle::OpenDim { .. })), "{message}");
+    assert_eq!(obstacles.len(), 3, "{message}");
+    assert!(message.contains("axis 1 of input \"x\" is open: fix it by `--dim seq=N`"), "{message}");
+}
+
+#[test]
+fn several_targets_and_programs_for_some_extents_are_refused() {
+    let of = |compiler: Compiler| refusal(&compiler.compile(DIGITS).expect("an artifact"), "net");
+    let two = compiler().target("x86-64-v2,x86-64-v3").expect("targets").dim("batch", 1);
+    assert!(matches!(of(two), LibraryError::Several));
+}
+
+#[test]
+fn the_header_tells_what_a_caller_has_to_give() {
+    let artifact = compiler().dim("batch", 3).target("x86-64-v3").expect("a target").compile(DIGITS);
+    let library = artifact.expect("an artifact").library("net").expect("a library");
+    let workspace = format!("#define NET_WORKSPACE_BYTES {}\n", library.workspace_bytes());
+    for part in [
+        "int32_t net_run(const void *const inputs[NET_INPUTS], void *const outputs[NET_OUTPUTS], void *workspace);",
+        "/* \"image\": f32 [3][1][8][8] */",
+        "#define NET_INPUT_0_TYPE float\n#define NET_INPUT_0_BYTES 768\n",
+        "#define NET_OUTPUT_0_BYTES 120\n",
+        &workspace,
+    ] {
+        assert!(library.header().contains(part), "no {part:?} in\n{}", library.header());
+    }
+}
+
+#[test]
+fn the_same_model_makes_the_same_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bytes = || {
+        let artifact = compiler().dim("batch", 1).target("x86-64-v3").expect("a target").compile(DIGITS);
+        let library = artifact.expect("an artifact").library("net").expect("a library");
+        ["libnet.a", "libnet.so", "net.h"].map(|name| {
+            let path = folder.path().join(name);
+            let written = match name {
+                "libnet.a" => library.write_static(&path),
+                "libnet.so" => library.write_shared(&path),
+                _ => library.write_header(&path),
+            };
+            let bytes = std::fs::read(&path).expect("a file");
+            assert_eq!(written.expect("a file"), bytes.len() as u64);
+            bytes
+        })
+    };
+    assert_eq!(bytes(), bytes());
+}
