@@ -38,7 +38,9 @@ pub(crate) struct Known {
     pub(crate) fits: bool,
     /// The left operand is not negative.
     pub(crate) is_natural: bool,
-    /// The right operand.
+    /// The operands that are constants.
+    pub(crate) left: Option<i64>,
+    /// See `left`.
     pub(crate) right: Option<i64>,
 }
 
@@ -81,18 +83,49 @@ pub(crate) fn binary(op: BinaryOp, dtype: DType, x: &str, y: &str, known: Known)
         (BinaryOp::FloorMod, Kind::UInt) => calls("rem"),
         (BinaryOp::Shl, Kind::Int | Kind::UInt) => shifts("<<", "shl"),
         (BinaryOp::Shr, Kind::Int | Kind::UInt) => shifts(">>", "shr"),
-        (BinaryOp::Min, Kind::Bool | Kind::Int | Kind::UInt | Kind::Float) => {
-            format!("{x} < {y} ? {x} : {y}")
-        }
-        (BinaryOp::Max, Kind::Bool | Kind::Int | Kind::UInt | Kind::Float) => {
-            format!("{x} > {y} ? {x} : {y}")
+        (BinaryOp::Min | BinaryOp::Max, Kind::Bool | Kind::Int | Kind::UInt | Kind::Float) => {
+            let (wins, sign) =
+                if op == BinaryOp::Min { (CompareOp::Lt, "<") } else { (CompareOp::Gt, ">") };
+            match settled(wins, dtype, [x, y], known) {
+                Some(true) => x.to_owned(),
+                Some(false) => y.to_owned(),
+                None => format!("{x} {sign} {y} ? {x} : {y}"),
+            }
         }
         _ => return None,
     })
 }
 
+/// What a comparison of integers gives whatever they are, of a value with itself or with an end of its type: compilers warn of those.
+fn settled(op: CompareOp, dtype: DType, [x, y]: [&str; 2], known: Known) -> Option<bool> {
+    if dtype.is_float() {
+        return None;
+    }
+    if x == y {
+        return Some(matches!(op, CompareOp::Eq | CompareOp::Le | CompareOp::Ge));
+    }
+    let (least, greatest) = match (dtype, dtype.is_signed()) {
+        (DType::Bool, _) => (0, 1),
+        (_, true) => (i64::MIN >> (64 - dtype.bits()), i64::MAX >> (64 - dtype.bits())),
+        // Of 64 bits the constant with the bits of the greatest is -1.
+        (_, false) => (0, (u64::MAX >> (64 - dtype.bits())) as i64),
+    };
+    let is_left = |end: i64| known.left == Some(end);
+    let is_right = |end: i64| known.right == Some(end);
+    match op {
+        CompareOp::Lt if is_right(least) || is_left(greatest) => Some(false),
+        CompareOp::Gt if is_right(greatest) || is_left(least) => Some(false),
+        CompareOp::Le if is_right(greatest) || is_left(least) => Some(true),
+        CompareOp::Ge if is_right(least) || is_left(greatest) => Some(true),
+        _ => None,
+    }
+}
+
 /// A comparison; with a NaN only "not equal" holds.
-pub(crate) fn compare(op: CompareOp, x: &str, y: &str) -> String {
+pub(crate) fn compare(op: CompareOp, dtype: DType, [x, y]: [&str; 2], known: Known) -> String {
+    if let Some(settled) = settled(op, dtype, [x, y], known) {
+        return u8::from(settled).to_string();
+    }
     let sign = match op {
         CompareOp::Eq => "==",
         CompareOp::Ne => "!=",

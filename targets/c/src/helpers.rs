@@ -15,8 +15,8 @@ struct Helper {
 
 /// What a program begins with, whatever it is: headers, and what makes compilers keep to the letter.
 const HEAD: &str = "\
-/* Portable C99. Results are exact to the bit where the compiler keeps to IEEE 754: build with -ffp-contract=off (the default with
-   -std=c99), and never with -ffast-math. Link with -lm where the machine lacks instructions for fma, floor and the like. */
+/* Portable C99. Results are exact to the bit where the compiler keeps to IEEE 754: never build with -ffast-math, and with a compiler
+   that knows none of the pragmas below, tell it not to contract a * b + c. Link with -lm. */
 
 #include <math.h>
 #include <stddef.h>
@@ -34,6 +34,9 @@ const HEAD: &str = "\
 #endif
 #if defined(__clang__) || !defined(__GNUC__)
 #pragma STDC FP_CONTRACT OFF
+#elif !defined(__STRICT_ANSI__)
+/* GCC contracts unless it is told to keep to the standard. */
+#pragma GCC optimize (\"fp-contract=off\")
 #endif
 
 ";
@@ -168,4 +171,32 @@ fn saturating(from: DType, dtype: DType, ty: &str, helpers: &mut Vec<Helper>) {
         1u128 << bits
     );
     helper(helpers, ty, format!("tw_{dtype}_of_{from}"), &format!("{of} x"), &[&text]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The helpers that a prelude has, in their order.
+    fn helpers_of(code: &str) -> Vec<String> {
+        let text = prelude([code]);
+        let functions = text.lines().filter_map(|line| line.strip_prefix("static inline "));
+        let names = functions.filter_map(|line| line.split(['(', ' ']).nth(1));
+        names.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_prelude_has_what_is_called_and_what_that_calls() {
+        assert_eq!(prelude(["float x = 1.0f;"]), HEAD);
+        assert_eq!(helpers_of("x = tw_div_u8(a, b);"), ["tw_div_u8"]);
+        let floordiv = ["tw_div_i64", "tw_rem_i64", "tw_floordiv_i64"];
+        assert_eq!(helpers_of("x = tw_floordiv_i64(tw_floordiv_i64(a, 3), 4);"), floordiv);
+        assert_eq!(helpers_of("tw_i8_of_f32(x) + tw_f32_of_bits(y)"), ["tw_f32_of_bits", "tw_i8_of_f32"]);
+    }
+
+    #[test]
+    fn helpers_have_a_name_each() {
+        let names: BTreeSet<String> = all().into_iter().map(|helper| helper.name).collect();
+        assert_eq!(names.len(), all().len());
+    }
 }

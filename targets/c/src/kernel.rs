@@ -5,6 +5,7 @@ use std::fmt::Write;
 use cranelift_entity::SecondaryMap;
 use tilewright_dtype::DType;
 use tilewright_machine::CodegenError;
+use tilewright_te::expr::wrap;
 use tilewright_te::kernel::{Access, Carried, Inst, Join, Kernel, KernelOp, MemRef, Range, Threads, Value};
 
 use crate::error::{invalid, unsupported};
@@ -349,7 +350,7 @@ impl Printer<'_> {
             return Ok(());
         }
         self.constants[result] = match op {
-            KernelOp::Int(value) => Some(*value),
+            KernelOp::Int(value) => Some(wrap(self.dtype(result), *value)),
             KernelOp::Splat(a) => self.constants[*a],
             _ => None,
         };
@@ -401,7 +402,10 @@ impl Printer<'_> {
                 let known = self.known(result, *a, *b);
                 expr::binary(*op, dtype, self.lane(*a, lane), self.lane(*b, lane), known)?
             }
-            KernelOp::Compare(op, a, b) => expr::compare(*op, self.lane(*a, lane), self.lane(*b, lane)),
+            KernelOp::Compare(op, a, b) => {
+                let known = self.known(result, *a, *b);
+                expr::compare(*op, self.dtype(*a), [self.lane(*a, lane), self.lane(*b, lane)], known)
+            }
             KernelOp::Select(condition, a, b) => {
                 let [condition, a, b] = [*condition, *a, *b].map(|value| self.lane(value, lane));
                 format!("{condition} ? {a} : {b}")
@@ -442,6 +446,7 @@ impl Printer<'_> {
             // Two constants are of type `int`, which may be narrower.
             fits: self.ranges[result].is_some() && !(is_constant(a) && is_constant(b)),
             is_natural: self.ranges[a].is_some_and(|range| range.least >= 0),
+            left: self.constants[a],
             right: self.constants[b],
         }
     }

@@ -80,3 +80,39 @@ pub(crate) fn float(dtype: DType, value: f64) -> String {
 pub fn symbol(name: &str) -> String {
     format!("k_{}", name.replace(['.', '$'], "_"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_have_the_type_that_they_are_computed_in() {
+        assert_eq!(int(DType::I8, 200), "(-56)");
+        assert_eq!(int(DType::U8, -1), "255");
+        assert_eq!(int(DType::U32, -1), "4294967295u");
+        assert_eq!(int(DType::I32, i64::from(i32::MIN)), "INT32_MIN");
+        assert_eq!(int(DType::I64, 7), "7");
+        assert_eq!(int(DType::I64, 1 << 31), "INT64_C(2147483648)");
+        assert_eq!(int(DType::I64, -(1 << 40)), "(-INT64_C(1099511627776))");
+        assert_eq!(int(DType::I64, i64::MIN), "INT64_MIN");
+        assert_eq!(int(DType::U64, -1), "UINT64_C(18446744073709551615)");
+        assert_eq!(int(DType::Bool, 2), "1");
+    }
+
+    #[test]
+    fn floats_read_back_as_the_same_bits() {
+        assert_eq!(float(DType::F32, 1.0), "1.0f");
+        assert_eq!(float(DType::F32, f64::from(0.1f32)), "0.1f");
+        assert_eq!(float(DType::F32, f64::from(f32::MIN_POSITIVE / 4.0)), "2.938736e-39f");
+        assert_eq!(float(DType::F64, -0.0), "(-0.0)");
+        assert_eq!(float(DType::F64, 0.1), "0.1");
+        assert_eq!(float(DType::F32, 1e300), "INFINITY");
+        assert_eq!(float(DType::F64, f64::NEG_INFINITY), "(-INFINITY)");
+        assert_eq!(float(DType::F64, f64::NAN), "NAN");
+    }
+
+    #[test]
+    fn names_are_those_of_c() {
+        assert_eq!(symbol("u12ab.0$rotate"), "k_u12ab_0_rotate");
+    }
+}
