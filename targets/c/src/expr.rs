@@ -84,8 +84,7 @@ pub(crate) fn binary(op: BinaryOp, dtype: DType, x: &str, y: &str, known: Known)
         (BinaryOp::Shl, Kind::Int | Kind::UInt) => shifts("<<", "shl"),
         (BinaryOp::Shr, Kind::Int | Kind::UInt) => shifts(">>", "shr"),
         (BinaryOp::Min | BinaryOp::Max, Kind::Bool | Kind::Int | Kind::UInt | Kind::Float) => {
-            let (wins, sign) =
-                if op == BinaryOp::Min { (CompareOp::Lt, "<") } else { (CompareOp::Gt, ">") };
+            let (wins, sign) = if op == BinaryOp::Min { (CompareOp::Lt, "<") } else { (CompareOp::Gt, ">") };
             match settled(wins, dtype, [x, y], known) {
                 Some(true) => x.to_owned(),
                 Some(false) => y.to_owned(),

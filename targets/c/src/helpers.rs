@@ -78,16 +78,8 @@ fn all() -> Vec<Helper> {
     for dtype in [DType::F32, DType::F64] {
         bits(dtype, &mut helpers);
     }
-    let integers = [
-        DType::I8,
-        DType::I16,
-        DType::I32,
-        DType::I64,
-        DType::U8,
-        DType::U16,
-        DType::U32,
-        DType::U64,
-    ];
+    let integers =
+        [DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64];
     for dtype in integers {
         let Some(ty) = name(dtype) else { continue };
         division(dtype, ty, &mut helpers);
@@ -163,7 +155,11 @@ fn saturating(from: DType, dtype: DType, ty: &str, helpers: &mut Vec<Helper>) {
     let (of, suffix) = if from == DType::F32 { ("float", "f") } else { ("double", "") };
     let max = format!("{}_MAX", ty.trim_end_matches("_t").to_uppercase());
     let (bits, least, min) = match dtype.is_signed() {
-        true => (dtype.bits() - 1, format!("-{}.0{suffix}", 1u128 << (dtype.bits() - 1)), max.replace("MAX", "MIN")),
+        true => (
+            dtype.bits() - 1,
+            format!("-{}.0{suffix}", 1u128 << (dtype.bits() - 1)),
+            max.replace("MAX", "MIN"),
+        ),
         false => (dtype.bits(), format!("0.0{suffix}"), "0".to_owned()),
     };
     let text = format!(

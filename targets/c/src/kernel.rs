@@ -25,6 +25,11 @@ struct Printer<'a> {
     names: SecondaryMap<Value, Vec<String>>,
     /// Values that are one integer constant in every lane.
     constants: SecondaryMap<Value, Option<i64>>,
+    /// Values whose variables are their own, with the loop of whose iterations these hold them.
+    owners: SecondaryMap<Value, Option<u32>>,
+    /// The innermost loop that is being printed; that over tasks is the first.
+    in_loop: u32,
+    n_loops: u32,
     /// Statements so far.
     body: String,
     /// Spaces before a statement.
@@ -45,6 +50,9 @@ pub(crate) fn print(kernel: &Kernel, linkage: Linkage, out: &mut String) -> Resu
         ranges: kernel.ranges(),
         names: SecondaryMap::new(),
         constants: SecondaryMap::new(),
+        owners: SecondaryMap::new(),
+        in_loop: 0,
+        n_loops: 1,
         body: String::new(),
         indent: 4,
         used_buffers: vec![false; kernel.buffers.len()],
@@ -67,7 +75,8 @@ pub(crate) fn print(kernel: &Kernel, linkage: Linkage, out: &mut String) -> Resu
     for (i, buffer) in kernel.buffers.iter().enumerate().filter(|(i, _)| printer.used_buffers[*i]) {
         let constant = if buffer.access == Access::Read { "const " } else { "" };
         let ty = printer.in_memory(buffer.dtype)?;
-        let _ = writeln!(out, "  {constant}{ty} *restrict b{i} = buffers[{i}]; /* {} */", comment(&buffer.name));
+        let _ =
+            writeln!(out, "  {constant}{ty} *restrict b{i} = buffers[{i}]; /* {} */", comment(&buffer.name));
     }
     for (i, size) in kernel.sizes.iter().enumerate().filter(|(i, _)| printer.used_sizes[*i]) {
         let _ = writeln!(out, "  const int64_t s{i} = sizes[{i}]; /* {} */", comment(&size.name));
@@ -194,6 +203,7 @@ impl Printer<'_> {
         let parts: Vec<String> = self.live(value).iter().map(declared).collect();
         self.lines(&format!("{ty} "), &parts, ", ", ";");
         self.names[value] = variables;
+        self.owners[value] = Some(self.in_loop);
         Ok(())
     }
 
@@ -230,10 +240,20 @@ impl Printer<'_> {
         carried: &[Carried],
         body: &[Inst],
     ) -> Result<(), CodegenError> {
+        let inside = self.n_loops;
+        self.n_loops += 1;
         for c in carried {
-            self.declare(c.result, |printer, lane| Some(printer.lane(c.init, lane).to_owned()))?;
+            // What nothing else reads in this iteration of the loop around may change: nests carry their sums in the same variables.
+            if self.owners[c.init] == Some(self.in_loop) && self.live.is_used_once(c.init) {
+                self.names[c.result] = self.names[c.init].clone();
+                self.owners[c.result] = Some(self.in_loop);
+            } else {
+                self.declare(c.result, |printer, lane| Some(printer.lane(c.init, lane).to_owned()))?;
+            }
             self.names[c.param] = self.names[c.result].clone();
+            self.owners[c.param] = Some(inside);
         }
+        let outside = std::mem::replace(&mut self.in_loop, inside);
         self.names[var] = self.variables(var);
         let [name, from, to] = [var, begin, end].map(|value| self.lane(value, 0).to_owned());
         self.line(&format!("for (int64_t {name} = {from}; {name} < {to}; ++{name}) {{"));
@@ -241,6 +261,7 @@ impl Printer<'_> {
         self.indent += 2;
         self.carry(carried)?;
         self.indent -= 2;
+        self.in_loop = outside;
         self.line("}");
         Ok(())
     }
@@ -361,9 +382,8 @@ impl Printer<'_> {
         let mut texts = vec![None; self.lanes(result) as usize];
         for lane in lanes {
             let text = self.op(result, op, lane);
-            let text = text.ok_or_else(|| {
-                unsupported(self.kernel, format!("{op:?} of {}", self.dtype(result)))
-            })?;
+            let text =
+                text.ok_or_else(|| unsupported(self.kernel, format!("{op:?} of {}", self.dtype(result))))?;
             texts[lane as usize] = Some(text);
         }
         self.declare(result, |_, lane| texts[lane as usize].clone())

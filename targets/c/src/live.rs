@@ -19,6 +19,8 @@ enum Definition<'a> {
 /// Lanes that are read.
 pub(crate) struct Live {
     lanes: SecondaryMap<Value, Vec<bool>>,
+    /// How often each value is an operand.
+    n_uses: SecondaryMap<Value, u32>,
 }
 
 impl Live {
@@ -27,7 +29,7 @@ impl Live {
         let mut search = Search {
             kernel,
             definitions: SecondaryMap::new(),
-            live: Live { lanes: SecondaryMap::new() },
+            live: Live { lanes: SecondaryMap::new(), n_uses: SecondaryMap::new() },
             pending: Vec::new(),
         };
         search.list(&kernel.body);
@@ -35,6 +37,11 @@ impl Live {
             search.operands(value, lane);
         }
         search.live
+    }
+
+    /// Whether a value is an operand once in the whole kernel.
+    pub(crate) fn is_used_once(&self, value: Value) -> bool {
+        self.n_uses[value] == 1
     }
 
     /// Whether a lane of a value is read.
@@ -56,7 +63,10 @@ impl<'a> Search<'a> {
     fn list(&mut self, insts: &'a [Inst]) {
         for inst in insts {
             match inst {
-                Inst::Let { result, op } => self.definitions[*result] = Some(Definition::Op(op)),
+                Inst::Let { result, op } => {
+                    op.for_each_operand(|value| self.live.n_uses[value] += 1);
+                    self.definitions[*result] = Some(Definition::Op(op));
+                }
                 Inst::Store { index: at, value, mask, .. }
                 | Inst::Scatter { indices: at, value, mask, .. } => {
                     self.whole(*at);
@@ -73,6 +83,8 @@ impl<'a> Search<'a> {
                     self.whole(*begin);
                     self.whole(*end);
                     for c in carried {
+                        self.live.n_uses[c.init] += 1;
+                        self.live.n_uses[c.next] += 1;
                         self.definitions[c.param] = Some(Definition::Carried(c));
                         self.definitions[c.result] = Some(Definition::Carried(c));
                     }
@@ -81,6 +93,8 @@ impl<'a> Search<'a> {
                 Inst::If { condition, then_body, else_body, joins } => {
                     self.whole(*condition);
                     for join in joins {
+                        self.live.n_uses[join.then_value] += 1;
+                        self.live.n_uses[join.else_value] += 1;
                         self.definitions[join.result] = Some(Definition::Join(join));
                     }
                     self.list(then_body);
@@ -90,7 +104,9 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// All of a value is read, by an instruction that is printed in any case.
     fn whole(&mut self, value: Value) {
+        self.live.n_uses[value] += 1;
         (0..self.kernel.values[value].lanes).for_each(|lane| self.lane(value, lane));
     }
 
@@ -136,7 +152,9 @@ impl<'a> Search<'a> {
                     self.lane(part, lane);
                 }
             }
-            KernelOp::Shuffle { value: a, from: b } | KernelOp::Binary(_, a, b) | KernelOp::Compare(_, a, b) => {
+            KernelOp::Shuffle { value: a, from: b }
+            | KernelOp::Binary(_, a, b)
+            | KernelOp::Compare(_, a, b) => {
                 self.lane(*a, lane);
                 self.lane(*b, lane);
             }

@@ -46,7 +46,13 @@ impl Compiler {
     ///
     /// # Errors
     /// What the compiler says, warnings included.
-    pub(crate) fn compile(self, text: &str, form: &[&str], to: &Path, libraries: &[&str]) -> Result<(), String> {
+    pub(crate) fn compile(
+        self,
+        text: &str,
+        form: &[&str],
+        to: &Path,
+        libraries: &[&str],
+    ) -> Result<(), String> {
         let from = to.with_extension("c");
         std::fs::write(&from, text).map_err(|error| error.to_string())?;
         let mut command = Command::new(self.program);
@@ -72,9 +78,9 @@ impl Compiler {
     fn check_programs(self, cases: &[Case]) -> Result<Vec<String>, String> {
         let mut failures = Vec::new();
         for cases in cases.chunks(60) {
-            let kernels = cases.iter().map(|case| {
-                tilewright_c::print_kernel(&case.kernel, tilewright_c::Linkage::External)
-            });
+            let kernels = cases
+                .iter()
+                .map(|case| tilewright_c::print_kernel(&case.kernel, tilewright_c::Linkage::External));
             let kernels = kernels.collect::<Result<Vec<String>, _>>().map_err(|error| error.to_string())?;
             let prelude = tilewright_c::prelude(kernels.iter().map(String::as_str));
             let library = self.library(&(prelude + &kernels.concat()))?;

@@ -2,9 +2,9 @@
 //!
 //! Needs `cc`, and for some of the tests `clang` or the sanitizer of undefined behaviour; where one is lacking, its tests count as ignored.
 
+mod compiler;
 #[path = "../../../../tools/conditional_tests.rs"]
 mod conditional;
-mod compiler;
 mod program;
 
 use std::path::Path;
@@ -15,6 +15,7 @@ use conditional::Conditional;
 use tilewright_dtype::DType;
 use tilewright_machine::CodegenError;
 use tilewright_target_suite::build::KernelBuilder;
+use tilewright_target_suite::kernels::Convolution;
 use tilewright_target_suite::{Case, cases, eval};
 use tilewright_te::BinaryOp;
 use tilewright_te::kernel::{Access, Kernel, Threads, Type};
@@ -32,12 +33,13 @@ const SANITIZED: Compiler = Compiler {
 fn main() -> ExitCode {
     let [cc, dialect, clang, sanitized] = [CC, DIALECT, CLANG, SANITIZED].map(Compiler::lacking);
     type Test = fn() -> Result<(), String>;
-    let tests: [(&str, Option<String>, Test); 8] = [
+    let tests: [(&str, Option<String>, Test); 9] = [
         ("every_case_gives_the_evaluators_bits", cc.clone(), every_case_gives_the_evaluators_bits),
         ("cases_do_in_the_dialect_of_gcc", dialect, cases_do_in_the_dialect_of_gcc),
         ("cases_do_by_clang", clang, cases_do_by_clang),
         ("cases_do_nothing_undefined", sanitized, cases_do_nothing_undefined),
         ("file_tests_give_the_evaluators_bits", cc.clone(), file_tests_give_the_evaluators_bits),
+        ("nests_carry_their_sums", cc.clone(), nests_carry_their_sums),
         ("a_run_calls_kernels_and_copies", cc.clone(), program::a_run_calls_kernels_and_copies),
         ("fast_math_is_refused", cc, fast_math_is_refused),
         ("what_c_cannot_say_is_refused", None, what_c_cannot_say_is_refused),
@@ -95,7 +97,8 @@ fn file_tests_give_the_evaluators_bits() -> Result<(), String> {
     let mut cases = Vec::new();
     for file in std::fs::read_dir(folder).map_err(|error| error.to_string())?.flatten() {
         let text = std::fs::read_to_string(file.path()).map_err(|error| error.to_string())?;
-        let Some(mut kernel) = text.split("\n----").next().and_then(|text| text.parse::<Kernel>().ok()) else {
+        let Some(mut kernel) = text.split("\n----").next().and_then(|text| text.parse::<Kernel>().ok())
+        else {
             continue;
         };
         if tilewright_c::check_kernel(&kernel).is_err() {
@@ -116,6 +119,16 @@ fn file_tests_give_the_evaluators_bits() -> Result<(), String> {
     }
     let failures = [CC.check(&cases)?, SANITIZED.check(&cases)?].concat();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+/// Five loops, which carry a tile of sums in the same variables.
+fn nests_carry_their_sums() -> Result<(), String> {
+    let shape = Convolution { c: 32, k: 16, h: 3, w: 4, r: 3, tile: 2, vectors: 2, lanes: 4 };
+    let numbers =
+        |n: usize| (0..n).flat_map(|i| ((i * 37 % 101) as f32 / 50.0 - 1.0).to_le_bytes()).collect();
+    let buffers = shape.elements().map(numbers).to_vec();
+    let case = Case { kernel: shape.kernel(), buffers, sizes: vec![], tasks: shape.tasks(), regions: vec![] };
+    CC.check(&[case])?.pop().map_or(Ok(()), Err)
 }
 
 /// The prelude stops compilers that are told to be inexact.
