@@ -6,6 +6,7 @@ mod compiler;
 #[path = "../../../../tools/conditional_tests.rs"]
 mod conditional;
 mod program;
+mod scheduled;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,7 +24,7 @@ use tilewright_te::kernel::{Access, Kernel, Threads, Type};
 const CC: Compiler = Compiler { program: "cc", options: &["-std=c99", "-O2"] };
 /// A dialect in which GCC contracts products and sums, if it may.
 const DIALECT: Compiler = Compiler { program: "cc", options: &["-std=gnu11", "-O3", "-march=native"] };
-const CLANG: Compiler = Compiler { program: "clang", options: &["-std=c99", "-O2"] };
+const CLANG: Compiler = Compiler { program: "clang", options: &["-std=c99", "-O2", "-march=native"] };
 /// Undefined behaviour ends the process, with a message.
 const SANITIZED: Compiler = Compiler {
     program: "cc",
@@ -33,12 +34,17 @@ const SANITIZED: Compiler = Compiler {
 fn main() -> ExitCode {
     let [cc, dialect, clang, sanitized] = [CC, DIALECT, CLANG, SANITIZED].map(Compiler::lacking);
     type Test = fn() -> Result<(), String>;
-    let tests: [(&str, Option<String>, Test); 9] = [
+    let tests: [(&str, Option<String>, Test); 10] = [
         ("every_case_gives_the_evaluators_bits", cc.clone(), every_case_gives_the_evaluators_bits),
         ("cases_do_in_the_dialect_of_gcc", dialect, cases_do_in_the_dialect_of_gcc),
         ("cases_do_by_clang", clang, cases_do_by_clang),
         ("cases_do_nothing_undefined", sanitized, cases_do_nothing_undefined),
         ("file_tests_give_the_evaluators_bits", cc.clone(), file_tests_give_the_evaluators_bits),
+        (
+            "scheduled_functions_give_the_evaluators_bits",
+            cc.clone(),
+            scheduled_functions_give_the_evaluators_bits,
+        ),
         ("nests_carry_their_sums", cc.clone(), nests_carry_their_sums),
         ("a_run_calls_kernels_and_copies", cc.clone(), program::a_run_calls_kernels_and_copies),
         ("fast_math_is_refused", cc, fast_math_is_refused),
@@ -49,8 +55,11 @@ fn main() -> ExitCode {
 
 /// Runs every `step`-th case of the suite.
 fn check_cases(compiler: Compiler, step: usize) -> Result<(), String> {
-    let cases: Vec<Case> = cases::all(true).into_iter().step_by(step).collect();
-    let failures = compiler.check(&cases)?;
+    check_all(compiler, &cases::all(true).into_iter().step_by(step).collect::<Vec<Case>>())
+}
+
+fn check_all(compiler: Compiler, cases: &[Case]) -> Result<(), String> {
+    let failures = compiler.check(cases)?;
     match failures.is_empty() {
         true => Ok(()),
         false => Err(format!("{} of {} cases fail:\n{}", failures.len(), cases.len(), failures.join("\n"))),
@@ -62,10 +71,7 @@ fn every_case_gives_the_evaluators_bits() -> Result<(), String> {
 }
 
 fn cases_do_in_the_dialect_of_gcc() -> Result<(), String> {
-    let failures = DIALECT.check(&[product_and_sum()])?;
-    if let Some(failure) = failures.first() {
-        return Err(failure.clone());
-    }
+    check_all(DIALECT, &[product_and_sum()])?;
     check_cases(DIALECT, 11)
 }
 
@@ -84,15 +90,25 @@ fn product_and_sum() -> Case {
 }
 
 fn cases_do_by_clang() -> Result<(), String> {
+    check_all(CLANG, &[product_and_sum()])?;
     check_cases(CLANG, 9)
 }
 
 fn cases_do_nothing_undefined() -> Result<(), String> {
+    check_all(SANITIZED, &file_cases()?)?;
     check_cases(SANITIZED, 5)
 }
 
-/// The file tests of the suite whose kernels have one thread, on numbers of our own.
 fn file_tests_give_the_evaluators_bits() -> Result<(), String> {
+    let cases = file_cases()?;
+    match cases.len() {
+        ..8 => Err(format!("only {} kernels were run", cases.len())),
+        _ => check_all(CC, &cases),
+    }
+}
+
+/// The file tests of the suite whose kernels have one thread, on numbers of our own.
+fn file_cases() -> Result<Vec<Case>, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests");
     let mut cases = Vec::new();
     for file in std::fs::read_dir(folder).map_err(|error| error.to_string())?.flatten() {
@@ -114,11 +130,11 @@ fn file_tests_give_the_evaluators_bits() -> Result<(), String> {
             cases.push(Case { kernel, buffers, sizes, tasks: 2, regions: Vec::new() });
         }
     }
-    if cases.len() < 8 {
-        return Err(format!("only {} kernels were run", cases.len()));
-    }
-    let failures = [CC.check(&cases)?, SANITIZED.check(&cases)?].concat();
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+    Ok(cases)
+}
+
+fn scheduled_functions_give_the_evaluators_bits() -> Result<(), String> {
+    check_all(CC, &scheduled::cases()?)
 }
 
 /// Five loops, which carry a tile of sums in the same variables.
@@ -128,7 +144,7 @@ fn nests_carry_their_sums() -> Result<(), String> {
         |n: usize| (0..n).flat_map(|i| ((i * 37 % 101) as f32 / 50.0 - 1.0).to_le_bytes()).collect();
     let buffers = shape.elements().map(numbers).to_vec();
     let case = Case { kernel: shape.kernel(), buffers, sizes: vec![], tasks: shape.tasks(), regions: vec![] };
-    CC.check(&[case])?.pop().map_or(Ok(()), Err)
+    check_all(CC, &[case])
 }
 
 /// The prelude stops compilers that are told to be inexact.
