@@ -32,9 +32,9 @@ fn artifacts_and_measurements_are_refused() {
         let error = result.expect_err("there is no machine code");
         assert!(matches!(error, CompileError::NoMachineCode { .. }), "{error}");
         assert_eq!(error.exit_code(), 2);
-        let expect = "code for x86-64-v3@c is the text of a C program, which no artifact holds and nothing here runs: write it by \
-                      `tilewright compile --emit c`";
-        assert_eq!(error.to_string(), expect);
+        let message = error.to_string();
+        assert!(message.contains("@c is the text of a C program, which no artifact holds"), "{message}");
+        assert!(message.ends_with("write it by `tilewright compile --emit c`"), "{message}");
     };
     refused(compile(&digits(), &options, &mut ()).map(drop));
     let mut several = Options::for_target("x86-64-v3@cranelift".parse().expect("a known target"));

@@ -11,7 +11,16 @@ use tilewright_te::kernel::{Access, Carried, Inst, Join, Kernel, KernelOp, MemRe
 use crate::error::{invalid, unsupported};
 use crate::expr::{self, Known};
 use crate::live::{Live, part_of};
-use crate::{Linkage, types};
+use crate::types;
+
+/// Who may call a kernel's function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linkage {
+    /// The same text only, so that a program exports nothing but its run function.
+    Internal,
+    /// Anybody.
+    External,
+}
 
 /// Columns that a line of several declarations or stores may have.
 const WIDTH: usize = 110;

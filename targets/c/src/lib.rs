@@ -22,16 +22,8 @@ mod types;
 use tilewright_machine::{CodegenError, RunFunction};
 use tilewright_te::kernel::Kernel;
 
+pub use kernel::Linkage;
 pub use types::symbol;
-
-/// Who may call a kernel's function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Linkage {
-    /// The same text only, so that a program exports nothing but its run function.
-    Internal,
-    /// Anybody.
-    External,
-}
 
 /// One kernel as a function with the kernel's calling convention, named [`symbol`] of the kernel's name.
 ///

@@ -144,7 +144,36 @@ fn nests_carry_their_sums() -> Result<(), String> {
         |n: usize| (0..n).flat_map(|i| ((i * 37 % 101) as f32 / 50.0 - 1.0).to_le_bytes()).collect();
     let buffers = shape.elements().map(numbers).to_vec();
     let case = Case { kernel: shape.kernel(), buffers, sizes: vec![], tasks: shape.tasks(), regions: vec![] };
-    check_all(CC, &[case])
+    check_all(CC, &[case, loops_with_variables_of_their_own()])
+}
+
+/// Loops that must not take the variables of what they begin with: it is read after them, or by their next run, or each is given the
+/// other's.
+fn loops_with_variables_of_their_own() -> Case {
+    let mut b = KernelBuilder::new("loops");
+    let [from, to] = [Access::Read, Access::Write].map(|access| b.buffer("data", DType::F32, access));
+    let (zero, n) = (b.index(0), b.size("n"));
+    let [kept, repeated, left, right] =
+        [0, 1, 2, 3].map(|offset| b.load(Type::scalar(DType::F32), from, zero, offset));
+    let doubled = b.loop_(zero, n, &[kept], |b, _, sums| vec![b.add(sums[0], sums[0])]);
+    b.store(to, zero, 0, doubled[0]);
+    b.store(to, zero, 1, kept);
+    let sums = b.loop_(zero, n, &[doubled[0]], |b, _, sums| {
+        let inner = b.loop_(zero, n, &[repeated], |b, _, sums| vec![b.add(sums[0], sums[0])]);
+        vec![b.add(sums[0], inner[0])]
+    });
+    b.store(to, zero, 2, sums[0]);
+    let turned = b.loop_(zero, n, &[left, right], |_, _, pair| vec![pair[1], pair[0]]);
+    b.store(to, zero, 3, turned[0]);
+    b.store(to, zero, 4, turned[1]);
+    let numbers = [1.0f32, 3.0, 5.0, 7.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+    Case {
+        kernel: b.finish(),
+        buffers: vec![numbers, vec![1; 20]],
+        sizes: vec![3],
+        tasks: 1,
+        regions: vec![],
+    }
 }
 
 /// The prelude stops compilers that are told to be inexact.
