@@ -246,10 +246,10 @@ fn steps_are_unrolled_where_each_would_copy_the_accumulators() {
     // Steps of an iteration without accumulators in place, and loops over them for each code generator: where rows end within a tile
     // its loop is there twice.
     let cases = [
-        (matmul(Some(28), 64, 40), [None, None, None, None], 8, [2, 2]),
-        (matmul(Some(28), 64, 20), [None, None, None, None], 4, [2, 2]),
-        (conv(32, 32, 14, 3, 1), [blocked(4), None, None, blocked(4)], 4, [2, 2]),
-        (conv(3, 32, 15, 7, 2), [None, None, None, blocked(4)], 7, [1, 1]),
+        (matmul(Some(28), 64, 40), [None, None, None, None], 8, [2, 2, 2]),
+        (matmul(Some(28), 64, 20), [None, None, None, None], 4, [2, 2, 2]),
+        (conv(32, 32, 14, 3, 1), [blocked(4), None, None, blocked(4)], 4, [2, 2, 2]),
+        (conv(3, 32, 15, 7, 2), [None, None, None, blocked(4)], 7, [1, 1, 1]),
     ];
     for (func, layouts, steps, n_loops) in cases {
         for (codegen, n_loops) in CodegenKind::ALL.into_iter().zip(n_loops) {

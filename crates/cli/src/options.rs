@@ -87,6 +87,8 @@ enum CodegenArg {
     Llvm,
     /// Cranelift: compiles fast, needs nothing but Rust
     Cranelift,
+    /// The text of a C program, for `compile --emit c` alone
+    C,
     /// No code: the interpreter that defines what operators mean, to compare with; slow
     Interpreter,
 }
@@ -202,6 +204,7 @@ impl CompileArgs {
             }
             Some(CodegenArg::Llvm) => Ok(CodegenKind::Llvm),
             Some(CodegenArg::Cranelift) => Ok(CodegenKind::Cranelift),
+            Some(CodegenArg::C) => Ok(CodegenKind::C),
             None | Some(CodegenArg::Interpreter) => Ok(Options::best_codegen()),
         }
     }

@@ -18,7 +18,7 @@ pub(crate) struct Args {
 pub(crate) fn is_built(codegen: CodegenKind) -> bool {
     match codegen {
         CodegenKind::Llvm => Options::best_codegen() == CodegenKind::Llvm,
-        CodegenKind::Cranelift => true,
+        CodegenKind::Cranelift | CodegenKind::C => true,
     }
 }
 

@@ -19,6 +19,7 @@ use tilewright_tune::database::decisions_digest;
 use crate::artifact::{Artifact, Level};
 use crate::autoschedule::{Kernels, after_pass};
 use crate::cache::Cache;
+use crate::codegen;
 use crate::device_code::{self, Assembled, Piece};
 use crate::error::CompileError;
 use crate::forms;
@@ -251,6 +252,7 @@ fn straight(
     options: &Options,
     observer: &mut dyn CompileObserver,
 ) -> Result<Compiled, CompileError> {
+    options.targets().try_for_each(codegen::demand_machine_code)?;
     let extents = specialise::combinations(&options.dims)?;
     let graph = front_end(model, options, observer)?;
     check_choice(&graph, options)?;

@@ -74,6 +74,15 @@ pub enum CompileError {
     /// The code generator is not in this build, or failed.
     #[error(transparent)]
     Codegen(CodegenError),
+    /// The code generator makes no machine code.
+    #[error(
+        "code for {target} is the text of a C program, which no artifact holds and nothing here runs: write it by \
+         `tilewright compile --emit c`"
+    )]
+    NoMachineCode {
+        /// The target.
+        target: String,
+    },
     /// A function that the cache did not have, of a code generator that is not in this build.
     #[error(
         "function `{function}` is not in the cache of compiled functions, and {source}; or take a cache in which such \
@@ -159,7 +168,10 @@ impl CompileError {
     /// The exit code of the command line for this error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            CompileError::Option(_) | CompileError::Pass { .. } | CompileError::Target(_) => 2,
+            CompileError::Option(_)
+            | CompileError::Pass { .. }
+            | CompileError::Target(_)
+            | CompileError::NoMachineCode { .. } => 2,
             CompileError::Gaps(_)
             | CompileError::Codegen(CodegenError::Unavailable { .. } | CodegenError::Unsupported { .. })
             | CompileError::NotKept { .. } => 3,

@@ -16,6 +16,7 @@ use tilewright_lower::program::{LoweredFunc, Step};
 use tilewright_onnx::OnnxModel;
 use tilewright_tune::{Task, TaskKey};
 
+use crate::codegen;
 use crate::compile::programs_of;
 use crate::error::CompileError;
 use crate::options::Options;
@@ -49,6 +50,8 @@ impl Tasks {
     /// # Errors
     /// As [`crate::compile()`].
     pub fn add(&mut self, model: &OnnxModel, options: &Options) -> Result<(), CompileError> {
+        // Candidates are to be measured.
+        codegen::demand_machine_code(&options.target)?;
         for program in programs_of(model, options)? {
             self.add_program(program, options);
         }

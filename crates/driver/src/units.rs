@@ -51,7 +51,7 @@ pub struct UnitKernel {
     pub buffers: Vec<Buffer>,
     /// Number of tasks, over the function's sizes.
     pub grid: TaskGrid,
-    /// Machine code: an object with the function [`symbol`](UnitKernel::symbol); of a kernel on a device, its text there.
+    /// Machine code: an object with the function [`symbol`](UnitKernel::symbol); of a kernel on a device, its text there; of C, its text.
     pub object: Vec<u8>,
     /// The name in the object, unique among different units.
     pub symbol: String,
@@ -96,7 +96,7 @@ fn key(lowered: &LoweredFunc, settled: &Decisions, target: &Target, options: &Op
     let generator = match (target.device, target.codegen.kind) {
         (Some(DeviceKind::Cuda), _) | (None, CodegenKind::Llvm) => llvm,
         // Part of the compiler.
-        (Some(DeviceKind::OpenCl), _) | (None, CodegenKind::Cranelift) => "",
+        (Some(DeviceKind::OpenCl), _) | (None, CodegenKind::Cranelift | CodegenKind::C) => "",
     };
     let task = TaskKey::new(&lowered.computation, target);
     let records = options.records.candidates(&task);

@@ -14,6 +14,8 @@ pub enum CodegenKind {
     Llvm,
     /// `targets/cranelift`.
     Cranelift,
+    /// `targets/c`: the text of a C program, and no machine code.
+    C,
 }
 
 /// What a code generator can emit: schedules see this together with the machine.
@@ -40,13 +42,22 @@ pub struct Codegen {
 
 impl CodegenKind {
     /// Every code generator.
-    pub const ALL: [CodegenKind; 2] = [CodegenKind::Llvm, CodegenKind::Cranelift];
+    pub const ALL: [CodegenKind; 3] = [CodegenKind::Llvm, CodegenKind::Cranelift, CodegenKind::C];
 
     /// The name on the command line and in artifacts.
     pub const fn name(self) -> &'static str {
         match self {
             CodegenKind::Llvm => "llvm",
             CodegenKind::Cranelift => "cranelift",
+            CodegenKind::C => "c",
+        }
+    }
+
+    /// Whether it makes machine code, which artifacts hold and processes load.
+    pub const fn makes_machine_code(self) -> bool {
+        match self {
+            CodegenKind::Llvm | CodegenKind::Cranelift => true,
+            CodegenKind::C => false,
         }
     }
 
@@ -70,6 +81,18 @@ impl CodegenKind {
                 gather: false,
                 scalar_replacement: false,
                 carries_in_place: false,
+                multiplies_by_lane: false,
+                prefetch: false,
+            },
+            // Each lane is a variable in the text, so vectors are those of every processor that has any: tiles of wider ones
+            // would be as much longer. Compilers keep variables and small arrays in registers as they can.
+            CodegenKind::C => Codegen {
+                kind: self,
+                max_vector_bits: 128,
+                masked_access: false,
+                gather: false,
+                scalar_replacement: true,
+                carries_in_place: true,
                 multiplies_by_lane: false,
                 prefetch: false,
             },

@@ -37,7 +37,7 @@ pub enum TargetError {
     #[error(transparent)]
     BadTiming(#[from] TimingError),
     /// No code generator of that name.
-    #[error("unknown code generator `{name}`; known are llvm, cranelift")]
+    #[error("unknown code generator `{name}`; known are llvm, cranelift, c")]
     UnknownCodegen {
         /// The name given.
         name: String,

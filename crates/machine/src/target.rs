@@ -165,7 +165,7 @@ mod tests {
         assert!(matches!("sm_7/cpu".parse::<Target>(), Err(TargetError::UnknownGpu { .. })));
         assert_eq!(
             "cpu@gcc".parse::<Target>().unwrap_err().to_string(),
-            "unknown code generator `gcc`; known are llvm, cranelift"
+            "unknown code generator `gcc`; known are llvm, cranelift, c"
         );
     }
 

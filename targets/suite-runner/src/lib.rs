@@ -74,7 +74,8 @@ impl AlignedBytes {
         unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.len) }
     }
 
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    /// The bytes, to be written.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`; any byte is a valid value.
         unsafe { std::slice::from_raw_parts_mut(self.blocks.as_mut_ptr().cast(), self.len) }
     }

@@ -27,6 +27,7 @@ fn run(arguments: &[String]) -> Result<bool, String> {
     let compile: CompileKernel = match kind {
         CodegenKind::Llvm => tilewright_llvm::compile_kernel,
         CodegenKind::Cranelift => tilewright_cranelift::compile_kernel,
+        CodegenKind::C => return Err("C is text, which the runner does not take".to_owned()),
     };
     let target = Target::parse(machine, kind).map_err(|error| error.to_string())?;
     let start = || {

@@ -71,11 +71,17 @@ fn compile(kernel: &Kernel, machine: &str) -> String {
         let text = ir::translate(std::slice::from_ref(kernel), Isa::Gpu(&gpu));
         return text.map_or_else(|error| error.to_string().replace("llvm", "*"), |_| "compiles".into());
     }
-    let mut answers: Vec<String> = Vec::new();
-    for (kind, compile) in generators() {
+    let of_objects = generators().into_iter().map(|(kind, compile)| {
         let target = Target::parse(machine, kind).expect("a known machine");
-        let answer = compile(kernel, &target).map_or_else(|error| error.to_string(), |_| "compiles".into());
-        let answer = answer.replace(kind.name(), "*");
+        (kind, compile(kernel, &target).map(drop))
+    });
+    let mut answers: Vec<String> = Vec::new();
+    for (kind, answer) in of_objects.chain([(CodegenKind::C, tilewright_c::check_kernel(kernel))]) {
+        let answer = answer.map_or_else(|error| error.to_string(), |()| "compiles".into());
+        let answer = match answer.strip_prefix(kind.name()) {
+            Some(rest) => format!("*{rest}"),
+            None => answer,
+        };
         if !answers.contains(&answer) {
             answers.push(answer);
         }

@@ -138,7 +138,8 @@ fn read(folder: &Path) -> Result<Result<Vec<Tensor>, String>, Box<dyn std::error
 /// The code generators of this build.
 pub(crate) fn codegens() -> impl Iterator<Item = CodegenKind> {
     let has_llvm = Options::best_codegen() == CodegenKind::Llvm;
-    CodegenKind::ALL.into_iter().filter(move |&codegen| codegen != CodegenKind::Llvm || has_llvm)
+    let all = CodegenKind::ALL.into_iter().filter(|codegen| codegen.makes_machine_code());
+    all.filter(move |&codegen| codegen != CodegenKind::Llvm || has_llvm)
 }
 
 /// Compiles a model, and again: the bytes must be the same.
