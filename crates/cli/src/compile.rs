@@ -28,8 +28,8 @@ pub(crate) struct Args {
     /// Model to compile
     #[arg(value_name = "MODEL.onnx")]
     model: PathBuf,
-    /// File to write [default: MODEL.twm in the current folder, MODEL.simplified.onnx there for `--emit onnx`, libNAME.a, libNAME.so or
-    /// NAME.h for libraries; texts go to standard output]
+    /// File to write [default: MODEL.twm in the current folder, MODEL.simplified.onnx there for `--emit onnx`, libNAME.a, libNAME.so,
+    /// NAME.c or NAME.h for libraries; texts go to standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// What to make of the model
@@ -68,6 +68,8 @@ enum Emit {
     Static,
     /// The same as a shared library: libNAME.so
     Shared,
+    /// The same as the text of a C99 program: NAME.c
+    C,
     /// The header of these libraries alone: NAME.h
     CHeader,
 }
@@ -80,8 +82,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.options.interpret() {
         return Err(Failure::usage("--codegen interpreter makes no code: it is for run, bench and verify"));
     }
-    if args.name.is_some() && !matches!(args.emit, Emit::Static | Emit::Shared | Emit::CHeader) {
-        return Err(Failure::usage("--name is for libraries: --emit static, shared or c-header"));
+    if args.name.is_some() && !matches!(args.emit, Emit::Static | Emit::Shared | Emit::C | Emit::CHeader) {
+        return Err(Failure::usage("--name is for libraries: --emit static, shared, c or c-header"));
     }
     match args.emit {
         Emit::Artifact => artifact(args),
@@ -98,6 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Emit::OpenclC => device_code(args, "opencl-c", "opencl"),
         Emit::Static => library::write(&request(args), library::Form::Static),
         Emit::Shared => library::write(&request(args), library::Form::Shared),
+        Emit::C => library::write(&request(args), library::Form::C),
         Emit::CHeader => library::write(&request(args), library::Form::Header),
     }
 }

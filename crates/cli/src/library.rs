@@ -1,9 +1,9 @@
-//! `tilewright compile --emit static|shared|c-header`: a model as a library for C programs.
+//! `tilewright compile --emit static|shared|c|c-header`: a model as a library for C programs.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tilewright_driver::Library;
+use tilewright_driver::{CodegenKind, CompileError, Library, LibraryError};
 
 use crate::failure::Failure;
 use crate::model;
@@ -18,6 +18,8 @@ pub(crate) enum Form {
     Static,
     /// A shared library, and the header.
     Shared,
+    /// A program in C, and the header.
+    C,
     /// The header.
     Header,
 }
@@ -40,12 +42,21 @@ pub(crate) fn write(request: &Request<'_>, form: Form) -> Result<(), Failure> {
         return Err(Failure::usage(message));
     }
     let mut progress = Progress::new(&request.options.dump_after);
-    let compiled = model::compile(request.model, request.options, &mut progress)?;
-    let library = compiled.artifact.library(&name);
+    let mut compiler = model::compiler(request.model, request.options)?;
+    if form == Form::C {
+        if request.options.codegen().is_some_and(|kind| kind != CodegenKind::C) {
+            return Err(Failure::from(CompileError::from(LibraryError::MachineCode)));
+        }
+        compiler = compiler.codegen(CodegenKind::C);
+    }
+    let library = compiler.library_with(request.model, &name, &mut progress);
+    let finished = progress.finish();
     let library = library.map_err(|error| Failure::from(error).about(request.model))?;
+    finished?;
     let bytes = match form {
         Form::Static => library.write_static(&main)?,
         Form::Shared => library.write_shared(&main)?,
+        Form::C => library.write_c(&main)?,
         Form::Header => 0,
     };
     let header_bytes = library.write_header(&header)?;
@@ -60,7 +71,7 @@ pub(crate) fn write(request: &Request<'_>, form: Form) -> Result<(), Failure> {
             "code_bytes": library.code_bytes(),
             "weight_bytes": library.weight_bytes(),
             "workspace_bytes": library.workspace_bytes(),
-            "target": compiled.artifact.manifest.target,
+            "target": library.target(),
             "compile_s": progress.elapsed().as_secs_f64(),
         }));
     }
@@ -103,6 +114,10 @@ fn paths(output: Option<&Path>, name: &str, form: Form) -> (PathBuf, PathBuf) {
         }
         Form::Shared => {
             let main = main(format!("lib{name}.so"));
+            (main.clone(), main.with_file_name(header))
+        }
+        Form::C => {
+            let main = main(format!("{name}.c"));
             (main.clone(), main.with_file_name(header))
         }
         Form::Header => (main(header.clone()), main(header)),

@@ -120,7 +120,7 @@ impl CompileArgs {
         if self.tune_time.is_some() && self.search_time().is_none() {
             return Err(Failure::usage("--tune-time is for --mode max-autotune"));
         }
-        let compiler = Compiler::new().codegen(self.codegen()?);
+        let compiler = Compiler::new().codegen(self.best_codegen()?);
         let compiler = compiler.target(self.target.as_deref().unwrap_or("cpu"))?;
         let mut options = compiler.options().clone();
         options.numerics = self.numerics.unwrap_or_default();
@@ -191,8 +191,18 @@ impl CompileArgs {
         self.no_database
     }
 
+    /// The code generator that was named.
+    pub(crate) fn codegen(&self) -> Option<CodegenKind> {
+        match self.codegen? {
+            CodegenArg::Llvm => Some(CodegenKind::Llvm),
+            CodegenArg::Cranelift => Some(CodegenKind::Cranelift),
+            CodegenArg::C => Some(CodegenKind::C),
+            CodegenArg::Interpreter => None,
+        }
+    }
+
     /// What makes the machine code.
-    fn codegen(&self) -> Result<CodegenKind, Failure> {
+    fn best_codegen(&self) -> Result<CodegenKind, Failure> {
         match self.codegen {
             Some(CodegenArg::Llvm)
                 if Options::best_codegen() != CodegenKind::Llvm && !self.has_functions_of_llvm()? =>
@@ -202,10 +212,7 @@ impl CompileArgs {
                                TILEWRIGHT_CACHE_DIR to a cache of such a build";
                 Err(Failure::new(Exit::Unsupported, message))
             }
-            Some(CodegenArg::Llvm) => Ok(CodegenKind::Llvm),
-            Some(CodegenArg::Cranelift) => Ok(CodegenKind::Cranelift),
-            Some(CodegenArg::C) => Ok(CodegenKind::C),
-            None | Some(CodegenArg::Interpreter) => Ok(Options::best_codegen()),
+            _ => Ok(self.codegen().unwrap_or_else(Options::best_codegen)),
         }
     }
 

@@ -23,6 +23,8 @@ pub struct Level {
     pub code: Vec<u8>,
     /// What the start of the image must be a multiple of, in bytes; at most a page.
     pub code_align: u64,
+    /// Where the code is text, the functions in it, as the entries of programs number them.
+    pub(crate) symbols: Vec<String>,
     /// The code for the device, of all plans.
     pub device_code: Option<Vec<u8>>,
 }

@@ -243,6 +243,16 @@ pub fn compile_model(
     options: &Options,
     observer: &mut dyn CompileObserver,
 ) -> Result<Compiled, CompileError> {
+    options.targets().try_for_each(codegen::demand_machine_code)?;
+    compile_any(model, options, observer)
+}
+
+/// As [`compile_model`], also for code that is text and no artifact: a level's code is that text.
+pub(crate) fn compile_any(
+    model: &OnnxModel,
+    options: &Options,
+    observer: &mut dyn CompileObserver,
+) -> Result<Compiled, CompileError> {
     straight(model, options, observer).map_err(|error| survey::with_all_gaps(error, model, options))
 }
 
@@ -252,7 +262,6 @@ fn straight(
     options: &Options,
     observer: &mut dyn CompileObserver,
 ) -> Result<Compiled, CompileError> {
-    options.targets().try_for_each(codegen::demand_machine_code)?;
     let extents = specialise::combinations(&options.dims)?;
     let graph = front_end(model, options, observer)?;
     check_choice(&graph, options)?;
@@ -301,6 +310,7 @@ fn straight(
             specialised: plans,
             code: code.image,
             code_align,
+            symbols: code.symbols,
             device_code,
         });
         let def = ImageDef { specialised: programs, device, ..units::image_def(target, program) };
@@ -415,14 +425,22 @@ struct Linked {
     align: u64,
     /// The device's, if the target has one.
     device: Option<(DeviceDef, Vec<u8>)>,
-    /// For each kernel its place in the image, or its number in the code of the device.
+    /// For each kernel its place in the image, or its number in the code of the device; or among the symbols.
     entries: Vec<u64>,
+    /// Where the image is text, the functions in it.
+    symbols: Vec<String>,
 }
 
 /// One image of the kernels of the host, and one module of those of the device.
 fn link(units: &[Unit], target: &Target, assembled: &mut Assembled<'_>) -> Result<Linked, CompileError> {
     let kernels = || units.iter().flat_map(|unit| &unit.kernels);
     let of_host = || kernels().filter(|kernel| kernel.def.space == Space::Host);
+    if !target.codegen.kind.makes_machine_code() {
+        let text = of_host().flat_map(|kernel| kernel.object.iter().copied()).collect();
+        let symbols: Vec<String> = of_host().map(|kernel| kernel.symbol.clone()).collect();
+        let entries = (0..symbols.len() as u64).collect();
+        return Ok(Linked { image: text, align: 1, device: None, entries, symbols });
+    }
     let objects: Vec<&[u8]> = of_host().map(|kernel| kernel.object.as_slice()).collect();
     let symbols: Vec<&str> = of_host().map(|kernel| kernel.symbol.as_str()).collect();
     let image = tilewright_image::link(&objects, &symbols).map_err(|e| CompileError::internal("link", e))?;
@@ -438,7 +456,7 @@ fn link(units: &[Unit], target: &Target, assembled: &mut Assembled<'_>) -> Resul
         Space::Device => device_entries.next(),
     });
     let entries = entries.map(|entry| entry.unwrap_or_default()).collect();
-    Ok(Linked { image: image.bytes, align: image.align, device, entries })
+    Ok(Linked { image: image.bytes, align: image.align, device, entries, symbols: Vec::new() })
 }
 
 /// The functions of a program as its plan calls them.

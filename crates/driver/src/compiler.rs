@@ -16,9 +16,10 @@ use tilewright_tune::{JournalError, Lookup, shipped};
 
 use crate::artifact::Artifact;
 use crate::cache::Cache;
-use crate::compile::{Compiled, compile_model, graph_of, timed};
+use crate::compile::{Compiled, compile_any, compile_model, graph_of, timed};
 use crate::devices;
 use crate::error::CompileError;
+use crate::library::{self, Library};
 use crate::options::{CompileObserver, DimOption, Numerics, Options};
 use crate::records;
 use crate::search::{self, Found};
@@ -393,6 +394,37 @@ impl Compiler {
             let model = self.load(source, observer)?;
             self.compile_onnx(&model, observer)
         })
+    }
+
+    /// Compiles a model to a library for other people's builds, whose function is `NAME_run`.
+    ///
+    /// # Errors
+    /// As [`Compiler::compile`] and [`Artifact::library`].
+    pub fn library(&self, model: impl Into<Source>, name: &str) -> Result<Library, CompileError> {
+        self.library_with(model, name, &mut ())
+    }
+
+    /// As [`Compiler::library`], under the eyes of an observer.
+    ///
+    /// # Errors
+    /// As [`Compiler::library`].
+    pub fn library_with(
+        &self,
+        model: impl Into<Source>,
+        name: &str,
+        observer: &mut (dyn CompileObserver + Send),
+    ) -> Result<Library, CompileError> {
+        library::check_name(name)?;
+        let source = model.into();
+        let is_text = !self.options.target.codegen.kind.makes_machine_code();
+        let compiled = on_own_stack(move || {
+            let model = self.load(source, observer)?;
+            match is_text {
+                true => compile_any(&model, &self.options, observer),
+                false => self.compile_onnx(&model, observer),
+            }
+        });
+        compiled?.artifact.library(name)
     }
 
     /// Reads a model, once what is said of dimensions makes sense.

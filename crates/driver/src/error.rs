@@ -259,6 +259,12 @@ pub enum LibraryError {
     /// Code for a device.
     #[error("a library has no code for devices: compile for a processor")]
     Device,
+    /// Code that is text where machine code is asked for.
+    #[error("code by the generator c is text, and no library: --emit c writes it")]
+    Text,
+    /// Machine code where text is asked for.
+    #[error("a program in C is made by the generator c: leave --codegen out")]
+    MachineCode,
     /// The plan is more than calls of kernels: all that is in the way.
     #[error("the model cannot be straight code: {}", list(.0))]
     NotStraight(Vec<Obstacle>),
@@ -268,7 +274,10 @@ impl LibraryError {
     /// The exit code of the command line for this error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            LibraryError::Name(_) | LibraryError::Several => 2,
+            LibraryError::Name(_)
+            | LibraryError::Several
+            | LibraryError::Text
+            | LibraryError::MachineCode => 2,
             LibraryError::Device | LibraryError::NotStraight(_) => 3,
         }
     }

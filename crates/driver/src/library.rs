@@ -1,4 +1,4 @@
-//! A model as a library for other people's builds: `--emit static`, `shared` and `c-header`.
+//! A model as a library for other people's builds: `--emit static`, `shared`, `c` and `c-header`.
 //!
 //! The library has one function, `NAME_run`, and the weights as constants. Where every extent is known and nothing is decided while the
 //! model runs, the plan becomes straight code ([`straight`]) by the code generator that made the kernels, and nothing else is linked.
@@ -9,7 +9,7 @@ pub(crate) mod straight;
 use std::path::Path;
 
 use tilewright_image::Image;
-use tilewright_machine::{Base, CodegenError, CodegenKind, ObjectCode, RunFunction, Target};
+use tilewright_machine::{Base, CodegenKind, RunFunction, Target};
 use tilewright_run::files;
 use tilewright_runtime::artifact::Pieces;
 
@@ -24,10 +24,20 @@ use straight::{Straight, straight};
 #[derive(Debug)]
 pub struct Library {
     name: String,
-    code: tilewright_image::Library,
+    code: Code,
     weights: Vec<u8>,
     header: String,
+    target: String,
     workspace_bytes: u64,
+}
+
+/// What runs the model.
+#[derive(Debug)]
+enum Code {
+    /// Machine code.
+    Machine(tilewright_image::Library),
+    /// A program in C: what comes before the weights, and what comes after.
+    C(String, String),
 }
 
 impl Artifact {
@@ -45,27 +55,20 @@ impl Artifact {
             return Err(LibraryError::Device.into());
         }
         let target: Target = self.manifest.target.parse()?;
+        let kernels = kernel_names(level, &image.program.entries)?;
         let [symbol, weights] = ["run", "weights"].map(|what| format!("{name}_{what}"));
-        let straight = straight(&level.plan, &symbol, &weights).map_err(LibraryError::NotStraight)?;
-        let run = compile_run(&straight.function, &target)?;
-        let kernels: Vec<&str> = level.plan.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
-        let code = Image {
-            bytes: level.code.clone(),
-            entries: image.program.entries.clone(),
-            align: level.code_align,
+        let is_text = !target.codegen.kind.makes_machine_code();
+        let straight = straight(&level.plan, &kernels, [&symbol, &weights], is_text)
+            .map_err(LibraryError::NotStraight)?;
+        let code = match is_text {
+            true => c_code(level, &straight.function)?,
+            false => machine_code(level, &kernels, &image.program.entries, &straight.function, &target)?,
         };
-        let code = tilewright_image::Library::new(code, &kernels, &run.object, &symbol, &weights)
-            .map_err(|error| CompileError::internal("library", error))?;
         let weights = self.weight_bytes()?;
-        let target = format!("{} by {}", image.target, target.codegen.kind);
-        let header = header(name, &self.manifest.model, &target, level, &straight, weights.len() as u64);
-        Ok(Library {
-            name: name.to_owned(),
-            code,
-            weights,
-            header,
-            workspace_bytes: straight.workspace_bytes,
-        })
+        let made_for = format!("{} by {}", image.target, target.codegen.kind);
+        let header = header(name, &self.manifest.model, &made_for, level, &straight, weights.len() as u64);
+        let (name, target) = (name.to_owned(), self.manifest.target.clone());
+        Ok(Library { name, code, weights, header, target, workspace_bytes: straight.workspace_bytes })
     }
 
     /// The weights of all levels.
@@ -83,7 +86,7 @@ impl Artifact {
     }
 }
 
-fn check_name(name: &str) -> Result<(), LibraryError> {
+pub(crate) fn check_name(name: &str) -> Result<(), LibraryError> {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     match starts && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
         true => Ok(()),
@@ -91,11 +94,39 @@ fn check_name(name: &str) -> Result<(), LibraryError> {
     }
 }
 
-fn compile_run(function: &RunFunction, target: &Target) -> Result<ObjectCode, CodegenError> {
-    match target.codegen.kind {
-        CodegenKind::Llvm => tilewright_llvm::compile_run(function, target),
-        CodegenKind::Cranelift => tilewright_cranelift::compile_run(function, target),
+/// What the run function calls each kernel of the plan by.
+fn kernel_names<'a>(level: &'a Level, entries: &[u64]) -> Result<Vec<&'a str>, CompileError> {
+    if level.symbols.is_empty() {
+        return Ok(level.plan.kernels.iter().map(|kernel| kernel.name.as_str()).collect());
     }
+    let names = entries.iter().map(|&entry| level.symbols.get(entry as usize).map(String::as_str));
+    names.collect::<Option<_>>().ok_or_else(|| CompileError::internal("library", "a kernel has no text"))
+}
+
+/// The artifact's image with the function that calls its kernels.
+fn machine_code(
+    level: &Level,
+    kernels: &[&str],
+    entries: &[u64],
+    function: &RunFunction,
+    target: &Target,
+) -> Result<Code, CompileError> {
+    let run = match target.codegen.kind {
+        CodegenKind::Llvm => tilewright_llvm::compile_run(function, target)?,
+        CodegenKind::Cranelift => tilewright_cranelift::compile_run(function, target)?,
+        CodegenKind::C => return Err(CompileError::NoMachineCode { target: target.to_string() }),
+    };
+    let image = Image { bytes: level.code.clone(), entries: entries.to_vec(), align: level.code_align };
+    let RunFunction { symbol, weights, .. } = function;
+    let library = tilewright_image::Library::new(image, kernels, &run.object, symbol, weights);
+    Ok(Code::Machine(library.map_err(|error| CompileError::internal("library", error))?))
+}
+
+/// The text of the kernels, and of the function that calls them.
+fn c_code(level: &Level, function: &RunFunction) -> Result<Code, CompileError> {
+    let kernels = str::from_utf8(&level.code).map_err(|error| CompileError::internal("library", error))?;
+    let run = tilewright_c::run_function(function);
+    Ok(Code::C(tilewright_c::prelude([kernels, run.as_str()]) + kernels, run))
 }
 
 fn header(
@@ -134,9 +165,17 @@ impl Library {
         &self.header
     }
 
-    /// Bytes of code, with the constants in it.
+    /// Bytes of code, with the constants in it; of a program in C, those of its text without the weights.
     pub fn code_bytes(&self) -> u64 {
-        self.code.code_bytes() as u64
+        match &self.code {
+            Code::Machine(library) => library.code_bytes() as u64,
+            Code::C(before, after) => (before.len() + after.len()) as u64,
+        }
+    }
+
+    /// The target in full.
+    pub fn target(&self) -> &str {
+        &self.target
     }
 
     /// Bytes of weights.
@@ -152,9 +191,9 @@ impl Library {
     /// Writes an archive for linkers, whole or not at all; the number of bytes.
     ///
     /// # Errors
-    /// Where the code cannot refer to weights as large, and input/output errors.
+    /// [`LibraryError::Text`], where the code cannot refer to weights as large, and input/output errors.
     pub fn write_static(&self, path: &Path) -> Result<u64, CompileError> {
-        let archive = self.code.archive(&self.weights, &format!("{}.o", self.name));
+        let archive = self.machine_code()?.archive(&self.weights, &format!("{}.o", self.name));
         write(path, &archive.map_err(limit)?)
     }
 
@@ -164,7 +203,31 @@ impl Library {
     /// As [`Library::write_static`].
     pub fn write_shared(&self, path: &Path) -> Result<u64, CompileError> {
         let soname = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        write(path, &self.code.shared(&self.weights, &soname).map_err(limit)?)
+        write(path, &self.machine_code()?.shared(&self.weights, &soname).map_err(limit)?)
+    }
+
+    fn machine_code(&self) -> Result<&tilewright_image::Library, LibraryError> {
+        match &self.code {
+            Code::Machine(library) => Ok(library),
+            Code::C(..) => Err(LibraryError::Text),
+        }
+    }
+
+    /// Writes a program in C99, whole or not at all; the number of bytes.
+    ///
+    /// # Errors
+    /// [`LibraryError::MachineCode`], and input/output errors.
+    pub fn write_c(&self, path: &Path) -> Result<u64, CompileError> {
+        match &self.code {
+            Code::Machine(_) => Err(LibraryError::MachineCode.into()),
+            Code::C(before, after) => {
+                let weights = match self.weights.is_empty() {
+                    true => String::new(),
+                    false => tilewright_c::weights(&format!("{}_weights", self.name), &self.weights),
+                };
+                write(path, [before, weights.as_str(), after].concat().as_bytes())
+            }
+        }
     }
 
     /// Writes the header, whole or not at all; the number of bytes.

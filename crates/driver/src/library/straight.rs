@@ -67,10 +67,22 @@ pub(super) struct Straight {
     pub(super) outputs: Vec<Vec<u64>>,
 }
 
-/// Makes straight code of a plan for the host, its kernels called by their names in the plan.
-pub(super) fn straight(plan: &Plan, symbol: &str, weights: &str) -> Result<Straight, Vec<Obstacle>> {
-    let mut builder =
-        Builder { plan, sizes: plan.fixed_sizes(), aligns: BTreeMap::new(), obstacles: Vec::new() };
+/// Makes straight code of a plan for the host that calls the kernels by these names. `symbol` and `weights` are what the function and the
+/// weights are called. Where `loads_elements`, kernels read and write memory element by element, aligned as elements are.
+pub(super) fn straight(
+    plan: &Plan,
+    kernels: &[&str],
+    [symbol, weights]: [&str; 2],
+    loads_elements: bool,
+) -> Result<Straight, Vec<Obstacle>> {
+    let mut builder = Builder {
+        plan,
+        kernels,
+        loads_elements,
+        sizes: plan.fixed_sizes(),
+        aligns: BTreeMap::new(),
+        obstacles: Vec::new(),
+    };
     builder.interface();
     let steps = builder.steps();
     let blocks = builder.blocks();
@@ -117,6 +129,8 @@ impl Order {
 
 struct Builder<'a> {
     plan: &'a Plan,
+    kernels: &'a [&'a str],
+    loads_elements: bool,
     sizes: Vec<Option<i64>>,
     /// What kernels assume of memory that the caller gives.
     aligns: BTreeMap<(Order, u32), u64>,
@@ -169,8 +183,8 @@ impl Builder<'_> {
             at += 1;
             match &instr.op {
                 PlanOp::Call { kernel, buffers, sizes, rounds, per_round, .. } => {
-                    let def = &plan.kernels[kernel.index()];
-                    match self.call(def, buffers, sizes, [*rounds, *per_round]) {
+                    let kernel = (&plan.kernels[kernel.index()], self.kernels[kernel.index()]);
+                    match self.call(kernel, buffers, sizes, [*rounds, *per_round]) {
                         Some(step) => steps.extend(step),
                         None if self.is_open() => {}
                         None => self.dynamic(instr, "sizes that are computed while the model runs"),
@@ -219,7 +233,7 @@ impl Builder<'_> {
     /// The step of a call; none where it has no tasks.
     fn call(
         &mut self,
-        def: &KernelDef,
+        (def, name): (&KernelDef, &str),
         buffers: &[BufferId],
         sizes: &[SizeId],
         [rounds, per_round]: [SizeId; 2],
@@ -234,10 +248,11 @@ impl Builder<'_> {
         if tasks <= 0 {
             return Some(None);
         }
-        for (address, param) in addresses.iter().zip(&def.params) {
-            self.demand(*address, u64::from(param.align));
+        for ((address, param), buffer) in addresses.iter().zip(&def.params).zip(buffers) {
+            let element = self.plan.buffers[buffer.index()].dtype.bytes() as u64;
+            self.demand(*address, if self.loads_elements { element } else { u64::from(param.align) });
         }
-        Some(Some(RunStep::Call { kernel: def.name.clone(), buffers: addresses, sizes, tasks }))
+        Some(Some(RunStep::Call { kernel: name.to_owned(), buffers: addresses, sizes, tasks }))
     }
 
     fn copy(&mut self, from: BufferId, to: BufferId) -> Option<Option<RunStep>> {
