@@ -66,9 +66,6 @@ pub(crate) fn missing(target: &str) -> Option<String> {
     (!has_linker).then(|| format!("nothing links for {target}: run `cargo xtask setup --boards`"))
 }
 
-/// What runs programs for 64-bit ARM here.
-pub(crate) const EMULATOR: &str = "qemu-aarch64-static";
-
 /// Debian's compiler, and the library's source of its version.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const LIBRARY_SOURCE: &str = "/usr/lib/rustlib/src/rust/library";

@@ -11,17 +11,20 @@ pub enum Arch {
     X86_64,
     /// 64-bit ARM; NEON is given.
     Aarch64,
+    /// 64-bit RISC-V for Linux: `rv64gc`, with floats of both widths and compressed instructions.
+    Riscv64,
 }
 
 impl Arch {
     /// Every architecture.
-    pub const ALL: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
+    pub const ALL: [Arch; 3] = [Arch::X86_64, Arch::Aarch64, Arch::Riscv64];
 
     /// The name in target names.
     pub const fn name(self) -> &'static str {
         match self {
             Arch::X86_64 => "x86-64",
             Arch::Aarch64 => "aarch64",
+            Arch::Riscv64 => "riscv64",
         }
     }
 
@@ -30,6 +33,7 @@ impl Arch {
         match self {
             Arch::X86_64 => "x86_64-unknown-linux-gnu",
             Arch::Aarch64 => "aarch64-unknown-linux-gnu",
+            Arch::Riscv64 => "riscv64gc-unknown-linux-gnu",
         }
     }
 }
@@ -149,6 +153,8 @@ features! {
     I8mm, Aarch64, "i8mm", [];
     /// Atomic read-modify-write instructions.
     Lse, Aarch64, "lse", [];
+    /// Vectors, of at least 128 bits.
+    V, Riscv64, "v", [];
 }
 
 impl Feature {

@@ -20,9 +20,10 @@ pub struct Machine {
     pub arch: Arch,
     /// Optional parts of the instruction set that code may use.
     pub features: FeatureSet,
-    /// Widest vector register worth using, in bits.
+    /// Widest vector register worth using, in bits; under [`Machine::LEAST_VECTOR_BITS`] there are none, and each element has a
+    /// register of its own.
     pub vector_bits: u32,
-    /// Number of vector registers.
+    /// Number of vector registers; of registers of floats, where there are no vectors.
     pub n_vector_registers: u32,
     /// Data caches.
     pub caches: Caches,
@@ -31,6 +32,9 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Bits of the narrowest vectors that code is made with.
+    pub const LEAST_VECTOR_BITS: u32 = 128;
+
     /// The machine the compiler runs on.
     pub fn host() -> Machine {
         let machine = Machine::with_features(host::arch(), host::features());
@@ -54,6 +58,8 @@ impl Machine {
             Arch::X86_64 if features.has(Feature::Avx) => (256, 16),
             Arch::X86_64 => (128, 16),
             Arch::Aarch64 => (128, 32),
+            Arch::Riscv64 if features.has(Feature::V) => (128, 32),
+            Arch::Riscv64 => (32, 32),
         };
         let timing = Timing::of_level(arch, features);
         let caches = timing.numbers.caches;
@@ -88,7 +94,7 @@ impl Machine {
     pub fn has_fma(&self) -> bool {
         match self.arch {
             Arch::X86_64 => self.has(Feature::Fma),
-            Arch::Aarch64 => true,
+            Arch::Aarch64 | Arch::Riscv64 => true,
         }
     }
 
@@ -96,7 +102,7 @@ impl Machine {
     pub fn level(&self) -> &'static str {
         let levels: &[&'static str] = match self.arch {
             Arch::X86_64 => &["x86-64-v4", "x86-64-v3", "x86-64-v2"],
-            Arch::Aarch64 => &[],
+            Arch::Aarch64 | Arch::Riscv64 => &[],
         };
         let fits = |name: &&str| Machine::named(name).is_some_and(|level| self.runs_code_for(&level));
         levels.iter().copied().find(fits).unwrap_or(self.arch.name())
@@ -174,7 +180,7 @@ impl Machine {
         let (key, value) = property.split_once('=')?;
         match key {
             "vector" => {
-                let bits = number(value, 512).filter(|bits| bits.is_power_of_two() && *bits >= 128)?;
+                let bits = number(value, 512).filter(|bits| bits.is_power_of_two() && *bits >= 32)?;
                 // Never wider than the instruction set has: a narrower preference is the only freedom.
                 let widest = Machine::with_features(self.arch, self.features).vector_bits;
                 self.vector_bits = (bits as u32).min(widest);
@@ -270,7 +276,7 @@ mod tests {
         check_error(
             "z80",
             "unknown target `z80`; known are cpu, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-a53, cortex-a72, cortex-a76, \
-             neoverse-n1, rpi3, rpi4, rpi5",
+             neoverse-n1, rpi3, rpi4, rpi5, riscv64",
         );
         let start = |text: &str| {
             text.parse::<Machine>().unwrap_err().to_string().split(';').next().map(str::to_owned)

@@ -31,6 +31,14 @@ const fn arm(
     NamedMachine { name, meaning, arch: Arch::Aarch64, features, timing: Some(timing) }
 }
 
+const fn riscv(
+    name: &'static str,
+    meaning: &'static str,
+    features: &'static [&'static [Feature]],
+) -> NamedMachine {
+    NamedMachine { name, meaning, arch: Arch::Riscv64, features, timing: Some("riscv64") }
+}
+
 // What each level of x86-64 has beside the one before.
 #[rustfmt::skip]
 const X86_64_V2: &[Feature] = &[Feature::Sse42, Feature::Popcnt, Feature::Cx16, Feature::Sahf];
@@ -60,6 +68,7 @@ pub(crate) const MACHINES: &[NamedMachine] = &[
     arm("rpi3", "Raspberry Pi 3: Cortex-A53", &[], "cortex-a53"),
     arm("rpi4", "Raspberry Pi 4: Cortex-A72", &[], "cortex-a72"),
     arm("rpi5", "Raspberry Pi 5: Cortex-A76", &[ARMV8_2], "cortex-a76"),
+    riscv("riscv64", "any 64-bit RISC-V for Linux (RV64GC)", &[]),
 ];
 
 /// The name of the machine that the compiler runs on.

@@ -195,6 +195,7 @@ committed![
     "x86-64-v3",
     "x86-64-v4",
     "aarch64",
+    "riscv64",
 ];
 
 /// The files of [`TIMINGS`], each read once.
@@ -219,6 +220,7 @@ impl Timing {
             Arch::X86_64 if features.has(Feature::Sse42) => "x86-64-v2",
             Arch::X86_64 => "x86-64",
             Arch::Aarch64 => "aarch64",
+            Arch::Riscv64 => "riscv64",
         };
         Timing::committed(name).expect("every level has a file")
     }

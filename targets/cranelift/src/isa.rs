@@ -78,6 +78,7 @@ fn flag(feature: Feature) -> Option<&'static str> {
         | Feature::AmxInt8
         | Feature::AmxBf16
         | Feature::AmxFp16
-        | Feature::Bf16 => return None,
+        | Feature::Bf16
+        | Feature::V => return None,
     })
 }

@@ -3,10 +3,12 @@
 use cranelift_codegen::ir::{self, Endianness, MemFlagsData, types};
 use tilewright_dtype::DType;
 
+use crate::function::Function;
+
 /// Bytes of a vector register.
 const VECTOR_BYTES: u32 = 16;
 
-/// A kernel value: full 128-bit vectors first, then one scalar for each lane that is left.
+/// A kernel value: full 128-bit vectors first, then one scalar for each lane that is left. On a machine without vectors all are scalars.
 ///
 /// Truth values are *masks*: their vectors hold all ones or all zeros in lanes of some integer type (that of
 /// the comparison they come from), their scalars 0 or 1 in an `I8`.
@@ -23,7 +25,7 @@ pub(crate) struct Lanes {
 }
 
 /// Lanes of a vector register.
-pub(crate) fn per_vector(lane: ir::Type) -> u32 {
+fn per_vector(lane: ir::Type) -> u32 {
     VECTOR_BYTES / lane.bytes()
 }
 
@@ -62,10 +64,23 @@ pub(crate) fn lane_of(dtype: DType) -> Option<ir::Type> {
     })
 }
 
+impl Function<'_, '_> {
+    /// Lanes of a vector register; more than any value has where the machine has none.
+    pub(crate) fn per_vector(&self, lane: ir::Type) -> u32 {
+        if self.target.has_vectors() { per_vector(lane) } else { u32::MAX }
+    }
+
+    /// Whether vectors of both lane types split a value of so many lanes without a rest.
+    pub(crate) fn fills_vectors(&self, n: u32, a: ir::Type, b: ir::Type) -> bool {
+        n.is_multiple_of(self.per_vector(a)) && n.is_multiple_of(self.per_vector(b))
+    }
+}
+
 impl Lanes {
     /// Number of vectors in front.
     pub(crate) fn n_vectors(&self) -> usize {
-        (self.n / per_vector(self.lane)) as usize
+        // Each vector is one part for all of its lanes.
+        (self.n as usize - self.parts.len()) / (per_vector(self.lane) as usize - 1)
     }
 
     /// The only part of a value of one lane.

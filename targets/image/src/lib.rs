@@ -55,7 +55,7 @@ pub enum LinkError {
     },
     /// Another kind of file, another architecture than the first object, or one without relocation rules here.
     #[error(
-        "object {index}: expected a relocatable ELF object for x86-64 or AArch64, all for the same; found {found}"
+        "object {index}: expected a relocatable ELF object for x86-64, AArch64 or 64-bit RISC-V, all for the same; found {found}"
     )]
     Format {
         /// Index of the object.
@@ -136,7 +136,10 @@ fn parse<'a>(objects: &'a [impl AsRef<[u8]>]) -> Result<Vec<File<'a>>, LinkError
     let mut files: Vec<File<'a>> = Vec::with_capacity(objects.len());
     for (index, object) in objects.iter().enumerate() {
         let file = File::parse(object.as_ref()).map_err(|error| LinkError::Object { index, error })?;
-        let supported = matches!(file.architecture(), Architecture::X86_64 | Architecture::Aarch64);
+        let supported = matches!(
+            file.architecture(),
+            Architecture::X86_64 | Architecture::Aarch64 | Architecture::Riscv64
+        );
         let same = files.first().is_none_or(|first| first.architecture() == file.architecture());
         let relocatable = file.format() == BinaryFormat::Elf && file.kind() == ObjectKind::Relocatable;
         if !(supported && same && relocatable && file.is_little_endian()) {
@@ -188,7 +191,7 @@ fn place(files: &[File<'_>], wanted: Part, image: &mut Image, placed: &mut Place
             image.align = image.align.max(align);
             let align = if first { align.max(DATA_ALIGN) } else { align };
             first = false;
-            // Between functions lies what traps: int3 on x86-64, udf (zero) on AArch64.
+            // Between functions lies what traps: int3 on x86-64, zeros on the others.
             let filler = match (wanted, file.architecture()) {
                 (Part::Text, Architecture::X86_64) => 0xcc,
                 _ => 0,
@@ -237,6 +240,7 @@ fn relocate(
         let fail = |error| LinkError::Object { index, error };
         for section in file.sections() {
             let Some(&start) = placed.get(&(index, section.index())) else { continue };
+            let mut pairs = reloc::riscv::Pairs::default();
             for (offset, relocation) in section.relocations() {
                 let (name, target) = match relocation.target() {
                     RelocationTarget::Symbol(id) => {
@@ -261,6 +265,7 @@ fn relocate(
                 let place = Reference { at: start + offset, target: target as i64 + relocation.addend() };
                 match file.architecture() {
                     Architecture::X86_64 => reloc::x86_64(kind, place, bytes),
+                    Architecture::Riscv64 => pairs.apply(kind, place, bytes),
                     _ => reloc::aarch64(kind, place, bytes),
                 }
                 .map_err(|problem| match problem {
@@ -268,6 +273,10 @@ fn relocate(
                     reloc::Problem::Range => LinkError::Range { symbol: name },
                 })?;
             }
+            pairs.finish(bytes).map_err(|(at, _)| LinkError::Relocation {
+                kind: "of a lower half".to_owned(),
+                symbol: function_at(file, section.index(), at - start),
+            })?;
         }
     }
     if undefined.is_empty() {

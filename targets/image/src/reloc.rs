@@ -1,8 +1,10 @@
 //! Relocations: how a reference is written into an instruction or into data.
 //!
-//! Names, numbers and formulas are those of the ELF supplements: "System V ABI, AMD64 Architecture Processor
+//! Names, numbers and formulas of x86-64 and AArch64 are those of the ELF supplements: "System V ABI, AMD64 Architecture Processor
 //! Supplement" (4.4) and "ELF for the Arm 64-bit Architecture" (5.7). `S + A` is [`Reference::target`], `P` is
 //! [`Reference::at`], both as offsets in the image; only differences of them, and page offsets, are ever stored.
+
+pub(crate) mod riscv;
 
 use object::elf::{self, RelocationType};
 

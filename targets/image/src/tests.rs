@@ -144,7 +144,7 @@ fn other_files_duplicates_and_missing_entries_are_refused() {
     check_error(std::slice::from_ref(&first), &["first", "third", "fourth"], r#"["third", "fourth"]"#);
     let arm = Builder::new(Architecture::Aarch64).bytes();
     check_error(&[first.clone(), arm], &[], "object 1: expected a relocatable ELF object");
-    check_error(&[Builder::new(Architecture::Riscv64).bytes()], &[], "found Elf Relocatable, Riscv64");
+    check_error(&[Builder::new(Architecture::Riscv32).bytes()], &[], "found Elf Relocatable, Riscv32");
     check_error(&[first[..first.len() / 2].to_vec()], &["first"], "object 0: ");
 }
 

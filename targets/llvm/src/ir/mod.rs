@@ -26,7 +26,7 @@ use tilewright_te::kernel::Kernel;
 
 pub use isa::Isa;
 #[cfg(feature = "llvm")]
-pub(crate) use isa::{GPU_TRIPLE, features, gpu_features};
+pub(crate) use isa::{GPU_TRIPLE, features, gpu_features, triple};
 pub(crate) use threads::shared_bytes;
 
 use text::{Metadata, PlaceInfo, invalid, lane, same_bits, splat, suffix, unsupported, vector};
@@ -41,6 +41,10 @@ pub fn translate(kernels: &[Kernel], isa: Isa<'_>) -> Result<String, CodegenErro
             return Err(invalid(kernel, "another kernel of the module has its name"));
         }
         function::translate(kernel, isa, &mut metadata, &mut out)?;
+    }
+    if let Some(flag) = isa.module_flag() {
+        let node = metadata.node(flag);
+        let _ = writeln!(out, "!llvm.module.flags = !{{!{node}}}");
     }
     let _ = write!(
         out,
