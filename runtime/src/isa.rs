@@ -144,11 +144,12 @@ detectable! {
         "fullfp16" "fp16", "dotprod" "dotprod", "bf16" "bf16", "i8mm" "i8mm", "lse" "lse",
     ];
     linux:
+    "armv7", "arm": ["vfp4" 16, "hwdiv-arm" 17, "neon" 12];
     "riscv64gc", "riscv64": ["v" 21];
 }
 
 /// What Linux says of the processor in `AT_HWCAP`; nothing where it does not tell. Rust 1.85 finds no features there.
-#[cfg(all(feature = "std", target_arch = "riscv64"))]
+#[cfg(all(feature = "std", any(target_arch = "arm", target_arch = "riscv64")))]
 fn hardware_capabilities() -> usize {
     const AT_HWCAP: usize = 16;
     const WORD: usize = size_of::<usize>();

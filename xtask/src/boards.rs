@@ -49,6 +49,7 @@ struct Kind {
 }
 
 const AARCH64: Kind = Kind { target: "aarch64-unknown-linux-musl", emulator: "qemu-aarch64-static" };
+const ARMV7: Kind = Kind { target: "armv7-unknown-linux-musleabihf", emulator: "qemu-arm-static" };
 const RISCV64: Kind = Kind { target: "riscv64gc-unknown-linux-musl", emulator: "qemu-riscv64-static" };
 
 /// A machine that models are compiled for.
@@ -74,6 +75,8 @@ const MACHINES: &[Machine] = &[
     arm("cortex-a72", &["cortex-a72"]),
     arm("cortex-a76", &["cortex-a76"]),
     arm("neoverse-n1", &["neoverse-n1"]),
+    arm32("cortex-a7", &["cortex-a7"], "x86-64-v3;timing=cortex-a7;vector=32;registers=32"),
+    arm32("cortex-a15", &["cortex-a15"], "x86-64-v3;timing=cortex-a15;vector=32;registers=32"),
     Machine {
         name: "riscv64",
         kind: &RISCV64,
@@ -85,6 +88,10 @@ const MACHINES: &[Machine] = &[
 
 const fn arm(name: &'static str, cores: &'static [&'static str]) -> Machine {
     Machine { name, kind: &AARCH64, cores, by_all: true, alike: None }
+}
+
+const fn arm32(name: &'static str, core: &'static [&'static str], alike: &'static str) -> Machine {
+    Machine { name, kind: &ARMV7, cores: core, by_all: false, alike: Some(alike) }
 }
 
 impl Kind {
@@ -139,12 +146,7 @@ pub(crate) fn check(cargo: &Cargo, program: &Path, codegen: &str) -> anyhow::Res
 }
 
 /// The same of one machine, where one is named.
-fn check_some(
-    cargo: &Cargo,
-    program: &Path,
-    codegen: &str,
-    machine: Option<&str>,
-) -> anyhow::Result<Tally> {
+fn check_some(cargo: &Cargo, program: &Path, codegen: &str, machine: Option<&str>) -> anyhow::Result<Tally> {
     let mut tally = Tally::default();
     let is_chosen = |found: &&Machine| machine.is_none_or(|name| name == found.name);
     for machine in MACHINES.iter().filter(is_chosen).filter(|machine| machine.has_code_by(codegen)) {

@@ -89,9 +89,7 @@ pub(crate) fn run() -> Verdict {
         }
         for codegen in cargo.codegens() {
             step(&format!("boards, {codegen}"), &mut || match boards::missing() {
-                None => {
-                    check_boards(&cargo, &program, codegen, complete)
-                }
+                None => check_boards(&cargo, &program, codegen, complete),
                 Some(missing) => {
                     println!("skipped: {missing}");
                     Ok(Tally { skipped: 1, ..Tally::default() })

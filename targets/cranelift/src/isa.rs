@@ -16,6 +16,13 @@ pub(crate) fn isa(target: &Target) -> Result<OwnedTargetIsa, CodegenError> {
             what: "x86 without SSE4.1; the least target is x86-64-v2".to_owned(),
         });
     }
+    if machine.arch.pointer_bits() < 64 {
+        return Err(CodegenError::Unsupported {
+            codegen: CodegenKind::Cranelift,
+            kernel: "*".to_owned(),
+            what: format!("{}: it has code for processors of 64 bits only", machine.arch),
+        });
+    }
     let mut shared = settings::builder();
     let verify = if cfg!(debug_assertions) { "true" } else { "false" };
     let flags = [
@@ -79,6 +86,9 @@ fn flag(feature: Feature) -> Option<&'static str> {
         | Feature::AmxBf16
         | Feature::AmxFp16
         | Feature::Bf16
+        | Feature::Vfp4
+        | Feature::HwdivArm
+        | Feature::Neon
         | Feature::V => return None,
     })
 }

@@ -55,7 +55,7 @@ pub enum LinkError {
     },
     /// Another kind of file, another architecture than the first object, or one without relocation rules here.
     #[error(
-        "object {index}: expected a relocatable ELF object for x86-64, AArch64 or 64-bit RISC-V, all for the same; found {found}"
+        "object {index}: expected a relocatable ELF object for x86-64, 64-bit or 32-bit ARM or 64-bit RISC-V, all for the same; found {found}"
     )]
     Format {
         /// Index of the object.
@@ -138,7 +138,7 @@ fn parse<'a>(objects: &'a [impl AsRef<[u8]>]) -> Result<Vec<File<'a>>, LinkError
         let file = File::parse(object.as_ref()).map_err(|error| LinkError::Object { index, error })?;
         let supported = matches!(
             file.architecture(),
-            Architecture::X86_64 | Architecture::Aarch64 | Architecture::Riscv64
+            Architecture::X86_64 | Architecture::Aarch64 | Architecture::Arm | Architecture::Riscv64
         );
         let same = files.first().is_none_or(|first| first.architecture() == file.architecture());
         let relocatable = file.format() == BinaryFormat::Elf && file.kind() == ObjectKind::Relocatable;
@@ -164,7 +164,8 @@ fn part<'a>(section: &impl ObjectSection<'a>) -> Result<Option<Part>, LinkError>
         SectionFlags::Elf { sh_flags, .. } => sh_flags.0 & object::elf::SHF_ALLOC.0 != 0,
         _ => false,
     };
-    let unwinding = name.starts_with(".eh_frame") || name.starts_with(".gcc_except_table");
+    let tables = [".eh_frame", ".gcc_except_table", ".ARM.exidx", ".ARM.extab"];
+    let unwinding = tables.into_iter().any(|table| name.starts_with(table));
     if !loaded || unwinding || section.size() == 0 {
         return Ok(None);
     }
@@ -191,9 +192,10 @@ fn place(files: &[File<'_>], wanted: Part, image: &mut Image, placed: &mut Place
             image.align = image.align.max(align);
             let align = if first { align.max(DATA_ALIGN) } else { align };
             first = false;
-            // Between functions lies what traps: int3 on x86-64, zeros on the others.
+            // Between functions lies what traps: int3 on x86-64, ones on 32-bit ARM, zeros on the others.
             let filler = match (wanted, file.architecture()) {
                 (Part::Text, Architecture::X86_64) => 0xcc,
+                (Part::Text, Architecture::Arm) => 0xff,
                 _ => 0,
             };
             let start = (image.bytes.len() as u64).next_multiple_of(align);
@@ -265,6 +267,7 @@ fn relocate(
                 let place = Reference { at: start + offset, target: target as i64 + relocation.addend() };
                 match file.architecture() {
                     Architecture::X86_64 => reloc::x86_64(kind, place, bytes),
+                    Architecture::Arm => reloc::arm::apply(kind, place, bytes),
                     Architecture::Riscv64 => pairs.apply(kind, place, bytes),
                     _ => reloc::aarch64(kind, place, bytes),
                 }

@@ -4,6 +4,7 @@
 //! Supplement" (4.4) and "ELF for the Arm 64-bit Architecture" (5.7). `S + A` is [`Reference::target`], `P` is
 //! [`Reference::at`], both as offsets in the image; only differences of them, and page offsets, are ever stored.
 
+pub(crate) mod arm;
 pub(crate) mod riscv;
 
 use object::elf::{self, RelocationType};

@@ -133,6 +133,7 @@ fn machine(target: &Target) -> Result<TargetMachine, CodegenError> {
     INITIALISE.call_once(|| {
         LlvmTarget::initialize_x86(&InitializationConfig::default());
         LlvmTarget::initialize_aarch64(&InitializationConfig::default());
+        LlvmTarget::initialize_arm(&InitializationConfig::default());
         LlvmTarget::initialize_riscv(&InitializationConfig::default());
     });
     let triple = TargetTriple::create(ir::triple(target));
@@ -154,7 +155,7 @@ fn machine(target: &Target) -> Result<TargetMachine, CodegenError> {
 fn scheduling_model(target: &Target) -> &'static str {
     match target.machine.arch {
         Arch::X86_64 => target.machine.level(),
-        Arch::Aarch64 => "generic",
+        Arch::Aarch64 | Arch::Armv7 => "generic",
         Arch::Riscv64 => "sifive-u74",
     }
 }

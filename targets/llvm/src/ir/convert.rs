@@ -26,6 +26,18 @@ impl Function<'_> {
                 target.ty, target.suffix, source.suffix, source.ty
             )
         };
+        let by_words = |lane: &str| lane == "i64" && self.isa.is_32_bit();
+        match (from.dtype.kind(), ty.dtype.kind()) {
+            (Kind::Int | Kind::UInt, Kind::Float) if by_words(source.lane) => {
+                let signed = from.dtype.is_signed();
+                return Ok(self.float_of_i64(target.lane, ty.lanes, signed, &operand));
+            }
+            (Kind::Float, Kind::Int | Kind::UInt) if by_words(target.lane) => {
+                let signed = ty.dtype.is_signed();
+                return Ok(self.i64_of_float(source.lane, ty.lanes, signed, &operand));
+            }
+            _ => {}
+        }
         let instruction = match (from.dtype.kind(), ty.dtype.kind()) {
             (Kind::Float, Kind::Bool) => {
                 format!("fcmp une {} {operand}, {}", source.ty, splat(source.lane, ty.lanes, "0.0"))

@@ -40,7 +40,7 @@ impl Isa<'_> {
         match self {
             Isa::Processor(target) => match target.machine.arch {
                 Arch::Riscv64 => Some("!{i32 1, !\"target-abi\", !\"lp64d\"}"),
-                Arch::X86_64 | Arch::Aarch64 => None,
+                Arch::X86_64 | Arch::Aarch64 | Arch::Armv7 => None,
             },
             Isa::Gpu(_) => None,
         }
@@ -74,9 +74,15 @@ impl Isa<'_> {
             Isa::Processor(target) => match target.machine.arch {
                 Arch::X86_64 => target.machine.has(Feature::Sse41),
                 Arch::Aarch64 | Arch::Riscv64 => true,
+                Arch::Armv7 => false,
             },
             Isa::Gpu(_) => true,
         }
+    }
+
+    /// Whether numbers of 64 bits take two registers: what needs more than a few instructions of such a processor would be a call.
+    pub(super) fn is_32_bit(self) -> bool {
+        matches!(self, Isa::Processor(target) if target.machine.arch.pointer_bits() == 32)
     }
 }
 
@@ -84,7 +90,7 @@ impl Isa<'_> {
 pub(crate) fn triple(target: &Target) -> &'static str {
     match target.machine.arch {
         Arch::Riscv64 => "riscv64-unknown-linux-gnu",
-        arch @ (Arch::X86_64 | Arch::Aarch64) => arch.triple(),
+        arch @ (Arch::X86_64 | Arch::Aarch64 | Arch::Armv7) => arch.triple(),
     }
 }
 
@@ -93,6 +99,7 @@ pub(crate) fn features(target: &Target) -> String {
     // What the triple alone does not say. Relaxation is left out because nothing here makes code shorter when it is linked.
     let base: &[&str] = match target.machine.arch {
         Arch::X86_64 | Arch::Aarch64 => &[],
+        Arch::Armv7 => &["+v7", "+vfp3", "-neon"],
         Arch::Riscv64 => &["+m", "+a", "+f", "+d", "+c", "-relax"],
     };
     let names = target.machine.features.iter().map(|f| format!("+{}", f.name()));

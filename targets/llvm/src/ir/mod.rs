@@ -17,6 +17,7 @@ mod memory;
 mod text;
 mod threads;
 mod transpose;
+mod words;
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -42,6 +43,7 @@ pub fn translate(kernels: &[Kernel], isa: Isa<'_>) -> Result<String, CodegenErro
         }
         function::translate(kernel, isa, &mut metadata, &mut out)?;
     }
+    out.push_str(&metadata.functions);
     if let Some(flag) = isa.module_flag() {
         let node = metadata.node(flag);
         let _ = writeln!(out, "!llvm.module.flags = !{{!{node}}}");
