@@ -84,6 +84,13 @@ const MACHINES: &[Machine] = &[
         by_all: true,
         alike: Some("x86-64-v3;timing=riscv64;vector=32;registers=32"),
     },
+    Machine {
+        name: "riscv64+v",
+        kind: &RISCV64,
+        cores: &["rv64,v=true,vlen=128,vext_spec=v1.0"],
+        by_all: false,
+        alike: Some("x86-64-v3;timing=riscv64;vector=128;registers=32"),
+    },
 ];
 
 const fn arm(name: &'static str, cores: &'static [&'static str]) -> Machine {

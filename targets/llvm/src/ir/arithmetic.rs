@@ -199,7 +199,8 @@ impl Function<'_> {
             (UnaryOp::Sqrt, Kind::Float) => Ok(self.def(call("sqrt"))),
             (UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Trunc | UnaryOp::Round, Kind::Float) => {
                 let name = if op == UnaryOp::Round { "roundeven" } else { op.name() };
-                if !self.isa.has_rounding() && self.isa.is_32_bit() {
+                let is_vector = ty.lanes > 1 && self.isa.rounds_without_truncation();
+                if is_vector || !self.isa.has_rounding() && self.isa.is_32_bit() {
                     return Ok(self.rounded(name, lane, ty.lanes, &operand));
                 }
                 if !self.isa.has_rounding() {
