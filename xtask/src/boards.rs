@@ -48,9 +48,9 @@ struct Kind {
     emulator: &'static str,
 }
 
-const AARCH64: Kind = Kind { target: "aarch64-unknown-linux-musl", emulator: "qemu-aarch64-static" };
-const ARMV7: Kind = Kind { target: "armv7-unknown-linux-musleabihf", emulator: "qemu-arm-static" };
-const RISCV64: Kind = Kind { target: "riscv64gc-unknown-linux-musl", emulator: "qemu-riscv64-static" };
+const AARCH64: Kind = Kind { target: "aarch64-unknown-linux-musl", emulator: cross::EMULATORS[0] };
+const ARMV7: Kind = Kind { target: "armv7-unknown-linux-musleabihf", emulator: cross::EMULATORS[1] };
+const RISCV64: Kind = Kind { target: "riscv64gc-unknown-linux-musl", emulator: cross::EMULATORS[2] };
 
 /// A machine that models are compiled for.
 struct Machine {
@@ -97,8 +97,8 @@ const fn arm(name: &'static str, cores: &'static [&'static str]) -> Machine {
     Machine { name, kind: &AARCH64, cores, by_all: true, alike: None }
 }
 
-const fn arm32(name: &'static str, core: &'static [&'static str], alike: &'static str) -> Machine {
-    Machine { name, kind: &ARMV7, cores: core, by_all: false, alike: Some(alike) }
+const fn arm32(name: &'static str, cores: &'static [&'static str], alike: &'static str) -> Machine {
+    Machine { name, kind: &ARMV7, cores, by_all: false, alike: Some(alike) }
 }
 
 impl Kind {

@@ -66,6 +66,9 @@ pub(crate) fn missing(target: &str) -> Option<String> {
     (!has_linker).then(|| format!("nothing links for {target}: run `cargo xtask setup --boards`"))
 }
 
+/// What runs programs for other machines here: for 64-bit ARM, 32-bit ARM and RISC-V.
+pub(crate) const EMULATORS: [&str; 3] = ["qemu-aarch64-static", "qemu-arm-static", "qemu-riscv64-static"];
+
 /// Debian's compiler, and the library's source of its version.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const LIBRARY_SOURCE: &str = "/usr/lib/rustlib/src/rust/library";

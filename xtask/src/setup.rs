@@ -11,7 +11,7 @@ use anyhow::Context;
 
 use crate::llvm::{self, Llvm};
 use crate::project::Verdict;
-use crate::{boards, cargo, project};
+use crate::{cargo, cross, project};
 
 /// Debian packages that the LLVM code generator needs: to link with, and to emit objects for other builds.
 const LLVM_PACKAGES: [&str; 3] = ["llvm-22-dev", "libpolly-22-dev", "lld-22"];
@@ -120,7 +120,7 @@ fn ensure_opencl() -> anyhow::Result<()> {
 /// What builds programs for boards and runs them here.
 fn ensure_boards() -> anyhow::Result<()> {
     ensure_python(&BOARD_REQUIREMENTS)?;
-    if boards::missing().is_none() {
+    if cross::has_library_source() && cross::EMULATORS.into_iter().all(project::have) {
         return Ok(());
     }
     apt_install(&BOARD_PACKAGES)

@@ -203,7 +203,9 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codegen::CodegenKind;
     use crate::names::names;
+    use crate::target::Target;
     use crate::timing::TimingFile;
 
     #[test]
@@ -263,6 +265,15 @@ mod tests {
     }
 
     #[test]
+    fn machines_without_vectors_have_one_lane() {
+        let lanes = |text: &str| Target::parse(text, CodegenKind::Llvm).unwrap().lanes(4);
+        assert_eq!(["riscv64", "armv7", "cortex-a15", "x86-64-v3;vector=32"].map(lanes), [1; 4]);
+        assert_eq!(["riscv64+v", "armv7+neon", "aarch64"].map(lanes), [4; 3]);
+        let has_fma = |text: &str| text.parse::<Machine>().unwrap().has_fma();
+        assert!(has_fma("riscv64") && has_fma("cortex-a7") && !has_fma("armv7~vfp4"));
+    }
+
+    #[test]
     fn features_are_added_and_removed() {
         let machine: Machine = "x86-64-v4~avx512f;l2=2097152".parse().unwrap();
         assert_eq!((machine.vector_bits, machine.caches.l2), (256, 2 << 20));
@@ -284,7 +295,7 @@ mod tests {
         let start = |text: &str| {
             text.parse::<Machine>().unwrap_err().to_string().split(';').next().map(str::to_owned)
         };
-        let misspelt = "unknown target `cortexa72`: did you mean cortex-a72 or cortex-a76?";
+        let misspelt = "unknown target `cortexa72`: did you mean cortex-a72, cortex-a76 or cortex-a7?";
         assert_eq!(start("cortexa72").as_deref(), Some(misspelt));
         assert_eq!(start("rip5").as_deref(), Some("unknown target `rip5`: did you mean rpi5?"));
         check_error("x86-64+neon", "x86-64 has no feature `neon`");

@@ -3,8 +3,6 @@
 use cranelift_codegen::ir::{self, Endianness, MemFlagsData, types};
 use tilewright_dtype::DType;
 
-use crate::function::Function;
-
 /// Bytes of a vector register.
 const VECTOR_BYTES: u32 = 16;
 
@@ -25,7 +23,7 @@ pub(crate) struct Lanes {
 }
 
 /// Lanes of a vector register.
-fn per_vector(lane: ir::Type) -> u32 {
+pub(crate) fn per_vector(lane: ir::Type) -> u32 {
     VECTOR_BYTES / lane.bytes()
 }
 
@@ -62,18 +60,6 @@ pub(crate) fn lane_of(dtype: DType) -> Option<ir::Type> {
         | DType::U2
         | DType::String => return None,
     })
-}
-
-impl Function<'_, '_> {
-    /// Lanes of a vector register; more than any value has where the machine has none.
-    pub(crate) fn per_vector(&self, lane: ir::Type) -> u32 {
-        if self.target.has_vectors() { per_vector(lane) } else { u32::MAX }
-    }
-
-    /// Whether vectors of both lane types split a value of so many lanes without a rest.
-    pub(crate) fn fills_vectors(&self, n: u32, a: ir::Type, b: ir::Type) -> bool {
-        n.is_multiple_of(self.per_vector(a)) && n.is_multiple_of(self.per_vector(b))
-    }
 }
 
 impl Lanes {

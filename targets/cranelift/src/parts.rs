@@ -4,9 +4,19 @@ use cranelift_codegen::ir::{self, ConstantData, InstBuilder, types};
 use cranelift_frontend::FunctionBuilder;
 
 use crate::function::Function;
-use crate::lanes::{Lanes, vector_of};
+use crate::lanes::{Lanes, per_vector, vector_of};
 
 impl Function<'_, '_> {
+    /// Lanes of a vector register; more than any value has where the machine has none.
+    pub(crate) fn per_vector(&self, lane: ir::Type) -> u32 {
+        if self.target.has_vectors() { per_vector(lane) } else { u32::MAX }
+    }
+
+    /// Whether vectors of both lane types split a value of so many lanes without a rest.
+    pub(crate) fn fills_vectors(&self, n: u32, a: ir::Type, b: ir::Type) -> bool {
+        n.is_multiple_of(self.per_vector(a)) && n.is_multiple_of(self.per_vector(b))
+    }
+
     /// Types of the parts of a value in block parameters; masks have lanes of `I8` there.
     pub(crate) fn part_types(&self, lane: ir::Type, n: u32) -> Vec<ir::Type> {
         let n_vectors = n / self.per_vector(lane);

@@ -219,7 +219,8 @@ fn riscv_pairs_meet_by_the_place_of_their_upper_half() {
 fn riscv_branches_scatter_their_bits() {
     let mut builder = Builder::new(Architecture::Riscv64);
     // jal x0; beq x0, x0; c.j; c.beqz a0; and bytes up to 256.
-    let mut code = [0x0000_006fu32, 0x0000_0063].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
+    let mut code =
+        [0x0000_006fu32, 0x0000_0063].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
     code.extend([0xa001u16, 0xc101].iter().flat_map(|half| half.to_le_bytes()));
     code.resize(128, 0);
     builder.function("kernel", &code);
