@@ -263,7 +263,7 @@ fn arm_fields_keep_their_addends() {
         .relocation(12, elf::R_ARM_REL32, callee, 0);
     let image = link(&[object.bytes()], &["kernel", "callee"]).unwrap();
     assert_eq!(image.entries, [0, 0x2_0000]);
-    assert_eq!(u32_at(&image, 0), 0xeb00_0000 | (0x2_0000 - 8) / 4);
+    assert_eq!(u32_at(&image, 0), 0xeb00_0000 | ((0x2_0000 - 8) / 4));
     assert_eq!(u32_at(&image, 4), 0xe30f_0ffc);
     assert_eq!(u32_at(&image, 8), 0xe340_0001);
     assert_eq!(u32_at(&image, 12), 0x2_0000 - 12 - 4);
