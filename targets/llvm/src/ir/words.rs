@@ -1,5 +1,5 @@
 //! What processors of 32 bits have no instructions for, and LLVM would call a library for: division of numbers of 64 bits, conversions between
-//! these and floats, and rounding to integral values.
+//! these and floats, and rounding to integral values. The last is for vectors of RISC-V as well.
 
 use super::function::Function;
 use super::{splat, suffix, vector};
