@@ -88,12 +88,23 @@ fn arch_of(triple: &str) -> &str {
     triple.split('-').next().unwrap_or("")
 }
 
-/// Declares what a loader can find out: for each architecture the features' names in artifacts, which are LLVM's, each with
-/// the name by which `std` detects it.
+/// Declares what a loader can find out: for each architecture, by its name in triples, the features' names in artifacts, which are LLVM's,
+/// each with the name by which `std` detects it; or, by `std`'s name of the architecture, with the bit of `AT_HWCAP` that Linux sets for it.
 macro_rules! detectable {
-    ($($arch:literal, $detect:ident: [$($feature:literal $std:tt),* $(,)?];)*) => {
+    (
+        std: $($arch:literal, $detect:ident: [$($feature:literal $std:tt),* $(,)?];)*
+        linux: $($triple:literal, $target_arch:literal: [$($linux_feature:literal $bit:literal),* $(,)?];)*
+    ) => {
         /// Architectures and the features that [`Isa::native`] can find there. Code that needs any other runs nowhere.
-        pub const DETECTABLE: &[(&str, &[&str])] = &[$(($arch, &[$($feature),*])),*];
+        pub const DETECTABLE: &[(&str, &[&str])] =
+            &[$(($arch, &[$($feature),*]),)* $(($triple, &[$($linux_feature),*])),*];
+
+        /// What triples call this machine's architecture.
+        #[cfg(feature = "std")]
+        fn arch() -> &'static str {
+            $(if cfg!(target_arch = $target_arch) { return $triple; })*
+            std::env::consts::ARCH
+        }
 
         /// The features of [`DETECTABLE`] that this machine has.
         #[cfg(feature = "std")]
@@ -105,6 +116,13 @@ macro_rules! detectable {
                     $(if std::arch::$detect!($std) { features.push($feature.to_string()); })*
                 }
             )*
+            $(
+                #[cfg(target_arch = $target_arch)]
+                {
+                    let capabilities = hardware_capabilities();
+                    $(if capabilities >> $bit & 1 != 0 { features.push($linux_feature.to_string()); })*
+                }
+            )*
             features.sort_unstable();
             features
         }
@@ -112,6 +130,7 @@ macro_rules! detectable {
 }
 
 detectable! {
+    std:
     // std does not tell of `lahf`: every processor with SSE4.2 has it.
     "x86_64", is_x86_feature_detected: [
         "sse3" "sse3", "ssse3" "ssse3", "sse4.1" "sse4.1", "sse4.2" "sse4.2", "popcnt" "popcnt", "cx16" "cmpxchg16b",
@@ -124,13 +143,27 @@ detectable! {
     "aarch64", is_aarch64_feature_detected: [
         "fullfp16" "fp16", "dotprod" "dotprod", "bf16" "bf16", "i8mm" "i8mm", "lse" "lse",
     ];
+    linux:
+    "armv7", "arm": ["vfp4" 16, "hwdiv-arm" 17, "neon" 12];
+    "riscv64gc", "riscv64": ["v" 21];
+}
+
+/// What Linux says of the processor in `AT_HWCAP`; nothing where it does not tell. Rust 1.85 finds no features there.
+#[cfg(all(feature = "std", any(target_arch = "arm", target_arch = "riscv64")))]
+fn hardware_capabilities() -> usize {
+    const AT_HWCAP: usize = 16;
+    const WORD: usize = size_of::<usize>();
+    let vector = std::fs::read("/proc/self/auxv").unwrap_or_default();
+    let words = vector.chunks_exact(WORD).map(|word| word.try_into().map_or(0, usize::from_ne_bytes));
+    let words: Vec<usize> = words.collect();
+    words.chunks_exact(2).find(|pair| pair[0] == AT_HWCAP).map_or(0, |pair| pair[1])
 }
 
 #[cfg(feature = "std")]
 impl Isa {
     /// The machine this program runs on.
     pub fn native() -> Isa {
-        Isa { arch: std::env::consts::ARCH.to_string(), features: detected() }
+        Isa { arch: arch().to_string(), features: detected() }
     }
 }
 

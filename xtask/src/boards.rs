@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::c_library::emitted;
 use crate::cargo::{Cargo, Packages};
 use crate::conformance::Board;
+use crate::cross::Program;
 use crate::project::Verdict;
 use crate::tally::Tally;
 use crate::{build, cross, digits, project};
@@ -19,6 +21,9 @@ pub(crate) struct Args {
     /// Code generator, if not the build's default
     #[arg(long)]
     codegen: Option<String>,
+    /// Only this machine
+    #[arg(long)]
+    machine: Option<String>,
     /// Another `tilewright` program than the one of this tree
     #[arg(long)]
     program: Option<PathBuf>,
@@ -32,83 +37,162 @@ pub(crate) fn run(args: &Args) -> Verdict {
     let cargo = Cargo::detect();
     let codegen = args.codegen.as_deref().unwrap_or(cargo.default_codegen());
     let program = build::tilewright_or(args.program.as_deref(), &cargo)?;
-    let mut tally = check_digits(&program, codegen)?;
-    tally.add(check_models(&program, codegen)?);
-    tally.add(check_suite(&cargo, codegen)?);
+    let tally = check_some(&cargo, &program, codegen, args.machine.as_deref())?;
     println!("{tally}");
     Ok(tally.failed == 0)
 }
 
-/// The machine that the program is built for: with musl it needs no libraries.
-const TARGET: &str = "aarch64-unknown-linux-musl";
+/// A kind of boards: what their programs are built for, and what runs these here.
+struct Kind {
+    /// With musl a program needs no libraries.
+    target: &'static str,
+    /// The same in the words of zig's compiler of C.
+    zig: &'static str,
+    emulator: &'static str,
+}
 
-/// Machines that models are compiled for, and the cores that qemu plays: the first where a check takes one.
-const MACHINES: [(&str, &[&str]); 5] = [
-    ("aarch64", &["cortex-a53", "max"]),
-    ("cortex-a53", &["cortex-a53"]),
-    ("cortex-a72", &["cortex-a72"]),
-    ("cortex-a76", &["cortex-a76"]),
-    ("neoverse-n1", &["neoverse-n1"]),
+const AARCH64: Kind =
+    Kind { target: "aarch64-unknown-linux-musl", zig: "aarch64-linux-musl", emulator: cross::EMULATORS[0] };
+const ARMV7: Kind = Kind {
+    target: "armv7-unknown-linux-musleabihf",
+    zig: "arm-linux-musleabihf",
+    emulator: cross::EMULATORS[1],
+};
+const RISCV64: Kind =
+    Kind { target: "riscv64gc-unknown-linux-musl", zig: "riscv64-linux-musl", emulator: cross::EMULATORS[2] };
+
+/// A machine that models are compiled for.
+struct Machine {
+    name: &'static str,
+    kind: &'static Kind,
+    /// The cores that qemu plays: the first where a check takes one.
+    cores: &'static [&'static str],
+    /// Whether the code generators besides LLVM have code for it.
+    by_all: bool,
+    /// A machine here that is described like it, with as many registers of as many bits and the same timing. Real models run on machines
+    /// that have one.
+    alike: Option<&'static str>,
+}
+
+/// In the order in which they are checked.
+const MACHINES: &[Machine] = &[
+    Machine {
+        alike: Some("x86-64-v3;timing=aarch64;vector=128;registers=32"),
+        ..arm("aarch64", &["cortex-a53", "max"])
+    },
+    arm("cortex-a53", &["cortex-a53"]),
+    arm("cortex-a72", &["cortex-a72"]),
+    arm("cortex-a76", &["cortex-a76"]),
+    arm("neoverse-n1", &["neoverse-n1"]),
+    Machine {
+        alike: Some("x86-64-v3;timing=cortex-a7;vector=32;registers=32"),
+        ..arm32("cortex-a7", &["cortex-a7"])
+    },
+    arm32("cortex-a15", &["cortex-a15"]),
+    Machine {
+        name: "riscv64",
+        kind: &RISCV64,
+        cores: &["rv64"],
+        by_all: true,
+        alike: Some("x86-64-v3;timing=riscv64;vector=32;registers=32"),
+    },
+    Machine {
+        name: "riscv64+v",
+        kind: &RISCV64,
+        cores: &["rv64,v=true,vlen=128,vext_spec=v1.0"],
+        by_all: false,
+        alike: Some("x86-64-v3;timing=riscv64;vector=128;registers=32"),
+    },
 ];
+
+const fn arm(name: &'static str, cores: &'static [&'static str]) -> Machine {
+    Machine { name, kind: &AARCH64, cores, by_all: true, alike: None }
+}
+
+const fn arm32(name: &'static str, cores: &'static [&'static str]) -> Machine {
+    Machine { name, kind: &ARMV7, cores, by_all: false, alike: None }
+}
+
+impl Kind {
+    /// Why nothing can be checked on such boards here; nothing where it can.
+    fn missing(&self) -> Option<String> {
+        if !project::have(self.emulator) {
+            return Some(format!("no {}: run `cargo xtask setup --boards`", self.emulator));
+        }
+        cross::missing(self.target)
+    }
+}
+
+impl Machine {
+    /// The words that run a program for boards on a core.
+    fn runner(&self, core: &str, program: &Program) -> anyhow::Result<Vec<OsString>> {
+        let program = cross::build(self.kind.target, program)?;
+        Ok(vec![self.kind.emulator.into(), "-cpu".into(), core.into(), program.into()])
+    }
+
+    fn has_code_by(&self, codegen: &str) -> bool {
+        self.by_all || codegen == "llvm"
+    }
+}
 
 /// Why nothing can be checked here; nothing where it can.
 pub(crate) fn missing() -> Option<String> {
-    if !project::have(cross::EMULATOR) {
-        return Some(format!("no {}: run `cargo xtask setup --boards`", cross::EMULATOR));
-    }
-    cross::missing(TARGET)
+    MACHINES.iter().find_map(|machine| machine.kind.missing())
 }
 
 /// What plays the part of a machine.
 pub(crate) fn board(machine: &str) -> anyhow::Result<Board> {
-    if let Some(missing) = missing() {
+    let found = MACHINES.iter().find(|found| found.name == machine);
+    let known = || MACHINES.iter().map(|machine| machine.name).collect::<Vec<_>>().join(", ");
+    let found = found.with_context(|| format!("no board {machine}: there are {}", known()))?;
+    if let Some(missing) = found.kind.missing() {
         bail!("{missing}");
     }
-    let known = || MACHINES.map(|(name, _)| name).join(", ");
-    let found = MACHINES.iter().find(|(name, _)| *name == machine);
-    let core = found.and_then(|(_, cores)| cores.first());
-    let core = core.with_context(|| format!("no board {machine}: there are {}", known()))?;
-    Ok(Board { machine: machine.to_string(), runner: runner(core, &cross::build(TARGET, &cross::RUN)?) })
+    let core = found.cores.first().context("a machine without a core")?;
+    Ok(Board { machine: machine.to_string(), runner: found.runner(core, &cross::RUN)? })
 }
 
-/// The words that run a program for boards on a core.
-fn runner(core: &str, program: &Path) -> Vec<OsString> {
-    vec![cross::EMULATOR.into(), "-cpu".into(), core.into(), program.into()]
+/// Machines that real models run on, for the ONNX suites.
+pub(crate) fn with_models(codegen: &str) -> impl Iterator<Item = &'static str> {
+    let machines = MACHINES.iter().filter(move |machine| machine.has_code_by(codegen));
+    machines.filter(|machine| machine.alike.is_some()).map(|machine| machine.name)
 }
 
-/// What the example must show on each core, with one code generator: see [`digits::check_on`].
-pub(crate) fn check_digits(program: &Path, codegen: &str) -> anyhow::Result<Tally> {
-    let device_program = cross::build(TARGET, &cross::RUN)?;
+/// What all machines must show, with one code generator: the example ([`digits::check_on`]) and the suite of code generators, which is one
+/// check, on every core, and real models ([`models::check`]) on one.
+pub(crate) fn check(cargo: &Cargo, program: &Path, codegen: &str) -> anyhow::Result<Tally> {
+    check_some(cargo, program, codegen, None)
+}
+
+/// The same of one machine, where one is named.
+fn check_some(cargo: &Cargo, program: &Path, codegen: &str, machine: Option<&str>) -> anyhow::Result<Tally> {
     let mut tally = Tally::default();
-    for (machine, cores) in MACHINES {
-        for core in cores {
-            println!("{machine} by {codegen}, on {core}");
-            let holds = digits::check_on(program, codegen, machine, &runner(core, &device_program))?;
-            tally.add(Tally::of_check(holds));
+    let is_chosen = |found: &&Machine| machine.is_none_or(|name| name == found.name);
+    for machine in MACHINES.iter().filter(is_chosen).filter(|machine| machine.has_code_by(codegen)) {
+        for core in machine.cores {
+            println!("{} by {codegen}, on {core}", machine.name);
+            let runner = machine.runner(core, &cross::RUN)?;
+            tally.add(Tally::of_check(digits::check_on(program, codegen, machine.name, &runner)?));
+            tally.add(Tally::of_check(check_suite(cargo, codegen, machine, core)?));
+        }
+        if let Some(core) = machine.cores.first() {
+            let emulator = vec![machine.kind.emulator.into(), "-cpu".into(), core.into()];
+            let compiler = cross::c_compiler(machine.kind.zig);
+            let board = emitted::Board { compiler, emulator, runner: machine.runner(core, &cross::RUN)? };
+            tally.add(emitted::check_on(program, codegen, machine.name, &board));
+        }
+        if let (Some(alike), Some(core)) = (machine.alike, machine.cores.first()) {
+            let runner = machine.runner(core, &cross::RUN)?;
+            let board = models::Machine { name: machine.name, alike, runner: &runner };
+            tally.add(models::check(program, codegen, &board)?);
         }
     }
     Ok(tally)
 }
 
-/// What real models must show, with one code generator: see [`models::check`].
-pub(crate) fn check_models(program: &Path, codegen: &str) -> anyhow::Result<Tally> {
-    let (_, cores) = MACHINES[0];
-    models::check(program, codegen, &runner(cores[0], &cross::build(TARGET, &cross::RUN)?))
-}
-
-/// The suite of code generators, which is one check on every core.
-pub(crate) fn check_suite(cargo: &Cargo, codegen: &str) -> anyhow::Result<Tally> {
-    let runner_program = cross::build(TARGET, &cross::SUITE_RUNNER)?;
-    let mut tally = Tally::default();
-    for (machine, cores) in MACHINES {
-        for core in cores {
-            let package = Packages::These(&["tilewright-target-suite"]);
-            let mut run = cargo.command("run", package);
-            run.args(["--release", "--example", "boards", "--", codegen, machine]);
-            let status = run.args(runner(core, &runner_program)).status();
-            let holds = status.context("cannot start cargo")?.success();
-            tally.add(Tally::of_check(holds));
-        }
-    }
-    Ok(tally)
+fn check_suite(cargo: &Cargo, codegen: &str, machine: &Machine, core: &str) -> Verdict {
+    let mut run = cargo.command("run", Packages::These(&["tilewright-target-suite"]));
+    run.args(["--release", "--example", "boards", "--", codegen, machine.name]);
+    let status = run.args(machine.runner(core, &cross::SUITE_RUNNER)?).status();
+    Ok(status.context("cannot start cargo")?.success())
 }

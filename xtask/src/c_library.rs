@@ -2,7 +2,7 @@
 
 mod archive;
 mod check;
-mod emitted;
+pub(crate) mod emitted;
 mod headers;
 mod libraries;
 mod size;

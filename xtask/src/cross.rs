@@ -66,12 +66,18 @@ pub(crate) fn missing(target: &str) -> Option<String> {
     (!has_linker).then(|| format!("nothing links for {target}: run `cargo xtask setup --boards`"))
 }
 
-/// What runs programs for 64-bit ARM here.
-pub(crate) const EMULATOR: &str = "qemu-aarch64-static";
+/// What runs programs for other machines here: for 64-bit ARM, 32-bit ARM and RISC-V.
+pub(crate) const EMULATORS: [&str; 3] = ["qemu-aarch64-static", "qemu-arm-static", "qemu-riscv64-static"];
 
 /// Debian's compiler, and the library's source of its version.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const LIBRARY_SOURCE: &str = "/usr/lib/rustlib/src/rust/library";
+
+/// The words of a compiler of C for another machine, as zig names it.
+pub(crate) fn c_compiler(target: &str) -> Vec<OsString> {
+    let zig = venv().join("python-zig");
+    [zig.as_os_str(), "cc".as_ref(), "-target".as_ref(), target.as_ref()].map(OsString::from).to_vec()
+}
 
 fn venv() -> PathBuf {
     project::target_dir().join("venv/bin")

@@ -120,7 +120,7 @@ fn ensure_opencl() -> anyhow::Result<()> {
 /// What builds programs for boards and runs them here.
 fn ensure_boards() -> anyhow::Result<()> {
     ensure_python(&BOARD_REQUIREMENTS)?;
-    if cross::has_library_source() && project::have(cross::EMULATOR) {
+    if cross::has_library_source() && cross::EMULATORS.into_iter().all(project::have) {
         return Ok(());
     }
     apt_install(&BOARD_PACKAGES)

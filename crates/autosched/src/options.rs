@@ -12,6 +12,7 @@ pub fn flatten_options(target: &Target) -> FlattenOptions {
     FlattenOptions {
         masked_access: target.masked_access(),
         element_vector: (lanes > 1).then_some(lanes * FLOAT as u32),
+        computes_narrow: target.machine.arch.pointer_bits() == 32,
         ..FlattenOptions::PLAIN
     }
 }

@@ -11,17 +11,31 @@ pub enum Arch {
     X86_64,
     /// 64-bit ARM; NEON is given.
     Aarch64,
+    /// 32-bit ARM for Linux, with hardware floats of both widths.
+    Armv7,
+    /// 64-bit RISC-V for Linux: `rv64gc`, with floats of both widths and compressed instructions.
+    Riscv64,
 }
 
 impl Arch {
     /// Every architecture.
-    pub const ALL: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
+    pub const ALL: [Arch; 4] = [Arch::X86_64, Arch::Aarch64, Arch::Armv7, Arch::Riscv64];
 
     /// The name in target names.
     pub const fn name(self) -> &'static str {
         match self {
             Arch::X86_64 => "x86-64",
             Arch::Aarch64 => "aarch64",
+            Arch::Armv7 => "armv7",
+            Arch::Riscv64 => "riscv64",
+        }
+    }
+
+    /// Bits of an address, which are those that it computes with at a time.
+    pub const fn pointer_bits(self) -> u32 {
+        match self {
+            Arch::X86_64 | Arch::Aarch64 | Arch::Riscv64 => 64,
+            Arch::Armv7 => 32,
         }
     }
 
@@ -30,6 +44,8 @@ impl Arch {
         match self {
             Arch::X86_64 => "x86_64-unknown-linux-gnu",
             Arch::Aarch64 => "aarch64-unknown-linux-gnu",
+            Arch::Armv7 => "armv7-unknown-linux-gnueabihf",
+            Arch::Riscv64 => "riscv64gc-unknown-linux-gnu",
         }
     }
 }
@@ -149,6 +165,14 @@ features! {
     I8mm, Aarch64, "i8mm", [];
     /// Atomic read-modify-write instructions.
     Lse, Aarch64, "lse", [];
+    /// Fused multiply-add, among others.
+    Vfp4, Armv7, "vfp4", [];
+    /// Integer division.
+    HwdivArm, Armv7, "hwdiv-arm", [];
+    /// Vectors, whose floats flush subnormals to zero whatever the processor is told.
+    Neon, Armv7, "neon", [];
+    /// Vectors, of at least 128 bits.
+    V, Riscv64, "v", [];
 }
 
 impl Feature {

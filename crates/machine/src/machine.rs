@@ -20,9 +20,10 @@ pub struct Machine {
     pub arch: Arch,
     /// Optional parts of the instruction set that code may use.
     pub features: FeatureSet,
-    /// Widest vector register worth using, in bits.
+    /// Widest vector register worth using, in bits; under [`Machine::LEAST_VECTOR_BITS`] there are none, and each element has a
+    /// register of its own.
     pub vector_bits: u32,
-    /// Number of vector registers.
+    /// Number of vector registers; of registers of floats, where there are no vectors.
     pub n_vector_registers: u32,
     /// Data caches.
     pub caches: Caches,
@@ -31,6 +32,9 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Bits of the narrowest vectors that code is made with.
+    pub const LEAST_VECTOR_BITS: u32 = 128;
+
     /// The machine the compiler runs on.
     pub fn host() -> Machine {
         let machine = Machine::with_features(host::arch(), host::features());
@@ -54,6 +58,10 @@ impl Machine {
             Arch::X86_64 if features.has(Feature::Avx) => (256, 16),
             Arch::X86_64 => (128, 16),
             Arch::Aarch64 => (128, 32),
+            Arch::Armv7 if features.has(Feature::Neon) => (128, 16),
+            Arch::Armv7 => (32, 32),
+            Arch::Riscv64 if features.has(Feature::V) => (128, 32),
+            Arch::Riscv64 => (32, 32),
         };
         let timing = Timing::of_level(arch, features);
         let caches = timing.numbers.caches;
@@ -88,7 +96,8 @@ impl Machine {
     pub fn has_fma(&self) -> bool {
         match self.arch {
             Arch::X86_64 => self.has(Feature::Fma),
-            Arch::Aarch64 => true,
+            Arch::Aarch64 | Arch::Riscv64 => true,
+            Arch::Armv7 => self.has(Feature::Vfp4),
         }
     }
 
@@ -96,7 +105,7 @@ impl Machine {
     pub fn level(&self) -> &'static str {
         let levels: &[&'static str] = match self.arch {
             Arch::X86_64 => &["x86-64-v4", "x86-64-v3", "x86-64-v2"],
-            Arch::Aarch64 => &[],
+            Arch::Aarch64 | Arch::Armv7 | Arch::Riscv64 => &[],
         };
         let fits = |name: &&str| Machine::named(name).is_some_and(|level| self.runs_code_for(&level));
         levels.iter().copied().find(fits).unwrap_or(self.arch.name())
@@ -174,7 +183,7 @@ impl Machine {
         let (key, value) = property.split_once('=')?;
         match key {
             "vector" => {
-                let bits = number(value, 512).filter(|bits| bits.is_power_of_two() && *bits >= 128)?;
+                let bits = number(value, 512).filter(|bits| bits.is_power_of_two() && *bits >= 32)?;
                 // Never wider than the instruction set has: a narrower preference is the only freedom.
                 let widest = Machine::with_features(self.arch, self.features).vector_bits;
                 self.vector_bits = (bits as u32).min(widest);
@@ -194,7 +203,9 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codegen::CodegenKind;
     use crate::names::names;
+    use crate::target::Target;
     use crate::timing::TimingFile;
 
     #[test]
@@ -254,6 +265,15 @@ mod tests {
     }
 
     #[test]
+    fn machines_without_vectors_have_one_lane() {
+        let lanes = |text: &str| Target::parse(text, CodegenKind::Llvm).unwrap().lanes(4);
+        assert_eq!(["riscv64", "armv7", "cortex-a15", "x86-64-v3;vector=32"].map(lanes), [1; 4]);
+        assert_eq!(["riscv64+v", "armv7+neon", "aarch64"].map(lanes), [4; 3]);
+        let has_fma = |text: &str| text.parse::<Machine>().unwrap().has_fma();
+        assert!(has_fma("riscv64") && has_fma("cortex-a7") && !has_fma("armv7~vfp4"));
+    }
+
+    #[test]
     fn features_are_added_and_removed() {
         let machine: Machine = "x86-64-v4~avx512f;l2=2097152".parse().unwrap();
         assert_eq!((machine.vector_bits, machine.caches.l2), (256, 2 << 20));
@@ -270,12 +290,12 @@ mod tests {
         check_error(
             "z80",
             "unknown target `z80`; known are cpu, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-a53, cortex-a72, cortex-a76, \
-             neoverse-n1, rpi3, rpi4, rpi5",
+             neoverse-n1, rpi3, rpi4, rpi5, armv7, cortex-a7, cortex-a15, riscv64",
         );
         let start = |text: &str| {
             text.parse::<Machine>().unwrap_err().to_string().split(';').next().map(str::to_owned)
         };
-        let misspelt = "unknown target `cortexa72`: did you mean cortex-a72 or cortex-a76?";
+        let misspelt = "unknown target `cortexa72`: did you mean cortex-a72, cortex-a76 or cortex-a7?";
         assert_eq!(start("cortexa72").as_deref(), Some(misspelt));
         assert_eq!(start("rip5").as_deref(), Some("unknown target `rip5`: did you mean rpi5?"));
         check_error("x86-64+neon", "x86-64 has no feature `neon`");

@@ -22,6 +22,11 @@ const fn x86(
     NamedMachine { name, meaning, arch: Arch::X86_64, features, timing: None }
 }
 
+const fn arm32(name: &'static str, meaning: &'static str, timing: &'static str) -> NamedMachine {
+    let features: &[&[Feature]] = &[&[Feature::Vfp4, Feature::HwdivArm]];
+    NamedMachine { name, meaning, arch: Arch::Armv7, features, timing: Some(timing) }
+}
+
 const fn arm(
     name: &'static str,
     meaning: &'static str,
@@ -29,6 +34,14 @@ const fn arm(
     timing: &'static str,
 ) -> NamedMachine {
     NamedMachine { name, meaning, arch: Arch::Aarch64, features, timing: Some(timing) }
+}
+
+const fn riscv(
+    name: &'static str,
+    meaning: &'static str,
+    features: &'static [&'static [Feature]],
+) -> NamedMachine {
+    NamedMachine { name, meaning, arch: Arch::Riscv64, features, timing: Some("riscv64") }
 }
 
 // What each level of x86-64 has beside the one before.
@@ -60,6 +73,10 @@ pub(crate) const MACHINES: &[NamedMachine] = &[
     arm("rpi3", "Raspberry Pi 3: Cortex-A53", &[], "cortex-a53"),
     arm("rpi4", "Raspberry Pi 4: Cortex-A72", &[], "cortex-a72"),
     arm("rpi5", "Raspberry Pi 5: Cortex-A76", &[ARMV8_2], "cortex-a76"),
+    arm32("armv7", "32-bit ARM with VFPv4 and division; NEON, which flushes subnormals, by +neon", "cortex-a7"),
+    arm32("cortex-a7", "Arm Cortex-A7", "cortex-a7"),
+    arm32("cortex-a15", "Arm Cortex-A15", "cortex-a15"),
+    riscv("riscv64", "any 64-bit RISC-V for Linux (RV64GC)", &[]),
 ];
 
 /// The name of the machine that the compiler runs on.

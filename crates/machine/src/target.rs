@@ -68,9 +68,17 @@ impl Target {
         self.machine.vector_bits.min(self.codegen.max_vector_bits)
     }
 
-    /// Lanes of a vector register of elements of so many bytes.
+    /// Whether there are vectors to use.
+    pub fn has_vectors(&self) -> bool {
+        self.vector_bits() >= Machine::LEAST_VECTOR_BITS
+    }
+
+    /// Lanes of a vector register of elements of so many bytes; 1 on a machine without vectors.
     pub fn lanes(&self, element_bytes: usize) -> u32 {
-        self.vector_bits() / (8 * element_bytes.max(1) as u32)
+        match self.has_vectors() {
+            true => self.vector_bits() / (8 * element_bytes.max(1) as u32),
+            false => 1,
+        }
     }
 
     /// Number of vector registers of [`Target::vector_bits`].
@@ -78,7 +86,7 @@ impl Target {
         // The upper sixteen registers of AVX-512 cannot be named by the encodings of narrower code generators.
         match self.machine.arch {
             Arch::X86_64 if self.codegen.max_vector_bits < 512 => self.machine.n_vector_registers.min(16),
-            Arch::X86_64 | Arch::Aarch64 => self.machine.n_vector_registers,
+            Arch::X86_64 | Arch::Aarch64 | Arch::Armv7 | Arch::Riscv64 => self.machine.n_vector_registers,
         }
     }
 
@@ -87,7 +95,7 @@ impl Target {
     pub fn n_element_registers(&self) -> u32 {
         match self.machine.arch {
             Arch::X86_64 => 1,
-            Arch::Aarch64 => 3,
+            Arch::Aarch64 | Arch::Armv7 | Arch::Riscv64 => 3,
         }
     }
 
@@ -96,7 +104,7 @@ impl Target {
     pub fn element_lanes(&self, element_bytes: usize) -> u32 {
         match self.machine.arch {
             Arch::Aarch64 if self.codegen.multiplies_by_lane => self.lanes(element_bytes),
-            Arch::X86_64 | Arch::Aarch64 => 1,
+            Arch::X86_64 | Arch::Aarch64 | Arch::Armv7 | Arch::Riscv64 => 1,
         }
     }
 

@@ -190,11 +190,14 @@ committed![
     "cortex-a72",
     "cortex-a76",
     "neoverse-n1",
+    "cortex-a7",
+    "cortex-a15",
     "x86-64",
     "x86-64-v2",
     "x86-64-v3",
     "x86-64-v4",
     "aarch64",
+    "riscv64",
 ];
 
 /// The files of [`TIMINGS`], each read once.
@@ -219,6 +222,8 @@ impl Timing {
             Arch::X86_64 if features.has(Feature::Sse42) => "x86-64-v2",
             Arch::X86_64 => "x86-64",
             Arch::Aarch64 => "aarch64",
+            Arch::Armv7 => "cortex-a7",
+            Arch::Riscv64 => "riscv64",
         };
         Timing::committed(name).expect("every level has a file")
     }

@@ -177,9 +177,30 @@ unsafe fn flush_instructions(start: *mut u8, len: usize) {
     }
 }
 
+/// Makes code that was written visible to instruction fetch, on all cores: each has a fence of its own, so Linux is asked.
+///
+/// # Safety
+/// The range is mapped.
+#[cfg(all(target_arch = "riscv64", target_os = "linux"))]
+unsafe fn flush_instructions(start: *mut u8, len: usize) {
+    const RISCV_FLUSH_ICACHE: usize = 259;
+    const ALL_CORES: usize = 0;
+    // SAFETY: the call changes no memory. An error leaves what `mprotect` does.
+    unsafe {
+        std::arch::asm!(
+            "ecall",
+            in("a7") RISCV_FLUSH_ICACHE,
+            inlateout("a0") start => _,
+            in("a1") start.addr() + len,
+            in("a2") ALL_CORES,
+            options(nostack),
+        );
+    }
+}
+
 /// Instruction fetch is coherent with stores on x86; elsewhere `mprotect` synchronises the new pages.
 ///
 /// # Safety
 /// None needed; unsafe like its namesake.
-#[cfg(not(target_arch = "aarch64"))]
+#[cfg(not(any(target_arch = "aarch64", all(target_arch = "riscv64", target_os = "linux"))))]
 unsafe fn flush_instructions(_start: *mut u8, _len: usize) {}

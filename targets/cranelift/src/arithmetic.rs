@@ -10,7 +10,7 @@ use tilewright_te::kernel::{KernelOp, Type, Value};
 
 use crate::error::{invalid, unsupported};
 use crate::function::{Function, scalar};
-use crate::lanes::{Lanes, int_of, per_vector};
+use crate::lanes::{Lanes, int_of};
 use crate::memory::int_condition;
 
 impl Function<'_, '_> {
@@ -93,7 +93,7 @@ impl Function<'_, '_> {
             ));
         }
         let value = self.value(a)?;
-        let per_vector = per_vector(value.lane);
+        let per_vector = self.per_vector(value.lane);
         if first.is_multiple_of(per_vector) && ty.lanes.is_multiple_of(per_vector) {
             let vectors = (first / per_vector) as usize..((first + ty.lanes) / per_vector) as usize;
             return Ok(Lanes { n: ty.lanes, parts: value.parts[vectors].to_vec(), ..value });
@@ -114,7 +114,7 @@ impl Function<'_, '_> {
             values = values.iter().map(|value| self.mask_as(value, lane)).collect();
         }
         let (last, front) = values.split_last().expect("a concatenation has parts");
-        if front.iter().all(|value| value.n.is_multiple_of(per_vector(lane))) {
+        if front.iter().all(|value| value.n.is_multiple_of(self.per_vector(lane))) {
             let parts = front.iter().chain([last]).flat_map(|value| value.parts.clone()).collect();
             return Ok(Lanes { n: ty.lanes, parts, ..values[0] });
         }

@@ -9,7 +9,6 @@ use tilewright_te::kernel::{Type, Value};
 use crate::error::invalid;
 use crate::function::Function;
 use crate::lanes::{Lanes, bitcast_flags, int_of, vector_of};
-use crate::memory::fills_vectors;
 
 impl Function<'_, '_> {
     pub(crate) fn cast(&mut self, ty: Type, a: Value) -> Result<Lanes, CodegenError> {
@@ -92,7 +91,7 @@ impl Function<'_, '_> {
         if mask.lane == lane {
             return mask.clone();
         }
-        if fills_vectors(mask.n, mask.lane, lane) {
+        if self.fills_vectors(mask.n, mask.lane, lane) {
             // All ones and all zeros survive sign extension and truncation.
             return self.resize_vectors(mask, true, lane);
         }
@@ -126,7 +125,7 @@ impl Function<'_, '_> {
         if from == to {
             return value.clone();
         }
-        if fills_vectors(value.n, value.lane, lane) {
+        if self.fills_vectors(value.n, value.lane, lane) {
             return self.resize_vectors(value, signed, lane);
         }
         self.each(value, lane, |builder, x| match (from < to, signed) {
@@ -233,7 +232,7 @@ impl Function<'_, '_> {
     }
 
     fn promote(&mut self, value: &Lanes) -> Lanes {
-        if !fills_vectors(value.n, types::F32, types::F64) {
+        if !self.fills_vectors(value.n, types::F32, types::F64) {
             return self.each(value, types::F64, |builder, x| builder.ins().fpromote(types::F64, x));
         }
         let mut parts = Vec::new();
@@ -248,7 +247,7 @@ impl Function<'_, '_> {
     }
 
     fn demote(&mut self, value: &Lanes) -> Lanes {
-        if !fills_vectors(value.n, types::F32, types::F64) {
+        if !self.fills_vectors(value.n, types::F32, types::F64) {
             return self.each(value, types::F32, |builder, x| builder.ins().fdemote(types::F32, x));
         }
         let mut parts = Vec::new();

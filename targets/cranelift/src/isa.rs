@@ -26,6 +26,13 @@ fn with(target: &Target, is_pic: &str) -> Result<OwnedTargetIsa, CodegenError> {
             what: "x86 without SSE4.1; the least target is x86-64-v2".to_owned(),
         });
     }
+    if machine.arch.pointer_bits() < 64 {
+        return Err(CodegenError::Unsupported {
+            codegen: CodegenKind::Cranelift,
+            kernel: "*".to_owned(),
+            what: format!("{}: it has code for processors of 64 bits only", machine.arch),
+        });
+    }
     let mut shared = settings::builder();
     let verify = if cfg!(debug_assertions) { "true" } else { "false" };
     let flags = [
@@ -88,6 +95,10 @@ fn flag(feature: Feature) -> Option<&'static str> {
         | Feature::AmxInt8
         | Feature::AmxBf16
         | Feature::AmxFp16
-        | Feature::Bf16 => return None,
+        | Feature::Bf16
+        | Feature::Vfp4
+        | Feature::HwdivArm
+        | Feature::Neon
+        | Feature::V => return None,
     })
 }

@@ -6,7 +6,7 @@ use tilewright_dtype::DType;
 /// Bytes of a vector register.
 const VECTOR_BYTES: u32 = 16;
 
-/// A kernel value: full 128-bit vectors first, then one scalar for each lane that is left.
+/// A kernel value: full 128-bit vectors first, then one scalar for each lane that is left. On a machine without vectors all are scalars.
 ///
 /// Truth values are *masks*: their vectors hold all ones or all zeros in lanes of some integer type (that of
 /// the comparison they come from), their scalars 0 or 1 in an `I8`.
@@ -65,7 +65,8 @@ pub(crate) fn lane_of(dtype: DType) -> Option<ir::Type> {
 impl Lanes {
     /// Number of vectors in front.
     pub(crate) fn n_vectors(&self) -> usize {
-        (self.n / per_vector(self.lane)) as usize
+        // Each vector is one part for all of its lanes.
+        (self.n as usize - self.parts.len()) / (per_vector(self.lane) as usize - 1)
     }
 
     /// The only part of a value of one lane.

@@ -9,7 +9,7 @@ use tilewright_te::kernel::{MemRef, Type, Value};
 
 use crate::error::invalid;
 use crate::function::{Function, Nowhere, PlaceInfo, arguments};
-use crate::lanes::{Lanes, per_vector};
+use crate::lanes::Lanes;
 
 /// An address and a constant number of bytes after it.
 #[derive(Clone, Copy)]
@@ -282,11 +282,6 @@ impl Function<'_, '_> {
     fn pack(&mut self, value: Lanes) -> Lanes {
         if value.mask { self.mask_to_int(&value, types::I8) } else { value }
     }
-}
-
-/// Whether vectors and scalars of both lane types split a value of so many lanes without a rest.
-pub(crate) fn fills_vectors(n: u32, a: ir::Type, b: ir::Type) -> bool {
-    n.is_multiple_of(per_vector(a)) && n.is_multiple_of(per_vector(b))
 }
 
 /// Cranelift's name of an integer comparison.

@@ -7,17 +7,27 @@ use crate::function::Function;
 use crate::lanes::{Lanes, per_vector, vector_of};
 
 impl Function<'_, '_> {
+    /// Lanes of a vector register; more than any value has where the machine has none.
+    pub(crate) fn per_vector(&self, lane: ir::Type) -> u32 {
+        if self.target.has_vectors() { per_vector(lane) } else { u32::MAX }
+    }
+
+    /// Whether vectors of both lane types split a value of so many lanes without a rest.
+    pub(crate) fn fills_vectors(&self, n: u32, a: ir::Type, b: ir::Type) -> bool {
+        n.is_multiple_of(self.per_vector(a)) && n.is_multiple_of(self.per_vector(b))
+    }
+
     /// Types of the parts of a value in block parameters; masks have lanes of `I8` there.
     pub(crate) fn part_types(&self, lane: ir::Type, n: u32) -> Vec<ir::Type> {
-        let n_vectors = n / per_vector(lane);
-        let n_scalars = n % per_vector(lane);
+        let n_vectors = n / self.per_vector(lane);
+        let n_scalars = n % self.per_vector(lane);
         let vectors = std::iter::repeat_n(vector_of(lane), n_vectors as usize);
         vectors.chain(std::iter::repeat_n(lane, n_scalars as usize)).collect()
     }
 
     /// One lane as a scalar; 0 or 1 in an `I8` for a mask.
     pub(crate) fn lane(&mut self, value: &Lanes, i: u32) -> ir::Value {
-        let per_vector = per_vector(value.lane);
+        let per_vector = self.per_vector(value.lane);
         let in_vectors = value.n_vectors() as u32 * per_vector;
         if i >= in_vectors {
             return value.parts[value.n_vectors() + (i - in_vectors) as usize];
@@ -39,7 +49,7 @@ impl Function<'_, '_> {
     /// A value from scalars, one a lane (0 or 1 in an `I8` for a mask).
     pub(crate) fn assemble(&mut self, lane: ir::Type, mask: bool, scalars: &[ir::Value]) -> Lanes {
         let n = scalars.len() as u32;
-        let chunks = scalars.chunks_exact(per_vector(lane) as usize);
+        let chunks = scalars.chunks_exact(self.per_vector(lane) as usize);
         let rest = chunks.remainder().to_vec();
         let mut parts = Vec::new();
         for chunk in chunks {
@@ -68,8 +78,8 @@ impl Function<'_, '_> {
 
     /// The scalar in every lane.
     pub(crate) fn splat(&mut self, lane: ir::Type, mask: bool, n: u32, scalar: ir::Value) -> Lanes {
-        let n_vectors = (n / per_vector(lane)) as usize;
-        let n_scalars = (n % per_vector(lane)) as usize;
+        let n_vectors = (n / self.per_vector(lane)) as usize;
+        let n_scalars = (n % self.per_vector(lane)) as usize;
         let mut parts = Vec::new();
         if n_vectors > 0 {
             let inside = self.vector_lane(lane, mask, scalar);
@@ -83,7 +93,7 @@ impl Function<'_, '_> {
     /// A constant a lane, given as bit patterns; for a mask 0 or 1.
     pub(crate) fn constants(&mut self, lane: ir::Type, mask: bool, lanes: &[u64]) -> Lanes {
         let bytes = lane.bytes() as usize;
-        let chunks = lanes.chunks_exact(per_vector(lane) as usize);
+        let chunks = lanes.chunks_exact(self.per_vector(lane) as usize);
         let rest = chunks.remainder().to_vec();
         let mut parts = Vec::new();
         for chunk in chunks {

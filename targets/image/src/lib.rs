@@ -37,15 +37,23 @@ pub struct Image {
     pub align: u64,
 }
 
-/// A reference from an image to something outside of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outside {
+/// A reference from an image to the weights, which lie outside of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Outside {
     /// Its place in the image.
     at: u64,
     /// Type of the relocation.
     kind: RelocationType,
-    /// What is added to the symbol's address.
-    addend: i64,
+    to: To,
+}
+
+/// What a reference that leaves the image names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    /// The start of the weights, and bytes from there.
+    Weights(i64),
+    /// The place in the image of the instruction that has the upper half of the same reference.
+    Upper(u64),
 }
 
 /// A reference to a symbol that no object defines.
@@ -70,7 +78,7 @@ pub enum LinkError {
     },
     /// Another kind of file, another architecture than the first object, or one without relocation rules here.
     #[error(
-        "object {index}: expected a relocatable ELF object for x86-64 or AArch64, all for the same; found {found}"
+        "object {index}: expected a relocatable ELF object for x86-64, 64-bit or 32-bit ARM or 64-bit RISC-V, all for the same; found {found}"
     )]
     Format {
         /// Index of the object.
@@ -163,7 +171,10 @@ fn parse<'a>(objects: &'a [impl AsRef<[u8]>]) -> Result<Vec<File<'a>>, LinkError
     let mut files: Vec<File<'a>> = Vec::with_capacity(objects.len());
     for (index, object) in objects.iter().enumerate() {
         let file = File::parse(object.as_ref()).map_err(|error| LinkError::Object { index, error })?;
-        let supported = matches!(file.architecture(), Architecture::X86_64 | Architecture::Aarch64);
+        let supported = matches!(
+            file.architecture(),
+            Architecture::X86_64 | Architecture::Aarch64 | Architecture::Arm | Architecture::Riscv64
+        );
         let same = files.first().is_none_or(|first| first.architecture() == file.architecture());
         let relocatable = file.format() == BinaryFormat::Elf && file.kind() == ObjectKind::Relocatable;
         if !(supported && same && relocatable && file.is_little_endian()) {
@@ -188,7 +199,8 @@ fn part<'a>(section: &impl ObjectSection<'a>) -> Result<Option<Part>, LinkError>
         SectionFlags::Elf { sh_flags, .. } => sh_flags.0 & object::elf::SHF_ALLOC.0 != 0,
         _ => false,
     };
-    let unwinding = name.starts_with(".eh_frame") || name.starts_with(".gcc_except_table");
+    let tables = [".eh_frame", ".gcc_except_table", ".ARM.exidx", ".ARM.extab"];
+    let unwinding = tables.into_iter().any(|table| name.starts_with(table));
     if !loaded || unwinding || section.size() == 0 {
         return Ok(None);
     }
@@ -215,9 +227,10 @@ fn place(files: &[File<'_>], wanted: Part, image: &mut Image, placed: &mut Place
             image.align = image.align.max(align);
             let align = if first { align.max(DATA_ALIGN) } else { align };
             first = false;
-            // Between functions lies what traps: int3 on x86-64, udf (zero) on AArch64.
+            // Between functions lies what traps: int3 on x86-64, ones on 32-bit ARM, zeros on the others.
             let filler = match (wanted, file.architecture()) {
                 (Part::Text, Architecture::X86_64) => 0xcc,
+                (Part::Text, Architecture::Arm) => 0xff,
                 _ => 0,
             };
             let start = (image.bytes.len() as u64).next_multiple_of(align);
@@ -270,6 +283,7 @@ fn relocate(
         let fail = |error| LinkError::Object { index, error };
         for section in file.sections() {
             let Some(&start) = placed.get(&(index, section.index())) else { continue };
+            let mut relocations = reloc::Relocations::new(file.architecture());
             for (offset, relocation) in section.relocations() {
                 let (name, target) = match relocation.target() {
                     RelocationTarget::Symbol(id) => {
@@ -289,7 +303,7 @@ fn relocate(
                 let (at, addend) = (start + offset, relocation.addend());
                 let Some(target) = target else {
                     if outside == Some(name.as_str()) {
-                        references.push(Outside { at, kind, addend });
+                        references.push(Outside { at, kind, to: To::Weights(addend) });
                         continue;
                     }
                     let from = function_at(file, section.index(), offset);
@@ -297,7 +311,16 @@ fn relocate(
                     continue;
                 };
                 let place = Reference { at, target: target as i64 + addend };
-                apply(file.architecture(), kind, place, bytes, name)?;
+                let applied = relocations.apply(kind, place, bytes);
+                applied.map_err(|problem| problem_of(problem, kind, name))?;
+            }
+            for (kind, Reference { at, target }) in relocations.finish(bytes) {
+                let upper = references.iter().find(|upper| i64::try_from(upper.at) == Ok(target));
+                let Some(upper) = upper.map(|upper| upper.at) else {
+                    let symbol = function_at(file, section.index(), at - start);
+                    return Err(LinkError::Relocation { kind: format!("{kind:?}"), symbol });
+                };
+                references.push(Outside { at, kind, to: To::Upper(upper) });
             }
         }
     }
@@ -309,22 +332,12 @@ fn relocate(
     Err(LinkError::Undefined(undefined))
 }
 
-/// Writes a reference to a symbol into the image.
-fn apply(
-    architecture: Architecture,
-    kind: RelocationType,
-    place: Reference,
-    bytes: &mut [u8],
-    symbol: String,
-) -> Result<(), LinkError> {
-    match architecture {
-        Architecture::X86_64 => reloc::x86_64(kind, place, bytes),
-        _ => reloc::aarch64(kind, place, bytes),
-    }
-    .map_err(|problem| match problem {
+/// As the error of a reference to a symbol.
+fn problem_of(problem: reloc::Problem, kind: RelocationType, symbol: String) -> LinkError {
+    match problem {
         reloc::Problem::Kind => LinkError::Relocation { kind: format!("{kind:?}"), symbol },
         reloc::Problem::Range => LinkError::Range { symbol },
-    })
+    }
 }
 
 /// The name of the last defined symbol at or before an offset of a section.

@@ -6,15 +6,16 @@
 use std::io::Cursor;
 
 use ar_archive_writer::{ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember, write_archive_to_stream};
+use object::elf;
 use object::read::{File, Object as _};
 use object::write::{Object, Relocation, SectionId, Symbol, SymbolId, SymbolSection};
 use object::{
-    Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind,
+    Architecture, BinaryFormat, Endianness, FileFlags, RelocationFlags, SectionKind, SymbolFlags, SymbolKind,
     SymbolScope,
 };
 use thiserror::Error;
 
-use crate::{Image, LinkError, Outside, append};
+use crate::{Image, LinkError, Outside, To, append};
 
 /// Weights start at a multiple of this, in bytes.
 const WEIGHT_ALIGN: u64 = 64;
@@ -23,6 +24,8 @@ const WEIGHT_ALIGN: u64 = 64;
 #[derive(Debug)]
 pub struct Library {
     pub(crate) architecture: Architecture,
+    /// The binary interface, in an object's header.
+    pub(crate) flags: elf::FileFlags,
     /// The exported function.
     pub(crate) symbol: String,
     /// Its place in the image.
@@ -60,12 +63,16 @@ impl Library {
         symbol: &str,
         weights: &str,
     ) -> Result<Library, LinkError> {
-        let architecture =
-            File::parse(run).map_err(|error| LinkError::Object { index: 0, error })?.architecture();
+        let file = File::parse(run).map_err(|error| LinkError::Object { index: 0, error })?;
+        let architecture = file.architecture();
+        let flags = match file.flags() {
+            FileFlags::Elf { e_flags, .. } => e_flags,
+            _ => elf::FileFlags::default(),
+        };
         let known: Vec<(&str, u64)> = kernels.iter().copied().zip(image.entries.iter().copied()).collect();
         let (entries, references) = append(&mut image, &[run], &[symbol], &known, Some(weights))?;
         let entry = entries.first().copied().unwrap_or_default();
-        Ok(Library { architecture, symbol: symbol.to_owned(), entry, image, references })
+        Ok(Library { architecture, flags, symbol: symbol.to_owned(), entry, image, references })
     }
 
     /// Bytes of code, with the constants in it.
@@ -79,6 +86,7 @@ impl Library {
     /// [`LibraryError`].
     pub fn object(&self, weights: &[u8]) -> Result<Vec<u8>, LibraryError> {
         let mut object = Object::new(BinaryFormat::Elf, self.architecture, Endianness::Little);
+        object.flags = FileFlags::Elf { os_abi: elf::ELFOSABI_NONE, abi_version: 0, e_flags: self.flags };
         let text = format!(".text.{}", self.symbol).into_bytes();
         let text = object.add_section(Vec::new(), text, SectionKind::Text);
         object.set_section_data(text, self.image.bytes.as_slice(), self.image.align);
@@ -99,10 +107,17 @@ impl Library {
         let size = weights.len() as u64;
         let weights =
             self.define(&mut object, (&name, SymbolScope::Compilation, SymbolKind::Data), constants, 0, size);
-        for Outside { at, kind, addend } in &self.references {
-            let flags = RelocationFlags::Elf { r_type: *kind };
-            let relocation = Relocation { offset: *at, symbol: weights, addend: *addend, flags };
-            object.add_relocation(text, relocation)?;
+        for &Outside { at, kind, to } in &self.references {
+            let (symbol, addend) = match to {
+                To::Weights(addend) => (weights, addend),
+                To::Upper(upper) => {
+                    let name = format!(".Lupper{upper}");
+                    let label = (name.as_str(), SymbolScope::Compilation, SymbolKind::Label);
+                    (self.define(&mut object, label, text, upper, 0), 0)
+                }
+            };
+            let flags = RelocationFlags::Elf { r_type: kind };
+            object.add_relocation(text, Relocation { offset: at, symbol, addend, flags })?;
         }
         Ok(object.write()?)
     }

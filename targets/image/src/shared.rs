@@ -10,8 +10,8 @@ use object::write::elf::{FileHeader, ProgramHeader, SectionHeader, SectionIndex,
 use object::{Architecture, Endianness};
 
 use crate::library::{Library, LibraryError};
-use crate::reloc::Reference;
-use crate::{Outside, apply};
+use crate::reloc::{Problem, Reference, Relocations};
+use crate::{Outside, To, problem_of};
 
 /// Weights start on a cache line of their own.
 const WEIGHT_ALIGN: u64 = 64;
@@ -28,6 +28,11 @@ const fn page(architecture: Architecture) -> u64 {
         Architecture::Aarch64 => 1 << 16,
         _ => 1 << 12,
     }
+}
+
+/// Whether addresses have 64 bits.
+fn is_64(architecture: Architecture) -> bool {
+    architecture != Architecture::Arm
 }
 
 /// Places in the file.
@@ -66,7 +71,7 @@ impl Library {
 
 fn write(library: &Library, weights: &[u8], soname: &str) -> Result<Vec<u8>, LibraryError> {
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(Endianness::Little, true, &mut bytes);
+    let mut writer = Writer::new(Endianness::Little, is_64(library.architecture), &mut bytes);
     let symbol = writer.add_dynamic_string(library.symbol.as_bytes());
     let name = writer.add_dynamic_string(soname.as_bytes());
     let sections = [b".rodata".as_slice(), b".text"].map(|section| writer.add_section_name(section));
@@ -111,7 +116,7 @@ fn write(library: &Library, weights: &[u8], soname: &str) -> Result<Vec<u8>, Lib
     writer.write(weights);
     writer.pad_until(layout.text);
     writer.write(&code(library, &layout)?);
-    write_dynamic(&mut writer, &layout, name)?;
+    write_dynamic(&mut writer, &layout, name, is_64(library.architecture))?;
     writer.write_shstrtab();
     write_sections(&mut writer, sections, library, weights.len() as u64, &layout);
     Ok(bytes)
@@ -121,11 +126,20 @@ fn write(library: &Library, weights: &[u8], soname: &str) -> Result<Vec<u8>, Lib
 fn code(library: &Library, layout: &Layout) -> Result<Vec<u8>, LibraryError> {
     let mut code = library.image.bytes.clone();
     let weights = layout.weights as i64 - layout.text_address() as i64;
-    for Outside { at, kind, addend } in &library.references {
-        let place = Reference { at: *at, target: weights + addend };
-        apply(library.architecture, *kind, place, &mut code, "weights".to_owned())?;
+    let mut relocations = Relocations::new(library.architecture);
+    let problem = |problem, kind| problem_of(problem, kind, "weights".to_owned());
+    for &Outside { at, kind, to } in &library.references {
+        let target = match to {
+            To::Weights(addend) => weights + addend,
+            To::Upper(upper) => upper as i64,
+        };
+        let applied = relocations.apply(kind, Reference { at, target }, &mut code);
+        applied.map_err(|error| problem(error, kind))?;
     }
-    Ok(code)
+    match relocations.finish(&mut code).first() {
+        Some((kind, _)) => Err(problem(Problem::Kind, *kind).into()),
+        None => Ok(code),
+    }
 }
 
 /// Gives the index of the section of code.
@@ -150,10 +164,12 @@ fn write_headers(writer: &mut Writer<'_>, library: &Library, layout: &Layout) ->
         e_type: elf::ET_DYN,
         e_machine: match library.architecture {
             Architecture::Aarch64 => elf::EM_AARCH64,
+            Architecture::Arm => elf::EM_ARM,
+            Architecture::Riscv64 => elf::EM_RISCV,
             _ => elf::EM_X86_64,
         },
         e_entry: 0,
-        e_flags: elf::FileFlags::default(),
+        e_flags: library.flags,
     })?;
     writer.write_align_program_headers();
     let mut segment = |p_type, p_flags, p_offset: u64, address: u64, end: u64, p_align| {
@@ -179,15 +195,24 @@ fn write_headers(writer: &mut Writer<'_>, library: &Library, layout: &Layout) ->
     Ok(())
 }
 
-fn write_dynamic(writer: &mut Writer<'_>, layout: &Layout, soname: StringId) -> Result<(), LibraryError> {
+fn write_dynamic(
+    writer: &mut Writer<'_>,
+    layout: &Layout,
+    soname: StringId,
+    is_64: bool,
+) -> Result<(), LibraryError> {
     writer.write_align_dynamic();
     writer.write_dynamic_string(elf::DT_SONAME, soname)?;
     writer.write_dynamic(elf::DT_HASH, layout.hash)?;
     writer.write_dynamic(elf::DT_STRTAB, layout.dynstr)?;
     writer.write_dynamic(elf::DT_SYMTAB, layout.dynsym)?;
     let strings = u64::from(writer.dynstr_len());
+    let symbol_bytes = match is_64 {
+        true => size_of::<elf::Sym64<Endianness>>(),
+        false => size_of::<elf::Sym32<Endianness>>(),
+    };
     writer.write_dynamic(elf::DT_STRSZ, strings)?;
-    writer.write_dynamic(elf::DT_SYMENT, size_of::<elf::Sym64<Endianness>>() as u64)?;
+    writer.write_dynamic(elf::DT_SYMENT, symbol_bytes as u64)?;
     writer.write_dynamic(elf::DT_NULL, 0)?;
     Ok(())
 }

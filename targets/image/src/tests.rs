@@ -146,7 +146,7 @@ fn other_files_duplicates_and_missing_entries_are_refused() {
     check_error(std::slice::from_ref(&first), &["first", "third", "fourth"], r#"["third", "fourth"]"#);
     let arm = Builder::new(Architecture::Aarch64).bytes();
     check_error(&[first.clone(), arm], &[], "object 1: expected a relocatable ELF object");
-    check_error(&[Builder::new(Architecture::Riscv64).bytes()], &[], "found Elf Relocatable, Riscv64");
+    check_error(&[Builder::new(Architecture::Riscv32).bytes()], &[], "found Elf Relocatable, Riscv32");
     check_error(&[first[..first.len() / 2].to_vec()], &["first"], "object 0: ");
 }
 
@@ -185,4 +185,88 @@ fn a_load_of_misaligned_data_is_refused() {
     let constant = builder.constant("constant", StandardSection::ReadOnlyData, &[9; 32]);
     let object = builder.relocation(0, elf::R_AARCH64_LDST128_ABS_LO12_NC, constant, 8);
     check_error(&[object.bytes()], &["kernel"], r#"reference to "constant" is out of range"#);
+}
+
+#[test]
+fn riscv_pairs_meet_by_the_place_of_their_upper_half() {
+    let mut builder = Builder::new(Architecture::Riscv64);
+    // auipc a0; lw a1, (a0); sw a1, (a0); call (auipc ra; jalr ra); and bytes up to 4096.
+    let words: [u32; 5] = [0x0000_0517, 0x0005_2583, 0x00b5_2023, 0x0000_0097, 0x0000_80e7];
+    let mut code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    code.resize(4096, 0);
+    builder.function("kernel", &code);
+    let callee = builder.function("callee", &0x0000_8067u32.to_le_bytes());
+    let text = builder.text;
+    let upper = builder.symbol("upper", SymbolSection::Section(text), SymbolKind::Label, 0);
+    builder.constant("before", StandardSection::ReadOnlyData, &[7; 16]);
+    let constant = builder.constant("constant", StandardSection::ReadOnlyData, &[9; 16]);
+    // The lower halves come first: they wait for their upper one.
+    let object = builder
+        .relocation(4, elf::R_RISCV_PCREL_LO12_I, upper, 0)
+        .relocation(8, elf::R_RISCV_PCREL_LO12_S, upper, 0)
+        .relocation(0, elf::R_RISCV_PCREL_HI20, constant, 0)
+        .relocation(12, elf::R_RISCV_CALL_PLT, callee, 0);
+    let image = link(&[object.bytes()], &["kernel", "callee"]).unwrap();
+    assert_eq!(image.align, 64);
+    // Text ends at 4100, data starts at 4160, the constant is 16 bytes on: one page and 80 bytes.
+    assert_eq!(u32_at(&image, 0), 0x0000_0517 | 1 << 12);
+    assert_eq!(u32_at(&image, 4), 0x0005_2583 | 80 << 20);
+    assert_eq!(u32_at(&image, 8), 0x00b5_2023 | (80 >> 5) << 25 | (80 & 0x1f) << 7);
+    // 4084 are a page less 12.
+    assert_eq!(u32_at(&image, 12), 0x0000_0097 | 1 << 12);
+    assert_eq!(u32_at(&image, 16), 0x0000_80e7 | 0xff4 << 20);
+}
+
+#[test]
+fn riscv_branches_scatter_their_bits() {
+    let mut builder = Builder::new(Architecture::Riscv64);
+    // jal x0; beq x0, x0; c.j; c.beqz a0; and bytes up to 256.
+    let mut code =
+        [0x0000_006fu32, 0x0000_0063].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
+    code.extend([0xa001u16, 0xc101].iter().flat_map(|half| half.to_le_bytes()));
+    code.resize(128, 0);
+    builder.function("kernel", &code);
+    let callee = builder.function("callee", &0x0000_8067u32.to_le_bytes());
+    let object = builder
+        .relocation(0, elf::R_RISCV_JAL, callee, 0)
+        .relocation(4, elf::R_RISCV_BRANCH, callee, 0)
+        .relocation(8, elf::R_RISCV_RVC_JUMP, callee, 0)
+        .relocation(10, elf::R_RISCV_RVC_BRANCH, callee, 0);
+    let image = link(&[object.bytes()], &["kernel"]).unwrap();
+    // As llvm-mc encodes them: j .+128; beqz x0, .+124; c.j .+120; c.beqz a0, .+118.
+    assert_eq!(u32_at(&image, 0), 0x0800_006f);
+    assert_eq!(u32_at(&image, 4), 0x0600_0e63);
+    assert_eq!(u32_at(&image, 8) & 0xffff, 0xa8a5);
+    assert_eq!(u32_at(&image, 8) >> 16, 0xc93d);
+}
+
+#[test]
+fn a_lower_half_without_its_upper_half_is_refused() {
+    let mut builder = Builder::new(Architecture::Riscv64);
+    builder.function("kernel", &[0x83, 0x25, 0x05, 0x00]);
+    let constant = builder.constant("constant", StandardSection::ReadOnlyData, &[9; 16]);
+    let object = builder.relocation(0, elf::R_RISCV_PCREL_LO12_I, constant, 0);
+    check_error(&[object.bytes()], &["kernel"], r#"relocation 24 against "kernel""#);
+}
+
+#[test]
+fn arm_fields_keep_their_addends() {
+    let mut builder = Builder::new(Architecture::Arm);
+    // bl callee (less the 8 that the program counter is ahead); movw r0; movt r0; a word less 4.
+    let words: [u32; 4] = [0xebff_fffe, 0xe300_0000, 0xe340_0000, 0xffff_fffc];
+    let mut code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    code.resize(0x2_0000, 0);
+    builder.function("kernel", &code);
+    let callee = builder.function("callee", &0xe12f_ff1eu32.to_le_bytes());
+    let object = builder
+        .relocation(0, elf::R_ARM_CALL, callee, 0)
+        .relocation(4, elf::R_ARM_MOVW_PREL_NC, callee, 0)
+        .relocation(8, elf::R_ARM_MOVT_PREL, callee, 0)
+        .relocation(12, elf::R_ARM_REL32, callee, 0);
+    let image = link(&[object.bytes()], &["kernel", "callee"]).unwrap();
+    assert_eq!(image.entries, [0, 0x2_0000]);
+    assert_eq!(u32_at(&image, 0), 0xeb00_0000 | ((0x2_0000 - 8) / 4));
+    assert_eq!(u32_at(&image, 4), 0xe30f_0ffc);
+    assert_eq!(u32_at(&image, 8), 0xe340_0001);
+    assert_eq!(u32_at(&image, 12), 0x2_0000 - 12 - 4);
 }

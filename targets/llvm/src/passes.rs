@@ -121,7 +121,7 @@ fn on_machine<T>(
     thread_local! {
         static MACHINES: RefCell<HashMap<[String; 3], TargetMachine>> = RefCell::default();
     }
-    let names = [target.machine.arch.triple(), scheduling_model(target), &ir::features(target)];
+    let names = [ir::triple(target), scheduling_model(target), &ir::features(target)];
     MACHINES.with_borrow_mut(|machines| match machines.entry(names.map(str::to_owned)) {
         Entry::Occupied(known) => work(known.get()),
         Entry::Vacant(free) => work(free.insert(machine(target)?)),
@@ -133,9 +133,10 @@ fn machine(target: &Target) -> Result<TargetMachine, CodegenError> {
     INITIALISE.call_once(|| {
         LlvmTarget::initialize_x86(&InitializationConfig::default());
         LlvmTarget::initialize_aarch64(&InitializationConfig::default());
+        LlvmTarget::initialize_arm(&InitializationConfig::default());
+        LlvmTarget::initialize_riscv(&InitializationConfig::default());
     });
-    let arch = target.machine.arch;
-    let triple = TargetTriple::create(arch.triple());
+    let triple = TargetTriple::create(ir::triple(target));
     LlvmTarget::from_triple(&triple)
         .map_err(internal)?
         .create_target_machine(
@@ -150,11 +151,12 @@ fn machine(target: &Target) -> Result<TargetMachine, CodegenError> {
 }
 
 /// The processor whose latencies instruction scheduling assumes: the most capable level that the target has in
-/// full. Older models make schedules that need more registers than a full register tile leaves.
+/// full, or the core whose timing it has. Older models of x86-64 make schedules that need more registers than a full register tile leaves.
 fn scheduling_model(target: &Target) -> &'static str {
     match target.machine.arch {
         Arch::X86_64 => target.machine.level(),
-        Arch::Aarch64 => "generic",
+        Arch::Aarch64 | Arch::Armv7 => "generic",
+        Arch::Riscv64 => "sifive-u74",
     }
 }
 

@@ -42,18 +42,24 @@ const CASES: [Case; 3] = [
     },
 ];
 
-/// The machine of the boards, and how a machine here is described like it: as many registers of as many bits, and the same timing.
-const MACHINE: &str = "aarch64";
-const ALIKE: &str = "x86-64-v3;timing=aarch64;vector=128;registers=32";
+/// A machine that models run on.
+pub(super) struct Machine<'a> {
+    pub(super) name: &'a str,
+    /// A machine here that is described like it.
+    pub(super) alike: &'a str,
+    /// The words that run programs for it.
+    pub(super) runner: &'a [OsString],
+}
 
-/// What each model must show by one code generator; a model that is not here is skipped.
-pub(super) fn check(program: &Path, codegen: &str, runner: &[OsString]) -> anyhow::Result<Tally> {
+/// What each model must show on a machine by one code generator; a model that is not here is skipped.
+pub(super) fn check(program: &Path, codegen: &str, machine: &Machine<'_>) -> anyhow::Result<Tally> {
     let mut tally = Tally::default();
     for case in &CASES {
         match models::made(case.name) {
             Ok(model) => {
-                let holds = case.check(&model, program, codegen, runner)?;
-                println!("{} by {codegen}: {}", case.name, if holds { "holds" } else { "fails" });
+                let holds = case.check(&model, program, codegen, machine)?;
+                let word = if holds { "holds" } else { "fails" };
+                println!("{} for {} by {codegen}: {word}", case.name, machine.name);
                 tally.add(Tally::of_check(holds));
             }
             Err(missing) => {
@@ -66,8 +72,9 @@ pub(super) fn check(program: &Path, codegen: &str, runner: &[OsString]) -> anyho
 }
 
 impl Case {
-    fn check(&self, model: &Path, program: &Path, codegen: &str, runner: &[OsString]) -> Verdict {
-        let folder = project::target_dir().join("boards").join(format!("{}-{codegen}", self.name));
+    fn check(&self, model: &Path, program: &Path, codegen: &str, machine: &Machine<'_>) -> Verdict {
+        let Machine { name, alike, runner } = *machine;
+        let folder = project::target_dir().join("boards").join(format!("{}-{name}-{codegen}", self.name));
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;
         }
@@ -79,7 +86,7 @@ impl Case {
             Ok(artifact)
         };
         std::fs::create_dir_all(&folder)?;
-        let there = compile(MACHINE, "there.twm")?;
+        let there = compile(name, "there.twm")?;
         let one = self.run(runner, &there, &folder, 1)?;
         let mut holds = true;
         for threads in [2, 4] {
@@ -89,21 +96,28 @@ impl Case {
             }
         }
         if cfg!(target_arch = "x86_64") {
-            let here = compile(ALIKE, "here.twm")?;
+            let here = compile(alike, "here.twm")?;
             if self.run(&[program.into()], &here, &folder, 1)? != one {
-                println!("{}: other bits than {ALIKE}", self.name);
+                println!("{}: other bits than {alike}", self.name);
                 holds = false;
             }
-            holds &= self.agrees_here(model, program, codegen, &folder.join("inputs"))?;
+            holds &= self.agrees_here(model, program, codegen, alike, &folder.join("inputs"))?;
         }
         Ok(holds)
     }
 
     /// Whether the machine that is described alike gives what the operators' definitions give.
-    fn agrees_here(&self, model: &Path, program: &Path, codegen: &str, inputs: &Path) -> Verdict {
+    fn agrees_here(
+        &self,
+        model: &Path,
+        program: &Path,
+        codegen: &str,
+        alike: &str,
+        inputs: &Path,
+    ) -> Verdict {
         self.write_inputs(inputs, 0)?;
         let mut verify = project::command(program);
-        verify.arg("verify").arg(model).args(["--target", ALIKE, "--codegen", codegen, "--no-cache"]);
+        verify.arg("verify").arg(model).args(["--target", alike, "--codegen", codegen, "--no-cache"]);
         Ok(verify.arg("--inputs").arg(inputs).status().context("cannot start the program")?.success())
     }
 

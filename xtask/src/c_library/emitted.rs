@@ -1,6 +1,7 @@
 //! Libraries that `tilewright compile --emit static|shared|c` makes of a model: clean headers, one name for others and none from
 //! others, the results of the artifact bit by bit, and what the header promises.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,7 +41,7 @@ pub(super) fn check(program: &Path, target: &str, codegens: &[&str], tally: &mut
         let name = format!("--emit {} by {}", way.emit, way.codegen);
         let no_generator = (!has).then(|| format!("no {} in this build", way.codegen));
         let folder = project::target_dir().join(format!("c-library/check/{}-{}", way.emit, way.codegen));
-        let emitted = Emitted { folder, way, program, target };
+        let emitted = Emitted { folder, way, program, target, board: None };
         let mut one = |what: &str, tools: &[&str], check: &dyn Fn() -> anyhow::Result<()>| {
             let missing = no_generator.clone().or_else(|| tools.iter().find_map(|tool| missing(tool)));
             count(tally, &format!("{name}: {what}"), missing, check);
@@ -69,11 +70,45 @@ const MATHEMATICS: &[&str] = &[
     "truncf",
 ];
 
+/// Checks the static library that the program makes for a machine whose part something else plays.
+pub(crate) fn check_on(program: &Path, codegen: &str, target: &str, board: &Board) -> Tally {
+    let mut tally = Tally::default();
+    let way = WAYS.iter().find(|way| way.emit == "static" && way.codegen == codegen);
+    for way in way {
+        let folder = project::target_dir().join(format!("boards/library-{target}-{codegen}"));
+        let emitted = Emitted { folder, way, program, target, board: Some(board) };
+        count(&mut tally, "a library: made", None, || emitted.make());
+        count(&mut tally, "a library: results", None, || emitted.results());
+        count(&mut tally, "a library: promises", None, || emitted.promises(&[], &[]));
+    }
+    tally
+}
+
+/// What builds and runs programs for another machine.
+pub(crate) struct Board {
+    /// A compiler of C, and its words for the machine.
+    pub(crate) compiler: Vec<OsString>,
+    /// What runs a program.
+    pub(crate) emulator: Vec<OsString>,
+    /// What runs an artifact: `run` and what follows come behind it.
+    pub(crate) runner: Vec<OsString>,
+}
+
 struct Emitted<'a> {
     folder: PathBuf,
     way: &'a Way,
     program: &'a Path,
     target: &'a str,
+    /// Where it runs, if not here.
+    board: Option<&'a Board>,
+}
+
+/// A command of words, of which there is one at least.
+fn command(words: &[OsString], more: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+    let (first, rest) = words.split_first().map_or((OsStr::new(""), words), |(first, rest)| (first, rest));
+    let mut command = project::command(first);
+    command.args(rest).args(more);
+    command
 }
 
 impl Emitted<'_> {
@@ -161,7 +196,10 @@ impl Emitted<'_> {
     /// A program with the library in it.
     fn build(&self, source: &str, flags: &[&str], name: &str) -> anyhow::Result<PathBuf> {
         let program = self.folder.join(name);
-        let mut compile = project::command("gcc");
+        let mut compile = match self.board {
+            None => project::command("gcc"),
+            Some(board) => command(&board.compiler, ["-static"]),
+        };
         compile.args(["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-g", "-O1"]).args(WARNINGS).args(flags);
         compile.arg("-I").arg(&self.folder).arg(project::path(source)).arg(self.library());
         compile.arg(format!("-Wl,-rpath,{}", self.folder.display())).arg("-lm");
@@ -182,11 +220,14 @@ impl Emitted<'_> {
         ensure!(!images.is_empty(), "there are no images");
         for image in images {
             let outputs = self.folder.join("outputs");
-            let mut run = project::command(self.program);
+            let mut run = match self.board {
+                None => project::command(self.program),
+                Some(board) => command(&board.runner, [""; 0]),
+            };
             run.arg("run").arg(self.folder.join("digits.twm")).arg("--inputs").arg(&image);
             project::output_of(run.arg("--outputs").arg(&outputs)).context("the artifact does not run")?;
             let expected = scores(&outputs.join("output_0.pb"))?;
-            let said = project::output_of(project::command(&program).arg(image.join("input_0.pb")));
+            let said = project::output_of(self.running(&program).arg(image.join("input_0.pb")));
             let said = said.context("the program does not run")?;
             let found: Vec<f32> =
                 said.split_whitespace().skip(1).map(str::parse).collect::<Result<_, _>>()?;
@@ -199,9 +240,17 @@ impl Emitted<'_> {
             };
             ensure!(holds, "{}: {found:?} is not {expected:?}", image.display());
         }
-        let all = project::output_of(project::command(&program).arg(held_out()));
+        let all = project::output_of(self.running(&program).arg(held_out()));
         ensure!(all.is_some(), "the program does not read the held-out digits");
         Ok(())
+    }
+
+    /// A program where it runs.
+    fn running(&self, program: &Path) -> Command {
+        match self.board {
+            None => project::command(program),
+            Some(board) => command(&board.emulator, [program]),
+        }
     }
 
     fn promises(&self, flags: &[&str], runner: &[&str]) -> anyhow::Result<()> {
@@ -212,7 +261,7 @@ impl Emitted<'_> {
                 run.args(rest).arg(program);
                 run
             }
-            None => project::command(program),
+            None => self.running(&program),
         };
         project::run(&mut run)
     }

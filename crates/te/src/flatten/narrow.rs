@@ -1,4 +1,5 @@
-//! Index arithmetic of 32 bits where bounds prove that it loses nothing, for GPUs: these compute with 32 bits at a time.
+//! Index arithmetic of 32 bits where bounds prove that it loses nothing, for GPUs and processors of 32 bits: these compute
+//! with as many at a time.
 //!
 //! An operation on numbers of 64 bits is done on 32 if its result and its operands fit. What it computes is widened for all other uses:
 //! indices of accesses and bounds of loops stay numbers of 64 bits. Divisions of numbers that are not negative become unsigned ones, which
@@ -15,9 +16,9 @@ const WIDE: Type = Type::scalar(DType::I64);
 const NARROW: Type = Type::scalar(DType::I32);
 const UNSIGNED: Type = Type::scalar(DType::U32);
 
-/// Narrows a kernel's arithmetic, on a target whose tasks have threads.
+/// Narrows a kernel's arithmetic, on a target that computes with 32 bits at a time.
 pub fn narrow(kernel: &mut Kernel, options: &FlattenOptions) {
-    if options.lanes.is_none() {
+    if options.lanes.is_none() && !options.computes_narrow {
         return;
     }
     let ranges = kernel.ranges();

@@ -198,10 +198,15 @@ impl Function<'_> {
             }
             (UnaryOp::Sqrt, Kind::Float) => Ok(self.def(call("sqrt"))),
             (UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Trunc | UnaryOp::Round, Kind::Float) => {
+                let name = if op == UnaryOp::Round { "roundeven" } else { op.name() };
+                let is_vector = ty.lanes > 1 && self.isa.rounds_without_truncation();
+                if is_vector || !self.isa.has_rounding() && self.isa.is_32_bit() {
+                    return Ok(self.rounded(name, lane, ty.lanes, &operand));
+                }
                 if !self.isa.has_rounding() {
                     return Err(unsupported(self.kernel, format!("{} without SSE4.1", op.name())));
                 }
-                Ok(self.def(call(if op == UnaryOp::Round { "roundeven" } else { op.name() })))
+                Ok(self.def(call(name)))
             }
             (UnaryOp::IsNan, Kind::Float) => Ok(self.def(format!("fcmp uno {text} {operand}, {operand}"))),
             _ if op.is_intrinsic() => {
@@ -308,14 +313,22 @@ impl Function<'_> {
                 };
                 return Ok(self.def(format!("{name} {text} {x}, {}", constant(by))));
             }
-            let (div, rem) = if signed { ("sdiv", "srem") } else { ("udiv", "urem") };
-            if !floors {
-                return Ok(self.def(format!("{} {text} {x}, {y}", if wants_quotient { div } else { rem })));
+            let rem = if signed { "srem" } else { "urem" };
+            // Powers of two are shifts.
+            let by_words = divisor.count_ones() > 1 && self.divides_by_words(lane);
+            if !floors && !wants_quotient && !by_words {
+                return Ok(self.def(format!("{rem} {text} {x}, {y}")));
+            }
+            let quotient = self.quotient(lane, ty.lanes, signed, by_words, [&x, &y]);
+            if !floors && wants_quotient {
+                return Ok(quotient);
             }
             // A negative remainder is one too little: its sign bit, spread, is the correction.
-            let quotient = self.def(format!("{div} {text} {x}, {y}"));
             let product = self.def(format!("mul {text} {quotient}, {y}"));
             let rest = self.def(format!("sub {text} {x}, {product}"));
+            if !floors {
+                return Ok(rest);
+            }
             let below = self.def(format!("ashr {text} {rest}, {}", constant(ty.dtype.bits() as i64 - 1)));
             return Ok(if wants_quotient {
                 self.def(format!("add {text} {quotient}, {below}"))
@@ -328,7 +341,8 @@ impl Function<'_> {
         let by_zero = self.def(format!("icmp eq {text} {y}, {zero}"));
         if !signed {
             let divisor = self.def(format!("select {condition} {by_zero}, {text} {one}, {text} {y}"));
-            let quotient = self.def(format!("udiv {text} {x}, {divisor}"));
+            let by_words = self.divides_by_words(lane);
+            let quotient = self.quotient(lane, ty.lanes, false, by_words, [&x, &divisor]);
             return Ok(if wants_quotient {
                 self.def(format!("select {condition} {by_zero}, {text} {zero}, {text} {quotient}"))
             } else {
@@ -340,7 +354,8 @@ impl Function<'_> {
         let by_minus_one = self.def(format!("icmp eq {text} {y}, {}", constant(-1)));
         let special = self.def(format!("or {condition} {by_zero}, {by_minus_one}"));
         let divisor = self.def(format!("select {condition} {special}, {text} {one}, {text} {y}"));
-        let quotient = self.def(format!("sdiv {text} {x}, {divisor}"));
+        let by_words = self.divides_by_words(lane);
+        let quotient = self.quotient(lane, ty.lanes, true, by_words, [&x, &divisor]);
         let negated = self.def(format!("sub {text} {zero}, {x}"));
         let quotient =
             self.def(format!("select {condition} {by_minus_one}, {text} {negated}, {text} {quotient}"));

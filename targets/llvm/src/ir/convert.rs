@@ -4,8 +4,9 @@ use tilewright_dtype::{DType, Kind};
 use tilewright_machine::CodegenError;
 use tilewright_te::kernel::{Type, Value};
 
+use super::arithmetic::Text;
 use super::function::Function;
-use super::{invalid, same_bits, splat, vector};
+use super::{invalid, same_bits, splat, suffix, vector};
 
 impl Function<'_> {
     pub(super) fn cast(&mut self, ty: Type, a: Value) -> Result<String, CodegenError> {
@@ -26,6 +27,21 @@ impl Function<'_> {
                 target.ty, target.suffix, source.suffix, source.ty
             )
         };
+        let by_words = |lane: &str| lane == "i64" && self.isa.is_32_bit();
+        match (from.dtype.kind(), ty.dtype.kind()) {
+            (Kind::Int | Kind::UInt, Kind::Float) if by_words(source.lane) => {
+                let signed = from.dtype.is_signed();
+                return Ok(self.float_of_i64(target.lane, ty.lanes, signed, &operand));
+            }
+            (Kind::Float, Kind::Int | Kind::UInt) if by_words(target.lane) => {
+                let signed = ty.dtype.is_signed();
+                return Ok(self.i64_of_float(source.lane, ty.lanes, signed, &operand));
+            }
+            (Kind::Float, Kind::Int | Kind::UInt) if ty.lanes > 1 && self.isa.rounds_without_truncation() => {
+                return Ok(self.int_of_floats(&source, &target, ty, &operand));
+            }
+            _ => {}
+        }
         let instruction = match (from.dtype.kind(), ty.dtype.kind()) {
             (Kind::Float, Kind::Bool) => {
                 format!("fcmp une {} {operand}, {}", source.ty, splat(source.lane, ty.lanes, "0.0"))
@@ -53,6 +69,53 @@ impl Function<'_> {
             }
         };
         Ok(self.def(instruction))
+    }
+
+    /// Vectors of floats as integers, which saturate, by the conversion that rounds to the nearest: what it is given is integral and in
+    /// range.
+    fn int_of_floats(&mut self, source: &Text, target: &Text, ty: Type, x: &str) -> String {
+        let (lanes, truth, bits) = (ty.lanes, vector("i1", ty.lanes), ty.dtype.bits());
+        let float = |value: f64| splat(source.lane, lanes, &format!("0x{:016X}", value.to_bits()));
+        let signed = ty.dtype.is_signed();
+        // One more than the greatest; the least.
+        let (end, least) = match signed {
+            true => (2f64.powi(bits as i32 - 1), -(2f64.powi(bits as i32 - 1))),
+            false => (2f64.powi(bits as i32), 0.0),
+        };
+        let whole = self.rounded("trunc", source.lane, lanes, x);
+        let reaches = self.def(format!("fcmp oge {} {whole}, {}", source.ty, float(least)));
+        let ends = self.def(format!("fcmp olt {} {whole}, {}", source.ty, float(end)));
+        let fits = self.def(format!("and {truth} {reaches}, {ends}"));
+        // Half of an unsigned range is out of reach of the conversion, which is signed.
+        let middle = if signed { 0.0 } else { end / 2.0 };
+        let upper = self.def(format!("fcmp oge {} {whole}, {}", source.ty, float(middle)));
+        let moved = match signed {
+            true => whole.clone(),
+            false => {
+                let down = self.def(format!("fsub {} {whole}, {}", source.ty, float(middle)));
+                self.def(format!("select {truth} {upper}, {0} {down}, {0} {whole}", source.ty))
+            }
+        };
+        let safe = self.def(format!("select {truth} {fits}, {0} {moved}, {0} {1}", source.ty, float(0.0)));
+        let wide = vector(if bits > 32 { "i64" } else { "i32" }, lanes);
+        let suffixes = format!("{}.{}", suffix(if bits > 32 { "i64" } else { "i32" }, lanes), source.suffix);
+        let mut number = self.def(format!("call {wide} @llvm.lrint.{suffixes}({} {safe})", source.ty));
+        if bits < 32 {
+            number = self.def(format!("trunc {wide} {number} to {}", target.ty));
+        }
+        let constant = |value: i64| splat(target.lane, lanes, &value.to_string());
+        if !signed {
+            let top = self.def(format!("xor {} {number}, {}", target.ty, constant(i64::MIN >> (64 - bits))));
+            let is_moved = self.def(format!("and {truth} {upper}, {ends}"));
+            number = self.def(format!("select {truth} {is_moved}, {0} {top}, {0} {number}", target.ty));
+        }
+        let most = if signed { i64::MAX >> (64 - bits) } else { -1 };
+        let beyond = self.def(format!("fcmp oge {} {whole}, {}", source.ty, float(end)));
+        let number =
+            self.def(format!("select {truth} {beyond}, {0} {1}, {0} {number}", target.ty, constant(most)));
+        let below = self.def(format!("fcmp olt {} {whole}, {}", source.ty, float(least)));
+        let least = if signed { i64::MIN >> (64 - bits) } else { 0 };
+        self.def(format!("select {truth} {below}, {0} {1}, {0} {number}", target.ty, constant(least)))
     }
 
     pub(super) fn bitcast(&mut self, ty: Type, a: Value) -> Result<String, CodegenError> {

@@ -32,6 +32,8 @@ pub(super) struct Function<'a> {
     pub(super) extracted: SecondaryMap<Value, Option<(Value, u32)>>,
     /// The last square that has been transposed.
     pub(super) square: Option<Square>,
+    /// Whether it calls a function that divides.
+    pub(super) divides: bool,
     /// Label of the block being filled.
     pub(super) block: String,
     n_temporaries: usize,
@@ -58,8 +60,9 @@ pub(super) fn translate(
         return Err(invalid(kernel, "its name is not a symbol"));
     }
     kernel.verify().map_err(|faults| invalid(kernel, faults.join("; ")))?;
-    // Processors compute with 64 bits at a time, and align accesses of vectors by themselves.
+    // Most processors compute with 64 bits at a time, and all align accesses of vectors by themselves.
     let (multiples, ranges) = match isa {
+        Isa::Processor(_) if isa.is_32_bit() => (SecondaryMap::new(), kernel.ranges()),
         Isa::Processor(_) => (SecondaryMap::new(), SecondaryMap::new()),
         Isa::Gpu(_) => (kernel.multiples(), kernel.ranges()),
     };
@@ -77,6 +80,7 @@ pub(super) fn translate(
         ranges,
         extracted: SecondaryMap::new(),
         square: None,
+        divides: false,
         block: "entry".to_owned(),
         n_temporaries: 0,
         n_blocks: 0,
@@ -89,6 +93,7 @@ pub(super) fn translate(
         Isa::Gpu(gpu) => function.block_of_threads(gpu, metadata)?,
     }
     function.out.push_str("}\n\n");
+    function.add_divisions(&mut metadata.functions);
     Ok(())
 }
 
@@ -261,35 +266,45 @@ impl Function<'_> {
             }
             return Ok(());
         }
-        let (begin, end) = (self.operand(begin)?, self.operand(end)?);
+        let counts_narrow = self.isa.is_32_bit() && self.counts_in_32_bits(begin, end);
+        let (mut begin, mut end) = (self.operand(begin)?, self.operand(end)?);
+        if counts_narrow {
+            [begin, end] = [begin, end].map(|bound| self.def(format!("trunc i64 {bound} to i32")));
+        }
+        let count = if counts_narrow { "i32" } else { "i64" };
         let (head, exit) = (self.label("loop"), self.label("exit"));
         let before = self.block.clone();
         if runs == Some(true) {
             let _ = writeln!(self.out, "  br label %{head}");
         } else {
-            let some = self.def(format!("icmp slt i64 {begin}, {end}"));
+            let some = self.def(format!("icmp slt {count} {begin}, {end}"));
             let _ = writeln!(self.out, "  br i1 {some}, label %{head}, label %{exit}");
         }
         self.start(&head);
         let phis = self.reserve_line();
         let counter = self.temporary();
-        self.define(var, counter.clone());
         for c in carried {
             let param = self.temporary();
             self.define(c.param, param);
         }
+        // Behind the phis.
+        let number = if counts_narrow { self.temporary() } else { counter.clone() };
+        self.define(var, number.clone());
         self.body(body)?;
-        let next_counter = self.def(format!("add nsw i64 {counter}, 1"));
-        let more = self.def(format!("icmp ne i64 {next_counter}, {end}"));
+        let next_counter = self.def(format!("add nsw {count} {counter}, 1"));
+        let more = self.def(format!("icmp ne {count} {next_counter}, {end}"));
         let _ = writeln!(self.out, "  br i1 {more}, label %{head}, label %{exit}");
         let latch = self.block.clone();
         let mut heads =
-            format!("  {counter} = phi i64 [ {begin}, %{before} ], [ {next_counter}, %{latch} ]\n");
+            format!("  {counter} = phi {count} [ {begin}, %{before} ], [ {next_counter}, %{latch} ]\n");
         let mut nexts = Vec::new();
         for (c, init) in carried.iter().zip(&inits) {
             let (ty, param, next) = (self.text_type(c.param)?, self.operand(c.param)?, self.operand(c.next)?);
             let _ = writeln!(heads, "  {param} = phi {ty} [ {init}, %{before} ], [ {next}, %{latch} ]");
             nexts.push(next);
+        }
+        if counts_narrow {
+            let _ = writeln!(heads, "  {number} = sext i32 {counter} to i64");
         }
         self.fill_line(phis, &heads);
         self.start(&exit);
@@ -300,6 +315,14 @@ impl Function<'_> {
             self.define(c.result, result);
         }
         Ok(())
+    }
+
+    /// Whether bounds of a loop, and so its counter, are known to be numbers of 32 bits.
+    fn counts_in_32_bits(&self, begin: Value, end: Value) -> bool {
+        let narrow = Range::of_type(DType::I32);
+        let fits =
+            |bound: Value| self.ranges[bound].zip(narrow).is_some_and(|(range, all)| range.is_within(all));
+        fits(begin) && fits(end)
     }
 
     fn branch(

@@ -16,7 +16,7 @@ pub enum Isa<'a> {
 impl Isa<'_> {
     pub(super) fn triple(self) -> &'static str {
         match self {
-            Isa::Processor(target) => target.machine.arch.triple(),
+            Isa::Processor(target) => triple(target),
             Isa::Gpu(_) => GPU_TRIPLE,
         }
     }
@@ -32,6 +32,17 @@ impl Isa<'_> {
             Isa::Gpu(gpu) => {
                 format!("\"target-cpu\"=\"{gpu}\" \"target-features\"=\"{}\"", gpu_features(gpu))
             }
+        }
+    }
+
+    /// What modules say of the binary interface, where LLVM cannot tell from the triple.
+    pub(super) fn module_flag(self) -> Option<&'static str> {
+        match self {
+            Isa::Processor(target) => match target.machine.arch {
+                Arch::Riscv64 => Some("!{i32 1, !\"target-abi\", !\"lp64d\"}"),
+                Arch::X86_64 | Arch::Aarch64 | Arch::Armv7 => None,
+            },
+            Isa::Gpu(_) => None,
         }
     }
 
@@ -62,16 +73,43 @@ impl Isa<'_> {
         match self {
             Isa::Processor(target) => match target.machine.arch {
                 Arch::X86_64 => target.machine.has(Feature::Sse41),
-                Arch::Aarch64 => true,
+                Arch::Aarch64 | Arch::Riscv64 => true,
+                Arch::Armv7 => false,
             },
             Isa::Gpu(_) => true,
         }
+    }
+
+    /// Whether vectors of floats are rounded without the instructions that turn them into integers toward zero. LLVM has no shorter code for
+    /// that, and qemu 7.2, which the tests run, ends with an assertion where `vfcvt.rtz` is the first float operation of a block.
+    pub(super) fn rounds_without_truncation(self) -> bool {
+        matches!(self, Isa::Processor(target) if target.machine.arch == Arch::Riscv64 && target.has_vectors())
+    }
+
+    /// Whether numbers of 64 bits take two registers: what needs more than a few instructions of such a processor would be a call.
+    pub(super) fn is_32_bit(self) -> bool {
+        matches!(self, Isa::Processor(target) if target.machine.arch.pointer_bits() == 32)
+    }
+}
+
+/// LLVM's name of the architecture and system, which has no extensions in it.
+pub(crate) fn triple(target: &Target) -> &'static str {
+    match target.machine.arch {
+        Arch::Riscv64 => "riscv64-unknown-linux-gnu",
+        arch @ (Arch::X86_64 | Arch::Aarch64 | Arch::Armv7) => arch.triple(),
     }
 }
 
 /// LLVM's feature string.
 pub(crate) fn features(target: &Target) -> String {
-    let names: Vec<String> = target.machine.features.iter().map(|f| format!("+{}", f.name())).collect();
+    // What the triple alone does not say. Relaxation is left out because nothing here makes code shorter when it is linked.
+    let base: &[&str] = match target.machine.arch {
+        Arch::X86_64 | Arch::Aarch64 => &[],
+        Arch::Armv7 => &["+v7", "+vfp3", "-neon"],
+        Arch::Riscv64 => &["+m", "+a", "+f", "+d", "+c", "-relax"],
+    };
+    let names = target.machine.features.iter().map(|f| format!("+{}", f.name()));
+    let names: Vec<String> = base.iter().map(ToString::to_string).chain(names).collect();
     names.join(",")
 }
 

@@ -18,6 +18,7 @@ mod run;
 mod text;
 mod threads;
 mod transpose;
+mod words;
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -27,7 +28,7 @@ use tilewright_te::kernel::Kernel;
 
 pub use isa::Isa;
 #[cfg(feature = "llvm")]
-pub(crate) use isa::{GPU_TRIPLE, features, gpu_features};
+pub(crate) use isa::{GPU_TRIPLE, features, gpu_features, triple};
 pub use run::translate_run;
 pub(crate) use threads::shared_bytes;
 
@@ -43,6 +44,11 @@ pub fn translate(kernels: &[Kernel], isa: Isa<'_>) -> Result<String, CodegenErro
             return Err(invalid(kernel, "another kernel of the module has its name"));
         }
         function::translate(kernel, isa, &mut metadata, &mut out)?;
+    }
+    out.push_str(&metadata.functions);
+    if let Some(flag) = isa.module_flag() {
+        let node = metadata.node(flag);
+        let _ = writeln!(out, "!llvm.module.flags = !{{!{node}}}");
     }
     let _ = write!(
         out,

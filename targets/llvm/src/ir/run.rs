@@ -35,6 +35,9 @@ pub fn translate_run(function: &RunFunction, target: &Target) -> String {
         run.out,
         isa.attributes()
     );
+    if let Some(flag) = isa.module_flag() {
+        let _ = writeln!(text, "!1 = {flag}\n!llvm.module.flags = !{{!1}}");
+    }
     text
 }
 

@@ -6,16 +6,18 @@ use tilewright_dtype::DType;
 use tilewright_machine::{CodegenError, CodegenKind};
 use tilewright_te::kernel::{Access, Kernel, Type};
 
-/// Numbered metadata nodes at the end of the module.
+/// What stands at the end of the module: numbered metadata nodes, and functions.
 pub(super) struct Metadata {
     pub(super) text: String,
+    /// Functions that the kernels of the module share.
+    pub(super) functions: String,
     count: usize,
 }
 
 impl Metadata {
     /// Starts with `!0`, the empty node that flags such as `!nonnull` refer to.
     pub(super) fn new() -> Metadata {
-        Metadata { text: "!0 = !{}\n".to_owned(), count: 1 }
+        Metadata { text: "!0 = !{}\n".to_owned(), functions: String::new(), count: 1 }
     }
 
     pub(super) fn node(&mut self, content: &str) -> usize {
