@@ -283,7 +283,7 @@ fn relocate(
         let fail = |error| LinkError::Object { index, error };
         for section in file.sections() {
             let Some(&start) = placed.get(&(index, section.index())) else { continue };
-            let mut relocations = reloc::Relocations::new(file.architecture());
+            let mut relocations = reloc::section::Relocations::new(file.architecture());
             for (offset, relocation) in section.relocations() {
                 let (name, target) = match relocation.target() {
                     RelocationTarget::Symbol(id) => {

@@ -6,8 +6,8 @@
 
 mod arm;
 mod riscv;
+pub(crate) mod section;
 
-use object::Architecture;
 use object::elf::{self, RelocationType};
 
 /// A reference: where it is and what it refers to, addend included.
@@ -15,38 +15,6 @@ use object::elf::{self, RelocationType};
 pub(crate) struct Reference {
     pub(crate) at: u64,
     pub(crate) target: i64,
-}
-
-/// What writes the references of one section.
-pub(crate) struct Relocations {
-    architecture: Architecture,
-    pairs: riscv::Pairs,
-}
-
-impl Relocations {
-    pub(crate) fn new(architecture: Architecture) -> Relocations {
-        Relocations { architecture, pairs: riscv::Pairs::default() }
-    }
-
-    /// Writes a reference, or keeps it for the end.
-    pub(crate) fn apply(
-        &mut self,
-        kind: RelocationType,
-        place: Reference,
-        bytes: &mut [u8],
-    ) -> Result<(), Problem> {
-        match self.architecture {
-            Architecture::X86_64 => x86_64(kind, place, bytes),
-            Architecture::Arm => arm::apply(kind, place, bytes),
-            Architecture::Riscv64 => self.pairs.apply(kind, place, bytes),
-            _ => aarch64(kind, place, bytes),
-        }
-    }
-
-    /// Writes what was kept; gives what cannot be written, as what it belongs to was not.
-    pub(crate) fn finish(self, bytes: &mut [u8]) -> Vec<(RelocationType, Reference)> {
-        self.pairs.finish(bytes)
-    }
 }
 
 pub(crate) enum Problem {

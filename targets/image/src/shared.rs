@@ -10,7 +10,8 @@ use object::write::elf::{FileHeader, ProgramHeader, SectionHeader, SectionIndex,
 use object::{Architecture, Endianness};
 
 use crate::library::{Library, LibraryError};
-use crate::reloc::{Problem, Reference, Relocations};
+use crate::reloc::section::Relocations;
+use crate::reloc::{Problem, Reference};
 use crate::{Outside, To, problem_of};
 
 /// Weights start on a cache line of their own.
