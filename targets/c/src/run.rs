@@ -82,13 +82,14 @@ fn step(step: &RunStep, weights: &str, out: &mut String) {
     }
 }
 
-/// An address as a pointer that a kernel takes. What kernels only read they read by pointers to constants.
+/// An address as a pointer that a kernel takes. What kernels only read they read by pointers to constants; an integer on the way keeps compilers
+/// from warning that a cast takes the `const` away.
 fn pointer(address: Address, weights: &str) -> String {
     let base = match address.base {
-        Base::Input(i) => format!("inputs[{i}]"),
+        Base::Input(i) => format!("(uintptr_t)inputs[{i}]"),
         Base::Output(i) => format!("outputs[{i}]"),
         Base::Workspace => "workspace".to_owned(),
-        Base::Weights => weights.to_owned(),
+        Base::Weights => format!("(uintptr_t){weights}"),
     };
     match (address.offset, address.base) {
         (0, Base::Output(_) | Base::Workspace) => base,
