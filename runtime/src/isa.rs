@@ -94,10 +94,11 @@ macro_rules! detectable {
     (
         std: $($arch:literal, $detect:ident: [$($feature:literal $std:tt),* $(,)?];)*
         linux: $($triple:literal, $target_arch:literal: [$($linux_feature:literal $bit:literal),* $(,)?];)*
+        no system: $($bare:literal),*;
     ) => {
         /// Architectures and the features that [`Isa::native`] can find there. Code that needs any other runs nowhere.
         pub const DETECTABLE: &[(&str, &[&str])] =
-            &[$(($arch, &[$($feature),*]),)* $(($triple, &[$($linux_feature),*])),*];
+            &[$(($arch, &[$($feature),*]),)* $(($triple, &[$($linux_feature),*]),)* $(($bare, &[])),*];
 
         /// What triples call this machine's architecture.
         #[cfg(feature = "std")]
@@ -146,6 +147,8 @@ detectable! {
     linux:
     "armv7", "arm": ["vfp4" 16, "hwdiv-arm" 17, "neon" 12];
     "riscv64gc", "riscv64": ["v" 21];
+    // Programs are linked with what they run.
+    no system: "thumbv7em";
 }
 
 /// What Linux says of the processor in `AT_HWCAP`; nothing where it does not tell. Rust 1.85 finds no features there.

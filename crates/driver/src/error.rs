@@ -265,6 +265,9 @@ pub enum LibraryError {
     /// Machine code where text is asked for.
     #[error("a program in C is made by the generator c: leave --codegen out")]
     MachineCode,
+    /// A shared library for a machine without a system.
+    #[error("{0} has no system that loads shared libraries: --emit static makes one that is linked")]
+    NoSystem(String),
     /// The plan is more than calls of kernels: all that is in the way.
     #[error("the model cannot be straight code: {}", list(.0))]
     NotStraight(Vec<Obstacle>),
@@ -278,7 +281,7 @@ impl LibraryError {
             | LibraryError::Several
             | LibraryError::Text
             | LibraryError::MachineCode => 2,
-            LibraryError::Device | LibraryError::NotStraight(_) => 3,
+            LibraryError::Device | LibraryError::NoSystem(_) | LibraryError::NotStraight(_) => 3,
         }
     }
 }

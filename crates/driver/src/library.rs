@@ -202,6 +202,10 @@ impl Library {
     /// # Errors
     /// As [`Library::write_static`].
     pub fn write_shared(&self, path: &Path) -> Result<u64, CompileError> {
+        let target: Target = self.target.parse()?;
+        if !target.machine.arch.has_system() {
+            return Err(LibraryError::NoSystem(target.machine.arch.to_string()).into());
+        }
         let soname = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         write(path, &self.machine_code()?.shared(&self.weights, &soname).map_err(limit)?)
     }

@@ -13,13 +13,15 @@ pub enum Arch {
     Aarch64,
     /// 32-bit ARM for Linux, with hardware floats of both widths.
     Armv7,
+    /// 32-bit ARM without a system, Cortex-M from M4F on: Thumb-2 and hardware floats of one width.
+    ThumbM,
     /// 64-bit RISC-V for Linux: `rv64gc`, with floats of both widths and compressed instructions.
     Riscv64,
 }
 
 impl Arch {
     /// Every architecture.
-    pub const ALL: [Arch; 4] = [Arch::X86_64, Arch::Aarch64, Arch::Armv7, Arch::Riscv64];
+    pub const ALL: [Arch; 5] = [Arch::X86_64, Arch::Aarch64, Arch::Armv7, Arch::ThumbM, Arch::Riscv64];
 
     /// The name in target names.
     pub const fn name(self) -> &'static str {
@@ -27,6 +29,7 @@ impl Arch {
             Arch::X86_64 => "x86-64",
             Arch::Aarch64 => "aarch64",
             Arch::Armv7 => "armv7",
+            Arch::ThumbM => "thumbv7em",
             Arch::Riscv64 => "riscv64",
         }
     }
@@ -35,7 +38,15 @@ impl Arch {
     pub const fn pointer_bits(self) -> u32 {
         match self {
             Arch::X86_64 | Arch::Aarch64 | Arch::Riscv64 => 64,
-            Arch::Armv7 => 32,
+            Arch::Armv7 | Arch::ThumbM => 32,
+        }
+    }
+
+    /// Whether an operating system is there, which loads programs and libraries.
+    pub const fn has_system(self) -> bool {
+        match self {
+            Arch::X86_64 | Arch::Aarch64 | Arch::Armv7 | Arch::Riscv64 => true,
+            Arch::ThumbM => false,
         }
     }
 
@@ -45,6 +56,7 @@ impl Arch {
             Arch::X86_64 => "x86_64-unknown-linux-gnu",
             Arch::Aarch64 => "aarch64-unknown-linux-gnu",
             Arch::Armv7 => "armv7-unknown-linux-gnueabihf",
+            Arch::ThumbM => "thumbv7em-none-eabihf",
             Arch::Riscv64 => "riscv64gc-unknown-linux-gnu",
         }
     }
@@ -171,12 +183,16 @@ features! {
     HwdivArm, Armv7, "hwdiv-arm", [];
     /// Vectors, whose floats flush subnormals to zero whatever the processor is told.
     Neon, Armv7, "neon", [];
+    /// Floats of version 5: rounding to integral values, among others.
+    Fpv5, ThumbM, "fp-armv8d16sp", [];
+    /// Floats of two words.
+    Fp64, ThumbM, "fp64", [Fpv5];
     /// Vectors, of at least 128 bits.
     V, Riscv64, "v", [];
 }
 
 impl Feature {
-    /// Whether a loader can find out that a processor has the feature. One built by Rust 1.85 cannot ask for the others, so they are
+    /// Whether a loader can find out that a processor has the feature. One built by Rust 1.85, or without a system, cannot ask for the others, so they are
     /// used only where a target names them, and code for such a target is refused.
     pub const fn is_detectable(self) -> bool {
         !matches!(
@@ -187,6 +203,8 @@ impl Feature {
                 | Feature::AmxInt8
                 | Feature::AmxBf16
                 | Feature::AmxFp16
+                | Feature::Fpv5
+                | Feature::Fp64
         )
     }
 

@@ -59,7 +59,7 @@ impl Machine {
             Arch::X86_64 => (128, 16),
             Arch::Aarch64 => (128, 32),
             Arch::Armv7 if features.has(Feature::Neon) => (128, 16),
-            Arch::Armv7 => (32, 32),
+            Arch::Armv7 | Arch::ThumbM => (32, 32),
             Arch::Riscv64 if features.has(Feature::V) => (128, 32),
             Arch::Riscv64 => (32, 32),
         };
@@ -96,7 +96,7 @@ impl Machine {
     pub fn has_fma(&self) -> bool {
         match self.arch {
             Arch::X86_64 => self.has(Feature::Fma),
-            Arch::Aarch64 | Arch::Riscv64 => true,
+            Arch::Aarch64 | Arch::ThumbM | Arch::Riscv64 => true,
             Arch::Armv7 => self.has(Feature::Vfp4),
         }
     }
@@ -105,7 +105,7 @@ impl Machine {
     pub fn level(&self) -> &'static str {
         let levels: &[&'static str] = match self.arch {
             Arch::X86_64 => &["x86-64-v4", "x86-64-v3", "x86-64-v2"],
-            Arch::Aarch64 | Arch::Armv7 | Arch::Riscv64 => &[],
+            Arch::Aarch64 | Arch::Armv7 | Arch::ThumbM | Arch::Riscv64 => &[],
         };
         let fits = |name: &&str| Machine::named(name).is_some_and(|level| self.runs_code_for(&level));
         levels.iter().copied().find(fits).unwrap_or(self.arch.name())
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn machines_without_vectors_have_one_lane() {
         let lanes = |text: &str| Target::parse(text, CodegenKind::Llvm).unwrap().lanes(4);
-        assert_eq!(["riscv64", "armv7", "cortex-a15", "x86-64-v3;vector=32"].map(lanes), [1; 4]);
+        assert_eq!(["riscv64", "armv7", "cortex-m7", "x86-64-v3;vector=32"].map(lanes), [1; 4]);
         assert_eq!(["riscv64+v", "armv7+neon", "aarch64"].map(lanes), [4; 3]);
         let has_fma = |text: &str| text.parse::<Machine>().unwrap().has_fma();
         assert!(has_fma("riscv64") && has_fma("cortex-a7") && !has_fma("armv7~vfp4"));
@@ -290,7 +290,8 @@ mod tests {
         check_error(
             "z80",
             "unknown target `z80`; known are cpu, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-a53, cortex-a72, cortex-a76, \
-             neoverse-n1, rpi3, rpi4, rpi5, armv7, cortex-a7, cortex-a15, riscv64",
+             neoverse-n1, rpi3, rpi4, rpi5, armv7, cortex-a7, cortex-a15, thumbv7em, cortex-m4, \
+             cortex-m7, cortex-m55, riscv64",
         );
         let start = |text: &str| {
             text.parse::<Machine>().unwrap_err().to_string().split(';').next().map(str::to_owned)

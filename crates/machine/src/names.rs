@@ -36,6 +36,15 @@ const fn arm(
     NamedMachine { name, meaning, arch: Arch::Aarch64, features, timing: Some(timing) }
 }
 
+const fn thumb(
+    name: &'static str,
+    meaning: &'static str,
+    features: &'static [&'static [Feature]],
+    timing: &'static str,
+) -> NamedMachine {
+    NamedMachine { name, meaning, arch: Arch::ThumbM, features, timing: Some(timing) }
+}
+
 const fn riscv(
     name: &'static str,
     meaning: &'static str,
@@ -76,6 +85,10 @@ pub(crate) const MACHINES: &[NamedMachine] = &[
     arm32("armv7", "32-bit ARM with VFPv4 and division; NEON, which flushes subnormals, by +neon", "cortex-a7"),
     arm32("cortex-a7", "Arm Cortex-A7", "cortex-a7"),
     arm32("cortex-a15", "Arm Cortex-A15", "cortex-a15"),
+    thumb("thumbv7em", "any Cortex-M with floats, without a system", &[], "cortex-m4"),
+    thumb("cortex-m4", "Arm Cortex-M4 with FPU", &[], "cortex-m4"),
+    thumb("cortex-m7", "Arm Cortex-M7 with FPU, floats of both widths", &[&[Feature::Fp64]], "cortex-m7"),
+    thumb("cortex-m55", "Arm Cortex-M55 with FPU, without its vectors", &[&[Feature::Fp64]], "cortex-m55"),
     riscv("riscv64", "any 64-bit RISC-V for Linux (RV64GC)", &[]),
 ];
 

@@ -86,7 +86,9 @@ impl Target {
         // The upper sixteen registers of AVX-512 cannot be named by the encodings of narrower code generators.
         match self.machine.arch {
             Arch::X86_64 if self.codegen.max_vector_bits < 512 => self.machine.n_vector_registers.min(16),
-            Arch::X86_64 | Arch::Aarch64 | Arch::Armv7 | Arch::Riscv64 => self.machine.n_vector_registers,
+            Arch::X86_64 | Arch::Aarch64 | Arch::Armv7 | Arch::ThumbM | Arch::Riscv64 => {
+                self.machine.n_vector_registers
+            }
         }
     }
 
@@ -95,7 +97,7 @@ impl Target {
     pub fn n_element_registers(&self) -> u32 {
         match self.machine.arch {
             Arch::X86_64 => 1,
-            Arch::Aarch64 | Arch::Armv7 | Arch::Riscv64 => 3,
+            Arch::Aarch64 | Arch::Armv7 | Arch::ThumbM | Arch::Riscv64 => 3,
         }
     }
 
@@ -104,7 +106,7 @@ impl Target {
     pub fn element_lanes(&self, element_bytes: usize) -> u32 {
         match self.machine.arch {
             Arch::Aarch64 if self.codegen.multiplies_by_lane => self.lanes(element_bytes),
-            Arch::X86_64 | Arch::Aarch64 | Arch::Armv7 | Arch::Riscv64 => 1,
+            Arch::X86_64 | Arch::Aarch64 | Arch::Armv7 | Arch::ThumbM | Arch::Riscv64 => 1,
         }
     }
 

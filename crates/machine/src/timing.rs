@@ -192,6 +192,9 @@ committed![
     "neoverse-n1",
     "cortex-a7",
     "cortex-a15",
+    "cortex-m4",
+    "cortex-m7",
+    "cortex-m55",
     "x86-64",
     "x86-64-v2",
     "x86-64-v3",
@@ -223,6 +226,7 @@ impl Timing {
             Arch::X86_64 => "x86-64",
             Arch::Aarch64 => "aarch64",
             Arch::Armv7 => "cortex-a7",
+            Arch::ThumbM => "cortex-m4",
             Arch::Riscv64 => "riscv64",
         };
         Timing::committed(name).expect("every level has a file")

@@ -99,6 +99,8 @@ fn flag(feature: Feature) -> Option<&'static str> {
         | Feature::Vfp4
         | Feature::HwdivArm
         | Feature::Neon
+        | Feature::Fpv5
+        | Feature::Fp64
         | Feature::V => return None,
     })
 }

@@ -270,3 +270,32 @@ fn arm_fields_keep_their_addends() {
     assert_eq!(u32_at(&image, 8), 0xe340_0001);
     assert_eq!(u32_at(&image, 12), 0x2_0000 - 12 - 4);
 }
+
+#[test]
+fn thumb_fields_are_two_halves() {
+    let mut builder = Builder::new(Architecture::Arm);
+    // bl, less the 4 that the program counter is ahead, forwards and backwards.
+    let bl = [0xff, 0xf7, 0xfe, 0xff];
+    let mut code = vec![0; 4676];
+    code[..4].copy_from_slice(&bl);
+    code[4672..].copy_from_slice(&bl);
+    // movw r1; movt r1: of a distance and 8, and 4.
+    code[8..16].copy_from_slice(&[0x40, 0xf2, 0x08, 0x01, 0xc0, 0xf2, 0x04, 0x01]);
+    let first = builder.object.append_section_data(builder.text, &code, 16);
+    // Functions of Thumb have odd addresses.
+    let text = SymbolSection::Section(builder.text);
+    let kernel = builder.symbol("kernel", text, SymbolKind::Text, first + 1);
+    let callee = builder.symbol("callee", text, SymbolKind::Text, 4673);
+    let constant = builder.constant("constant", StandardSection::ReadOnlyData, &[9; 16]);
+    let object = builder
+        .relocation(0, elf::R_ARM_THM_PC22, callee, 0)
+        .relocation(8, elf::R_ARM_THM_MOVW_PREL_NC, constant, 0)
+        .relocation(12, elf::R_ARM_THM_MOVT_PREL, constant, 0)
+        .relocation(4672, elf::R_ARM_THM_PC22, kernel, 0);
+    let image = link(&[object.bytes()], &["kernel", "callee"]).unwrap();
+    assert_eq!(image.entries, [1, 4673]);
+    assert_eq!(image.bytes[..4], [0x01, 0xf0, 0x1e, 0xf9]);
+    assert_eq!(image.bytes[4672..4676], [0xfe, 0xf7, 0xde, 0xfe]);
+    // The constant is at 4736: 4736 - 8 + 8 and the upper half of 4736 - 12 + 4.
+    assert_eq!(image.bytes[8..16], [0x41, 0xf2, 0x80, 0x21, 0xc0, 0xf2, 0x00, 0x01]);
+}

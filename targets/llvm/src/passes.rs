@@ -155,7 +155,7 @@ fn machine(target: &Target) -> Result<TargetMachine, CodegenError> {
 fn scheduling_model(target: &Target) -> &'static str {
     match target.machine.arch {
         Arch::X86_64 => target.machine.level(),
-        Arch::Aarch64 | Arch::Armv7 => "generic",
+        Arch::Aarch64 | Arch::Armv7 | Arch::ThumbM => "generic",
         Arch::Riscv64 => "sifive-u74",
     }
 }

@@ -40,7 +40,7 @@ impl Isa<'_> {
         match self {
             Isa::Processor(target) => match target.machine.arch {
                 Arch::Riscv64 => Some("!{i32 1, !\"target-abi\", !\"lp64d\"}"),
-                Arch::X86_64 | Arch::Aarch64 | Arch::Armv7 => None,
+                Arch::X86_64 | Arch::Aarch64 | Arch::Armv7 | Arch::ThumbM => None,
             },
             Isa::Gpu(_) => None,
         }
@@ -75,6 +75,7 @@ impl Isa<'_> {
                 Arch::X86_64 => target.machine.has(Feature::Sse41),
                 Arch::Aarch64 | Arch::Riscv64 => true,
                 Arch::Armv7 => false,
+                Arch::ThumbM => target.machine.has(Feature::Fpv5),
             },
             Isa::Gpu(_) => true,
         }
@@ -96,7 +97,7 @@ impl Isa<'_> {
 pub(crate) fn triple(target: &Target) -> &'static str {
     match target.machine.arch {
         Arch::Riscv64 => "riscv64-unknown-linux-gnu",
-        arch @ (Arch::X86_64 | Arch::Aarch64 | Arch::Armv7) => arch.triple(),
+        arch @ (Arch::X86_64 | Arch::Aarch64 | Arch::Armv7 | Arch::ThumbM) => arch.triple(),
     }
 }
 
@@ -106,6 +107,7 @@ pub(crate) fn features(target: &Target) -> String {
     let base: &[&str] = match target.machine.arch {
         Arch::X86_64 | Arch::Aarch64 => &[],
         Arch::Armv7 => &["+v7", "+vfp3", "-neon"],
+        Arch::ThumbM => &["+vfp4d16sp"],
         Arch::Riscv64 => &["+m", "+a", "+f", "+d", "+c", "-relax"],
     };
     let names = target.machine.features.iter().map(|f| format!("+{}", f.name()));
