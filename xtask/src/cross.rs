@@ -62,8 +62,7 @@ pub(crate) fn missing(target: &str) -> Option<String> {
         let ways = format!("run `rustup target add {target}`, or `cargo xtask setup --boards` on Debian");
         return Some(format!("no library of Rust for {target}: {ways}"));
     }
-    let has_linker = venv().join("cargo-zigbuild").exists();
-    (!has_linker).then(|| format!("nothing links for {target}: run `cargo xtask setup --boards`"))
+    (!has_c_compiler()).then(|| format!("nothing links for {target}: run `cargo xtask setup --boards`"))
 }
 
 /// What runs programs for other machines here: for 64-bit ARM, 32-bit ARM and RISC-V.
@@ -72,6 +71,11 @@ pub(crate) const EMULATORS: [&str; 3] = ["qemu-aarch64-static", "qemu-arm-static
 /// Debian's compiler, and the library's source of its version.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const LIBRARY_SOURCE: &str = "/usr/lib/rustlib/src/rust/library";
+
+/// Whether zig is here, which has compilers of C and linkers for all machines.
+pub(crate) fn has_c_compiler() -> bool {
+    venv().join("cargo-zigbuild").exists()
+}
 
 /// The words of a compiler of C for another machine, as zig names it.
 pub(crate) fn c_compiler(target: &str) -> Vec<OsString> {

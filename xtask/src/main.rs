@@ -15,6 +15,7 @@ mod corpus;
 mod cross;
 mod digits;
 mod exported;
+mod firmware;
 mod gpu;
 mod llvm;
 mod models;
@@ -68,6 +69,8 @@ enum Task {
     Cross(cross::Args),
     /// Compile models for boards and run them here, under qemu
     Boards(boards::Args),
+    /// Build the firmware of `examples/cortex-m` for each board and run it here, under qemu
+    Firmware(firmware::Args),
     /// Build the C libraries, and put them below a folder with headers and what pkg-config and CMake find them by
     CLibrary(c_library::Args),
     /// Measure how fast this machine is, for the cost model of schedules
@@ -102,6 +105,7 @@ fn main() -> ExitCode {
         Task::Corpus(args) => corpus::run(&args),
         Task::Cross(args) => cross::run(&args),
         Task::Boards(args) => boards::run(&args),
+        Task::Firmware(args) => firmware::run(&args),
         Task::CLibrary(args) => c_library::run(&args),
         Task::Calibrate(args) => calibrate::run(&args),
         Task::GpuPack(args) => gpu::pack(&args),

@@ -11,7 +11,7 @@ use anyhow::Context;
 
 use crate::llvm::{self, Llvm};
 use crate::project::Verdict;
-use crate::{cargo, cross, project};
+use crate::{cargo, cross, firmware, project};
 
 /// Debian packages that the LLVM code generator needs: to link with, and to emit objects for other builds.
 const LLVM_PACKAGES: [&str; 3] = ["llvm-22-dev", "libpolly-22-dev", "lld-22"];
@@ -21,7 +21,7 @@ const OPENCL_PACKAGES: [&str; 2] = ["pocl-opencl-icd", "ocl-icd-libopencl1"];
 
 /// Debian packages for tests of code for boards: Rust's library as source with a compiler of its version, for machines that rustup has no
 /// library of, and emulators.
-const BOARD_PACKAGES: [&str; 3] = ["rustc-web", "rust-web-src", "qemu-user-static"];
+const BOARD_PACKAGES: [&str; 4] = ["rustc-web", "rust-web-src", "qemu-user-static", "qemu-system-arm"];
 
 /// Python packages to install, and whether what they depend on comes along.
 struct Requirements {
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// Also install the peers that `cargo xtask bench` compares with
     #[arg(long)]
     peers: bool,
-    /// Also install what builds programs for boards and runs them here: Rust's library as source, zig and qemu, 0.6 GB
+    /// Also install what builds programs for boards and runs them here: Rust's library as source, zig and qemu, 0.7 GB
     #[arg(long)]
     boards: bool,
 }
@@ -120,7 +120,8 @@ fn ensure_opencl() -> anyhow::Result<()> {
 /// What builds programs for boards and runs them here.
 fn ensure_boards() -> anyhow::Result<()> {
     ensure_python(&BOARD_REQUIREMENTS)?;
-    if cross::has_library_source() && cross::EMULATORS.into_iter().all(project::have) {
+    let mut emulators = cross::EMULATORS.into_iter().chain([firmware::EMULATOR]);
+    if cross::has_library_source() && emulators.all(project::have) {
         return Ok(());
     }
     apt_install(&BOARD_PACKAGES)

@@ -12,7 +12,7 @@ use crate::cargo::{self, Cargo, Packages};
 use crate::conformance::Backend;
 use crate::project::Verdict;
 use crate::tally::Tally;
-use crate::{boards, build, c_library, conformance, digits, models, project, setup, tidy};
+use crate::{boards, build, c_library, conformance, digits, firmware, models, project, setup, tidy};
 
 /// Packages whose tests run kernels, through the interpreter or compiled: too slow without optimisation.
 const KERNEL_PACKAGES: [&str; 9] = [
@@ -96,6 +96,13 @@ pub(crate) fn run() -> Verdict {
                 }
             });
         }
+        step("firmware", &mut || match firmware::missing() {
+            None => firmware::check(&program),
+            Some(missing) => {
+                println!("skipped: {missing}");
+                Ok(Tally { skipped: 1, ..Tally::default() })
+            }
+        });
         step("C libraries", &mut || c_library::check(&program));
         step("ONNX suites, a tenth of them on an OpenCL device", &mut || match complete {
             true => {

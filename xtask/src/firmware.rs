@@ -1,0 +1,180 @@
+//! `cargo xtask firmware`: builds the firmware of `examples/cortex-m` for each board and runs it here, under qemu.
+//!
+//! It must read all held-out digits right, and its model must take what `tilewright compile` said of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+
+use crate::cargo::Cargo;
+use crate::project::Verdict;
+use crate::tally::Tally;
+use crate::{build, cross, project};
+
+/// Arguments of the task.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only this core
+    #[arg(long)]
+    core: Option<String>,
+    /// Another `tilewright` program than the one of this tree
+    #[arg(long)]
+    program: Option<PathBuf>,
+}
+
+/// A board that qemu plays.
+struct Board {
+    /// The core, as `--target` names it.
+    core: &'static str,
+    /// The same with its floats in the words of zig's compiler of C.
+    zig: &'static str,
+    /// qemu's name of it.
+    name: &'static str,
+    /// Instructions for each tick of the core's counter, where an instruction takes a nanosecond (`-icount shift=0`).
+    tick: f64,
+}
+
+const BOARDS: &[Board] = &[
+    Board { core: "cortex-m4", zig: "cortex_m4+vfp4d16sp", name: "mps2-an386", tick: 40.0 },
+    Board { core: "cortex-m7", zig: "cortex_m7+fp_armv8d16sp", name: "mps2-an500", tick: 40.0 },
+    Board { core: "cortex-m55", zig: "cortex_m55+fp_armv8d16sp", name: "mps3-an547", tick: 31.25 },
+];
+
+/// What plays a board.
+pub(crate) const EMULATOR: &str = "qemu-system-arm";
+
+/// The task.
+pub(crate) fn run(args: &Args) -> Verdict {
+    if let Some(missing) = missing() {
+        anyhow::bail!("{missing}");
+    }
+    let program = build::tilewright_or(args.program.as_deref(), &Cargo::detect())?;
+    let tally = check_some(&program, args.core.as_deref())?;
+    println!("{tally}");
+    Ok(tally.failed == 0)
+}
+
+/// Why nothing can be checked here; nothing where it can. Cortex-M has code by LLVM alone.
+pub(crate) fn missing() -> Option<String> {
+    if Cargo::detect().llvm.is_none() {
+        return Some("no LLVM in this build, which makes the code for Cortex-M".to_string());
+    }
+    let tools = [EMULATOR, "llvm-nm-22", "llvm-size-22"];
+    let tool = tools.into_iter().find(|tool| !project::have(tool)).map(str::to_string);
+    let tool = tool.or_else(|| (!cross::has_c_compiler()).then(|| "zig".to_string()));
+    tool.map(|tool| format!("no {tool}: run `cargo xtask setup --boards`"))
+}
+
+/// Every board.
+pub(crate) fn check(program: &Path) -> anyhow::Result<Tally> {
+    check_some(program, None)
+}
+
+fn check_some(program: &Path, core: Option<&str>) -> anyhow::Result<Tally> {
+    let mut tally = Tally::default();
+    let boards = BOARDS.iter().filter(|board| core.is_none_or(|core| core == board.core));
+    for board in boards {
+        let outcome = of_board(program, board);
+        if let Err(error) = &outcome {
+            println!("{}: failed: {error:#}", board.core);
+        }
+        tally.add(Tally::of_check(outcome.is_ok()));
+    }
+    ensure!(tally.passed + tally.failed > 0, "no such core: there are {}", names());
+    Ok(tally)
+}
+
+fn names() -> String {
+    BOARDS.iter().map(|board| board.core).collect::<Vec<_>>().join(", ")
+}
+
+/// What the compiler says of the model, in bytes.
+struct Said {
+    code: u64,
+    weights: u64,
+    workspace: u64,
+}
+
+fn of_board(program: &Path, board: &Board) -> anyhow::Result<()> {
+    let folder = project::target_dir().join(format!("firmware/{}", board.core));
+    fs::create_dir_all(&folder)?;
+    let library = folder.join("libdigits.a");
+    let mut compile = project::command(program);
+    compile.arg("compile").arg(project::path("examples/digits/digits.onnx"));
+    compile.args(["--no-cache", "--dim", "batch=1", "--target", board.core, "--emit", "static"]);
+    let said = project::output_of(compile.args(["--name", "digits", "--json", "-o"]).arg(&library));
+    let said: serde_json::Value = serde_json::from_str(&said.context("the model does not compile")?)?;
+    let bytes = |key: &str| said[key].as_u64().with_context(|| format!("no `{key}`"));
+    let said = Said {
+        code: bytes("code_bytes")?,
+        weights: bytes("weight_bytes")?,
+        workspace: bytes("workspace_bytes")?,
+    };
+    let firmware = folder.join("digits.elf");
+    link(board, &folder, &library, &firmware)?;
+    let ticks = play(board, &firmware)?;
+    takes_what_was_said(&library, &firmware, &said)?;
+    println!(
+        "{} ({}): all held-out digits right; model in flash {} bytes, in RAM {}; about {:.0} instructions a run",
+        board.core,
+        board.name,
+        said.code + said.weights,
+        said.workspace,
+        ticks * board.tick
+    );
+    Ok(())
+}
+
+fn link(board: &Board, folder: &Path, library: &Path, firmware: &Path) -> anyhow::Result<()> {
+    let sources = project::path("examples/cortex-m/c");
+    let words = cross::c_compiler("thumb-freestanding-eabihf");
+    let (first, rest) = words.split_first().context("no compiler")?;
+    let mut compile = project::command(first);
+    compile.args(rest).arg(format!("-mcpu={}", board.zig)).args(["-std=c11", "-g", "-Os", "-ffreestanding"]);
+    compile.args(["-fno-builtin", "-nostdlib", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
+    compile.arg("-I").arg(folder).arg("-I").arg(&sources);
+    for (name, file) in [("IMAGES", "input_0.pb"), ("LABELS", "labels.txt")] {
+        let path = project::path("examples/digits/held-out").join(file);
+        compile.arg(format!("-D{name}=\"{}\"", path.display()));
+    }
+    compile.arg(sources.join("start.c")).arg(sources.join("digits.c")).arg(library);
+    compile.arg("-Wl,-e,reset").arg(format!("-Wl,-T,{}", sources.join("board.ld").display()));
+    project::run(compile.arg("-o").arg(firmware))
+}
+
+/// Runs the firmware; gives the ticks of its longest run.
+fn play(board: &Board, firmware: &Path) -> anyhow::Result<f64> {
+    let mut play = project::command("timeout");
+    play.args(["300", EMULATOR, "-M", board.name, "-nographic", "-monitor", "none", "-serial", "none"]);
+    play.args(["-semihosting-config", "enable=on,target=native", "-icount", "shift=0", "-kernel"]);
+    let played = play.arg(firmware).output().context("cannot start qemu")?;
+    // Semihosting writes where messages go.
+    let told =
+        String::from_utf8_lossy(&played.stdout).into_owned() + &String::from_utf8_lossy(&played.stderr);
+    ensure!(played.status.success(), "the firmware ends with {}: {}", played.status, told.trim());
+    let ticks =
+        told.lines().find_map(|line| line.strip_suffix(" ticks a run")?.rsplit(' ').next()?.parse().ok());
+    ticks.with_context(|| format!("the firmware says {told:?}"))
+}
+
+/// Code and weights are the model's sections of flash, and the workspace is as large as the header says.
+fn takes_what_was_said(library: &Path, firmware: &Path, said: &Said) -> anyhow::Result<()> {
+    let sections = project::output_of(project::command("llvm-size-22").arg("-A").arg(library));
+    let sections = sections.context("llvm-size tells nothing")?;
+    let section = |name: &str| {
+        let line = sections.lines().find(|line| line.split_whitespace().next() == Some(name));
+        line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
+    };
+    let found = [section(".text.digits_run"), section(".rodata.digits_run")];
+    ensure!(
+        found == [Some(said.code), Some(said.weights)],
+        "sections of {found:?} bytes are not as was said"
+    );
+    let symbols = project::output_of(project::command("llvm-nm-22").arg("-S").arg(firmware));
+    let symbols = symbols.context("llvm-nm tells nothing")?;
+    let workspace = symbols.lines().find(|line| line.ends_with(" workspace"));
+    let workspace = workspace.and_then(|line| u64::from_str_radix(line.split(' ').nth(1)?, 16).ok());
+    ensure!(workspace == Some(said.workspace), "a workspace of {workspace:?} bytes is not as was said");
+    Ok(())
+}
