@@ -64,8 +64,8 @@ pub struct Address {
     pub offset: u64,
 }
 
-/// The start of a piece of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The start of a piece of memory, in the order of the function's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Base {
     /// Element of the function's first argument.
     Input(u32),

@@ -125,15 +125,7 @@ pub(crate) fn compare(op: CompareOp, dtype: DType, [x, y]: [&str; 2], known: Kno
     if let Some(settled) = settled(op, dtype, [x, y], known) {
         return u8::from(settled).to_string();
     }
-    let sign = match op {
-        CompareOp::Eq => "==",
-        CompareOp::Ne => "!=",
-        CompareOp::Lt => "<",
-        CompareOp::Le => "<=",
-        CompareOp::Gt => ">",
-        CompareOp::Ge => ">=",
-    };
-    format!("{x} {sign} {y}")
+    format!("{x} {} {y}", op.symbol())
 }
 
 /// The conversion of a value.

@@ -139,12 +139,6 @@ impl<'a> Search<'a> {
 
     fn of_op(&mut self, op: &KernelOp, lane: u32) {
         match op {
-            KernelOp::Int(_)
-            | KernelOp::Float(_)
-            | KernelOp::Size(_)
-            | KernelOp::Warp
-            | KernelOp::Lane
-            | KernelOp::Iota => {}
             KernelOp::Extract(a, from) => self.lane(*a, *from),
             KernelOp::Slice(a, first) => self.lane(*a, first + lane),
             KernelOp::Concat(parts) => {
@@ -152,22 +146,8 @@ impl<'a> Search<'a> {
                     self.lane(part, lane);
                 }
             }
-            KernelOp::Shuffle { value: a, from: b }
-            | KernelOp::Binary(_, a, b)
-            | KernelOp::Compare(_, a, b) => {
-                self.lane(*a, lane);
-                self.lane(*b, lane);
-            }
-            KernelOp::Splat(a) | KernelOp::Unary(_, a) | KernelOp::Cast(a) | KernelOp::Bitcast(a) => {
-                self.lane(*a, lane);
-            }
-            KernelOp::Select(a, b, c) | KernelOp::Fma(a, b, c) => {
-                [*a, *b, *c].into_iter().for_each(|of| self.lane(of, lane));
-            }
-            KernelOp::Load { index: at, mask, .. } | KernelOp::Gather { indices: at, mask, .. } => {
-                self.lane(*at, lane);
-                mask.iter().for_each(|mask| self.lane(*mask, lane));
-            }
+            // Lane by lane.
+            op => op.for_each_operand(|value| self.lane(value, lane)),
         }
     }
 }

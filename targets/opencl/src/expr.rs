@@ -62,15 +62,7 @@ pub(crate) fn binary(op: BinaryOp, dtype: DType, x: &str, y: &str) -> Option<Str
 
 /// A comparison; with a NaN only "not equal" holds.
 pub(crate) fn compare(op: CompareOp, x: &str, y: &str) -> String {
-    let sign = match op {
-        CompareOp::Eq => "==",
-        CompareOp::Ne => "!=",
-        CompareOp::Lt => "<",
-        CompareOp::Le => "<=",
-        CompareOp::Gt => ">",
-        CompareOp::Ge => ">=",
-    };
-    format!("({x} {sign} {y})")
+    format!("({x} {} {y})", op.symbol())
 }
 
 /// The conversion of a value.

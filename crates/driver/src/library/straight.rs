@@ -88,8 +88,7 @@ pub(super) fn straight(
     let blocks = builder.blocks();
     let [inputs, outputs] =
         [&plan.inputs, &plan.outputs].map(|specs| specs.iter().map(|spec| builder.extents(spec)).collect());
-    let checks = builder.aligns.iter();
-    let checks = checks.map(|(&(order, i), &align)| Check { base: Order::base(order, i), align }).collect();
+    let checks = builder.aligns.iter().map(|(&base, &align)| Check { base, align }).collect();
     let workspace_bytes = blocks.last().map_or(plan.arena.bytes, |(offset, bytes)| offset + bytes);
     if !builder.obstacles.is_empty() {
         // Inputs that share an open dimension are all named; what follows from one cause is named once.
@@ -100,40 +99,13 @@ pub(super) fn straight(
     Ok(Straight { function, workspace_bytes, inputs, outputs })
 }
 
-/// Kinds of memory that a caller gives, in the order of a function's arguments.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Order {
-    Input,
-    Output,
-    Workspace,
-}
-
-impl Order {
-    fn of(base: Base) -> Option<(Order, u32)> {
-        match base {
-            Base::Input(i) => Some((Order::Input, i)),
-            Base::Output(i) => Some((Order::Output, i)),
-            Base::Workspace => Some((Order::Workspace, 0)),
-            Base::Weights => None,
-        }
-    }
-
-    fn base(self, i: u32) -> Base {
-        match self {
-            Order::Input => Base::Input(i),
-            Order::Output => Base::Output(i),
-            Order::Workspace => Base::Workspace,
-        }
-    }
-}
-
 struct Builder<'a> {
     plan: &'a Plan,
     kernels: &'a [&'a str],
     loads_elements: bool,
     sizes: Vec<Option<i64>>,
     /// What kernels assume of memory that the caller gives.
-    aligns: BTreeMap<(Order, u32), u64>,
+    aligns: BTreeMap<Base, u64>,
     obstacles: Vec<Obstacle>,
 }
 
@@ -268,8 +240,9 @@ impl Builder<'_> {
     /// Notes what a step assumes of an address.
     fn demand(&mut self, Address { base, offset }: Address, align: u64) {
         debug_assert!(offset.is_multiple_of(align), "a buffer at {offset} is aligned to {align}");
-        if let Some(key) = Order::of(base) {
-            let known = self.aligns.entry(key).or_insert(1);
+        // Weights are aligned for all.
+        if base != Base::Weights {
+            let known = self.aligns.entry(base).or_insert(1);
             *known = (*known).max(align);
         }
     }
