@@ -68,4 +68,4 @@ pub use session::{Input, Inputs, Outputs, Room, Session, SessionOptions};
 #[cfg(feature = "ndarray")]
 pub use tensor::ArrayElement;
 pub use tensor::{Element, Reuse, Scalar, Tensor, TensorError, TensorView, TensorViewMut, byte_len};
-pub use value::Value;
+pub use value::{Value, Values};

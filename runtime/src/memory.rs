@@ -1,7 +1,7 @@
 //! Aligned memory and shared bytes.
 #![allow(unsafe_code, reason = "owns raw allocations")]
 
-use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use alloc::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use alloc::sync::Arc;
 use core::fmt;
 use core::ops::{Deref, DerefMut, Range};
@@ -48,6 +48,10 @@ unsafe impl Send for AlignedBuf {}
 // SAFETY: shared access only reads, like a `Vec<u8>`.
 unsafe impl Sync for AlignedBuf {}
 
+/// Bytes from which on zeroed memory is asked of the allocator, which may have pages that nobody used. Fewer are cleared here:
+/// for zeroed memory glibc takes a lock, and not what this thread gave back (`calloc` has no part in its caches of threads).
+const FRESH: usize = 64 << 10;
+
 impl AlignedBuf {
     /// An empty buffer; allocates nothing.
     pub const fn new() -> AlignedBuf {
@@ -70,7 +74,12 @@ impl AlignedBuf {
         let error = OutOfMemory { bytes: len as u64 };
         let layout = Self::layout(len).ok_or(error)?;
         // SAFETY: the layout's size is not 0.
-        let raw = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(error)?;
+        let raw = unsafe { if len < FRESH { alloc(layout) } else { alloc_zeroed(layout) } };
+        let raw = NonNull::new(raw).ok_or(error)?;
+        if len < FRESH {
+            // SAFETY: just given, as many bytes.
+            unsafe { raw.write_bytes(0, layout.size()) };
+        }
         // SAFETY: the layout has `ALIGN` bytes more than `len`, and the next aligned address is less than that away.
         let ptr = unsafe { raw.add(raw.addr().get().next_multiple_of(ALIGN) - raw.addr().get()) };
         Ok(AlignedBuf { ptr, raw, len, capacity: len, allocator: None })

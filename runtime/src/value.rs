@@ -3,6 +3,8 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use smallvec::SmallVec;
+
 use crate::plan::{Nesting, ValueType};
 use crate::tensor::Tensor;
 
@@ -16,6 +18,9 @@ pub enum Value {
     /// Something or nothing.
     Optional(Option<Arc<Value>>),
 }
+
+/// Values of a run; as few as most models have are no allocation of their own.
+pub type Values = SmallVec<[Value; 2]>;
 
 impl Value {
     /// A sequence.

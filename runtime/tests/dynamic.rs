@@ -68,7 +68,7 @@ fn host_operators_decide_the_size_of_outputs() {
         let outputs = session.run(&[f32s(values)]).unwrap();
         assert_eq!(outputs.get(0).unwrap().to_vec::<i64>().unwrap(), expect);
         let owned = session.run_new(&[f32s(values)], &[], Room::new).unwrap();
-        assert_eq!(owned, [Value::from(Tensor::new(&[expect.len()], &expect).unwrap())]);
+        assert_eq!(owned[..], [Value::from(Tensor::new(&[expect.len()], &expect).unwrap())]);
     }
 }
 
@@ -90,7 +90,7 @@ fn owned_outputs_are_in_order_whichever_extents_are_known_before_the_run() {
         let owned = session.run_new(&[f32s(values)], &[], Room::new).unwrap();
         let copy = Value::from(Tensor::new(&[values.len()], values).unwrap());
         let found = Value::from(Tensor::new(&[expect.len()], expect).unwrap());
-        assert_eq!(owned, [copy.clone(), found, copy]);
+        assert_eq!(owned[..], [copy.clone(), found, copy]);
     }
 }
 

@@ -134,7 +134,7 @@ impl Campaign<'_> {
 
 /// The object that is the last line of a command's output, or `{"error": ...}`.
 fn last_object(command: &mut Command) -> Value {
-    let error = |message: &str| json!({"error": message.lines().last().unwrap_or("no message")});
+    let error = |message: &str| json!({"error": gist(message)});
     match command.output() {
         Err(failure) => error(&failure.to_string()),
         Ok(output) if !output.status.success() => error(&String::from_utf8_lossy(&output.stderr)),
@@ -144,6 +144,13 @@ fn last_object(command: &mut Command) -> Value {
             object.unwrap_or_else(|| error("no figures"))
         }
     }
+}
+
+/// The line of a message that says most: where it says that it is an error, else the last one with any text.
+fn gist(message: &str) -> &str {
+    let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
+    let last = lines.clone().next_back();
+    lines.find(|line| line.starts_with("error")).or(last).unwrap_or("no message")
 }
 
 fn materialised_models() -> anyhow::Result<Vec<PathBuf>> {
@@ -159,4 +166,16 @@ fn materialised_models() -> anyhow::Result<Vec<PathBuf>> {
 /// The comparison runs in the repository's root, the user may stand elsewhere.
 fn absolute(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     paths.iter().map(|path| path.canonicalize().with_context(|| path.display().to_string())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gist;
+
+    #[test]
+    fn errors_are_told_by_the_line_that_says_most() {
+        assert_eq!(gist("error: no kernel for `n`\n\n  hint: fix `n`\n\n"), "error: no kernel for `n`");
+        assert_eq!(gist("Traceback:\n  line 1\nValueError: no\n\n"), "ValueError: no");
+        assert_eq!(gist(" \n"), "no message");
+    }
 }

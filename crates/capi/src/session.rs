@@ -7,7 +7,7 @@ use std::sync::{Mutex, TryLockError};
 
 use tilewright_run::{Model, Session, TensorView, Value};
 use tilewright_runtime::dlpack::{DLManagedTensorVersioned, DLTensor};
-use tilewright_runtime::{AlignedBuf, Room};
+use tilewright_runtime::{AlignedBuf, Room, Values};
 
 use crate::cancel::{self, free, give, tw_cancel};
 use crate::failure::{Failure, Kind, Problem, Status, call};
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn tw_session_run(
             let inputs = unsafe { run::inputs(n_inputs, names, inputs, model.inputs(), dims)? };
             let allocator = model.allocator();
             let room = |bytes| AlignedBuf::zeroed_of(bytes, allocator).map(Room::from);
-            let mut made = Vec::new();
+            let mut made = Values::new();
             let mut run = |tensors: &[TensorView<'_>], values: &[Value]| {
                 made = session.run_new(tensors, values, room)?;
                 Ok(())

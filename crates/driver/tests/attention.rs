@@ -23,6 +23,8 @@ struct Case {
     /// What a query gets that sees no key.
     unseen: f64,
     softcap: f64,
+    /// Whether queries come by positions, `[batch, position, head, element]`, and results go so.
+    is_by_positions: bool,
 }
 
 /// Which keys a query sees.
@@ -46,6 +48,7 @@ const CASE: Case = Case {
     seen: Seen::All,
     unseen: 0.0,
     softcap: 0.0,
+    is_by_positions: false,
 };
 
 /// What a case is computed from.
@@ -64,6 +67,23 @@ impl Case {
             Seen::All | Seen::Masked | Seen::Causal => [1, 1, queries, keys],
         };
         [[batch, heads, queries, size], [batch, kv_heads, keys, size], [batch, kv_heads, keys, size], mask]
+    }
+
+    /// The extents of queries as they come.
+    fn query_dims(&self) -> [usize; 4] {
+        let [batch, heads, queries, size] = self.dims()[0];
+        if self.is_by_positions { [batch, queries, heads, size] } else { [batch, heads, queries, size] }
+    }
+
+    /// Where the first element of a query, or of its result, lies.
+    fn query_at(&self, batch: usize, head: usize, row: usize) -> usize {
+        let Case { heads: [heads, _], queries, size, is_by_positions, .. } = *self;
+        let row = if is_by_positions {
+            (batch * queries + row) * heads + head
+        } else {
+            (batch * heads + head) * queries + row
+        };
+        row * size
     }
 
     fn tensors(&self) -> Tensors {
@@ -92,25 +112,35 @@ impl Case {
         let causal = if self.seen == Seen::Causal { "causal=true" } else { "causal=false" };
         let Case { softcap, unseen, .. } = *self;
         let unseen_is_nan = unseen.is_nan();
-        let text = format!(
-            "graph attention {{
-              region0(%q q: {q}, %k k: {k}, %v v: {v}, %m m: {mask}) {{
-                %o: {q} = Attention[{causal}, softcap={softcap}, unseen_is_nan={unseen_is_nan}](%q, %k, %v{operand})
-                return %o as y
-              }}
-            }}"
-        );
+        let attention = format!("Attention[{causal}, softcap={softcap}, unseen_is_nan={unseen_is_nan}]");
+        let body = if self.is_by_positions {
+            let swap = "Transpose[perm=[0, 2, 1, 3]]";
+            let given = format!("f32{:?}", self.query_dims());
+            format!(
+                "region0(%q q: {given}, %k k: {k}, %v v: {v}, %m m: {mask}) {{
+                   %h: {q} = {swap}(%q)
+                   %a: {q} = {attention}(%h, %k, %v{operand})
+                   %o: {given} = {swap}(%a)"
+            )
+        } else {
+            format!(
+                "region0(%q q: {q}, %k k: {k}, %v v: {v}, %m m: {mask}) {{
+                   %o: {q} = {attention}(%q, %k, %v{operand})"
+            )
+        };
+        let text = format!("graph attention {{ {body}\n return %o as y }} }}");
         model(&text, &[])
     }
 
     /// The result in double precision, by the definition.
     fn expected(&self, tensors: &Tensors) -> Vec<f64> {
-        let Case { batch, heads: [heads, kv_heads], queries, keys, size, seen, unseen, softcap } = *self;
-        let mut result = Vec::new();
+        let Case { batch, heads: [heads, kv_heads], queries, keys, size, seen, unseen, softcap, .. } = *self;
+        let mut result = vec![0.0; batch * heads * queries * size];
         let rows = (0..batch).flat_map(|b| (0..heads).map(move |h| (b, h)));
         for ((b, h), row) in rows.flat_map(|at| (0..queries).map(move |row| (at, row))) {
             let kv = b * kv_heads + h * kv_heads / heads;
-            let q = &tensors.q[((b * heads + h) * queries + row) * size..][..size];
+            let at = self.query_at(b, h, row);
+            let q = &tensors.q[at..][..size];
             let of_key = |x: &[f32], key: usize| x[(kv * keys + key) * size..][..size].to_vec();
             let score = |key: usize| {
                 let terms = q.iter().zip(of_key(&tensors.k, key)).map(|(&a, b)| f64::from(a) * f64::from(b));
@@ -132,14 +162,15 @@ impl Case {
             for element in 0..size {
                 let value = |key: usize| weights[key] * f64::from(of_key(&tensors.v, key)[element]);
                 let total: f64 = (0..keys).map(value).sum();
-                result.push(if sum == 0.0 { unseen } else { total / sum });
+                result[at + element] = if sum == 0.0 { unseen } else { total / sum };
             }
         }
         result
     }
 
     fn run(&self, tensors: &Tensors, compiled: &Compiled) -> Vec<f32> {
-        let [q, k, v, mask] = &self.dims();
+        let [_, k, v, mask] = &self.dims();
+        let q = &self.query_dims();
         let Tensors { q: queries, k: keys, v: values, mask: given } = tensors;
         let views = [(q, queries), (k, keys), (v, values), (mask, given)];
         algorithms::run(compiled, &views.map(|(dims, values)| TensorView::of(dims, values)))
@@ -205,6 +236,24 @@ fn heads_share_keys_and_values() {
     check(&[
         Case { heads: [6, 2], queries: 40, ..CASE },
         Case { batch: 2, heads: [4, 1], seen: Seen::Causal, queries: 40, ..CASE },
+    ]);
+}
+
+#[test]
+fn queries_and_results_go_by_positions() {
+    let packed = Case { heads: [6, 2], queries: 40, is_by_positions: true, ..CASE };
+    check(&[
+        packed,
+        Case { batch: 3, queries: 70, keys: 70, size: 5, seen: Seen::Causal, ..packed },
+        Case {
+            batch: 2,
+            heads: [2, 2],
+            queries: 256,
+            keys: 256,
+            seen: Seen::Masked,
+            unseen: f64::NAN,
+            ..packed
+        },
     ]);
 }
 

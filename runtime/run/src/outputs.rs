@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::vec;
 
-use tilewright_runtime::{AlignedBuf, Allocator, OutOfMemory, Reuse, Room, Tensor, Value};
+use tilewright_runtime::{AlignedBuf, Allocator, OutOfMemory, Reuse, Room, Tensor, Value, Values};
 
 /// The outputs of a run, in the model's order. They are the caller's, and stay as they are.
 #[derive(Clone, Debug)]
 pub struct Outputs {
     pub(crate) names: Arc<[Arc<str>]>,
-    pub(crate) values: Vec<Value>,
+    pub(crate) values: Values,
 }
 
 impl Outputs {

@@ -2,7 +2,6 @@
 #![allow(unsafe_code, reason = "lends memory for outputs to the executor")]
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use super::{Outputs, Placed, Session, output_spot};
 use crate::error::{ExecFault, RunError};
@@ -10,7 +9,7 @@ use crate::memory::{AlignedBuf, OutOfMemory};
 use crate::model::Program;
 use crate::plan::TensorSpec;
 use crate::tensor::{Reuse, Tensor, TensorView, byte_len};
-use crate::value::Value;
+use crate::value::{Value, Values};
 
 /// Memory for an output.
 pub struct Room {
@@ -51,7 +50,7 @@ impl Session {
         tensors: &[TensorView<'_>],
         values: &[Value],
         mut room: impl FnMut(usize) -> Result<Room, OutOfMemory>,
-    ) -> Result<Vec<Value>, RunError> {
+    ) -> Result<Values, RunError> {
         self.run_in_room(tensors, values, &mut room)
     }
 
@@ -61,12 +60,12 @@ impl Session {
         tensors: &[TensorView<'_>],
         values: &[Value],
         room: &mut dyn FnMut(usize) -> Result<Room, OutOfMemory>,
-    ) -> Result<Vec<Value>, RunError> {
+    ) -> Result<Values, RunError> {
         let errors = self.too_many("inputs", tensors.len(), self.model.inputs().len());
         self.start(&|i| tensors.get(i).copied().map(Placed::Host), values, errors)?;
         let Session { program, frame, output_dims, .. } = self;
         let Program { plan, facts, .. } = &**program;
-        let mut made = Vec::with_capacity(plan.outputs.len() + plan.value_outputs.len());
+        let mut made = Values::with_capacity(plan.outputs.len() + plan.value_outputs.len());
         for (i, spec) in plan.outputs.iter().enumerate().filter(|&(i, _)| !facts.late_outputs[i]) {
             let bytes = match output_spot(program, frame, spec, &mut output_dims[i]) {
                 Ok(spot) => spot.bytes,

@@ -79,17 +79,15 @@ fn attention(cx: &mut Context<'_>, attrs: &AttentionAttrs) -> Result<Vec<Type>> 
     let (Some(q), Some(k), Some(v)) = (cx.dims(0)?, cx.dims(1)?, cx.dims(2)?) else {
         return Ok(vec![unranked(dtype), unranked(cx.dtype(1)?), unranked(v_dtype), unranked(dtype)]);
     };
-    let packed = q.len() == 3;
-    for (position, dims) in [q, k, v].into_iter().enumerate() {
-        cx.check_rank(position, dims, if packed { 3 } else { 4 })?;
-    }
-    if packed && (attrs.q_num_heads == 0 || attrs.kv_num_heads == 0) {
+    check_attention_ranks(cx, [q, k, v])?;
+    let is_packed = |dims: &[Dim]| dims.len() == 3;
+    if is_packed(q) && attrs.q_num_heads == 0 || is_packed(k) && attrs.kv_num_heads == 0 {
         return Err(cx.fail("operands of rank 3 need the numbers of heads"));
     }
     let (heads, kv_heads) = (Dim::from(attrs.q_num_heads), Dim::from(attrs.kv_num_heads));
     // (heads, sequence, head size) of each operand
     let unpack = |dims: &[Dim], heads: &Dim| {
-        if packed {
+        if is_packed(dims) {
             (heads.clone(), dims[1].clone(), dims[2].floor_div(heads))
         } else {
             (dims[1].clone(), dims[2].clone(), dims[3].clone())
@@ -106,7 +104,7 @@ fn attention(cx: &mut Context<'_>, attrs: &AttentionAttrs) -> Result<Vec<Type>> 
         Some(past) => &past + &k_len,
         None => k_len,
     };
-    let result = if packed {
+    let result = if is_packed(q) {
         vec![batch.clone(), q_len.clone(), &q_heads * &v_size]
     } else {
         vec![batch.clone(), q_heads.clone(), q_len.clone(), v_size.clone()]
@@ -118,6 +116,14 @@ fn attention(cx: &mut Context<'_>, attrs: &AttentionAttrs) -> Result<Vec<Type>> 
         ranked(v_dtype, present(&v_size)),
         ranked(dtype, vec![batch.clone(), q_heads, q_len, total.clone()]),
     ])
+}
+
+/// That queries, and keys with values, are tensors of heads or have them packed.
+pub(super) fn check_attention_ranks(cx: &Context<'_>, [q, k, v]: [&[Dim]; 3]) -> Result<()> {
+    let rank = |dims: &[Dim]| if dims.len() == 3 { 3 } else { 4 };
+    cx.check_rank(0, q, rank(q))?;
+    cx.check_rank(1, k, rank(k))?;
+    cx.check_rank(2, v, rank(k))
 }
 
 fn linear_attention(cx: &mut Context<'_>, attrs: &LinearAttentionAttrs) -> Result<Vec<Type>> {

@@ -114,19 +114,20 @@ pub(super) fn attention(b: &mut Builder, attrs: &AttentionAttrs) -> Results {
     let scores = b.compute("scores", soft, &shape, |i| mask.apply(score(i), i).cast(soft));
     let weights = guarded_softmax(b, &scores, x_dtype, mask.may_hide_all());
 
-    let y_shape = b.result_shape(0)?;
-    let packed = y_shape.len() == 3;
+    let of_heads = [&shape[..3], std::slice::from_ref(&v.size)].concat();
     let extents = vec![k.length.clone()];
-    let sum = b.reduce("matmul", dtype, &y_shape, extents, Expr::zero(dtype), |i, r, acc| {
-        let (head, position, element) = if packed {
-            (i[2].clone().floor_div(v.size.clone()), &i[1], i[2].clone().floor_mod(v.size.clone()))
-        } else {
-            (i[1].clone(), &i[2], i[3].clone())
-        };
-        let weight = weights.at(vec![i[0].clone(), head.clone(), position.clone(), r[0].clone()]);
-        Expr::fma(weight.cast(dtype), v.at(&i[0], &kv_head(&head), &r[0], &element).cast(dtype), acc)
+    let sum = b.reduce("matmul", dtype, &of_heads, extents, Expr::zero(dtype), |i, r, acc| {
+        let weight = weights.at([&i[..3], r].concat());
+        Expr::fma(weight.cast(dtype), v.at(&i[0], &kv_head(&i[1]), &r[0], &i[3]).cast(dtype), acc)
     });
-    let mut results = vec![b.cast("cast", sum, x_dtype)];
+    let y_shape = b.result_shape(0)?;
+    let mut results = vec![match y_shape.len() {
+        3 => b.compute("packed", x_dtype, &y_shape, |i| {
+            let (head, element) = v.unpacked(&i[2]);
+            sum.at(vec![i[0].clone(), head, i[1].clone(), element]).cast(x_dtype)
+        }),
+        _ => b.cast("cast", sum, x_dtype),
+    }];
     if b.n_results() > 1 {
         results.extend([k.x, v.x]);
     }

@@ -202,7 +202,8 @@ pub(super) fn attention(
     Ok(b.compute("attention", dtype, &shape, |i| {
         let (head, position, element) = match i {
             [_, position, packed] => {
-                (packed.clone().floor_div(v.size.clone()), position, packed.clone().floor_mod(v.size.clone()))
+                let (head, element) = v.unpacked(packed);
+                (head, position, element)
             }
             _ => (i[1].clone(), &i[2], i[3].clone()),
         };

@@ -43,6 +43,11 @@ impl Heads {
         let packed = head.clone() * self.size.clone() + element.clone();
         self.x.at(vec![batch.clone(), position.clone(), packed])
     }
+
+    /// The head of a packed element, and which of its elements that is.
+    pub(super) fn unpacked(&self, packed: &Expr) -> (Expr, Expr) {
+        (packed.clone().floor_div(self.size.clone()), packed.clone().floor_mod(self.size.clone()))
+    }
 }
 
 /// What decides which keys a query sees.

@@ -172,8 +172,50 @@ impl Exporter<'_> {
     }
 
     pub(super) fn attention(&mut self, item: &Item<'_>, attrs: &AttentionAttrs) -> Result<()> {
+        match (self.operand_dims(item, 0)?, self.operand_dims(item, 1)?.len()) {
+            ([_, _, _], 4) => self.attention_of_packed_queries(item, attrs),
+            ([_, heads, _, _], 4) => self.attention_of_one_rank(item, attrs, Some(heads)),
+            ([_, _, _], 3) => self.attention_of_one_rank(item, attrs, None),
+            _ => Err("attention of heads has packed keys and values".into()),
+        }
+    }
+
+    /// Attention whose queries alone have packed heads, as has its result: ONNX's operator has all operands alike.
+    fn attention_of_packed_queries(&mut self, item: &Item<'_>, attrs: &AttentionAttrs) -> Result<()> {
+        let (swap, as_is) = ([ints("perm", &[0, 2, 1, 3])], flag("allowzero", true));
+        let [batch, positions, packed] = self.operand_dims(item, 0)? else {
+            return Err("packed queries have three axes".into());
+        };
+        let heads = Dim::from(attrs.q_num_heads);
+        let apart = [batch.clone(), positions.clone(), heads.clone(), packed.floor_div(&heads)];
+        let apart = self.shape(&apart)?;
+        let queries = self.emit("Reshape", &[item.input(0), &apart], vec![as_is.clone()]);
+        let queries = self.emit("Transpose", &[&queries], swap.to_vec());
+        let inputs = [queries].into_iter().chain(item.inputs.iter().skip(1).cloned()).collect();
+        let Some((result, others)) = item.outputs.split_first() else { return Ok(()) };
+        let of_heads = self.fresh("t");
+        let outputs = [of_heads.clone()].into_iter().chain(others.iter().cloned()).collect();
+        let attrs = AttentionAttrs { q_num_heads: 0, kv_num_heads: 0, ..attrs.clone() };
+        self.attention_of_one_rank(&Item { inputs, outputs, ..*item }, &attrs, Some(&heads))?;
+        let swapped = self.emit("Transpose", &[&of_heads], swap.to_vec());
+        let value = self.graph.node(item.id).output();
+        let dims =
+            value.and_then(|value| self.graph.dims(value)).ok_or("the rank of a result is not known")?;
+        let shape = self.shape(dims)?;
+        let last = Item { inputs: Vec::new(), outputs: vec![result.clone()], ..*item };
+        self.finish(&last, "Reshape", &[&swapped, &shape], vec![as_is]);
+        Ok(())
+    }
+
+    /// Attention whose operands are all of heads, of which queries have so many, or all packed.
+    fn attention_of_one_rank(
+        &mut self,
+        item: &Item<'_>,
+        attrs: &AttentionAttrs,
+        q_heads: Option<&Dim>,
+    ) -> Result<()> {
         if attrs.unseen_is_nan {
-            return self.attention_by_softmax(item, attrs);
+            return self.attention_by_softmax(item, attrs, q_heads);
         }
         let windowed = attrs.left_window.is_some() || attrs.right_window.is_some();
         let lengths = !item.input(6).is_empty();
@@ -195,19 +237,24 @@ impl Exporter<'_> {
     }
 
     /// Attention of heads with a mask that is added, as two products and a softmax: ONNX's operator gives 0 where these give NaN.
-    fn attention_by_softmax(&mut self, item: &Item<'_>, attrs: &AttentionAttrs) -> Result<()> {
-        let [q, k] = [self.operand_dims(item, 0)?, self.operand_dims(item, 1)?];
+    fn attention_by_softmax(
+        &mut self,
+        item: &Item<'_>,
+        attrs: &AttentionAttrs,
+        q_heads: Option<&Dim>,
+    ) -> Result<()> {
+        let k = self.operand_dims(item, 1)?;
         let plain = AttentionAttrs { unseen_is_nan: true, ..AttentionAttrs::of_heads(attrs.scale) };
         let is_added =
             item.input(3).is_empty() || self.operand_dtype(item, 3)? == self.operand_dtype(item, 0)?;
-        let is_of_heads = q.len() == 4 && k.len() == 4 && q[1] == k[1];
+        let is_of_heads = q_heads.is_some() && k.get(1) == q_heads;
         if *attrs != plain || !is_of_heads || !is_added || !item.input(4).is_empty() {
             return Err(
                 "attention that gives NaN to a query that sees no key has more than heads and a mask to add"
                     .into(),
             );
         }
-        let scale = match (attrs.scale, q[3].as_const()) {
+        let scale = match (attrs.scale, k.last().and_then(Dim::as_const)) {
             (Some(scale), _) => scale.to_f64(),
             (None, Some(size)) => 1.0 / (size as f64).sqrt(),
             (None, None) => return Err("attention of heads of open size has no scale".into()),

@@ -1,6 +1,7 @@
 //! Operands of attention: masks, past keys and values, gates, angles.
 
 use super::super::context::{Context, InferError};
+use super::super::nn::check_attention_ranks;
 use crate::dim::Dim;
 use crate::op::{AttentionAttrs, LinearAttentionAttrs, RotaryAttrs};
 
@@ -8,38 +9,40 @@ type Result<T> = std::result::Result<T, InferError>;
 
 pub(super) fn attention(cx: &mut Context<'_>, attrs: &AttentionAttrs) -> Result<()> {
     let (Some(q), Some(k), Some(v)) = (cx.dims(0)?, cx.dims(1)?, cx.dims(2)?) else { return Ok(()) };
-    let packed = q.len() == 3;
-    for (position, dims) in [q, k, v].into_iter().enumerate() {
-        cx.check_rank(position, dims, if packed { 3 } else { 4 })?;
-    }
+    check_attention_ranks(cx, [q, k, v])?;
     cx.unify(&q[0], &v[0], "batch extents of queries and values")?;
-    let kv_heads = Dim::from(attrs.kv_num_heads);
-    let (q_heads, kv_heads, sizes) = if packed {
-        for (dims, heads) in [(q, attrs.q_num_heads), (k, attrs.kv_num_heads), (v, attrs.kv_num_heads)] {
-            check_heads(cx, &dims[2], heads)?;
-        }
-        let sizes = [k[2].floor_div(&kv_heads), v[2].floor_div(&kv_heads)];
-        (Dim::from(attrs.q_num_heads), kv_heads, sizes)
+    let is_packed = |dims: &[Dim]| dims.len() == 3;
+    let (q_heads, queries) = if is_packed(q) {
+        check_heads(cx, &q[2], attrs.q_num_heads)?;
+        (Dim::from(attrs.q_num_heads), &q[1])
+    } else {
+        (q[1].clone(), &q[2])
+    };
+    let (kv_heads, keys, sizes) = if is_packed(k) {
+        check_heads(cx, &k[2], attrs.kv_num_heads)?;
+        check_heads(cx, &v[2], attrs.kv_num_heads)?;
+        let heads = Dim::from(attrs.kv_num_heads);
+        let sizes = [k[2].floor_div(&heads), v[2].floor_div(&heads)];
+        (heads, &k[1], sizes)
     } else {
         cx.unify(&k[1], &v[1], "heads of keys and values")?;
-        (q[1].clone(), k[1].clone(), [k[3].clone(), v[3].clone()])
+        (k[1].clone(), &k[2], [k[3].clone(), v[3].clone()])
     };
-    let positions = if packed { 1 } else { 2 };
-    let mut total = k[positions].clone();
+    let mut total = keys.clone();
     if let Some([_, _, past, _]) = cx.optional_dims(4)? {
         total = &total + past;
     }
     for (position, size) in [(4, &sizes[0]), (5, &sizes[1])] {
         if let Some(dims) = cx.optional_dims(position)? {
             cx.check_rank(position, dims, 4)?;
-            let expected = [k[0].clone(), kv_heads.clone(), &total - &k[positions], size.clone()];
+            let expected = [k[0].clone(), kv_heads.clone(), &total - keys, size.clone()];
             cx.check_extents(position, &expected, "extents of past keys or values")?;
         } else if cx.input(9 - position).is_some() {
             return Err(cx.fail("past keys and past values come together"));
         }
     }
     if let Some(mask) = cx.optional_dims(3)? {
-        let scores = [q[0].clone(), q_heads, q[positions].clone()];
+        let scores = [q[0].clone(), q_heads, queries.clone()];
         let Some((last, others)) = mask.split_last() else { return Err(cx.fail("the mask is a scalar")) };
         // What lies behind the end of the mask is not seen.
         cx.check_at_most(last, &total, "the keys of the mask")?;

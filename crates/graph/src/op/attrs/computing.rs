@@ -295,9 +295,9 @@ attributes! {
 
     /// Attributes of `Attention` (ONNX opset 23 and later).
     AttentionAttrs {
-        /// Query heads, for operands of rank 3; 0 for rank 4.
+        /// Query heads, for queries of rank 3 (the result has their rank); 0 for rank 4.
         q_num_heads: usize,
-        /// Key and value heads, for operands of rank 3; 0 for rank 4.
+        /// Key and value heads, for keys and values of rank 3; 0 for rank 4.
         kv_num_heads: usize,
         /// Factor of the product of queries and keys; 1/sqrt(head size) if absent.
         scale: Option<Real>,

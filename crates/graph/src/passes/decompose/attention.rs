@@ -22,11 +22,9 @@ pub(super) fn attention(view: &View<'_>, id: NodeId) -> Option<Patch> {
     let (q_dims, k_dims, v_dims) =
         (dims(view, node.input(0)?)?, dims(view, node.input(1)?)?, dims(view, node.input(2)?)?);
     let packed = q_dims.len() == 3;
-    let (q_heads, kv_heads) = if packed {
-        (Dim::from(attrs.q_num_heads), Dim::from(attrs.kv_num_heads))
-    } else {
-        (q_dims[1].clone(), k_dims[1].clone())
-    };
+    let heads =
+        |dims: &[Dim], packed: usize| if dims.len() == 3 { Dim::from(packed) } else { dims[1].clone() };
+    let (q_heads, kv_heads) = (heads(&q_dims, attrs.q_num_heads), heads(&k_dims, attrs.kv_num_heads));
     let (q, q_shape) = unpack(&mut emit, q, &q_dims, &q_heads);
     let (k, k_shape) = unpack(&mut emit, operand(node, 1)?, &k_dims, &kv_heads);
     let (v, v_shape) = unpack(&mut emit, operand(node, 2)?, &v_dims, &kv_heads);

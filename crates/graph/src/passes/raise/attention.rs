@@ -17,9 +17,13 @@ use crate::symbol::SymbolTable;
 /// Scores of a head from which on attention is raised: 256 KiB, which with what makes them and is made of them fill a core's L2.
 const MANY_SCORES: i64 = 1 << 16;
 
-/// Raises every attention that is recognised and has many scores.
+/// Raises every attention that is recognised and has many scores, and has it take queries and give results as they are around it.
 pub fn raise_attention(graph: &mut Graph) -> Result<bool, PassError> {
-    rewrite(graph, &[Rule { name: "raise_attention", apply: attention }], 4)
+    const RULES: &[Rule] = &[
+        Rule { name: "raise_attention", apply: attention },
+        Rule { name: "pack_attention_heads", apply: packed },
+    ];
+    rewrite(graph, RULES, 4)
 }
 
 /// Whether scores of a head, `[.., queries, keys]`, are many or may be. Of open lengths these are alone what positions have for each other: other
@@ -98,6 +102,33 @@ fn attention(view: &View<'_>, id: NodeId) -> Option<Patch> {
     let operands = [Source::Old(q), k, Source::Old(v)].into_iter().chain(mask.map(Source::Old));
     let value = patch.add(Op::Attention(attrs), operands);
     Some(patch.replace(value).absorb(absorbed))
+}
+
+/// Attention between two transpositions, of `[batch, positions, heads, elements]` and back: it takes queries and gives results with packed
+/// heads, as it reads and writes each of them once. Keys and values stay apart by heads: their rows, which are read again and
+/// again, would share few sets of a cache.
+fn packed(view: &View<'_>, id: NodeId) -> Option<Patch> {
+    let matcher = Matcher::new(view);
+    let swaps = |op: &Op| *op == Op::transpose(vec![0, 2, 1, 3]);
+    let node = view.graph.node(id);
+    let result = node.input(0).filter(|_| swaps(&node.op))?;
+    let (attention_id, attention) = matcher.node(result)?;
+    let Op::Attention(attrs) = &attention.op else { return None };
+    if attention.outputs.len() != 1 || !view.is_used_once(result) {
+        return None;
+    }
+    let (_, before) = matcher.node(attention.input(0)?)?;
+    let q = before.input(0).filter(|_| swaps(&before.op))?;
+    let [batch, positions, heads, size] = view.graph.dims(q)? else { return None };
+    let q_num_heads = usize::try_from(heads.as_const()?).ok().filter(|&heads| heads > 0)?;
+    let mut patch = Patch::new();
+    let extents = vec![batch.clone(), positions.clone(), heads * size];
+    let q = patch.add(Op::reshape(extents), [Source::Old(q)]);
+    let others = attention.inputs.iter().skip(1).map(|input| input.map(Source::Old));
+    let attrs = AttentionAttrs { q_num_heads, ..attrs.clone() };
+    let value = patch.add_sparse(Op::Attention(attrs), [Some(q)].into_iter().chain(others).collect(), None);
+    let value = patch.add(Op::reshape(view.graph.dims(node.output()?)?.to_vec()), [value]);
+    Some(patch.replace(value).absorb([attention_id]))
 }
 
 /// A sum of scores, which nobody else uses, and of a mask of no higher rank: its node, and the two. The mask is the operand that is no
