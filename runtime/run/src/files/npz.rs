@@ -66,7 +66,8 @@ fn element(mut reader: impl Read, expected: Option<DType>) -> Result<Tensor, Npy
 pub(super) fn write(path: &Path, arrays: &Named) -> Result<(), FileError> {
     let mut archive = stored::Archive::default();
     for (name, value) in arrays {
-        archive.add(&format!("{name}.npy"), &array(name, value, Format::Npz)?);
+        let added = archive.add(&format!("{name}.npy"), &array(name, value, Format::Npz)?);
+        added.map_err(|error| FileError::Write { path: path.into(), error })?;
     }
     write_file(path, &archive.finish())
 }
@@ -97,6 +98,14 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_no_archive_holds_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let array = Tensor::new(&[1], [1.0f32]).unwrap();
+        let error = write(&dir.path().join("a.npz"), &vec![("x".repeat(70_000), array.into())]).unwrap_err();
+        assert!(error.to_string().contains("no name of 70004 bytes"), "{error}");
+    }
+
+    #[test]
     fn other_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.npz");
@@ -124,8 +133,7 @@ mod tests {
             std::fs::write(&path, &file).unwrap();
             open(&path)
         };
-        let mut encoder =
-            flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
         encoder.write_all(&array).unwrap();
         let deflated = encoder.finish().unwrap();
         assert!(deflated.len() < array.len());

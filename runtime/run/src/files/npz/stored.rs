@@ -3,6 +3,8 @@
 //! Sizes and checksums stand before a file's bytes: readers that do not look at the directory find them there. Fields of 64 bits are used
 //! throughout, as numpy does. Nothing depends on the time.
 
+use std::io;
+
 /// The parts' signatures.
 const FILE: u32 = 0x0403_4b50;
 const DIRECTORY: u32 = 0x0201_4b50;
@@ -31,11 +33,16 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Adds a file. Of a longer name the first 65,535 bytes count.
-    pub(super) fn add(&mut self, name: &str, file: &[u8]) {
+    /// Adds a file.
+    ///
+    /// # Errors
+    /// The name is longer than the format allows.
+    pub(super) fn add(&mut self, name: &str, file: &[u8]) -> io::Result<()> {
         let name = name.as_bytes();
-        let name_len = u16::try_from(name.len()).unwrap_or(u16::MAX);
-        let name = name.get(..name_len.into()).unwrap_or(name);
+        let name_len = u16::try_from(name.len()).map_err(|_| {
+            let text = format!("an archive holds no name of {} bytes: give a folder", name.len());
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
         let (crc, size, offset) = (rawzip::crc32(file), file.len() as u64, self.bytes.0.len() as u64);
         // What file and directory have in common; the extra field has a number, a length and so many numbers.
         let head = |out: &mut Bytes, n_numbers: u16| {
@@ -60,6 +67,7 @@ impl Archive {
         self.directory.u16s(&[1, 24]);
         self.directory.u64s(&[size, size, offset]);
         self.n += 1;
+        Ok(())
     }
 
     /// The archive's bytes.
