@@ -28,8 +28,6 @@ enum Kind {
 /// In the order in which they are measured.
 pub(super) const PARTS: &[Part] = &[
     program("aarch64-unknown-linux-musl"),
-    program("armv7-unknown-linux-musleabihf"),
-    program("riscv64gc-unknown-linux-musl"),
     library("libtilewright.so", "x86_64-unknown-linux-gnu", false),
     library("libtilewright.so", "aarch64-unknown-linux-gnu", false),
     library("libtilewright.so with host operators", "x86_64-unknown-linux-gnu", true),
