@@ -45,7 +45,7 @@ fn read(path: &Path, stem: &str, specs: &[Spec]) -> Result<Named, FileError> {
     let mut file = BufReader::new(File::open(path).map_err(error)?);
     // By its content: a file may be called anything.
     if !file.fill_buf().map_err(error)?.starts_with(npy::MAGIC) {
-        return npz::read(path, file, specs);
+        return npz::read(path, file.into_inner(), specs);
     }
     let [spec] = specs else { return Err(FileError::NoName { path: path.into(), n: specs.len() }) };
     let tensor = npy::read(&mut file, Some(spec.dtype));

@@ -1,34 +1,55 @@
 //! `.npz`: named arrays in a zip archive, stored or deflated.
 
-use std::io::{Cursor, Read, Seek, Write};
+mod stored;
+
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
-use zip::result::ZipError;
-use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, ZipArchive, ZipWriter};
+use flate2::read::DeflateDecoder;
+use rawzip::{CompressionMethod, ErrorKind, RECOMMENDED_BUFFER_SIZE, ZipArchive};
+use tilewright_dtype::DType;
+use tilewright_runtime::Tensor;
 
 use super::error::{FileError, Format};
-use super::npy;
+use super::npy::{self, NpyError};
 use super::write::{array, write_file};
 use crate::spec::Spec;
 use crate::values::Named;
 
 /// Reads every array; the types that numpy lacks follow from the spec of the same name.
-pub(super) fn read(path: &Path, file: impl Read + Seek, specs: &[Spec]) -> Result<Named, FileError> {
-    let damaged = |error: ZipError| match error {
-        ZipError::Io(error) => FileError::Read { path: path.into(), error },
-        error => FileError::NotNpz { path: path.into(), reason: error.to_string() },
+pub(super) fn read(path: &Path, file: File, specs: &[Spec]) -> Result<Named, FileError> {
+    let damaged = |error: rawzip::Error| match error.into_kind() {
+        ErrorKind::IO(error) => FileError::Read { path: path.into(), error },
+        kind => FileError::NotNpz { path: path.into(), reason: kind.to_string() },
     };
-    let mut archive = ZipArchive::new(file).map_err(damaged)?;
-    let mut arrays = Named::with_capacity(archive.len());
-    for i in 0..archive.len() {
-        let mut entry = archive.by_index(i).map_err(damaged)?;
-        let name = entry.name().strip_suffix(".npy").unwrap_or(entry.name()).to_string();
+    let refused = |reason: String| FileError::NotNpz { path: path.into(), reason };
+    let mut buffer = vec![0; RECOMMENDED_BUFFER_SIZE];
+    let archive = ZipArchive::from_file(file, &mut buffer).map_err(damaged)?;
+    let mut arrays = Named::new();
+    let mut entries = archive.entries(&mut buffer);
+    while let Some(entry) = entries.next_entry().map_err(damaged)? {
+        let name = std::str::from_utf8(entry.file_path().as_bytes());
+        let name = name.map_err(|_| refused("a name in it is not UTF-8".to_string()))?;
+        let name = name.strip_suffix(".npy").unwrap_or(name).to_string();
+        if entry.flags().is_encrypted() {
+            return Err(refused(format!("array {name:?} is encrypted")));
+        }
         if arrays.iter().any(|(other, _)| *other == name) {
             return Err(FileError::Twice { path: path.into(), array: name });
         }
+        let (method, place) = (entry.compression_method(), entry.wayfinder());
+        let found = archive.get_entry(place).map_err(damaged)?;
         let expected = specs.iter().find(|spec| spec.name == name).map(|spec| spec.dtype);
-        let tensor = npy::read(&mut entry, expected);
+        let tensor = match method {
+            CompressionMethod::STORE => element(found.verifying_reader(found.reader()), expected),
+            CompressionMethod::DEFLATE => {
+                element(found.verifying_reader(DeflateDecoder::new(found.reader())), expected)
+            }
+            other => {
+                return Err(refused(format!("array {name:?} is compressed by {other:?}, not by deflate")));
+            }
+        };
         let tensor =
             tensor.map_err(|error| FileError::Array { path: path.into(), array: name.clone(), error })?;
         arrays.push((name, tensor.into()));
@@ -36,27 +57,24 @@ pub(super) fn read(path: &Path, file: impl Read + Seek, specs: &[Spec]) -> Resul
     Ok(arrays)
 }
 
+/// One copy of what reads an array, whatever it comes from.
+fn element(mut reader: impl Read, expected: Option<DType>) -> Result<Tensor, NpyError> {
+    npy::read(&mut (&mut reader as &mut dyn Read), expected)
+}
+
 /// Writes named arrays, stored; the bytes depend on names and arrays alone.
 pub(super) fn write(path: &Path, arrays: &Named) -> Result<(), FileError> {
-    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
-    let broken = |error: ZipError| FileError::Write { path: path.into(), error: error.into() };
+    let mut archive = stored::Archive::default();
     for (name, value) in arrays {
-        let file = array(name, value, Format::Npz)?;
-        let options = SimpleFileOptions::default()
-            .compression_method(CompressionMethod::Stored)
-            .large_file(u32::try_from(file.len()).is_err());
-        archive.start_file(format!("{name}.npy"), options).map_err(broken)?;
-        archive.write_all(&file).map_err(|error| FileError::Write { path: path.into(), error })?;
+        let added = archive.add(&format!("{name}.npy"), &array(name, value, Format::Npz)?);
+        added.map_err(|error| FileError::Write { path: path.into(), error })?;
     }
-    let bytes = archive.finish().map_err(broken)?.into_inner();
-    write_file(path, &bytes)
+    write_file(path, &archive.finish())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
-    use tilewright_runtime::Tensor;
+    use std::io::Write;
 
     use super::*;
 
@@ -80,6 +98,14 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_no_archive_holds_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let array = Tensor::new(&[1], [1.0f32]).unwrap();
+        let error = write(&dir.path().join("a.npz"), &vec![("x".repeat(70_000), array.into())]).unwrap_err();
+        assert!(error.to_string().contains("no name of 70004 bytes"), "{error}");
+    }
+
+    #[test]
     fn other_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.npz");
@@ -87,5 +113,52 @@ mod tests {
         let error = open(&path).unwrap_err();
         assert!(matches!(error, FileError::NotNpz { .. }), "{error}");
         assert!(error.to_string().contains("a.npz: not an .npz file"), "{error}");
+    }
+
+    #[test]
+    fn deflated_arrays_are_read_and_damaged_ones_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.npz");
+        let tensor = Tensor::new(&[3, 1000], (0..3000).collect::<Vec<i32>>()).unwrap();
+        let array = npy::write(&tensor).unwrap();
+        let archive = |method: CompressionMethod, bytes: &[u8]| {
+            let mut file = Vec::new();
+            let mut archive = rawzip::ZipArchiveWriter::new(&mut file);
+            let builder = archive.new_file("x.npy").compression_method(method);
+            let (mut entry, _) = builder.start().unwrap();
+            entry.write_all(bytes).unwrap();
+            let sum = rawzip::DataDescriptorOutput::new(rawzip::crc32(&array), array.len() as u64);
+            entry.finish(sum).unwrap();
+            archive.finish().unwrap();
+            std::fs::write(&path, &file).unwrap();
+            open(&path)
+        };
+        let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(&array).unwrap();
+        let deflated = encoder.finish().unwrap();
+        assert!(deflated.len() < array.len());
+        let expected: Named = vec![("x".to_string(), tensor.clone().into())];
+        assert_eq!(archive(CompressionMethod::DEFLATE, &deflated).unwrap(), expected);
+        assert_eq!(archive(CompressionMethod::STORE, &array).unwrap(), expected);
+        let mut wrong = array.clone();
+        *wrong.last_mut().unwrap() ^= 1;
+        let error = archive(CompressionMethod::STORE, &wrong).unwrap_err().to_string();
+        assert!(error.contains("array \"x\": Invalid checksum"), "{error}");
+        let error = archive(CompressionMethod::DEFLATE, &array).unwrap_err();
+        assert!(matches!(error, FileError::Array { .. }), "{error}");
+        let error = archive(CompressionMethod::ZSTD, &array).unwrap_err().to_string();
+        assert!(error.contains("not by deflate"), "{error}");
+    }
+
+    #[test]
+    fn archives_are_cut_short_nowhere_without_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.npz");
+        write(&path, &vec![("x".to_string(), Tensor::new(&[2], [1.0f32, 2.0]).unwrap().into())]).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for len in 0..whole.len() {
+            std::fs::write(&path, &whole[..len]).unwrap();
+            assert!(open(&path).is_err(), "{len} bytes of {}", whole.len());
+        }
     }
 }
