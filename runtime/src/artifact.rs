@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! header   64 bytes   magic, version, number of sections, length of the file, checksum of the section table
-//! table    64 bytes each: kind, offset, length, checksum of the section
+//! table    64 bytes each: kind, offset, length, checksum of the section; of plans also what the level needs ([`Needs`])
 //! sections in table order: manifest; plans, a code image and maybe code for a device for each level; weights
 //! ```
 //! A level is an instruction set that there is code for. Levels differ in schedules and layouts, so each has its own plans;
@@ -14,6 +14,7 @@
 //! code are checked when a file is read, that of the weights only by [`Artifact::verify_weights`]: weights are
 //! mapped, not read, at load. A checksum is XXH3 of 128 bits: it finds damage, and proves no origin.
 
+mod needs;
 mod read;
 mod write;
 
@@ -25,13 +26,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{ALIGN, Plan, SizeId};
 
+pub use needs::Needs;
 pub use write::{Contents, ContentsError, Level, Pieces};
 
 /// First bytes of every artifact: not text, and damaged by transfers that treat it as text.
 pub const MAGIC: [u8; 8] = *b"\x89TWM\r\n\x1a\n";
 
 /// Version of the format. Readers accept only their own.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Alignment of code and weights in the file; that of a memory page on common machines.
 pub const PAGE: usize = 4096;

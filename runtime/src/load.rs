@@ -166,10 +166,12 @@ unsafe fn tie(
     host: Arc<dyn HostOps>,
     device: Option<&dyn Device>,
 ) -> Result<Model, LoadError> {
+    // A call says by the lowest bit of an address that code is Thumb.
+    let thumb = usize::from(artifact.manifest.images[chosen].triple.starts_with("thumb"));
     let entry = |(&entry, kernel): (&u64, &KernelDef)| match kernel.space {
         Space::Device => KernelCode::Device(entry as usize),
         Space::Host => {
-            let code = base.wrapping_add(entry as usize);
+            let code = base.wrapping_add(entry as usize).map_addr(|address| address | thumb);
             // SAFETY: `Artifact::read` checked that the entry is inside the image, which holds kernels.
             KernelCode::Host(unsafe { core::mem::transmute::<*const u8, KernelFn>(code) })
         }

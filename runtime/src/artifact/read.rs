@@ -9,9 +9,10 @@ use super::{
     Artifact, ArtifactError, Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, ProgramDef,
     VERSION, checksum,
 };
+use super::needs::Figures;
 use crate::plan::{KernelDef, Plan, Space};
 
-struct Section {
+pub(super) struct Section {
     kind: Kind,
     range: Range<usize>,
     checksum: Checksum,
@@ -33,11 +34,12 @@ impl Artifact {
         for section in core::iter::once(manifest).chain(levels) {
             check(section.kind, &bytes[section.range.clone()], &section.checksum)?;
         }
+        let n_levels = levels.iter().filter(|section| section.kind == Kind::Plans).count();
         let mut artifact = Artifact {
             manifest: decode::<Manifest>(bytes, manifest)?,
-            plans: Vec::new(),
-            images: Vec::new(),
-            device_code: Vec::new(),
+            plans: Vec::with_capacity(n_levels),
+            images: Vec::with_capacity(n_levels),
+            device_code: Vec::with_capacity(n_levels),
             weights: weights.range.clone(),
             weights_checksum: weights.checksum,
         };
@@ -141,8 +143,8 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     array
 }
 
-/// Reads header and table; the sections are exactly where a writer puts them.
-fn sections(bytes: &[u8]) -> Result<Vec<Section>, ArtifactError> {
+/// Reads the header; gives the section table, which is what a writer wrote.
+fn table(bytes: &[u8]) -> Result<&[u8], ArtifactError> {
     if bytes.len() < HEADER || bytes[..8] != MAGIC {
         return Err(ArtifactError::Magic);
     }
@@ -163,11 +165,24 @@ fn sections(bytes: &[u8]) -> Result<Vec<Section>, ArtifactError> {
     if checksum(table)[..] != bytes[24..40] {
         return Err(ArtifactError::Checksum("the section table"));
     }
+    Ok(table)
+}
+
+/// What each level says it needs.
+pub(super) fn figures(bytes: &[u8]) -> Result<impl Iterator<Item = Figures>, ArtifactError> {
+    let levels = table(bytes)?.chunks_exact(ENTRY).filter(|entry| u32_at(entry, 0) == Kind::Plans as u32);
+    Ok(levels.map(|entry| [40, 48, 56].map(|at| u64_at(entry, at))))
+}
+
+/// Reads header and table; the sections are exactly where a writer puts them.
+fn sections(bytes: &[u8]) -> Result<Vec<Section>, ArtifactError> {
+    let table = table(bytes)?;
+    let count = table.len() / ENTRY;
     let mut sections = Vec::with_capacity(count);
-    let mut end = HEADER + count * ENTRY;
+    let mut end = HEADER + table.len();
     for entry in table.chunks_exact(ENTRY) {
         let kind = Kind::from_u32(u32_at(entry, 0)).ok_or(ArtifactError::Table("kind of section"))?;
-        if entry[4..8] != [0; 4] || entry[40..64] != [0; 24] {
+        if entry[4..8] != [0; 4] || (kind != Kind::Plans && entry[40..64] != [0; 24]) {
             return Err(ArtifactError::Table("section"));
         }
         let start = end.next_multiple_of(kind.align());

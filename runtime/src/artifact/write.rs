@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 #[cfg(feature = "std")]
 use xxhash_rust::xxh3::Xxh3;
 
+use super::needs::{Figures, figures};
 use super::{Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, VERSION, checksum};
 use crate::memory::{AlignedBuf, OutOfMemory};
 use crate::plan::Plan;
@@ -86,6 +87,8 @@ impl From<postcard::Error> for ContentsError {
 /// A section where it lies.
 struct Section<'a> {
     kind: Kind,
+    /// What a level needs, for its plans.
+    figures: Figures,
     start: usize,
     len: usize,
     bytes: SectionBytes<'a>,
@@ -142,7 +145,7 @@ fn head(sections: &[Section<'_>], checksums: &[Checksum]) -> Vec<u8> {
         table.extend((section.start as u64).to_le_bytes());
         table.extend((section.len as u64).to_le_bytes());
         table.extend(checksum);
-        table.extend([0; 24]);
+        table.extend(section.figures.iter().flat_map(|figure| figure.to_le_bytes()));
     }
     let end = sections.last().map_or(head_len(0), |last| last.start + last.len);
     let mut head = Vec::with_capacity(HEADER + table.len());
@@ -165,18 +168,20 @@ impl<'a> Contents<'a> {
             return Err(ContentsError::Levels(self.levels.len()));
         }
         let mut parts = Vec::with_capacity(count);
-        parts.push((Kind::Manifest, SectionBytes::Owned(postcard::to_allocvec(self.manifest)?)));
-        for level in self.levels {
+        let none = Figures::default();
+        parts.push((Kind::Manifest, none, SectionBytes::Owned(postcard::to_allocvec(self.manifest)?)));
+        let all: Vec<(&Plan, &[Plan])> = self.levels.iter().map(|level| (level.plan, level.specialised)).collect();
+        for (i, level) in self.levels.iter().enumerate() {
             // As `Plans` reads them.
             let plans = postcard::to_allocvec(&(level.plan, level.specialised))?;
-            parts.push((Kind::Plans, SectionBytes::Owned(plans)));
-            parts.push((Kind::Code, SectionBytes::Borrowed(level.image)));
-            parts.extend(level.device_code.map(|code| (Kind::DeviceCode, SectionBytes::Borrowed(code))));
+            parts.push((Kind::Plans, figures(self.manifest, &all, i), SectionBytes::Owned(plans)));
+            parts.push((Kind::Code, none, SectionBytes::Borrowed(level.image)));
+            parts.extend(level.device_code.map(|code| (Kind::DeviceCode, none, SectionBytes::Borrowed(code))));
         }
-        parts.push((Kind::Weights, SectionBytes::Pieces(self.weights)));
+        parts.push((Kind::Weights, none, SectionBytes::Pieces(self.weights)));
 
         let mut end = head_len(count);
-        let placed = parts.into_iter().map(|(kind, bytes)| {
+        let placed = parts.into_iter().map(|(kind, figures, bytes)| {
             let len = match &bytes {
                 SectionBytes::Owned(bytes) => bytes.len(),
                 SectionBytes::Borrowed(bytes) => bytes.len(),
@@ -184,7 +189,7 @@ impl<'a> Contents<'a> {
             };
             let start = end.next_multiple_of(kind.align());
             end = start + len;
-            Section { kind, start, len, bytes }
+            Section { kind, figures, start, len, bytes }
         });
         Ok(placed.collect())
     }
