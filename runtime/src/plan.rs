@@ -30,6 +30,8 @@ mod ids;
 #[cfg(feature = "text")]
 mod parse;
 mod print;
+#[cfg(not(feature = "names"))]
+mod unnamed;
 mod validate;
 mod value;
 
@@ -193,6 +195,7 @@ pub struct KernelParam {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KernelDef {
     /// Symbol name, unique in the plan.
+    #[cfg_attr(not(feature = "names"), serde(deserialize_with = "unnamed::text"))]
     pub name: String,
     /// Buffer parameters in order.
     pub params: Vec<KernelParam>,
@@ -383,6 +386,7 @@ pub struct Instr {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DimSpec {
     /// Symbolic name (`batch`), if the model gives one.
+    #[cfg_attr(not(feature = "names"), serde(deserialize_with = "unnamed::optional"))]
     pub name: Option<String>,
     /// Its extent. An input's dims must equal these slots, which are early.
     pub size: SizeId,
@@ -392,6 +396,7 @@ pub struct DimSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorSpec {
     /// Name in the model.
+    #[cfg_attr(not(feature = "names"), serde(deserialize_with = "unnamed::text"))]
     pub name: String,
     /// Element type.
     pub dtype: DType,
@@ -407,6 +412,7 @@ pub struct SizeBounds {
     /// An early slot.
     pub size: SizeId,
     /// What the user calls it.
+    #[cfg_attr(not(feature = "names"), serde(deserialize_with = "unnamed::text"))]
     pub name: String,
     /// Smallest value.
     pub min: i64,
@@ -449,6 +455,7 @@ pub struct Plan {
     /// Instructions.
     pub instrs: Vec<Instr>,
     /// Strings referred to by [`TextId`].
+    #[cfg_attr(not(feature = "names"), serde(deserialize_with = "unnamed::list"))]
     pub texts: Vec<String>,
 }
 

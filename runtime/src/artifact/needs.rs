@@ -23,11 +23,37 @@ pub struct Needs {
     pub tensors: Option<u64>,
 }
 
-/// What a level's entry in the section table says: the heap with addresses of 4 and of 8 bytes, and bytes of tensors.
-pub(super) type Figures = [u64; 3];
+/// What a level's entry in the section table says.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Figures {
+    /// The heap with addresses of 4 and of 8 bytes; of each, without names and with them.
+    heap: [[u32; 2]; 2],
+    /// Bytes of tensors, or [`UNKNOWN`].
+    tensors: u64,
+}
 
-/// The last of [`Figures`] where inputs decide.
+/// Where inputs decide.
 const UNKNOWN: u64 = u64::MAX;
+
+impl Figures {
+    #[cfg(feature = "checksums")]
+    pub(super) fn to_bytes(self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        for (to, figure) in bytes.chunks_exact_mut(4).zip(self.heap.as_flattened()) {
+            to.copy_from_slice(&figure.to_le_bytes());
+        }
+        bytes[16..].copy_from_slice(&self.tensors.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn of_bytes(bytes: [u8; 24]) -> Figures {
+        let at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Figures {
+            heap: [[at(0), at(4)], [at(8), at(12)]],
+            tensors: u64::from(at(16)) | u64::from(at(20)) << 32,
+        }
+    }
+}
 
 impl Needs {
     /// What the artifact says of itself; of several levels, what suffices for each. Allocates nothing.
@@ -37,21 +63,32 @@ impl Needs {
     pub fn of(bytes: &[u8]) -> Result<Needs, ArtifactError> {
         let mut needs = Needs { heap: 0, tensors: Some(0) };
         for level in super::read::figures(bytes)? {
-            let own = Needs::of_figures(level, size_of::<usize>());
-            needs.heap = needs.heap.max(own.heap);
-            needs.tensors = needs.tensors.zip(own.tensors).map(|(a, b)| a.max(b));
+            needs = needs.or(&Needs::of_figures(level, size_of::<usize>(), cfg!(feature = "names")));
         }
         Ok(needs)
     }
 
-    /// What a level needs where an address has so many bytes; `plans` are those of all levels of the artifact.
-    pub fn of_level(manifest: &Manifest, plans: &[(&Plan, &[Plan])], level: usize, address: usize) -> Needs {
-        Needs::of_figures(figures(manifest, plans, level), address)
+    /// What a level needs where an address has so many bytes, by a runtime with or without `names`; `plans` are those of all levels of the
+    /// artifact.
+    pub fn of_level(
+        manifest: &Manifest,
+        plans: &[(&Plan, &[Plan])],
+        level: usize,
+        address: usize,
+        names: bool,
+    ) -> Needs {
+        Needs::of_figures(figures(manifest, plans, level), address, names)
     }
 
-    fn of_figures([narrow, wide, tensors]: Figures, address: usize) -> Needs {
-        let heap = if address <= 4 { narrow } else { wide };
-        Needs { heap, tensors: (tensors != UNKNOWN).then_some(tensors) }
+    fn of_figures(figures: Figures, address: usize, names: bool) -> Needs {
+        let heap = figures.heap[usize::from(address > 4)][usize::from(names)];
+        Needs { heap: heap.into(), tensors: (figures.tensors != UNKNOWN).then_some(figures.tensors) }
+    }
+
+    /// What suffices for either.
+    pub fn or(&self, other: &Needs) -> Needs {
+        let tensors = self.tensors.zip(other.tensors).map(|(own, others)| own.max(others));
+        Needs { heap: self.heap.max(other.heap), tensors }
     }
 
     /// Heap and tensors together; the heap alone where the inputs decide on tensors.
@@ -82,19 +119,20 @@ type Room = core::mem::MaybeUninit<u8>;
 
 /// What a level needs.
 pub(super) fn figures(manifest: &Manifest, plans: &[(&Plan, &[Plan])], level: usize) -> Figures {
-    let heap = |address| {
-        let mut sum = Sum { address, bytes: 0 };
+    let heap = |address, names| {
+        let mut sum = Sum { address, names, bytes: 0 };
         sum.artifact(manifest, plans);
-        if let Some((&(open, specialised), image)) = plans.get(level).zip(manifest.images.get(level)) {
-            sum.model(open, specialised, image);
+        if let Some(&(open, specialised)) = plans.get(level) {
+            sum.model(open, specialised);
         }
-        sum.bytes
+        u32::try_from(sum.bytes).unwrap_or(u32::MAX)
     };
     let tensors = plans.get(level).and_then(|&(open, specialised)| match specialised {
         [] => tensors(open),
         _ => None,
     });
-    [heap(4), heap(8), tensors.unwrap_or(UNKNOWN)]
+    let heap = [4, 8].map(|address| [false, true].map(|names| heap(address, names)));
+    Figures { heap, tensors: tensors.unwrap_or(UNKNOWN) }
 }
 
 /// Arena and outputs, each in whole aligned pieces; nothing where a size is not fixed.
@@ -122,7 +160,7 @@ mod sizes {
     pub(super) const fn kernel(a: u64) -> u64 { 7 * a + 4 }
     pub(super) const fn param(_: u64) -> u64 { 8 }
     pub(super) const fn instr(a: u64) -> u64 { 12 * a + 16 }
-    pub(super) const fn tensor_spec(a: u64) -> u64 { 7 * a }
+    pub(super) const fn tensor_spec(a: u64) -> u64 { 6 * a + 8 }
     pub(super) const fn dim_spec(a: u64) -> u64 { 4 * a }
     pub(super) const fn operand(_: u64) -> u64 { 8 }
     pub(super) const fn value_type(a: u64) -> u64 { 7 * a }
@@ -132,7 +170,7 @@ mod sizes {
     pub(super) const fn program_def(a: u64) -> u64 { 12 * a }
     pub(super) const fn schedule(a: u64) -> u64 { 6 * a + 16 }
     pub(super) const fn step(a: u64) -> u64 { 3 * a + 24 }
-    pub(super) const fn device_kernel(a: u64) -> u64 { 5 * a }
+    pub(super) const fn device_kernel(a: u64) -> u64 { 3 * a + 16 }
     pub(super) const fn plans(a: u64) -> u64 { 42 * a + 40 }
     pub(super) const fn code(a: u64) -> u64 { 2 * a }
     pub(super) const fn parts(a: u64) -> u64 { 58 * a + 40 }
@@ -188,6 +226,8 @@ const GROWN: u64 = 4;
 /// Bytes of all allocations.
 struct Sum {
     address: u64,
+    /// Whether what is for people is read.
+    names: bool,
     bytes: u64,
 }
 
@@ -222,9 +262,16 @@ impl Sum {
         self.flat(text.len(), 1);
     }
 
+    /// A text for people.
+    fn name(&mut self, text: &str) {
+        if self.names {
+            self.text(text);
+        }
+    }
+
     /// Everything that is read, whatever level runs.
     fn artifact(&mut self, manifest: &Manifest, plans: &[(&Plan, &[Plan])]) {
-        let n_sections = 2 + 3 * plans.len();
+        let n_sections = 3 + 3 * plans.len();
         self.vec(n_sections, sizes::section);
         self.manifest(manifest);
         self.vec(plans.len(), sizes::plans);
@@ -242,6 +289,16 @@ impl Sum {
     }
 
     fn manifest(&mut self, manifest: &Manifest) {
+        let Manifest { images, .. } = manifest;
+        self.vec(images.len(), sizes::image);
+        images.iter().for_each(|image| self.image(image));
+        if self.names {
+            self.notes(manifest);
+        }
+    }
+
+    /// What is for people.
+    fn notes(&mut self, manifest: &Manifest) {
         let Manifest { model, compiler, target, options, records, metadata, images } = manifest;
         [model, compiler, target, records].into_iter().for_each(|text| self.text(text));
         for pairs in [options, metadata] {
@@ -251,34 +308,36 @@ impl Sum {
                 self.text(value);
             });
         }
-        self.vec(images.len(), sizes::image);
-        images.iter().for_each(|image| self.image(image));
+        self.vec(images.len(), |a| 2 * sizes::vec(a));
+        for image in images {
+            self.text(&image.target);
+            self.vec(1 + image.specialised.len(), |a| 3 * sizes::vec(a));
+            for ProgramDef { extents, schedules, steps, .. } in image.programs() {
+                self.vec(extents.len(), sizes::numbered);
+                extents.iter().for_each(|(name, _)| self.text(name));
+                self.vec(schedules.len(), sizes::schedule);
+                schedules.iter().for_each(|ScheduleDef { rules, layout, .. }| {
+                    self.text(rules);
+                    self.text(layout);
+                });
+                self.vec(steps.len(), sizes::step);
+                for StepDef { operators, .. } in steps {
+                    self.vec(operators.len(), sizes::vec);
+                    operators.iter().for_each(|operator| self.text(operator));
+                }
+            }
+        }
     }
 
     fn image(&mut self, image: &ImageDef) {
-        let ImageDef { target, triple, features, program: _, specialised, device } = image;
-        self.text(target);
+        let ImageDef { target: _, triple, features, program: _, specialised, device } = image;
         self.text(triple);
         self.vec(features.len(), sizes::vec);
         // Those that a machine lacks are listed.
         self.grown(features.len(), 2 * self.address);
         features.iter().for_each(|feature| self.text(feature));
         self.vec(specialised.len(), sizes::program_def);
-        for ProgramDef { extents, entries, schedules, steps } in image.programs() {
-            self.vec(extents.len(), sizes::numbered);
-            extents.iter().for_each(|(name, _)| self.text(name));
-            self.flat(entries.len(), 8);
-            self.vec(schedules.len(), sizes::schedule);
-            schedules.iter().for_each(|ScheduleDef { rules, layout, .. }| {
-                self.text(rules);
-                self.text(layout);
-            });
-            self.vec(steps.len(), sizes::step);
-            for StepDef { operators, .. } in steps {
-                self.vec(operators.len(), sizes::vec);
-                operators.iter().for_each(|operator| self.text(operator));
-            }
-        }
+        image.programs().for_each(|program| self.flat(program.entries.len(), 8));
         if let Some(DeviceDef { kind, arch, assembler, parts, kernels }) = device {
             [kind, arch, assembler].into_iter().for_each(|text| self.text(text));
             self.vec(parts.len(), sizes::numbered);
@@ -292,19 +351,19 @@ impl Sum {
     fn plan(&mut self, plan: &Plan) {
         self.vec(plan.sizes.len(), sizes::size_def);
         self.vec(plan.bounds.len(), sizes::size_bounds);
-        plan.bounds.iter().for_each(|bounds| self.text(&bounds.name));
+        plan.bounds.iter().for_each(|bounds| self.name(&bounds.name));
         self.vec(plan.buffers.len(), sizes::buffer);
         plan.buffers.iter().for_each(|buffer| self.flat(buffer.shape.len(), 4));
         [&plan.arena, &plan.device_arena].into_iter().for_each(|arena| self.flat(arena.blocks.len(), 4));
         self.vec(plan.kernels.len(), sizes::kernel);
         for KernelDef { name, params, .. } in &plan.kernels {
-            self.text(name);
+            self.name(name);
             self.vec(params.len(), sizes::param);
         }
         for TensorSpec { name, dims, .. } in plan.inputs.iter().chain(&plan.outputs) {
-            self.text(name);
+            self.name(name);
             self.vec(dims.len(), sizes::dim_spec);
-            dims.iter().filter_map(|dim| dim.name.as_ref()).for_each(|name| self.text(name));
+            dims.iter().filter_map(|dim| dim.name.as_ref()).for_each(|name| self.name(name));
         }
         self.vec(plan.inputs.len(), sizes::tensor_spec);
         self.vec(plan.outputs.len(), sizes::tensor_spec);
@@ -315,7 +374,7 @@ impl Sum {
         }
         for specs in [&plan.value_inputs, &plan.value_outputs] {
             self.vec(specs.len(), sizes::value_spec);
-            specs.iter().for_each(|spec| self.text(&spec.name));
+            specs.iter().for_each(|spec| self.name(&spec.name));
         }
         self.vec(plan.instrs.len(), sizes::instr);
         for instr in &plan.instrs {
@@ -332,8 +391,8 @@ impl Sum {
                 _ => {}
             }
         }
-        self.vec(plan.texts.len(), sizes::vec);
-        plan.texts.iter().for_each(|text| self.text(text));
+        self.vec(if self.names { plan.texts.len() } else { 0 }, sizes::vec);
+        plan.texts.iter().for_each(|text| self.name(text));
     }
 
     /// What [`Plan::validate`] takes of a sound plan.
@@ -350,7 +409,7 @@ impl Sum {
     }
 
     /// The model of the level that runs, and a session of it.
-    fn model(&mut self, open: &Plan, specialised: &[Plan], image: &ImageDef) {
+    fn model(&mut self, open: &Plan, specialised: &[Plan]) {
         self.vec(specialised.len(), sizes::parts);
         self.flat(specialised.len(), self.address);
         for plan in core::iter::once(open).chain(specialised) {
@@ -365,7 +424,6 @@ impl Sum {
         self.add(4 * self.address);
         self.grown(1, sizes::image(self.address));
         self.session(open);
-        let _ = image;
     }
 
     fn facts(&mut self, plan: &Plan) {
@@ -409,10 +467,10 @@ impl Sum {
         let n_errors = n_specs + n_dims + plan.bounds.len();
         self.grown(n_errors, sizes::input_error(self.address));
         for spec in plan.inputs.iter().chain(&plan.outputs) {
-            (0..=spec.dims.len()).for_each(|_| self.text(&spec.name));
-            spec.dims.iter().filter_map(|dim| dim.name.as_ref()).for_each(|name| self.text(name));
+            (0..=spec.dims.len()).for_each(|_| self.name(&spec.name));
+            spec.dims.iter().filter_map(|dim| dim.name.as_ref()).for_each(|name| self.name(name));
         }
         let longest = plan.texts.iter().map(alloc::string::String::len).max().unwrap_or(0);
-        self.flat(2 * longest, 1);
+        self.flat(if self.names { 2 * longest } else { 0 }, 1);
     }
 }

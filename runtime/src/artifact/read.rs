@@ -6,8 +6,8 @@ use core::ops::Range;
 use serde::de::DeserializeOwned;
 
 use super::{
-    Artifact, ArtifactError, Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, ProgramDef,
-    VERSION, checksum,
+    Artifact, ArtifactError, Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, Plans,
+    ProgramDef, VERSION,
 };
 use super::needs::Figures;
 use crate::plan::{KernelDef, Plan, Space};
@@ -25,13 +25,15 @@ impl Artifact {
     /// What is wrong with the bytes.
     pub fn read(bytes: &[u8]) -> Result<Artifact, ArtifactError> {
         let sections = sections(bytes)?;
-        let [manifest, levels @ .., weights] = &sections[..] else {
+        let [manifest, notes, levels @ .., weights] = &sections[..] else {
             return Err(ArtifactError::Table("number of sections"));
         };
-        if manifest.kind != Kind::Manifest || weights.kind != Kind::Weights {
+        let kinds = [manifest.kind, notes.kind, weights.kind];
+        if kinds != [Kind::Manifest, Kind::Notes, Kind::Weights] {
             return Err(ArtifactError::Table("order of sections"));
         }
-        for section in core::iter::once(manifest).chain(levels) {
+        let notes = Some(notes).filter(|_| cfg!(feature = "names"));
+        for section in core::iter::once(manifest).chain(notes).chain(levels) {
             check(section.kind, &bytes[section.range.clone()], &section.checksum)?;
         }
         let n_levels = levels.iter().filter(|section| section.kind == Kind::Plans).count();
@@ -43,12 +45,16 @@ impl Artifact {
             weights: weights.range.clone(),
             weights_checksum: weights.checksum,
         };
+        #[cfg(feature = "names")]
+        if let Some(notes) = notes {
+            decode::<super::notes::Notes>(bytes, notes)?.give(&mut artifact.manifest);
+        }
         let mut rest = levels;
         while let [plans, code, after @ ..] = rest {
             if plans.kind != Kind::Plans || code.kind != Kind::Code {
                 break;
             }
-            artifact.plans.push(decode(bytes, plans)?);
+            artifact.plans.push(decode_plans(bytes, plans)?);
             artifact.images.push(code.range.clone());
             let device = after.first().filter(|next| next.kind == Kind::DeviceCode);
             rest = &after[usize::from(device.is_some())..];
@@ -118,8 +124,30 @@ impl Artifact {
     }
 }
 
+#[cfg(feature = "checksums")]
 fn check(kind: Kind, bytes: &[u8], expected: &Checksum) -> Result<(), ArtifactError> {
-    if checksum(bytes) == *expected { Ok(()) } else { Err(ArtifactError::Checksum(kind.name())) }
+    if super::checksum(bytes) == *expected { Ok(()) } else { Err(ArtifactError::Checksum(kind.name())) }
+}
+
+/// Bytes in flash are trusted where a program leaves checksums out.
+#[cfg(not(feature = "checksums"))]
+fn check(_kind: Kind, _bytes: &[u8], _expected: &Checksum) -> Result<(), ArtifactError> {
+    Ok(())
+}
+
+#[cfg(feature = "specialised")]
+fn decode_plans(bytes: &[u8], section: &Section) -> Result<Plans, ArtifactError> {
+    decode(bytes, section)
+}
+
+/// The plan for all extents of the inputs, which comes first, where no other is there.
+#[cfg(not(feature = "specialised"))]
+fn decode_plans(bytes: &[u8], section: &Section) -> Result<Plans, ArtifactError> {
+    match postcard::take_from_bytes(&bytes[section.range.clone()]) {
+        Ok((open, [0])) => Ok(Plans { open, specialised: Vec::new() }),
+        Ok(_) => Err(ArtifactError::LeftOut("specialised programs")),
+        Err(_) => Err(ArtifactError::Decode(section.kind.name())),
+    }
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8], section: &Section) -> Result<T, ArtifactError> {
@@ -162,7 +190,8 @@ fn table(bytes: &[u8]) -> Result<&[u8], ArtifactError> {
     }
     let table =
         bytes.get(HEADER..HEADER + count * ENTRY).ok_or(ArtifactError::Table("number of sections"))?;
-    if checksum(table)[..] != bytes[24..40] {
+    #[cfg(feature = "checksums")]
+    if super::checksum(table)[..] != bytes[24..40] {
         return Err(ArtifactError::Checksum("the section table"));
     }
     Ok(table)
@@ -171,7 +200,7 @@ fn table(bytes: &[u8]) -> Result<&[u8], ArtifactError> {
 /// What each level says it needs.
 pub(super) fn figures(bytes: &[u8]) -> Result<impl Iterator<Item = Figures>, ArtifactError> {
     let levels = table(bytes)?.chunks_exact(ENTRY).filter(|entry| u32_at(entry, 0) == Kind::Plans as u32);
-    Ok(levels.map(|entry| [40, 48, 56].map(|at| u64_at(entry, at))))
+    Ok(levels.map(|entry| Figures::of_bytes(array(&entry[40..]))))
 }
 
 /// Reads header and table; the sections are exactly where a writer puts them.

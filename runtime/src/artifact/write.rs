@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::needs::{Figures, figures};
+use super::notes::Notes;
 use super::{Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, VERSION, checksum};
 use crate::memory::{AlignedBuf, OutOfMemory};
 use crate::plan::Plan;
@@ -61,7 +62,7 @@ impl<T: AsRef<[u8]> + core::fmt::Debug + Sync, const N: usize> Pieces for [T; N]
 #[derive(Debug, thiserror::Error)]
 pub enum ContentsError {
     /// Too many levels, or none.
-    #[error("code for {0} instruction sets; 1 to {max} fit", max = (MAX_SECTIONS - 2) / 3)]
+    #[error("code for {0} instruction sets; 1 to {max} fit", max = (MAX_SECTIONS - 3) / 3)]
     Levels(usize),
     /// Manifest or plans could not be encoded.
     #[error("manifest or plans cannot be encoded: {0}")]
@@ -145,7 +146,7 @@ fn head(sections: &[Section<'_>], checksums: &[Checksum]) -> Vec<u8> {
         table.extend((section.start as u64).to_le_bytes());
         table.extend((section.len as u64).to_le_bytes());
         table.extend(checksum);
-        table.extend(section.figures.iter().flat_map(|figure| figure.to_le_bytes()));
+        table.extend(section.figures.to_bytes());
     }
     let end = sections.last().map_or(head_len(0), |last| last.start + last.len);
     let mut head = Vec::with_capacity(HEADER + table.len());
@@ -163,13 +164,14 @@ impl<'a> Contents<'a> {
     /// The sections, one after the other behind the head.
     fn sections(&self) -> Result<Vec<Section<'a>>, ContentsError> {
         let n_device = self.levels.iter().filter(|level| level.device_code.is_some()).count();
-        let count = 2 + 2 * self.levels.len() + n_device;
-        if self.levels.is_empty() || self.levels.len() > (MAX_SECTIONS - 2) / 3 {
+        let count = 3 + 2 * self.levels.len() + n_device;
+        if self.levels.is_empty() || self.levels.len() > (MAX_SECTIONS - 3) / 3 {
             return Err(ContentsError::Levels(self.levels.len()));
         }
         let mut parts = Vec::with_capacity(count);
         let none = Figures::default();
         parts.push((Kind::Manifest, none, SectionBytes::Owned(postcard::to_allocvec(self.manifest)?)));
+        parts.push((Kind::Notes, none, SectionBytes::Owned(postcard::to_allocvec(&Notes::of(self.manifest))?)));
         let all: Vec<(&Plan, &[Plan])> = self.levels.iter().map(|level| (level.plan, level.specialised)).collect();
         for (i, level) in self.levels.iter().enumerate() {
             // As `Plans` reads them.
