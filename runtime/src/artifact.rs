@@ -107,6 +107,7 @@ pub struct ImageDef {
     /// The programs that are specialised for some extents, in the order of [`Plans::specialised`].
     pub specialised: Vec<ProgramDef>,
     /// Code for a device beside the processor.
+    #[cfg_attr(not(any(feature = "devices", feature = "std")), serde(deserialize_with = "read::no_device"))]
     pub device: Option<DeviceDef>,
 }
 

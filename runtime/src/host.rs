@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use tilewright_dtype::DType;
 
+use crate::error::told;
 use crate::exec::HostCall;
 use crate::value::Value;
 
@@ -31,7 +32,7 @@ impl HostOps for NoHostOps {
     }
 
     fn call(&self, op: u16, _call: &mut HostCall<'_>) -> Result<(), HostError> {
-        Err(HostError::Message(alloc::format!("no host operator {op}")))
+        Err(HostError::Message(told(|| alloc::format!("no host operator {op}"))))
     }
 }
 

@@ -14,6 +14,7 @@ use core::any::Any;
 
 use crate::artifact::{Artifact, ArtifactError, ImageDef, ProgramDef};
 use crate::device::{Device, DeviceError};
+use crate::error::told;
 use crate::host::HostOps;
 use crate::isa::{Isa, IsaError};
 use crate::memory::Bytes;
@@ -117,9 +118,9 @@ fn choose(images: &[ImageDef], isa: &Isa, wanted: Wanted<'_>) -> Result<usize, L
     }
     let device = match wanted {
         Wanted::Device(device) => device,
-        Wanted::Only if kinds.len() > 1 => return Err(LoadError::SeveralDevices(kinds.join(" and "))),
+        Wanted::Only if kinds.len() > 1 => return Err(LoadError::SeveralDevices(told(|| kinds.join(" and ")))),
         Wanted::Only | Wanted::Host if !images.is_empty() && !kinds.contains(&PROCESSOR) => {
-            return Err(LoadError::NeedsDevice(kinds.join(" and ")));
+            return Err(LoadError::NeedsDevice(told(|| kinds.join(" and "))));
         }
         Wanted::Only | Wanted::Host => {
             let of_host: Vec<usize> = (0..images.len()).filter(|&i| images[i].device.is_none()).collect();
@@ -148,7 +149,7 @@ fn choose(images: &[ImageDef], isa: &Isa, wanted: Wanted<'_>) -> Result<usize, L
         (false, _) => Ok(best[isa.choose(best.iter().map(|&i| &images[i]))?]),
         (true, Some(error)) => Err(error.into()),
         (true, None) => {
-            Err(LoadError::OtherDevice { asked: device.kind().to_string(), found: kinds.join(" and ") })
+            Err(LoadError::OtherDevice { asked: device.kind().to_string(), found: told(|| kinds.join(" and ")) })
         }
     }
 }

@@ -37,7 +37,9 @@ mod value;
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use tilewright_dtype::DType;
 
@@ -423,7 +425,7 @@ pub struct SizeBounds {
 }
 
 /// The execution plan of one model. See the [module](self) for the meaning.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Plan {
     /// Size slots; operands before users.
     pub sizes: Vec<SizeDef>,
@@ -455,8 +457,77 @@ pub struct Plan {
     /// Instructions.
     pub instrs: Vec<Instr>,
     /// Strings referred to by [`TextId`].
-    #[cfg_attr(not(feature = "names"), serde(deserialize_with = "unnamed::list"))]
     pub texts: Vec<String>,
+}
+
+/// By hand: what is derived frees each field that was read by code of its own where a later one is damaged, and is twice as large.
+impl<'de> Deserialize<'de> for Plan {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Plan, D::Error> {
+        from.deserialize_tuple(N_FIELDS, Reader)
+    }
+}
+
+/// Fields of a [`Plan`].
+const N_FIELDS: usize = 15;
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Plan;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a plan")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<Plan, A::Error> {
+        let mut plan = Plan::default();
+        // All of them, in order.
+        let Plan {
+            sizes,
+            bounds,
+            buffers,
+            arena,
+            device_arena,
+            weight_bytes,
+            keep_awake,
+            kernels,
+            inputs,
+            outputs,
+            values,
+            value_inputs,
+            value_outputs,
+            instrs,
+            #[cfg(feature = "names")]
+            texts,
+            #[cfg(not(feature = "names"))]
+                texts: _,
+        } = &mut plan;
+        next(&mut fields, sizes)?;
+        next(&mut fields, bounds)?;
+        next(&mut fields, buffers)?;
+        next(&mut fields, arena)?;
+        next(&mut fields, device_arena)?;
+        next(&mut fields, weight_bytes)?;
+        next(&mut fields, keep_awake)?;
+        next(&mut fields, kernels)?;
+        next(&mut fields, inputs)?;
+        next(&mut fields, outputs)?;
+        next(&mut fields, values)?;
+        next(&mut fields, value_inputs)?;
+        next(&mut fields, value_outputs)?;
+        next(&mut fields, instrs)?;
+        #[cfg(feature = "names")]
+        next(&mut fields, texts)?;
+        #[cfg(not(feature = "names"))]
+        next(&mut fields, &mut unnamed::List)?;
+        Ok(plan)
+    }
+}
+
+/// Reads the next field.
+fn next<'de, A: SeqAccess<'de>, T: Deserialize<'de>>(fields: &mut A, field: &mut T) -> Result<(), A::Error> {
+    *field = fields.next_element()?.ok_or_else(|| A::Error::invalid_length(0, &Reader))?;
+    Ok(())
 }
 
 impl Plan {

@@ -4,11 +4,15 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use serde::de::DeserializeOwned;
+#[cfg(not(any(feature = "devices", feature = "std")))]
+use serde::de::{Deserialize, Deserializer, Error};
 
 use super::{
     Artifact, ArtifactError, Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, Plans,
     ProgramDef, VERSION,
 };
+#[cfg(not(any(feature = "devices", feature = "std")))]
+use super::DeviceDef;
 use super::needs::Figures;
 use crate::plan::{KernelDef, Plan, Space};
 
@@ -35,6 +39,10 @@ impl Artifact {
         let notes = Some(notes).filter(|_| cfg!(feature = "names"));
         for section in core::iter::once(manifest).chain(notes).chain(levels) {
             check(section.kind, &bytes[section.range.clone()], &section.checksum)?;
+        }
+        let left_out = |section: &Section| !DEVICES && section.kind == Kind::DeviceCode;
+        if levels.iter().any(left_out) {
+            return Err(ArtifactError::LeftOut("code for a device"));
         }
         let n_levels = levels.iter().filter(|section| section.kind == Kind::Plans).count();
         let mut artifact = Artifact {
@@ -147,6 +155,18 @@ fn decode_plans(bytes: &[u8], section: &Section) -> Result<Plans, ArtifactError>
         Ok((open, [0])) => Ok(Plans { open, specialised: Vec::new() }),
         Ok(_) => Err(ArtifactError::LeftOut("specialised programs")),
         Err(_) => Err(ArtifactError::Decode(section.kind.name())),
+    }
+}
+
+/// Whether descriptions of code for devices are read, be it to refuse them by their names.
+const DEVICES: bool = cfg!(any(feature = "devices", feature = "std"));
+
+/// Reads that there is no code for a device.
+#[cfg(not(any(feature = "devices", feature = "std")))]
+pub(super) fn no_device<'de, D: Deserializer<'de>>(from: D) -> Result<Option<DeviceDef>, D::Error> {
+    match Option::<()>::deserialize(from)? {
+        None => Ok(None),
+        Some(()) => Err(D::Error::custom("")),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Reading plans without the names in them, where a program for a small device leaves these out: they are empty then.
 
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
@@ -35,20 +34,24 @@ pub(super) fn optional<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Stri
     Option::<Unread>::deserialize(from).map(|_| None)
 }
 
-/// A list of texts; an id of one finds none.
-pub(super) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    struct List;
-    impl<'de> Visitor<'de> for List {
-        type Value = Vec<String>;
+/// A list of texts that is read over.
+pub(super) struct List;
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("texts")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut texts: A) -> Result<Vec<String>, A::Error> {
-            while let Some(Unread) = texts.next_element()? {}
-            Ok(Vec::new())
-        }
+impl<'de> Deserialize<'de> for List {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<List, D::Error> {
+        from.deserialize_seq(List)
     }
-    from.deserialize_seq(List)
+}
+
+impl<'de> Visitor<'de> for List {
+    type Value = List;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("texts")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut texts: A) -> Result<List, A::Error> {
+        while let Some(Unread) = texts.next_element()? {}
+        Ok(List)
+    }
 }

@@ -1,19 +1,20 @@
 //! Firmware that reads handwritten digits: the artifact lies in flash and runs there, all memory is one static block.
 //!
-//! It reads images and labels from the machine that plays the board, and says how many it reads right, what a run takes, and how much of the
-//! memory was used.
+//! It reads images and labels from the machine that plays the board, and ends with status 0 where it reads all of them right. With the feature
+//! `report`, which is on by default, it also says how many it reads right, what a run takes, how much of the memory was used, and what is wrong.
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
+#[cfg(feature = "report")]
+mod report;
 mod semihosting;
 mod start;
 
 use alloc::string::ToString;
 use alloc::sync::Arc;
-use core::fmt::{self, Write};
-use core::mem::MaybeUninit;
+use core::mem::{ManuallyDrop, MaybeUninit};
 
 use tilewright_runtime::artifact::{ArtifactError, Needs};
 use tilewright_runtime::isa::Isa;
@@ -22,7 +23,7 @@ use tilewright_runtime::{
     Arena, ArenaError, LoadError, Model, NoHostOps, RunError, SessionOptions, TensorView,
 };
 
-use semihosting::{Terminal, read_file};
+use semihosting::read_file;
 
 const MODEL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/model.twm"));
 
@@ -50,7 +51,8 @@ const PIXELS: usize = 64;
 
 static mut IMAGES: [u8; 120 * 1024] = [0; 120 * 1024];
 
-/// Why no digits are read.
+/// Why no digits are read. A firmware without reports tells by its status alone.
+#[cfg_attr(not(feature = "report"), expect(dead_code, reason = "errors are for reports"))]
 enum Trouble {
     NoImages,
     Artifact(ArtifactError),
@@ -59,42 +61,21 @@ enum Trouble {
     Run(RunError),
 }
 
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Trouble::NoImages => f.write_str("no images"),
-            Trouble::Artifact(error) => error.fmt(f),
-            Trouble::Arena(error) => error.fmt(f),
-            Trouble::Load(error) => error.fmt(f),
-            Trouble::Run(error) => error.fmt(f),
-        }
-    }
-}
-
 /// What the firmware finds out.
-struct Report {
+struct Findings {
     right: usize,
     images: usize,
     ticks: u32,
 }
 
 pub(crate) fn reads_all_digits() -> bool {
-    match read() {
-        Ok(Report { right, images, ticks }) => {
-            let used = HEAP.high_water();
-            let tensors = TENSORS.high_water();
-            _ = writeln!(Terminal, "heap {used} of {}, tensors {tensors} of {} bytes", HEAP.size(), TENSORS.size());
-            _ = writeln!(Terminal, "{right} of {images} right, {ticks} ticks a run");
-            right == images
-        }
-        Err(trouble) => {
-            _ = writeln!(Terminal, "{trouble}");
-            false
-        }
-    }
+    let findings = read();
+    #[cfg(feature = "report")]
+    report::print(&findings);
+    findings.is_ok_and(|findings| findings.right == findings.images)
 }
 
-fn read() -> Result<Report, Trouble> {
+fn read() -> Result<Findings, Trouble> {
     let needs = Needs::of(&FLASH.0).map_err(Trouble::Artifact)?;
     // SAFETY: borrowed once, here.
     let memory = unsafe { &mut (*(&raw mut MEMORY_OF_MODEL)).0 };
@@ -107,7 +88,9 @@ fn read() -> Result<Report, Trouble> {
     // SAFETY: the artifact lies in flash, which runs code, on a boundary of pages, and was written by the compiler.
     let model = unsafe { Model::in_place(&FLASH.0, &isa, Arc::new(NoHostOps)) }.map_err(Trouble::Load)?;
     let options = SessionOptions { allocator: Some(Arc::new(&TENSORS)), ..SessionOptions::default() };
-    let mut session = model.session_with(options);
+    // Firmware has its model for as long as it runs.
+    let model = ManuallyDrop::new(model);
+    let mut session = ManuallyDrop::new(model.session_with(options));
 
     // SAFETY: borrowed once, here.
     let room = unsafe { &mut *(&raw mut IMAGES) };
@@ -116,7 +99,7 @@ fn read() -> Result<Report, Trouble> {
     let images = read_file(concat!(env!("IMAGES"), "\0").as_bytes(), room).ok_or(Trouble::NoImages)?;
     // The pixels are the last field of the file.
     let (_, pixels) = images.split_at(images.len() % (4 * PIXELS));
-    let mut report = Report { right: 0, images: 0, ticks: 0 };
+    let mut findings = Findings { right: 0, images: 0, ticks: 0 };
     let mut image = Aligned([0f32; PIXELS]);
     for (bytes, label) in pixels.chunks_exact(4 * PIXELS).zip(labels.iter().filter(|label| label.is_ascii_digit())) {
         for (pixel, bytes) in image.0.iter_mut().zip(bytes.chunks_exact(4)) {
@@ -124,13 +107,13 @@ fn read() -> Result<Report, Trouble> {
         }
         let begin = ticks();
         let outputs = session.run(&[TensorView::of(&[1, 1, 8, 8], &image.0)]).map_err(Trouble::Run)?;
-        report.ticks = report.ticks.max(begin.wrapping_sub(ticks()) & MOST_TICKS);
+        findings.ticks = findings.ticks.max(begin.wrapping_sub(ticks()) & MOST_TICKS);
         let scores = outputs.get(0).and_then(|output| output.elements::<f32>()).unwrap_or(&[]);
         let best = (0..scores.len()).max_by(|&a, &b| scores[a].total_cmp(&scores[b]));
-        report.images += 1;
-        report.right += usize::from(best == Some(usize::from(label - b'0')));
+        findings.images += 1;
+        findings.right += usize::from(best == Some(usize::from(label - b'0')));
     }
-    Ok(report)
+    Ok(findings)
 }
 
 /// The counter of the core has 24 bits.

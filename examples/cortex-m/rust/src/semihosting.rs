@@ -1,9 +1,11 @@
 //! Files and text of the machine that plays the board, or debugs it. Arm, "Semihosting for AArch32 and AArch64".
 
 use core::arch::asm;
+#[cfg(feature = "report")]
 use core::fmt;
 
 const OPEN: usize = 0x01;
+#[cfg(feature = "report")]
 const WRITE0: usize = 0x04;
 const READ: usize = 0x06;
 const LENGTH: usize = 0x0c;
@@ -19,8 +21,10 @@ unsafe fn call(operation: usize, arguments: *const usize) -> isize {
 }
 
 /// Text for the terminal, a piece at a time.
+#[cfg(feature = "report")]
 pub(crate) struct Terminal;
 
+#[cfg(feature = "report")]
 impl fmt::Write for Terminal {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for piece in text.as_bytes().chunks(63) {

@@ -1,10 +1,9 @@
 //! What a Cortex-M does before main: vectors, floats on, memory as Rust wants it.
 
 use core::arch::global_asm;
-use core::fmt::Write;
 use core::panic::PanicInfo;
 
-use crate::semihosting::{Terminal, end};
+use crate::semihosting::end;
 
 // Memory is set up by code that Rust's compiler does not see: its own functions may use what they set up.
 global_asm!(
@@ -52,12 +51,10 @@ extern "C" fn main() -> ! {
 
 #[unsafe(no_mangle)]
 extern "C" fn fault() -> ! {
-    _ = Terminal.write_str("fault\n");
     end(3)
 }
 
 #[panic_handler]
 fn panic(_: &PanicInfo<'_>) -> ! {
-    _ = Terminal.write_str("panic\n");
     end(2)
 }
