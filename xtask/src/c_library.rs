@@ -5,7 +5,6 @@ mod check;
 pub(crate) mod emitted;
 mod headers;
 mod libraries;
-mod size;
 mod tools;
 
 use std::path::PathBuf;
@@ -17,6 +16,7 @@ use crate::project::Verdict;
 use libraries::{Flavour, Library, default_prefix, install};
 
 pub(crate) use check::check;
+pub(crate) use libraries::small;
 
 /// Arguments of the task.
 #[derive(clap::Args)]
@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// Build Rust's library along, without the texts of its defects, and leave host operators out: the smallest library
     #[arg(long, conflicts_with = "compiler")]
     small: bool,
+    /// Keep host operators in the small library
+    #[arg(long, requires = "small")]
+    host_operators: bool,
     /// Check the libraries for this machine instead, as `cargo xtask test` does
     #[arg(long)]
     check: bool,
@@ -49,7 +52,11 @@ pub(crate) fn run(args: &Args) -> Verdict {
         Some(prefix) => std::path::absolute(prefix)?,
         None => default_prefix(),
     };
-    let flavour = Flavour { target: args.target.clone(), small: args.small };
+    let flavour = Flavour {
+        target: args.target.clone(),
+        small: args.small,
+        host_operators: !args.small || args.host_operators,
+    };
     install(Library::Runtime, &flavour, &prefix)?;
     if args.compiler {
         install(Library::Compiler, &flavour, &prefix)?;

@@ -101,8 +101,11 @@ fn command(target: &str) -> anyhow::Result<Command> {
     }
     let mut build = cargo::plain("zigbuild");
     build.env("PATH", path_with(&venv())?);
-    if !has_prebuilt_library(target) {
-        build_library_along(&mut build, OWN_START);
+    // Rust's library for size, with the texts of defects but without what reads debugging tables for them: a third less than the one that
+    // rustup has.
+    if has_library_source() {
+        build_library_along(&mut build, &format!("{OWN_START} {NO_UNWINDING}"));
+        build.args(FOR_SIZE);
     }
     Ok(build)
 }
@@ -128,8 +131,8 @@ pub(crate) fn rustc(target: Option<&str>, small: bool) -> anyhow::Result<Command
             has_library_source(),
             "no source of Rust's library: run `cargo xtask setup --boards` on Debian"
         );
-        build_library_along(&mut build, &format!("{own_start} {SMALL}"));
-        build.args(["-Z", "build-std-features=optimize_for_size"]);
+        build_library_along(&mut build, &format!("{own_start} {NO_UNWINDING} {NO_TEXTS}"));
+        build.args(FOR_SIZE);
     } else if target.is_some_and(|target| !has_prebuilt_library(target)) {
         build_library_along(&mut build, own_start);
     }
@@ -154,8 +157,21 @@ pub(crate) const BARE_LINKER: &str = "ld.lld-22";
 /// Flags by which zig's files are linked that start programs, and not Rust's.
 const OWN_START: &str = "-C link-self-contained=no";
 
-/// Flags for size: no texts of defects, no tables for unwinding.
-const SMALL: &str = "-Z unstable-options -C panic=immediate-abort -C force-unwind-tables=no";
+/// No tables for unwinding, which a program that ends at a defect does not read.
+const NO_UNWINDING: &str = "-C force-unwind-tables=no";
+
+/// No texts of defects.
+const NO_TEXTS: &str = "-Z unstable-options -C panic=immediate-abort";
+
+/// Rust's library in its small variant, and without the reader of debugging tables.
+const FOR_SIZE: [&str; 2] = ["-Z", "build-std-features=optimize_for_size"];
+
+/// The compiler that builds Rust's library along, and its version: sizes depend on it.
+pub(crate) fn library_compiler() -> anyhow::Result<String> {
+    let version = project::output_of(project::command(DEBIAN_RUSTC).arg("--version"));
+    let version = version.with_context(|| format!("{DEBIAN_RUSTC} tells no version"))?;
+    Ok(version.split(' ').take(2).collect::<Vec<_>>().join(" "))
+}
 
 /// The target that programs for this machine are of.
 pub(crate) fn host() -> Option<String> {

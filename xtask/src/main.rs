@@ -23,6 +23,7 @@ mod mutants;
 mod project;
 mod run;
 mod setup;
+mod sizes;
 mod tally;
 mod tensor;
 mod test;
@@ -71,6 +72,8 @@ enum Task {
     Boards(boards::Args),
     /// Build the firmware of `examples/cortex-m` for each board and run it here, under qemu
     Firmware(firmware::Args),
+    /// Hold the bytes of what is deployed to their figures
+    Sizes(sizes::Args),
     /// Build the C libraries, and put them below a folder with headers and what pkg-config and CMake find them by
     CLibrary(c_library::Args),
     /// Measure how fast this machine is, for the cost model of schedules
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Task::Cross(args) => cross::run(&args),
         Task::Boards(args) => boards::run(&args),
         Task::Firmware(args) => firmware::run(&args),
+        Task::Sizes(args) => sizes::run(&args),
         Task::CLibrary(args) => c_library::run(&args),
         Task::Calibrate(args) => calibrate::run(&args),
         Task::GpuPack(args) => gpu::pack(&args),

@@ -12,7 +12,7 @@ use crate::cargo::{self, Cargo, Packages};
 use crate::conformance::Backend;
 use crate::project::Verdict;
 use crate::tally::Tally;
-use crate::{boards, build, c_library, conformance, digits, firmware, models, project, setup, tidy};
+use crate::{boards, build, c_library, conformance, digits, firmware, models, project, setup, sizes, tidy};
 
 /// Packages whose tests run kernels, through the interpreter or compiled: too slow without optimisation.
 const KERNEL_PACKAGES: [&str; 9] = [
@@ -104,6 +104,7 @@ pub(crate) fn run() -> Verdict {
             }
         });
         step("C libraries", &mut || c_library::check(&program));
+        step("sizes", &mut || sizes::check(&program));
         step("ONNX suites, a tenth of them on an OpenCL device", &mut || match complete {
             true => {
                 let device = Some("opencl".to_string());

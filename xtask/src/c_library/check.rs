@@ -12,7 +12,7 @@ use super::libraries::{Flavour, Library, compiler_libraries, default_prefix, hea
 use super::tools::{
     C, C_WARNINGS, CPP, CPP_WARNINGS, SANITIZERS, VALGRIND, WARNINGS, count, held_out, missing,
 };
-use super::{emitted, headers, size};
+use super::{emitted, headers};
 use crate::cargo::Cargo;
 use crate::project;
 use crate::tally::Tally;
@@ -77,7 +77,6 @@ pub(crate) fn check(program: &Path) -> anyhow::Result<Tally> {
         bench.pkg_config()
     });
     emitted::check(program, here(), Cargo::detect().codegens(), &mut tally);
-    size::check(&mut |name, missing, run| count(&mut tally, name, missing, run));
     Ok(tally)
 }
 

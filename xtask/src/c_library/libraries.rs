@@ -58,10 +58,17 @@ impl Library {
 }
 
 /// For which machine a library is, and how small.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Flavour {
     pub(super) target: Option<String>,
     pub(super) small: bool,
+    pub(super) host_operators: bool,
+}
+
+impl Default for Flavour {
+    fn default() -> Flavour {
+        Flavour { target: None, small: false, host_operators: true }
+    }
 }
 
 /// A library as cargo leaves it.
@@ -99,7 +106,7 @@ pub(super) fn build(library: Library, flavour: &Flavour) -> anyhow::Result<Built
         }
     };
     build.args(["--package", library.package(), "--lib", "--profile", library.profile()]);
-    build.args(flavour.small.then_some("--no-default-features"));
+    build.args((!flavour.host_operators).then_some("--no-default-features"));
     build.args(["--crate-type", "cdylib,staticlib"]).env("CARGO_TARGET_DIR", &folder);
     if let Some(target) = flavour.target.clone().or_else(|| flavour.small.then(cross::host).flatten()) {
         build.args(["--target", &target]);
@@ -116,6 +123,12 @@ pub(super) fn build(library: Library, flavour: &Flavour) -> anyhow::Result<Built
         ensure!(path.exists(), "the build left no {}", path.display());
     }
     Ok(built)
+}
+
+/// The shared library that runs models, as small as it is built, for this machine or another.
+pub(crate) fn small(target: Option<&str>, host_operators: bool) -> anyhow::Result<PathBuf> {
+    let flavour = Flavour { target: target.map(String::from), small: true, host_operators };
+    Ok(build(Library::Runtime, &flavour)?.shared)
 }
 
 /// Builds a library and puts it below `prefix` with all that goes with it.
