@@ -118,7 +118,9 @@ fn choose(images: &[ImageDef], isa: &Isa, wanted: Wanted<'_>) -> Result<usize, L
     }
     let device = match wanted {
         Wanted::Device(device) => device,
-        Wanted::Only if kinds.len() > 1 => return Err(LoadError::SeveralDevices(told(|| kinds.join(" and ")))),
+        Wanted::Only if kinds.len() > 1 => {
+            return Err(LoadError::SeveralDevices(told(|| kinds.join(" and "))));
+        }
         Wanted::Only | Wanted::Host if !images.is_empty() && !kinds.contains(&PROCESSOR) => {
             return Err(LoadError::NeedsDevice(told(|| kinds.join(" and "))));
         }
@@ -148,9 +150,10 @@ fn choose(images: &[ImageDef], isa: &Isa, wanted: Wanted<'_>) -> Result<usize, L
     match (best.is_empty(), unfit) {
         (false, _) => Ok(best[isa.choose(best.iter().map(|&i| &images[i]))?]),
         (true, Some(error)) => Err(error.into()),
-        (true, None) => {
-            Err(LoadError::OtherDevice { asked: device.kind().to_string(), found: told(|| kinds.join(" and ")) })
-        }
+        (true, None) => Err(LoadError::OtherDevice {
+            asked: device.kind().to_string(),
+            found: told(|| kinds.join(" and ")),
+        }),
     }
 }
 

@@ -145,7 +145,7 @@ pub(crate) fn bare(target: &str) -> anyhow::Result<Command> {
     let mut build = cargo::plain("build");
     build.args(["--target", target]).env("CARGO_TARGET_DIR", project::target_dir().join("cross"));
     build.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1");
-    build.env("RUSTFLAGS", format!("{SMALL} -C linker={BARE_LINKER}"));
+    build.env("RUSTFLAGS", format!("{NO_UNWINDING} {NO_TEXTS} -C linker={BARE_LINKER}"));
     build.args(["-Z", "build-std=core,alloc,compiler_builtins"]);
     build.args(["-Z", "build-std-features=compiler-builtins-mem,optimize_for_size"]);
     Ok(build)

@@ -3,7 +3,7 @@
 //! It must read all held-out digits right, and its model must take what `tilewright compile` said of it. There are two of them: in C with the
 //! model as a library, and in Rust with the model as an artifact and the runtime's core.
 
-mod core;
+pub(crate) mod core;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,8 @@ pub(crate) fn missing() -> Option<String> {
     let tools = [EMULATOR, cross::BARE_LINKER, "llvm-nm-22", "llvm-size-22"];
     let tool = tools.into_iter().find(|tool| !project::have(tool)).map(str::to_string);
     let tool = tool.or_else(|| (!cross::has_c_compiler()).then(|| "zig".to_string()));
-    let tool = tool.or_else(|| (!cross::has_library_source()).then(|| "source of Rust's library".to_string()));
+    let tool =
+        tool.or_else(|| (!cross::has_library_source()).then(|| "source of Rust's library".to_string()));
     tool.map(|tool| format!("no {tool}: run `cargo xtask setup --boards`"))
 }
 

@@ -307,7 +307,10 @@ fn report(args: &Args, path: &Path, bytes: u64, compiled: &Compiled, progress: &
             None => "and those of tensors, which the inputs decide".to_string(),
         };
         let (all, least) = (needs.total(), nameless.total());
-        _ = writeln!(text, "the no_std core needs {all} bytes of memory ({least} without names), {of_tensors}");
+        _ = writeln!(
+            text,
+            "the no_std core needs {all} bytes of memory ({least} without names), {of_tensors}"
+        );
     }
     if let (code @ 1.., arena) = (device_code_bytes(artifact), arena_bytes(artifact, Space::Device)) {
         _ = writeln!(text, "on the device: code {}, arena {}", output::bytes(code), output::bytes(arena));

@@ -12,12 +12,15 @@ use crate::plan::{
     SizeDef, TensorSpec, ValueSpec, ValueType,
 };
 
-use super::{ArtifactError, DeviceDef, DeviceKernel, ImageDef, Manifest, Plans, ProgramDef, ScheduleDef, StepDef};
+use super::{
+    ArtifactError, DeviceDef, DeviceKernel, ImageDef, Manifest, Plans, ProgramDef, ScheduleDef, StepDef,
+};
 
 /// Bytes of memory that a model needs in a program without a system: to load it, for one session, and for its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
-    /// Heap: what Rust's collections take at most, host operators left out.
+    /// Heap: what Rust's collections take at most, with runs by [`Session::run`](crate::Session::run) and
+    /// [`run_into`](crate::Session::run_into), and host operators left out.
     pub heap: u64,
     /// Arena and outputs of the session; nothing where they follow from the inputs. Inputs are the caller's own, aligned to [`ALIGN`] bytes.
     pub tensors: Option<u64>,
@@ -101,7 +104,10 @@ impl Needs {
     /// # Errors
     /// When it is too small, or not aligned to [`ALIGN`] bytes.
     #[cfg(feature = "arena")]
-    pub fn split<'m>(&self, memory: &'m mut [Room]) -> Result<(&'m mut [Room], &'m mut [Room]), crate::ArenaError> {
+    pub fn split<'m>(
+        &self,
+        memory: &'m mut [Room],
+    ) -> Result<(&'m mut [Room], &'m mut [Room]), crate::ArenaError> {
         let address = memory.as_ptr().addr();
         if address % ALIGN != 0 {
             return Err(crate::ArenaError::Misaligned { address });
@@ -140,13 +146,19 @@ fn tensors(plan: &Plan) -> Option<u64> {
     let align = |bytes: u64| bytes.checked_next_multiple_of(ALIGN as u64);
     let sizes = plan.fixed_sizes();
     let fixed = |id: crate::plan::SizeId| u64::try_from((*sizes.get(id.index())?)?).ok();
-    let arena = plan.arena.blocks.iter().try_fold(plan.arena.bytes, |end, &block| align(end)?.checked_add(fixed(block)?));
+    let arena = plan
+        .arena
+        .blocks
+        .iter()
+        .try_fold(plan.arena.bytes, |end, &block| align(end)?.checked_add(fixed(block)?));
     plan.buffers.iter().try_fold(align(arena?)?, |bytes, def| match def.place {
         Place::Output(_) => bytes.checked_add(align(fixed(def.size_bytes)?)?),
         Place::Dynamic => None,
-        Place::Input(_) | Place::Weight { .. } | Place::Arena { .. } | Place::Block(_) | Place::Alias { .. } => {
-            Some(bytes)
-        }
+        Place::Input(_)
+        | Place::Weight { .. }
+        | Place::Arena { .. }
+        | Place::Block(_)
+        | Place::Alias { .. } => Some(bytes),
     })
 }
 
@@ -220,8 +232,11 @@ const _: () = {
 /// What calls take besides: the machine's description, pool, host operators and allocators that the program makes for them.
 const CALLS: u64 = 512;
 
-/// Elements that a vector may have room for beyond those that it was made for: collections double.
+/// Elements that a vector that grows has room for at first; and how often all the places it has had hold what it has at last, at most.
 const GROWN: u64 = 4;
+
+/// What serde makes room for at once, however many elements a vector is said to have.
+const READ_AT_ONCE: u64 = 1 << 20;
 
 /// Bytes of all allocations.
 struct Sum {
@@ -243,7 +258,10 @@ impl Sum {
     }
 
     fn flat(&mut self, n: usize, element: u64) {
-        self.add((n as u64).saturating_mul(element));
+        let bytes = (n as u64).saturating_mul(element);
+        // Vectors that are read grow by doubling beyond so many bytes.
+        let grows = bytes > READ_AT_ONCE;
+        self.add(if grows { bytes.saturating_mul(GROWN) } else { bytes });
     }
 
     /// A vector that grows as its elements come, by doubling, from room for four: all the places it has had.
@@ -420,9 +438,8 @@ impl Sum {
             self.frame(plan);
         }
         self.add(2 * self.address + sizes::model(self.address));
-        // The bytes' owner, and the image that is put back alone.
+        // The bytes' owner.
         self.add(4 * self.address);
-        self.grown(1, sizes::image(self.address));
         self.session(open);
     }
 
@@ -442,7 +459,8 @@ impl Sum {
     /// What a session has for a program.
     fn frame(&mut self, plan: &Plan) {
         let n_buffers = plan.buffers.len();
-        let n_owned = plan.buffers.iter().filter(|def| matches!(def.place, Place::Output(_) | Place::Dynamic)).count();
+        let n_owned =
+            plan.buffers.iter().filter(|def| matches!(def.place, Place::Output(_) | Place::Dynamic)).count();
         self.grown(n_owned, sizes::buf(self.address));
         self.vec(n_owned, sizes::buf);
         self.flat(n_buffers, 2 * self.address);

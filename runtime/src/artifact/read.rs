@@ -7,13 +7,13 @@ use serde::de::DeserializeOwned;
 #[cfg(not(any(feature = "devices", feature = "std")))]
 use serde::de::{Deserialize, Deserializer, Error};
 
-use super::{
-    Artifact, ArtifactError, Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, Plans,
-    ProgramDef, VERSION,
-};
 #[cfg(not(any(feature = "devices", feature = "std")))]
 use super::DeviceDef;
 use super::needs::Figures;
+use super::{
+    Artifact, ArtifactError, Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, Plans, ProgramDef,
+    VERSION,
+};
 use crate::plan::{KernelDef, Plan, Space};
 
 pub(super) struct Section {

@@ -171,14 +171,20 @@ impl<'a> Contents<'a> {
         let mut parts = Vec::with_capacity(count);
         let none = Figures::default();
         parts.push((Kind::Manifest, none, SectionBytes::Owned(postcard::to_allocvec(self.manifest)?)));
-        parts.push((Kind::Notes, none, SectionBytes::Owned(postcard::to_allocvec(&Notes::of(self.manifest))?)));
-        let all: Vec<(&Plan, &[Plan])> = self.levels.iter().map(|level| (level.plan, level.specialised)).collect();
+        parts.push((
+            Kind::Notes,
+            none,
+            SectionBytes::Owned(postcard::to_allocvec(&Notes::of(self.manifest))?),
+        ));
+        let all: Vec<(&Plan, &[Plan])> =
+            self.levels.iter().map(|level| (level.plan, level.specialised)).collect();
         for (i, level) in self.levels.iter().enumerate() {
             // As `Plans` reads them.
             let plans = postcard::to_allocvec(&(level.plan, level.specialised))?;
             parts.push((Kind::Plans, figures(self.manifest, &all, i), SectionBytes::Owned(plans)));
             parts.push((Kind::Code, none, SectionBytes::Borrowed(level.image)));
-            parts.extend(level.device_code.map(|code| (Kind::DeviceCode, none, SectionBytes::Borrowed(code))));
+            parts
+                .extend(level.device_code.map(|code| (Kind::DeviceCode, none, SectionBytes::Borrowed(code))));
         }
         parts.push((Kind::Weights, none, SectionBytes::Pieces(self.weights)));
 

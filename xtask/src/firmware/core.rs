@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
-use super::{Board, play, ticks_a_run};
+use super::{BOARDS, Board, play, ticks_a_run};
 use crate::{cross, project};
 
 /// What the compiler says of the model.
@@ -24,7 +24,7 @@ pub(super) fn of_board(program: &Path, board: &Board) -> anyhow::Result<()> {
     fs::create_dir_all(&folder)?;
     let artifact = folder.join("digits.twm");
     let said = compile(program, board, &artifact)?;
-    let firmware = build(board, &artifact, &said)?;
+    let firmware = build(board, &artifact, &said, true)?;
     let told = play(board, &firmware)?;
     let number = |after: &str| {
         let word = told.split_once(after).and_then(|(_, rest)| rest.split([' ', ',', '\n']).next());
@@ -42,12 +42,17 @@ pub(super) fn of_board(program: &Path, board: &Board) -> anyhow::Result<()> {
         said.heap,
         ticks_a_run(&told)? * board.tick
     );
-    refuses(board, &artifact, &Said { memory: said.memory - 1, ..said }, &format!("needs {} bytes of memory", said.memory))
+    refuses(
+        board,
+        &artifact,
+        &Said { memory: said.memory - 1, ..said },
+        &format!("needs {} bytes of memory", said.memory),
+    )
 }
 
 /// With other memory the firmware must end with an error that says what is wrong.
 fn refuses(board: &Board, artifact: &Path, said: &Said, message: &str) -> anyhow::Result<()> {
-    let firmware = build(board, artifact, said)?;
+    let firmware = build(board, artifact, said, true)?;
     let error = play(board, &firmware).err().context("less memory than is needed does")?;
     ensure!(error.to_string().contains(message), "less memory gives {error}, not {message:?}");
     Ok(())
@@ -69,10 +74,30 @@ fn compile(program: &Path, board: &Board, artifact: &Path) -> anyhow::Result<Sai
     })
 }
 
-fn build(board: &Board, artifact: &Path, said: &Said) -> anyhow::Result<PathBuf> {
+/// Bytes of the firmware for a core beside its model, with or without reports and what these need of the runtime.
+pub(crate) fn bytes(program: &Path, core: &str, report: bool) -> anyhow::Result<u64> {
+    let board =
+        BOARDS.iter().find(|board| board.core == core).with_context(|| format!("no board has a {core}"))?;
+    let folder = project::target_dir().join(format!("sizes/{core}"));
+    fs::create_dir_all(&folder)?;
+    let artifact = folder.join("digits.twm");
+    let said = compile(program, board, &artifact)?;
+    let firmware = build(board, &artifact, &said, report)?;
+    let sections = project::output_of(project::command("llvm-size-22").arg("-A").arg(firmware));
+    let sections = sections.context("llvm-size tells nothing")?;
+    let rows = sections.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let in_flash = rows.filter(|row| matches!(row[..], [".vectors" | ".text" | ".data", ..]));
+    let bytes: Option<Vec<u64>> = in_flash.map(|row| row.get(1)?.parse().ok()).collect();
+    Ok(bytes.context("llvm-size tells no numbers")?.into_iter().sum())
+}
+
+fn build(board: &Board, artifact: &Path, said: &Said, report: bool) -> anyhow::Result<PathBuf> {
     let mut build = cross::bare(board.rust)?;
     build.arg("--quiet").args(["--release", "--manifest-path"]);
     build.arg(project::path("examples/cortex-m/rust/Cargo.toml"));
+    if !report {
+        build.arg("--no-default-features");
+    }
     build.env("MODEL_TWM", artifact).env("MODEL_FEATURES", &said.features);
     build.env("MODEL_MEMORY", said.memory.to_string());
     for (name, file) in [("IMAGES", "input_0.pb"), ("LABELS", "labels.txt")] {

@@ -101,7 +101,9 @@ fn read() -> Result<Findings, Trouble> {
     let (_, pixels) = images.split_at(images.len() % (4 * PIXELS));
     let mut findings = Findings { right: 0, images: 0, ticks: 0 };
     let mut image = Aligned([0f32; PIXELS]);
-    for (bytes, label) in pixels.chunks_exact(4 * PIXELS).zip(labels.iter().filter(|label| label.is_ascii_digit())) {
+    for (bytes, label) in
+        pixels.chunks_exact(4 * PIXELS).zip(labels.iter().filter(|label| label.is_ascii_digit()))
+    {
         for (pixel, bytes) in image.0.iter_mut().zip(bytes.chunks_exact(4)) {
             *pixel = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         }

@@ -1,6 +1,5 @@
 //! Validation of instructions: they read what there is, and write what may be written.
 
-
 use tilewright_dtype::{DType, Kind};
 
 use super::{Fault, Site, Validator};
