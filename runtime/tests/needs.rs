@@ -84,7 +84,7 @@ fn tensors_are_known_where_extents_are() {
     assert_eq!(Needs::of(artifact(&fixed, &[])).unwrap().tensors, Some(192 + 192 + 64));
     let open = demo_plan().plan;
     assert_eq!(Needs::of(artifact(&open, &[])).unwrap().tensors, None);
-    assert_eq!(Needs::of(artifact(&fixed, &[fixed.clone()])).unwrap().tensors, None);
+    assert_eq!(Needs::of(artifact(&fixed, std::slice::from_ref(&fixed))).unwrap().tensors, None);
 }
 
 #[test]

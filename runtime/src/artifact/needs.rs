@@ -267,12 +267,12 @@ impl Sum {
     /// A vector that grows as its elements come, by doubling, from room for four: all the places it has had.
     fn grown(&mut self, n: usize, element: u64) {
         let mut room = GROWN;
-        while n > 0 {
+        if n > 0 {
             self.add(room.saturating_mul(element));
-            if room >= n as u64 {
-                break;
-            }
+        }
+        while room < n as u64 {
             room *= 2;
+            self.add(room.saturating_mul(element));
         }
     }
 
