@@ -14,6 +14,7 @@
 //! code are checked when a file is read, that of the weights only by [`Artifact::verify_weights`]: weights are
 //! mapped, not read, at load. A checksum is XXH3 of 128 bits: it finds damage, and proves no origin.
 
+mod figures;
 mod needs;
 #[cfg(any(feature = "names", feature = "checksums"))]
 mod notes;

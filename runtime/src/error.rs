@@ -11,11 +11,6 @@ use crate::memory::OutOfMemory;
 use crate::plan::{BufferId, Cmp, HostId, SizeId};
 use crate::tensor::TensorError;
 
-/// A text of an error; empty where a program for a small device leaves texts out.
-pub(crate) fn told(text: impl FnOnce() -> String) -> String {
-    if cfg!(feature = "messages") { text() } else { String::new() }
-}
-
 /// One problem with the tensors a caller gave.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use tilewright_dtype::DType;
 
-use crate::error::told;
 use crate::exec::HostCall;
+use crate::told::told;
 use crate::value::Value;
 
 /// A registry of host operators, given to the loader.

@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::artifact::ImageDef;
-use crate::error::told;
+use crate::told::told;
 
 /// The machine a model is loaded on.
 #[derive(Clone, Debug, PartialEq, Eq)]

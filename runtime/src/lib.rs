@@ -53,6 +53,7 @@ mod sizes;
 mod tensor;
 #[cfg(feature = "std")]
 pub mod threads;
+mod told;
 mod value;
 
 #[cfg(feature = "arena")]

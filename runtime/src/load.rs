@@ -14,12 +14,12 @@ use core::any::Any;
 
 use crate::artifact::{Artifact, ArtifactError, ImageDef, ProgramDef};
 use crate::device::{Device, DeviceError};
-use crate::error::told;
 use crate::host::HostOps;
 use crate::isa::{Isa, IsaError};
 use crate::memory::Bytes;
 use crate::model::{KernelCode, KernelFn, Kernels, Model, ModelError, ProgramParts};
 use crate::plan::{KernelDef, Plan, Space};
+use crate::told::told;
 
 #[cfg(feature = "std")]
 pub use mapped::{Loader, Trust};

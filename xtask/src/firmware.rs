@@ -3,6 +3,7 @@
 //! It must read all held-out digits right, and its model must take what `tilewright compile` said of it. There are two of them: in C with the
 //! model as a library, and in Rust with the model as an artifact and the runtime's core.
 
+mod board;
 pub(crate) mod core;
 
 use std::fs;
@@ -15,6 +16,9 @@ use crate::project::Verdict;
 use crate::tally::Tally;
 use crate::{build, cross, project};
 
+pub(crate) use board::EMULATOR;
+use board::{BOARDS, Board, play, ticks_a_run};
+
 /// Arguments of the task.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -25,47 +29,6 @@ pub(crate) struct Args {
     #[arg(long)]
     program: Option<PathBuf>,
 }
-
-/// A board that qemu plays.
-struct Board {
-    /// The core, as `--target` names it.
-    core: &'static str,
-    /// The same with its floats in the words of zig's compiler of C.
-    zig: &'static str,
-    /// qemu's name of it.
-    name: &'static str,
-    /// Instructions for each tick of the core's counter, where an instruction takes a nanosecond (`-icount shift=0`).
-    tick: f64,
-    /// The core in Rust's words.
-    rust: &'static str,
-}
-
-const BOARDS: &[Board] = &[
-    Board {
-        core: "cortex-m4",
-        zig: "cortex_m4+vfp4d16sp",
-        name: "mps2-an386",
-        tick: 40.0,
-        rust: "thumbv7em-none-eabihf",
-    },
-    Board {
-        core: "cortex-m7",
-        zig: "cortex_m7+fp_armv8d16sp",
-        name: "mps2-an500",
-        tick: 40.0,
-        rust: "thumbv7em-none-eabihf",
-    },
-    Board {
-        core: "cortex-m55",
-        zig: "cortex_m55+fp_armv8d16sp",
-        name: "mps3-an547",
-        tick: 31.25,
-        rust: "thumbv8m.main-none-eabihf",
-    },
-];
-
-/// What plays a board.
-pub(crate) const EMULATOR: &str = "qemu-system-arm";
 
 /// The task.
 pub(crate) fn run(args: &Args) -> Verdict {
@@ -171,26 +134,6 @@ fn link(board: &Board, folder: &Path, library: &Path, firmware: &Path) -> anyhow
     compile.arg(sources.join("start.c")).arg(sources.join("digits.c")).arg(library);
     compile.arg("-Wl,-e,reset").arg(format!("-Wl,-T,{}", sources.join("board.ld").display()));
     project::run(compile.arg("-o").arg(firmware))
-}
-
-/// Runs the firmware; gives what it says.
-fn play(board: &Board, firmware: &Path) -> anyhow::Result<String> {
-    let mut play = project::command("timeout");
-    play.args(["300", EMULATOR, "-M", board.name, "-nographic", "-monitor", "none", "-serial", "none"]);
-    play.args(["-semihosting-config", "enable=on,target=native", "-icount", "shift=0", "-kernel"]);
-    let played = play.arg(firmware).output().context("cannot start qemu")?;
-    // Semihosting writes where messages go.
-    let told =
-        String::from_utf8_lossy(&played.stdout).into_owned() + &String::from_utf8_lossy(&played.stderr);
-    ensure!(played.status.success(), "the firmware ends with {}: {}", played.status, told.trim());
-    Ok(told)
-}
-
-/// The ticks of the longest run, of what a firmware says.
-fn ticks_a_run(told: &str) -> anyhow::Result<f64> {
-    let ticks =
-        told.lines().find_map(|line| line.strip_suffix(" ticks a run")?.rsplit(' ').next()?.parse().ok());
-    ticks.with_context(|| format!("the firmware says {told:?}"))
 }
 
 /// Code and weights are the model's sections of flash, and the workspace is as large as the header says.

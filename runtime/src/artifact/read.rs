@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, Error};
 
 #[cfg(not(any(feature = "devices", feature = "std")))]
 use super::DeviceDef;
-use super::needs::Figures;
+use super::figures::Figures;
 use super::{
     Artifact, ArtifactError, Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, Plans, ProgramDef,
     VERSION,

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 #[cfg(feature = "std")]
 use xxhash_rust::xxh3::Xxh3;
 
-use super::needs::{Figures, figures};
+use super::figures::Figures;
+use super::needs::figures;
 use super::notes::Notes;
 use super::{Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, VERSION, checksum};
 use crate::memory::{AlignedBuf, OutOfMemory};

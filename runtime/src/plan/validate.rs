@@ -10,7 +10,7 @@ use core::fmt;
 use thiserror::Error;
 use tilewright_dtype::DType;
 
-use crate::error::told;
+use crate::told::told;
 
 use super::{
     ALIGN, BufferId, HostId, MAX_NESTING, Place, Plan, SizeDef, SizeId, Space, TensorSpec, TextId, ValueSpec,

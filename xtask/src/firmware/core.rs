@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
-use super::{BOARDS, Board, play, ticks_a_run};
+use super::board::{BOARDS, Board, play, ticks_a_run};
 use crate::{cross, project};
 
 /// What the compiler says of the model.

@@ -2,8 +2,8 @@
 
 use core::fmt::{self, Write};
 
+use crate::digits::{Findings, HEAP, TENSORS, Trouble};
 use crate::semihosting::Terminal;
-use crate::{Findings, HEAP, TENSORS, Trouble};
 
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
