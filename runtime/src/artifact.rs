@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! header   64 bytes   magic, version, number of sections, length of the file, checksum of the section table
-//! table    64 bytes each: kind, offset, length, checksum of the section
-//! sections in table order: manifest; plans, a code image and maybe code for a device for each level; weights
+//! table    64 bytes each: kind, offset, length, checksum of the section; of plans also what the level needs ([`Needs`])
+//! sections in table order: manifest; its notes for people; plans, a code image and maybe code for a device for each level; weights
 //! ```
 //! A level is an instruction set that there is code for. Levels differ in schedules and layouts, so each has its own plans;
 //! they share the weights, where what both read alike is once. The plans of a level are that of the program for all extents
@@ -14,7 +14,12 @@
 //! code are checked when a file is read, that of the weights only by [`Artifact::verify_weights`]: weights are
 //! mapped, not read, at load. A checksum is XXH3 of 128 bits: it finds damage, and proves no origin.
 
+mod figures;
+mod needs;
+#[cfg(any(feature = "names", feature = "checksums"))]
+mod notes;
 mod read;
+#[cfg(feature = "checksums")]
 mod write;
 
 use alloc::string::String;
@@ -25,19 +30,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{ALIGN, Plan, SizeId};
 
+pub use needs::Needs;
+#[cfg(feature = "checksums")]
 pub use write::{Contents, ContentsError, Level, Pieces};
 
 /// First bytes of every artifact: not text, and damaged by transfers that treat it as text.
 pub const MAGIC: [u8; 8] = *b"\x89TWM\r\n\x1a\n";
 
 /// Version of the format. Readers accept only their own.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Alignment of code and weights in the file; that of a memory page on common machines.
 pub const PAGE: usize = 4096;
 
 type Checksum = [u8; 16];
 
+#[cfg(feature = "checksums")]
 fn checksum(bytes: &[u8]) -> Checksum {
     xxhash_rust::xxh3::xxh3_128(bytes).to_le_bytes()
 }
@@ -57,11 +65,12 @@ enum Kind {
     Code = 3,
     Weights = 4,
     DeviceCode = 5,
+    Notes = 6,
 }
 
 impl Kind {
     fn from_u32(code: u32) -> Option<Kind> {
-        let all = [Kind::Manifest, Kind::Plans, Kind::Code, Kind::Weights, Kind::DeviceCode];
+        let all = [Kind::Manifest, Kind::Plans, Kind::Code, Kind::Weights, Kind::DeviceCode, Kind::Notes];
         all.into_iter().find(|&kind| kind as u32 == code)
     }
 
@@ -72,12 +81,13 @@ impl Kind {
             Kind::Code => "code",
             Kind::Weights => "weights",
             Kind::DeviceCode => "code for a device",
+            Kind::Notes => "notes",
         }
     }
 
     const fn align(self) -> usize {
         match self {
-            Kind::Manifest | Kind::Plans | Kind::DeviceCode => ALIGN,
+            Kind::Manifest | Kind::Notes | Kind::Plans | Kind::DeviceCode => ALIGN,
             Kind::Code | Kind::Weights => PAGE,
         }
     }
@@ -87,6 +97,7 @@ impl Kind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageDef {
     /// What the level was compiled for, for people.
+    #[serde(skip)]
     pub target: String,
     /// LLVM target triple (`x86_64-unknown-linux-gnu`): instruction set and calling convention.
     pub triple: String,
@@ -97,6 +108,7 @@ pub struct ImageDef {
     /// The programs that are specialised for some extents, in the order of [`Plans::specialised`].
     pub specialised: Vec<ProgramDef>,
     /// Code for a device beside the processor.
+    #[cfg_attr(not(any(feature = "devices", feature = "std")), serde(deserialize_with = "read::no_device"))]
     pub device: Option<DeviceDef>,
 }
 
@@ -161,12 +173,15 @@ impl ImageDef {
 pub struct ProgramDef {
     /// The open dimensions that it is specialised for, by name, and their extents. Notes for people: that a program fits
     /// some inputs is told by its plan.
+    #[serde(skip)]
     pub extents: Vec<(String, u64)>,
     /// For each of [`Plan::kernels`] its offset in the image, or its index in [`DeviceDef::kernels`] if a device runs it.
     pub entries: Vec<u64>,
     /// How each kernel was scheduled, in the same order; empty where the compiler does not tell.
+    #[serde(skip)]
     pub schedules: Vec<ScheduleDef>,
     /// What the instructions of the plan compute in terms of the user's operators, for profiles.
+    #[serde(skip)]
     pub steps: Vec<StepDef>,
 }
 
@@ -196,20 +211,27 @@ pub struct StepDef {
     pub bytes: Option<SizeId>,
 }
 
-/// What the compiler records about a model beside the plan.
+/// What the compiler records about a model beside the plan. All but the images are notes for people, which a runtime without the feature
+/// `names` does not read; likewise in what the images are made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Name of the model.
+    #[serde(skip)]
     pub model: String,
     /// Version of the compiler.
+    #[serde(skip)]
     pub compiler: String,
     /// The target as asked for and as resolved.
+    #[serde(skip)]
     pub target: String,
     /// Options that differ from the default, by name.
+    #[serde(skip)]
     pub options: Vec<(String, String)>,
     /// Digest of the tuning records used; empty without.
+    #[serde(skip)]
     pub records: String,
     /// Metadata of the user's model, by key.
+    #[serde(skip)]
     pub metadata: Vec<(String, String)>,
     /// The code images.
     pub images: Vec<ImageDef>,
@@ -279,6 +301,9 @@ pub enum ArtifactError {
     /// A plan that is not consistent; a bug of the compiler that wrote it.
     #[error("the plan of the artifact is invalid: {0}")]
     Plan(crate::plan::PlanError),
+    /// Something that this build of the runtime leaves out.
+    #[error("the artifact has {0}, which this build of the runtime leaves out")]
+    LeftOut(&'static str),
     /// Sections that contradict each other; a bug of the compiler that wrote them.
     #[error("the artifact contradicts itself: {0}")]
     Mismatch(&'static str),

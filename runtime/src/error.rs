@@ -14,6 +14,9 @@ use crate::tensor::TensorError;
 /// One problem with the tensors a caller gave.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {
+    /// What is given does not fit: all that a runtime without the feature `messages` says of it.
+    #[error("the inputs do not fit the model")]
+    Unfit,
     /// An input of the model was not given.
     #[error("input {name:?} is missing")]
     Missing {

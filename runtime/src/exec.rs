@@ -272,7 +272,10 @@ impl Exec<'_> {
                 self.call(kernel.index(), buffers, sizes, (*rounds, *per_round), *in_order)?
             }
             PlanOp::Host { op, attrs, inputs, outputs, sizes_out } => {
-                self.host(*op, attrs, inputs, outputs, sizes_out, instr.provenance)?;
+                // Without these no model is loaded that has one.
+                if cfg!(feature = "host-operators") {
+                    self.host(*op, attrs, inputs, outputs, sizes_out, instr.provenance)?;
+                }
             }
             PlanOp::Alloc { buffer } => {
                 let bytes = self.frame.count(self.program.plan.buffers[buffer.index()].size_bytes)?;

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use tilewright_dtype::DType;
 
 use crate::exec::HostCall;
+use crate::told::told;
 use crate::value::Value;
 
 /// A registry of host operators, given to the loader.
@@ -31,7 +32,7 @@ impl HostOps for NoHostOps {
     }
 
     fn call(&self, op: u16, _call: &mut HostCall<'_>) -> Result<(), HostError> {
-        Err(HostError::Message(alloc::format!("no host operator {op}")))
+        Err(HostError::Message(told(|| alloc::format!("no host operator {op}"))))
     }
 }
 

@@ -4,6 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::artifact::ImageDef;
+use crate::told::told;
 
 /// The machine a model is loaded on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,10 +76,10 @@ impl Isa {
         }
         match (best, nearest) {
             (Some(best), _) => Ok(best),
-            (None, Some(missing)) => Err(IsaError::Features { missing: missing.join(", ") }),
+            (None, Some(missing)) => Err(IsaError::Features { missing: told(|| missing.join(", ")) }),
             (None, None) => {
                 let triples: Vec<&str> = images.iter().map(|image| image.triple.as_str()).collect();
-                Err(IsaError::Arch { found: triples.join(", "), machine: self.arch.to_string() })
+                Err(IsaError::Arch { found: told(|| triples.join(", ")), machine: self.arch.to_string() })
             }
         }
     }

@@ -19,6 +19,7 @@
 //! - `devices`: models whose kernels run on a [`device`]; without it they are refused, and a program is smaller.
 //! - `ndarray`: arrays of that crate are inputs, and tensors are seen as arrays or become some.
 //! - `text`: plans from text.
+//! - `arena`: heaps in memory that the caller gives ([`Arena`]), for programs without a system.
 //!
 //! # Invariants
 //! - The runtime depends on no compiler crate.
@@ -29,6 +30,8 @@
 
 extern crate alloc;
 
+#[cfg(feature = "arena")]
+mod arena;
 pub mod artifact;
 mod cancel;
 pub mod device;
@@ -50,8 +53,11 @@ mod sizes;
 mod tensor;
 #[cfg(feature = "std")]
 pub mod threads;
+mod told;
 mod value;
 
+#[cfg(feature = "arena")]
+pub use arena::{Arena, ArenaError};
 pub use cancel::Cancel;
 pub use error::{ExecFault, InputError, InputErrors, RunError};
 pub use exec::{HostCall, Inspect, RunObserver};

@@ -19,6 +19,7 @@ use crate::isa::{Isa, IsaError};
 use crate::memory::Bytes;
 use crate::model::{KernelCode, KernelFn, Kernels, Model, ModelError, ProgramParts};
 use crate::plan::{KernelDef, Plan, Space};
+use crate::told::told;
 
 #[cfg(feature = "std")]
 pub use mapped::{Loader, Trust};
@@ -117,9 +118,11 @@ fn choose(images: &[ImageDef], isa: &Isa, wanted: Wanted<'_>) -> Result<usize, L
     }
     let device = match wanted {
         Wanted::Device(device) => device,
-        Wanted::Only if kinds.len() > 1 => return Err(LoadError::SeveralDevices(kinds.join(" and "))),
+        Wanted::Only if kinds.len() > 1 => {
+            return Err(LoadError::SeveralDevices(told(|| kinds.join(" and "))));
+        }
         Wanted::Only | Wanted::Host if !images.is_empty() && !kinds.contains(&PROCESSOR) => {
-            return Err(LoadError::NeedsDevice(kinds.join(" and ")));
+            return Err(LoadError::NeedsDevice(told(|| kinds.join(" and "))));
         }
         Wanted::Only | Wanted::Host => {
             let of_host: Vec<usize> = (0..images.len()).filter(|&i| images[i].device.is_none()).collect();
@@ -147,9 +150,10 @@ fn choose(images: &[ImageDef], isa: &Isa, wanted: Wanted<'_>) -> Result<usize, L
     match (best.is_empty(), unfit) {
         (false, _) => Ok(best[isa.choose(best.iter().map(|&i| &images[i]))?]),
         (true, Some(error)) => Err(error.into()),
-        (true, None) => {
-            Err(LoadError::OtherDevice { asked: device.kind().to_string(), found: kinds.join(" and ") })
-        }
+        (true, None) => Err(LoadError::OtherDevice {
+            asked: device.kind().to_string(),
+            found: told(|| kinds.join(" and ")),
+        }),
     }
 }
 
@@ -166,10 +170,12 @@ unsafe fn tie(
     host: Arc<dyn HostOps>,
     device: Option<&dyn Device>,
 ) -> Result<Model, LoadError> {
+    // A call says by the lowest bit of an address that code is Thumb.
+    let thumb = usize::from(artifact.manifest.images[chosen].triple.starts_with("thumb"));
     let entry = |(&entry, kernel): (&u64, &KernelDef)| match kernel.space {
         Space::Device => KernelCode::Device(entry as usize),
         Space::Host => {
-            let code = base.wrapping_add(entry as usize);
+            let code = base.wrapping_add(entry as usize).map_addr(|address| address | thumb);
             // SAFETY: `Artifact::read` checked that the entry is inside the image, which holds kernels.
             KernelCode::Host(unsafe { core::mem::transmute::<*const u8, KernelFn>(code) })
         }

@@ -258,7 +258,8 @@ impl Program {
         let mut missing: Vec<u16> = Vec::new();
         for instr in &plan.instrs {
             if let PlanOp::Host { op, .. } = instr.op {
-                if !host.supports(op) && !missing.contains(&op) {
+                let supported = cfg!(feature = "host-operators") && host.supports(op);
+                if !supported && !missing.contains(&op) {
                     missing.push(op);
                 }
             }

@@ -30,12 +30,16 @@ mod ids;
 #[cfg(feature = "text")]
 mod parse;
 mod print;
+#[cfg(not(feature = "names"))]
+mod unnamed;
 mod validate;
 mod value;
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use tilewright_dtype::DType;
 
@@ -193,6 +197,7 @@ pub struct KernelParam {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KernelDef {
     /// Symbol name, unique in the plan.
+    #[cfg_attr(not(feature = "names"), serde(deserialize_with = "unnamed::text"))]
     pub name: String,
     /// Buffer parameters in order.
     pub params: Vec<KernelParam>,
@@ -383,6 +388,7 @@ pub struct Instr {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DimSpec {
     /// Symbolic name (`batch`), if the model gives one.
+    #[cfg_attr(not(feature = "names"), serde(deserialize_with = "unnamed::optional"))]
     pub name: Option<String>,
     /// Its extent. An input's dims must equal these slots, which are early.
     pub size: SizeId,
@@ -392,6 +398,7 @@ pub struct DimSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorSpec {
     /// Name in the model.
+    #[cfg_attr(not(feature = "names"), serde(deserialize_with = "unnamed::text"))]
     pub name: String,
     /// Element type.
     pub dtype: DType,
@@ -407,6 +414,7 @@ pub struct SizeBounds {
     /// An early slot.
     pub size: SizeId,
     /// What the user calls it.
+    #[cfg_attr(not(feature = "names"), serde(deserialize_with = "unnamed::text"))]
     pub name: String,
     /// Smallest value.
     pub min: i64,
@@ -417,7 +425,7 @@ pub struct SizeBounds {
 }
 
 /// The execution plan of one model. See the [module](self) for the meaning.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Plan {
     /// Size slots; operands before users.
     pub sizes: Vec<SizeDef>,
@@ -450,6 +458,76 @@ pub struct Plan {
     pub instrs: Vec<Instr>,
     /// Strings referred to by [`TextId`].
     pub texts: Vec<String>,
+}
+
+/// By hand: what is derived frees each field that was read by code of its own where a later one is damaged, and is twice as large.
+impl<'de> Deserialize<'de> for Plan {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Plan, D::Error> {
+        from.deserialize_tuple(N_FIELDS, Reader)
+    }
+}
+
+/// Fields of a [`Plan`].
+const N_FIELDS: usize = 15;
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Plan;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a plan")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<Plan, A::Error> {
+        let mut plan = Plan::default();
+        // All of them, in order.
+        let Plan {
+            sizes,
+            bounds,
+            buffers,
+            arena,
+            device_arena,
+            weight_bytes,
+            keep_awake,
+            kernels,
+            inputs,
+            outputs,
+            values,
+            value_inputs,
+            value_outputs,
+            instrs,
+            #[cfg(feature = "names")]
+            texts,
+            #[cfg(not(feature = "names"))]
+                texts: _,
+        } = &mut plan;
+        next(&mut fields, sizes)?;
+        next(&mut fields, bounds)?;
+        next(&mut fields, buffers)?;
+        next(&mut fields, arena)?;
+        next(&mut fields, device_arena)?;
+        next(&mut fields, weight_bytes)?;
+        next(&mut fields, keep_awake)?;
+        next(&mut fields, kernels)?;
+        next(&mut fields, inputs)?;
+        next(&mut fields, outputs)?;
+        next(&mut fields, values)?;
+        next(&mut fields, value_inputs)?;
+        next(&mut fields, value_outputs)?;
+        next(&mut fields, instrs)?;
+        #[cfg(feature = "names")]
+        next(&mut fields, texts)?;
+        #[cfg(not(feature = "names"))]
+        next(&mut fields, &mut unnamed::List)?;
+        Ok(plan)
+    }
+}
+
+/// Reads the next field.
+fn next<'de, A: SeqAccess<'de>, T: Deserialize<'de>>(fields: &mut A, field: &mut T) -> Result<(), A::Error> {
+    *field = fields.next_element()?.ok_or_else(|| A::Error::invalid_length(0, &Reader))?;
+    Ok(())
 }
 
 impl Plan {

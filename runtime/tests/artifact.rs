@@ -169,8 +169,8 @@ fn check_damage(edit: impl FnOnce(&mut Vec<u8>), expect: &str) {
 #[test]
 fn damage_is_told_apart() {
     check_damage(|bytes| bytes[0] = 0x0a, "not a Tilewright artifact");
-    let version = "artifact format version 11, this runtime reads version 10: compile the model again";
-    check_damage(|bytes| bytes[8] = 11, version);
+    let version = "artifact format version 12, this runtime reads version 11: compile the model again";
+    check_damage(|bytes| bytes[8] = 12, version);
     let len = demo_artifact().len();
     let cut = format!("damaged artifact: {} bytes, the header says {len}", len - 1);
     check_damage(|bytes| bytes.truncate(len - 1), &cut);
@@ -186,7 +186,7 @@ fn damage_is_told_apart() {
     check_damage(|bytes| bytes[image.start] ^= 1, "damaged artifact: the checksum of code does not match");
     check_damage(|bytes| bytes[image.start - 1] ^= 1, "damaged artifact: bad place of a section");
     check_damage(
-        |bytes| bytes[64 + 4 * 64] ^= 1,
+        |bytes| bytes[64 + 5 * 64] ^= 1,
         "damaged artifact: the checksum of manifest does not match",
     );
 
@@ -232,11 +232,11 @@ fn artifact_for_a_device() -> AlignedBuf {
 
 #[test]
 fn a_thousand_random_mutations_are_all_found() {
-    check_mutations(&demo_artifact(), 5);
-    check_mutations(&artifact_for_a_device(), 8);
+    check_mutations(&demo_artifact(), 6);
+    check_mutations(&artifact_for_a_device(), 9);
 }
 
-/// Every kind of mutation hits every part of the file alike, however small the part is: header, manifest, weights, plan and code of
+/// Every kind of mutation hits every part of the file alike, however small the part is: header, manifest, notes, weights, plan and code of
 /// each level.
 fn check_mutations(original: &AlignedBuf, n_parts: usize) {
     let load =

@@ -139,6 +139,21 @@ pub(crate) fn rustc(target: Option<&str>, small: bool) -> anyhow::Result<Command
     Ok(build)
 }
 
+/// `cargo build` for a machine without a system, with Rust's library for size, where a defect ends the program without a text.
+pub(crate) fn bare(target: &str) -> anyhow::Result<Command> {
+    ensure!(has_library_source(), "no source of Rust's library: run `cargo xtask setup --boards` on Debian");
+    let mut build = cargo::plain("build");
+    build.args(["--target", target]).env("CARGO_TARGET_DIR", project::target_dir().join("cross"));
+    build.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1");
+    build.env("RUSTFLAGS", format!("{NO_UNWINDING} {NO_TEXTS} -C linker={BARE_LINKER}"));
+    build.args(["-Z", "build-std=core,alloc,compiler_builtins"]);
+    build.args(["-Z", "build-std-features=compiler-builtins-mem,optimize_for_size"]);
+    Ok(build)
+}
+
+/// What links programs for machines without a system: Debian's compiler comes without a linker.
+pub(crate) const BARE_LINKER: &str = "ld.lld-22";
+
 /// Flags by which zig's files are linked that start programs, and not Rust's.
 const OWN_START: &str = "-C link-self-contained=no";
 

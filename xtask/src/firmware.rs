@@ -1,6 +1,10 @@
 //! `cargo xtask firmware`: builds the firmware of `examples/cortex-m` for each board and runs it here, under qemu.
 //!
-//! It must read all held-out digits right, and its model must take what `tilewright compile` said of it.
+//! It must read all held-out digits right, and its model must take what `tilewright compile` said of it. There are two of them: in C with the
+//! model as a library, and in Rust with the model as an artifact and the runtime's core.
+
+mod board;
+pub(crate) mod core;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +16,9 @@ use crate::project::Verdict;
 use crate::tally::Tally;
 use crate::{build, cross, project};
 
+pub(crate) use board::EMULATOR;
+use board::{BOARDS, Board, play, ticks_a_run};
+
 /// Arguments of the task.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -22,27 +29,6 @@ pub(crate) struct Args {
     #[arg(long)]
     program: Option<PathBuf>,
 }
-
-/// A board that qemu plays.
-struct Board {
-    /// The core, as `--target` names it.
-    core: &'static str,
-    /// The same with its floats in the words of zig's compiler of C.
-    zig: &'static str,
-    /// qemu's name of it.
-    name: &'static str,
-    /// Instructions for each tick of the core's counter, where an instruction takes a nanosecond (`-icount shift=0`).
-    tick: f64,
-}
-
-const BOARDS: &[Board] = &[
-    Board { core: "cortex-m4", zig: "cortex_m4+vfp4d16sp", name: "mps2-an386", tick: 40.0 },
-    Board { core: "cortex-m7", zig: "cortex_m7+fp_armv8d16sp", name: "mps2-an500", tick: 40.0 },
-    Board { core: "cortex-m55", zig: "cortex_m55+fp_armv8d16sp", name: "mps3-an547", tick: 31.25 },
-];
-
-/// What plays a board.
-pub(crate) const EMULATOR: &str = "qemu-system-arm";
 
 /// The task.
 pub(crate) fn run(args: &Args) -> Verdict {
@@ -60,9 +46,11 @@ pub(crate) fn missing() -> Option<String> {
     if Cargo::detect().llvm.is_none() {
         return Some("no LLVM in this build, which makes the code for Cortex-M".to_string());
     }
-    let tools = [EMULATOR, "llvm-nm-22", "llvm-size-22"];
+    let tools = [EMULATOR, cross::BARE_LINKER, "llvm-nm-22", "llvm-size-22"];
     let tool = tools.into_iter().find(|tool| !project::have(tool)).map(str::to_string);
     let tool = tool.or_else(|| (!cross::has_c_compiler()).then(|| "zig".to_string()));
+    let tool =
+        tool.or_else(|| (!cross::has_library_source()).then(|| "source of Rust's library".to_string()));
     tool.map(|tool| format!("no {tool}: run `cargo xtask setup --boards`"))
 }
 
@@ -75,15 +63,20 @@ fn check_some(program: &Path, core: Option<&str>) -> anyhow::Result<Tally> {
     let mut tally = Tally::default();
     let boards = BOARDS.iter().filter(|board| core.is_none_or(|core| core == board.core));
     for board in boards {
-        let outcome = of_board(program, board);
-        if let Err(error) = &outcome {
-            println!("{}: failed: {error:#}", board.core);
+        for (language, check) in [("C", of_board as Check), ("Rust", core::of_board)] {
+            let outcome = check(program, board);
+            if let Err(error) = &outcome {
+                println!("{} in {language}: failed: {error:#}", board.core);
+            }
+            tally.add(Tally::of_check(outcome.is_ok()));
         }
-        tally.add(Tally::of_check(outcome.is_ok()));
     }
     ensure!(tally.passed + tally.failed > 0, "no such core: there are {}", names());
     Ok(tally)
 }
+
+/// Builds one firmware for a board and runs it.
+type Check = fn(&Path, &Board) -> anyhow::Result<()>;
 
 fn names() -> String {
     BOARDS.iter().map(|board| board.core).collect::<Vec<_>>().join(", ")
@@ -113,10 +106,10 @@ fn of_board(program: &Path, board: &Board) -> anyhow::Result<()> {
     };
     let firmware = folder.join("digits.elf");
     link(board, &folder, &library, &firmware)?;
-    let ticks = play(board, &firmware)?;
+    let ticks = ticks_a_run(&play(board, &firmware)?)?;
     takes_what_was_said(&library, &firmware, &said)?;
     println!(
-        "{} ({}): all held-out digits right; model in flash {} bytes, in RAM {}; about {:.0} instructions a run",
+        "{} ({}) in C: all held-out digits right; model in flash {} bytes, in RAM {}; about {:.0} instructions a run",
         board.core,
         board.name,
         said.code + said.weights,
@@ -141,21 +134,6 @@ fn link(board: &Board, folder: &Path, library: &Path, firmware: &Path) -> anyhow
     compile.arg(sources.join("start.c")).arg(sources.join("digits.c")).arg(library);
     compile.arg("-Wl,-e,reset").arg(format!("-Wl,-T,{}", sources.join("board.ld").display()));
     project::run(compile.arg("-o").arg(firmware))
-}
-
-/// Runs the firmware; gives the ticks of its longest run.
-fn play(board: &Board, firmware: &Path) -> anyhow::Result<f64> {
-    let mut play = project::command("timeout");
-    play.args(["300", EMULATOR, "-M", board.name, "-nographic", "-monitor", "none", "-serial", "none"]);
-    play.args(["-semihosting-config", "enable=on,target=native", "-icount", "shift=0", "-kernel"]);
-    let played = play.arg(firmware).output().context("cannot start qemu")?;
-    // Semihosting writes where messages go.
-    let told =
-        String::from_utf8_lossy(&played.stdout).into_owned() + &String::from_utf8_lossy(&played.stderr);
-    ensure!(played.status.success(), "the firmware ends with {}: {}", played.status, told.trim());
-    let ticks =
-        told.lines().find_map(|line| line.strip_suffix(" ticks a run")?.rsplit(' ').next()?.parse().ok());
-    ticks.with_context(|| format!("the firmware says {told:?}"))
 }
 
 /// Code and weights are the model's sections of flash, and the workspace is as large as the header says.

@@ -229,6 +229,9 @@ fn figures(
         "weight_bytes": weight_bytes(artifact),
         "arena_bytes": arena_bytes(artifact, Space::Host),
         "arena_lower_bound_bytes": compiled.arena_lower_bound,
+        "memory_bytes": artifact.needs(true).map(|needs| needs.total()),
+        "memory_without_names_bytes": artifact.needs(false).map(|needs| needs.total()),
+        "tensor_bytes": artifact.needs(true).and_then(|needs| needs.tensors),
         "device_code_bytes": device_code_bytes(artifact),
         "device_arena_bytes": arena_bytes(artifact, Space::Device),
         "device_arena_lower_bound_bytes": compiled.device_arena_lower_bound,
@@ -298,6 +301,17 @@ fn report(args: &Args, path: &Path, bytes: u64, compiled: &Compiled, progress: &
         output::bytes(weight_bytes(artifact)),
         output::bytes(arena_bytes(artifact, Space::Host)),
     );
+    if let (Some(needs), Some(nameless)) = (artifact.needs(true), artifact.needs(false)) {
+        let of_tensors = match needs.tensors {
+            Some(tensors) => format!("{tensors} of them for tensors"),
+            None => "and those of tensors, which the inputs decide".to_string(),
+        };
+        let (all, least) = (needs.total(), nameless.total());
+        _ = writeln!(
+            text,
+            "the no_std core needs {all} bytes of memory ({least} without names), {of_tensors}"
+        );
+    }
     if let (code @ 1.., arena) = (device_code_bytes(artifact), arena_bytes(artifact, Space::Device)) {
         _ = writeln!(text, "on the device: code {}, arena {}", output::bytes(code), output::bytes(arena));
     }

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use tilewright_machine::Arch;
 use tilewright_run::files;
 use tilewright_run::{LoadOptions, Model};
-use tilewright_runtime::artifact::{self, Contents, Manifest};
+use tilewright_runtime::artifact::{self, Contents, Manifest, Needs};
 use tilewright_runtime::plan::Plan;
 use tilewright_runtime::{Bytes, Trust};
 
@@ -58,6 +59,20 @@ impl Artifact {
         });
         let levels: Vec<_> = levels.collect();
         write(&Contents { manifest: &self.manifest, levels: &levels, weights: &self.weights })
+    }
+
+    /// The memory that the model needs in a program without a system, by a runtime with or without names; nothing where it has code for other
+    /// machines.
+    pub fn needs(&self, names: bool) -> Option<Needs> {
+        let arch = |triple: &str| Arch::ALL.into_iter().find(|arch| arch.triple() == triple);
+        let plans: Vec<(&Plan, &[Plan])> = self.levels.iter().map(|l| (&l.plan, &*l.specialised)).collect();
+        let mut needs: Option<Needs> = None;
+        for (level, image) in self.manifest.images.iter().enumerate() {
+            let arch = arch(&image.triple).filter(|arch| !arch.has_system())?;
+            let own = Needs::of_level(&self.manifest, &plans, level, arch.pointer_bits() as usize / 8, names);
+            needs = Some(needs.map_or(own, |needs| needs.or(&own)));
+        }
+        needs
     }
 
     /// Writes the artifact to `path`, whole or not at all; the number of bytes.

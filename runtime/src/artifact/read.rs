@@ -4,14 +4,19 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use serde::de::DeserializeOwned;
+#[cfg(not(any(feature = "devices", feature = "std")))]
+use serde::de::{Deserialize, Deserializer, Error};
 
+#[cfg(not(any(feature = "devices", feature = "std")))]
+use super::DeviceDef;
+use super::figures::Figures;
 use super::{
-    Artifact, ArtifactError, Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, ProgramDef,
-    VERSION, checksum,
+    Artifact, ArtifactError, Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, Plans, ProgramDef,
+    VERSION,
 };
 use crate::plan::{KernelDef, Plan, Space};
 
-struct Section {
+pub(super) struct Section {
     kind: Kind,
     range: Range<usize>,
     checksum: Checksum,
@@ -24,29 +29,40 @@ impl Artifact {
     /// What is wrong with the bytes.
     pub fn read(bytes: &[u8]) -> Result<Artifact, ArtifactError> {
         let sections = sections(bytes)?;
-        let [manifest, levels @ .., weights] = &sections[..] else {
+        let [manifest, notes, levels @ .., weights] = &sections[..] else {
             return Err(ArtifactError::Table("number of sections"));
         };
-        if manifest.kind != Kind::Manifest || weights.kind != Kind::Weights {
+        let kinds = [manifest.kind, notes.kind, weights.kind];
+        if kinds != [Kind::Manifest, Kind::Notes, Kind::Weights] {
             return Err(ArtifactError::Table("order of sections"));
         }
-        for section in core::iter::once(manifest).chain(levels) {
+        let notes = Some(notes).filter(|_| cfg!(feature = "names"));
+        for section in core::iter::once(manifest).chain(notes).chain(levels) {
             check(section.kind, &bytes[section.range.clone()], &section.checksum)?;
         }
+        let left_out = |section: &Section| !DEVICES && section.kind == Kind::DeviceCode;
+        if levels.iter().any(left_out) {
+            return Err(ArtifactError::LeftOut("code for a device"));
+        }
+        let n_levels = levels.iter().filter(|section| section.kind == Kind::Plans).count();
         let mut artifact = Artifact {
             manifest: decode::<Manifest>(bytes, manifest)?,
-            plans: Vec::new(),
-            images: Vec::new(),
-            device_code: Vec::new(),
+            plans: Vec::with_capacity(n_levels),
+            images: Vec::with_capacity(n_levels),
+            device_code: Vec::with_capacity(n_levels),
             weights: weights.range.clone(),
             weights_checksum: weights.checksum,
         };
+        #[cfg(feature = "names")]
+        if let Some(notes) = notes {
+            decode::<super::notes::Notes>(bytes, notes)?.give(&mut artifact.manifest);
+        }
         let mut rest = levels;
         while let [plans, code, after @ ..] = rest {
             if plans.kind != Kind::Plans || code.kind != Kind::Code {
                 break;
             }
-            artifact.plans.push(decode(bytes, plans)?);
+            artifact.plans.push(decode_plans(bytes, plans)?);
             artifact.images.push(code.range.clone());
             let device = after.first().filter(|next| next.kind == Kind::DeviceCode);
             rest = &after[usize::from(device.is_some())..];
@@ -116,8 +132,42 @@ impl Artifact {
     }
 }
 
+#[cfg(feature = "checksums")]
 fn check(kind: Kind, bytes: &[u8], expected: &Checksum) -> Result<(), ArtifactError> {
-    if checksum(bytes) == *expected { Ok(()) } else { Err(ArtifactError::Checksum(kind.name())) }
+    if super::checksum(bytes) == *expected { Ok(()) } else { Err(ArtifactError::Checksum(kind.name())) }
+}
+
+/// Bytes in flash are trusted where a program leaves checksums out.
+#[cfg(not(feature = "checksums"))]
+fn check(_kind: Kind, _bytes: &[u8], _expected: &Checksum) -> Result<(), ArtifactError> {
+    Ok(())
+}
+
+#[cfg(feature = "specialised")]
+fn decode_plans(bytes: &[u8], section: &Section) -> Result<Plans, ArtifactError> {
+    decode(bytes, section)
+}
+
+/// The plan for all extents of the inputs, which comes first, where no other is there.
+#[cfg(not(feature = "specialised"))]
+fn decode_plans(bytes: &[u8], section: &Section) -> Result<Plans, ArtifactError> {
+    match postcard::take_from_bytes(&bytes[section.range.clone()]) {
+        Ok((open, [0])) => Ok(Plans { open, specialised: Vec::new() }),
+        Ok(_) => Err(ArtifactError::LeftOut("specialised programs")),
+        Err(_) => Err(ArtifactError::Decode(section.kind.name())),
+    }
+}
+
+/// Whether descriptions of code for devices are read, be it to refuse them by their names.
+const DEVICES: bool = cfg!(any(feature = "devices", feature = "std"));
+
+/// Reads that there is no code for a device.
+#[cfg(not(any(feature = "devices", feature = "std")))]
+pub(super) fn no_device<'de, D: Deserializer<'de>>(from: D) -> Result<Option<DeviceDef>, D::Error> {
+    match Option::<()>::deserialize(from)? {
+        None => Ok(None),
+        Some(()) => Err(D::Error::custom("")),
+    }
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8], section: &Section) -> Result<T, ArtifactError> {
@@ -141,8 +191,8 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     array
 }
 
-/// Reads header and table; the sections are exactly where a writer puts them.
-fn sections(bytes: &[u8]) -> Result<Vec<Section>, ArtifactError> {
+/// Reads the header; gives the section table, which is what a writer wrote.
+fn table(bytes: &[u8]) -> Result<&[u8], ArtifactError> {
     if bytes.len() < HEADER || bytes[..8] != MAGIC {
         return Err(ArtifactError::Magic);
     }
@@ -160,14 +210,28 @@ fn sections(bytes: &[u8]) -> Result<Vec<Section>, ArtifactError> {
     }
     let table =
         bytes.get(HEADER..HEADER + count * ENTRY).ok_or(ArtifactError::Table("number of sections"))?;
-    if checksum(table)[..] != bytes[24..40] {
+    #[cfg(feature = "checksums")]
+    if super::checksum(table)[..] != bytes[24..40] {
         return Err(ArtifactError::Checksum("the section table"));
     }
+    Ok(table)
+}
+
+/// What each level says it needs.
+pub(super) fn figures(bytes: &[u8]) -> Result<impl Iterator<Item = Figures>, ArtifactError> {
+    let levels = table(bytes)?.chunks_exact(ENTRY).filter(|entry| u32_at(entry, 0) == Kind::Plans as u32);
+    Ok(levels.map(|entry| Figures::of_bytes(array(&entry[40..]))))
+}
+
+/// Reads header and table; the sections are exactly where a writer puts them.
+fn sections(bytes: &[u8]) -> Result<Vec<Section>, ArtifactError> {
+    let table = table(bytes)?;
+    let count = table.len() / ENTRY;
     let mut sections = Vec::with_capacity(count);
-    let mut end = HEADER + count * ENTRY;
+    let mut end = HEADER + table.len();
     for entry in table.chunks_exact(ENTRY) {
         let kind = Kind::from_u32(u32_at(entry, 0)).ok_or(ArtifactError::Table("kind of section"))?;
-        if entry[4..8] != [0; 4] || entry[40..64] != [0; 24] {
+        if entry[4..8] != [0; 4] || (kind != Kind::Plans && entry[40..64] != [0; 24]) {
             return Err(ArtifactError::Table("section"));
         }
         let start = end.next_multiple_of(kind.align());

@@ -6,6 +6,9 @@ use alloc::vec::Vec;
 #[cfg(feature = "std")]
 use xxhash_rust::xxh3::Xxh3;
 
+use super::figures::Figures;
+use super::needs::figures;
+use super::notes::Notes;
 use super::{Checksum, ENTRY, HEADER, Kind, MAGIC, MAX_SECTIONS, Manifest, VERSION, checksum};
 use crate::memory::{AlignedBuf, OutOfMemory};
 use crate::plan::Plan;
@@ -60,7 +63,7 @@ impl<T: AsRef<[u8]> + core::fmt::Debug + Sync, const N: usize> Pieces for [T; N]
 #[derive(Debug, thiserror::Error)]
 pub enum ContentsError {
     /// Too many levels, or none.
-    #[error("code for {0} instruction sets; 1 to {max} fit", max = (MAX_SECTIONS - 2) / 3)]
+    #[error("code for {0} instruction sets; 1 to {max} fit", max = (MAX_SECTIONS - 3) / 3)]
     Levels(usize),
     /// Manifest or plans could not be encoded.
     #[error("manifest or plans cannot be encoded: {0}")]
@@ -86,6 +89,8 @@ impl From<postcard::Error> for ContentsError {
 /// A section where it lies.
 struct Section<'a> {
     kind: Kind,
+    /// What a level needs, for its plans.
+    figures: Figures,
     start: usize,
     len: usize,
     bytes: SectionBytes<'a>,
@@ -142,7 +147,7 @@ fn head(sections: &[Section<'_>], checksums: &[Checksum]) -> Vec<u8> {
         table.extend((section.start as u64).to_le_bytes());
         table.extend((section.len as u64).to_le_bytes());
         table.extend(checksum);
-        table.extend([0; 24]);
+        table.extend(section.figures.to_bytes());
     }
     let end = sections.last().map_or(head_len(0), |last| last.start + last.len);
     let mut head = Vec::with_capacity(HEADER + table.len());
@@ -160,23 +165,32 @@ impl<'a> Contents<'a> {
     /// The sections, one after the other behind the head.
     fn sections(&self) -> Result<Vec<Section<'a>>, ContentsError> {
         let n_device = self.levels.iter().filter(|level| level.device_code.is_some()).count();
-        let count = 2 + 2 * self.levels.len() + n_device;
-        if self.levels.is_empty() || self.levels.len() > (MAX_SECTIONS - 2) / 3 {
+        let count = 3 + 2 * self.levels.len() + n_device;
+        if self.levels.is_empty() || self.levels.len() > (MAX_SECTIONS - 3) / 3 {
             return Err(ContentsError::Levels(self.levels.len()));
         }
         let mut parts = Vec::with_capacity(count);
-        parts.push((Kind::Manifest, SectionBytes::Owned(postcard::to_allocvec(self.manifest)?)));
-        for level in self.levels {
+        let none = Figures::default();
+        parts.push((Kind::Manifest, none, SectionBytes::Owned(postcard::to_allocvec(self.manifest)?)));
+        parts.push((
+            Kind::Notes,
+            none,
+            SectionBytes::Owned(postcard::to_allocvec(&Notes::of(self.manifest))?),
+        ));
+        let all: Vec<(&Plan, &[Plan])> =
+            self.levels.iter().map(|level| (level.plan, level.specialised)).collect();
+        for (i, level) in self.levels.iter().enumerate() {
             // As `Plans` reads them.
             let plans = postcard::to_allocvec(&(level.plan, level.specialised))?;
-            parts.push((Kind::Plans, SectionBytes::Owned(plans)));
-            parts.push((Kind::Code, SectionBytes::Borrowed(level.image)));
-            parts.extend(level.device_code.map(|code| (Kind::DeviceCode, SectionBytes::Borrowed(code))));
+            parts.push((Kind::Plans, figures(self.manifest, &all, i), SectionBytes::Owned(plans)));
+            parts.push((Kind::Code, none, SectionBytes::Borrowed(level.image)));
+            parts
+                .extend(level.device_code.map(|code| (Kind::DeviceCode, none, SectionBytes::Borrowed(code))));
         }
-        parts.push((Kind::Weights, SectionBytes::Pieces(self.weights)));
+        parts.push((Kind::Weights, none, SectionBytes::Pieces(self.weights)));
 
         let mut end = head_len(count);
-        let placed = parts.into_iter().map(|(kind, bytes)| {
+        let placed = parts.into_iter().map(|(kind, figures, bytes)| {
             let len = match &bytes {
                 SectionBytes::Owned(bytes) => bytes.len(),
                 SectionBytes::Borrowed(bytes) => bytes.len(),
@@ -184,7 +198,7 @@ impl<'a> Contents<'a> {
             };
             let start = end.next_multiple_of(kind.align());
             end = start + len;
-            Section { kind, start, len, bytes }
+            Section { kind, figures, start, len, bytes }
         });
         Ok(placed.collect())
     }

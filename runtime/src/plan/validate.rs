@@ -2,7 +2,6 @@
 
 mod instrs;
 
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,6 +9,8 @@ use core::fmt;
 
 use thiserror::Error;
 use tilewright_dtype::DType;
+
+use crate::told::told;
 
 use super::{
     ALIGN, BufferId, HostId, MAX_NESTING, Place, Plan, SizeDef, SizeId, Space, TensorSpec, TextId, ValueSpec,
@@ -197,10 +198,14 @@ impl Validator<'_> {
         self.errors.push(PlanError { site, fault });
     }
 
+    fn missing(&mut self, site: Site, what: fmt::Arguments<'_>) {
+        self.fail(site, Fault::Missing(told(|| what.to_string())));
+    }
+
     fn size(&mut self, site: Site, id: SizeId) -> bool {
         let ok = id.index() < self.plan.sizes.len();
         if !ok {
-            self.fail(site, Fault::Missing(id.to_string()));
+            self.missing(site, format_args!("{id}"));
         }
         ok
     }
@@ -220,7 +225,7 @@ impl Validator<'_> {
     fn buffer(&mut self, site: Site, id: BufferId) -> bool {
         let ok = id.index() < self.plan.buffers.len();
         if !ok {
-            self.fail(site, Fault::Missing(id.to_string()));
+            self.missing(site, format_args!("{id}"));
         }
         ok
     }
@@ -234,13 +239,13 @@ impl Validator<'_> {
 
     fn value(&mut self, site: Site, id: HostId) {
         if id.index() >= self.plan.values.len() {
-            self.fail(site, Fault::Missing(id.to_string()));
+            self.missing(site, format_args!("{id}"));
         }
     }
 
     fn text(&mut self, site: Site, id: TextId) {
-        if id.index() >= self.plan.texts.len() {
-            self.fail(site, Fault::Missing(id.to_string()));
+        if cfg!(feature = "names") && id.index() >= self.plan.texts.len() {
+            self.missing(site, format_args!("{id}"));
         }
     }
 
@@ -253,7 +258,7 @@ impl Validator<'_> {
                 SizeDef::InputDim { input, axis } => {
                     let rank = plan.inputs.get(input as usize).map(|spec| spec.dims.len());
                     if rank.is_none_or(|rank| axis as usize >= rank) {
-                        self.fail(site, Fault::Missing(format!("axis {axis} of input {input}")));
+                        self.missing(site, format_args!("axis {axis} of input {input}"));
                     }
                 }
                 SizeDef::Add(a, b)
@@ -312,14 +317,14 @@ impl Validator<'_> {
                     self.in_space(site, BufferId(i as u32), Space::Host);
                     self.early_size(site, def.size_bytes);
                     match plan.inputs.get(input as usize) {
-                        None => self.fail(site, Fault::Missing(format!("input {input}"))),
+                        None => self.missing(site, format_args!("input {input}")),
                         Some(spec) => self.only_buffer(site, spec, i),
                     }
                 }
                 Place::Output(output) => {
                     self.in_space(site, BufferId(i as u32), Space::Host);
                     match plan.outputs.get(output as usize) {
-                        None => self.fail(site, Fault::Missing(format!("output {output}"))),
+                        None => self.missing(site, format_args!("output {output}")),
                         Some(spec) => self.only_buffer(site, spec, i),
                     }
                 }
@@ -334,7 +339,7 @@ impl Validator<'_> {
                 Place::Block(block) => {
                     self.early_size(site, def.size_bytes);
                     if block as usize >= arena.blocks.len() {
-                        self.fail(site, Fault::Missing(format!("block {block}")));
+                        self.missing(site, format_args!("block {block}"));
                     }
                 }
                 Place::Dynamic => {}
@@ -411,11 +416,14 @@ impl Validator<'_> {
     }
 
     fn unique<'n>(&mut self, names: impl Iterator<Item = &'n str>, site: impl Fn(u32) -> Site) {
+        if !cfg!(feature = "names") {
+            return;
+        }
         let mut sorted: Vec<(&str, u32)> = names.zip(0..).collect();
         sorted.sort_unstable();
         for pair in sorted.windows(2) {
             if pair[0].0 == pair[1].0 {
-                self.fail(site(pair[1].1), Fault::Duplicate(pair[1].0.to_string()));
+                self.fail(site(pair[1].1), Fault::Duplicate(told(|| pair[1].0.to_string())));
             }
         }
     }

@@ -62,6 +62,7 @@ impl fmt::Display for ValueType {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ValueSpec {
     /// Name in the model.
+    #[cfg_attr(not(feature = "names"), serde(deserialize_with = "super::unnamed::text"))]
     pub name: String,
     /// Its place among all inputs (or outputs) of the model, those that are tensors included.
     pub position: u32,

@@ -214,6 +214,10 @@ pub(super) fn problems<'v>(
     values: impl Fn(usize) -> Option<Result<&'v Value, &'v InputError>>,
     mut errors: Vec<InputError>,
 ) -> RunError {
+    if !cfg!(feature = "messages") {
+        errors.push(InputError::Unfit);
+        return RunError::Inputs(InputErrors(errors));
+    }
     let plan = &program.plan;
     let dims = |input: usize| given[input].dims(&plan.inputs[input]);
     let is_whole = (0..given.len()).all(|input| dims(input).is_some());
@@ -336,8 +340,9 @@ pub(super) fn fit_sizes(plan: &Plan, sizes: &Sizes, starts: &[usize], dims: &[us
 }
 
 fn is_inside(bounds: &SizeBounds, got: i64) -> bool {
-    let above = i128::from(got) - i128::from(bounds.min);
-    above >= 0 && above % i128::from(bounds.step) == 0 && bounds.max.is_none_or(|max| got <= max)
+    // Of two numbers the larger less the smaller is a `u64`, whatever their signs.
+    let above = got.wrapping_sub(bounds.min) as u64;
+    got >= bounds.min && above % bounds.step as u64 == 0 && bounds.max.is_none_or(|max| got <= max)
 }
 
 /// The error for an extent that the model was not compiled for.

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::cargo::Cargo;
-use crate::{build, c_library, cross, project};
+use crate::{build, c_library, cross, firmware, project};
 
 /// Something that is deployed.
 pub(super) struct Part {
@@ -23,6 +23,8 @@ enum Kind {
     Library { host_operators: bool },
     /// The code of the example that `tilewright compile --emit static` makes by LLVM.
     Digits,
+    /// The firmware in Rust of `cargo xtask firmware` beside its model: the runtime's core and what is around it.
+    Core { report: bool },
 }
 
 /// In the order in which they are measured.
@@ -34,6 +36,8 @@ pub(super) const PARTS: &[Part] = &[
     library("libtilewright.so with host operators", "aarch64-unknown-linux-gnu", true),
     digits("x86-64-v3"),
     digits("cortex-m7"),
+    core("firmware in Rust", true),
+    core("firmware in Rust, without messages, names, checksums", false),
 ];
 
 const fn program(target: &'static str) -> Part {
@@ -46,6 +50,10 @@ const fn library(name: &'static str, target: &'static str, host_operators: bool)
 
 const fn digits(target: &'static str) -> Part {
     Part { name: "digits", target, kind: Kind::Digits }
+}
+
+const fn core(name: &'static str, report: bool) -> Part {
+    Part { name, target: "cortex-m7", kind: Kind::Core { report } }
 }
 
 impl fmt::Display for Part {
@@ -76,6 +84,7 @@ impl Workshop<'_> {
             Kind::Program => cross::missing(part.target),
             Kind::Library { .. } if is_here(part.target) => None,
             Kind::Library { .. } => cross::missing(part.target),
+            Kind::Core { .. } => firmware::missing(),
             Kind::Digits => self.cargo.llvm.is_none().then(|| "no LLVM in this build".to_string()),
         }
     }
@@ -83,7 +92,7 @@ impl Workshop<'_> {
     /// The tool whose version decides over a part's bytes.
     pub(super) fn tool(&self, part: &Part) -> anyhow::Result<String> {
         match part.kind {
-            Kind::Program | Kind::Library { .. } => cross::library_compiler(),
+            Kind::Program | Kind::Library { .. } | Kind::Core { .. } => cross::library_compiler(),
             Kind::Digits => {
                 let llvm = self.cargo.llvm.as_ref().context("no LLVM in this build")?;
                 Ok(format!("LLVM {}", llvm.version))
@@ -100,6 +109,10 @@ impl Workshop<'_> {
                 Ok(fs::metadata(c_library::small(target, host_operators)?)?.len())
             }
             Kind::Digits => self.code_of_digits(part.target),
+            Kind::Core { report } => {
+                let program = build::tilewright_or(self.program, &self.cargo)?;
+                firmware::core::bytes(&program, part.target, report)
+            }
         }
     }
 

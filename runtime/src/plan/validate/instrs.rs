@@ -1,8 +1,5 @@
 //! Validation of instructions: they read what there is, and write what may be written.
 
-use alloc::format;
-use alloc::string::ToString;
-
 use tilewright_dtype::{DType, Kind};
 
 use super::{Fault, Site, Validator};
@@ -91,7 +88,7 @@ impl Validator<'_> {
     fn call(&mut self, site: Site, kernel: KernelId, buffers: &[BufferId], n_sizes: usize) {
         let plan = self.plan;
         let Some(def) = plan.kernels.get(kernel.index()) else {
-            self.fail(site, Fault::Missing(kernel.to_string()));
+            self.missing(site, format_args!("{kernel}"));
             return;
         };
         let expected = def.params.len();
@@ -189,7 +186,7 @@ impl Validator<'_> {
 
     fn target(&mut self, site: Site, target: u32) {
         if target as usize > self.plan.instrs.len() {
-            self.fail(site, Fault::Missing(format!("instruction {target}")));
+            self.missing(site, format_args!("instruction {target}"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Runs an artifact without std: no operating system services but memory for a heap, one `write` and an exit code.
+//! Runs an artifact without std: no operating system services but one `write` and an exit code. The heap has what the artifact says it needs.
 //!
 //! The artifact is embedded in the text section and runs where it lies, as from the flash of a board. Every input gets
 //! the values 0, 1, 2, ... and open dims are 2; the bytes of all outputs go to standard output. That std is absent is proved by
@@ -8,16 +8,15 @@
 
 extern crate alloc;
 
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
-use core::alloc::{GlobalAlloc, Layout};
-use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
 use core::panic::PanicInfo;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
+use tilewright_runtime::artifact::Needs;
 use tilewright_runtime::isa::Isa;
-use tilewright_runtime::{Model, NoHostOps, TensorView, byte_len};
+use tilewright_runtime::plan::{DimSpec, SizeDef};
+use tilewright_runtime::{Arena, Model, NoHostOps, SessionOptions, TensorView};
 
 const MODEL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/model.twm"));
 
@@ -27,39 +26,17 @@ struct Flash([u8; MODEL.len()]);
 #[unsafe(link_section = ".text.model")]
 static FLASH: Flash = Flash(*include_bytes!(concat!(env!("OUT_DIR"), "/model.twm")));
 
-const HEAP: usize = 16 << 20;
+/// Memory of the model: more than it needs, so that its heap is what it says, to the byte.
+const MEMORY: usize = 1 << 20;
 
-/// Hands out memory from a static region and takes none back.
-struct Bump {
-    region: UnsafeCell<[u8; HEAP]>,
-    next: AtomicUsize,
-}
+#[repr(C, align(64))]
+struct Aligned<T>(T);
 
-// SAFETY: ranges handed out are disjoint: `next` only grows, atomically.
-unsafe impl Sync for Bump {}
-
-// SAFETY: as above; ranges have the size and alignment asked for, and the region lives for ever.
-unsafe impl GlobalAlloc for Bump {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let base = self.region.get().cast::<u8>();
-        let place = |next: usize| {
-            let start = (base.addr() + next).next_multiple_of(layout.align()) - base.addr();
-            let end = start.checked_add(layout.size())?;
-            (end <= HEAP).then_some((start, end))
-        };
-        let update =
-            self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| Some(place(next)?.1));
-        match update.ok().and_then(place) {
-            Some((start, _)) => base.wrapping_add(start),
-            None => core::ptr::null_mut(),
-        }
-    }
-
-    unsafe fn dealloc(&self, _ptr: *mut u8, _layout: Layout) {}
-}
+static mut MEMORY_OF_MODEL: Aligned<[MaybeUninit<u8>; MEMORY]> = Aligned([MaybeUninit::uninit(); MEMORY]);
 
 #[global_allocator]
-static ALLOCATOR: Bump = Bump { region: UnsafeCell::new([0; HEAP]), next: AtomicUsize::new(0) };
+static HEAP: Arena = Arena::new();
+static TENSORS: Arena = Arena::new();
 
 unsafe extern "C" {
     fn write(file: i32, bytes: *const u8, len: usize) -> isize;
@@ -103,7 +80,14 @@ pub extern "C" fn main() -> i32 {
     }
 }
 
-fn run() -> Result<(), alloc::string::String> {
+/// Messages are static or of errors: what these take of the heap is part of what the model needs.
+fn run() -> Result<(), String> {
+    let needs = Needs::of(&FLASH.0).map_err(|_| String::new())?;
+    // SAFETY: borrowed once, here.
+    let memory = unsafe { &mut (*(&raw mut MEMORY_OF_MODEL)).0 };
+    let (heap, tensors) = needs.split(memory).map_err(|_| String::new())?;
+    HEAP.give(heap).map_err(|_| String::new())?;
+    TENSORS.give(tensors).map_err(|_| String::new())?;
     let arch = if cfg!(target_arch = "x86_64") { "x86_64" } else { "aarch64" };
     // A program for one board knows at build time what that has.
     let features = env!("FEATURES").split(',').filter(|name| !name.is_empty()).map(ToString::to_string);
@@ -111,23 +95,31 @@ fn run() -> Result<(), alloc::string::String> {
     // SAFETY: the artifact lies in the text section, on a page boundary, and was written by the test that runs this.
     let model =
         unsafe { Model::in_place(&FLASH.0, &isa, Arc::new(NoHostOps)) }.map_err(|error| error.to_string())?;
-    let mut tensors: Vec<(Vec<usize>, Vec<f32>)> = Vec::new();
-    for spec in model.inputs() {
-        let extent = |size: &tilewright_runtime::plan::DimSpec| match model.plan().sizes[size.size.index()] {
-            tilewright_runtime::plan::SizeDef::Const(value) => value as usize,
+    let mut dims = [[0; MOST]; MOST];
+    let values: [f32; 256] = core::array::from_fn(|i| i as f32);
+    let mut inputs = [TensorView::of(&[0], &values[..0]); MOST];
+    for ((spec, dims), input) in model.inputs().iter().zip(&mut dims).zip(&mut inputs) {
+        let extent = |size: &DimSpec| match model.plan().sizes[size.size.index()] {
+            SizeDef::Const(value) => value as usize,
             _ => 2,
         };
-        let dims: Vec<usize> = spec.dims.iter().map(extent).collect();
-        let count = byte_len(spec.dtype, &dims).unwrap_or(0) / spec.dtype.bytes().max(1);
-        tensors.push((dims, (0..count).map(|i| i as f32).collect()));
+        dims.iter_mut().zip(&spec.dims).for_each(|(dim, size)| *dim = extent(size));
+        let dims = &dims[..spec.dims.len()];
+        *input = TensorView::of(dims, &values[..dims.iter().product()]);
     }
-    let inputs: Vec<TensorView<'_>> =
-        tensors.iter().map(|(dims, values)| TensorView::of(dims, values)).collect();
-    let mut session = model.session();
+    let inputs = &inputs[..model.inputs().len()];
+    let options = SessionOptions { allocator: Some(Arc::new(&TENSORS)), ..SessionOptions::default() };
+    let mut session = model.session_with(options);
+    if session.run(&[]).is_ok() {
+        return Err("a run without inputs".to_string());
+    }
     for _ in 0..2 {
-        session.run(&inputs).map_err(|error| error.to_string())?;
+        session.run(inputs).map_err(|error| error.to_string())?;
     }
-    let outputs = session.run(&inputs).map_err(|error| error.to_string())?;
+    let outputs = session.run(inputs).map_err(|error| error.to_string())?;
     outputs.iter().for_each(|(_, output)| print(output.bytes));
     Ok(())
 }
+
+/// Inputs of a model, and axes of one, at most.
+const MOST: usize = 4;
