@@ -57,9 +57,6 @@ pub enum ServeError {
     /// No folder for blobs.
     #[error("no folder for uploads: {0}")]
     Store(io::Error),
-    /// No thread can be started.
-    #[error("cannot start a thread: {0}")]
-    Thread(io::Error),
 }
 
 /// Why a server does not do what it is asked for. The connection stays.

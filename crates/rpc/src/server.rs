@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -109,14 +109,17 @@ pub struct Server {
 #[derive(Clone)]
 pub struct Stopper {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    /// It may live longer than the server, whose files go with the last who shares it.
+    shared: Weak<Shared>,
 }
 
 impl Stopper {
     /// Ends all connections, kills the job, and lets [`Server::run`] return.
     pub fn stop(&self) {
-        self.shared.is_stopping.store(true, Ordering::SeqCst);
-        self.shared.connections().values().for_each(|peer| peer.end());
+        let Some(shared) = self.shared.upgrade() else { return };
+        shared.is_stopping.store(true, Ordering::SeqCst);
+        shared.connections().values().for_each(|peer| peer.end());
+        drop(shared);
         // It sleeps until somebody comes.
         let ip = match self.address.ip() {
             ip if !ip.is_unspecified() => ip,
@@ -167,7 +170,7 @@ impl Server {
 
     /// What stops it.
     pub fn stopper(&self) -> Stopper {
-        Stopper { address: self.address, shared: self.shared.clone() }
+        Stopper { address: self.address, shared: Arc::downgrade(&self.shared) }
     }
 
     /// Serves until it is stopped. Then no thread and no child is left.
