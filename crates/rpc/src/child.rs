@@ -59,7 +59,7 @@ impl Control {
 
     /// Waits for a process that is ending, or kills it, and says how it ended.
     fn end(&self, grace: Duration) -> Option<ExitStatus> {
-        let Some(mut child) = self.state().child.take() else { return None };
+        let mut child = self.state().child.take()?;
         let end = Instant::now() + grace;
         while Instant::now() < end {
             match child.try_wait() {
