@@ -5,6 +5,7 @@
 //! # Features
 //! - `host-operators`: models with host operators: sequences, selection by data, random numbers.
 //! - `files`: [`files`], which needs the protobuf messages of ONNX and zip archives.
+//! - `measure`: [`measure`], measurements of schedules for tuning.
 //! - `remote`: [`remote`], which needs the network, and random numbers and signals of the system.
 //! - `ndarray`: arrays of that crate are inputs, and outputs are seen as arrays or become some.
 
@@ -15,6 +16,8 @@ pub mod exit;
 pub mod files;
 pub mod inspect;
 mod load;
+#[cfg(feature = "measure")]
+pub mod measure;
 mod model;
 pub mod noise;
 mod outputs;

@@ -4,13 +4,17 @@
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::{demo_artifact, demo_manifest, demo_plan, demo_weights};
 use tempfile::TempDir;
+use tilewright_run::measure::{self, Bench, BlobId, Effort, Request, Schedule};
+use tilewright_run::remote::{Access, Remote};
 use tilewright_run::{Tensor, files};
+use tilewright_runtime::Bytes;
 use tilewright_runtime::artifact::{Contents, Level};
 
 const TOKEN: &str = "TILEWRIGHT_RPC_TOKEN";
@@ -124,6 +128,35 @@ fn an_artifact_for_another_machine_is_not_uploaded() {
     let start = format!("error: {} is {arch}", served.address);
     let end = "vax.twm is for vax with ffh: compile it with --target for that machine\n";
     assert!(message.starts_with(&start) && message.ends_with(end), "{message}");
+}
+
+/// What comes of a measurement follows from the request and the bytes that it names, wherever it is made.
+#[test]
+fn schedules_are_measured_there() {
+    let folder = folder();
+    let served = Served::new(folder.path(), &[], None);
+    let bytes = Bytes::new(demo_artifact());
+    let artifact = BlobId::of(&bytes);
+    let blobs = BTreeMap::from([(artifact, bytes)]);
+    let schedule = Schedule { artifact, constants: vec![false], work: vec![] };
+    let request = Request {
+        version: measure::request::VERSION,
+        name: "demo".to_string(),
+        reference: schedule.clone(),
+        candidate: schedule,
+        span: 0,
+        threads: 1,
+        shared_by: None,
+        effort: Effort::Trial,
+        check: None,
+    };
+    let here = Bench::default().measure(&request, &blobs);
+    let access = Access { server: served.address.clone(), token_file: None };
+    let mut remote = Remote::connect(&access).expect("a server");
+    let there = remote.measure(&request, &blobs).expect("an answer").result;
+    assert_eq!(there.map(|_| "times"), here.map(|_| "times"));
+    let missing = remote.measure(&request, &BTreeMap::new()).expect_err("no artifact").to_string();
+    assert_eq!(missing, format!("the bytes of {artifact} are missing: they must come with the request"));
 }
 
 #[test]

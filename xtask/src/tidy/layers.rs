@@ -25,7 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tilewright-onnx",      &["tilewright-graph", "tilewright-proto"]),
     ("tilewright-autosched", &["tilewright-digest", "tilewright-dtype", "tilewright-machine", "tilewright-te"]),
     ("tilewright-tune",      &["tilewright-autosched", "tilewright-digest", "tilewright-dtype", "tilewright-machine",
-                               "tilewright-te"]),
+                               "tilewright-run", "tilewright-te"]),
     ("tilewright-lower",     &["tilewright-digest", "tilewright-dtype", "tilewright-graph", "tilewright-host",
                                "tilewright-runtime", "tilewright-te"]),
     ("tilewright-cranelift", &["tilewright-dtype", "tilewright-image", "tilewright-machine", "tilewright-runtime",

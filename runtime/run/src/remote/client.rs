@@ -10,10 +10,11 @@ use tilewright_runtime::isa::Isa;
 
 use super::VERSION;
 use super::error::RemoteError;
-use super::jobs::{BENCH, BenchAnswer, BenchRequest, How, PROFILE, ProfileRequest, RUN, RunRequest};
+use super::jobs::{BENCH, BenchAnswer, BenchRequest, How, MEASURE, PROFILE, ProfileRequest, RUN, RunRequest};
 use super::model::RemoteModel;
 use super::values::{self, Sent};
 use crate::bench::Figures;
+use crate::measure::{Answer, BlobError, Blobs, Request};
 use crate::profile::{By, Report};
 use crate::values::Named;
 
@@ -127,6 +128,22 @@ impl Remote {
         let request = ProfileRequest { how: self.how.clone(), inputs: sent, seconds, by };
         let made = self.job(PROFILE, model, &request, bytes.unwrap_or_default())?;
         self.answer(&made)
+    }
+
+    /// A measurement of schedules, whose artifacts are among `blobs`.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; what can go wrong with the measurement itself is part of the answer.
+    pub fn measure(&mut self, request: &Request, blobs: &dyn Blobs) -> Result<Answer, RemoteError> {
+        let bytes = request.to_bytes().map_err(RemoteError::Json)?;
+        let blobs = request.blobs().into_iter().map(|id| Ok(Blob::new(blobs.get(&id)?.to_vec())));
+        let blobs = blobs.collect::<Result<Vec<_>, BlobError>>()?;
+        let mut lease = self.client.lease(&mut self.waiting)?;
+        let made = lease.run(&Job { kind: MEASURE, request: &bytes, blobs: &blobs, limit: LIMIT })?;
+        drop(lease);
+        let server = || self.client.server().to_string();
+        Answer::from_bytes(&made.answer, &bytes)
+            .map_err(|error| RemoteError::Measurement { server: server(), error })
     }
 
     fn job(

@@ -7,6 +7,7 @@ use tilewright_runtime::artifact::ArtifactError;
 
 use crate::exit::Exit;
 use crate::files::PbError;
+use crate::measure::{BlobError, RequestError};
 
 /// Why a model on another machine gives nothing.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +62,20 @@ pub enum RemoteError {
         /// Why.
         error: postcard::Error,
     },
+    /// A measurement that cannot be told.
+    #[error("cannot tell a measurement: {0}")]
+    Json(serde_json::Error),
+    /// A schedule that is to be measured is not there.
+    #[error(transparent)]
+    Blob(#[from] BlobError),
+    /// An answer that is none to the measurement.
+    #[error("{server}: {error}")]
+    Measurement {
+        /// The server.
+        server: String,
+        /// Why.
+        error: RequestError,
+    },
     /// Outputs that cannot be read.
     #[error("{server} answers with outputs that cannot be read: {error}")]
     Outputs {
@@ -82,9 +97,12 @@ impl RemoteError {
             RemoteError::Token(TokenError::Read { .. }) | RemoteError::Read { .. } => Exit::Io,
             RemoteError::Token(TokenError::Length { .. }) => Exit::Usage,
             RemoteError::OtherMachine { .. } | RemoteError::Artifact { .. } => Exit::Data,
-            RemoteError::Request { .. } | RemoteError::Answer { .. } | RemoteError::Outputs { .. } => {
-                Exit::Internal
-            }
+            RemoteError::Blob(_) => Exit::Io,
+            RemoteError::Request { .. }
+            | RemoteError::Json(_)
+            | RemoteError::Answer { .. }
+            | RemoteError::Measurement { .. }
+            | RemoteError::Outputs { .. } => Exit::Internal,
         };
         exit as u8
     }

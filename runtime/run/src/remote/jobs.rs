@@ -13,6 +13,7 @@ use tilewright_runtime::threads::{ThreadPool, available_threads};
 use super::values::{self, Sent};
 use crate::bench::{Figures, Measured, bench};
 use crate::exit::{self, Exit};
+use crate::measure::{Bench, BlobFolder};
 use crate::noise::{NoiseError, noise};
 use crate::profile::{self, By, Report};
 use crate::values::{Named, inputs};
@@ -22,9 +23,11 @@ use crate::{LoadError, LoadOptions, Model, RunError};
 pub(super) const RUN: &str = "run";
 pub(super) const BENCH: &str = "bench";
 pub(super) const PROFILE: &str = "profile";
+/// A measurement of schedules; its request and its answer are those of [`crate::measure`].
+pub(super) const MEASURE: &str = "measure";
 
 /// All of them.
-pub(super) const KINDS: [&str; 3] = [RUN, BENCH, PROFILE];
+pub(super) const KINDS: [&str; 4] = [RUN, BENCH, PROFILE, MEASURE];
 
 /// How a model is loaded there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -136,8 +139,9 @@ pub fn work(load: Load<'_>) -> Result<(), FrameError> {
     worker::work(|call| {
         let done = match call.kind.as_str() {
             RUN => run(call, load),
-            BENCH => measure(call, load),
+            BENCH => time(call, load),
             PROFILE => profile(call, load),
+            MEASURE => measure(call),
             other => Err(JobFailure::new(Exit::Unsupported, format!("no jobs of the kind `{other}`"))),
         };
         done.map_err(|JobFailure { code, message }| Failure { code, message })
@@ -185,7 +189,7 @@ fn run(call: &Call, load: Load<'_>) -> Result<Reply, JobFailure> {
     reply(&outputs, blobs)
 }
 
-fn measure(call: &Call, load: Load<'_>) -> Result<Reply, JobFailure> {
+fn time(call: &Call, load: Load<'_>) -> Result<Reply, JobFailure> {
     let BenchRequest { how, inputs, sessions, seconds, outputs } = request(call)?;
     let (artifact, files) = files(call)?;
     let mut files = files.iter();
@@ -217,4 +221,13 @@ fn profile(call: &Call, load: Load<'_>) -> Result<Reply, JobFailure> {
     let mut session = model.session();
     let profile = profile::measure(&mut session, &arranged, seconds)?;
     reply(&Report::new(session.program(), &profile, None, by, threads), Vec::new())
+}
+
+/// The schedules of the request are the job's blobs, whose files have their digests as names.
+fn measure(call: &Call) -> Result<Reply, JobFailure> {
+    let folder = call.blobs.first().and_then(|file| file.parent()).unwrap_or(Path::new(""));
+    let answer = Bench::default().answer(&call.request, &BlobFolder::new(folder));
+    let answer = answer.map_err(|error| JobFailure::new(Exit::Data, error))?;
+    let answer = answer.to_bytes().map_err(|error| JobFailure::new(Exit::Internal, error))?;
+    Ok(Reply { answer, blobs: Vec::new() })
 }
