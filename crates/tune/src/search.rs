@@ -268,7 +268,7 @@ impl Search<'_> {
                         let name = &task.computation.func.name;
                         self.outcome.unmeasured.push(format!("{name}: {message}"));
                     }
-                    MeasureError::Cancelled => self.outcome.cancelled = true,
+                    MeasureError::Cancelled | MeasureError::Unavailable(_) => self.outcome.cancelled = true,
                 }
                 standing.is_done = true;
             }
@@ -381,7 +381,7 @@ impl Search<'_> {
                 break;
             }
             let result = self.measure.measure(standing.task, &point.decisions, Effort::Trial);
-            if matches!(result, Err(MeasureError::Cancelled)) {
+            if matches!(result, Err(MeasureError::Cancelled | MeasureError::Unavailable(_))) {
                 self.outcome.cancelled = true;
                 break;
             }
@@ -418,7 +418,7 @@ impl Search<'_> {
                 return Ok(());
             }
             Err(MeasureError::Failed(_)) => return Ok(()),
-            Err(MeasureError::Cancelled) => {
+            Err(MeasureError::Cancelled | MeasureError::Unavailable(_)) => {
                 self.outcome.cancelled = true;
                 return Ok(());
             }
@@ -449,7 +449,9 @@ impl Search<'_> {
     ) -> Result<Option<Times>, JournalError> {
         let times = match result {
             Ok(times) if times.ratio().is_finite() => Some(times),
-            Ok(_) | Err(MeasureError::Failed(_) | MeasureError::Cancelled) => None,
+            Ok(_) | Err(MeasureError::Failed(_) | MeasureError::Cancelled | MeasureError::Unavailable(_)) => {
+                None
+            }
             Err(MeasureError::Illegal(message)) => {
                 self.outcome.note_illegal(standing.task, message);
                 None

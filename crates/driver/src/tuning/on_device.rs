@@ -251,7 +251,11 @@ pub fn write_round(
             let candidate = format!("{}.twk", round.trials.len());
             match compiled {
                 Ok(compiled) => kernel_file::write(&folder.join(&candidate), &[compiled])?,
-                Err(error @ (MeasureError::Illegal(_) | MeasureError::Cancelled)) => {
+                Err(
+                    error @ (MeasureError::Illegal(_)
+                    | MeasureError::Cancelled
+                    | MeasureError::Unavailable(_)),
+                ) => {
                     return Err(failed(error));
                 }
                 // It may be too large for a limit: others are not.
