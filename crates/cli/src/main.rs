@@ -61,7 +61,7 @@ enum Verb {
     Verify(verify::Args),
     /// Search for faster schedules of a model's functions, and record them
     Tune(tune::Args),
-    /// Time schedules on a device that another machine has compiled
+    /// Time schedules that another machine has compiled
     Measure(measure::Args),
     /// Run kernels of a file on a device, and hold their results against the file's
     Kernels(kernels::Args),

@@ -12,7 +12,9 @@ use tilewright_driver::search::{self, Found};
 use tilewright_driver::tune::{
     Budget, Finding, Journal, Measure, MeasureError, Outcome, Round, Task, TaskOutcome, Watch,
 };
-use tilewright_driver::tuning::{InProcess, MakeRoundError, OnDevice, Tasks, write_round};
+use tilewright_driver::tuning::{
+    InProcess, MakeRoundError, OnDevice, Requests, RoundOptions, Tasks, write_round,
+};
 
 use crate::failure::{Exit, Failure};
 use crate::measure::{Limit, worker};
@@ -145,9 +147,6 @@ fn measure(
 
 /// Takes what was measured elsewhere into the records, and makes the next round, whichever is asked for.
 fn rounds(args: &Args, tasks: &Tasks, options: &Options, database: &Path) -> Result<(), Failure> {
-    if options.target.device.is_none() {
-        return Err(Failure::usage("rounds are for a target that has a device, as `--target cuda:sm_90`"));
-    }
     let (mut known, left_out) = Journal::read(database)?;
     if left_out.any() {
         output::note(&format!("{}: {left_out} are left out\n", database.display()));
@@ -170,12 +169,15 @@ fn rounds(args: &Args, tasks: &Tasks, options: &Options, database: &Path) -> Res
             }
         }
     }
-    let of_device: Vec<Task> =
-        tasks.tasks.iter().filter(|task| task.target.device.is_some()).cloned().collect();
+    // What a device's machine does beside it is another round's.
+    let is_asked = |task: &&Task| task.target.device == options.target.device;
+    let asked: Vec<Task> = tasks.tasks.iter().filter(is_asked).cloned().collect();
     let mut n_written = None;
     if let Some(folder) = &args.candidates_to {
         let n = args.trials.unwrap_or(ROUND);
-        let round = write_round(&of_device, &mut known, n, args.seed, options.jobs, folder)?;
+        let requests = &Requests::new(args.threads, None);
+        let how = RoundOptions { n, seed: args.seed, jobs: options.jobs, requests };
+        let round = write_round(&asked, &mut known, &how, folder)?;
         n_written = Some(round.trials.len());
     }
     if args.json {
@@ -222,6 +224,7 @@ impl From<MakeRoundError> for Failure {
         match error {
             MakeRoundError::Round(error) => error.into(),
             MakeRoundError::Kernels(error) => error.into(),
+            MakeRoundError::Request(error) => error.into(),
             MakeRoundError::Compile { error: MeasureError::Failed(_), .. } => {
                 Failure::new(Exit::Unsupported, error)
             }

@@ -20,6 +20,9 @@ tilewright-run bench MODEL.twm [--inputs IN] [--seconds S] [--sessions N]
     Times runs for S seconds, 3 if not given, of N sessions at once, each on a thread of its own.
 tilewright-run profile MODEL.twm [--inputs IN] [--seconds S] [--by node|kernel|op]
     Tells where the time of a run goes.
+tilewright-run measure REQUEST.json
+    Times two schedules for a search of `tilewright tune`; the artifacts that the request names lie beside it. Prints the answer
+    as JSON, with the digest of the request.
 
 IN is an .npz with the model's names, an .npy for one input, or a folder of input_J.pb; `bench` and `profile` take seeded
 noise without it. OUT is an .npz, an .npy for one output, or a folder of output_J.pb.
@@ -39,6 +42,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Where the time of a run goes.
     Profile(ProfileArgs),
+    /// A measurement for tuning, by its request.
+    Measure(PathBuf),
 }
 
 /// What every verb takes.
@@ -140,6 +145,10 @@ impl Given {
     }
 
     fn command(&mut self, verb: &str) -> Result<Command, Failure> {
+        if verb == "measure" {
+            let request = self.model.take().ok_or_else(|| Failure::usage("give a request: REQUEST.json"))?;
+            return Ok(Command::Measure(request));
+        }
         let of = self.model()?;
         Ok(match verb {
             "run" => Command::Run(RunArgs {
@@ -155,7 +164,11 @@ impl Given {
             "profile" => {
                 Command::Profile(ProfileArgs { of, seconds: self.seconds(2.0)?, by: by(self.take("by"))? })
             }
-            _ => return Err(Failure::usage(format!("no verb `{verb}`: there are run, bench and profile"))),
+            _ => {
+                return Err(Failure::usage(format!(
+                    "no verb `{verb}`: there are run, bench, profile and measure"
+                )));
+            }
         })
     }
 }
@@ -229,7 +242,9 @@ mod tests {
     fn what_makes_no_sense_is_refused() {
         for (line, expected) in [
             ("run", "give a model: MODEL.twm"),
-            ("tune m.twm", "no verb `tune`: there are run, bench and profile"),
+            ("tune m.twm", "no verb `tune`: there are run, bench, profile and measure"),
+            ("measure", "give a request: REQUEST.json"),
+            ("measure r.json --threads 2", "`measure` has no option --threads"),
             ("run m.twm n.twm", "what is `n.twm`?"),
             ("run m.twm --seconds 1", "`run` has no option --seconds"),
             ("run m.twm --seed", "missing argument for option '--seed'"),

@@ -4,6 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tilewright_run::exit::Exit;
+use tilewright_run::measure::MeasureError;
+use tilewright_run::measure::files::answer_file;
 use tilewright_run::noise::noise;
 use tilewright_run::timing::{Summary, measure, peak_bytes};
 use tilewright_run::{LoadOptions, Model, Named, Session, Trust, files, profile, summary, values};
@@ -87,4 +90,15 @@ pub(crate) fn profile(args: &ProfileArgs) -> Result<(), Failure> {
         profile.plain_ms,
         profile::text(&rows),
     ))
+}
+
+/// `measure`: answers a request of tuning. Its code runs with all that the process may do, as that of a model.
+pub(crate) fn measure_request(path: &Path) -> Result<(), Failure> {
+    let answer = answer_file(path)?;
+    if let Err(MeasureError::Unavailable(why)) = &answer.result {
+        return Err(Failure { exit: Exit::Unsupported, message: format!("{}: {why}", path.display()) });
+    }
+    let json =
+        answer.to_bytes().map_err(|error| Failure { exit: Exit::Internal, message: error.to_string() })?;
+    print(&(String::from_utf8_lossy(&json) + "\n"))
 }
