@@ -5,11 +5,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tilewright_driver::run::bench::{self, Measured};
 use tilewright_driver::run::noise::noise;
-use tilewright_driver::run::timing::{Summary, Times, measure, peak_bytes};
-use tilewright_driver::run::{Named, Spec, files, values};
-use tilewright_driver::runtime::Inputs;
-use tilewright_driver::{Engine, Session};
+use tilewright_driver::run::timing::{Summary, measure, peak_bytes};
+use tilewright_driver::run::{Named, Spec, files};
+use tilewright_driver::{Engine, Model};
 
 use crate::failure::{ERROR, Exit, Failure};
 use crate::load::LoadArgs;
@@ -17,6 +17,7 @@ use crate::model::{self, Source};
 use crate::options::{CompileArgs, threads};
 use crate::output;
 use crate::progress::Progress;
+use crate::remote::{Opened, RemoteArgs};
 
 /// Arguments of the verb.
 #[derive(clap::Args)]
@@ -43,6 +44,8 @@ pub(crate) struct Args {
     json: bool,
     #[command(flatten)]
     load: LoadArgs,
+    #[command(flatten)]
+    remote: RemoteArgs,
     #[command(flatten)]
     options: CompileArgs,
 }
@@ -111,7 +114,32 @@ impl Figures {
 
 /// The verb.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let figures = match Source::of(&args.model)? {
+    let figures = match args.remote.open(&args.model, &args.options, &args.load, 0)? {
+        Some(opened) => measure_there(opened, args)?,
+        None => measure_here(args)?,
+    };
+    if !args.json {
+        output::print(&text(&figures))?;
+    }
+    output::print_json(&figures.json())
+}
+
+/// Measures on another machine.
+fn measure_there(opened: Opened, args: &Args) -> Result<Figures, Failure> {
+    let Opened { mut remote, model, compile_s } = opened;
+    let read = |path| files::read_inputs(path, model.inputs());
+    let inputs = args.inputs.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    let (sessions, seconds, wants_outputs) = (args.sessions, args.seconds, args.outputs.is_some());
+    let (figures, outputs) = remote.bench(&model, &inputs, sessions, seconds, wants_outputs)?;
+    if let Some(path) = &args.outputs {
+        files::write_outputs(path, &outputs)?;
+    }
+    Ok(Figures { compile_s, artifact_mib: Some(model.bytes() as f64 / MIB), ..figures.into() })
+}
+
+/// Measures on this machine.
+fn measure_here(args: &Args) -> Result<Figures, Failure> {
+    Ok(match Source::of(&args.model)? {
         Source::Artifact(path) => {
             args.options.refuse(&format!("{} is compiled already", path.display()))?;
             measure_artifact(&path, args)?
@@ -135,11 +163,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             drop(compiled);
             Figures { compile_s: Some(compile_s), ..measure_elsewhere(&artifact, args)? }
         }
-    };
-    if !args.json {
-        output::print(&text(&figures))?;
-    }
-    output::print_json(&figures.json())
+    })
 }
 
 fn text(figures: &Figures) -> String {
@@ -210,33 +234,13 @@ fn measure_elsewhere(artifact: &Path, args: &Args) -> Result<Figures, Failure> {
 /// Loads an artifact and measures it in this process.
 fn measure_artifact(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let bytes = std::fs::metadata(path).map_err(|error| Failure::read(path, &error))?.len();
-    let start = Instant::now();
-    let model = model::load(path, &args.load.options()?)?;
-    let mut sessions: Vec<Session> = (0..args.sessions).map(|_| model.session()).collect();
-    let load = start.elapsed();
-    let given = read_or_noise(args, model.inputs())?;
-    let named: Vec<_> = given.iter().map(|given| values::inputs(given)).collect();
-    let inputs = named.iter().map(|named| model.inner().arrange(named)).collect::<Result<Vec<_>, _>>()?;
-    let inputs = &inputs;
-    let runs = sessions.iter_mut().map(|session| {
-        let mut turns = inputs.iter().cycle();
-        move || run_next(session, turns.next())
-    });
-    let times = measure(args.seconds, runs.collect())?;
-    // Before the outputs are copied: that is the user's wish, not the model's need.
-    let peak_mib = peak_mib();
-    let variant = sessions.first().and_then(|session| output::variant(session.program().extents()));
-    if let Some((path, first)) = args.outputs.as_ref().zip(given.first()) {
-        drop(sessions);
+    let load = || model::load(path, &args.load.options()?);
+    let inputs = |model: &Model| read_or_noise(args, model.inputs());
+    let Measured { figures, model, inputs } = bench::bench(load, inputs, args.sessions, args.seconds)?;
+    if let Some((path, first)) = args.outputs.as_ref().zip(inputs.first()) {
         files::write_outputs(path, &Engine::Compiled(model).run(first)?)?;
     }
-    let artifact_mib = Some(bytes as f64 / MIB);
-    Ok(Figures { peak_mib, artifact_mib, variant, ..figures(&times, load) })
-}
-
-fn run_next(session: &mut Session, inputs: Option<&Inputs<'_>>) -> Result<(), Failure> {
-    let Some(inputs) = inputs else { return Ok(()) };
-    session.run_values(inputs.tensors(), inputs.values()).map(drop).map_err(Failure::from)
+    Ok(Figures { artifact_mib: Some(bytes as f64 / MIB), ..figures.into() })
 }
 
 fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
@@ -246,12 +250,12 @@ fn measure_interpreter(path: &Path, args: &Args) -> Result<Figures, Failure> {
     let inputs = read_or_noise(args, &engine.inputs())?;
     let mut turns = inputs.iter().cycle();
     let run = || turns.next().map_or(Ok(()), |inputs| engine.run(inputs).map(drop).map_err(Failure::from));
-    let times = measure(args.seconds, vec![run])?;
-    let peak_mib = peak_mib();
+    let times = measure(args.seconds, vec![run])?.summary();
+    let figures = bench::Figures { times, load, peak_bytes: peak_bytes(), extents: Vec::new() };
     if let Some((path, first)) = args.outputs.as_ref().zip(inputs.first()) {
         files::write_outputs(path, &engine.run(first)?)?;
     }
-    Ok(Figures { peak_mib, ..figures(&times, load) })
+    Ok(figures.into())
 }
 
 /// Inputs of runs, which take them by turns: at least one.
@@ -262,29 +266,27 @@ fn read_or_noise(args: &Args, specs: &[Spec]) -> Result<Vec<Named>, Failure> {
     }
 }
 
-fn figures(times: &Times, load: Duration) -> Figures {
-    let Summary { median, least, p90, runs, runs_per_s } = times.summary();
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    Figures {
-        median_ms: ms(median),
-        min_ms: ms(least),
-        p90_ms: ms(p90),
-        runs,
-        runs_per_s,
-        compile_s: None,
-        load_s: load.as_secs_f64(),
-        peak_mib: None,
-        artifact_mib: None,
-        variant: None,
+impl From<bench::Figures> for Figures {
+    fn from(figures: bench::Figures) -> Figures {
+        let bench::Figures { times, load, peak_bytes, extents } = figures;
+        let Summary { median, least, p90, runs, runs_per_s } = times;
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        Figures {
+            median_ms: ms(median),
+            min_ms: ms(least),
+            p90_ms: ms(p90),
+            runs,
+            runs_per_s,
+            compile_s: None,
+            load_s: load.as_secs_f64(),
+            peak_mib: peak_bytes.map(|bytes| bytes as f64 / MIB),
+            artifact_mib: None,
+            variant: output::variant(&extents),
+        }
     }
 }
 
 const MIB: f64 = (1 << 20) as f64;
-
-/// The most memory this process has held, where the system tells.
-fn peak_mib() -> Option<f64> {
-    peak_bytes().map(|bytes| bytes as f64 / MIB)
-}
 
 #[cfg(test)]
 mod tests {
@@ -292,9 +294,11 @@ mod tests {
 
     #[test]
     fn figures_survive_the_way_between_processes() {
-        let times = measure(0.0, vec![|| Ok::<_, Failure>(())]).unwrap();
-        let variant = Some("seq = 128".to_string());
-        let figures = Figures { peak_mib: Some(12.5), variant, ..figures(&times, Duration::ZERO) };
+        let times = measure(0.0, vec![|| Ok::<_, Failure>(())]).unwrap().summary();
+        let extents = vec![("seq".to_string(), 128)];
+        let of_run = bench::Figures { times, load: Duration::ZERO, peak_bytes: Some(13_107_200), extents };
+        let figures = Figures::from(of_run);
+        assert_eq!((figures.peak_mib, figures.variant.as_deref()), (Some(12.5), Some("seq = 128")));
         assert_eq!(Figures::parse(&figures.json().to_string()), Some(figures));
         assert_eq!(Figures::parse("{}"), None);
     }

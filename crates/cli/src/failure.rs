@@ -9,6 +9,7 @@ use tilewright_driver::run::noise::NoiseError;
 use tilewright_driver::runtime::{LoadError, RunError, TensorError};
 use tilewright_driver::tune::JournalError;
 use tilewright_driver::{CompileError, Error, SearchError};
+use tilewright_run::remote::{RemoteError, ServeFailure};
 
 /// What messages of failures begin with.
 pub(crate) const ERROR: &str = "error: ";
@@ -120,6 +121,18 @@ impl From<JournalError> for Failure {
             JournalError::Entry(_) => Exit::Internal,
         };
         Failure::new(exit, error)
+    }
+}
+
+impl From<RemoteError> for Failure {
+    fn from(error: RemoteError) -> Failure {
+        Failure { code: error.exit_code(), message: error.to_string() }
+    }
+}
+
+impl From<ServeFailure> for Failure {
+    fn from(failure: ServeFailure) -> Failure {
+        Failure::new((&failure).into(), failure)
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct LoadArgs {
 }
 
 /// Reads a number of bytes, with a unit or without.
-fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let shift = match unit {

@@ -18,7 +18,10 @@ mod output;
 mod proc_files;
 mod profile;
 mod progress;
+mod remote;
+mod rpc;
 mod run;
+mod servers;
 mod source;
 mod targets;
 mod tune;
@@ -75,6 +78,8 @@ enum Verb {
     Calibrate(calibrate::Args),
     /// Look at or clean up the compiled functions kept on disk
     Cache(cache::Args),
+    /// Let other machines run models here, or see which do
+    Rpc(rpc::Args),
 }
 
 /// Models nest deeply, and so do some of our recursions; the memory is taken only where used.
@@ -127,5 +132,6 @@ fn dispatch(verb: &Verb) -> Result<(), Failure> {
         Verb::Doctor(args) => doctor::run(args),
         Verb::Calibrate(args) => calibrate::run(args),
         Verb::Cache(args) => cache::run(args),
+        Verb::Rpc(args) => rpc::run(args),
     }
 }

@@ -44,6 +44,13 @@ pub(crate) struct Limit {
     limit: f64,
 }
 
+impl Limit {
+    /// As a time.
+    pub(crate) fn time(self) -> Duration {
+        Duration::from_secs_f64(self.limit)
+    }
+}
+
 impl Default for Limit {
     fn default() -> Limit {
         Limit { limit: 60.0 }
@@ -131,7 +138,7 @@ pub(crate) fn worker(device: &str, limit: Limit) -> Result<Worker, Failure> {
         command.args(["measure", "--worker", "--device", &device]);
         command
     };
-    Ok(Worker::new(command, Duration::from_secs_f64(limit.limit)))
+    Ok(Worker::new(command, limit.time()))
 }
 
 impl From<RoundError> for Failure {

@@ -110,6 +110,11 @@ impl CompileArgs {
         CompileArgs { target: self.target.or_else(|| Some(target.to_string())), ..self }
     }
 
+    /// Whether they name a target.
+    pub(crate) fn has_target(&self) -> bool {
+        self.target.is_some()
+    }
+
     /// Whether the model is to be interpreted instead of compiled.
     pub(crate) fn interpret(&self) -> bool {
         self.codegen == Some(CodegenArg::Interpreter)

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tilewright_driver::machine::Ceilings;
 use tilewright_driver::machine::measure::ceilings::Level;
 use tilewright_driver::run::noise::noise;
-use tilewright_driver::run::profile::{self, OfDevice, Profile, Row, TracePool};
+use tilewright_driver::run::profile::{self, OfDevice, Report, TracePool};
 use tilewright_driver::run::{files, values};
 use tilewright_driver::runtime::threads::{ThreadPool, available_threads};
 use tilewright_driver::{LoadOptions, Model};
@@ -22,6 +22,7 @@ use crate::model::{self, Source};
 use crate::options::CompileArgs;
 use crate::output;
 use crate::progress::Progress;
+use crate::remote::{Opened, RemoteArgs};
 use table::By;
 
 /// Arguments of the verb.
@@ -40,10 +41,10 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = By::Node)]
     by: By,
     /// Write one run as a Chrome trace, a track a thread: open it in Perfetto
-    #[arg(long, value_name = "OUT.json")]
+    #[arg(long, value_name = "OUT.json", conflicts_with = "remote")]
     trace: Option<PathBuf>,
     /// Write a page with the graph coloured by time; it needs nothing else to be shown
-    #[arg(long, value_name = "OUT.html")]
+    #[arg(long, value_name = "OUT.html", conflicts_with = "remote")]
     html: Option<PathBuf>,
     /// Print one JSON object with every row
     #[arg(long)]
@@ -51,11 +52,32 @@ pub(crate) struct Args {
     #[command(flatten)]
     load: LoadArgs,
     #[command(flatten)]
+    remote: RemoteArgs,
+    #[command(flatten)]
     options: CompileArgs,
 }
 
 /// The verb.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let (report, ceilings) = match args.remote.open(&args.model, &args.options, &args.load, 0)? {
+        Some(Opened { mut remote, model, .. }) => {
+            let read = |path| files::read_inputs(path, model.inputs());
+            let inputs = args.inputs.as_ref().map(|path| read(path)).transpose()?;
+            (remote.profile(&model, inputs.as_ref(), args.seconds, args.by.into())?, None)
+        }
+        None => {
+            let (report, ceilings) = profile_here(args)?;
+            (report, Some(ceilings))
+        }
+    };
+    if args.json {
+        return output::print_json(&json(&report, ceilings.as_ref()));
+    }
+    output::print(&(heading(&report, ceilings.as_ref()) + &profile::text(&report.rows)))
+}
+
+/// A profile on this machine, and what the machine can do at most.
+fn profile_here(args: &Args) -> Result<(Report, Ceilings), Failure> {
     let n_threads = args.load.threads.unwrap_or_else(available_threads);
     let pool = Arc::new(TracePool::new(Arc::new(ThreadPool::new(n_threads))));
     let model = load(args, &args.load.options_but_threads()?.pool(pool.clone()))?;
@@ -78,12 +100,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         output::write_file(path, page.as_bytes())?;
     }
     let least = |flops, bytes| ceilings.least_seconds(flops, bytes);
-    let rows = profile::rows(session.program(), &profile, Some(&least), args.by.into());
-    let of_device = profile.of_device(session.program());
-    if args.json {
-        return output::print_json(&report(&profile, of_device, &ceilings, &rows));
-    }
-    output::print(&(heading(&profile, of_device, &ceilings) + &profile::text(&rows)))
+    let report = Report::new(session.program(), &profile, Some(&least), args.by.into(), n_threads);
+    Ok((report, ceilings))
 }
 
 fn load(args: &Args, options: &LoadOptions) -> Result<Model, Failure> {
@@ -105,27 +123,27 @@ fn load(args: &Args, options: &LoadOptions) -> Result<Model, Failure> {
 }
 
 /// What holds for the whole run, for people.
-fn heading(profile: &Profile, of_device: Option<OfDevice>, ceilings: &Ceilings) -> String {
+fn heading(report: &Report, ceilings: Option<&Ceilings>) -> String {
     let row = |name: &str, value: String| (name.to_string(), value);
-    let device = of_device.map(|OfDevice { kernels_ms, copies_ms }| {
-        let rest = (profile.wall_ms - kernels_ms - copies_ms).max(0.0);
+    let device = report.of_device.map(|OfDevice { kernels_ms, copies_ms }| {
+        let rest = (report.wall_ms - kernels_ms - copies_ms).max(0.0);
         row(
             "device",
             format!("{kernels_ms:.3} ms in kernels, {copies_ms:.3} ms in copies, {rest:.3} ms of the run in neither"),
         )
     });
-    let program = output::variant(&profile.extents).map(|variant| row("program", format!("for {variant}")));
+    let program = output::variant(&report.extents).map(|variant| row("program", format!("for {variant}")));
+    let ceilings = ceilings.map(|ceilings| row("ceilings", ceilings_text(ceilings)));
     let rows = [
-        row("run", format!("{:.3} ms, mean of {} of {} runs", profile.wall_ms, profile.used, profile.runs)),
-        row("instructions", format!("{:.3} ms of it", profile.sum_ms())),
+        row("run", format!("{:.3} ms, mean of {} of {} runs", report.wall_ms, report.used, report.runs)),
+        row("instructions", format!("{:.3} ms of it", report.sum_ms)),
         row(
             "without profile",
-            format!("{:.3} ms median; {:+.2} % with", profile.plain_ms, 100.0 * profile.overhead()),
+            format!("{:.3} ms median; {:+.2} % with", report.plain_ms, 100.0 * report.overhead),
         ),
-        row("threads", ceilings.threads.to_string()),
-        row("ceilings", ceilings_text(ceilings)),
+        row("threads", report.threads.to_string()),
     ];
-    output::table(&rows.into_iter().chain(device).chain(program).collect::<Vec<_>>())
+    output::table(&rows.into_iter().chain(ceilings).chain(device).chain(program).collect::<Vec<_>>())
 }
 
 /// What the machine can do at most, for people.
@@ -142,20 +160,20 @@ pub(crate) fn ceilings_json(ceilings: &Ceilings) -> Value {
 }
 
 /// Everything, for other programs.
-fn report(profile: &Profile, of_device: Option<OfDevice>, ceilings: &Ceilings, rows: &[Row]) -> Value {
-    let device = of_device.map(
+fn json(report: &Report, ceilings: Option<&Ceilings>) -> Value {
+    let device = report.of_device.map(
         |OfDevice { kernels_ms, copies_ms }| json!({ "kernels_ms": kernels_ms, "copies_ms": copies_ms }),
     );
     json!({
         "device": device,
-        "wall_ms": profile.wall_ms,
-        "sum_ms": profile.sum_ms(),
-        "plain_ms": profile.plain_ms,
-        "overhead": profile.overhead(),
-        "variant": output::variant(&profile.extents),
-        "runs": profile.runs,
-        "threads": ceilings.threads,
-        "ceilings": ceilings_json(ceilings),
-        "rows": rows.iter().map(table::json).collect::<Vec<_>>(),
+        "wall_ms": report.wall_ms,
+        "sum_ms": report.sum_ms,
+        "plain_ms": report.plain_ms,
+        "overhead": report.overhead,
+        "variant": output::variant(&report.extents),
+        "runs": report.runs,
+        "threads": report.threads,
+        "ceilings": ceilings.map(ceilings_json),
+        "rows": report.rows.iter().map(table::json).collect::<Vec<_>>(),
     })
 }

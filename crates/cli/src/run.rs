@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use tilewright_driver::run::summary::{self, Summary};
-use tilewright_driver::run::{files, values};
+use tilewright_driver::run::{Named, Spec, files, values};
 use tilewright_driver::runtime::Value;
 
 use crate::failure::Failure;
@@ -12,6 +12,7 @@ use crate::load::LoadArgs;
 use crate::model::{self, Source};
 use crate::options::CompileArgs;
 use crate::output;
+use crate::remote::{Opened, RemoteArgs};
 
 /// Arguments of the verb.
 #[derive(clap::Args)]
@@ -35,23 +36,21 @@ pub(crate) struct Args {
     #[command(flatten)]
     load: LoadArgs,
     #[command(flatten)]
+    remote: RemoteArgs,
+    #[command(flatten)]
     options: CompileArgs,
 }
 
 /// The verb.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let source = Source::of(&args.model)?;
-    let engine = model::engine(&source, &args.options, &args.load, args.seed)?;
-    let specs = engine.inputs();
-    let inputs = match &args.inputs {
-        Some(path) => files::read_inputs(path, &specs)?,
-        None if specs.is_empty() => Vec::new(),
+    let outputs = match args.remote.open(&args.model, &args.options, &args.load, args.seed)? {
+        Some(Opened { mut remote, model, .. }) => remote.run(&model, &inputs(args, model.inputs())?)?,
         None => {
-            let list: String = specs.iter().map(|spec| format!("\n  {spec}")).collect();
-            return Err(Failure::usage(format!("give --inputs; the model's inputs are{list}")));
+            let source = Source::of(&args.model)?;
+            let engine = model::engine(&source, &args.options, &args.load, args.seed)?;
+            engine.run(&inputs(args, &engine.inputs())?)?
         }
     };
-    let outputs = engine.run(&inputs)?;
     if let Some(path) = &args.outputs {
         files::write_outputs(path, &outputs)?;
     }
@@ -62,6 +61,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         output::print(&outputs.iter().map(|(name, value)| summary::line(name, value)).collect::<String>())
     } else {
         Ok(())
+    }
+}
+
+/// The user's inputs.
+fn inputs(args: &Args, specs: &[Spec]) -> Result<Named, Failure> {
+    match &args.inputs {
+        Some(path) => Ok(files::read_inputs(path, specs)?),
+        None if specs.is_empty() => Ok(Vec::new()),
+        None => {
+            let list: String = specs.iter().map(|spec| format!("\n  {spec}")).collect();
+            Err(Failure::usage(format!("give --inputs; the model's inputs are{list}")))
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! `tilewright tune`: a search for schedules that are faster than those the rules make, measured here, or elsewhere by rounds.
+//! `tilewright tune`: a search for schedules that are faster than those the rules make, measured here, on servers, or elsewhere by rounds.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -20,6 +20,7 @@ use crate::failure::{Exit, Failure};
 use crate::measure::{Limit, worker};
 use crate::options::{CompileArgs, DEFAULT_SECONDS, seconds, threads};
 use crate::output;
+use crate::servers::{self, ServersArgs};
 use crate::source::Source;
 
 /// Arguments of the verb.
@@ -43,6 +44,8 @@ pub(crate) struct Args {
     /// What functions for a device are measured on: `opencl:1` for another than the first of its kind [default: that of --target]
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
+    #[command(flatten)]
+    servers: ServersArgs,
     #[command(flatten)]
     limit: Limit,
     /// Measure nothing: write a round of schedules for `tilewright measure` into a new folder, --trials of them
@@ -77,7 +80,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             false => "there is no folder for records of tuning: name a file by --database",
         }));
     };
-    let options = args.options.options()?;
+    let servers = args.servers.connect()?;
+    let compile_args = match &servers {
+        Some(servers) => servers::options_for(servers, &args.options)?,
+        None => args.options.clone(),
+    };
+    let options = compile_args.options()?;
     let mut tasks = Tasks::default();
     for path in &args.models {
         if let Source::Artifact(path) = Source::of(path)? {
@@ -95,7 +103,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         seed: args.seed,
     };
     let start = Instant::now();
-    let mut measure = measure(&options, args.threads, args.device.as_deref(), args.limit)?;
+    let mut measure: Box<dyn Measure> = match servers {
+        Some(servers) => Box::new(servers::measure(servers, &options, args.threads, args.limit.time())?),
+        None => measure(&options, args.threads, args.device.as_deref(), args.limit)?,
+    };
     let Found { outcome, .. } = search(&tasks, &mut *measure, Some(&database), budget)?;
     let seconds = start.elapsed().as_secs_f64();
     if args.json {

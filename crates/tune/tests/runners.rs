@@ -39,7 +39,9 @@ fn recorded(Asked { task, candidate, effort }: &Asked) -> Result<Times, MeasureE
         100.0 + 20.0 * distance + if order == "rows-stay" { 3.0 } else { 0.0 }
     };
     match candidate.get("product/tile") {
-        Some(tile) if tile.ends_with("x4") => Err(MeasureError::Failed("it has too many of everything".to_string())),
+        Some(tile) if tile.ends_with("x4") => {
+            Err(MeasureError::Failed("it has too many of everything".to_string()))
+        }
         _ => {
             let n = if *effort == Effort::Trial { 6 } else { 30 };
             Ok(Times { candidate: vec![time(candidate); n], baseline: vec![time(&Decisions::default()); n] })

@@ -3,7 +3,7 @@
 mod error;
 mod npy;
 mod npz;
-mod pb;
+pub(crate) mod pb;
 mod replace;
 mod write;
 

@@ -1,13 +1,15 @@
 //! What a program that runs compiled models needs beside the runtime, and nothing of the compiler: the types of a model's
 //! inputs and outputs, models that any thread runs, named values, seeded noise, comparison, times and profiles of runs, what
-//! artifacts are made of, and tensors in files.
+//! artifacts are made of, tensors in files, and models on other machines.
 //!
 //! # Features
 //! - `host-operators`: models with host operators: sequences, selection by data, random numbers.
 //! - `files`: [`files`], which needs the protobuf messages of ONNX and zip archives.
 //! - `measure`: [`measure`], measurements of schedules for tuning.
+//! - `remote`: [`remote`], which needs the network, and random numbers and signals of the system.
 //! - `ndarray`: arrays of that crate are inputs, and outputs are seen as arrays or become some.
 
+pub mod bench;
 pub mod compare;
 pub mod exit;
 #[cfg(feature = "files")]
@@ -21,6 +23,8 @@ pub mod noise;
 mod outputs;
 pub mod profile;
 mod ranges;
+#[cfg(feature = "remote")]
+pub mod remote;
 mod sessions;
 pub mod spec;
 pub mod summary;

@@ -3,12 +3,14 @@
 
 mod graph;
 mod measure;
+mod report;
 mod rows;
 mod table;
 mod trace;
 
 pub use graph::{Spot, edges, layout};
 pub use measure::{Amount, OfDevice, Profile, measure};
+pub use report::Report;
 pub use rows::{By, Grouped, LeastSeconds, Row, grouped, kind, rows};
 pub use table::{short, text};
 pub use trace::{Share, Span, Trace, TracePool, trace};

@@ -25,6 +25,7 @@ pub struct Times {
 
 /// What times come to.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
 pub struct Summary {
     /// The median.
     pub median: Duration,

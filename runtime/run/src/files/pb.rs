@@ -43,7 +43,7 @@ pub(super) fn read(dir: &Path, stem: &str, specs: &[Spec]) -> Result<Named, File
 }
 
 /// Decodes the message of a value that is nested so.
-fn decode(bytes: &[u8], nesting: &[Nesting]) -> Result<Value, PbError> {
+pub(crate) fn decode(bytes: &[u8], nesting: &[Nesting]) -> Result<Value, PbError> {
     match nesting.first() {
         None => of_tensor(&parse(bytes, "TensorProto")?),
         Some(Nesting::Sequence) => of_sequence(&parse(bytes, "SequenceProto")?, &nesting[1..]),
@@ -120,12 +120,7 @@ pub(super) fn write_outputs(dir: &Path, outputs: &Named) -> Result<(), FileError
         std::fs::create_dir(dir).map_err(|error| FileError::Write { path: dir.into(), error })?;
     }
     let write = |(j, (name, value)): (usize, &(String, Value))| {
-        let bytes = match value {
-            Value::Tensor(tensor) => to_tensor(tensor, name).encode_to_vec(),
-            Value::Sequence(items) => to_sequence(items, name).encode_to_vec(),
-            Value::Optional(value) => to_optional(value.as_deref(), name).encode_to_vec(),
-        };
-        write_file(&dir.join(format!("output_{j}.pb")), &bytes)
+        write_file(&dir.join(format!("output_{j}.pb")), &encode(name, value))
     };
     let written = outputs.iter().enumerate().try_for_each(write);
     if written.is_err() && is_new {
@@ -133,6 +128,15 @@ pub(super) fn write_outputs(dir: &Path, outputs: &Named) -> Result<(), FileError
         _ = std::fs::remove_dir_all(dir);
     }
     written
+}
+
+/// The message of a value.
+pub(crate) fn encode(name: &str, value: &Value) -> Vec<u8> {
+    match value {
+        Value::Tensor(tensor) => to_tensor(tensor, name).encode_to_vec(),
+        Value::Sequence(items) => to_sequence(items, name).encode_to_vec(),
+        Value::Optional(value) => to_optional(value.as_deref(), name).encode_to_vec(),
+    }
 }
 
 fn to_tensor(tensor: &Tensor, name: &str) -> TensorProto {

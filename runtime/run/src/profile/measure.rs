@@ -66,6 +66,7 @@ impl Profile {
 
 /// What the device's events told of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
 pub struct OfDevice {
     /// Time of kernels, in milliseconds.
     pub kernels_ms: f64,

@@ -11,6 +11,7 @@ use super::measure::{Amount, Profile};
 
 /// What a row of the table stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
 pub enum By {
     /// Nodes of the model that are computed together.
     Node,
@@ -22,6 +23,7 @@ pub enum By {
 
 /// What belongs together: figures of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "remote", derive(serde::Serialize, serde::Deserialize))]
 pub struct Row {
     /// Time, in milliseconds.
     pub ms: f64,

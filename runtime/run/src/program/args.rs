@@ -7,6 +7,7 @@ use std::str::FromStr;
 use lexopt::{Arg, Parser, ValueExt as _};
 use tilewright_run::LoadOptions;
 use tilewright_run::profile::By;
+use tilewright_run::remote::{Access, How, Serve};
 
 use crate::Failure;
 
@@ -23,13 +24,23 @@ tilewright-run profile MODEL.twm [--inputs IN] [--seconds S] [--by node|kernel|o
 tilewright-run measure REQUEST.json
     Times two schedules for a search of `tilewright tune`; the artifacts that the request names lie beside it. Prints the answer
     as JSON, with the digest of the request.
+tilewright-run serve [--host HOST] [--port PORT] [--token-file FILE] [--name NAME]
+    Lets other machines do the same here: `--remote` there. Whoever reaches the server can run any code as this user, so it
+    listens on 127.0.0.1, port 7391, if not told otherwise, and elsewhere only with a token. --port 0 picks a port.
+    --limit S are the most seconds of a job [default: 600], --store BYTES the most of uploads [default: 4294967296], --queue N
+    the most clients that wait [default: 16].
 
 IN is an .npz with the model's names, an .npy for one input, or a folder of input_J.pb; `bench` and `profile` take seeded
 noise without it. OUT is an .npz, an .npy for one output, or a folder of output_J.pb.
 
     --threads N       threads; results do not depend on it [default: what the process may use]
     --memory-limit N  most bytes for the values of a run [default: no limit]
+    --remote HOST:PORT  run on the machine of a server there; MODEL.twm is for that machine
+    --token-file FILE   what the server and its clients know [default: $TILEWRIGHT_RPC_TOKEN]
 ";
+
+/// The verb of the processes that a server starts; it is nobody else's.
+const WORK: &str = "work";
 
 /// What is asked for.
 #[derive(Debug)]
@@ -44,6 +55,10 @@ pub(crate) enum Command {
     Profile(ProfileArgs),
     /// A measurement for tuning, by its request.
     Measure(PathBuf),
+    /// To serve other machines.
+    Serve(Serve),
+    /// To do what a server asks for.
+    Work,
 }
 
 /// What every verb takes.
@@ -53,6 +68,8 @@ pub(crate) struct ModelArgs {
     pub(crate) inputs: Option<PathBuf>,
     pub(crate) threads: Option<usize>,
     pub(crate) memory_limit: Option<u64>,
+    /// The server whose machine runs the model.
+    pub(crate) remote: Option<Access>,
 }
 
 /// Arguments of `run`.
@@ -86,6 +103,11 @@ impl ModelArgs {
         self.memory_limit.map_or(options.clone(), |bytes| options.memory_limit(bytes))
     }
 
+    /// How a server loads the model.
+    pub(crate) fn how(&self, seed: u64) -> How {
+        How { threads: self.threads, memory_limit: self.memory_limit, seed, device: None }
+    }
+
     /// How the model is loaded.
     pub(crate) fn options(&self) -> LoadOptions {
         let options = self.options_but_threads();
@@ -112,6 +134,10 @@ impl Given {
         self.take(name).map(PathBuf::from)
     }
 
+    fn text(&mut self, name: &str) -> Result<Option<String>, Failure> {
+        self.take(name).map(|text| text.string().map_err(Failure::usage)).transpose()
+    }
+
     fn number<T: FromStr>(
         &mut self,
         name: &str,
@@ -136,18 +162,49 @@ impl Given {
     }
 
     fn model(&mut self) -> Result<ModelArgs, Failure> {
+        let model = self.model.take().ok_or_else(|| Failure::usage("give a model: MODEL.twm"))?;
+        let remote = self.text("remote")?;
+        let token_file = if remote.is_some() { self.path("token-file") } else { None };
         Ok(ModelArgs {
-            model: self.model.take().ok_or_else(|| Failure::usage("give a model: MODEL.twm"))?,
+            model,
             inputs: self.path("inputs"),
             threads: self.threads("threads")?,
             memory_limit: self.number("memory-limit", |_| true, "a number of bytes")?,
+            remote: remote.map(|server| Access { server, token_file }),
+        })
+    }
+
+    fn serve(&mut self) -> Result<Serve, Failure> {
+        if let Some(word) = &self.model {
+            return Err(Failure::usage(format!("what is `{}`?", word.display())));
+        }
+        let default = Serve::default();
+        let seconds = |s: &f64| (0.0..=31_536_000.0).contains(s);
+        let limit = self.number("limit", seconds, "a number of seconds")?;
+        let waiting = self.number("queue", |_| true, "a number")?;
+        Ok(Serve {
+            host: self.text("host")?.unwrap_or(default.host),
+            port: self.number("port", |_| true, "a port, from 0 to 65535")?.unwrap_or(default.port),
+            token_file: self.path("token-file"),
+            name: self.text("name")?,
+            seconds: limit.unwrap_or(default.seconds),
+            store: self.number("store", |_| true, "a number of bytes")?.unwrap_or(default.store),
+            waiting: waiting.unwrap_or(default.waiting),
+            devices: default.devices,
+            work: &[WORK],
         })
     }
 
     fn command(&mut self, verb: &str) -> Result<Command, Failure> {
-        if verb == "measure" {
-            let request = self.model.take().ok_or_else(|| Failure::usage("give a request: REQUEST.json"))?;
-            return Ok(Command::Measure(request));
+        match verb {
+            "serve" => return Ok(Command::Serve(self.serve()?)),
+            "measure" => {
+                let request =
+                    self.model.take().ok_or_else(|| Failure::usage("give a request: REQUEST.json"))?;
+                return Ok(Command::Measure(request));
+            }
+            WORK => return Ok(Command::Work),
+            _ => {}
         }
         let of = self.model()?;
         Ok(match verb {
@@ -166,7 +223,7 @@ impl Given {
             }
             _ => {
                 return Err(Failure::usage(format!(
-                    "no verb `{verb}`: there are run, bench, profile and measure"
+                    "no verb `{verb}`: there are run, bench, profile, measure and serve"
                 )));
             }
         })
@@ -233,6 +290,11 @@ mod tests {
         assert_eq!((bench.of.threads, bench.seconds, bench.sessions), (Some(2), 0.5, 1));
         let Ok(Command::Profile(profile)) = parsed("profile m.twm --by kernel") else { panic!("a profile") };
         assert!(matches!(profile.by, By::Kernel));
+        let Ok(Command::Run(run)) = parsed("run m.twm --remote a:1 --token-file t") else { panic!("a run") };
+        let access = run.of.remote.map(|access| (access.server, access.token_file));
+        assert_eq!(access, Some(("a:1".to_string(), Some("t".into()))));
+        let Ok(Command::Serve(serve)) = parsed("serve --port 0 --limit 2.5") else { panic!("a server") };
+        assert_eq!((serve.host.as_str(), serve.port, serve.seconds), ("127.0.0.1", 0, 2.5));
         for help in ["", "--help", "run -h"] {
             assert!(matches!(parsed(help), Ok(Command::Print(text)) if text == HELP), "{help}");
         }
@@ -242,7 +304,7 @@ mod tests {
     fn what_makes_no_sense_is_refused() {
         for (line, expected) in [
             ("run", "give a model: MODEL.twm"),
-            ("tune m.twm", "no verb `tune`: there are run, bench, profile and measure"),
+            ("tune m.twm", "no verb `tune`: there are run, bench, profile, measure and serve"),
             ("measure", "give a request: REQUEST.json"),
             ("measure r.json --threads 2", "`measure` has no option --threads"),
             ("run m.twm n.twm", "what is `n.twm`?"),
@@ -253,6 +315,10 @@ mod tests {
             ("bench m.twm --seconds nan", "--seconds nan: not a number of seconds"),
             ("profile m.twm --by line", "--by line: there are node, kernel and op"),
             ("run m.twm -x", "no option -x"),
+            ("run m.twm --token-file t", "`run` has no option --token-file"),
+            ("serve m.twm", "what is `m.twm`?"),
+            ("serve --port 65536", "--port 65536: not a port, from 0 to 65535"),
+            ("serve --remote a:1", "`serve` has no option --remote"),
         ] {
             let failure = parsed(line).err().map(|failure| failure.message);
             assert_eq!(failure.as_deref(), Some(expected), "{line}");

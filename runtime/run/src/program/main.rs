@@ -1,6 +1,7 @@
 //! `tilewright-run`: runs, times and profiles compiled models where there is no compiler, and measures schedules for tuning.
 
 mod args;
+mod remote;
 mod verbs;
 
 use std::io::{ErrorKind, Write as _};
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 use tilewright_run::exit::{self, Exit};
 use tilewright_run::files::FileError;
 use tilewright_run::noise::NoiseError;
+use tilewright_run::remote::{RemoteError, ServeFailure};
 use tilewright_run::{LoadError, RunError, measure};
 
 use args::Command;
@@ -16,38 +18,51 @@ use args::Command;
 /// Why the program does not succeed.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    exit: Exit,
+    /// The exit code.
+    code: u8,
     message: String,
 }
 
 impl Failure {
     /// The command line asks for what makes no sense.
     pub(crate) fn usage(message: impl ToString) -> Failure {
-        Failure { exit: Exit::Usage, message: message.to_string() }
+        Failure { code: Exit::Usage as u8, message: message.to_string() }
     }
 }
 
 impl From<LoadError> for Failure {
     fn from(error: LoadError) -> Failure {
-        Failure { exit: (&error).into(), message: error.to_string() }
+        Failure { code: Exit::from(&error) as u8, message: error.to_string() }
     }
 }
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Failure {
-        Failure { exit: (&error).into(), message: exit::message(&error) }
+        Failure { code: Exit::from(&error) as u8, message: exit::message(&error) }
     }
 }
 
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Failure {
-        Failure { exit: (&error).into(), message: error.to_string() }
+        Failure { code: Exit::from(&error) as u8, message: error.to_string() }
     }
 }
 
 impl From<NoiseError> for Failure {
     fn from(error: NoiseError) -> Failure {
-        Failure { exit: (&error).into(), message: format!("{error}: give --inputs") }
+        Failure { code: Exit::from(&error) as u8, message: format!("{error}: give --inputs") }
+    }
+}
+
+impl From<RemoteError> for Failure {
+    fn from(error: RemoteError) -> Failure {
+        Failure { code: error.exit_code(), message: error.to_string() }
+    }
+}
+
+impl From<ServeFailure> for Failure {
+    fn from(failure: ServeFailure) -> Failure {
+        Failure { code: Exit::from(&failure) as u8, message: failure.to_string() }
     }
 }
 
@@ -61,9 +76,10 @@ impl From<measure::files::FileError> for Failure {
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure { exit: Exit::Io, message: format!("cannot write to standard output: {error}") })
-        }
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure {
+            code: Exit::Io as u8,
+            message: format!("cannot write to standard output: {error}"),
+        }),
         Ok(()) | Err(_) => Ok(()),
     }
 }
@@ -75,13 +91,15 @@ fn main() -> ExitCode {
         Command::Bench(bench) => verbs::bench(&bench),
         Command::Profile(profile) => verbs::profile(&profile),
         Command::Measure(request) => verbs::measure_request(&request),
+        Command::Serve(serve) => remote::serve(serve),
+        Command::Work => remote::work(),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure { exit, message }) => {
+        Err(Failure { code, message }) => {
             // That nobody can read it is not worth another failure.
             _ = writeln!(std::io::stderr(), "error: {message}");
-            ExitCode::from(exit as u8)
+            ExitCode::from(code)
         }
     }
 }

@@ -2,17 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tilewright_run::bench::{Figures, bench as measure};
 use tilewright_run::exit::Exit;
 use tilewright_run::measure::MeasureError;
 use tilewright_run::measure::files::answer_file;
 use tilewright_run::noise::noise;
-use tilewright_run::timing::{Summary, measure, peak_bytes};
-use tilewright_run::{LoadOptions, Model, Named, Session, Trust, files, profile, summary, values};
+use tilewright_run::profile::Report;
+use tilewright_run::timing::Summary;
+use tilewright_run::{LoadOptions, Model, Named, Spec, Trust, files, profile, summary, values};
 use tilewright_runtime::threads::{ThreadPool, available_threads};
 
 use crate::args::{BenchArgs, ModelArgs, ProfileArgs, RunArgs};
+use crate::remote::open;
 use crate::{Failure, print};
 
 /// Loads an artifact. Its code runs with all that the process may do: who names it on the command line says that they trust it.
@@ -20,26 +23,43 @@ fn load(path: &Path, options: &LoadOptions) -> Result<Model, Failure> {
     Ok(Model::load_with(path, Trust::Origin, options)?)
 }
 
+/// The user's inputs, if there are any.
+fn given(args: &ModelArgs, specs: &[Spec]) -> Result<Option<Named>, Failure> {
+    Ok(args.inputs.as_ref().map(|path| files::read_inputs(path, specs)).transpose()?)
+}
+
 fn inputs_or_noise(args: &ModelArgs, model: &Model) -> Result<Named, Failure> {
-    match &args.inputs {
-        Some(path) => Ok(files::read_inputs(path, model.inputs())?),
+    match given(args, model.inputs())? {
+        Some(inputs) => Ok(inputs),
         None => Ok(noise(model.inputs())?),
+    }
+}
+
+fn inputs(args: &ModelArgs, specs: &[Spec]) -> Result<Named, Failure> {
+    match given(args, specs)? {
+        Some(inputs) => Ok(inputs),
+        None if specs.is_empty() => Ok(Named::new()),
+        None => {
+            let list: String = specs.iter().map(|spec| format!("\n  {spec}")).collect();
+            Err(Failure::usage(format!("give --inputs; the model's inputs are{list}")))
+        }
     }
 }
 
 /// `run`: one run on the user's tensors.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let model = load(&args.of.model, &args.of.options().seed(args.seed))?;
-    let inputs = match &args.of.inputs {
-        Some(path) => files::read_inputs(path, model.inputs())?,
-        None if model.inputs().is_empty() => Named::new(),
+    let outputs: Named = match &args.of.remote {
+        Some(access) => {
+            let (mut remote, model) = open(access, args.of.how(args.seed), &args.of.model)?;
+            remote.run(&model, &inputs(&args.of, model.inputs())?)?
+        }
         None => {
-            let list: String = model.inputs().iter().map(|spec| format!("\n  {spec}")).collect();
-            return Err(Failure::usage(format!("give --inputs; the model's inputs are{list}")));
+            let model = load(&args.of.model, &args.of.options().seed(args.seed))?;
+            let inputs = inputs(&args.of, model.inputs())?;
+            let made = model.run(values::inputs(&inputs))?;
+            made.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
         }
     };
-    let made = model.run(values::inputs(&inputs))?;
-    let outputs: Named = made.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
     match &args.outputs {
         Some(path) => Ok(files::write_outputs(path, &outputs)?),
         None => print(&outputs.iter().map(|(name, value)| summary::line(name, value)).collect::<String>()),
@@ -48,19 +68,21 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 
 /// `bench`: how long runs take.
 pub(crate) fn bench(args: &BenchArgs) -> Result<(), Failure> {
-    let start = Instant::now();
-    let model = load(&args.of.model, &args.of.options())?;
-    let mut sessions: Vec<Session> = (0..args.sessions).map(|_| model.session()).collect();
-    let load = start.elapsed();
-    let given = inputs_or_noise(&args.of, &model)?;
-    let named = values::inputs(&given);
-    let inputs = &model.inner().arrange(&named)?;
-    let runs = sessions
-        .iter_mut()
-        .map(|session| move || session.run_values(inputs.tensors(), inputs.values()).map(drop));
-    let Summary { median, least, p90, runs, runs_per_s } = measure(args.seconds, runs.collect())?.summary();
+    let figures = match &args.of.remote {
+        Some(access) => {
+            let (mut remote, model) = open(access, args.of.how(0), &args.of.model)?;
+            let sets: Vec<Named> = given(&args.of, model.inputs())?.into_iter().collect();
+            remote.bench(&model, &sets, args.sessions, args.seconds, false)?.0
+        }
+        None => {
+            let load = || load(&args.of.model, &args.of.options());
+            let inputs = |model: &Model| Ok(vec![inputs_or_noise(&args.of, model)?]);
+            measure(load, inputs, args.sessions, args.seconds)?.figures
+        }
+    };
+    let Figures { times: Summary { median, least, p90, runs, runs_per_s }, load, peak_bytes, .. } = figures;
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    let memory = peak_bytes().map(|bytes| format!("  peak memory  {:.2} MiB\n", bytes as f64 / 1_048_576.0));
+    let memory = peak_bytes.map(|bytes| format!("  peak memory  {:.2} MiB\n", bytes as f64 / 1_048_576.0));
     print(&format!(
         "  median       {:.3} ms\n  least        {:.3} ms\n  90 % within  {:.3} ms\n  runs         {runs}, {runs_per_s:.2} a second\n  load         {:.3} ms\n{}",
         ms(median),
@@ -73,6 +95,26 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), Failure> {
 
 /// `profile`: where the time of a run goes. How far from this machine's limits that is, only the compiler's `profile` tells.
 pub(crate) fn profile(args: &ProfileArgs) -> Result<(), Failure> {
+    let report = match &args.of.remote {
+        Some(access) => {
+            let (mut remote, model) = open(access, args.of.how(0), &args.of.model)?;
+            let inputs = given(&args.of, model.inputs())?;
+            remote.profile(&model, inputs.as_ref(), args.seconds, args.by)?
+        }
+        None => profile_here(args)?,
+    };
+    print(&format!(
+        "  run              {:.3} ms, mean of {} of {} runs\n  without profile  {:.3} ms median\n  threads          {}\n{}",
+        report.wall_ms,
+        report.used,
+        report.runs,
+        report.plain_ms,
+        report.threads,
+        profile::text(&report.rows),
+    ))
+}
+
+fn profile_here(args: &ProfileArgs) -> Result<Report, Failure> {
     let n_threads = args.of.threads.unwrap_or_else(available_threads);
     let pool = Arc::new(ThreadPool::new(n_threads));
     let model = load(&args.of.model, &args.of.options_but_threads().pool(pool))?;
@@ -81,15 +123,7 @@ pub(crate) fn profile(args: &ProfileArgs) -> Result<(), Failure> {
     let inputs = model.inner().arrange(&named)?;
     let mut session = model.session();
     let profile = profile::measure(&mut session, &inputs, args.seconds)?;
-    let rows = profile::rows(session.program(), &profile, None, args.by);
-    print(&format!(
-        "  run              {:.3} ms, mean of {} of {} runs\n  without profile  {:.3} ms median\n  threads          {n_threads}\n{}",
-        profile.wall_ms,
-        profile.used,
-        profile.runs,
-        profile.plain_ms,
-        profile::text(&rows),
-    ))
+    Ok(Report::new(session.program(), &profile, None, args.by, n_threads))
 }
 
 /// `measure`: answers a request of tuning. Its code runs with all that the process may do, as that of a model.
