@@ -13,7 +13,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long to wait for machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// The longest that a measurement may take before another machine is asked too.
+    /// The longest that a measurement may take before a machine that has nothing else to do is asked too.
+    pub slow: Duration,
+    /// The longest that it may take before the machine counts as lost.
     pub answer: Duration,
     /// From the loss of a machine until it is asked again; then twice as long, and so on.
     pub backoff: Duration,
@@ -29,6 +31,7 @@ impl Default for Patience {
     /// A machine that is stopped for a minute comes back.
     fn default() -> Patience {
         Patience {
+            slow: Duration::from_secs(5),
             answer: Duration::from_secs(60),
             backoff: Duration::from_millis(100),
             longest: Duration::from_secs(10),
@@ -49,8 +52,21 @@ pub(crate) struct Queue<T> {
 struct State<T> {
     batch: u64,
     slots: Vec<Slot<T>>,
-    machines: Vec<Health>,
+    machines: Vec<Machine>,
     closed: bool,
+}
+
+struct Machine {
+    health: Health,
+    /// What it measures, and since when.
+    busy: Option<Busy>,
+}
+
+#[derive(Clone, Copy)]
+struct Busy {
+    place: usize,
+    batch: u64,
+    since: Instant,
 }
 
 /// A request of the batch.
@@ -63,7 +79,7 @@ struct Slot<T> {
 enum Step<T> {
     Compiling,
     Waiting(Arc<T>),
-    Running { request: Arc<T>, by: usize, since: Instant },
+    Running { request: Arc<T>, by: usize },
     Done(Result<Measured, MeasureError>),
     Taken,
 }
@@ -90,7 +106,7 @@ pub(crate) struct Ticket<T> {
 impl<T> Queue<T> {
     /// A queue for machines of these names.
     pub(crate) fn new(names: Vec<String>, patience: Patience) -> Queue<T> {
-        let machines = names.iter().map(|_| Health::There).collect();
+        let machines = names.iter().map(|_| Machine { health: Health::There, busy: None }).collect();
         let state = State { batch: 0, slots: Vec::new(), machines, closed: false };
         Queue { names, patience, state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -156,7 +172,7 @@ impl<T> Queue<T> {
     /// A machine has answered. That it seemed to hang is forgotten.
     pub(crate) fn done(&self, me: usize, place: usize, batch: u64, result: Result<Times, MeasureError>) {
         self.change(|state| {
-            state.machines[me] = Health::There;
+            state.machines[me] = Machine { health: Health::There, busy: None };
             if let Some(slot) = state.open_slot(place, batch) {
                 slot.step = Step::Done(result.map(|times| Measured { times, machine: me }));
             }
@@ -168,7 +184,7 @@ impl<T> Queue<T> {
         let losses = self.patience.losses;
         self.change(|state| {
             state.give_back(me, place, batch, losses, &why);
-            state.machines[me] = Health::Lost { attempts: 0, why };
+            state.machines[me] = Machine { health: Health::Lost { attempts: 0, why }, busy: None };
         });
     }
 
@@ -176,23 +192,23 @@ impl<T> Queue<T> {
     pub(crate) fn unfit(&self, me: usize, place: usize, batch: u64, why: String) {
         self.change(|state| {
             state.give_back(me, place, batch, usize::MAX, &why);
-            state.machines[me] = Health::Unfit { why };
+            state.machines[me] = Machine { health: Health::Unfit { why }, busy: None };
         });
     }
 
     /// A machine is there again.
     pub(crate) fn found(&self, me: usize) {
-        self.change(|state| state.machines[me] = Health::There);
+        self.change(|state| state.machines[me].health = Health::There);
     }
 
     /// A machine was asked in vain.
     pub(crate) fn still_lost(&self, me: usize, why: String) {
         self.change(|state| {
-            let attempts = match &state.machines[me] {
+            let attempts = match &state.machines[me].health {
                 Health::Lost { attempts, .. } => *attempts,
                 Health::There | Health::Hangs { .. } | Health::Unfit { .. } => 0,
             };
-            state.machines[me] = Health::Lost { attempts: attempts + 1, why };
+            state.machines[me].health = Health::Lost { attempts: attempts + 1, why };
         });
     }
 
@@ -220,8 +236,8 @@ impl<T> Queue<T> {
             if cancel.is_cancelled() {
                 return Err(MeasureError::Cancelled);
             }
-            let has_changed = state.give_back_of_hanging(self.patience);
-            if state.machines.iter().all(|health| health.is_gone(self.patience)) {
+            let has_changed = state.ask_others(self.patience);
+            if state.machines.iter().all(|machine| machine.health.is_gone(self.patience)) {
                 state.give_up(&self.names);
             } else {
                 if has_changed {
@@ -245,7 +261,7 @@ impl<T> State<T> {
 
     /// Gives a machine the first request that waits. One that it was lost with goes to another if any is there.
     fn take(&mut self, me: usize) -> Option<Ticket<T>> {
-        let is_there = |n: usize| matches!(self.machines.get(n), Some(Health::There));
+        let is_there = |n: usize| matches!(self.machines.get(n), Some(Machine { health: Health::There, .. }));
         let suits = |slot: &Slot<T>| {
             let others = (0..self.machines.len()).filter(|n| !slot.lost_by.contains(n) && is_there(*n));
             !slot.lost_by.contains(&me) || others.count() == 0
@@ -255,14 +271,16 @@ impl<T> State<T> {
         let slot = self.slots.get_mut(place)?;
         let Step::Waiting(request) = &slot.step else { return None };
         let request = request.clone();
-        slot.step = Step::Running { request: request.clone(), by: me, since: Instant::now() };
-        Some(Ticket { request, place, batch: self.batch })
+        slot.step = Step::Running { request: request.clone(), by: me };
+        let batch = self.batch;
+        self.machines[me].busy = Some(Busy { place, batch, since: Instant::now() });
+        Some(Ticket { request, place, batch })
     }
 
     /// Lets a request wait again that a machine has and does not measure, or has it fail if that happened too often.
     fn give_back(&mut self, me: usize, place: usize, batch: u64, losses: usize, why: &str) {
         let Some(slot) = self.open_slot(place, batch) else { return };
-        let Step::Running { request, by, .. } = &slot.step else { return };
+        let Step::Running { request, by } = &slot.step else { return };
         if *by != me {
             return;
         }
@@ -276,20 +294,39 @@ impl<T> State<T> {
         };
     }
 
-    /// Lets requests wait again that machines do not answer; whether there were any.
-    fn give_back_of_hanging(&mut self, patience: Patience) -> bool {
-        let hangs = |slot: &Slot<T>| match &slot.step {
-            Step::Running { by, since, .. } if since.elapsed() > patience.answer => Some(*by),
-            _ => None,
-        };
-        let hanging: Vec<(usize, usize)> =
-            self.slots.iter().enumerate().filter_map(|(place, slot)| Some((place, hangs(slot)?))).collect();
-        for (place, machine) in &hanging {
-            let health = Health::Hangs { limit: patience.answer };
-            self.give_back(*machine, *place, self.batch, patience.losses, &health.to_string());
-            self.machines[*machine] = health;
+    /// Lets requests wait again that machines take long to answer, if others have nothing to do, and those of machines that hang;
+    /// whether there were any.
+    fn ask_others(&mut self, patience: Patience) -> bool {
+        let mut has_changed = false;
+        for me in 0..self.machines.len() {
+            let Machine { health: Health::There, busy: Some(busy) } = &self.machines[me] else { continue };
+            let (Busy { place, batch, .. }, waited) = (*busy, busy.since.elapsed());
+            if waited > patience.answer {
+                let health = Health::Hangs { limit: patience.answer };
+                self.give_back(me, place, batch, patience.losses, &health.to_string());
+                self.machines[me].health = health;
+                has_changed = true;
+            } else if waited > patience.slow {
+                has_changed |= self.offer_again(me, place, batch);
+            }
         }
-        !hanging.is_empty()
+        has_changed
+    }
+
+    /// Lets a request wait again that a machine measures still, if another has nothing to do; whether it does.
+    fn offer_again(&mut self, me: usize, place: usize, batch: u64) -> bool {
+        let is_idle = |machine: &Machine| machine.busy.is_none() && matches!(machine.health, Health::There);
+        if !self.machines.iter().any(is_idle) {
+            return false;
+        }
+        let Some(slot) = self.open_slot(place, batch) else { return false };
+        match &slot.step {
+            Step::Running { request, by } if *by == me => {
+                slot.step = Step::Waiting(request.clone());
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Takes a result.
@@ -307,7 +344,8 @@ impl<T> State<T> {
     /// Nobody is left for what has no result.
     fn give_up(&mut self, names: &[String]) {
         let machines = names.iter().zip(&self.machines);
-        let list: Vec<String> = machines.map(|(name, health)| format!("{name} {health}")).collect();
+        let list = machines.map(|(name, machine)| format!("{name} {}", machine.health));
+        let list: Vec<String> = list.collect();
         let why = format!("no machine is left to measure on: {}", list.join("; "));
         for slot in &mut self.slots {
             match slot.step {

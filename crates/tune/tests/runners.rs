@@ -124,6 +124,7 @@ impl Runner for Machine {
 }
 
 const PATIENCE: Patience = Patience {
+    slow: Duration::from_secs(60),
     answer: Duration::from_secs(60),
     backoff: Duration::from_micros(100),
     longest: Duration::from_millis(1),
@@ -208,11 +209,46 @@ fn hanging(until: Receiver<()>) -> Machine {
 
 #[test]
 fn a_machine_that_hangs_gives_its_schedule_to_another() {
+    let soon = Duration::from_millis(200);
+    for patience in [Patience { answer: soon, ..PATIENCE }, Patience { slow: soon, ..PATIENCE }] {
+        let (tell, until) = channel();
+        let machines = vec![hanging(until), Machine::sound("b")];
+        check_records(&mut Runners::new(machines, patience, 2, asked));
+        drop(tell);
+    }
+}
+
+/// A schedule that two machines have measured in the end counts once, and the slow machine measures others later.
+#[test]
+fn a_machine_that_was_slow_is_asked_again() {
     let (tell, until) = channel();
-    let patience = Patience { answer: Duration::from_millis(200), ..PATIENCE };
-    let machines = vec![hanging(until), Machine::sound("b")];
-    check_records(&mut Runners::new(machines, patience, 2, asked));
+    let patience = Patience { slow: Duration::from_millis(50), ..PATIENCE };
+    let calls = Arc::new(AtomicUsize::new(0));
+    let slow = {
+        let calls = calls.clone();
+        Machine::new("slow", move |asked| {
+            // The end of the test tells too.
+            _ = (calls.fetch_add(1, Ordering::Relaxed) == 0).then(|| until.recv());
+            Ok(recorded(asked))
+        })
+    };
+    let task = task("f", 96);
+    let job = || Job { task: &task, candidate: Decisions::default(), effort: Effort::Trial };
+    let mut measure = Runners::new(vec![slow, Machine::sound("b")], patience, 2, asked);
+    let mut batch = |n: usize| {
+        let jobs: Vec<Job<'_>> = (0..n).map(|_| job()).collect();
+        let mut machines = Vec::new();
+        measure.measure_batch(&jobs, &mut |_, result| {
+            machines.push(result.expect("times").machine);
+            ControlFlow::Continue(())
+        });
+        machines
+    };
+    assert_eq!(batch(4), [1; 4]);
+    tell.send(()).expect("a machine that waits");
     drop(tell);
+    // It takes part as soon as it has answered.
+    assert!((0..10_000).any(|_| batch(8).contains(&0)));
 }
 
 #[test]
