@@ -21,6 +21,7 @@ mod progress;
 mod remote;
 mod rpc;
 mod run;
+mod servers;
 mod source;
 mod targets;
 mod tune;
@@ -63,7 +64,7 @@ enum Verb {
     Verify(verify::Args),
     /// Search for faster schedules of a model's functions, and record them
     Tune(tune::Args),
-    /// Time schedules on a device that another machine has compiled
+    /// Time schedules that another machine has compiled
     Measure(measure::Args),
     /// Run kernels of a file on a device, and hold their results against the file's
     Kernels(kernels::Args),

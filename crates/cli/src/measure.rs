@@ -1,14 +1,16 @@
-//! `tilewright measure`: times schedules that another machine has compiled, on a device of this one. No compiler is needed.
+//! `tilewright measure`: times schedules that another machine has compiled, on this one or a device of it. No compiler is needed.
 
 use std::io::{stdin, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
 use tilewright_driver::devices;
-use tilewright_driver::tune::{Round, RoundError};
-use tilewright_driver::tuning::{Worker, WorkerError, measure_round, serve};
+use tilewright_driver::run::measure::MeasureError;
+use tilewright_driver::run::measure::files::{FileError, answer_file};
+use tilewright_driver::tune::{Round, RoundError, Trial, TrialResult};
+use tilewright_driver::tuning::{MeasureRoundError, Worker, WorkerError, is_of_device, measure_round, serve};
 
 use crate::failure::{Exit, Failure};
 use crate::options::seconds;
@@ -17,19 +19,20 @@ use crate::output;
 /// Arguments of the verb.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Folder with the schedules, as `tilewright tune --candidates-to` wrote it; results are added to it as they come
-    #[arg(value_name = "DIR", required_unless_present = "worker")]
-    folder: Option<PathBuf>,
-    /// What to measure on: `cuda` or `opencl`, or `cuda:1` for another one of its kind
-    #[arg(long, value_name = "DEVICE")]
-    device: String,
+    /// Folder with a round of schedules, as `tilewright tune --candidates-to` wrote it: results are added to it as they come. Or the file
+    /// of one request, with the artifacts it names beside it: the answer is printed, as JSON, with the digest of the request
+    #[arg(value_name = "DIR|REQUEST.json", required_unless_present = "worker")]
+    what: Option<PathBuf>,
+    /// What to measure on, where the schedules are for a device: `cuda` or `opencl`, or `cuda:1` for another one of its kind
+    #[arg(long, value_name = "DEVICE", required_if_eq("worker", "true"))]
+    device: Option<String>,
     #[command(flatten)]
     limit: Limit,
     /// Print figures as one JSON object
     #[arg(long)]
     json: bool,
     /// Measure what another process asks for
-    #[arg(long, hide = true, conflicts_with = "folder")]
+    #[arg(long, hide = true, conflicts_with = "what")]
     worker: bool,
 }
 
@@ -41,6 +44,13 @@ pub(crate) struct Limit {
     limit: f64,
 }
 
+impl Limit {
+    /// As a time.
+    pub(crate) fn time(self) -> Duration {
+        Duration::from_secs_f64(self.limit)
+    }
+}
+
 impl Default for Limit {
     fn default() -> Limit {
         Limit { limit: 60.0 }
@@ -49,28 +59,59 @@ impl Default for Limit {
 
 /// The verb.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let Some(folder) = args.folder.as_ref().filter(|_| !args.worker) else {
-        let device = devices::open(&args.device)?;
-        let served = serve(&*device, stdin().lock(), stdout().lock());
-        return served.map_err(|error| Failure::new(Exit::Io, error));
-    };
+    match (&args.what, &args.device) {
+        (None, Some(device)) => {
+            let device = devices::open(device)?;
+            let served = serve(&*device, stdin().lock(), stdout().lock());
+            served.map_err(|error| Failure::new(Exit::Io, error))
+        }
+        (None, None) => Err(Failure::usage("--worker is for a device: name it by --device")),
+        (Some(folder), _) if folder.is_dir() => round(folder, args),
+        (Some(_), Some(_)) => {
+            Err(Failure::usage("--device is for a round of schedules: a request is for a processor"))
+        }
+        (Some(request), None) => answer(request),
+    }
+}
+
+/// Answers one request.
+fn answer(path: &Path) -> Result<(), Failure> {
+    let answer = answer_file(path)?;
+    if let Err(MeasureError::Unavailable(why)) = &answer.result {
+        return Err(Failure::new(Exit::Unsupported, why).about(path));
+    }
+    let json = serde_json::to_value(&answer);
+    output::print_json(&json.map_err(|error| Failure::new(Exit::Internal, error))?)
+}
+
+/// Measures what of a round is not measured yet.
+fn round(folder: &Path, args: &Args) -> Result<(), Failure> {
     // What is damaged is told before a process is started.
-    let n_trials = Round::read(folder)?.trials.len();
-    let mut worker = worker(&args.device, args.limit)?;
-    worker.start()?;
-    let mut watch =
-        |trial: &tilewright_driver::tune::Trial, result: &tilewright_driver::tune::TrialResult, n: usize| {
-            if args.json {
-                return;
-            }
-            let what = match (&result.times, &result.error) {
-                (Some(times), _) => format!("{:.3}x", 1.0 / times.ratio()),
-                (None, Some(error)) => error.lines().next().unwrap_or_default().to_string(),
-                (None, None) => String::new(),
-            };
-            output::note(&format!("{n} of {n_trials}: {} {}: {what}\n", trial.name, trial.decisions));
+    let round = Round::read(folder)?;
+    let n_trials = round.trials.len();
+    let mut worker = match &args.device {
+        Some(_) if !is_of_device(&round) => {
+            let target = round.target;
+            return Err(Failure::usage(format!(
+                "the schedules are for {target}, which has no device: leave --device out"
+            )));
+        }
+        Some(device) => Some(worker(device, args.limit)?),
+        None => None,
+    };
+    worker.as_mut().map_or(Ok(()), Worker::start)?;
+    let mut watch = |trial: &Trial, result: &TrialResult, n: usize| {
+        if args.json {
+            return;
+        }
+        let what = match (&result.times, &result.error) {
+            (Some(times), _) => format!("{:.3}x", 1.0 / times.ratio()),
+            (None, Some(error)) => error.lines().next().unwrap_or_default().to_string(),
+            (None, None) => String::new(),
         };
-    let round = measure_round(folder, &mut worker, &mut watch)?;
+        output::note(&format!("{n} of {n_trials}: {} {}: {what}\n", trial.name, trial.decisions));
+    };
+    let round = measure_round(folder, worker.as_mut(), &mut watch)?;
     let (results, damaged) = round.results(folder)?;
     let failed = results.iter().filter(|result| result.error.is_some()).count();
     let faster =
@@ -97,7 +138,7 @@ pub(crate) fn worker(device: &str, limit: Limit) -> Result<Worker, Failure> {
         command.args(["measure", "--worker", "--device", &device]);
         command
     };
-    Ok(Worker::new(command, Duration::from_secs_f64(limit.limit)))
+    Ok(Worker::new(command, limit.time()))
 }
 
 impl From<RoundError> for Failure {
@@ -108,6 +149,22 @@ impl From<RoundError> for Failure {
             RoundError::Foreign { .. } | RoundError::Damaged { .. } => Exit::Data,
         };
         Failure::new(exit, error)
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Failure {
+        Failure::new((&error).into(), error)
+    }
+}
+
+impl From<MeasureRoundError> for Failure {
+    fn from(error: MeasureRoundError) -> Failure {
+        match error {
+            MeasureRoundError::Round(error) => error.into(),
+            MeasureRoundError::NoDevice { .. } => Failure::usage(error),
+            MeasureRoundError::Unavailable(_) => Failure::new(Exit::Unsupported, error),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use tilewright_driver::runtime::isa::Isa;
 use tilewright_driver::{Machine, isa, machine};
 use tilewright_run::remote::{Access, How, Remote, RemoteModel};
 
@@ -87,22 +88,34 @@ fn for_server(
         );
         return Err(Failure::usage(message));
     }
-    let there = remote.isa();
+    match best_machine(&[remote.isa()]) {
+        Some(name) => Ok(options.clone().or_target(name)),
+        None => Err(Failure::new(
+            Exit::Unsupported,
+            format!(
+                "{server} is {}, and no machine with a name runs there: give --target",
+                remote.isa().arch
+            ),
+        )),
+    }
+}
+
+/// Whether a machine runs code for another.
+pub(crate) fn runs_code_for(there: &Isa, machine: &Machine) -> bool {
+    let needs = isa(machine);
+    needs.arch == there.arch && needs.features.iter().all(|feature| there.features.contains(feature))
+}
+
+/// The machine with a name, and most features, whose code runs on all of these.
+pub(crate) fn best_machine(there: &[Isa]) -> Option<&'static str> {
     let features = |name: &str| {
-        let needs = isa(&name.parse::<Machine>().ok()?);
-        let runs = needs.arch == there.arch && needs.features.iter().all(|f| there.features.contains(f));
-        runs.then_some(needs.features.len())
+        let machine = name.parse::<Machine>().ok()?;
+        there.iter().all(|there| runs_code_for(there, &machine)).then(|| isa(&machine).features.len())
     };
     let names = machine::names().map(|(name, _)| name).filter(|name| *name != "cpu");
     // The first of those with most features: to the loader, the others are the same.
     let best = names
         .filter_map(|name| Some((features(name)?, name)))
         .reduce(|best, next| if next.0 > best.0 { next } else { best });
-    match best {
-        Some((_, name)) => Ok(options.clone().or_target(name)),
-        None => Err(Failure::new(
-            Exit::Unsupported,
-            format!("{server} is {}, and no machine with a name runs there: give --target", there.arch),
-        )),
-    }
+    best.map(|(_, name)| name)
 }

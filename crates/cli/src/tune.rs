@@ -1,4 +1,4 @@
-//! `tilewright tune`: a search for schedules that are faster than those the rules make, measured here, or elsewhere by rounds.
+//! `tilewright tune`: a search for schedules that are faster than those the rules make, measured here, on servers, or elsewhere by rounds.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -12,12 +12,15 @@ use tilewright_driver::search::{self, Found};
 use tilewright_driver::tune::{
     Budget, Finding, Journal, Measure, MeasureError, Outcome, Round, Task, TaskOutcome, Watch,
 };
-use tilewright_driver::tuning::{InProcess, MakeRoundError, OnDevice, Tasks, write_round};
+use tilewright_driver::tuning::{
+    InProcess, MakeRoundError, OnDevice, Requests, RoundOptions, Tasks, write_round,
+};
 
 use crate::failure::{Exit, Failure};
 use crate::measure::{Limit, worker};
 use crate::options::{CompileArgs, DEFAULT_SECONDS, seconds, threads};
 use crate::output;
+use crate::servers::{self, ServersArgs};
 use crate::source::Source;
 
 /// Arguments of the verb.
@@ -41,6 +44,8 @@ pub(crate) struct Args {
     /// What functions for a device are measured on: `opencl:1` for another than the first of its kind [default: that of --target]
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
+    #[command(flatten)]
+    servers: ServersArgs,
     #[command(flatten)]
     limit: Limit,
     /// Measure nothing: write a round of schedules for `tilewright measure` into a new folder, --trials of them
@@ -75,7 +80,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             false => "there is no folder for records of tuning: name a file by --database",
         }));
     };
-    let options = args.options.options()?;
+    let servers = args.servers.connect()?;
+    let compile_args = match &servers {
+        Some(servers) => servers::options_for(servers, &args.options)?,
+        None => args.options.clone(),
+    };
+    let options = compile_args.options()?;
     let mut tasks = Tasks::default();
     for path in &args.models {
         if let Source::Artifact(path) = Source::of(path)? {
@@ -93,7 +103,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         seed: args.seed,
     };
     let start = Instant::now();
-    let mut measure = measure(&options, args.threads, args.device.as_deref(), args.limit)?;
+    let mut measure: Box<dyn Measure> = match servers {
+        Some(servers) => Box::new(servers::measure(servers, &options, args.threads, args.limit.time())?),
+        None => measure(&options, args.threads, args.device.as_deref(), args.limit)?,
+    };
     let Found { outcome, .. } = search(&tasks, &mut *measure, Some(&database), budget)?;
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
@@ -145,9 +158,6 @@ fn measure(
 
 /// Takes what was measured elsewhere into the records, and makes the next round, whichever is asked for.
 fn rounds(args: &Args, tasks: &Tasks, options: &Options, database: &Path) -> Result<(), Failure> {
-    if options.target.device.is_none() {
-        return Err(Failure::usage("rounds are for a target that has a device, as `--target cuda:sm_90`"));
-    }
     let (mut known, left_out) = Journal::read(database)?;
     if left_out.any() {
         output::note(&format!("{}: {left_out} are left out\n", database.display()));
@@ -170,12 +180,15 @@ fn rounds(args: &Args, tasks: &Tasks, options: &Options, database: &Path) -> Res
             }
         }
     }
-    let of_device: Vec<Task> =
-        tasks.tasks.iter().filter(|task| task.target.device.is_some()).cloned().collect();
+    // What a device's machine does beside it is another round's.
+    let is_asked = |task: &&Task| task.target.device == options.target.device;
+    let asked: Vec<Task> = tasks.tasks.iter().filter(is_asked).cloned().collect();
     let mut n_written = None;
     if let Some(folder) = &args.candidates_to {
         let n = args.trials.unwrap_or(ROUND);
-        let round = write_round(&of_device, &mut known, n, args.seed, options.jobs, folder)?;
+        let requests = &Requests::new(args.threads, None);
+        let how = RoundOptions { n, seed: args.seed, jobs: options.jobs, requests };
+        let round = write_round(&asked, &mut known, &how, folder)?;
         n_written = Some(round.trials.len());
     }
     if args.json {
@@ -222,6 +235,7 @@ impl From<MakeRoundError> for Failure {
         match error {
             MakeRoundError::Round(error) => error.into(),
             MakeRoundError::Kernels(error) => error.into(),
+            MakeRoundError::Request(error) => error.into(),
             MakeRoundError::Compile { error: MeasureError::Failed(_), .. } => {
                 Failure::new(Exit::Unsupported, error)
             }

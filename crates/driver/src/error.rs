@@ -221,6 +221,9 @@ pub enum SearchError {
     /// The file of records cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// Nothing is there any more that could measure. What was measured until then is kept.
+    #[error("{0}")]
+    Unavailable(String),
     /// A schedule computes something else than the rules' own: a defect of the compiler.
     #[error("{0}")]
     Wrong(String),
@@ -239,7 +242,8 @@ impl SearchError {
     pub fn exit_code(&self) -> u8 {
         match self {
             SearchError::OtherMachine | SearchError::Device(_) => 3,
-            SearchError::Journal(JournalError::Read { .. } | JournalError::Write { .. }) => 6,
+            SearchError::Journal(JournalError::Read { .. } | JournalError::Write { .. })
+            | SearchError::Unavailable(_) => 6,
             SearchError::Journal(JournalError::Entry(_))
             | SearchError::Wrong(_)
             | SearchError::Illegal { .. } => 70,

@@ -23,7 +23,7 @@ use tilewright_tune::Task;
 
 use crate::autoschedule::{Kernels, flatten_error};
 use crate::error::CompileError;
-use crate::tuning::probe::{Data, Probe};
+use crate::tuning::probe::Probe;
 
 /// Operations from which on an operator is compiled: the interpreter takes about as long for them (3 ms) as code generation for a function.
 pub(crate) const COMPILED_FROM: u64 = 1 << 22;
@@ -139,9 +139,8 @@ impl Compiled {
         let target = Target::host(CodegenKind::Cranelift);
         let task = Task { computation: Computation::of(func), target, calls: 1, constant_bytes: 0 };
         let probe = Probe::new(&task, kernels(&task)?)?;
-        let model = crate::loader(Trust::Origin)
-            .from_bytes(probe.artifact(&task, Data::Given, 1)?)
-            .map_err(|e| internal(&e))?;
+        let model =
+            crate::loader(Trust::Origin).from_bytes(probe.artifact(&task)?).map_err(|e| internal(&e))?;
         Ok(Compiled { model, idle: Mutex::new(Vec::new()) })
     }
 

@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tilewright_digest::Digest;
 use tilewright_dtype::DType;
+use tilewright_run::measure::made_up::noise;
 use tilewright_runtime::device::Device;
 use tilewright_runtime::kernel_run::{KernelProgram, KernelRunError, LoadedKernels};
-
-use crate::tuning::noise::noise;
 
 /// Kernels and what they are run on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -146,13 +146,16 @@ impl Watch for Until<'_> {
 }
 
 /// A schedule that computes something else is a defect, and so is one that was offered and does not apply, even though no record of it
-/// is made.
+/// is made. A search that could not go on is no success either, though what it found counts.
 ///
 /// # Errors
-/// [`SearchError::Wrong`] and [`SearchError::Illegal`].
+/// [`SearchError::Wrong`], [`SearchError::Illegal`] and [`SearchError::Unavailable`].
 pub fn check(outcome: &Outcome) -> Result<(), SearchError> {
     if let Some(message) = outcome.wrong.first() {
         return Err(SearchError::Wrong(message.clone()));
+    }
+    if let Some(why) = &outcome.unavailable {
+        return Err(SearchError::Unavailable(why.clone()));
     }
     match outcome.illegal.first() {
         None => Ok(()),

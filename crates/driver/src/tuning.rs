@@ -1,11 +1,11 @@
-//! Tuning of models: their functions as tasks, and measurements in this process, on a device, and on another machine.
+//! Tuning of models: their functions as tasks, and measurements in this process, on a device, and on other machines.
 
 mod bench;
+mod compiled;
 mod in_process;
-pub(crate) mod noise;
 mod on_device;
-mod pairs;
 pub(crate) mod probe;
+mod rounds;
 pub mod training;
 mod worker;
 
@@ -23,8 +23,10 @@ use crate::options::Options;
 use crate::units::in_space;
 
 pub use bench::serve;
+pub use compiled::{Compiled, Requests};
 pub use in_process::InProcess;
-pub use on_device::{MakeRoundError, OnDevice, measure_round, write_round};
+pub use on_device::OnDevice;
+pub use rounds::{MakeRoundError, MeasureRoundError, RoundOptions, is_of_device, measure_round, write_round};
 pub use worker::{Worker, WorkerError};
 
 /// What of a model can be tuned.

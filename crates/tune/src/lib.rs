@@ -8,9 +8,10 @@
 //! - [`task`]: functions and their keys, which know no names of the user's model.
 //! - [`space`]: points of a task's space, found by scheduling.
 //! - [`cost`]: the model that learns from measurements which points are worth one.
-//! - [`measure`]: what a measurement is; whoever generates code implements it.
+//! - [`measure`]: who measures; whoever generates code implements it.
+//! - [`runners`]: measurements on several machines at once.
 //! - [`rounds`]: schedules that are measured on another machine, as files, and what came of them.
-//! - [`search`]: which task and which points next, until the budget is spent.
+//! - [`search`]: which task and which points next, until the budget is spent; [`outcome`]: how it stands.
 //! - [`fit`]: a machine's timing, from what was measured of many tasks.
 //! - [`entry`], [`database`], [`journal`]: what is known, sets of it, and a file of it that survives any kill.
 //!
@@ -22,16 +23,22 @@ pub mod entry;
 pub mod fit;
 pub mod journal;
 pub mod measure;
+pub mod outcome;
+mod queue;
 pub mod rounds;
+pub mod runners;
 pub mod search;
 pub mod shipped;
 pub mod space;
+mod standing;
 pub mod task;
 
 pub use database::{Database, LeftOut, Lookup, Stats};
 pub use entry::{Entry, Finding};
 pub use journal::{Journal, JournalError};
-pub use measure::{Effort, Measure, MeasureError, Times};
+pub use measure::{Effort, Job, Measure, MeasureError, Measured, Take, Times};
+pub use outcome::{Budget, Outcome, TaskOutcome, Watch};
 pub use rounds::{Round, RoundError, Trial, TrialResult};
-pub use search::{Budget, Outcome, TaskOutcome, Watch, propose, tune};
+pub use runners::{Lost, Patience, Runner, Runners};
+pub use search::{propose, tune};
 pub use task::{Task, TaskKey};

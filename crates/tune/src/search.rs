@@ -5,10 +5,14 @@
 //! are proposed, and those measured that the learned model predicts to be the fastest, with one at random among them.
 //! What looks faster than the rules' own schedule is measured again at length, and recorded as the best only when that
 //! confirms it: a record never makes a function slower.
+//!
+//! Measurements are asked for in waves: points of several tasks, and what is to be confirmed of the waves before. What is in a wave
+//! follows from the waves before it, and results count in the order in which they were asked for. So the search is the same on one
+//! machine and on many, given the same times.
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
-use std::time::{Duration, Instant};
+use std::ops::ControlFlow;
+use std::time::Instant;
 
 use tilewright_autosched::Decisions;
 
@@ -16,117 +20,35 @@ use crate::cost::CostModel;
 use crate::database::Database;
 use crate::entry::{COMPILER, Entry, Finding};
 use crate::journal::JournalError;
-use crate::measure::{Effort, Measure, MeasureError, Times};
+use crate::measure::{Effort, Job, Measure, MeasureError, Measured, Times};
+use crate::outcome::{Budget, Outcome, TaskOutcome, Watch};
 use crate::space::Point;
-use crate::task::{Task, TaskKey};
+use crate::standing::{Promising, Standing};
+use crate::task::Task;
 
-/// Points measured in a round.
+/// Points of a task measured in a wave.
 const BATCH: usize = 6;
 
-/// Points of a round that are taken at random.
+/// Tasks of which a wave has points: enough to keep several machines busy, and few enough that the next wave soon makes use of
+/// their times.
+const TASKS_AT_ONCE: usize = 4;
+
+/// Points of a batch that are taken at random.
 const AT_RANDOM: usize = 1;
 
-/// Points proposed for a round.
+/// Points proposed for a batch.
 const POOL: usize = 20;
 
-/// Fast points that proposals start from.
-const ELITE: usize = 4;
-
-/// Rounds without a gain after which a task is left.
+/// Waves without a gain after which a task is left.
 const PATIENCE: u32 = 5;
-
-/// How much longer than its least time the rules' own schedule may take in a measurement that is to be trusted: when
-/// other work slows the machine down, it slows one schedule more than another.
-const DISTURBED: f64 = 1.2;
 
 /// Known points of a task that the learned model is given at the start: scheduling them again takes time.
 const REMEMBERED: usize = 16;
 
-/// What a search may spend.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Budget {
-    /// Time; without it, none but that of the trials.
-    pub time: Option<Duration>,
-    /// Points measured.
-    pub trials: Option<usize>,
-    /// Seed of what is taken at random.
-    pub seed: u64,
-}
-
-/// How a task stands.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TaskOutcome {
-    /// Its key.
-    pub key: TaskKey,
-    /// Nanoseconds of the rules' own schedule; 0 where it could not be measured.
-    pub baseline_ns: f64,
-    /// Time of the best schedule over that.
-    pub ratio: f64,
-    /// The best schedule's decisions.
-    pub decisions: Decisions,
-    /// Points measured by this search.
-    pub trials: usize,
-    /// How often it runs.
-    pub calls: u32,
-    /// Points in its space, if all choices were free of each other.
-    pub space: f64,
-}
-
-/// How a search stands, or ended.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
-    /// The tasks, in the order given.
-    pub tasks: Vec<TaskOutcome>,
-    /// Points measured.
-    pub trials: usize,
-    /// Of those, how many failed.
-    pub failed: usize,
-    /// Schedules that computed something else than the rules' own, each a defect of the compiler.
-    pub wrong: Vec<String>,
-    /// Schedules that the rules offered and that do not apply, what is wrong with each once: defects of the compiler.
-    pub illegal: Vec<String>,
-    /// Functions whose schedule by the rules could not be measured, each with the reason.
-    pub unmeasured: Vec<String>,
-    /// Whether nothing worth trying was left when it ended.
-    pub exhausted: bool,
-    /// Whether it was asked to stop. What was found until then counts.
-    pub cancelled: bool,
-}
-
-impl Outcome {
-    fn note_illegal(&mut self, task: &Task, error: impl Display) {
-        let message = format!("{}: {error}", task.computation.func.name);
-        if !self.illegal.contains(&message) {
-            self.illegal.push(message);
-        }
-    }
-
-    /// Time of all tasks with the rules' own schedules over that with the best ones.
-    pub fn gain(&self) -> f64 {
-        let time = |t: &TaskOutcome| f64::from(t.calls) * t.baseline_ns;
-        let before: f64 = self.tasks.iter().map(time).sum();
-        let after: f64 = self.tasks.iter().map(|t| time(t) * t.ratio).sum();
-        if after > 0.0 { before / after } else { 1.0 }
-    }
-}
-
-/// Looks on while a search runs.
-pub trait Watch {
-    /// Something was measured; `share` of the budget is spent, by time or trials, whichever is nearer its end.
-    fn progress(&mut self, _outcome: &Outcome, _share: f64) {}
-
-    /// Whether the search is to stop before the next measurement.
-    fn is_cancelled(&self) -> bool {
-        false
-    }
-}
-
-impl Watch for () {}
-
 /// Searches for schedules of tasks that are faster than the rules' own.
 ///
 /// `known` is what earlier searches found: it is not measured again. What is found is added to it, after
-/// `record` has put it where it survives.
+/// `record` has put it where it survives. When the budget is spent, what is promising is still confirmed.
 ///
 /// # Errors
 /// Where `record` fails.
@@ -138,28 +60,17 @@ pub fn tune(
     budget: Budget,
     watch: &mut dyn Watch,
 ) -> Result<Outcome, JournalError> {
-    let mut search = Search {
-        measure,
-        known,
-        record,
-        budget,
-        start: Instant::now(),
-        random: fastrand::Rng::with_seed(budget.seed),
-        model: CostModel::default(),
-        outcome: Outcome::default(),
-    };
-    let mut standings = Vec::new();
-    for (index, task) in tasks.iter().enumerate() {
-        standings.push(search.begin(index, task, watch));
-        watch.progress(&search.outcome, search.spent());
-    }
-    while search.spent() < 1.0 && !search.outcome.cancelled {
-        let Some(next) = search.next(&standings) else {
-            search.outcome.exhausted = true;
+    let mut search = Search::new(known, record, budget);
+    let mut standings: Vec<Standing<'_>> =
+        tasks.iter().enumerate().map(|(index, task)| search.stand(index, task)).collect();
+    search.measure_rules(&mut standings, measure, watch);
+    while !search.outcome.is_over() {
+        let wave = search.wave(&mut standings);
+        if wave.is_empty() {
+            search.outcome.exhausted = search.spent() < 1.0;
             break;
-        };
-        search.round(next, &mut standings[next], watch)?;
-        watch.progress(&search.outcome, search.spent());
+        }
+        search.measure_wave(wave, &mut standings, measure, watch)?;
     }
     Ok(search.outcome)
 }
@@ -167,16 +78,8 @@ pub fn tune(
 /// Schedules to measure elsewhere, at most `n` of all tasks together: each the place of its task and the decisions. They follow from
 /// what is known and from the seed.
 pub fn propose(tasks: &[Task], known: &mut Database, n: usize, seed: u64) -> Vec<(usize, Point)> {
-    let mut search = Search {
-        measure: &mut Elsewhere,
-        known,
-        record: &mut |_| Ok(()),
-        budget: Budget { seed, ..Budget::default() },
-        start: Instant::now(),
-        random: fastrand::Rng::with_seed(seed),
-        model: CostModel::default(),
-        outcome: Outcome::default(),
-    };
+    let mut record = |_: &Entry| Ok(());
+    let mut search = Search::new(known, &mut record, Budget { seed, ..Budget::default() });
     let mut standings: Vec<Standing<'_>> =
         tasks.iter().enumerate().map(|(index, task)| search.stand(index, task)).collect();
     // Of a task that was never measured nothing but its calls is known.
@@ -186,27 +89,13 @@ pub fn propose(tasks: &[Task], known: &mut Database, n: usize, seed: u64) -> Vec
     let mut proposed = Vec::new();
     while proposed.len() < n {
         let Some(next) = search.next(&standings) else { break };
-        let standing = &mut standings[next];
-        let batch = search.propose(next, standing, BATCH.min(n - proposed.len()));
-        standing.rounds += 1;
-        standing.stale += 1;
-        standing.is_done = batch.is_empty();
+        let batch = search.batch(next, &mut standings[next], BATCH.min(n - proposed.len()));
         proposed.extend(batch.into_iter().map(|point| (next, point)));
     }
     proposed
 }
 
-/// What measures nothing.
-struct Elsewhere;
-
-impl Measure for Elsewhere {
-    fn measure(&mut self, _: &Task, _: &Decisions, _: Effort) -> Result<Times, MeasureError> {
-        Err(MeasureError::Failed("it is measured elsewhere".to_string()))
-    }
-}
-
 struct Search<'a> {
-    measure: &'a mut dyn Measure,
     known: &'a mut Database,
     record: &'a mut dyn FnMut(&Entry) -> Result<(), JournalError>,
     budget: Budget,
@@ -216,27 +105,45 @@ struct Search<'a> {
     outcome: Outcome,
 }
 
-/// Where the search of one task stands.
-struct Standing<'a> {
-    task: &'a Task,
-    key: TaskKey,
-    /// The rules' own schedule, and where it is the best the point to go on from.
-    rules: Option<Point>,
-    /// Digests of schedules that need no measurement.
-    seen: BTreeSet<String>,
-    /// What earlier searches have measured, or tried to.
-    known: BTreeSet<Decisions>,
-    /// The fastest points measured and their ratios, the fastest first.
-    elite: Vec<(f64, Point)>,
-    /// Promising points whose confirmation was disturbed.
-    pending: Vec<Point>,
-    /// Least nanoseconds of the rules' own schedule in any measurement of this search.
-    least_ns: f64,
-    rounds: u32,
-    /// Rounds since the last gain.
-    stale: u32,
-    /// Whether nothing is left to be tried.
-    is_done: bool,
+/// What is to be measured of a task.
+struct Wanted {
+    /// Its place.
+    task: usize,
+    what: What,
+}
+
+enum What {
+    /// A new point.
+    Trial(Point),
+    /// Whether a point is as fast as it looks.
+    Confirmation(Promising),
+}
+
+impl What {
+    fn point(&self) -> &Point {
+        match self {
+            What::Trial(point) | What::Confirmation(Promising { point, .. }) => point,
+        }
+    }
+
+    fn effort(&self) -> Effort {
+        match self {
+            What::Trial(_) => Effort::Trial,
+            What::Confirmation(_) => Effort::Confirm,
+        }
+    }
+}
+
+impl<'a> Search<'a> {
+    fn new(
+        known: &'a mut Database,
+        record: &'a mut dyn FnMut(&Entry) -> Result<(), JournalError>,
+        budget: Budget,
+    ) -> Search<'a> {
+        let random = fastrand::Rng::with_seed(budget.seed);
+        let (start, model, outcome) = (Instant::now(), CostModel::default(), Outcome::default());
+        Search { known, record, budget, start, random, model, outcome }
+    }
 }
 
 impl Search<'_> {
@@ -250,65 +157,78 @@ impl Search<'_> {
         of_time.into_iter().chain(of_trials).fold(0.0, f64::max)
     }
 
-    /// Measures the rules' own schedule of a task, unless that is known, and recalls what else is.
-    fn begin<'t>(&mut self, index: usize, task: &'t Task, watch: &dyn Watch) -> Standing<'t> {
-        let mut standing = self.stand(index, task);
-        if self.is_over(watch) || standing.is_done || self.outcome.tasks[index].baseline_ns != 0.0 {
-            return standing;
-        }
-        match self.measure.measure(task, &Decisions::default(), Effort::Trial) {
-            Ok(times) => {
-                standing.least_ns = times.baseline_ns();
-                self.outcome.tasks[index].baseline_ns = standing.least_ns;
-            }
-            Err(error) => {
-                match error {
-                    MeasureError::Illegal(message) => self.outcome.note_illegal(task, message),
-                    MeasureError::Failed(message) | MeasureError::Wrong(message) => {
-                        let name = &task.computation.func.name;
-                        self.outcome.unmeasured.push(format!("{name}: {message}"));
-                    }
-                    MeasureError::Cancelled | MeasureError::Unavailable(_) => self.outcome.cancelled = true,
-                }
-                standing.is_done = true;
-            }
-        }
-        standing
-    }
-
     /// Where a task stands by what is known of it; it is the next of the outcome's.
     fn stand<'t>(&mut self, index: usize, task: &'t Task) -> Standing<'t> {
-        let key = task.key();
         let rules = Point::of(task, &Decisions::default());
         let rules = rules.map_err(|error| self.outcome.note_illegal(task, error)).ok();
-        let mut standing = Standing {
-            task,
-            key: key.clone(),
-            is_done: rules.is_none(),
-            rules,
-            seen: BTreeSet::new(),
-            known: BTreeSet::new(),
-            elite: Vec::new(),
-            pending: Vec::new(),
-            least_ns: f64::INFINITY,
-            rounds: 0,
-            stale: 0,
-        };
+        let mut standing = Standing::new(task, rules.clone());
         let mut outcome = TaskOutcome {
-            key,
+            key: standing.key.clone(),
             baseline_ns: 0.0,
             ratio: 1.0,
             decisions: Decisions::default(),
             trials: 0,
             calls: task.calls,
-            space: standing.rules.as_ref().map_or(0.0, Point::space_size),
+            space: rules.as_ref().map_or(0.0, Point::space_size),
         };
-        if let Some(rules) = standing.rules.clone() {
-            standing.seen.insert(rules.digest.clone());
-            self.recall(index, &mut standing, &rules, &mut outcome);
+        if let Some(rules) = &rules {
+            self.recall(index, &mut standing, rules, &mut outcome);
         }
         self.outcome.tasks.push(outcome);
         standing
+    }
+
+    /// Measures the rules' own schedules that were not before.
+    fn measure_rules(
+        &mut self,
+        standings: &mut [Standing<'_>],
+        measure: &mut dyn Measure,
+        watch: &mut dyn Watch,
+    ) {
+        let is_known = |n: usize| standings[n].is_done || self.outcome.tasks[n].baseline_ns != 0.0;
+        let places: Vec<usize> = (0..standings.len()).filter(|&n| !is_known(n)).collect();
+        let job = |&n: &usize| Job {
+            task: standings[n].task,
+            candidate: Decisions::default(),
+            effort: Effort::Trial,
+        };
+        let jobs: Vec<Job<'_>> = places.iter().map(job).collect();
+        self.outcome.cancelled |= watch.is_cancelled();
+        if self.outcome.cancelled {
+            return;
+        }
+        measure.measure_batch(&jobs, &mut |n, result| {
+            let Some(&place) = places.get(n) else { return ControlFlow::Break(()) };
+            let standing = &mut standings[place];
+            match result {
+                Ok(measured) => self.outcome.tasks[place].baseline_ns = standing.note_baseline(&measured),
+                Err(error) => {
+                    standing.is_done = true;
+                    self.note_rules_unmeasured(standing.task, error);
+                }
+            }
+            self.go_on(watch)
+        });
+    }
+
+    fn note_rules_unmeasured(&mut self, task: &Task, error: MeasureError) {
+        match error {
+            MeasureError::Illegal(message) => self.outcome.note_illegal(task, message),
+            MeasureError::Failed(message) | MeasureError::Wrong(message) => {
+                let name = &task.computation.func.name;
+                self.outcome.unmeasured.push(format!("{name}: {message}"));
+            }
+            MeasureError::Cancelled => self.outcome.cancelled = true,
+            MeasureError::Unavailable(why) => drop(self.outcome.unavailable.get_or_insert(why)),
+        }
+    }
+
+    /// Whether the results that are still to come are wanted.
+    fn go_on(&mut self, watch: &mut dyn Watch) -> ControlFlow<()> {
+        watch.progress(&self.outcome, self.spent());
+        self.outcome.cancelled |= watch.is_cancelled();
+        // What was measured before the last machine went counts, though it comes later.
+        if self.outcome.cancelled { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     /// Takes over what earlier searches have measured.
@@ -347,96 +267,147 @@ impl Search<'_> {
             let time = f64::from(outcome.calls) * outcome.baseline_ns * outcome.ratio;
             time / (1.0 + f64::from(standing.stale) + 0.1 * f64::from(standing.rounds))
         };
-        let open = (0..standings.len()).filter(|&n| !standings[n].is_done);
+        let is_open = |n: &usize| !standings[*n].is_done && standings[*n].stale <= PATIENCE;
+        let open = (0..standings.len()).filter(is_open);
         open.max_by(|&a, &b| priority(a).total_cmp(&priority(b)).then(b.cmp(&a)))
     }
 
-    /// Whether the search was asked to stop.
-    fn is_over(&mut self, watch: &dyn Watch) -> bool {
-        self.outcome.cancelled |= watch.is_cancelled();
-        self.outcome.cancelled
+    /// What to measure next: of each task what looks fastest and is not confirmed, and while the budget lasts new points, of the tasks
+    /// that are next if none of them gains anything.
+    fn wave(&mut self, standings: &mut [Standing<'_>]) -> Vec<Wanted> {
+        let mut wave = Vec::new();
+        for (task, standing) in standings.iter_mut().enumerate() {
+            let promising = standing.to_confirm(self.outcome.tasks[task].ratio);
+            wave.extend(promising.map(|promising| Wanted { task, what: What::Confirmation(promising) }));
+        }
+        if self.spent() >= 1.0 {
+            return wave;
+        }
+        let trials = self.budget.trials.map(|trials| trials.saturating_sub(self.outcome.trials));
+        let mut left = trials.unwrap_or(usize::MAX);
+        let mut of_tasks = BTreeSet::new();
+        while of_tasks.len() < TASKS_AT_ONCE && left > 0 {
+            let Some(task) = self.next(standings) else { break };
+            // Its next points follow from those that it has in this wave.
+            if !of_tasks.insert(task) {
+                break;
+            }
+            let batch = self.batch(task, &mut standings[task], BATCH.min(left));
+            left -= batch.len();
+            wave.extend(batch.into_iter().map(|point| Wanted { task, what: What::Trial(point) }));
+        }
+        wave
     }
 
-    /// Measures a batch of a task's points and confirms what is promising.
-    fn round(
+    /// New points of a task.
+    fn batch(&mut self, index: usize, standing: &mut Standing<'_>, n: usize) -> Vec<Point> {
+        let batch = self.propose(index, standing, n);
+        standing.rounds += 1;
+        standing.stale += 1;
+        standing.is_done = batch.is_empty();
+        batch
+    }
+
+    /// Measures a wave. Of what is not measured when the budget is spent, nothing is.
+    fn measure_wave(
+        &mut self,
+        wave: Vec<Wanted>,
+        standings: &mut [Standing<'_>],
+        measure: &mut dyn Measure,
+        watch: &mut dyn Watch,
+    ) -> Result<(), JournalError> {
+        let job = |Wanted { task, what }: &Wanted| Job {
+            task: standings[*task].task,
+            candidate: what.point().decisions.clone(),
+            effort: what.effort(),
+        };
+        let jobs: Vec<Job<'_>> = wave.iter().map(job).collect();
+        let mut wave = wave.into_iter();
+        let mut taken = Ok(());
+        measure.measure_batch(&jobs, &mut |_, result| {
+            let Some(Wanted { task, what }) = wave.next() else { return ControlFlow::Break(()) };
+            taken = match (result, what) {
+                (Err(MeasureError::Cancelled), _) => {
+                    self.outcome.cancelled = true;
+                    Ok(())
+                }
+                (Err(MeasureError::Unavailable(why)), _) => {
+                    self.outcome.unavailable.get_or_insert(why);
+                    Ok(())
+                }
+                (result, What::Trial(point)) => self.take_trial(task, &mut standings[task], point, result),
+                (result, What::Confirmation(promising)) => {
+                    self.take_confirmation(task, &mut standings[task], promising, result)
+                }
+            };
+            let is_trial = wave.as_slice().first().is_some_and(|next| matches!(next.what, What::Trial(_)));
+            match taken.is_err() || (is_trial && self.spent() >= 1.0) {
+                true => ControlFlow::Break(()),
+                false => self.go_on(watch),
+            }
+        });
+        taken
+    }
+
+    /// Records a point that was measured; whether it is promising.
+    fn take_trial(
         &mut self,
         index: usize,
         standing: &mut Standing<'_>,
-        watch: &dyn Watch,
+        point: Point,
+        result: Result<Measured, MeasureError>,
     ) -> Result<(), JournalError> {
-        let left = self.budget.trials.map_or(BATCH, |trials| trials.saturating_sub(self.outcome.trials));
-        let batch = self.propose(index, standing, BATCH.min(left));
-        standing.rounds += 1;
-        standing.stale += 1;
-        if batch.is_empty() || standing.stale > PATIENCE {
-            standing.is_done = true;
+        self.outcome.trials += 1;
+        self.outcome.tasks[index].trials += 1;
+        let Some(measured) = self.take(standing, &point, result, Finding::Trial)? else { return Ok(()) };
+        let ratio = measured.times.ratio();
+        self.outcome.tasks[index].baseline_ns = standing.note_baseline(&measured);
+        self.model.add(index, point.features(), ratio);
+        if measured.times.is_faster() && ratio < self.outcome.tasks[index].ratio {
+            standing.promising.push(Promising { point: point.clone(), ratio, disturbed: 0 });
         }
-        if let Some(point) = standing.pending.pop() {
-            self.confirm(index, standing, &point)?;
-        }
-        let decisions: Vec<Decisions> = batch.iter().map(|point| point.decisions.clone()).collect();
-        self.measure.prepare(standing.task, &decisions);
-        for point in batch {
-            if self.is_over(watch) {
-                break;
-            }
-            let result = self.measure.measure(standing.task, &point.decisions, Effort::Trial);
-            if matches!(result, Err(MeasureError::Cancelled | MeasureError::Unavailable(_))) {
-                self.outcome.cancelled = true;
-                break;
-            }
-            self.outcome.trials += 1;
-            self.outcome.tasks[index].trials += 1;
-            let Some(times) = self.take(standing, &point, result, Finding::Trial)? else { continue };
-            let ratio = times.ratio();
-            standing.least_ns = standing.least_ns.min(times.baseline_ns());
-            self.outcome.tasks[index].baseline_ns = standing.least_ns;
-            self.model.add(index, point.features(), ratio);
-            standing.learn(ratio, point.clone());
-            if times.is_faster() && ratio < self.outcome.tasks[index].ratio {
-                self.confirm(index, standing, &point)?;
-            }
-        }
+        standing.learn(ratio, point);
         Ok(())
     }
 
-    /// Measures a promising point at length, and records it where it is the best so far.
-    fn confirm(
+    /// Records a point that was measured at length, where it is the best so far.
+    fn take_confirmation(
         &mut self,
         index: usize,
         standing: &mut Standing<'_>,
-        point: &Point,
+        promising: Promising,
+        result: Result<Measured, MeasureError>,
     ) -> Result<(), JournalError> {
-        let times = match self.measure.measure(standing.task, &point.decisions, Effort::Confirm) {
-            Ok(times) => times,
-            Err(MeasureError::Wrong(message)) => {
-                self.outcome.wrong.push(message);
-                return Ok(());
-            }
-            Err(MeasureError::Illegal(message)) => {
-                self.outcome.note_illegal(standing.task, message);
-                return Ok(());
-            }
-            Err(MeasureError::Failed(_)) => return Ok(()),
-            Err(MeasureError::Cancelled | MeasureError::Unavailable(_)) => {
-                self.outcome.cancelled = true;
+        let measured = match result {
+            Ok(measured) => measured,
+            Err(error) => {
+                self.note_defect(standing.task, error);
                 return Ok(());
             }
         };
-        let ratio = times.ratio();
-        if !times.is_faster() || ratio >= self.outcome.tasks[index].ratio {
+        let ratio = measured.times.ratio();
+        if !measured.times.is_faster() || ratio >= self.outcome.tasks[index].ratio {
             return Ok(());
         }
-        standing.least_ns = standing.least_ns.min(times.baseline_ns());
-        if times.baseline_ns() > DISTURBED * standing.least_ns {
-            standing.pending.push(point.clone());
+        standing.note_baseline(&measured);
+        if standing.was_disturbed(&measured) {
+            standing.confirm_again(promising);
             return Ok(());
         }
-        self.take(standing, point, Ok(times), Finding::Best)?;
+        self.take(standing, &promising.point, Ok(measured), Finding::Best)?;
         let outcome = &mut self.outcome.tasks[index];
-        (outcome.ratio, outcome.decisions) = (ratio, point.decisions.clone());
+        (outcome.ratio, outcome.decisions) = (ratio, promising.point.decisions);
         standing.stale = 0;
         Ok(())
+    }
+
+    /// Notes what is a defect of the compiler.
+    fn note_defect(&mut self, task: &Task, error: MeasureError) {
+        match error {
+            MeasureError::Illegal(message) => self.outcome.note_illegal(task, message),
+            MeasureError::Wrong(message) => self.outcome.wrong.push(message),
+            MeasureError::Failed(_) | MeasureError::Cancelled | MeasureError::Unavailable(_) => {}
+        }
     }
 
     /// Records a measurement; gives it back where it is one.
@@ -444,36 +415,30 @@ impl Search<'_> {
         &mut self,
         standing: &Standing<'_>,
         point: &Point,
-        result: Result<Times, MeasureError>,
+        result: Result<Measured, MeasureError>,
         finding: Finding,
-    ) -> Result<Option<Times>, JournalError> {
-        let times = match result {
-            Ok(times) if times.ratio().is_finite() => Some(times),
-            Ok(_) | Err(MeasureError::Failed(_) | MeasureError::Cancelled | MeasureError::Unavailable(_)) => {
-                None
-            }
-            Err(MeasureError::Illegal(message)) => {
-                self.outcome.note_illegal(standing.task, message);
-                None
-            }
-            Err(MeasureError::Wrong(message)) => {
-                self.outcome.wrong.push(message);
+    ) -> Result<Option<Measured>, JournalError> {
+        let measured = match result {
+            Ok(measured) => Some(measured).filter(|measured| measured.times.ratio().is_finite()),
+            Err(error) => {
+                self.note_defect(standing.task, error);
                 None
             }
         };
+        let times = measured.as_ref().map(|measured| &measured.times);
         self.outcome.failed += usize::from(times.is_none());
         let entry = Entry {
             task: standing.key.clone(),
             baseline: standing.rules.as_ref().map(|rules| rules.digest.clone()).unwrap_or_default(),
             finding: if times.is_some() { finding } else { Finding::Failed },
             decisions: point.decisions.clone(),
-            ratio: times.as_ref().map_or(0.0, Times::ratio),
-            baseline_ns: times.as_ref().map_or(0.0, Times::baseline_ns),
+            ratio: times.map_or(0.0, Times::ratio),
+            baseline_ns: times.map_or(0.0, Times::baseline_ns),
             compiler: COMPILER.to_string(),
         };
         (self.record)(&entry)?;
         self.known.insert(entry);
-        Ok(times)
+        Ok(measured)
     }
 
     /// Points of a task to measure next, none of which was before.
@@ -534,15 +499,5 @@ impl Search<'_> {
             }
         }
         points
-    }
-}
-
-impl Standing<'_> {
-    /// Remembers a measured point.
-    fn learn(&mut self, ratio: f64, point: Point) {
-        self.seen.insert(point.digest.clone());
-        self.elite.push((ratio, point));
-        self.elite.sort_by(|a, b| a.0.total_cmp(&b.0));
-        self.elite.truncate(ELITE);
     }
 }

@@ -61,6 +61,17 @@ impl From<&FileError> for Exit {
     }
 }
 
+#[cfg(feature = "measure")]
+impl From<&crate::measure::files::FileError> for Exit {
+    fn from(error: &crate::measure::files::FileError) -> Exit {
+        use crate::measure::files::FileError;
+        match error {
+            FileError::Read { .. } | FileError::Write { .. } => Exit::Io,
+            FileError::Request { .. } => Exit::Data,
+        }
+    }
+}
+
 impl From<&NoiseError> for Exit {
     fn from(error: &NoiseError) -> Exit {
         match error {

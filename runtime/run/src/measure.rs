@@ -13,9 +13,11 @@
 //! - [`turns`]: runs of two schedules by turns.
 //! - [`repeat`]: artifacts that run their function several times at once.
 //! - [`bench`]: the function itself, with what it keeps from one request to the next.
+//! - [`files`]: requests as files.
 
 pub mod bench;
 pub mod blobs;
+pub mod files;
 pub mod made_up;
 pub mod repeat;
 pub mod request;

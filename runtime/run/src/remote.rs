@@ -18,7 +18,7 @@ pub use jobs::{How, JobFailure, work};
 pub use model::RemoteModel;
 pub use serve::{PORT, Serve, ServeFailure, serve};
 pub use tilewright_rpc::{
-    ClientError, Limits, Machine, ServeError, Status, TOKEN_VARIABLE, Token, TokenError,
+    ClientError, Fault, Limits, Machine, ServeError, Status, TOKEN_VARIABLE, Token, TokenError,
 };
 
 /// The version that both sides must have: requests are told in its types.

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use tilewright_run::measure::turns::{agree, alternate, repeats};
 use tilewright_runtime::device::{Device, DeviceError};
 use tilewright_runtime::kernel_run::{KernelRunError, LoadedKernels};
 use tilewright_tune::{Effort, MeasureError, Times};
 
-use super::pairs::{agree, alternate, repeats};
 use crate::kernel_file::{self, KernelEntry, OutputDef};
 
 /// What is to be measured.

@@ -1,30 +1,23 @@
 //! Measurements on a device: candidates are compiled here, and measured by a process of their own, there or on another machine.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tilewright_autosched::Decisions;
 use tilewright_dtype::DType;
-use tilewright_runtime::Cancel;
 use tilewright_runtime::kernel_run::{KernelProgram, ProgramBuffer, ProgramCall, Role};
 use tilewright_te::verify;
-use tilewright_tune::space::Point;
-use tilewright_tune::{
-    Database, Effort, Measure, MeasureError, Round, RoundError, Task, TaskKey, Times, Trial, TrialResult,
-    propose,
-};
+use tilewright_tune::{Effort, Measure, MeasureError, Task, TaskKey, Times};
 
 use super::bench::{Answer, Request};
-use super::in_process::{InProcess, compile_all};
+use super::compiled::{compile_all, span};
+use super::in_process::InProcess;
 use super::probe::{extents, input_data, padding_of, tasks_of};
 use super::worker::{Worker, WorkerError};
 use crate::autoschedule::schedule_kernels;
 use crate::device_code::module;
 use crate::error::CompileError;
-use crate::kernel_file::{self, Contents, KernelEntry, KernelFileError, OutputDef};
-
-/// Bytes of other constants between two uses of one, at most, where the cache is not larger.
-const FARTHEST: u64 = 128 << 20;
+use crate::kernel_file::{self, Contents, KernelEntry, OutputDef};
 
 /// Measures functions of a device by a process, and those beside it in this one.
 pub struct OnDevice {
@@ -38,25 +31,6 @@ pub struct OnDevice {
     /// Candidates that are compiled and not measured yet.
     prepared: BTreeMap<(TaskKey, Decisions), Result<KernelEntry, MeasureError>>,
     host: InProcess,
-}
-
-/// A round that cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum MakeRoundError {
-    /// Its folder.
-    #[error(transparent)]
-    Round(#[from] RoundError),
-    /// A file of kernels.
-    #[error(transparent)]
-    Kernels(#[from] KernelFileError),
-    /// A function that does not compile.
-    #[error("{name}: {error}")]
-    Compile {
-        /// The function.
-        name: String,
-        /// Why.
-        error: MeasureError,
-    },
 }
 
 impl OnDevice {
@@ -124,7 +98,7 @@ impl Measure for OnDevice {
 }
 
 /// Has a process measure; a process that is gone is a candidate that failed.
-fn ask(worker: &mut Worker, request: &Request) -> Result<(Times, Option<Times>), MeasureError> {
+pub(super) fn ask(worker: &mut Worker, request: &Request) -> Result<(Times, Option<Times>), MeasureError> {
     let Answer { times, confirmed, error, is_wrong, .. } =
         worker.ask(request).map_err(|error| match error {
             WorkerError::Cancelled => MeasureError::Cancelled,
@@ -138,14 +112,13 @@ fn ask(worker: &mut Worker, request: &Request) -> Result<(Times, Option<Times>),
     }
 }
 
-/// Bytes of other constants between two uses of one: what a model has, but no fewer than no cache of the device holds.
-fn far(task: &Task) -> u64 {
-    let nearest = 2 * u64::from(task.target.gpu.map_or(0, |gpu| gpu.l2));
-    task.constant_bytes.clamp(nearest, FARTHEST.max(nearest))
+/// Bytes of other constants between two uses of one.
+pub(super) fn far(task: &Task) -> u64 {
+    span(task, u64::from(task.target.gpu.map_or(0, |gpu| gpu.l2)))
 }
 
 /// A function for the device of its target, as decided.
-fn entry(task: &Task, decisions: &Decisions) -> Result<KernelEntry, MeasureError> {
+pub(super) fn entry(task: &Task, decisions: &Decisions) -> Result<KernelEntry, MeasureError> {
     let kernels = schedule_kernels(&task.computation, &task.target, decisions.clone(), verify::BY_DEFAULT)
         .map_err(|error| MeasureError::Illegal(error.to_string()))?;
     let make = || -> Result<KernelEntry, CompileError> {
@@ -174,8 +147,8 @@ fn entry(task: &Task, decisions: &Decisions) -> Result<KernelEntry, MeasureError
                 Role::Output | Role::Workspace => Contents::Nothing,
             });
             if role == Role::Output {
-                let is_padding = padding_of(task, &kernels, n - func.n_inputs)?;
-                let padding: Vec<u8> = (0..elements as usize).map(|n| u8::from(is_padding(n))).collect();
+                let padding = padding_of(task, &kernels, n - func.n_inputs)?;
+                let padding: Vec<u8> = (0..elements as usize).map(|n| u8::from(padding.is_at(n))).collect();
                 let padding = if padding.contains(&1) { padding } else { Vec::new() };
                 outputs.push(OutputDef {
                     what: func.buffers[buffer].name.clone(),
@@ -210,88 +183,4 @@ fn content(task: &Task, kernels: &crate::autoschedule::Kernels, n: usize) -> Res
         true => Ok(Contents::Noise(n as u64)),
         false => Ok(Contents::Bytes(input_data(task, kernels, n)?)),
     }
-}
-
-/// Writes a round of schedules to be measured elsewhere: up to `n` of the tasks for a device, as they follow from what is known.
-///
-/// # Errors
-/// Where files cannot be written, or the rules' own schedule of a function does not compile.
-pub fn write_round(
-    tasks: &[Task],
-    known: &mut Database,
-    n: usize,
-    seed: u64,
-    jobs: usize,
-    folder: &Path,
-) -> Result<Round, MakeRoundError> {
-    if Round::is_in(folder) {
-        return Err(RoundError::Taken { folder: folder.to_path_buf() }.into());
-    }
-    let written = |error| RoundError::Write { path: folder.to_path_buf(), error };
-    std::fs::create_dir_all(folder).map_err(written)?;
-    let mut round = Round::default();
-    let mut of_tasks: BTreeMap<usize, Vec<Point>> = BTreeMap::new();
-    for (task, point) in propose(tasks, known, n, seed) {
-        of_tasks.entry(task).or_default().push(point);
-    }
-    for (index, points) in of_tasks {
-        let task = &tasks[index];
-        let name = task.computation.func.name.clone();
-        let failed = |error| MakeRoundError::Compile { name: name.clone(), error };
-        let rules = Point::of(task, &Decisions::default());
-        let baseline = rules.map_err(|error| failed(MeasureError::Illegal(error.to_string())))?.digest;
-        let key = task.key();
-        let reference = format!("rules-{}.twk", key.function);
-        let of_rules = entry(task, &Decisions::default()).map_err(failed)?;
-        kernel_file::write(&folder.join(&reference), &[of_rules])?;
-        round.target = task.target.to_string();
-        let decisions: Vec<Decisions> = points.into_iter().map(|point| point.decisions).collect();
-        let compiled = compile_all(jobs, &Cancel::new(), &decisions, &|decisions| entry(task, decisions));
-        for (decisions, compiled) in decisions.into_iter().zip(compiled) {
-            let candidate = format!("{}.twk", round.trials.len());
-            match compiled {
-                Ok(compiled) => kernel_file::write(&folder.join(&candidate), &[compiled])?,
-                Err(
-                    error @ (MeasureError::Illegal(_)
-                    | MeasureError::Cancelled
-                    | MeasureError::Unavailable(_)),
-                ) => {
-                    return Err(failed(error));
-                }
-                // It may be too large for a limit: others are not.
-                Err(MeasureError::Failed(_) | MeasureError::Wrong(_)) => continue,
-            }
-            let (task, baseline, reference) = (key.clone(), baseline.clone(), reference.clone());
-            let (name, far) = (name.clone(), far(&tasks[index]));
-            round.trials.push(Trial { task, name, baseline, decisions, candidate, reference, far });
-        }
-    }
-    round.write(folder)?;
-    Ok(round)
-}
-
-/// Measures what of a round is not measured yet, by a process; `watch` hears of each result, and of how many there are then.
-///
-/// # Errors
-/// Where results cannot be written, or the round not be read.
-pub fn measure_round(
-    folder: &Path,
-    worker: &mut Worker,
-    watch: &mut dyn FnMut(&Trial, &TrialResult, usize),
-) -> Result<Round, RoundError> {
-    let round = Round::read(folder)?;
-    let (known, _) = round.results(folder)?;
-    let mut n_known = known.len();
-    for (n, trial) in round.trials.iter().enumerate() {
-        if known.iter().any(|result| result.trial == n) {
-            continue;
-        }
-        let (reference, candidate) = (folder.join(&trial.reference), folder.join(&trial.candidate));
-        let request = Request { reference, candidate, far: trial.far, effort: None };
-        let result = TrialResult::new(n, ask(worker, &request));
-        round.append(folder, &result)?;
-        n_known += 1;
-        watch(trial, &result, n_known);
-    }
-    Ok(round)
 }

@@ -1,10 +1,10 @@
-//! A function as a model of its own: an artifact that runs the function's kernels on made-up data.
-
-use std::ops::Range;
+//! A function as a model of its own: an artifact that runs the function's kernels on what it is given.
 
 use tilewright_dtype::DType;
 use tilewright_graph::{Bytes as GraphBytes, Tensor};
 use tilewright_lower::evaluate::pack;
+use tilewright_run::measure::made_up::noise;
+use tilewright_run::measure::{Padding, Work};
 use tilewright_runtime::Bytes;
 use tilewright_runtime::artifact::{Contents, Level, Manifest, ProgramDef};
 use tilewright_runtime::plan::{
@@ -20,38 +20,6 @@ use crate::codegen;
 use crate::error::CompileError;
 use crate::units::{image_def, kernel_def};
 
-use super::noise::noise;
-
-/// What inputs hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Data {
-    /// What each run is given, wherever the schedule wants it: enough to measure.
-    Given,
-    /// Noise in the artifact that is laid out as the schedule wants it: results of several schedules can be compared.
-    InPlace,
-}
-
-/// An input of an artifact whose data are given: 32-bit floats, as only functions of these are tasks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Input {
-    /// Extents.
-    pub dims: Vec<usize>,
-    /// Whether it is a constant of the function.
-    pub is_constant: bool,
-}
-
-impl Input {
-    /// Bytes of it.
-    pub(super) fn bytes(&self) -> usize {
-        self.dims.iter().product::<usize>() * DType::F32.bytes()
-    }
-
-    /// Bytes that it takes where the next begins at a multiple of [`ALIGN`].
-    pub(super) fn room(&self) -> usize {
-        self.bytes().next_multiple_of(ALIGN)
-    }
-}
-
 /// A function's kernels as machine code.
 pub(crate) struct Probe {
     kernels: Kernels,
@@ -66,72 +34,43 @@ impl Probe {
         Ok(Probe { kernels, image })
     }
 
-    /// For the threads given, how much longer the kernels take than evenly shared work would: instructions of all of them
-    /// together, where each thread waits for those with the most tasks of a kernel.
-    pub(super) fn imbalance(&self, threads: usize) -> f64 {
-        let threads = threads as i64;
-        let (mut even, mut uneven) = (0.0, 0.0);
-        for kernel in self.kernels.kernels.iter().map(|k| &k.kernel) {
-            let Some(tasks) = tasks_of(kernel).map(|(rounds, per_round)| rounds * per_round) else {
-                continue;
-            };
-            let instructions = kernel.instructions_of_task();
-            even += tasks as f64 * instructions;
-            uneven += ((tasks + threads - 1) / threads * threads) as f64 * instructions;
-        }
-        if even > 0.0 { uneven / even } else { 1.0 }
+    /// What each kernel has to do, as far as its tasks are known.
+    pub(super) fn work(&self) -> Vec<Work> {
+        let work = |kernel: &Kernel| {
+            let (rounds, per_round) = tasks_of(kernel)?;
+            let tasks = (rounds * per_round).unsigned_abs();
+            Some(Work { tasks, instructions: kernel.instructions_of_task() })
+        };
+        self.kernels.kernels.iter().filter_map(|flat| work(&flat.kernel)).collect()
     }
 
-    /// The inputs of an artifact that runs the function `repeat` times on what it is given: each run of the function has constants of
-    /// its own.
-    pub(super) fn inputs(&self, task: &Task, repeat: usize) -> Result<Vec<Input>, CompileError> {
-        let func = &self.kernels.func;
-        let mut inputs = Vec::new();
-        for (n, &param) in func.params[..func.n_inputs].iter().enumerate() {
-            let dims = extents(func, param)?.into_iter().map(|extent| extent as usize).collect();
-            let is_constant = task.computation.constant_inputs.get(n) == Some(&true);
-            let input = Input { dims, is_constant };
-            inputs.extend(std::iter::repeat_n(input, if is_constant { repeat } else { 1 }));
-        }
-        Ok(inputs)
+    /// The scheduled function.
+    pub(super) fn kernels(&self) -> &Kernels {
+        &self.kernels
     }
 
-    /// An artifact that runs the function `repeat` times in each of its runs; on data that are given it has the [inputs](Self::inputs) of
-    /// so many.
-    pub(crate) fn artifact(&self, task: &Task, data: Data, repeat: usize) -> Result<Bytes, CompileError> {
+    /// An artifact that runs the function once, with an input for each of its own.
+    pub(crate) fn artifact(&self, task: &Task) -> Result<Bytes, CompileError> {
         let func = &self.kernels.func;
-        let places = vec![Vec::new(); repeat];
-        let mut builder = Builder { func, plan: Plan::default(), weights: Vec::new(), places };
+        let mut builder = Builder { func, plan: Plan::default(), places: Vec::new() };
         builder.plan.texts.push(String::new());
         for (n, &param) in func.params[..func.n_inputs].iter().enumerate() {
-            let is_constant = task.computation.constant_inputs.get(n) == Some(&true);
-            match data {
-                Data::InPlace => {
-                    let bytes = input_data(task, &self.kernels, n)?;
-                    let offset = builder.weights.len() as u64;
-                    builder.weights.extend(&bytes);
-                    builder.weights.resize(builder.weights.len().next_multiple_of(ALIGN), 0);
-                    builder.add(param, Place::Weight { offset, len: bytes.len() as u64 }, 0..repeat)?;
-                }
-                Data::Given if is_constant => {
-                    (0..repeat).try_for_each(|run| builder.add_input(param, run..run + 1))?;
-                }
-                Data::Given => builder.add_input(param, 0..repeat)?,
-            }
+            let buffer = builder.add(param, Place::Input(n as u32))?;
+            let spec = builder.spec(format!("in{n}"), buffer);
+            builder.plan.inputs.push(spec);
         }
         for (n, &param) in func.params[func.n_inputs..].iter().enumerate() {
-            let buffer = builder.add(param, Place::Output(n as u32), 0..repeat)?;
+            let buffer = builder.add(param, Place::Output(n as u32))?;
             let spec = builder.spec(format!("out{n}"), buffer);
             builder.plan.outputs.push(spec);
         }
         for buffer in func.workspaces() {
             let place = Place::Arena { offset: builder.plan.arena.bytes };
-            let id = builder.add(buffer, place, 0..repeat)?;
+            let id = builder.add(buffer, place)?;
             let bytes = builder.constant(builder.plan.buffers[id.index()].size_bytes);
             builder.plan.arena.bytes += (bytes as u64).next_multiple_of(ALIGN as u64);
         }
-        builder.calls(&self.kernels, repeat)?;
-        builder.plan.weight_bytes = builder.weights.len() as u64;
+        builder.calls(&self.kernels)?;
         let program = ProgramDef { entries: self.image.entries.clone(), ..ProgramDef::default() };
         let manifest = Manifest {
             model: func.name.clone(),
@@ -140,43 +79,19 @@ impl Probe {
         };
         let levels =
             [Level { plan: &builder.plan, specialised: &[], image: &self.image.bytes, device_code: None }];
-        let contents = Contents { manifest: &manifest, levels: &levels, weights: &[&builder.weights] };
+        let contents = Contents { manifest: &manifest, levels: &levels, weights: &[[0u8; 0]] };
         contents.to_bytes().map(Bytes::new).map_err(|e| CompileError::Limit(e.to_string()))
-    }
-
-    /// Tells of the elements of an output which are padding; see [`padding_of`].
-    pub(super) fn padding_of(
-        &self,
-        task: &Task,
-        output: usize,
-    ) -> Result<impl Fn(usize) -> bool + use<>, CompileError> {
-        padding_of(task, &self.kernels, output)
     }
 }
 
-/// Tells of the elements of an output, by their places in memory, which are padding of its layout.
-pub(super) fn padding_of(
-    task: &Task,
-    kernels: &Kernels,
-    output: usize,
-) -> Result<impl Fn(usize) -> bool + use<>, CompileError> {
+/// Which elements of an output are padding of its layout.
+pub(super) fn padding_of(task: &Task, kernels: &Kernels, output: usize) -> Result<Padding, CompileError> {
     let param = task.computation.func.n_inputs + output;
     let logical = extents(&task.computation.func, task.computation.func.params[param])?;
     let physical = extents(&kernels.func, kernels.func.params[param])?;
     let pieces = task.computation.layouts.get(param).cloned().flatten().unwrap_or_default();
-    Ok(move |place: usize| {
-        let mut rest = place as i64;
-        let mut indices = vec![0; physical.len()];
-        for (index, extent) in indices.iter_mut().zip(&physical).rev() {
-            (*index, rest) = (rest % extent, rest / extent);
-        }
-        // The index of a dimension is made of its pieces, outermost first.
-        let mut of_dims = vec![0; logical.len()];
-        for (piece, index) in pieces.iter().zip(indices) {
-            of_dims[piece.dim] = of_dims[piece.dim] * piece.factor.unwrap_or(1) + index;
-        }
-        of_dims.iter().zip(&logical).any(|(index, extent)| index >= extent)
-    })
+    let pieces = pieces.iter().map(|piece| (piece.dim, piece.factor)).collect();
+    Ok(Padding { logical, physical, pieces })
 }
 
 /// Noise for an input, laid out as the schedule wants it.
@@ -199,9 +114,8 @@ pub(super) fn input_data(task: &Task, kernels: &Kernels, n: usize) -> Result<Vec
 struct Builder<'a> {
     func: &'a Func,
     plan: Plan,
-    weights: Vec<u8>,
-    /// Where the function's buffers are, for each of its runs.
-    places: Vec<Vec<(Buffer, BufferId)>>,
+    /// Where the function's buffers are.
+    places: Vec<(Buffer, BufferId)>,
 }
 
 impl Builder<'_> {
@@ -239,17 +153,8 @@ impl Builder<'_> {
         TensorSpec { name, dtype: *dtype, dims, buffer }
     }
 
-    /// Adds an input of the artifact for a buffer, the same for these runs.
-    fn add_input(&mut self, buffer: Buffer, runs: Range<usize>) -> Result<(), CompileError> {
-        let n = self.plan.inputs.len();
-        let id = self.add(buffer, Place::Input(n as u32), runs)?;
-        let spec = self.spec(format!("in{n}"), id);
-        self.plan.inputs.push(spec);
-        Ok(())
-    }
-
-    /// Gives a buffer of the function a place, the same for these runs.
-    fn add(&mut self, buffer: Buffer, place: Place, runs: Range<usize>) -> Result<BufferId, CompileError> {
+    /// Gives a buffer of the function a place.
+    fn add(&mut self, buffer: Buffer, place: Place) -> Result<BufferId, CompileError> {
         let extents = extents(self.func, buffer)?;
         let dtype = self.func.buffers[buffer].dtype;
         let bytes = extents.iter().product::<i64>() * dtype.bytes().max(1) as i64;
@@ -257,29 +162,23 @@ impl Builder<'_> {
         let shape = extents.into_iter().map(|extent| self.size(extent)).collect();
         let id = BufferId(self.plan.buffers.len() as u32);
         self.plan.buffers.push(BufferDef { dtype, size_bytes, shape, space: Space::Host, place });
-        self.places[runs].iter_mut().for_each(|places| places.push((buffer, id)));
+        self.places.push((buffer, id));
         Ok(id)
     }
 
     /// The kernels and their calls.
-    fn calls(&mut self, kernels: &Kernels, repeat: usize) -> Result<(), CompileError> {
+    fn calls(&mut self, kernels: &Kernels) -> Result<(), CompileError> {
         self.plan.kernels = kernels.kernels.iter().map(|flat| kernel_def(&flat.kernel)).collect();
-        for run in 0..repeat {
-            for (n, flat) in kernels.kernels.iter().enumerate() {
-                let places = &self.places[run];
-                let place = |b: &Buffer| places.iter().find(|(known, _)| known == b).map(|&(_, id)| id);
-                let buffers: Option<Vec<BufferId>> = flat.buffers.iter().map(place).collect();
-                let (Some(buffers), Some((rounds, per_round))) = (buffers, tasks_of(&flat.kernel)) else {
-                    return Err(CompileError::internal(
-                        "probe",
-                        "a kernel without a place or with open tasks",
-                    ));
-                };
-                let (rounds, per_round) = (self.size(rounds), self.size(per_round));
-                let (kernel, in_order) = (KernelId(n as u32), flat.kernel.grid.in_order);
-                let op = PlanOp::Call { kernel, buffers, sizes: Vec::new(), rounds, per_round, in_order };
-                self.plan.instrs.push(Instr { op, provenance: TextId(0) });
-            }
+        for (n, flat) in kernels.kernels.iter().enumerate() {
+            let place = |b: &Buffer| self.places.iter().find(|(known, _)| known == b).map(|&(_, id)| id);
+            let buffers: Option<Vec<BufferId>> = flat.buffers.iter().map(place).collect();
+            let (Some(buffers), Some((rounds, per_round))) = (buffers, tasks_of(&flat.kernel)) else {
+                return Err(CompileError::internal("probe", "a kernel without a place or with open tasks"));
+            };
+            let (rounds, per_round) = (self.size(rounds), self.size(per_round));
+            let (kernel, in_order) = (KernelId(n as u32), flat.kernel.grid.in_order);
+            let op = PlanOp::Call { kernel, buffers, sizes: Vec::new(), rounds, per_round, in_order };
+            self.plan.instrs.push(Instr { op, provenance: TextId(0) });
         }
         Ok(())
     }

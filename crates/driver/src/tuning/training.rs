@@ -183,7 +183,7 @@ impl Shape {
                 name: Some(name.to_string()),
                 dims,
                 data_type: Some(DataType::Float as i32),
-                raw_data: Some(super::noise::noise(n as u64, n).into()),
+                raw_data: Some(tilewright_run::measure::made_up::noise(n as u64, n).into()),
                 ..TensorProto::default()
             });
         }

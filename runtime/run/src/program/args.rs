@@ -21,6 +21,9 @@ tilewright-run bench MODEL.twm [--inputs IN] [--seconds S] [--sessions N]
     Times runs for S seconds, 3 if not given, of N sessions at once, each on a thread of its own.
 tilewright-run profile MODEL.twm [--inputs IN] [--seconds S] [--by node|kernel|op]
     Tells where the time of a run goes.
+tilewright-run measure REQUEST.json
+    Times two schedules for a search of `tilewright tune`; the artifacts that the request names lie beside it. Prints the answer
+    as JSON, with the digest of the request.
 tilewright-run serve [--host HOST] [--port PORT] [--token-file FILE] [--name NAME]
     Lets other machines do the same here: `--remote` there. Whoever reaches the server can run any code as this user, so it
     listens on 127.0.0.1, port 7391, if not told otherwise, and elsewhere only with a token. --port 0 picks a port.
@@ -50,6 +53,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Where the time of a run goes.
     Profile(ProfileArgs),
+    /// A measurement for tuning, by its request.
+    Measure(PathBuf),
     /// To serve other machines.
     Serve(Serve),
     /// To do what a server asks for.
@@ -193,6 +198,11 @@ impl Given {
     fn command(&mut self, verb: &str) -> Result<Command, Failure> {
         match verb {
             "serve" => return Ok(Command::Serve(self.serve()?)),
+            "measure" => {
+                let request =
+                    self.model.take().ok_or_else(|| Failure::usage("give a request: REQUEST.json"))?;
+                return Ok(Command::Measure(request));
+            }
             WORK => return Ok(Command::Work),
             _ => {}
         }
@@ -213,7 +223,7 @@ impl Given {
             }
             _ => {
                 return Err(Failure::usage(format!(
-                    "no verb `{verb}`: there are run, bench, profile and serve"
+                    "no verb `{verb}`: there are run, bench, profile, measure and serve"
                 )));
             }
         })
@@ -294,7 +304,9 @@ mod tests {
     fn what_makes_no_sense_is_refused() {
         for (line, expected) in [
             ("run", "give a model: MODEL.twm"),
-            ("tune m.twm", "no verb `tune`: there are run, bench, profile and serve"),
+            ("tune m.twm", "no verb `tune`: there are run, bench, profile, measure and serve"),
+            ("measure", "give a request: REQUEST.json"),
+            ("measure r.json --threads 2", "`measure` has no option --threads"),
             ("run m.twm n.twm", "what is `n.twm`?"),
             ("run m.twm --seconds 1", "`run` has no option --seconds"),
             ("run m.twm --seed", "missing argument for option '--seed'"),

@@ -1,4 +1,4 @@
-//! `tilewright-run`: runs, times and profiles compiled models where there is no compiler.
+//! `tilewright-run`: runs, times and profiles compiled models where there is no compiler, and measures schedules for tuning.
 
 mod args;
 mod remote;
@@ -11,7 +11,7 @@ use tilewright_run::exit::{self, Exit};
 use tilewright_run::files::FileError;
 use tilewright_run::noise::NoiseError;
 use tilewright_run::remote::{RemoteError, ServeFailure};
-use tilewright_run::{LoadError, RunError};
+use tilewright_run::{LoadError, RunError, measure};
 
 use args::Command;
 
@@ -66,6 +66,12 @@ impl From<ServeFailure> for Failure {
     }
 }
 
+impl From<measure::files::FileError> for Failure {
+    fn from(error: measure::files::FileError) -> Failure {
+        Failure { exit: (&error).into(), message: error.to_string() }
+    }
+}
+
 /// Prints to standard output. A reader that has gone (`| head`) is no failure; a full disk is.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
@@ -84,6 +90,7 @@ fn main() -> ExitCode {
         Command::Run(run) => verbs::run(&run),
         Command::Bench(bench) => verbs::bench(&bench),
         Command::Profile(profile) => verbs::profile(&profile),
+        Command::Measure(request) => verbs::measure_request(&request),
         Command::Serve(serve) => remote::serve(serve),
         Command::Work => remote::work(),
     });

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tilewright_run::bench::{Figures, bench as measure};
+use tilewright_run::exit::Exit;
+use tilewright_run::measure::MeasureError;
+use tilewright_run::measure::files::answer_file;
 use tilewright_run::noise::noise;
 use tilewright_run::profile::Report;
 use tilewright_run::timing::Summary;
@@ -121,4 +124,15 @@ fn profile_here(args: &ProfileArgs) -> Result<Report, Failure> {
     let mut session = model.session();
     let profile = profile::measure(&mut session, &inputs, args.seconds)?;
     Ok(Report::new(session.program(), &profile, None, args.by, n_threads))
+}
+
+/// `measure`: answers a request of tuning. Its code runs with all that the process may do, as that of a model.
+pub(crate) fn measure_request(path: &Path) -> Result<(), Failure> {
+    let answer = answer_file(path)?;
+    if let Err(MeasureError::Unavailable(why)) = &answer.result {
+        return Err(Failure { exit: Exit::Unsupported, message: format!("{}: {why}", path.display()) });
+    }
+    let json =
+        answer.to_bytes().map_err(|error| Failure { exit: Exit::Internal, message: error.to_string() })?;
+    print(&(String::from_utf8_lossy(&json) + "\n"))
 }

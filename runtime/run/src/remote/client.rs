@@ -35,7 +35,7 @@ pub struct Remote {
     client: Client,
     how: How,
     /// Is told how many clients are served before this one.
-    waiting: Box<dyn FnMut(u32)>,
+    waiting: Box<dyn FnMut(u32) + Send>,
 }
 
 impl Remote {
@@ -58,7 +58,7 @@ impl Remote {
 
     /// Who waits for the machine is told how many are served before.
     #[must_use]
-    pub fn waiting(mut self, told: impl FnMut(u32) + 'static) -> Remote {
+    pub fn waiting(mut self, told: impl FnMut(u32) + Send + 'static) -> Remote {
         self.waiting = Box::new(told);
         self
     }
