@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tilewright_driver::run::bench::{self, Measured};
 use tilewright_driver::run::noise::noise;
-use tilewright_driver::run::timing::{Summary, measure, peak_bytes};
+use tilewright_driver::run::timing::{Summary, for_people, measure, peak_bytes};
 use tilewright_driver::run::{Named, Spec, files};
 use tilewright_driver::{Engine, Model};
 
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Seconds to measure; at least five runs are
     #[arg(long, value_name = "S", default_value = "3", value_parser = seconds)]
     seconds: f64,
-    /// Print nothing but the JSON object, which is the last line in any case
+    /// Print figures as one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -118,10 +118,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(opened) => measure_there(opened, args)?,
         None => measure_here(args)?,
     };
-    if !args.json {
-        output::print(&text(&figures))?;
+    match args.json {
+        true => output::print_json(&figures.json()),
+        false => output::print(&text(&figures)),
     }
-    output::print_json(&figures.json())
 }
 
 /// Measures on another machine.
@@ -167,12 +167,13 @@ fn measure_here(args: &Args) -> Result<Figures, Failure> {
 }
 
 fn text(figures: &Figures) -> String {
+    let time = |ms: f64| for_people(Duration::from_secs_f64(ms / 1e3));
     let mut rows = vec![
-        ("median".to_string(), format!("{:.3} ms", figures.median_ms)),
-        ("least".to_string(), format!("{:.3} ms", figures.min_ms)),
-        ("90 % within".to_string(), format!("{:.3} ms", figures.p90_ms)),
+        ("median".to_string(), time(figures.median_ms)),
+        ("least".to_string(), time(figures.min_ms)),
+        ("90 % within".to_string(), time(figures.p90_ms)),
         ("runs".to_string(), format!("{}, {:.2} a second", figures.runs, figures.runs_per_s)),
-        ("load".to_string(), format!("{:.3} ms", figures.load_s * 1e3)),
+        ("load".to_string(), time(figures.load_s * 1e3)),
     ];
     let mut optional = |name: &str, value: Option<f64>, unit: &str| {
         if let Some(value) = value {

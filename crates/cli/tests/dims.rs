@@ -77,8 +77,8 @@ fn figures_tell_of_the_programs() {
         succeed(dir, &[&["verify", "m.onnx", "--inputs", inputs][..], &STEPPED].concat());
     }
     let by_turns =
-        ["bench", "m.twm", "--inputs", "in5", "--inputs", "in64", "--outputs", "out.npz", "--seconds", "0"];
-    assert!(succeed(dir, &by_turns).json()["runs"].as_u64() >= Some(5));
+        ["--inputs", "in5", "--inputs", "in64", "--outputs", "out.npz", "--seconds", "0", "--json"];
+    assert!(succeed(dir, &[&["bench", "m.twm"][..], &by_turns].concat()).json()["runs"].as_u64() >= Some(5));
     succeed(dir, &["verify", "m.twm", "--inputs", "in5", "--against", "out.npz"]);
     let plain = succeed(dir, &["compile", "m.onnx", "--json", "--dim", "n=1..64"]).json();
     assert_eq!(plain["variants"], 0);

@@ -65,7 +65,7 @@ fn models_are_compiled_for_the_server_and_run_there() {
     let bytes = |name: &str| std::fs::read(dir.join(name)).expect("a file");
     assert_eq!(bytes("a.npz"), bytes("b.npz"));
     let args: [&[&str]; 3] = [
-        &["bench", "digits.onnx", "--seconds", "0", "--inputs", &image, "--outputs", "c.npz"],
+        &["bench", "digits.onnx", "--seconds", "0", "--inputs", &image, "--outputs", "c.npz", "--json"],
         &compile,
         &remote,
     ];

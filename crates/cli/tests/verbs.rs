@@ -69,7 +69,7 @@ fn verify_agrees_with_the_interpreter_and_tells_where_it_does_not() {
 }
 
 #[test]
-fn bench_ends_with_its_figures() {
+fn bench_tells_people_or_programs() {
     let dir = folder();
     for model in ["digits.onnx", "digits.twm"] {
         if model == "digits.twm" {
@@ -88,7 +88,11 @@ fn bench_ends_with_its_figures() {
             "--threads",
             "1",
         ];
-        let figures = succeed(dir.path(), &args).json();
+        let text = succeed(dir.path(), &args).out;
+        let is_time =
+            |line: &str| line.contains("median") && (line.ends_with(" us") || line.ends_with(" ms"));
+        assert!(text.lines().any(is_time) && !text.contains('{'), "{text}");
+        let figures = succeed(dir.path(), &[&args[..], &["--json"]].concat()).json();
         for key in ["median_ms", "min_ms", "p90_ms", "load_s", "artifact_mib"] {
             assert!(figures[key].as_f64() > Some(0.0), "{key} in {figures}");
         }

@@ -183,11 +183,25 @@ pub fn peak_bytes() -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// A time as people read it: in microseconds below a millisecond.
+pub fn for_people(time: Duration) -> String {
+    match time.as_secs_f64() * 1e3 {
+        ms if ms < 1.0 => format!("{:.2} us", ms * 1e3),
+        ms => format!("{ms:.3} ms"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+
+    #[test]
+    fn people_read_small_times_in_microseconds() {
+        let told = [6_019, 999_400, 1_540_000, 90_000_000].map(|ns| for_people(Duration::from_nanos(ns)));
+        assert_eq!(told, ["6.02 us", "999.40 us", "1.540 ms", "90.000 ms"]);
+    }
 
     #[test]
     fn summaries_are_order_statistics_of_the_times() {

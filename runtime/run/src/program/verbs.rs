@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tilewright_run::bench::{Figures, bench as measure};
 use tilewright_run::exit::Exit;
@@ -10,7 +9,7 @@ use tilewright_run::measure::MeasureError;
 use tilewright_run::measure::files::answer_file;
 use tilewright_run::noise::noise;
 use tilewright_run::profile::Report;
-use tilewright_run::timing::Summary;
+use tilewright_run::timing::{Summary, for_people};
 use tilewright_run::{LoadOptions, Model, Named, Spec, Trust, files, profile, summary, values};
 use tilewright_runtime::threads::{ThreadPool, available_threads};
 
@@ -81,14 +80,13 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<(), Failure> {
         }
     };
     let Figures { times: Summary { median, least, p90, runs, runs_per_s }, load, peak_bytes, .. } = figures;
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let memory = peak_bytes.map(|bytes| format!("  peak memory  {:.2} MiB\n", bytes as f64 / 1_048_576.0));
     print(&format!(
-        "  median       {:.3} ms\n  least        {:.3} ms\n  90 % within  {:.3} ms\n  runs         {runs}, {runs_per_s:.2} a second\n  load         {:.3} ms\n{}",
-        ms(median),
-        ms(least),
-        ms(p90),
-        ms(load),
+        "  median       {}\n  least        {}\n  90 % within  {}\n  runs         {runs}, {runs_per_s:.2} a second\n  load         {}\n{}",
+        for_people(median),
+        for_people(least),
+        for_people(p90),
+        for_people(load),
         memory.unwrap_or_default(),
     ))
 }
