@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::Fault;
+use crate::fault::Fault;
 use crate::frame::{self, FrameError};
 use crate::token::TOKEN_VARIABLE;
 use crate::worker::{Call, MOST, Told};

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use crate::SILENCE;
 use crate::blob::Blob;
-use crate::error::{ClientError, Fault};
+use crate::error::ClientError;
+use crate::fault::Fault;
 use crate::frame::{self, FrameError, Kind, MESSAGE, PIECE};
 use crate::handshake;
 use crate::machine::{Machine, Status};
 use crate::message::{ToClient, ToServer};
-use crate::session::{Peer, Until};
+use crate::peer::{Peer, Until};
 use crate::token::Token;
 
 /// Heartbeats in the time for which a client may be silent.

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::error::Fault;
+use crate::fault::Fault;
 use crate::message::ToClient;
-use crate::session::Peer;
+use crate::peer::Peer;
 
 /// The client that has the machine, and those that wait.
 pub(crate) struct Leases {

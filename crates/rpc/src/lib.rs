@@ -20,13 +20,16 @@ mod blob;
 mod child;
 mod client;
 mod error;
+mod fault;
 mod frame;
 mod handshake;
 mod lease;
 mod machine;
 mod message;
+mod peer;
 mod server;
 mod session;
+mod shared;
 mod store;
 mod token;
 pub mod worker;
@@ -35,12 +38,14 @@ use std::time::Duration;
 
 pub use blob::{Blob, Digest};
 pub use client::{Client, Job, Lease, Made};
-pub use error::{ClientError, Fault, ServeError, TokenError};
+pub use error::{ClientError, ServeError};
+pub use fault::Fault;
 pub use frame::FrameError;
 pub use handshake::HandshakeError;
 pub use machine::{Machine, Status};
-pub use server::{Config, Limits, Server, Stopper};
-pub use token::{TOKEN_VARIABLE, Token};
+pub use server::{Config, Server, Stopper};
+pub use shared::Limits;
+pub use token::{TOKEN_VARIABLE, Token, TokenError};
 
 /// What both sides of a connection send first, before the version of the protocol.
 pub const MAGIC: [u8; 6] = *b"TWRPC\0";

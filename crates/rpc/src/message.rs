@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::blob::Digest;
-use crate::error::Fault;
+use crate::fault::Fault;
 use crate::machine::{Machine, Status};
 
 /// What a client says first.

@@ -1,52 +1,22 @@
 //! The server: accepts connections, a thread for each, until it is stopped. Where nothing happens, all threads sleep in the system.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::SILENCE;
 use crate::error::ServeError;
 use crate::handshake;
 use crate::lease::Leases;
-use crate::machine::{Machine, Status};
-use crate::session::{Peer, Session, Until};
+use crate::machine::Machine;
+use crate::peer::{Peer, Until};
+use crate::session::Session;
+use crate::shared::{Limits, Shared};
 use crate::store::Store;
 use crate::token::Token;
-
-/// What a server allows.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Most connections at once.
-    pub connections: usize,
-    /// Most clients that wait for the machine.
-    pub waiting: usize,
-    /// Most bytes of uploads that are kept.
-    pub store: u64,
-    /// Longest time of a job.
-    pub job: Duration,
-    /// How long a client may be silent.
-    pub silence: Duration,
-    /// How long a handshake may take.
-    pub handshake: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            connections: 32,
-            waiting: 16,
-            store: 4 << 30,
-            job: Duration::from_secs(600),
-            silence: SILENCE,
-            handshake: Duration::from_secs(10),
-        }
-    }
-}
 
 /// What a server is made of.
 pub struct Config {
@@ -62,40 +32,6 @@ pub struct Config {
     pub command: Box<dyn Fn() -> Command + Send + Sync>,
     /// Is told, line by line, what happens.
     pub log: Box<dyn Fn(&str) + Send + Sync>,
-}
-
-/// What all threads of a server share.
-pub(crate) struct Shared {
-    pub(crate) limits: Limits,
-    pub(crate) machine: Machine,
-    pub(crate) command: Box<dyn Fn() -> Command + Send + Sync>,
-    pub(crate) leases: Leases,
-    pub(crate) store: Store,
-    pub(crate) jobs: AtomicU64,
-    pub(crate) is_busy: AtomicBool,
-    token: Option<Token>,
-    version: String,
-    log: Box<dyn Fn(&str) + Send + Sync>,
-    is_stopping: AtomicBool,
-    connections: Mutex<HashMap<u64, Arc<Peer>>>,
-}
-
-impl Shared {
-    fn connections(&self) -> MutexGuard<'_, HashMap<u64, Arc<Peer>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn status(&self) -> Status {
-        let (is_leased, waiting) = self.leases.taken();
-        Status {
-            machine: self.machine.clone(),
-            is_leased,
-            is_busy: self.is_busy.load(Ordering::Relaxed),
-            waiting,
-            jobs: self.jobs.load(Ordering::Relaxed),
-            stored: self.store.bytes(),
-        }
-    }
 }
 
 /// A server that listens.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::TempDir;
 
 use crate::blob::{Digest, Digester};
-use crate::error::Fault;
+use crate::fault::Fault;
 
 /// The blobs.
 pub(crate) struct Store {

@@ -1,12 +1,11 @@
 //! Tokens: what client and server both know, and prove to know without saying it.
 
 use std::fmt;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
-
-use crate::error::TokenError;
 
 /// Variable that holds the token.
 pub const TOKEN_VARIABLE: &str = "TILEWRIGHT_RPC_TOKEN";
@@ -16,6 +15,29 @@ const LEAST: usize = 16;
 
 /// Most bytes of a file with a token.
 const MOST: usize = 4096;
+
+/// Why there is no token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// Its file cannot be read.
+    #[error("cannot read the token in {}: {error}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// It is too short to protect anything, or too long.
+    #[error("a token of {bytes} bytes: give {least} to {most}, as `openssl rand -hex 32` makes them")]
+    Length {
+        /// Its bytes.
+        bytes: usize,
+        /// Fewest.
+        least: usize,
+        /// Most.
+        most: usize,
+    },
+}
 
 /// A secret that clients and a server share.
 #[derive(Clone)]

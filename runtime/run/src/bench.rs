@@ -49,7 +49,7 @@ pub fn bench<E: From<RunError> + Send>(
     let (times, peak_bytes) = {
         let named: Vec<_> = given.iter().map(|given| values::inputs(given)).collect();
         let arranged = named.iter().map(|named| model.inner().arrange(named)).collect::<Result<Vec<_>, _>>();
-        let arranged = &arranged.map_err(RunError::from)?;
+        let arranged = &arranged?;
         let runs = sessions.iter_mut().map(|session| {
             let mut turns = arranged.iter().cycle();
             move || match turns.next() {

@@ -217,7 +217,7 @@ fn profile(call: &Call, load: Load<'_>) -> Result<Reply, JobFailure> {
         None => noise(model.inputs())?,
     };
     let named = inputs(&given);
-    let arranged = model.inner().arrange(&named).map_err(RunError::from)?;
+    let arranged = model.inner().arrange(&named)?;
     let mut session = model.session();
     let profile = profile::measure(&mut session, &arranged, seconds)?;
     reply(&Report::new(session.program(), &profile, None, by, threads), Vec::new())
