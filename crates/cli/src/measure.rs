@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             served.map_err(|error| Failure::new(Exit::Io, error))
         }
         (None, None) => Err(Failure::usage("--worker is for a device: name it by --device")),
-        (Some(folder), _) if folder.is_dir() => round(folder, args),
+        (Some(folder), _) if !folder.is_file() => round(folder, args),
         (Some(_), Some(_)) => {
             Err(Failure::usage("--device is for a round of schedules: a request is for a processor"))
         }

@@ -21,7 +21,7 @@ pub(crate) struct Args {
 /// What to do with other machines.
 #[derive(clap::Subcommand)]
 enum What {
-    /// Let other machines run, time and profile models here, until this is interrupted
+    /// Let other machines run, time and profile models here, and measure schedules, until this is interrupted
     ///
     /// Whoever reaches the server can run any code on this machine, with all that its user may do: an artifact is a program. So
     /// it listens on the loopback interface alone, unless it has a token. What goes over the wire is not encrypted: use a tunnel
