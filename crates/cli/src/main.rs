@@ -11,6 +11,7 @@ mod inspect;
 mod kernels;
 mod library;
 mod load;
+mod machines;
 mod measure;
 mod model;
 mod options;

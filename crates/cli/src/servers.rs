@@ -9,9 +9,9 @@ use tilewright_driver::{Options, Target};
 use tilewright_run::remote::{Access, ClientError, Fault, Remote, RemoteError};
 
 use crate::failure::{Exit, Failure};
+use crate::machines::{best_machine, runs_code_for};
 use crate::options::CompileArgs;
 use crate::output;
-use crate::remote::{best_machine, runs_code_for};
 
 /// Which servers measure.
 #[derive(clap::Args, Clone, Debug, Default)]

@@ -277,7 +277,7 @@ impl Search<'_> {
     fn wave(&mut self, standings: &mut [Standing<'_>]) -> Vec<Wanted> {
         let mut wave = Vec::new();
         for (task, standing) in standings.iter_mut().enumerate() {
-            let promising = standing.to_confirm(self.outcome.tasks[task].ratio);
+            let promising = standing.next_to_confirm(self.outcome.tasks[task].ratio);
             wave.extend(promising.map(|promising| Wanted { task, what: What::Confirmation(promising) }));
         }
         if self.spent() >= 1.0 {

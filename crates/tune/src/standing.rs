@@ -93,7 +93,7 @@ impl<'a> Standing<'a> {
     }
 
     /// The point to confirm next: the one that looks fastest. Points that are no faster than `best` are forgotten.
-    pub(crate) fn to_confirm(&mut self, best: f64) -> Option<Promising> {
+    pub(crate) fn next_to_confirm(&mut self, best: f64) -> Option<Promising> {
         self.promising.retain(|promising| promising.ratio < best);
         let places = 0..self.promising.len();
         let ratio = |place: &usize| self.promising[*place].ratio;

@@ -116,7 +116,7 @@ impl Runner for Machine {
 
     fn reconnect(&mut self) -> Result<(), Lost> {
         self.asked_in_vain += 1;
-        match self.comes_back && self.asked_in_vain % 3 == 0 {
+        match self.comes_back && self.asked_in_vain.is_multiple_of(3) {
             true => Ok(()),
             false => Err(Lost("nobody listens there".to_string())),
         }

@@ -68,7 +68,7 @@ impl From<ServeFailure> for Failure {
 
 impl From<measure::files::FileError> for Failure {
     fn from(error: measure::files::FileError) -> Failure {
-        Failure { exit: (&error).into(), message: error.to_string() }
+        Failure { code: Exit::from(&error) as u8, message: error.to_string() }
     }
 }
 

@@ -130,9 +130,10 @@ fn profile_here(args: &ProfileArgs) -> Result<Report, Failure> {
 pub(crate) fn measure_request(path: &Path) -> Result<(), Failure> {
     let answer = answer_file(path)?;
     if let Err(MeasureError::Unavailable(why)) = &answer.result {
-        return Err(Failure { exit: Exit::Unsupported, message: format!("{}: {why}", path.display()) });
+        return Err(Failure { code: Exit::Unsupported as u8, message: format!("{}: {why}", path.display()) });
     }
-    let json =
-        answer.to_bytes().map_err(|error| Failure { exit: Exit::Internal, message: error.to_string() })?;
+    let json = answer
+        .to_bytes()
+        .map_err(|error| Failure { code: Exit::Internal as u8, message: error.to_string() })?;
     print(&(String::from_utf8_lossy(&json) + "\n"))
 }
