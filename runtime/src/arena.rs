@@ -58,6 +58,9 @@ pub enum ArenaError {
         /// Bytes it has.
         bytes: usize,
     },
+    /// An arena that somebody else is just being served by.
+    #[error("the arena is at work: give it memory before anything is allocated from it")]
+    Busy,
 }
 
 /// Memory that the caller gives once and that is then allocated from: by Rust's collections where it is the `#[global_allocator]`, or by
@@ -87,7 +90,7 @@ impl Arena {
     /// Gives it memory.
     ///
     /// # Errors
-    /// When it has some, or this is not aligned to [`ALIGN`] bytes.
+    /// When it has some, this is not aligned to [`ALIGN`] bytes, or somebody else is just being served.
     pub fn give(&self, memory: &'static mut [MaybeUninit<u8>]) -> Result<(), ArenaError> {
         let address = memory.as_ptr().addr();
         if address % ALIGN != 0 {
@@ -103,7 +106,7 @@ impl Arena {
             }
             bytes => Err(ArenaError::Given { bytes }),
         });
-        given.unwrap_or(Ok(()))
+        given.unwrap_or(Err(ArenaError::Busy))
     }
 
     /// Bytes it was given.
