@@ -132,6 +132,7 @@ impl<'a> Reference<'a> {
         state: &mut State,
         inspect: &mut dyn FnMut(ValueId, &TensorData),
     ) -> Result<(), CompileError> {
+        self.check_guards(region, state)?;
         let steps = self.program.regions.get(&region).map(Vec::as_slice).unwrap_or_default();
         for step in steps {
             let made = match step {
@@ -166,6 +167,18 @@ impl<'a> Reference<'a> {
                 inspect(value, &data);
                 self.bind(state, value, &data);
                 state.values.insert(value, data);
+            }
+        }
+        self.check_guards(region, state)
+    }
+
+    /// Holds a region's assumptions against the extents that are known.
+    fn check_guards(&self, region: RegionId, state: &State) -> Result<(), CompileError> {
+        let known = |symbol| state.symbols.get(&symbol).copied();
+        for guard in self.graph.guards.iter().filter(|guard| guard.region == region) {
+            let sides = guard.left.evaluate(&known).zip(guard.right.evaluate(&known));
+            if sides.is_some_and(|(left, right)| !guard.comparison.holds(left, right)) {
+                return Err(CompileError::Invalid(format!("for these inputs: {}", guard.message)));
             }
         }
         Ok(())

@@ -11,7 +11,9 @@ use std::process::ExitCode;
 use benchmark::{Case, SUBJECTS, Subject, prepare};
 use common::{failed, model_path};
 use onnx_runtime::{agree, artifact_for, run, session};
+use tilewright_cuda::{Limits, Ptxas};
 use tilewright_driver::runtime::Model;
+use tilewright_driver::runtime::artifact::DeviceDef;
 use tilewright_driver::runtime::plan::{Plan, PlanOp, Space};
 use tilewright_driver::{CodegenKind, Options, Target, Trust, compile, devices};
 
@@ -21,6 +23,8 @@ enum Check {
     Answers,
     /// Its plan for a CUDA device.
     Plan,
+    /// What ptxas says of its code for CUDA devices.
+    Code,
 }
 
 /// A model, and what is checked of it.
@@ -38,7 +42,11 @@ const fn plan(name: &'static str, model: &'static str) -> Test {
     Test { name, model, check: Check::Plan }
 }
 
-const TESTS: [Test; 14] = [
+const fn code(name: &'static str, model: &'static str) -> Test {
+    Test { name, model, check: Check::Code }
+}
+
+const TESTS: [Test; 25] = [
     on_opencl("squeezenet1_1 on OpenCL", "squeezenet1_1"),
     on_opencl("mobilenet_v2 on OpenCL", "mobilenet_v2"),
     on_opencl("resnet50 on OpenCL", "resnet50"),
@@ -53,12 +61,28 @@ const TESTS: [Test; 14] = [
     plan("vit_b_16 planned", "vit_b_16"),
     plan("gpt2_s64 planned", "gpt2_s64"),
     plan("bert_base_dyn planned", "bert_base_dyn"),
+    code("squeezenet1_1 in registers", "squeezenet1_1"),
+    code("mobilenet_v2 in registers", "mobilenet_v2"),
+    code("efficientnet_b0 in registers", "efficientnet_b0"),
+    code("densenet121 in registers", "densenet121"),
+    code("resnet50 in registers", "resnet50"),
+    code("inception_v3 in registers", "inception_v3"),
+    code("convnext_tiny in registers", "convnext_tiny"),
+    code("vit_b_16 in registers", "vit_b_16"),
+    code("gpt2_s64 in registers", "gpt2_s64"),
+    code("bert_base_dyn in registers", "bert_base_dyn"),
+    code("silero_vad in registers", "silero_vad"),
 ];
 
 fn main() -> ExitCode {
     let no_device = devices::open("opencl").err().map(|error| error.to_string());
     let no_llvm =
         (Options::best_codegen() != CodegenKind::Llvm).then(|| "this build is without LLVM".to_string());
+    let no_ptxas = match Ptxas::find() {
+        Ok(Some(_)) => None,
+        Ok(None) => Some("no ptxas is found; `cargo xtask setup` installs one".to_string()),
+        Err(error) => Some(error.to_string()),
+    };
     common::check_all(
         &TESTS,
         |test| test.name,
@@ -66,12 +90,14 @@ fn main() -> ExitCode {
             let lacking = match test.check {
                 Check::Answers => no_device.clone().or_else(onnx_runtime::lacking),
                 Check::Plan => no_llvm.clone(),
+                Check::Code => no_llvm.clone().or_else(|| no_ptxas.clone()),
             };
             model_path(test.model).err().or(lacking)
         },
         |test| match test.check {
             Check::Answers => check_answers(subject(test.model)?),
             Check::Plan => check_plan(test.model),
+            Check::Code => check_code(test.model),
         },
     )
 }
@@ -130,6 +156,30 @@ fn check_plan(name: &str) -> Result<(), String> {
         return Err(format!("the host runs {on_host} kernels"));
     }
     check_arena(plan, compiled.device_arena_lower_bound)
+}
+
+/// ptxas finds registers for all that threads keep: nothing lies in local memory.
+fn check_code(name: &str) -> Result<(), String> {
+    let path = model_path(name)?;
+    let options = Options::for_target(target("cuda:sm_80,sm_90")?);
+    let artifact = compile(Path::new(&path), &options, &mut ()).map_err(|error| error.to_string())?.artifact;
+    artifact.levels.iter().zip(&artifact.manifest.images).try_for_each(|(level, image)| {
+        let device = image.device.as_ref().zip(level.device_code.as_deref());
+        let (def, code) = device.ok_or("a level has no code for a device")?;
+        check_registers(def, code).map_err(|error| format!("{}: {error}", def.arch))
+    })
+}
+
+fn check_registers(def: &DeviceDef, code: &[u8]) -> Result<(), String> {
+    let ptxas = Ptxas::find().map_err(|error| error.to_string())?.ok_or("no ptxas")?;
+    let ptx = def.part("ptx", code).and_then(|ptx| std::str::from_utf8(ptx).ok()).ok_or("no PTX")?;
+    let gpu = def.arch.parse().map_err(|error| format!("{error:?}"))?;
+    let cubin = ptxas.with_limits(Limits::of(ptx.len())).assemble(ptx, &gpu, &|| false);
+    let cubin = cubin.map_err(|error| error.to_string())?;
+    match cubin.usage.iter().find(|usage| usage.stack + usage.spill_stores + usage.spill_loads > 0) {
+        Some(usage) => Err(format!("{usage:?}")),
+        None => Ok(()),
+    }
 }
 
 fn check_arena(plan: &Plan, lower_bound: u64) -> Result<(), String> {

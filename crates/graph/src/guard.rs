@@ -15,6 +15,16 @@ pub enum Comparison {
     AtMost,
 }
 
+impl Comparison {
+    /// Whether it holds between two numbers.
+    pub fn holds(self, left: i64, right: i64) -> bool {
+        match self {
+            Comparison::Equal => left == right,
+            Comparison::AtMost => left <= right,
+        }
+    }
+}
+
 /// An assumption `left comparison right`, with why it was made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Guard {
@@ -51,6 +61,21 @@ impl Guard {
         let mut merged = Vec::with_capacity(guards.len());
         guards.drain(..).for_each(|guard| guard.add_to(&mut merged));
         *guards = merged;
+    }
+
+    /// Whether it holds whatever the extents are.
+    pub fn holds(&self) -> bool {
+        let is_equal = self.comparison == Comparison::Equal && self.left == self.right;
+        is_equal || self.constants().is_some_and(|(left, right)| self.comparison.holds(left, right))
+    }
+
+    /// Whether it holds for no extents at all, so that what it stands in front of always fails.
+    pub fn never_holds(&self) -> bool {
+        self.constants().is_some() && !self.holds()
+    }
+
+    fn constants(&self) -> Option<(i64, i64)> {
+        Some((self.left.as_const()?, self.right.as_const()?))
     }
 
     /// The condition with symbols shown by name.

@@ -6,7 +6,7 @@ use tilewright_graph::{Graph, Range, ValueId};
 use tilewright_onnx::import::{DimOption, FaultKind, Partial, import_partial};
 use tilewright_onnx::proto::*;
 use tilewright_onnx::tensor::to_proto;
-use tilewright_onnx::{ImportErrors, ImportOptions, OnnxModel, import, import_noting};
+use tilewright_onnx::{ImportErrors, ImportOptions, OnnxModel, export, import, import_noting};
 
 fn text(value: &str) -> Option<String> {
     Some(value.to_owned())
@@ -339,6 +339,50 @@ fn subgraphs_become_closed_regions() {
     assert_eq!(captured, [Some("x"), Some("z")]);
     assert_eq!(graph.region(attrs.then_region).params.len(), 2);
     assert_eq!(graph.region(attrs.else_region).params.len(), 2);
+}
+
+/// `x` by one of two matrices, as the flag `c` says; only the first fits three columns.
+fn by_one_of_two(second: NodeProto) -> ModelProto {
+    let matrix = |rows: usize| Tensor::from_elements(&[rows, 4], &vec![1.0f32; rows * 4]).unwrap();
+    let branch = |name: &str, node: NodeProto| subgraph(name, graph(&[], vec![node], &["b:?,4"]));
+    let branches = vec![
+        branch("then_branch", node("MatMul", "x w3", "b", vec![])),
+        branch("else_branch", NodeProto { name: text("second"), ..second }),
+    ];
+    let mut whole = graph(&["x:rows,columns"], vec![node("If", "c", "y", branches)], &["y:?,4"]);
+    whole.input.push(typed_value("c:", tensor_proto::DataType::Bool));
+    whole.initializer = vec![to_proto(&matrix(3), "w3"), to_proto(&matrix(5), "w5")];
+    model(17, whole)
+}
+
+#[test]
+fn a_branch_that_does_not_fit_fails_when_it_runs() {
+    let product = || node("MatMul", "x w5", "b", vec![]);
+    let columns = |n: i64| ImportOptions {
+        dims: [("columns".to_owned(), DimOption::Fixed(n))].into(),
+        ..ImportOptions::default()
+    };
+    let model = OnnxModel::from_proto(by_one_of_two(product())).unwrap();
+    let mut warnings = Vec::new();
+    let graph = import_noting(&model, &columns(3), &mut warnings).unwrap();
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(warning.node.ends_with("second") && warning.reason.contains("fails"), "{warning}");
+    let failing: Vec<_> = graph.guards.iter().filter(|guard| guard.never_holds()).collect();
+    let [guard] = &failing[..] else { panic!("{failing:?}") };
+    let other = graph.region(graph.main()).nodes.iter().find_map(|&node| match &graph.node(node).op {
+        Op::If(attrs) => Some(attrs.else_region),
+        _ => None,
+    });
+    assert_eq!(Some(guard.region), other);
+    let error = export(&graph).unwrap_err();
+    assert!(error.reason.contains("fails in every run"), "{error}");
+
+    // The other branch, as it happens; neither; and what is not known is no matter of extents.
+    assert!(import(&model, &columns(5)).is_ok());
+    let errors = import(&model, &columns(4)).unwrap_err();
+    assert_eq!(errors.faults.len(), 2, "{errors}");
+    let unknown = OnnxModel::from_proto(by_one_of_two(node("Quux", "x", "b", vec![]))).unwrap();
+    assert!(import(&unknown, &columns(3)).unwrap_err().is_unsupported());
 }
 
 #[test]

@@ -51,6 +51,29 @@ pub fn convolution(channels: i64, results: i64, size: i64) -> Func {
     f
 }
 
+/// A convolution of three places, every other one, with padding, of images whose number and extent are open.
+fn open_convolution(channels: i64, results: i64) -> Func {
+    let mut f = Func::new("open_convolution");
+    let images = Expr::var(f.add_size("images", 0, 1 << 20));
+    let places = Expr::var(f.add_size("places", 0, 1 << 20));
+    let x = f.add_input("x", DType::F32, vec![images.clone(), Expr::int(channels), places.clone()]);
+    let w = f.add_input("w", DType::F32, extents(&[3, channels, results]));
+    let padded = vec![images.clone(), Expr::int(channels), places.clone() + Expr::int(2)];
+    let pad = f.compute("pad", DType::F32, padded, |f, i| {
+        let inside = i[2].clone().gt(Expr::int(0)).and(i[2].clone().lt(places.clone() + 1));
+        let place = vec![i[0].clone(), i[1].clone(), i[2].clone() - 1];
+        Expr::select(inside, f.load(x, place), Expr::f32(0.0))
+    });
+    let shape = vec![images, Expr::int(results), (places.clone() + 1).floor_div(Expr::int(2))];
+    let y = f.reduce("y", DType::F32, shape, extents(&[3, channels]), Expr::f32(0.0), |f, i, r, acc| {
+        let place = vec![i[0].clone(), r[1].clone(), i[2].clone() * 2 + r[0].clone()];
+        let weight = f.load(w, vec![r[0].clone(), r[1].clone(), i[1].clone()]);
+        Expr::fma(f.load(pad, place), weight, acc)
+    });
+    f.promote_to_output(y);
+    f
+}
+
 /// Softmax of rows.
 fn softmax(rows: i64, columns: i64) -> Func {
     let mut f = Func::new("softmax");
@@ -273,6 +296,7 @@ pub fn functions() -> Vec<(&'static str, Func, bool)> {
         ("product", product_func(100, 70, 27)),
         ("product", open_product(72, 24)),
         ("product", convolution(5, 24, 9)),
+        ("product", open_convolution(64, 64)),
         ("rows", softmax(6, 100)),
         ("rows", softmax(3, 2100)),
         ("reduction", sums(7, 300)),

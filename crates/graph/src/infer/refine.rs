@@ -12,7 +12,7 @@ use super::context::{Context, InferError, is_computed};
 use super::{Facts, infer};
 use crate::dim::Dim;
 use crate::graph::Graph;
-use crate::guard::{Comparison, Guard};
+use crate::guard::Guard;
 use crate::ids::{NodeId, RegionId, SymbolId, ValueId};
 use crate::op::AttrVisitor;
 use crate::symbol::SymbolTable;
@@ -252,7 +252,7 @@ impl Refinement {
             substitution.dim(&mut guard.left);
             substitution.dim(&mut guard.right);
         }
-        graph.guards.retain(|guard| !holds(guard));
+        graph.guards.retain(|guard| !guard.holds());
         Guard::merge(&mut graph.guards);
         true
     }
@@ -268,14 +268,4 @@ fn is_of_operands(graph: &Graph, node: NodeId, symbol: SymbolId) -> bool {
         .iter()
         .flatten()
         .any(|&value| mentions(graph.dims(value)) || mentions(graph.shape_value(value)))
-}
-
-fn holds(guard: &Guard) -> bool {
-    match guard.comparison {
-        Comparison::Equal => guard.left == guard.right,
-        Comparison::AtMost => match (guard.left.as_const(), guard.right.as_const()) {
-            (Some(left), Some(right)) => left <= right,
-            _ => false,
-        },
-    }
 }

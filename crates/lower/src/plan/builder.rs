@@ -233,7 +233,10 @@ impl<'a> Builder<'a> {
     }
 
     fn guard(&mut self, guard: &tilewright_graph::Guard) -> Result<(), LowerError> {
-        let text = format!("{}: {}", guard.message, guard.display(&self.graph.symbols));
+        let text = match guard.never_holds() {
+            true => guard.message.clone(),
+            false => format!("{}: {}", guard.message, guard.display(&self.graph.symbols)),
+        };
         let message = self.texts.intern(&text);
         let (lhs, rhs) = (self.dim_slot(&guard.left, None)?, self.dim_slot(&guard.right, None)?);
         let cmp = match guard.comparison {

@@ -1,10 +1,10 @@
 //! Control flow, sequences, optionals and strings.
 
-use tilewright_graph::Type;
 use tilewright_graph::op::{
     CaseAction, ConcatFromSequenceAttrs, IfAttrs, LoopAttrs, ScanAttrs, SplitToSequenceAttrs,
     StringNormalizerAttrs, StringSplitAttrs, TfIdfAttrs, TfIdfMode,
 };
+use tilewright_graph::{Guard, Type};
 
 use super::build::{self, flag, ints, reals, size, sizes, text, texts, type_attribute, type_proto};
 use super::elementwise::dtype_attr;
@@ -13,6 +13,12 @@ use super::{Exporter, Item, Result};
 impl Exporter<'_> {
     pub(super) fn if_node(&mut self, item: &Item<'_>, attrs: &IfAttrs) -> Result<()> {
         let captures = &item.inputs[1..];
+        let fails = |guard: &&Guard| {
+            guard.never_holds() && [attrs.then_region, attrs.else_region].contains(&guard.region)
+        };
+        if let Some(guard) = self.graph.guards.iter().find(fails) {
+            return Err(format!("a branch of it fails in every run: {}", guard.message));
+        }
         let then_branch = self.subgraph(attrs.then_region, 0, captures)?;
         let else_branch = self.subgraph(attrs.else_region, 0, captures)?;
         let attributes =

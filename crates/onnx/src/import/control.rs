@@ -8,6 +8,7 @@ use tilewright_graph::{
 
 use super::attrs::Attrs;
 use super::error::{FaultKind, Reason, Result};
+use super::failing::failing_branch;
 use super::importer::{Binding, Converted, Importer, Scope, Single, Site};
 use super::names;
 use crate::proto::GraphProto;
@@ -84,15 +85,8 @@ fn region(
         return Err(Reason::arity(message));
     }
     let region = importer.graph.add_region();
-    let first_fault = importer.faults.len();
-    let mut inner = Scope {
-        region,
-        names: Default::default(),
-        opsets: outer.opsets.clone(),
-        attributes: outer.attributes.clone(),
-        prefix: format!("{label}/").into(),
-        named: false,
-    };
+    let (first_fault, first_guard) = (importer.faults.len(), importer.graph.guards.len());
+    let mut inner = outer.inner(region, label);
     for (input, ty) in graph.input.iter().zip(formals) {
         let value = importer.graph.add_param(region, Some(input.name()), ty.clone());
         inner.names.insert(input.name().to_owned(), Binding::Value(value));
@@ -100,7 +94,11 @@ fn region(
     bind_captures(importer, &mut inner, captures);
     let results = subgraph_body(importer, &mut inner, graph);
     importer.graph.set_results(region, results);
-    Ok((importer.faults.len() == first_fault).then_some(region))
+    if importer.faults.len() > first_fault {
+        importer.graph.guards.truncate(first_guard);
+        return Ok(None);
+    }
+    Ok(Some(region))
 }
 
 pub(super) fn finish(
@@ -116,7 +114,8 @@ pub(super) fn finish(
 
 /// A condition that inference decides leaves one branch, which takes the place of the node. Branches whose
 /// results differ in rank (exporters squeeze an axis if its extent is 1) cannot both be compiled; if it is an
-/// extent that decides between them, it is taken to be equal to what it is compared with, under guard.
+/// extent that decides between them, it is taken to be equal to what it is compared with, under guard. A branch
+/// whose operands do not fit, beside one whose operands do, fails when it is run.
 pub(super) fn if_node(importer: &mut Importer<'_>, scope: &mut Scope, site: Site<'_>) -> Converted {
     let Site { node, label, inputs } = site;
     let attrs = Attrs::new(node);
@@ -144,7 +143,14 @@ pub(super) fn if_node(importer: &mut Importer<'_>, scope: &mut Scope, site: Site
         importer.graph.add_guard(Guard { left, comparison: Comparison::Equal, right, region, message });
         return inline(importer, scope, if is_then { then_graph } else { else_graph }, &[], label);
     }
-    let (Some(then_region), Some(else_region)) = (then_region, else_region) else { return Ok(None) };
+    let mut other = |sound| failing_branch(importer, scope, sound, n_faults, &captures, label);
+    let regions = match (then_region, else_region) {
+        (Some(a), Some(b)) => Some((a, b)),
+        (Some(a), None) => other(a)?.map(|b| (a, b)),
+        (None, Some(b)) => other(b)?.map(|a| (a, b)),
+        (None, None) => None,
+    };
+    let Some((then_region, else_region)) = regions else { return Ok(None) };
     let singles = single_elements(importer, then_region, else_region, label)?;
     let inputs = inputs.into_iter().chain(operands(&captures)).collect();
     let op = Op::If(IfAttrs { then_region, else_region });

@@ -64,6 +64,12 @@ impl Fault {
     pub(super) fn of_value(kind: FaultKind, value: &str, reason: String) -> Fault {
         Fault { kind, origin: Origin::default(), node: value.to_owned(), reason, advice: String::new() }
     }
+
+    /// The same as a warning: the fault is in a branch of the node `label`, which fails where a run takes it.
+    pub(super) fn of_failing_branch(self, label: &str) -> Fault {
+        let reason = format!("{} (a run that takes this branch of `{label}` fails)", self.reason);
+        Fault { reason, ..self }
+    }
 }
 
 impl fmt::Display for Fault {

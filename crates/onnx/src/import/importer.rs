@@ -41,6 +41,20 @@ pub(super) struct Scope {
     pub(super) named: bool,
 }
 
+impl Scope {
+    /// The scope of a subgraph that becomes a region of its own, in which nothing has a name yet.
+    pub(super) fn inner(&self, region: RegionId, label: &str) -> Scope {
+        Scope {
+            region,
+            names: FxHashMap::default(),
+            opsets: self.opsets.clone(),
+            attributes: self.attributes.clone(),
+            prefix: format!("{label}/").into(),
+            named: false,
+        }
+    }
+}
+
 pub(super) struct Importer<'m> {
     pub(super) model: &'m OnnxModel,
     pub(super) options: &'m ImportOptions,
@@ -92,7 +106,11 @@ impl<'m> Importer<'m> {
     }
 
     pub(super) fn warn(&mut self, kind: FaultKind, value: &str, reason: String) {
-        let warning = Fault::of_value(kind, value, reason);
+        self.note(Fault::of_value(kind, value, reason));
+    }
+
+    /// Keeps a warning, once.
+    pub(super) fn note(&mut self, warning: Fault) {
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }

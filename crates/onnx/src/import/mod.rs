@@ -12,6 +12,7 @@ mod convert;
 mod cx;
 mod declared;
 mod error;
+mod failing;
 mod importer;
 mod names;
 mod options;

@@ -1,10 +1,11 @@
 //! What the threads of a block do on a GPU: who they are, and how they work together.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use tilewright_dtype::DType;
 use tilewright_machine::{CodegenError, Gpu};
-use tilewright_te::kernel::{Inst, KernelLocal, MemRef, Threads, Value};
+use tilewright_te::kernel::{Inst, Kernel, KernelLocal, MemRef, Threads, Value};
 
 use super::function::Function;
 use super::{Isa, Metadata, PlaceInfo, invalid, unsupported};
@@ -31,6 +32,62 @@ const LEAST_COPIED: u64 = 4;
 const MANY: u32 = 64;
 /// Warps of such threads that a multiprocessor is to have room for at the same time: with 168 registers each.
 const RESIDENT_WARPS: u32 = 12;
+/// Fewer, where these registers are not enough: with 255 each.
+const FEWER_RESIDENT_WARPS: u32 = 8;
+/// Registers of such a thread beside the elements it carries and the addresses it copies from: the factors of two steps and the counters of loops.
+const OTHER_REGISTERS: u32 = 72;
+
+/// What a thread keeps in registers all through a loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Kept {
+    /// Elements that the loop carries.
+    carried: u32,
+    /// Addresses that it copies from, but for those at a constant distance from others.
+    addresses: u32,
+}
+
+impl Kept {
+    /// Warps that a multiprocessor is to have room for: so many that the threads' registers hold what they keep. An address takes two registers,
+    /// and what decides whether anything is copied from there another one, or two where extents are open.
+    fn resident_warps(self, has_open_extents: bool) -> u32 {
+        let of_address = if has_open_extents { 4 } else { 3 };
+        let needed = self.carried + of_address * self.addresses + OTHER_REGISTERS;
+        let given = Gpu::REGISTERS_PER_MULTIPROCESSOR / (RESIDENT_WARPS * Gpu::LANES) / 8 * 8;
+        if needed < given { RESIDENT_WARPS } else { FEWER_RESIDENT_WARPS }
+    }
+}
+
+/// What a thread keeps in the loop that carries the most elements.
+fn kept(kernel: &Kernel, insts: &[Inst]) -> Kept {
+    let of = |inst: &Inst| match inst {
+        Inst::Loop { carried, body, .. } => {
+            let carried = carried.iter().map(|carried| kernel.values[carried.param].lanes).sum();
+            let mut addresses = HashSet::new();
+            copied_from(body, &mut addresses);
+            kept(kernel, body).max(Kept { carried, addresses: addresses.len() as u32 })
+        }
+        Inst::If { then_body, else_body, .. } => kept(kernel, then_body).max(kept(kernel, else_body)),
+        _ => Kept::default(),
+    };
+    insts.iter().map(of).max().unwrap_or_default()
+}
+
+/// Adds the indices that copies read at, but for constant offsets.
+fn copied_from(insts: &[Inst], indices: &mut HashSet<(MemRef, Value)>) {
+    for inst in insts {
+        match inst {
+            Inst::CopyAsync { from, index, .. } => {
+                indices.insert((*from, *index));
+            }
+            Inst::Loop { body, .. } => copied_from(body, indices),
+            Inst::If { then_body, else_body, .. } => {
+                copied_from(then_body, indices);
+                copied_from(else_body, indices);
+            }
+            _ => {}
+        }
+    }
+}
 
 impl Function<'_> {
     /// The function that one thread runs: parameters are the buffers, the extents and the first task.
@@ -53,8 +110,9 @@ impl Function<'_> {
         }
         params.push("i64 %task_begin".to_owned());
         let Threads { warps, lanes } = kernel.threads;
-        let together = RESIDENT_WARPS / warps;
-        let together = match self.carried(&kernel.body) >= MANY && together > 1 {
+        let kept = kept(kernel, &kernel.body);
+        let together = kept.resident_warps(!kernel.sizes.is_empty()) / warps;
+        let together = match kept.carried >= MANY && together > 1 {
             true => format!(" \"nvvm.minctasm\"=\"{together}\""),
             false => String::new(),
         };
@@ -84,19 +142,6 @@ impl Function<'_> {
         self.body(&kernel.body)?;
         self.out.push_str("  ret void\n");
         Ok(())
-    }
-
-    /// Elements that a loop carries, of the loop with most of them.
-    fn carried(&self, insts: &[Inst]) -> u32 {
-        let of = |inst: &Inst| match inst {
-            Inst::Loop { carried, body, .. } => {
-                let own = carried.iter().map(|carried| self.kernel.values[carried.param].lanes).sum();
-                self.carried(body).max(own)
-            }
-            Inst::If { then_body, else_body, .. } => self.carried(then_body).max(self.carried(else_body)),
-            _ => 0,
-        };
-        insts.iter().map(of).max().unwrap_or(0)
     }
 
     /// Refuses what a GPU could not launch.
@@ -318,4 +363,18 @@ fn padded_bytes(array: &KernelLocal) -> u64 {
 /// Bytes of shared memory that a kernel with such shared arrays takes.
 pub(crate) fn shared_bytes(arrays: &[KernelLocal]) -> u64 {
     arrays.iter().map(padded_bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FEWER_RESIDENT_WARPS, Kept, RESIDENT_WARPS};
+
+    #[test]
+    fn threads_that_keep_many_addresses_have_more_registers() {
+        let warps = |addresses, open| Kept { carried: 64, addresses }.resident_warps(open);
+        // A product of tiles, a convolution of 7 x 7, and one of 3 x 3 x 3 places.
+        assert_eq!([2, 9, 12].map(|addresses| warps(addresses, false)), [12, 12, FEWER_RESIDENT_WARPS]);
+        // Open rows; open positions, of which each copy asks whether they are there.
+        assert_eq!([5, 8].map(|addresses| warps(addresses, true)), [RESIDENT_WARPS, FEWER_RESIDENT_WARPS]);
+    }
 }
