@@ -14,9 +14,11 @@ mod conformance;
 mod corpus;
 mod cross;
 mod digits;
+mod embedded;
 mod exported;
 mod firmware;
 mod gpu;
+mod joined;
 mod llvm;
 mod models;
 mod mutants;
@@ -66,7 +68,7 @@ enum Task {
     Mutants(mutants::Args),
     /// Measure the records of tuning that come with the compiler, on networks of tools/corpus.py
     Corpus(corpus::Args),
-    /// Build `tilewright-run`, which runs models without a compiler, for another machine
+    /// Build what runs models without a compiler for a machine: `tilewright-run`, and the runtime for models' libraries
     Cross(cross::Args),
     /// Compile models for boards and run them here, under qemu
     Boards(boards::Args),

@@ -97,7 +97,8 @@ fn report(
 ) -> String {
     let main = main.map(|(path, bytes)| format!("{} ({}), ", path.display(), output::bytes(bytes)));
     let workspace = library.workspace_bytes().map_or("by the inputs".to_string(), output::bytes);
-    let inside = library.model_bytes().map(|model| format!("a runtime is inside: model {}, ", output::bytes(model)));
+    let inside =
+        library.model_bytes().map(|model| format!("a runtime is inside: model {}, ", output::bytes(model)));
     format!(
         "{} -> {}{}: {name}_run\n{}code {}, weights {}, workspace {workspace}\n",
         model.display(),

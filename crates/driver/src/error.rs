@@ -301,7 +301,9 @@ pub enum LibraryError {
         why: EmbedError,
     },
     /// No linker.
-    #[error("a shared library with a runtime in it takes a linker, and none of {0} is there: install lld, or use --emit static")]
+    #[error(
+        "a shared library with a runtime in it takes a linker, and none of {0} is there: install lld, or use --emit static"
+    )]
     NoLinker(String),
     /// A linker that failed.
     #[error("{linker} makes no shared library: {said}")]

@@ -117,7 +117,13 @@ impl Artifact {
             weights: self.weight_bytes()?,
             target: self.manifest.target.clone(),
             workspace_bytes: needs.tensors,
-            code: Code::Inside(Inside { artifact, code_bytes: level.code.len() as u64, facts, arch, runtime: None }),
+            code: Code::Inside(Inside {
+                artifact,
+                code_bytes: level.code.len() as u64,
+                facts,
+                arch,
+                runtime: None,
+            }),
         })
     }
 

@@ -38,7 +38,7 @@ fn status(done: Result<(), Status>) -> i32 {
 /// # Safety
 /// As [`instance::open`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tilewright_embed_open(memory: *mut u8, bytes: u64) -> i32 {
+pub(crate) unsafe extern "C" fn tilewright_embed_open(memory: *mut u8, bytes: u64) -> i32 {
     // SAFETY: by the caller's word, and the compiler linked the artifact.
     status(unsafe { instance::open(linked(), memory, bytes) })
 }
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn tilewright_embed_open(memory: *mut u8, bytes: u64) -> i
 /// # Safety
 /// As [`instance::sizes`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tilewright_embed_sizes(
+pub(crate) unsafe extern "C" fn tilewright_embed_sizes(
     memory: *mut u8,
     inputs: *const u8,
     outputs: *mut u8,
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn tilewright_embed_sizes(
 /// # Safety
 /// As [`instance::run`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tilewright_embed_run(
+pub(crate) unsafe extern "C" fn tilewright_embed_run(
     memory: *mut u8,
     inputs: *const u8,
     outputs: *mut u8,

@@ -25,7 +25,8 @@ static CALLS: [Call; MOST] =
 
 /// Does some work whose allocations come from a heap; nothing where too many calls are at work.
 pub fn with_heap<T>(heap: &'static Arena, work: impl FnOnce() -> T) -> Option<T> {
-    let begin = |call: &&Call| call.mark.compare_exchange(0, BEGUN, Ordering::Acquire, Ordering::Relaxed).is_ok();
+    let begin =
+        |call: &&Call| call.mark.compare_exchange(0, BEGUN, Ordering::Acquire, Ordering::Relaxed).is_ok();
     let call = CALLS.iter().find(begin)?;
     let on_stack = 0u8;
     call.heap.store(ptr::from_ref(heap).cast_mut(), Ordering::Relaxed);
@@ -47,7 +48,8 @@ fn below(work: &mut dyn FnMut()) {
 pub fn heap() -> Option<&'static Arena> {
     let on_stack = 0u8;
     let here = (&raw const on_stack).addr();
-    let above = |call: &Call| Some(call.mark.load(Ordering::Acquire)).filter(|&mark| mark > here && mark != BEGUN);
+    let above =
+        |call: &Call| Some(call.mark.load(Ordering::Acquire)).filter(|&mark| mark > here && mark != BEGUN);
     let nearest = CALLS.iter().filter_map(|call| Some((above(call)?, call))).min_by_key(|&(mark, _)| mark);
     let heap = nearest?.1.heap.load(Ordering::Relaxed);
     #[allow(unsafe_code, reason = "a reference that went through a pointer")]

@@ -66,7 +66,9 @@ impl Outputs {
     /// Where an output's elements go, and the bytes that there is room for.
     pub(crate) fn room(self, output: usize) -> (*mut u8, u64) {
         // SAFETY: `Outputs::at` was told that the struct is there.
-        unsafe { (self.field(output, 0).cast::<*mut u8>().read(), self.field(output, 1).cast::<u64>().read()) }
+        unsafe {
+            (self.field(output, 0).cast::<*mut u8>().read(), self.field(output, 1).cast::<u64>().read())
+        }
     }
 
     pub(crate) fn set_bytes(self, output: usize, bytes: u64) {

@@ -30,8 +30,14 @@ const STATUSES: &[(&str, &str)] = &[
     ("MISALIGNED", "An address is not a multiple of what it has to be."),
     ("MEMORY", "The memory for the model, or the workspace, has too few bytes."),
     ("EXTENTS", "The model takes no inputs of these extents."),
-    ("ROOM", "An output has more bytes than there is room for: `bytes` and `extents` say what it has. Outputs with room are written."),
-    ("CONDITION", "A condition does not hold under which the model was compiled; a node of the model cannot take such values or extents."),
+    (
+        "ROOM",
+        "An output has more bytes than there is room for: `bytes` and `extents` say what it has. Outputs with room are written.",
+    ),
+    (
+        "CONDITION",
+        "A condition does not hold under which the model was compiled; a node of the model cannot take such values or extents.",
+    ),
     ("CLOSED", "The memory holds no model: open it first."),
     ("BUSY", "Another call is at work with this memory, or too many calls are at work."),
     ("DEFECT", "A defect of the library."),
@@ -123,10 +129,8 @@ impl InsideHeader<'_> {
             }
             false => "",
         };
-        let [inputs, outputs] =
-            [("INPUTS", self.plan.inputs.len()), ("OUTPUTS", self.plan.outputs.len())].map(|(kind, n)| {
-                if n == 0 { String::new() } else { format!("{upper}_{kind}") }
-            });
+        let [inputs, outputs] = [("INPUTS", self.plan.inputs.len()), ("OUTPUTS", self.plan.outputs.len())]
+            .map(|(kind, n)| if n == 0 { String::new() } else { format!("{upper}_{kind}") });
         _ = write!(
             out,
             "/* Puts the model into memory, of which it keeps {upper}_MODEL_BYTES for as long as it is used. There is nothing to close: who uses\n\
@@ -173,7 +177,8 @@ impl InsideHeader<'_> {
     /// An open extent with its bounds.
     fn bounds(&self, dim: &DimSpec) -> String {
         let bounds = self.plan.bounds.iter().find(|bounds| bounds.size == dim.size);
-        let name = dim.name.as_deref().or(bounds.map(|bounds| bounds.name.as_str())).unwrap_or("one without a name");
+        let name =
+            dim.name.as_deref().or(bounds.map(|bounds| bounds.name.as_str())).unwrap_or("one without a name");
         let Some(bounds) = bounds else { return format!("{name}, of any extent") };
         let steps = if bounds.step == 1 { String::new() } else { format!(" in steps of {}", bounds.step) };
         match bounds.max {
