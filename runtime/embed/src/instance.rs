@@ -65,7 +65,7 @@ pub unsafe fn open(linked: Linked, memory: *mut u8, bytes: u64) -> Result<(), St
         (&raw mut (*instance).heap).write(Arena::new());
         (&raw mut (*instance).tensors).write(UnsafeCell::new(Arena::new()));
         let start = memory.wrapping_add(HEAD as usize).cast::<MaybeUninit<u8>>();
-        (&*(&raw const (*instance).heap), slice::from_raw_parts_mut(start, heap_bytes))
+        (&(*instance).heap, slice::from_raw_parts_mut(start, heap_bytes))
     };
     heap.give(room).map_err(|_| Status::Defect)?;
     // SAFETY: by the caller's word.
