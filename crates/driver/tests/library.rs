@@ -55,7 +55,7 @@ fn the_header_of_a_library_with_a_runtime_inside_tells_what_is_open() {
     let library = artifact(SUMS).library("net").expect("a library");
     let model = format!("#define NET_MODEL_BYTES {}\n", library.model_bytes().expect("a runtime is inside"));
     for part in [
-        "Open extents of inputs: batch, from 0 to 1000; seq, from 1 to 9.",
+        "Open extents of inputs: batch, of any extent; seq, of any extent.",
         "/* \"x\": f32 [batch][seq] */\n#define NET_INPUT_0_TYPE float\n#define NET_INPUT_0_RANK 2\n",
         "/* \"b\": f32 [batch][4] */",
         "#define NET_RANK 2\n",
@@ -64,6 +64,10 @@ fn the_header_of_a_library_with_a_runtime_inside_tells_what_is_open() {
     ] {
         assert!(library.header().contains(part), "no {part:?} in\n{}", library.header());
     }
+    let bounded = compiler().dim("batch", 1..=8).compile(DIGITS).expect("an artifact");
+    let bounded = bounded.library("net").expect("a library");
+    let bounds = "Open extents of inputs: batch, from 1 to 8.";
+    assert!(bounded.header().contains(bounds), "no {bounds:?} in\n{}", bounded.header());
     assert_eq!(library.workspace_bytes(), None);
     assert!(!library.header().contains("NET_WORKSPACE_BYTES"), "{}", library.header());
 }
@@ -103,7 +107,8 @@ fn several_targets_and_programs_for_some_extents_are_refused() {
 fn the_header_tells_what_a_caller_has_to_give() {
     let artifact = compiler().dim("batch", 3).target("x86-64-v3").expect("a target").compile(DIGITS);
     let library = artifact.expect("an artifact").library("net").expect("a library");
-    let workspace = format!("#define NET_WORKSPACE_BYTES {}\n", library.workspace_bytes());
+    let workspace =
+        format!("#define NET_WORKSPACE_BYTES {}\n", library.workspace_bytes().expect("extents are known"));
     for part in [
         "int32_t net_run(const void *const inputs[NET_INPUTS], void *const outputs[NET_OUTPUTS], void *workspace);",
         "/* \"image\": f32 [3][1][8][8] */",
