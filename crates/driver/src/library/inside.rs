@@ -91,7 +91,7 @@ fn link_shared(object: &[u8], arch: Arch, soname: &str) -> Result<Vec<u8>, Compi
     let folder = tempfile::tempdir().map_err(|source| output_error(&env::temp_dir(), source))?;
     let [from, to] = ["library.o", "library.so"].map(|name| folder.path().join(name));
     fs::write(&from, object).map_err(|source| output_error(&from, source))?;
-    let is_here = arch.name() == env::consts::ARCH;
+    let is_here = arch.triple().starts_with(env::consts::ARCH);
     for linker in LINKERS.iter().filter(|&&linker| linker != "cc" || is_here) {
         let mut link = Command::new(linker);
         // `-z text`: the library is shared by processes, so nothing is written into its code.
