@@ -15,6 +15,7 @@
 //! mapped, not read, at load. A checksum is XXH3 of 128 bits: it finds damage, and proves no origin.
 
 mod figures;
+pub mod linked;
 mod needs;
 #[cfg(any(feature = "names", feature = "checksums"))]
 mod notes;
@@ -31,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::{ALIGN, Plan, SizeId};
 
 pub use needs::Needs;
+pub(crate) use needs::tensor_bytes;
 #[cfg(feature = "checksums")]
 pub use write::{Contents, ContentsError, Level, Pieces};
 

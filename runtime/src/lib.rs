@@ -38,6 +38,7 @@ pub mod device;
 pub mod dlpack;
 mod error;
 mod exec;
+mod forecast;
 mod host;
 pub mod isa;
 #[cfg(feature = "devices")]
@@ -61,6 +62,7 @@ pub use arena::{Arena, ArenaError};
 pub use cancel::Cancel;
 pub use error::{ExecFault, InputError, InputErrors, RunError};
 pub use exec::{HostCall, Inspect, RunObserver};
+pub use forecast::Forecast;
 pub use host::{Draw, HostArg, HostError, HostOps, HostTensor, HostTensorMut, NoHostOps};
 pub use load::LoadError;
 #[cfg(feature = "std")]

@@ -92,6 +92,25 @@ impl Model {
     }
 }
 
+impl Model {
+    /// As [`Model::in_place`], of an artifact that is linked into a program: for which machine it is was decided then.
+    ///
+    /// # Errors
+    /// When the bytes are damaged, or have code for several machines or for a device.
+    ///
+    /// # Safety
+    /// As [`Model::in_place`]; and the code is for this machine.
+    pub unsafe fn linked(bytes: &'static [u8], host: Arc<dyn HostOps>) -> Result<Model, LoadError> {
+        let artifact = Artifact::read(bytes)?;
+        if artifact.images.len() != 1 || artifact.manifest.images[0].device.is_some() {
+            return Err(ArtifactError::LeftOut("code for several machines or a device").into());
+        }
+        let base = bytes[artifact.images[0].clone()].as_ptr();
+        // SAFETY: executable, for this machine and written by the compiler, by the caller's word.
+        unsafe { tie(artifact, 0, base, None, &Bytes::new(bytes), host, None) }
+    }
+}
+
 /// What messages call the machine that the loader runs on.
 const PROCESSOR: &str = "the processor";
 

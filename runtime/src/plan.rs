@@ -531,6 +531,11 @@ fn next<'de, A: SeqAccess<'de>, T: Deserialize<'de>>(fields: &mut A, field: &mut
 }
 
 impl Plan {
+    /// Whether runs have memory besides arena and outputs, or outputs, whose bytes are known only while the model runs.
+    pub fn sizes_memory(&self) -> bool {
+        self.instrs.iter().any(|instr| matches!(instr.op, PlanOp::Alloc { .. } | PlanOp::Grow { .. }))
+    }
+
     /// For each size slot, whether it depends on a computed slot.
     /// The plan's operands must be in range, as [`Plan::validate`] proves.
     pub fn late_sizes(&self) -> Vec<bool> {

@@ -23,7 +23,8 @@ use crate::pool::Pool;
 use crate::tensor::{TensorView, TensorViewMut, byte_len};
 use crate::value::Value;
 
-use inputs::{Given, check_dims, check_form, fit_sizes, fit_values, has_form, problems};
+pub(crate) use inputs::fit_sizes;
+use inputs::{Given, check_dims, check_form, fit_values, has_form, problems};
 pub use inputs::{Input, Inputs};
 pub use owned::Room;
 

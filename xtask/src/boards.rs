@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::c_library::emitted;
+use crate::c_library::{emitted, inside};
 use crate::cargo::{Cargo, Packages};
 use crate::conformance::Board;
 use crate::cross::Program;
@@ -180,6 +180,7 @@ fn check_some(cargo: &Cargo, program: &Path, codegen: &str, machine: Option<&str
             let compiler = cross::c_compiler(machine.kind.zig);
             let board = emitted::Board { compiler, emulator, runner: machine.runner(core, &cross::RUN)? };
             tally.add(emitted::check_on(program, codegen, machine.name, &board));
+            tally.add(inside::check_on(program, codegen, machine.name, machine.kind.target, &board));
         }
         if let (Some(alike), Some(core)) = (machine.alike, machine.cores.first()) {
             let runner = machine.runner(core, &cross::RUN)?;

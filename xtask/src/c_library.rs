@@ -4,6 +4,7 @@ mod archive;
 mod check;
 pub(crate) mod emitted;
 mod headers;
+pub(crate) mod inside;
 mod libraries;
 mod tools;
 
@@ -16,6 +17,7 @@ use crate::project::Verdict;
 use libraries::{Flavour, Library, default_prefix, install};
 
 pub(crate) use check::check;
+use check::check_models;
 pub(crate) use libraries::small;
 
 /// Arguments of the task.
@@ -39,12 +41,16 @@ pub(crate) struct Args {
     /// Check the libraries for this machine instead, as `cargo xtask test` does
     #[arg(long)]
     check: bool,
+    /// Check only the libraries that models become (`tilewright compile --emit static`)
+    #[arg(long)]
+    check_models: bool,
 }
 
 /// The task.
 pub(crate) fn run(args: &Args) -> Verdict {
-    if args.check {
-        let tally = check(&build::tilewright(&Cargo::detect())?)?;
+    if args.check || args.check_models {
+        let program = build::tilewright(&Cargo::detect())?;
+        let tally = if args.check { check(&program)? } else { check_models(&program) };
         println!("{tally}");
         return Ok(tally.failed == 0);
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask cross TARGET`: builds `tilewright-run`, which runs models without a compiler, for another machine.
+//! How programs and libraries are built for other machines, and what is missing where they cannot be.
 
 use std::env;
 use std::ffi::OsString;
@@ -7,23 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 
-use crate::project::Verdict;
 use crate::{cargo, project};
-
-/// Arguments of the task.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Machine and system in Rust's words, as aarch64-unknown-linux-musl, whose programs need no libraries
-    target: String,
-}
-
-/// The task.
-pub(crate) fn run(args: &Args) -> Verdict {
-    let program = build(&args.target, &RUN)?;
-    let bytes = std::fs::metadata(&program)?.len();
-    println!("{}: {} KiB", program.display(), bytes / 1024);
-    Ok(true)
-}
 
 /// A program that is built for other machines.
 pub(crate) struct Program {
@@ -139,15 +123,32 @@ pub(crate) fn rustc(target: Option<&str>, small: bool) -> anyhow::Result<Command
     Ok(build)
 }
 
-/// `cargo build` for a machine without a system, with Rust's library for size, where a defect ends the program without a text.
-pub(crate) fn bare(target: &str) -> anyhow::Result<Command> {
+/// `cargo rustc` of what needs Rust's `core` and `alloc` alone. They are built along, for size, where their source is here, and a defect then
+/// ends the program without a text.
+pub(crate) fn core_alone(target: &str) -> anyhow::Result<Command> {
+    if has_library_source() {
+        return bare("rustc", target);
+    }
+    ensure!(
+        has_prebuilt_library(target),
+        "no library of Rust for {target}: run `rustup target add {target}`, or `cargo xtask setup --boards` on Debian"
+    );
+    let mut build = cargo::plain("rustc");
+    build.args(["--target", target]).env("CARGO_TARGET_DIR", project::target_dir().join("cross"));
+    Ok(build)
+}
+
+/// A verb of cargo's for a machine without a system, with Rust's library for size, where a defect ends the program without a text.
+pub(crate) fn bare(verb: &str, target: &str) -> anyhow::Result<Command> {
     ensure!(has_library_source(), "no source of Rust's library: run `cargo xtask setup --boards` on Debian");
-    let mut build = cargo::plain("build");
+    let mut build = cargo::plain(verb);
     build.args(["--target", target]).env("CARGO_TARGET_DIR", project::target_dir().join("cross"));
     build.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1");
     build.env("RUSTFLAGS", format!("{NO_UNWINDING} {NO_TEXTS} -C linker={BARE_LINKER}"));
     build.args(["-Z", "build-std=core,alloc,compiler_builtins"]);
-    build.args(["-Z", "build-std-features=compiler-builtins-mem,optimize_for_size"]);
+    // Where there is a system, its C library has `memcpy` and the like, and they are faster.
+    let own_mem = if target.contains("-none-") { "compiler-builtins-mem," } else { "" };
+    build.arg("-Z").arg(format!("build-std-features={own_mem}optimize_for_size"));
     Ok(build)
 }
 

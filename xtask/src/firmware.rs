@@ -1,7 +1,7 @@
 //! `cargo xtask firmware`: builds the firmware of `examples/cortex-m` for each board and runs it here, under qemu.
 //!
-//! It must read all held-out digits right, and its model must take what `tilewright compile` said of it. There are two of them: in C with the
-//! model as a library, and in Rust with the model as an artifact and the runtime's core.
+//! It must read all held-out digits right, and its model must take what `tilewright compile` said of it. There are three of them: in C with the
+//! model as a library, of straight code and with a runtime inside, and in Rust with the model as an artifact and the runtime's core.
 
 mod board;
 pub(crate) mod core;
@@ -14,7 +14,7 @@ use anyhow::{Context, ensure};
 use crate::cargo::Cargo;
 use crate::project::Verdict;
 use crate::tally::Tally;
-use crate::{build, cross, project};
+use crate::{build, cross, embedded, project};
 
 pub(crate) use board::EMULATOR;
 use board::{BOARDS, Board, play, ticks_a_run};
@@ -63,7 +63,9 @@ fn check_some(program: &Path, core: Option<&str>) -> anyhow::Result<Tally> {
     let mut tally = Tally::default();
     let boards = BOARDS.iter().filter(|board| core.is_none_or(|core| core == board.core));
     for board in boards {
-        for (language, check) in [("C", of_board as Check), ("Rust", core::of_board)] {
+        let checks =
+            [("C", of_board as Check), ("C with a runtime inside", inside), ("Rust", core::of_board)];
+        for (language, check) in checks {
             let outcome = check(program, board);
             if let Err(error) = &outcome {
                 println!("{} in {language}: failed: {error:#}", board.core);
@@ -105,7 +107,7 @@ fn of_board(program: &Path, board: &Board) -> anyhow::Result<()> {
         workspace: bytes("workspace_bytes")?,
     };
     let firmware = folder.join("digits.elf");
-    link(board, &folder, &library, &firmware)?;
+    link(board, "digits.c", &library, &firmware)?;
     let ticks = ticks_a_run(&play(board, &firmware)?)?;
     takes_what_was_said(&library, &firmware, &said)?;
     println!(
@@ -119,7 +121,28 @@ fn of_board(program: &Path, board: &Board) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn link(board: &Board, folder: &Path, library: &Path, firmware: &Path) -> anyhow::Result<()> {
+/// The model with an open batch.
+fn inside(program: &Path, board: &Board) -> anyhow::Result<()> {
+    // The code of all these cores is Thumb, with floats in registers.
+    embedded::build("thumbv7em-none-eabihf")?;
+    let folder = project::target_dir().join(format!("firmware/{}-inside", board.core));
+    fs::create_dir_all(&folder)?;
+    let library = folder.join("libdigits.a");
+    let mut compile = project::command(program);
+    compile.env("TILEWRIGHT_RUNTIMES", project::target_dir().join("runtimes"));
+    compile.arg("compile").arg(project::path("examples/digits/digits.onnx"));
+    compile.args(["--no-cache", "--dim", "batch=1..8", "--target", board.core, "--emit", "static"]);
+    let said = project::output_of(compile.args(["--name", "digits", "-o"]).arg(&library));
+    said.context("the model does not compile")?;
+    let firmware = folder.join("batches.elf");
+    link(board, "batches.c", &library, &firmware)?;
+    let told = play(board, &firmware)?;
+    println!("{} ({}) in C with a runtime inside: {}", board.core, board.name, told.trim());
+    Ok(())
+}
+
+fn link(board: &Board, source: &str, library: &Path, firmware: &Path) -> anyhow::Result<()> {
+    let folder = library.parent().context("the library is in a folder")?;
     let sources = project::path("examples/cortex-m/c");
     let words = cross::c_compiler("thumb-freestanding-eabihf");
     let (first, rest) = words.split_first().context("no compiler")?;
@@ -131,8 +154,10 @@ fn link(board: &Board, folder: &Path, library: &Path, firmware: &Path) -> anyhow
         let path = project::path("examples/digits/held-out").join(file);
         compile.arg(format!("-D{name}=\"{}\"", path.display()));
     }
-    compile.arg(sources.join("start.c")).arg(sources.join("digits.c")).arg(library);
-    compile.arg("-Wl,-e,reset").arg(format!("-Wl,-T,{}", sources.join("board.ld").display()));
+    compile.arg(sources.join("start.c")).arg(sources.join(source)).arg(library);
+    compile
+        .args(["-Wl,-e,reset", "-Wl,--gc-sections"])
+        .arg(format!("-Wl,-T,{}", sources.join("board.ld").display()));
     project::run(compile.arg("-o").arg(firmware))
 }
 

@@ -14,9 +14,12 @@ mod conformance;
 mod corpus;
 mod cross;
 mod digits;
+mod embedded;
 mod exported;
 mod firmware;
+mod for_machine;
 mod gpu;
+mod joined;
 mod llvm;
 mod models;
 mod mutants;
@@ -66,8 +69,8 @@ enum Task {
     Mutants(mutants::Args),
     /// Measure the records of tuning that come with the compiler, on networks of tools/corpus.py
     Corpus(corpus::Args),
-    /// Build `tilewright-run`, which runs models without a compiler, for another machine
-    Cross(cross::Args),
+    /// Build what runs models without a compiler for a machine: `tilewright-run`, and the runtime for models' libraries
+    Cross(for_machine::Args),
     /// Compile models for boards and run them here, under qemu
     Boards(boards::Args),
     /// Build the firmware of `examples/cortex-m` for each board and run it here, under qemu
@@ -106,7 +109,7 @@ fn main() -> ExitCode {
         Task::Exported(args) => exported::run(&args),
         Task::Mutants(args) => mutants::run(&args),
         Task::Corpus(args) => corpus::run(&args),
-        Task::Cross(args) => cross::run(&args),
+        Task::Cross(args) => for_machine::run(&args),
         Task::Boards(args) => boards::run(&args),
         Task::Firmware(args) => firmware::run(&args),
         Task::Sizes(args) => sizes::run(&args),

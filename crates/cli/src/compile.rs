@@ -38,6 +38,10 @@ pub(crate) struct Args {
     /// What the function and constants of a library begin with [default: the model's file name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// The runtime for a static or shared library of a model with open extents or decisions, as `cargo xtask cross` made it [default:
+    /// ../runtimes/MACHINE.o from the folder of this program, or MACHINE.o in $TILEWRIGHT_RUNTIMES]
+    #[arg(long, value_name = "FILE")]
+    runtime: Option<PathBuf>,
     /// Print figures as one JSON object
     #[arg(long)]
     json: bool,
@@ -64,7 +68,8 @@ enum Emit {
     Ptx,
     /// OpenCL C of the kernels for `--target opencl`, a program a level
     OpenclC,
-    /// A static library for C programs: libNAME.a with the function NAME_run, and NAME.h beside it
+    /// A static library for C programs: libNAME.a with the function NAME_run, and NAME.h beside it; with a runtime inside where the
+    /// model has open extents or decisions
     Static,
     /// The same as a shared library: libNAME.so
     Shared,
@@ -84,6 +89,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     if args.name.is_some() && !matches!(args.emit, Emit::Static | Emit::Shared | Emit::C | Emit::CHeader) {
         return Err(Failure::usage("--name is for libraries: --emit static, shared, c or c-header"));
+    }
+    if args.runtime.is_some() && !matches!(args.emit, Emit::Static | Emit::Shared) {
+        return Err(Failure::usage("--runtime is for libraries: --emit static or shared"));
     }
     match args.emit {
         Emit::Artifact => artifact(args),
@@ -128,6 +136,7 @@ fn request(args: &Args) -> library::Request<'_> {
         options: &args.options,
         output: args.output.as_deref(),
         name: args.name.as_deref(),
+        runtime: args.runtime.as_deref(),
         json: args.json,
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Request<'a> {
     pub(crate) options: &'a CompileArgs,
     pub(crate) output: Option<&'a Path>,
     pub(crate) name: Option<&'a str>,
+    /// The runtime's object, for a library that has one inside.
+    pub(crate) runtime: Option<&'a Path>,
     pub(crate) json: bool,
 }
 
@@ -52,6 +54,7 @@ pub(crate) fn write(request: &Request<'_>, form: Form) -> Result<(), Failure> {
     let library = compiler.library_with(request.model, &name, &mut progress);
     let finished = progress.finish();
     let library = library.map_err(|error| Failure::from(error).about(request.model))?;
+    let library = library.runtime(request.runtime.map(Path::to_path_buf));
     finished?;
     let bytes = match form {
         Form::Static => library.write_static(&main)?,
@@ -71,6 +74,7 @@ pub(crate) fn write(request: &Request<'_>, form: Form) -> Result<(), Failure> {
             "code_bytes": library.code_bytes(),
             "weight_bytes": library.weight_bytes(),
             "workspace_bytes": library.workspace_bytes(),
+            "model_bytes": library.model_bytes(),
             "target": library.target(),
             "compile_s": progress.elapsed().as_secs_f64(),
         }));
@@ -92,14 +96,17 @@ fn report(
     library: &Library,
 ) -> String {
     let main = main.map(|(path, bytes)| format!("{} ({}), ", path.display(), output::bytes(bytes)));
+    let workspace = library.workspace_bytes().map_or("by the inputs".to_string(), output::bytes);
+    let inside =
+        library.model_bytes().map(|model| format!("a runtime is inside: model {}, ", output::bytes(model)));
     format!(
-        "{} -> {}{}: {name}_run\ncode {}, weights {}, workspace {}\n",
+        "{} -> {}{}: {name}_run\n{}code {}, weights {}, workspace {workspace}\n",
         model.display(),
         main.unwrap_or_default(),
         header.display(),
+        inside.unwrap_or_default(),
         output::bytes(library.code_bytes()),
         output::bytes(library.weight_bytes()),
-        output::bytes(library.workspace_bytes()),
     )
 }
 

@@ -1,5 +1,6 @@
 //! Errors of a compilation, by whose fault they are.
 
+use tilewright_image::EmbedError;
 use tilewright_lower::LowerError;
 use tilewright_machine::{CodegenError, DeviceKind, TargetError};
 use tilewright_onnx::import::Origins;
@@ -275,6 +276,43 @@ pub enum LibraryError {
     /// The plan is more than calls of kernels: all that is in the way.
     #[error("the model cannot be straight code: {}", list(.0))]
     NotStraight(Vec<Obstacle>),
+    /// What a library has not, even with a runtime in it.
+    #[error("the model cannot be a library, with or without a runtime: {}", list(.0))]
+    NotInside(Vec<Obstacle>),
+    /// The runtime for the machine is not where it is looked for.
+    #[error(
+        "the model needs a runtime in its library, and there is none at {looked_for}: `cargo xtask cross {target}` builds it, and --runtime \
+         names another file ({why})"
+    )]
+    NoRuntime {
+        /// The file.
+        looked_for: String,
+        /// The machine in Rust's words.
+        target: &'static str,
+        /// What the system says.
+        why: std::io::Error,
+    },
+    /// A file that is no runtime for the machine.
+    #[error("{file} is no runtime for the model: {why}")]
+    BadRuntime {
+        /// The file.
+        file: String,
+        /// Why.
+        why: EmbedError,
+    },
+    /// No linker.
+    #[error(
+        "a shared library with a runtime in it takes a linker, and none of {0} is there: install lld, or use --emit static"
+    )]
+    NoLinker(String),
+    /// A linker that failed.
+    #[error("{linker} makes no shared library: {said}")]
+    Linker {
+        /// The program.
+        linker: String,
+        /// What it says.
+        said: String,
+    },
 }
 
 impl LibraryError {
@@ -285,7 +323,14 @@ impl LibraryError {
             | LibraryError::Several
             | LibraryError::Text
             | LibraryError::MachineCode => 2,
-            LibraryError::Device | LibraryError::NoSystem(_) | LibraryError::NotStraight(_) => 3,
+            LibraryError::Device
+            | LibraryError::NoSystem(_)
+            | LibraryError::NotStraight(_)
+            | LibraryError::NotInside(_)
+            | LibraryError::NoRuntime { .. }
+            | LibraryError::BadRuntime { .. }
+            | LibraryError::NoLinker(_)
+            | LibraryError::Linker { .. } => 3,
         }
     }
 }

@@ -1,23 +1,30 @@
 //! A model as a library for other people's builds: `--emit static`, `shared`, `c` and `c-header`.
 //!
-//! The library has one function, `NAME_run`, and the weights as constants. Where every extent is known and nothing is decided while the
-//! model runs, the plan becomes straight code ([`straight`]) by the code generator that made the kernels, and nothing else is linked.
+//! Where every extent is known and nothing is decided while the model runs, the plan becomes straight code ([`straight`]) by the code
+//! generator that made the kernels: one function, `NAME_run`, and the weights as constants. Else the library is the artifact with a runtime
+//! that runs it ([`inside`]).
 
 mod header;
+mod inside;
+mod inside_header;
 pub(crate) mod straight;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tilewright_image::Image;
 use tilewright_machine::{Base, CodegenKind, RunFunction, Target};
 use tilewright_run::files;
-use tilewright_runtime::artifact::Pieces;
+use tilewright_runtime::artifact::linked::LinkedFacts;
+use tilewright_runtime::artifact::{ImageDef, Needs, Pieces};
+use tilewright_runtime::plan::Plan;
 
 use crate::artifact::{Artifact, Level};
 use crate::error::{CompileError, LibraryError};
 pub use straight::Obstacle;
 
 use header::{Header, Operand};
+use inside::Inside;
+use inside_header::InsideHeader;
 use straight::{Straight, straight};
 
 /// A model as a library.
@@ -28,7 +35,7 @@ pub struct Library {
     weights: Vec<u8>,
     header: String,
     target: String,
-    workspace_bytes: u64,
+    workspace_bytes: Option<u64>,
 }
 
 /// What runs the model.
@@ -38,17 +45,19 @@ enum Code {
     Machine(tilewright_image::Library),
     /// A program in C: what comes before the weights, and what comes after.
     C(String, String),
+    /// The artifact with a runtime.
+    Inside(Inside),
 }
 
 impl Artifact {
     /// The model as a library whose function is `NAME_run`.
     ///
     /// # Errors
-    /// [`LibraryError`] as [`CompileError::Library`]: a name that C does not take, what is not static; and what code generators say.
+    /// [`LibraryError`] as [`CompileError::Library`]: a name that C does not take, what no library has; and what code generators say.
     pub fn library(&self, name: &str) -> Result<Library, CompileError> {
         check_name(name)?;
         let (level, image) = match (&self.levels[..], &self.manifest.images[..]) {
-            ([level], [image]) if level.specialised.is_empty() => (level, image),
+            ([level], [image]) => (level, image),
             _ => return Err(LibraryError::Several.into()),
         };
         if level.plan.needs_device() {
@@ -58,8 +67,11 @@ impl Artifact {
         let kernels = kernel_names(level, &image.program.entries)?;
         let [symbol, weights] = ["run", "weights"].map(|what| format!("{name}_{what}"));
         let is_text = !target.codegen.kind.makes_machine_code();
-        let straight = straight(&level.plan, &kernels, [&symbol, &weights], is_text)
-            .map_err(LibraryError::NotStraight)?;
+        let straight = match straight(&level.plan, &kernels, [&symbol, &weights], is_text) {
+            Ok(straight) => straight,
+            Err(obstacles) if is_text => return Err(LibraryError::NotStraight(obstacles).into()),
+            Err(obstacles) => return self.with_runtime_inside(name, (level, image), &target, obstacles),
+        };
         let code = match is_text {
             true => c_code(level, &straight.function)?,
             false => machine_code(level, &kernels, &image.program.entries, &straight.function, &target)?,
@@ -68,7 +80,51 @@ impl Artifact {
         let made_for = format!("{} by {}", image.target, target.codegen.kind);
         let header = header(name, &self.manifest.model, &made_for, level, &straight, weights.len() as u64);
         let (name, target) = (name.to_owned(), self.manifest.target.clone());
-        Ok(Library { name, code, weights, header, target, workspace_bytes: straight.workspace_bytes })
+        Ok(Library { name, code, weights, header, target, workspace_bytes: Some(straight.workspace_bytes) })
+    }
+
+    /// The model as a library with a runtime inside, for the sake of what is in the way of straight code.
+    fn with_runtime_inside(
+        &self,
+        name: &str,
+        (level, image): (&Level, &ImageDef),
+        target: &Target,
+        mut obstacles: Vec<Obstacle>,
+    ) -> Result<Library, CompileError> {
+        if obstacles.iter().any(|obstacle| !obstacle.is_for_the_runtime()) {
+            obstacles.retain(|obstacle| !obstacle.is_for_the_runtime());
+            return Err(LibraryError::NotInside(obstacles).into());
+        }
+        let arch = target.machine.arch;
+        let address = u64::from(arch.pointer_bits()) / 8;
+        let plans: [(&Plan, &[Plan]); 1] = [(&level.plan, &level.specialised)];
+        // The runtime in a library reads no names.
+        let needs = Needs::of_level(&self.manifest, &plans, 0, address as usize, false);
+        let artifact = self.to_bytes()?;
+        let facts = LinkedFacts::of(artifact.len() as u64, &needs, &level.plan, address);
+        let header = InsideHeader {
+            name,
+            model: &self.manifest.model,
+            target: &format!("{} by {}", image.target, target.codegen.kind),
+            plan: &level.plan,
+            facts,
+            needs,
+            obstacles: &obstacles,
+        };
+        Ok(Library {
+            name: name.to_owned(),
+            header: header.text(),
+            weights: self.weight_bytes()?,
+            target: self.manifest.target.clone(),
+            workspace_bytes: needs.tensors,
+            code: Code::Inside(Inside {
+                artifact,
+                code_bytes: level.code.len() as u64,
+                facts,
+                arch,
+                runtime: None,
+            }),
+        })
     }
 
     /// The weights of all levels.
@@ -170,6 +226,25 @@ impl Library {
         match &self.code {
             Code::Machine(library) => library.code_bytes() as u64,
             Code::C(before, after) => (before.len() + after.len()) as u64,
+            Code::Inside(inside) => inside.code_bytes,
+        }
+    }
+
+    /// Takes the runtime's object from a file, if the library has one inside. Else it is that of the folder which the variable
+    /// `TILEWRIGHT_RUNTIMES` names, or of the folder `runtimes` beside that of the program.
+    #[must_use]
+    pub fn runtime(mut self, file: Option<PathBuf>) -> Library {
+        if let Code::Inside(inside) = &mut self.code {
+            inside.runtime = file;
+        }
+        self
+    }
+
+    /// Bytes of memory that the caller gives for the model, where there is a runtime inside.
+    pub fn model_bytes(&self) -> Option<u64> {
+        match &self.code {
+            Code::Inside(inside) => Some(inside.facts.model_bytes),
+            Code::Machine(_) | Code::C(..) => None,
         }
     }
 
@@ -183,38 +258,42 @@ impl Library {
         self.weights.len() as u64
     }
 
-    /// Bytes of memory for values in between.
-    pub fn workspace_bytes(&self) -> u64 {
+    /// Bytes of memory for values in between; nothing where the extents of inputs decide, or a run does.
+    pub fn workspace_bytes(&self) -> Option<u64> {
         self.workspace_bytes
     }
 
     /// Writes an archive for linkers, whole or not at all; the number of bytes.
     ///
     /// # Errors
-    /// [`LibraryError::Text`], where the code cannot refer to weights as large, and input/output errors.
+    /// [`LibraryError::Text`], where the code cannot refer to weights as large, and input/output errors. With a runtime inside, where that is
+    /// not there or for another machine.
     pub fn write_static(&self, path: &Path) -> Result<u64, CompileError> {
-        let archive = self.machine_code()?.archive(&self.weights, &format!("{}.o", self.name));
+        let member = format!("{}.o", self.name);
+        let archive = match &self.code {
+            Code::Machine(library) => library.archive(&self.weights, &member),
+            Code::Inside(inside) => tilewright_image::archive(&inside.object(&self.name)?, &member),
+            Code::C(..) => return Err(LibraryError::Text.into()),
+        };
         write(path, &archive.map_err(limit)?)
     }
 
     /// Writes a shared library, whole or not at all; the number of bytes. Its name for the dynamic linker is that of the file.
     ///
     /// # Errors
-    /// As [`Library::write_static`].
+    /// As [`Library::write_static`]. With a runtime inside, where there is no linker.
     pub fn write_shared(&self, path: &Path) -> Result<u64, CompileError> {
         let target: Target = self.target.parse()?;
         if !target.machine.arch.has_system() {
             return Err(LibraryError::NoSystem(target.machine.arch.to_string()).into());
         }
         let soname = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        write(path, &self.machine_code()?.shared(&self.weights, &soname).map_err(limit)?)
-    }
-
-    fn machine_code(&self) -> Result<&tilewright_image::Library, LibraryError> {
-        match &self.code {
-            Code::Machine(library) => Ok(library),
-            Code::C(..) => Err(LibraryError::Text),
-        }
+        let library = match &self.code {
+            Code::Machine(library) => library.shared(&self.weights, &soname).map_err(limit)?,
+            Code::Inside(inside) => inside.shared(&self.name, &soname)?,
+            Code::C(..) => return Err(LibraryError::Text.into()),
+        };
+        write(path, &library)
     }
 
     /// Writes a program in C99, whole or not at all; the number of bytes.
@@ -223,7 +302,7 @@ impl Library {
     /// [`LibraryError::MachineCode`], and input/output errors.
     pub fn write_c(&self, path: &Path) -> Result<u64, CompileError> {
         match &self.code {
-            Code::Machine(_) => Err(LibraryError::MachineCode.into()),
+            Code::Machine(_) | Code::Inside(_) => Err(LibraryError::MachineCode.into()),
             Code::C(before, after) => {
                 let weights = match self.weights.is_empty() {
                     true => String::new(),

@@ -30,18 +30,70 @@ fn names_that_c_does_not_take_are_refused() {
     assert!(artifact.library("_net2").is_ok());
 }
 
+const SUMS: &str = "graph sums {\n sym batch input 0..1000:1\n sym seq input 1..9:1\n \
+                    region0(%x x: f32[batch, seq], %y y: f32[batch, 4]) {\n \
+                    %a: f32[batch, seq] = Binary[add](%x, %x)\n %b: f32[batch, 4] = Binary[add](%y, %y)\n \
+                    return %a as a, %b as b\n }\n}";
+
 #[test]
-fn all_open_extents_are_named_with_what_fixes_them() {
-    let graph = "graph sums {\n sym batch input 0..1000:1\n sym seq input 1..9:1\n \
-                 region0(%x x: f32[batch, seq], %y y: f32[batch, 4]) {\n \
-                 %a: f32[batch, seq] = Binary[add](%x, %x)\n %b: f32[batch, 4] = Binary[add](%y, %y)\n \
-                 return %a as a, %b as b\n }\n}";
-    let error = refusal(&artifact(graph), "net");
+fn open_extents_are_all_named_with_what_fixes_them_where_c_is_to_be_made() {
+    let path = tempfile::tempdir().expect("a folder").keep().join("sums.onnx");
+    let graph: Graph = text::parse(SUMS).expect("a graph");
+    let model = tilewright_driver::onnx::export(&graph).expect("a model");
+    std::fs::write(&path, tilewright_driver::onnx::encode(&model).expect("bytes")).expect("a file");
+    let refused = Compiler::new().codegen(CodegenKind::C).library(&path, "net");
+    let Err(CompileError::Library(error)) = refused else { panic!("{refused:?}") };
     let message = error.to_string();
     let LibraryError::NotStraight(obstacles) = error else { panic!("{message}") };
     assert!(obstacles.iter().all(|o| matches!(o, Obstacle::OpenDim { .. })), "{message}");
     assert_eq!(obstacles.len(), 3, "{message}");
-    assert!(message.contains("axis 1 of input \"x\" is open: fix it by `--dim seq=N`"), "{message}");
+    assert!(message.contains("axis 1 of input \"x\" is open: fix it by `--dim"), "{message}");
+}
+
+#[test]
+fn the_header_of_a_library_with_a_runtime_inside_tells_what_is_open() {
+    let library = artifact(SUMS).library("net").expect("a library");
+    let model = format!("#define NET_MODEL_BYTES {}\n", library.model_bytes().expect("a runtime is inside"));
+    for part in [
+        "Open extents of inputs: batch, of any extent; seq, of any extent.",
+        "/* \"x\": f32 [batch][seq] */\n#define NET_INPUT_0_TYPE float\n#define NET_INPUT_0_RANK 2\n",
+        "/* \"b\": f32 [batch][4] */",
+        "#define NET_RANK 2\n",
+        "int32_t net_open(void *model, uint64_t bytes);",
+        &model,
+    ] {
+        assert!(library.header().contains(part), "no {part:?} in\n{}", library.header());
+    }
+    let bounded = compiler().dim("batch", 1..=8).compile(DIGITS).expect("an artifact");
+    let bounded = bounded.library("net").expect("a library");
+    let bounds = "Open extents of inputs: batch, from 1 to 8.";
+    assert!(bounded.header().contains(bounds), "no {bounds:?} in\n{}", bounded.header());
+    assert_eq!(library.workspace_bytes(), None);
+    assert!(!library.header().contains("NET_WORKSPACE_BYTES"), "{}", library.header());
+}
+
+#[test]
+fn a_runtime_that_is_not_there_or_none_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (library, runtime) = (folder.path().join("libnet.a"), folder.path().join("runtime.o"));
+    let write = || {
+        let made = artifact(SUMS).library("net").expect("a library").runtime(Some(runtime.clone()));
+        made.write_static(&library).expect_err("no runtime")
+    };
+    let error = write().to_string();
+    assert!(error.contains("runtime.o") && error.contains("cargo xtask cross "), "{error}");
+    std::fs::write(&runtime, "no object").expect("a file");
+    let error = write();
+    assert!(matches!(error, CompileError::Library(LibraryError::BadRuntime { .. })), "{error}");
+    assert!(!library.exists());
+}
+
+#[test]
+fn what_takes_host_operators_is_no_library() {
+    let graph = "graph found {\n sym found computed 0..4:1\n region0(%x x: f32[4]) {\n \
+                 %a: i64[1, found] = NonZero(%x)\n return %a as a\n }\n}";
+    let error = refusal(&artifact(graph), "net");
+    assert!(matches!(error, LibraryError::NotInside(_)), "{error}");
 }
 
 #[test]
@@ -55,7 +107,8 @@ fn several_targets_and_programs_for_some_extents_are_refused() {
 fn the_header_tells_what_a_caller_has_to_give() {
     let artifact = compiler().dim("batch", 3).target("x86-64-v3").expect("a target").compile(DIGITS);
     let library = artifact.expect("an artifact").library("net").expect("a library");
-    let workspace = format!("#define NET_WORKSPACE_BYTES {}\n", library.workspace_bytes());
+    let workspace =
+        format!("#define NET_WORKSPACE_BYTES {}\n", library.workspace_bytes().expect("extents are known"));
     for part in [
         "int32_t net_run(const void *const inputs[NET_INPUTS], void *const outputs[NET_OUTPUTS], void *workspace);",
         "/* \"image\": f32 [3][1][8][8] */",

@@ -9,7 +9,7 @@ use core::mem::size_of;
 use crate::model::{Inner, KernelCode, Program, ProgramParts};
 use crate::plan::{
     ALIGN, BufferDef, DimSpec, Instr, KernelDef, KernelParam, Operand, Place, Plan, PlanOp, SizeBounds,
-    SizeDef, TensorSpec, ValueSpec, ValueType,
+    SizeDef, SizeId, TensorSpec, ValueSpec, ValueType,
 };
 
 use super::figures::{Figures, UNKNOWN};
@@ -103,26 +103,33 @@ pub(super) fn figures(manifest: &Manifest, plans: &[(&Plan, &[Plan])], level: us
         u32::try_from(sum.bytes).unwrap_or(u32::MAX)
     };
     let tensors = plans.get(level).and_then(|&(open, specialised)| match specialised {
-        [] => tensors(open),
+        [] => {
+            let sizes = open.fixed_sizes();
+            let fixed = |id: SizeId| u64::try_from((*sizes.get(id.index())?)?).ok();
+            tensor_bytes(open, fixed, None)
+        }
         _ => None,
     });
     let heap = [4, 8].map(|address| [false, true].map(|names| heap(address, names)));
     Figures { heap, tensors: tensors.unwrap_or(UNKNOWN) }
 }
 
-/// Arena and outputs, each in whole aligned pieces; nothing where a size is not fixed.
-fn tensors(plan: &Plan) -> Option<u64> {
+/// Arena and outputs, each in whole aligned pieces, by the sizes that are known. `late` stands for each piece that is only sized while the
+/// model runs.
+pub(crate) fn tensor_bytes(
+    plan: &Plan,
+    size: impl Fn(SizeId) -> Option<u64>,
+    late: Option<u64>,
+) -> Option<u64> {
     let align = |bytes: u64| bytes.checked_next_multiple_of(ALIGN as u64);
-    let sizes = plan.fixed_sizes();
-    let fixed = |id: crate::plan::SizeId| u64::try_from((*sizes.get(id.index())?)?).ok();
     let arena = plan
         .arena
         .blocks
         .iter()
-        .try_fold(plan.arena.bytes, |end, &block| align(end)?.checked_add(fixed(block)?));
+        .try_fold(plan.arena.bytes, |end, &block| align(end)?.checked_add(size(block)?));
     plan.buffers.iter().try_fold(align(arena?)?, |bytes, def| match def.place {
-        Place::Output(_) => bytes.checked_add(align(fixed(def.size_bytes)?)?),
-        Place::Dynamic => None,
+        Place::Output(_) => bytes.checked_add(align(size(def.size_bytes).or(late)?)?),
+        Place::Dynamic => bytes.checked_add(late?),
         Place::Input(_)
         | Place::Weight { .. }
         | Place::Arena { .. }

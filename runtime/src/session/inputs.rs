@@ -329,7 +329,7 @@ pub(super) fn check_dims(
 
 /// Whether the extents of all inputs are what the sizes say, and these inside of their bounds. `dims` has them all, those
 /// of each input from where `starts` says.
-pub(super) fn fit_sizes(plan: &Plan, sizes: &Sizes, starts: &[usize], dims: &[usize]) -> bool {
+pub(crate) fn fit_sizes(plan: &Plan, sizes: &Sizes, starts: &[usize], dims: &[usize]) -> bool {
     let fits = |(spec, &start): (&TensorSpec, &usize)| {
         let is =
             |(size, &got): (_, &usize)| sizes.get(size).is_some_and(|want| i64::try_from(got) == Ok(want));

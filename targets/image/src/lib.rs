@@ -5,6 +5,7 @@
 //! at any page and changes nothing. What would need a system linker is an error here: an image has no writable
 //! data, no absolute addresses and no undefined symbols, because a kernel calls nothing.
 
+mod embed;
 mod library;
 mod reloc;
 mod shared;
@@ -17,7 +18,8 @@ use object::{
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
-pub use library::{Library, LibraryError};
+pub use embed::{EmbedError, Embedding, Machine, embed};
+pub use library::{Library, LibraryError, archive};
 use reloc::Reference;
 
 /// Largest alignment that a section may ask for: images are mapped at page boundaries.

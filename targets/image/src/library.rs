@@ -148,10 +148,17 @@ impl Library {
     /// # Errors
     /// [`LibraryError`].
     pub fn archive(&self, weights: &[u8], name: &str) -> Result<Vec<u8>, LibraryError> {
-        let object = self.object(weights)?;
-        let member = NewArchiveMember::new(&object, &DEFAULT_OBJECT_READER, name.to_owned());
-        let mut archive = Cursor::new(Vec::new());
-        write_archive_to_stream(&mut archive, &[member], ArchiveKind::Gnu, false, None)?;
-        Ok(archive.into_inner())
+        archive(&self.object(weights)?, name)
     }
+}
+
+/// An archive of an object that is called `name` in it, with an index.
+///
+/// # Errors
+/// [`LibraryError`].
+pub fn archive(object: &[u8], name: &str) -> Result<Vec<u8>, LibraryError> {
+    let member = NewArchiveMember::new(object, &DEFAULT_OBJECT_READER, name.to_owned());
+    let mut archive = Cursor::new(Vec::new());
+    write_archive_to_stream(&mut archive, &[member], ArchiveKind::Gnu, false, None)?;
+    Ok(archive.into_inner())
 }

@@ -6,6 +6,7 @@ use object::{Architecture, BinaryFormat, Endianness, RelocationFlags, SymbolFlag
 
 use super::*;
 
+mod embed;
 mod libraries;
 
 struct Builder {

@@ -12,7 +12,7 @@ use super::libraries::{Flavour, Library, compiler_libraries, default_prefix, hea
 use super::tools::{
     C, C_WARNINGS, CPP, CPP_WARNINGS, SANITIZERS, VALGRIND, WARNINGS, count, held_out, missing,
 };
-use super::{emitted, headers};
+use super::{emitted, headers, inside};
 use crate::cargo::Cargo;
 use crate::project;
 use crate::tally::Tally;
@@ -76,8 +76,17 @@ pub(crate) fn check(program: &Path) -> anyhow::Result<Tally> {
     count(&mut tally, "examples by pkg-config", missing("pkg-config").or(missing("gcc")), || {
         bench.pkg_config()
     });
-    emitted::check(program, here(), Cargo::detect().codegens(), &mut tally);
+    tally.add(check_models(program));
     Ok(tally)
+}
+
+/// What is checked of the libraries that models become.
+pub(super) fn check_models(program: &Path) -> Tally {
+    let mut tally = Tally::default();
+    let cargo = Cargo::detect();
+    emitted::check(program, here(), cargo.codegens(), &mut tally);
+    inside::check(program, here(), cargo.codegens(), &mut tally);
+    tally
 }
 
 /// The example, compiled.

@@ -103,7 +103,7 @@ struct Emitted<'a> {
 }
 
 /// A command of words, of which there is one at least.
-fn command(words: &[OsString], more: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+pub(super) fn command(words: &[OsString], more: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let (first, rest) = words.split_first().map_or((OsStr::new(""), words), |(first, rest)| (first, rest));
     let mut command = project::command(first);
     command.args(rest).args(more);

@@ -92,7 +92,7 @@ pub(crate) fn bytes(program: &Path, core: &str, report: bool) -> anyhow::Result<
 }
 
 fn build(board: &Board, artifact: &Path, said: &Said, report: bool) -> anyhow::Result<PathBuf> {
-    let mut build = cross::bare(board.rust)?;
+    let mut build = cross::bare("build", board.rust)?;
     build.arg("--quiet").args(["--release", "--manifest-path"]);
     build.arg(project::path("examples/cortex-m/rust/Cargo.toml"));
     if !report {

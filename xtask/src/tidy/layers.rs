@@ -13,6 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tilewright-proto",     &["tilewright-dtype"]),
     ("tilewright-rpc",       &[]),
     ("tilewright-runtime",   &["tilewright-dtype"]),
+    ("tilewright-embed",     &["tilewright-runtime"]),
     ("tilewright-host",      &["tilewright-dtype", "tilewright-runtime"]),
     ("tilewright-runtime-cuda", &["tilewright-dtype", "tilewright-runtime"]),
     ("tilewright-runtime-opencl", &["tilewright-runtime"]),

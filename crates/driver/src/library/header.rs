@@ -33,7 +33,7 @@ impl Operand<'_> {
 }
 
 /// The type of an element in C: the bits of floats that C has not.
-const fn element(dtype: DType) -> &'static str {
+pub(super) const fn element(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool | DType::U8 => "uint8_t",
         DType::I8 => "int8_t",
@@ -119,7 +119,7 @@ impl Header<'_> {
 }
 
 /// A text that does not end the comment it stands in.
-fn comment(text: &str) -> String {
+pub(super) fn comment(text: &str) -> String {
     text.replace("*/", "* /").replace(['\n', '\r'], " ")
 }
 

@@ -34,11 +34,26 @@ pub enum Obstacle {
         /// What it is.
         what: &'static str,
     },
+    /// An operator of the runtime's library of host operators.
+    HostOperator {
+        /// The nodes it comes from.
+        nodes: String,
+    },
     /// A condition that no run meets.
     NeverRuns {
         /// What the user is told then.
         message: String,
     },
+}
+
+impl Obstacle {
+    /// Whether a library with a runtime in it has what is in the way.
+    pub(super) fn is_for_the_runtime(&self) -> bool {
+        match self {
+            Obstacle::OpenDim { .. } | Obstacle::Dynamic { .. } => true,
+            Obstacle::HostValue { .. } | Obstacle::HostOperator { .. } | Obstacle::NeverRuns { .. } => false,
+        }
+    }
 }
 
 impl fmt::Display for Obstacle {
@@ -52,6 +67,9 @@ impl fmt::Display for Obstacle {
             }
             Obstacle::HostValue { name } => write!(f, "{name:?} is not a tensor of numbers"),
             Obstacle::Dynamic { nodes, what } => write!(f, "{what} ({nodes})"),
+            Obstacle::HostOperator { nodes } => {
+                write!(f, "an operator that the runtime's library of host operators has ({nodes})")
+            }
             Obstacle::NeverRuns { message } => write!(f, "no run succeeds: {message}"),
         }
     }
@@ -186,7 +204,8 @@ impl Builder<'_> {
                     _ => self.dynamic(instr, "a loop"),
                 },
                 PlanOp::Host { .. } | PlanOp::CopyValue { .. } | PlanOp::ReadDim { .. } => {
-                    self.dynamic(instr, "an operator that the runtime's library of host operators has");
+                    let nodes = plan.text(instr.provenance).to_owned();
+                    self.obstacles.push(Obstacle::HostOperator { nodes });
                 }
                 PlanOp::Alloc { .. } | PlanOp::Grow { .. } | PlanOp::Free { .. } => {
                     self.dynamic(instr, "memory of a size that is computed while the model runs");
