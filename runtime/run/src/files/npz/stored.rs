@@ -43,7 +43,7 @@ impl Archive {
             let text = format!("an archive holds no name of {} bytes: give a folder", name.len());
             io::Error::new(io::ErrorKind::InvalidInput, text)
         })?;
-        let (crc, size, offset) = (rawzip::crc32(file), file.len() as u64, self.bytes.0.len() as u64);
+        let (crc, size, offset) = (super::CRC.checksum(file), file.len() as u64, self.bytes.0.len() as u64);
         // What file and directory have in common; the extra field has a number, a length and so many numbers.
         let head = |out: &mut Bytes, n_numbers: u16| {
             out.u16s(&[VERSION, FLAGS, 0, 0, DATE]);
