@@ -85,10 +85,9 @@ impl ToClient {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             ToClient::Beat => "a heartbeat",
-            ToClient::Status(_) => "its status",
-            ToClient::Queued { .. } => "a place in the queue",
-            ToClient::Granted => "that the machine is the client's",
-            ToClient::Released => "that the machine is free",
+            ToClient::Status(_) => "the status",
+            ToClient::Queued { .. } | ToClient::Granted => "a place in the queue",
+            ToClient::Released => "a release",
             ToClient::Lacks(_) => "what it lacks",
             ToClient::Agreed => "that a blob may come",
             ToClient::Stored => "that a blob is kept",

@@ -78,7 +78,7 @@ impl Read for Checked<'_> {
         if self.size >= self.expected.uncompressed_size || (n == 0 && !bytes.is_empty()) {
             let found = ZipVerification { crc: self.crc.clone().finalize(), uncompressed_size: self.size };
             let checked = self.expected.valid(found);
-            checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
         }
         Ok(n)
     }
@@ -97,6 +97,8 @@ pub(super) fn write(path: &Path, arrays: &Named) -> Result<(), FileError> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+
+    use tilewright_runtime::Tensor;
 
     use super::*;
 

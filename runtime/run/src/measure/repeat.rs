@@ -40,17 +40,15 @@ fn failed(error: impl fmt::Display) -> MeasureError {
 /// that it then has.
 ///
 /// # Errors
-/// Where there are plans for several instruction sets, or one does more than to call kernels on inputs of known extents.
+/// Where there are several programs, for instruction sets or extents, or one does more than to call kernels on inputs of known extents.
 pub fn repeat(plans: &mut [Plans], constants: &[bool], times: usize) -> Result<Vec<Input>, MeasureError> {
-    let [Plans { open: plan, specialised }] = plans else {
-        return Err(failed("an artifact for several instruction sets is no measurement's"));
+    let plan = match plans {
+        [Plans { open, specialised }] if specialised.is_empty() => open,
+        _ => return Err(failed("an artifact of several programs is no measurement's")),
     };
     let mut inputs = inputs(plan, constants)?;
     if times <= 1 {
         return Ok(inputs);
-    }
-    if !specialised.is_empty() {
-        return Err(failed("an artifact with programs for some extents is no measurement's"));
     }
     let (once, inputs_once) = (plan.clone(), inputs.clone());
     for _ in 1..times {
