@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use crc::{CRC_32_ISO_HDLC, Crc, Digest, Table};
+use crc::{Digest, Table};
 use flate2::read::DeflateDecoder;
 use rawzip::{CompressionMethod, ErrorKind, RECOMMENDED_BUFFER_SIZE, ZipArchive, ZipVerification};
 
@@ -42,7 +42,7 @@ pub(super) fn read(path: &Path, file: File, specs: &[Spec]) -> Result<Named, Fil
         let dtype = specs.iter().find(|spec| spec.name == name).map(|spec| spec.dtype);
         let expected = found.reader().claim_verifier();
         let element = |reader: &mut dyn Read, expected| {
-            let mut checked = Checked { reader, expected, crc: CRC.digest(), size: 0 };
+            let mut checked = Checked { reader, expected, crc: stored::CRC.digest(), size: 0 };
             npy::read(&mut checked, dtype)
         };
         let tensor = match method {
@@ -58,9 +58,6 @@ pub(super) fn read(path: &Path, file: File, specs: &[Spec]) -> Result<Named, Fil
     }
     Ok(arrays)
 }
-
-/// The checksum of zip archives. Its fastest way takes tables of 16 KiB, in programs that are small: this has one.
-static CRC: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_ISO_HDLC);
 
 /// A file of an archive, which ends where length and checksum are what the archive says.
 struct Checked<'a> {
