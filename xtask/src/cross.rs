@@ -88,10 +88,39 @@ fn command(target: &str) -> anyhow::Result<Command> {
     // Rust's library for size, with the texts of defects but without what reads debugging tables for them: a third less than the one that
     // rustup has.
     if has_library_source() {
-        build_library_along(&mut build, &format!("{OWN_START} {NO_UNWINDING}"));
-        build.args(FOR_SIZE);
+        build_library_along(&mut build, "");
+        build.args(FOR_SIZE).env("CARGO_ENCODED_RUSTFLAGS", small_flags(target)?);
     }
     Ok(build)
+}
+
+/// Flags by which a program is small, in Cargo's own form: names of folders may have spaces in them.
+fn small_flags(target: &str) -> anyhow::Result<String> {
+    let mut flags: Vec<String> = [OWN_START, NO_UNWINDING, SMALLER_CODE]
+        .into_iter()
+        .chain(target.starts_with("aarch64").then_some(SMALLER_CODE_OF_ARM))
+        .flat_map(str::split_whitespace)
+        .map(String::from)
+        .collect();
+    // Paths in the texts of defects are those of crates, without the folder that they were fetched to.
+    for folder in registries()? {
+        flags.push(format!("--remap-path-prefix={}/=", folder.display()));
+    }
+    let link = |word: String| ["-C".to_string(), format!("link-arg={word}")];
+    let data = |name: &str| project::path("xtask/data/cross").join(name).display().to_string();
+    flags.extend(link(data("device.c")));
+    flags.extend(link(format!("-Wl,-T,{}", data("device.ld"))));
+    flags.extend(["-Os", "-Wl,--no-eh-frame-hdr"].map(String::from).into_iter().flat_map(link));
+    Ok(flags.join("\u{1f}"))
+}
+
+/// The folders that Cargo has sources of crates in.
+fn registries() -> anyhow::Result<Vec<PathBuf>> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")));
+    let sources = home.context("neither CARGO_HOME nor HOME is set")?.join("registry/src");
+    let Ok(folders) = std::fs::read_dir(sources) else { return Ok(Vec::new()) };
+    Ok(folders.map(|folder| Ok(folder?.path())).collect::<std::io::Result<_>>()?)
 }
 
 /// `cargo rustc` for a target, or for this machine, that makes libraries; `small`: with Rust's library built along, for size, where a
@@ -160,6 +189,14 @@ const OWN_START: &str = "-C link-self-contained=no";
 
 /// No tables for unwinding, which a program that ends at a defect does not read.
 const NO_UNWINDING: &str = "-C force-unwind-tables=no";
+
+/// What many functions have in common is a function, found three times over. Callees of some more instructions are put in their place.
+/// Defects are told with file and line. SHA-256 is a loop and not 64 rounds.
+const SMALLER_CODE: &str = "-C llvm-args=-enable-machine-outliner -C llvm-args=-machine-outliner-reruns=4 \
+     -C llvm-args=-inline-threshold=15 -Z location-detail=file,line --cfg sha2_backend_soft=\"compact\"";
+
+/// All that a program has lies within a mebibyte, and functions save registers by helpers that they share.
+const SMALLER_CODE_OF_ARM: &str = "-C code-model=tiny -C llvm-args=-homogeneous-prolog-epilog";
 
 /// No texts of defects.
 const NO_TEXTS: &str = "-Z unstable-options -C panic=immediate-abort";

@@ -102,7 +102,7 @@ pub enum ExternalFault {
         /// First byte of the tensor.
         offset: usize,
         /// End of the tensor.
-        end: u128,
+        end: u64,
         /// Size of the file.
         size: usize,
     },

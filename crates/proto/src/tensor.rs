@@ -254,8 +254,8 @@ fn external_bytes(
             return Err(ExternalFault::Length { length, expected });
         }
         let file = files(location)?;
-        let end = offset as u128 + expected as u128;
-        if end > file.len() as u128 {
+        let end = (offset as u64).saturating_add(expected as u64);
+        if end > file.len() as u64 {
             return Err(ExternalFault::PastEnd { offset, end, size: file.len() });
         }
         Ok(file.slice(offset..offset + expected))

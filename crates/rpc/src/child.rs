@@ -2,8 +2,7 @@
 
 use std::io::{self, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -79,6 +78,31 @@ struct Pipes {
     stderr: std::process::ChildStderr,
 }
 
+/// What a process tells, for whoever waits for it. One place and a condition: channels are many times the code.
+#[derive(Default)]
+struct Heard {
+    told: Mutex<Option<Result<Told, FrameError>>>,
+    came: Condvar,
+}
+
+impl Heard {
+    fn told(&self) -> MutexGuard<'_, Option<Result<Told, FrameError>>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear(&self, stream: &mut dyn Read) {
+        let told = frame::receive(stream, MOST);
+        *self.told() = Some(told);
+        self.came.notify_one();
+    }
+
+    /// What is told until then; nothing if nothing is.
+    fn within(&self, limit: Duration) -> Option<Result<Told, FrameError>> {
+        let waited = self.came.wait_timeout_while(self.told(), limit, |told| told.is_none());
+        waited.map_or_else(|broken| broken.into_inner().0.take(), |(mut told, _)| told.take())
+    }
+}
+
 fn start(error: io::Error) -> Fault {
     Fault::Start(error.to_string())
 }
@@ -94,21 +118,18 @@ pub(crate) fn run(
     // What a job runs needs no token.
     command.env_remove(TOKEN_VARIABLE);
     let Pipes { mut stdin, mut stdout, mut stderr } = control.start(&mut command)?;
+    let told = Heard::default();
     thread::scope(|scope| {
         let named = |name: &str| thread::Builder::new().name(name.to_string());
-        let (sender, told) = channel();
         // A process that does not read would hold its asker up. Its input stays open as long as it works: it ends with it.
         let asking = named("ask").spawn_scoped(scope, move || {
             _ = frame::send(&mut stdin, call, MOST);
             stdin
         });
-        let hearing = named("hear").spawn_scoped(scope, move || {
-            // Nobody may wait any more.
-            _ = sender.send(frame::receive::<Told>(&mut stdout, MOST));
-        });
+        let hearing = named("hear").spawn_scoped(scope, || told.hear(&mut stdout));
         let saying = named("said").spawn_scoped(scope, move || tail(&mut stderr));
-        let heard = told.recv_timeout(limit);
-        let is_closed = matches!(heard, Ok(Err(FrameError::Closed)));
+        let heard = if hearing.is_ok() { told.within(limit) } else { None };
+        let is_closed = matches!(heard, Some(Err(FrameError::Closed)));
         let status = control.end(if is_closed { GRACE } else { Duration::ZERO });
         let (asking, _, saying) = (asking.map_err(start)?, hearing.map_err(start)?, saying.map_err(start)?);
         // They end with the process.
@@ -116,23 +137,21 @@ pub(crate) fn run(
         let said = saying.join().unwrap_or_default();
         match heard {
             _ if control.is_cancelled() => Err(Fault::Cancelled),
-            Ok(Ok(Told::Done { answer, blobs })) => Ok((answer, blobs)),
-            Ok(Ok(Told::Failed { code, message })) => Err(Fault::Failed { code, message }),
-            Err(RecvTimeoutError::Timeout) => {
-                Err(Fault::Hung { limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) })
-            }
-            Ok(Err(FrameError::Closed)) | Err(RecvTimeoutError::Disconnected) => {
+            Some(Ok(Told::Done { answer, blobs })) => Ok((answer, blobs)),
+            Some(Ok(Told::Failed { code, message })) => Err(Fault::Failed { code, message }),
+            None => Err(Fault::Hung { limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) }),
+            Some(Err(FrameError::Closed)) => {
                 let status = status.map_or("nobody knows how".to_string(), |status| status.to_string());
                 let said = if said.is_empty() { said } else { format!(": {said}") };
                 Err(Fault::Died(format!("{status}{said}")))
             }
-            Ok(Err(error)) => Err(Fault::Died(error.to_string())),
+            Some(Err(error)) => Err(Fault::Died(error.to_string())),
         }
     })
 }
 
 /// The end of what a process says.
-fn tail(stream: &mut impl Read) -> String {
+fn tail(stream: &mut dyn Read) -> String {
     let (mut said, mut piece) = (Vec::new(), [0; 1024]);
     while let Ok(n @ 1..) = stream.read(&mut piece) {
         said.extend_from_slice(&piece[..n]);

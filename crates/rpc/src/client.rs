@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub struct Client {
     server: String,
     machine: Machine,
     peer: Arc<Peer>,
-    beats: Option<(Sender<()>, JoinHandle<()>)>,
+    beats: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
 /// A job for a server.
@@ -74,20 +74,19 @@ impl Client {
             machine.map_err(|error| ClientError::Handshake { server: server.to_string(), error })?;
         let beat = (silence / BEATS).max(SHORTEST);
         let peer = Arc::new(Peer::new(stream));
-        let (sender, ended) = channel();
+        let is_ended = Arc::new(AtomicBool::new(false));
         let thread = thread::Builder::new().name("heartbeats".to_string()).spawn({
-            let peer = peer.clone();
-            move || {
-                while ended.recv_timeout(beat) == Err(RecvTimeoutError::Timeout) {
-                    if peer.send(&ToServer::Beat).is_err() {
-                        // Whoever asks next is told.
-                        return;
-                    }
+            let (peer, is_ended) = (peer.clone(), is_ended.clone());
+            move || loop {
+                thread::park_timeout(beat);
+                // Whoever asks next is told that the connection is lost.
+                if is_ended.load(Ordering::Acquire) || peer.send(&ToServer::Beat).is_err() {
+                    return;
                 }
             }
         });
         let thread = thread.map_err(ClientError::Thread)?;
-        Ok(Client { server: server.to_string(), machine, peer, beats: Some((sender, thread)) })
+        Ok(Client { server: server.to_string(), machine, peer, beats: Some((is_ended, thread)) })
     }
 
     /// The server, as it was named.
@@ -130,8 +129,8 @@ impl Client {
         }
     }
 
-    fn unexpected(&self, got: impl Into<String>, expected: &'static str) -> ClientError {
-        ClientError::Unexpected { server: self.server.clone(), got: got.into(), expected }
+    fn unexpected(&self, got: &'static str, expected: &'static str) -> ClientError {
+        ClientError::Unexpected { server: self.server.clone(), got, expected }
     }
 
     /// Who uses the machine.
@@ -142,7 +141,7 @@ impl Client {
         self.send(&ToServer::Status)?;
         match self.receive()? {
             ToClient::Status(status) => Ok(status),
-            other => Err(self.unexpected(format!("{other:?}"), "the status")),
+            other => Err(self.unexpected(other.name(), "the status")),
         }
     }
 
@@ -156,7 +155,7 @@ impl Client {
             match self.receive()? {
                 ToClient::Granted => return Ok(Lease { client: self }),
                 ToClient::Queued { ahead } => queued(ahead),
-                other => return Err(self.unexpected(format!("{other:?}"), "a place in the queue")),
+                other => return Err(self.unexpected(other.name(), "a place in the queue")),
             }
         }
     }
@@ -165,8 +164,9 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.peer.end();
-        if let Some((sender, thread)) = self.beats.take() {
-            drop(sender);
+        if let Some((is_ended, thread)) = self.beats.take() {
+            is_ended.store(true, Ordering::Release);
+            thread.thread().unpark();
             // It has nothing to tell.
             _ = thread.join();
         }
@@ -212,7 +212,7 @@ impl Lease<'_> {
                 let blobs = self.download(&blobs)?;
                 Ok(Made { answer, blobs })
             }
-            other => Err(self.client.unexpected(format!("{other:?}"), "the answer of a job")),
+            other => Err(self.client.unexpected(other.name(), "the answer of a job")),
         }
     }
 
@@ -220,7 +220,7 @@ impl Lease<'_> {
         self.client.send(&ToServer::Lacks(blobs.iter().map(Blob::digest).collect()))?;
         let lacks = match self.client.receive()? {
             ToClient::Lacks(lacks) => lacks,
-            other => return Err(self.client.unexpected(format!("{other:?}"), "what it lacks")),
+            other => return Err(self.client.unexpected(other.name(), "what it lacks")),
         };
         lacks.into_iter().filter_map(|at| blobs.get(at as usize)).try_for_each(|blob| self.put(blob))
     }
@@ -242,7 +242,7 @@ impl Lease<'_> {
         client.send(&ToServer::Put { digest, bytes })?;
         match client.receive()? {
             ToClient::Agreed => {}
-            other => return Err(client.unexpected(format!("{other:?}"), "that a blob may come")),
+            other => return Err(client.unexpected(other.name(), "that a blob may come")),
         }
         let mut left = bytes;
         let sent = blob.pieces(&mut |piece| {
@@ -262,7 +262,7 @@ impl Lease<'_> {
         }
         match client.receive() {
             Ok(ToClient::Stored) => Ok(()),
-            Ok(other) => Err(client.unexpected(format!("{other:?}"), "that a blob is kept")),
+            Ok(other) => Err(client.unexpected(other.name(), "that a blob is kept")),
             Err(ClientError::Fault { server, fault: Fault::WrongDigest { .. } }) => {
                 Err(ClientError::Changed { server })
             }
@@ -292,7 +292,7 @@ impl Lease<'_> {
                     (Kind::Message, bytes) => match frame::parse(&bytes) {
                         Ok(ToClient::Beat) => {}
                         Ok(other) => {
-                            return Err(client.unexpected(format!("{other:?}"), "a piece of a blob"));
+                            return Err(client.unexpected(other.name(), "a piece of a blob"));
                         }
                         Err(error) => return Err(client.lost(error)),
                     },

@@ -66,7 +66,7 @@ pub enum ClientError {
         /// The server.
         server: String,
         /// What it answers.
-        got: String,
+        got: &'static str,
         /// What belongs there.
         expected: &'static str,
     },

@@ -80,7 +80,7 @@ impl From<io::Error> for FrameError {
 }
 
 /// Writes a frame of `limit` bytes at most.
-pub(crate) fn write(out: &mut impl Write, kind: Kind, bytes: &[u8], limit: usize) -> Result<(), FrameError> {
+pub(crate) fn write(out: &mut dyn Write, kind: Kind, bytes: &[u8], limit: usize) -> Result<(), FrameError> {
     let claimed = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     if bytes.len() > limit {
         return Err(FrameError::TooLong { claimed, limit });
@@ -96,7 +96,7 @@ pub(crate) fn write(out: &mut impl Write, kind: Kind, bytes: &[u8], limit: usize
 }
 
 /// Reads a frame of `limit` bytes at most.
-pub(crate) fn read(input: &mut impl Read, limit: usize) -> Result<(Kind, Vec<u8>), FrameError> {
+pub(crate) fn read(input: &mut dyn Read, limit: usize) -> Result<(Kind, Vec<u8>), FrameError> {
     let (mut length, mut kind) = ([0; 4], [0; 1]);
     input.read_exact(&mut length)?;
     input.read_exact(&mut kind)?;
@@ -114,12 +114,12 @@ pub(crate) fn read(input: &mut impl Read, limit: usize) -> Result<(Kind, Vec<u8>
 }
 
 /// Writes a message of `limit` bytes at most.
-pub(crate) fn send(out: &mut impl Write, message: &impl Serialize, limit: usize) -> Result<(), FrameError> {
+pub(crate) fn send(out: &mut dyn Write, message: &impl Serialize, limit: usize) -> Result<(), FrameError> {
     write(out, Kind::Message, &postcard::to_allocvec(message)?, limit)
 }
 
 /// Reads a message of `limit` bytes at most.
-pub(crate) fn receive<M: DeserializeOwned>(input: &mut impl Read, limit: usize) -> Result<M, FrameError> {
+pub(crate) fn receive<M: DeserializeOwned>(input: &mut dyn Read, limit: usize) -> Result<M, FrameError> {
     match read(input, limit)? {
         (Kind::Message, bytes) => parse(&bytes),
         (Kind::Piece, _) => Err(FrameError::Unexpected { got: "a piece of a blob", expected: "a message" }),

@@ -71,13 +71,13 @@ fn preamble() -> [u8; 8] {
 }
 
 /// Says what protocol this side speaks.
-fn open(stream: &mut impl Write) -> Result<(), HandshakeError> {
+fn open(stream: &mut dyn Write) -> Result<(), HandshakeError> {
     stream.write_all(&preamble()).and_then(|()| stream.flush()).map_err(FrameError::from)?;
     Ok(())
 }
 
 /// Hears what protocol the other side speaks.
-fn hear(stream: &mut impl Read) -> Result<(), HandshakeError> {
+fn hear(stream: &mut dyn Read) -> Result<(), HandshakeError> {
     let mut heard = [0; 8];
     stream.read_exact(&mut heard).map_err(FrameError::from)?;
     let [a, b, c, d, e, f, low, high] = heard;
@@ -95,13 +95,13 @@ fn nonce() -> Result<[u8; 32], HandshakeError> {
 }
 
 /// A message with its bytes, which proofs are over.
-fn say(stream: &mut impl Write, message: &impl serde::Serialize) -> Result<Vec<u8>, FrameError> {
+fn say(stream: &mut dyn Write, message: &impl serde::Serialize) -> Result<Vec<u8>, FrameError> {
     let bytes = postcard::to_allocvec(message)?;
     frame::write(stream, frame::Kind::Message, &bytes, frame::MESSAGE)?;
     Ok(bytes)
 }
 
-fn listen<M: serde::de::DeserializeOwned>(stream: &mut impl Read) -> Result<(M, Vec<u8>), FrameError> {
+fn listen<M: serde::de::DeserializeOwned>(stream: &mut dyn Read) -> Result<(M, Vec<u8>), FrameError> {
     match frame::read(stream, frame::HELLO)? {
         (frame::Kind::Message, bytes) => Ok((frame::parse(&bytes)?, bytes)),
         (frame::Kind::Piece, _) => {

@@ -79,3 +79,20 @@ pub(crate) enum ToClient {
     /// What was asked for is not done.
     Fault(Fault),
 }
+
+impl ToClient {
+    /// What it is, for who expects something else.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            ToClient::Beat => "a heartbeat",
+            ToClient::Status(_) => "the status",
+            ToClient::Queued { .. } | ToClient::Granted => "a place in the queue",
+            ToClient::Released => "a release",
+            ToClient::Lacks(_) => "what it lacks",
+            ToClient::Agreed => "that a blob may come",
+            ToClient::Stored => "that a blob is kept",
+            ToClient::Done { .. } => "the answer of a job",
+            ToClient::Fault(_) => "a fault",
+        }
+    }
+}

@@ -54,7 +54,7 @@ impl Stopper {
     pub fn stop(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
         shared.is_stopping.store(true, Ordering::SeqCst);
-        shared.connections().values().for_each(|peer| peer.end());
+        shared.connections().iter().for_each(|(_, peer)| peer.end());
         drop(shared);
         // It sleeps until somebody comes.
         let ip = match self.address.ip() {
@@ -130,7 +130,7 @@ impl Server {
             }
         }
         // Also those that came while it was being stopped.
-        self.shared.connections().values().for_each(|peer| peer.end());
+        self.shared.connections().iter().for_each(|(_, peer)| peer.end());
         for thread in threads {
             // What a thread panicked with was told.
             _ = thread.join();
@@ -159,14 +159,14 @@ impl Server {
             let peer = peer.clone();
             move || {
                 let why = connection(&shared, client, peer, full);
-                shared.connections().remove(&client);
+                shared.connections().retain(|(other, _)| *other != client);
                 if let Some(why) = why {
                     (shared.log)(&format!("{address}: {why}"));
                 }
             }
         })?;
         // The thread takes it out behind this one's lock.
-        connections.insert(client, peer);
+        connections.push((client, peer));
         Ok(Some(thread))
     }
 }

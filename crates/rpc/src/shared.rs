@@ -1,6 +1,5 @@
 //! What all threads of a server share.
 
-use std::collections::HashMap;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,12 +55,12 @@ pub(crate) struct Shared {
     pub(crate) version: String,
     pub(crate) log: Box<dyn Fn(&str) + Send + Sync>,
     pub(crate) is_stopping: AtomicBool,
-    pub(crate) connections: Mutex<HashMap<u64, Arc<Peer>>>,
+    pub(crate) connections: Mutex<Vec<(u64, Arc<Peer>)>>,
 }
 
 impl Shared {
-    /// The connections, by the numbers of their clients.
-    pub(crate) fn connections(&self) -> MutexGuard<'_, HashMap<u64, Arc<Peer>>> {
+    /// The connections, with the numbers of their clients.
+    pub(crate) fn connections(&self) -> MutexGuard<'_, Vec<(u64, Arc<Peer>)>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

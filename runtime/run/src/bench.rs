@@ -30,6 +30,28 @@ pub struct Measured {
     pub inputs: Vec<Named>,
 }
 
+/// Times of runs of all sessions at once, each on a thread of its own, and the most memory that the process has held. One copy, however a
+/// model is loaded.
+fn runs(
+    model: &Model,
+    sessions: &mut [Session],
+    given: &[Named],
+    seconds: f64,
+) -> Result<(Summary, Option<u64>), RunError> {
+    let named: Vec<_> = given.iter().map(|given| values::inputs(given)).collect();
+    let arranged = named.iter().map(|named| model.inner().arrange(named)).collect::<Result<Vec<_>, _>>();
+    let arranged = &arranged?;
+    let runs = sessions.iter_mut().map(|session| {
+        let mut turns = arranged.iter().cycle();
+        move || match turns.next() {
+            Some(inputs) => session.run_values(inputs.tensors(), inputs.values()).map(drop),
+            None => Ok(()),
+        }
+    });
+    // The memory before anything else is done with the model, which would show.
+    Ok((measure(seconds, runs.collect())?.summary(), peak_bytes()))
+}
+
 /// Loads a model and lets `sessions` of it run for some seconds, all at once, each on a thread of its own. Each takes the inputs one after the
 /// other, from the first again behind the last.
 ///
@@ -46,20 +68,7 @@ pub fn bench<E: From<RunError> + Send>(
     let mut sessions: Vec<Session> = (0..sessions).map(|_| model.session()).collect();
     let load = start.elapsed();
     let given = inputs(&model)?;
-    let (times, peak_bytes) = {
-        let named: Vec<_> = given.iter().map(|given| values::inputs(given)).collect();
-        let arranged = named.iter().map(|named| model.inner().arrange(named)).collect::<Result<Vec<_>, _>>();
-        let arranged = &arranged?;
-        let runs = sessions.iter_mut().map(|session| {
-            let mut turns = arranged.iter().cycle();
-            move || match turns.next() {
-                Some(inputs) => session.run_values(inputs.tensors(), inputs.values()).map(drop),
-                None => Ok(()),
-            }
-        });
-        // The memory before anything else is done with the model, which would show.
-        (measure(seconds, runs.collect())?.summary(), peak_bytes())
-    };
+    let (times, peak_bytes) = runs(&model, &mut sessions, &given, seconds)?;
     let first = sessions.first();
     let extents = first.map_or(Vec::new(), |session| session.program().extents().to_vec());
     Ok(Measured { figures: Figures { times, load, peak_bytes, extents }, model, inputs: given })

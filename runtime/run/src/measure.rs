@@ -11,7 +11,7 @@
 //! - [`blobs`]: digests, and where the bytes behind them come from.
 //! - [`made_up`]: data that functions are measured on.
 //! - [`turns`]: runs of two schedules by turns.
-//! - [`repeat`]: artifacts that run their function several times at once.
+//! - [`repeat`]: plans that run their function several times at once.
 //! - [`bench`]: the function itself, with what it keeps from one request to the next.
 //! - [`files`]: requests as files.
 

@@ -91,7 +91,8 @@ impl Random {
 
     /// Of the standard normal distribution (Box, Muller 1958).
     fn normal(&mut self) -> f64 {
-        (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
+        // The same bits on every machine.
+        (-2.0 * libm::log(self.unit())).sqrt() * libm::cos(std::f64::consts::TAU * self.unit())
     }
 }
 

@@ -84,7 +84,8 @@ impl Artifact {
         check(Kind::Weights, weights, &self.weights_checksum)
     }
 
-    fn check(&self) -> Result<(), ArtifactError> {
+    /// Whether manifest, plans and sections fit each other.
+    pub(crate) fn check(&self) -> Result<(), ArtifactError> {
         if self.manifest.images.len() != self.images.len() {
             return Err(ArtifactError::Mismatch("number of code images"));
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use memmap2::{Mmap, MmapMut, MmapOptions};
 
 use super::{LoadError, Wanted, choose, tie};
-use crate::artifact::Artifact;
+use crate::artifact::{Artifact, Plans};
 use crate::device::Device;
 use crate::host::{HostOps, NoHostOps};
 use crate::isa::Isa;
@@ -99,9 +99,28 @@ impl Loader {
     /// # Errors
     /// When the bytes are damaged, or have no code for this machine.
     pub fn from_bytes(&self, bytes: Bytes) -> Result<Model, LoadError> {
-        let artifact = Artifact::read(&bytes)?;
+        self.checked(Artifact::read(&bytes)?, &bytes)
+    }
+
+    /// Loads an artifact from memory with other plans than it holds, which call its kernels: `change` makes them of those, level by level.
+    ///
+    /// # Errors
+    /// As [`Loader::from_bytes`], those of `change`, and plans that do not fit the artifact.
+    pub fn from_changed<T, E: From<LoadError>>(
+        &self,
+        bytes: &Bytes,
+        change: impl FnOnce(&mut [Plans]) -> Result<T, E>,
+    ) -> Result<(Model, T), E> {
+        let mut artifact = Artifact::read(bytes).map_err(LoadError::from)?;
+        let made = change(&mut artifact.plans)?;
+        artifact.check().map_err(LoadError::from)?;
+        Ok((self.checked(artifact, bytes)?, made))
+    }
+
+    /// Loads an artifact whose parts fit `bytes` and each other.
+    fn checked(&self, artifact: Artifact, bytes: &Bytes) -> Result<Model, LoadError> {
         if self.verify_weights {
-            artifact.verify_weights(&bytes)?;
+            artifact.verify_weights(bytes)?;
         }
         let device = self.device.as_deref();
         let wanted = match device {
@@ -114,7 +133,7 @@ impl Loader {
         let base = code.as_ptr();
         // SAFETY: the code is executable, and stays so while the model has it. That it is the compiler's is what
         // the caller's trust in its origin states, and what its checksum ties to the file.
-        unsafe { tie(artifact, chosen, base, Some(Arc::new(code)), &bytes, self.host.clone(), device) }
+        unsafe { tie(artifact, chosen, base, Some(Arc::new(code)), bytes, self.host.clone(), device) }
     }
 }
 

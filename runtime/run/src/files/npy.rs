@@ -81,7 +81,7 @@ pub enum NpyError {
 }
 
 /// Reads an array; `expected` is the type that the reader of its data wants, where it is known.
-pub(super) fn read(reader: &mut impl Read, expected: Option<DType>) -> Result<Tensor, NpyError> {
+pub(super) fn read(reader: &mut dyn Read, expected: Option<DType>) -> Result<Tensor, NpyError> {
     let header = read_header(reader)?;
     let header = Header::parse(&header)?;
     let count = header.dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
@@ -147,7 +147,7 @@ fn descr(dtype: DType) -> Option<&'static str> {
     })
 }
 
-fn read_header(reader: &mut impl Read) -> Result<String, NpyError> {
+fn read_header(reader: &mut dyn Read) -> Result<String, NpyError> {
     let cut = |_| NpyError::CutHeader;
     let mut start = [0; 8];
     reader.read_exact(&mut start).map_err(cut)?;

@@ -3,16 +3,15 @@
 mod stored;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
+use crc::{Digest, Table};
 use flate2::read::DeflateDecoder;
-use rawzip::{CompressionMethod, ErrorKind, RECOMMENDED_BUFFER_SIZE, ZipArchive};
-use tilewright_dtype::DType;
-use tilewright_runtime::Tensor;
+use rawzip::{CompressionMethod, ErrorKind, RECOMMENDED_BUFFER_SIZE, ZipArchive, ZipVerification};
 
 use super::error::{FileError, Format};
-use super::npy::{self, NpyError};
+use super::npy;
 use super::write::{array, write_file};
 use crate::spec::Spec;
 use crate::values::Named;
@@ -40,12 +39,15 @@ pub(super) fn read(path: &Path, file: File, specs: &[Spec]) -> Result<Named, Fil
         }
         let (method, place) = (entry.compression_method(), entry.wayfinder());
         let found = archive.get_entry(place).map_err(damaged)?;
-        let expected = specs.iter().find(|spec| spec.name == name).map(|spec| spec.dtype);
+        let dtype = specs.iter().find(|spec| spec.name == name).map(|spec| spec.dtype);
+        let expected = found.reader().claim_verifier();
+        let element = |reader: &mut dyn Read, expected| {
+            let mut checked = Checked { reader, expected, crc: stored::CRC.digest(), size: 0 };
+            npy::read(&mut checked, dtype)
+        };
         let tensor = match method {
-            CompressionMethod::STORE => element(found.verifying_reader(found.reader()), expected),
-            CompressionMethod::DEFLATE => {
-                element(found.verifying_reader(DeflateDecoder::new(found.reader())), expected)
-            }
+            CompressionMethod::STORE => element(&mut found.reader(), expected),
+            CompressionMethod::DEFLATE => element(&mut DeflateDecoder::new(found.reader()), expected),
             other => {
                 return Err(refused(format!("array {name:?} is compressed by {other:?}, not by deflate")));
             }
@@ -57,9 +59,26 @@ pub(super) fn read(path: &Path, file: File, specs: &[Spec]) -> Result<Named, Fil
     Ok(arrays)
 }
 
-/// One copy of what reads an array, whatever it comes from.
-fn element(mut reader: impl Read, expected: Option<DType>) -> Result<Tensor, NpyError> {
-    npy::read(&mut (&mut reader as &mut dyn Read), expected)
+/// A file of an archive, which ends where length and checksum are what the archive says.
+struct Checked<'a> {
+    reader: &'a mut dyn Read,
+    expected: ZipVerification,
+    crc: Digest<'static, u32, Table<1>>,
+    size: u64,
+}
+
+impl Read for Checked<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let n = self.reader.read(bytes)?;
+        self.crc.update(bytes.get(..n).unwrap_or_default());
+        self.size += n as u64;
+        if self.size >= self.expected.uncompressed_size || (n == 0 && !bytes.is_empty()) {
+            let found = ZipVerification { crc: self.crc.clone().finalize(), uncompressed_size: self.size };
+            let checked = self.expected.valid(found);
+            checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+        }
+        Ok(n)
+    }
 }
 
 /// Writes named arrays, stored; the bytes depend on names and arrays alone.
@@ -75,6 +94,8 @@ pub(super) fn write(path: &Path, arrays: &Named) -> Result<(), FileError> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+
+    use tilewright_runtime::Tensor;
 
     use super::*;
 

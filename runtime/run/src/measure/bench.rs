@@ -4,20 +4,20 @@
 //! as in a model: between two runs of a function as many other bytes are read as the request says. On one thread the time is the
 //! processor's for this thread, so that other processes which take the processor away do not count.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use tilewright_dtype::DType;
+use tilewright_runtime::artifact::Plans;
 use tilewright_runtime::pool::{Pool, Serial};
 use tilewright_runtime::threads::{ThreadPool, available_threads};
 use tilewright_runtime::{Cancel, LoadError, Loader, Session, SessionOptions, TensorView, Trust};
 
 use super::blobs::{BlobError, BlobId, Blobs};
 use super::made_up::{Ring, noise};
-use super::repeat::{Input, Repeated};
+use super::repeat::{Input, repeat as repeated};
 use super::request::{Answer, Check, Contents, Request, RequestError, Schedule, VERSION};
 use super::times::{Effort, MeasureError, Times};
 use super::turns::{agree, alternate, repeats};
@@ -32,7 +32,8 @@ const MOST_REFERENCES: usize = 256;
 pub struct Bench {
     cancel: Cancel,
     supply: Supply,
-    pools: BTreeMap<usize, Arc<dyn Pool>>,
+    /// By their threads.
+    pools: Vec<(usize, Arc<dyn Pool>)>,
     /// The rules' own schedules, the one that was used last at the end.
     references: Vec<Reference>,
 }
@@ -77,11 +78,13 @@ impl From<BlobError> for MeasureError {
     }
 }
 
-/// Code for other processors says nothing of the schedule.
-fn not_loaded(error: LoadError) -> MeasureError {
-    match error {
-        LoadError::Isa(error) => MeasureError::Unavailable(error.to_string()),
-        error => failed(error),
+impl From<LoadError> for MeasureError {
+    /// Code for other processors says nothing of the schedule.
+    fn from(error: LoadError) -> MeasureError {
+        match error {
+            LoadError::Isa(error) => MeasureError::Unavailable(error.to_string()),
+            error => failed(error),
+        }
     }
 }
 
@@ -101,17 +104,25 @@ impl Bench {
         Ok(Answer { version: VERSION, request: BlobId::of(request), result })
     }
 
+    fn pool(&mut self, threads: usize) -> Arc<dyn Pool> {
+        if let Some((_, pool)) = self.pools.iter().find(|(n, _)| *n == threads) {
+            return pool.clone();
+        }
+        let pool: Arc<dyn Pool> = match threads {
+            1 => Arc::new(Serial),
+            _ => Arc::new(ThreadPool::new(threads)),
+        };
+        self.pools.push((threads, pool.clone()));
+        pool
+    }
+
     /// Times of a candidate and of the rules' own schedule.
     ///
     /// # Errors
     /// Where there are no times, or no equal results.
     pub fn measure(&mut self, request: &Request, blobs: &dyn Blobs) -> Result<Times, MeasureError> {
         let threads = request.threads.max(1);
-        let pool = self.pools.entry(threads).or_insert_with(|| match threads {
-            1 => Arc::new(Serial),
-            _ => Arc::new(ThreadPool::new(threads)),
-        });
-        let machine = Machine { pool: pool.clone(), blobs, cancel: &self.cancel };
+        let machine = Machine { pool: self.pool(threads), blobs, cancel: &self.cancel };
         let is_known = |known: &Reference| {
             known.schedule == request.reference && known.span == request.span && known.threads == threads
         };
@@ -138,8 +149,8 @@ struct Machine<'a> {
 impl Machine<'_> {
     fn load(&self, schedule: &Schedule, repeat: usize) -> Result<(Session, Vec<Input>), MeasureError> {
         let artifact = self.blobs.get(&schedule.artifact)?;
-        let Repeated { artifact, inputs } = Repeated::new(artifact, &schedule.constants, repeat)?;
-        let model = Loader::new(Trust::Origin).from_bytes(artifact).map_err(not_loaded)?;
+        let change = |plans: &mut [Plans]| repeated(plans, &schedule.constants, repeat);
+        let (model, inputs) = Loader::new(Trust::Origin).from_changed(&artifact, change)?;
         let options = SessionOptions { pool: self.pool.clone(), ..SessionOptions::default() };
         Ok((model.session_with(options), inputs))
     }

@@ -1,4 +1,4 @@
-//! Artifacts that run their function several times at once.
+//! Plans that run their function several times at once.
 //!
 //! A run of a small function takes less than its start and the clock. The function is repeated within a run, each time on constants of
 //! its own: weights are not read again so soon in a model.
@@ -6,20 +6,10 @@
 use std::fmt;
 
 use tilewright_dtype::DType;
-use tilewright_runtime::Bytes;
-use tilewright_runtime::artifact::{Artifact, Contents, Level, Manifest};
+use tilewright_runtime::artifact::Plans;
 use tilewright_runtime::plan::{ALIGN, BufferId, Instr, Place, Plan, PlanOp, SizeDef, TensorSpec};
 
 use super::times::MeasureError;
-
-/// An artifact of one function that runs so often in each of its runs.
-#[derive(Debug)]
-pub struct Repeated {
-    /// The artifact.
-    pub artifact: Bytes,
-    /// Its inputs.
-    pub inputs: Vec<Input>,
-}
 
 /// An input of 32-bit floats.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,37 +36,30 @@ fn failed(error: impl fmt::Display) -> MeasureError {
     MeasureError::Failed(error.to_string())
 }
 
-impl Repeated {
-    /// An artifact that runs the function of another one `times` times; `constants` says which of its inputs are constants.
-    ///
-    /// # Errors
-    /// Where that artifact is not sound, or does more than to call kernels on inputs of known extents.
-    pub fn new(artifact: Bytes, constants: &[bool], times: usize) -> Result<Repeated, MeasureError> {
-        let Artifact { manifest, plans, images, weights, .. } = Artifact::read(&artifact).map_err(failed)?;
-        let ([plans], [image]) = (&plans[..], &images[..]) else {
-            return Err(failed("an artifact for several instruction sets is no measurement's"));
-        };
-        let mut inputs = inputs(&plans.open, constants)?;
-        if times <= 1 {
-            return Ok(Repeated { artifact, inputs });
-        }
-        let once = inputs.clone();
-        let mut plan = plans.open.clone();
-        for _ in 1..times {
-            let renamed = add_constants(&mut plan, &plans.open, constants)?;
-            for Instr { op, provenance } in &plans.open.instrs {
-                let op = with_buffers(op, &renamed)?;
-                plan.instrs.push(Instr { op, provenance: *provenance });
-            }
-            inputs.extend(once.iter().filter(|input| input.is_constant).cloned());
-        }
-        let part = |range: &std::ops::Range<usize>| artifact.get(range.clone()).unwrap_or_default();
-        let levels = [Level { plan: &plan, specialised: &[], image: part(image), device_code: None }];
-        let manifest: &Manifest = &manifest;
-        let contents = Contents { manifest, levels: &levels, weights: &[part(&weights)] };
-        let artifact = contents.to_bytes().map(Bytes::new).map_err(failed)?;
-        Ok(Repeated { artifact, inputs })
+/// Changes the plan of one function, whose inputs are constants where `constants` says so, to one that runs it `times` times; the inputs
+/// that it then has.
+///
+/// # Errors
+/// Where there are several programs, for instruction sets or extents, or one does more than to call kernels on inputs of known extents.
+pub fn repeat(plans: &mut [Plans], constants: &[bool], times: usize) -> Result<Vec<Input>, MeasureError> {
+    let plan = match plans {
+        [Plans { open, specialised }] if specialised.is_empty() => open,
+        _ => return Err(failed("an artifact of several programs is no measurement's")),
+    };
+    let mut inputs = inputs(plan, constants)?;
+    if times <= 1 {
+        return Ok(inputs);
     }
+    let (once, inputs_once) = (plan.clone(), inputs.clone());
+    for _ in 1..times {
+        let renamed = add_constants(plan, &once, constants)?;
+        for Instr { op, provenance } in &once.instrs {
+            let op = with_buffers(op, &renamed)?;
+            plan.instrs.push(Instr { op, provenance: *provenance });
+        }
+        inputs.extend(inputs_once.iter().filter(|input| input.is_constant).cloned());
+    }
+    Ok(inputs)
 }
 
 /// The inputs of a plan, which have known extents.

@@ -12,9 +12,14 @@ const SHORTEST: Duration = Duration::from_micros(100);
 /// Most repetitions of a function in a run.
 const MAX_REPEAT: usize = 64;
 
+/// Nanoseconds of a run, which fit: divisions of 128 bits are code of their own.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// How often a function runs in a run that is timed, by the time of one.
 pub fn repeats(once: Duration) -> usize {
-    ((SHORTEST.as_nanos() / once.as_nanos().max(1)) as usize + 1).min(MAX_REPEAT)
+    ((nanoseconds(SHORTEST) / nanoseconds(once).max(1)) as usize).saturating_add(1).min(MAX_REPEAT)
 }
 
 /// Runs of both by turns, after one of each that is not counted; which of them goes first changes from pair to
@@ -33,16 +38,16 @@ pub fn alternate<S>(
         Effort::Confirm => (15, 60, Duration::from_millis(200)),
     };
     let both = run(baseline)? + run(candidate)?;
-    let pairs = (time.as_nanos() / both.as_nanos().max(1)).clamp(least, most);
+    let pairs = (nanoseconds(time) / nanoseconds(both).max(1)).clamp(least, most);
     let mut times = Times::default();
-    let nanoseconds = |time: Duration| time.as_nanos() as f64 / repeat as f64;
+    let each = |time: Duration| nanoseconds(time) as f64 / repeat as f64;
     for pair in 0..pairs {
         if pair % 2 == 0 {
-            times.baseline.push(nanoseconds(run(baseline)?));
-            times.candidate.push(nanoseconds(run(candidate)?));
+            times.baseline.push(each(run(baseline)?));
+            times.candidate.push(each(run(candidate)?));
         } else {
-            times.candidate.push(nanoseconds(run(candidate)?));
-            times.baseline.push(nanoseconds(run(baseline)?));
+            times.candidate.push(each(run(candidate)?));
+            times.baseline.push(each(run(baseline)?));
         }
     }
     Ok(times)

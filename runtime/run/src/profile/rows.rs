@@ -1,6 +1,6 @@
 //! Times of instructions summed up to rows: by node, by kernel or by type of operator.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use tilewright_runtime::Program;
@@ -103,7 +103,7 @@ pub fn grouped(program: &Program, profile: &Profile, least: Option<LeastSeconds<
         step_of[instrs(plan, def)].fill(Some(step));
     }
     let mut rows: Vec<Row> = Vec::new();
-    let mut known: HashMap<String, usize> = HashMap::new();
+    let mut known: BTreeMap<&str, usize> = BTreeMap::new();
     let mut estimates: Vec<Estimate> = Vec::new();
     let mut row_of = Vec::with_capacity(plan.instrs.len());
     for (index, instr) in plan.instrs.iter().enumerate() {
@@ -118,7 +118,7 @@ pub fn grouped(program: &Program, profile: &Profile, least: Option<LeastSeconds<
             By::Kernel => kernel,
             By::Op => operators.first().map_or(kernel, String::as_str),
         };
-        let at = *known.entry(key.to_string()).or_insert_with(|| {
+        let at = *known.entry(key).or_insert_with(|| {
             rows.push(Row { first: index, ..Row::default() });
             estimates.push(Estimate::default());
             rows.len() - 1

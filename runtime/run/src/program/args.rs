@@ -42,6 +42,12 @@ noise without it. OUT is an .npz, an .npy for one output, or a folder of output_
 /// The verb of the processes that a server starts; it is nobody else's.
 const WORK: &str = "work";
 
+/// Most seconds of a measurement: a day.
+const MOST_SECONDS: f64 = 86_400.0;
+
+/// Most seconds of a server's jobs: a year.
+const MOST_LIMIT: f64 = 31_536_000.0;
+
 /// What is asked for.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -138,23 +144,35 @@ impl Given {
         self.take(name).map(|text| text.string().map_err(Failure::usage)).transpose()
     }
 
+    fn value<T>(
+        &mut self,
+        name: &str,
+        read: impl Fn(&str) -> Option<T>,
+        what: &str,
+    ) -> Result<Option<T>, Failure> {
+        let Some(text) = self.take(name) else { return Ok(None) };
+        match text.to_str().and_then(read) {
+            Some(value) => Ok(Some(value)),
+            None => Err(Failure::usage(format!("--{name} {}: not {what}", text.to_string_lossy()))),
+        }
+    }
+
     fn number<T: FromStr>(
         &mut self,
         name: &str,
         holds: impl Fn(&T) -> bool,
         what: &str,
     ) -> Result<Option<T>, Failure> {
-        let Some(text) = self.take(name) else { return Ok(None) };
-        let number = text.to_str().and_then(|text| text.parse().ok()).filter(holds);
-        match number {
-            Some(number) => Ok(Some(number)),
-            None => Err(Failure::usage(format!("--{name} {}: not {what}", text.to_string_lossy()))),
-        }
+        self.value(name, |text| text.parse().ok().filter(&holds), what)
     }
 
-    fn seconds(&mut self, default: f64) -> Result<f64, Failure> {
-        let holds = |s: &f64| (0.0..=86_400.0).contains(s);
-        Ok(self.number("seconds", holds, "a number of seconds")?.unwrap_or(default))
+    /// Seconds, as JSON writes numbers, or `.5`: what reads JSON is here anyway, and other ways to read floats have tables of their own.
+    fn seconds(&mut self, name: &str, most: f64) -> Result<Option<f64>, Failure> {
+        let read = |text: &str| {
+            let zero = if text.starts_with('.') { "0" } else { "" };
+            serde_json::from_str(&format!("{zero}{text}")).ok().filter(|s| (0.0..=most).contains(s))
+        };
+        self.value(name, read, "a number of seconds")
     }
 
     fn threads(&mut self, name: &str) -> Result<Option<usize>, Failure> {
@@ -179,8 +197,7 @@ impl Given {
             return Err(Failure::usage(format!("what is `{}`?", word.display())));
         }
         let default = Serve::default();
-        let seconds = |s: &f64| (0.0..=31_536_000.0).contains(s);
-        let limit = self.number("limit", seconds, "a number of seconds")?;
+        let limit = self.seconds("limit", MOST_LIMIT)?;
         let waiting = self.number("queue", |_| true, "a number")?;
         Ok(Serve {
             host: self.text("host")?.unwrap_or(default.host),
@@ -215,11 +232,12 @@ impl Given {
             }),
             "bench" => Command::Bench(BenchArgs {
                 of,
-                seconds: self.seconds(3.0)?,
+                seconds: self.seconds("seconds", MOST_SECONDS)?.unwrap_or(3.0),
                 sessions: self.threads("sessions")?.unwrap_or(1),
             }),
             "profile" => {
-                Command::Profile(ProfileArgs { of, seconds: self.seconds(2.0)?, by: by(self.take("by"))? })
+                let seconds = self.seconds("seconds", MOST_SECONDS)?.unwrap_or(2.0);
+                Command::Profile(ProfileArgs { of, seconds, by: by(self.take("by"))? })
             }
             _ => {
                 return Err(Failure::usage(format!(

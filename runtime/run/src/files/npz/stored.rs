@@ -5,6 +5,8 @@
 
 use std::io;
 
+use crc::{CRC_32_ISO_HDLC, Crc, Table};
+
 /// The parts' signatures.
 const FILE: u32 = 0x0403_4b50;
 const DIRECTORY: u32 = 0x0201_4b50;
@@ -23,6 +25,9 @@ const DATE: u16 = 1 << 5 | 1;
 
 /// What fields of 32 bits hold where those of 64 bits count.
 const IN_64: u32 = u32::MAX;
+
+/// The checksum of archives. Its fastest way has 16 tables of a KiB, which small programs have no room for: this has one.
+pub(super) static CRC: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_ISO_HDLC);
 
 /// An archive that grows.
 #[derive(Default)]
@@ -43,7 +48,7 @@ impl Archive {
             let text = format!("an archive holds no name of {} bytes: give a folder", name.len());
             io::Error::new(io::ErrorKind::InvalidInput, text)
         })?;
-        let (crc, size, offset) = (rawzip::crc32(file), file.len() as u64, self.bytes.0.len() as u64);
+        let (crc, size, offset) = (CRC.checksum(file), file.len() as u64, self.bytes.0.len() as u64);
         // What file and directory have in common; the extra field has a number, a length and so many numbers.
         let head = |out: &mut Bytes, n_numbers: u16| {
             out.u16s(&[VERSION, FLAGS, 0, 0, DATE]);
