@@ -56,7 +56,7 @@ fn a_run_that_takes_the_branch_fails() {
                 TensorView::of(&[5, 2], &second),
             ];
             let outputs = session.run(&inputs)?;
-            Ok(outputs.get(0).expect("an output").as_slice::<f32>().expect("floats").to_vec())
+            Ok(outputs.get(0).expect("an output").to_vec::<f32>().expect("floats"))
         };
         assert_eq!(run(true), Ok(PRODUCT.to_vec()));
         let error = run(false).expect_err("a run that fails");

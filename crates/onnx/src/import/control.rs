@@ -7,6 +7,7 @@ use tilewright_graph::{
 };
 
 use super::attrs::Attrs;
+use super::captures::{Capture, bind_captures, captures, operands};
 use super::error::{FaultKind, Reason, Result};
 use super::failing::failing_branch;
 use super::importer::{Binding, Converted, Importer, Scope, Single, Site};
@@ -15,60 +16,6 @@ use crate::proto::GraphProto;
 
 /// How often the types of loop-carried values may be widened before the import gives up.
 const MAX_WIDENINGS: usize = 16;
-
-/// A captured name: either a constant, which each region gets for itself, or an operand.
-pub(super) enum Capture {
-    Constant(String, Tensor),
-    Operand(String, ValueId),
-}
-
-/// Splits the names that subgraphs use from outside. Names of faulty values give `None`.
-pub(super) fn captures(
-    importer: &mut Importer<'_>,
-    scope: &mut Scope,
-    graphs: &[&GraphProto],
-) -> Option<Vec<Capture>> {
-    let mut names: Vec<String> = graphs.iter().flat_map(|graph| names::captures(graph)).collect();
-    names.sort();
-    names.dedup();
-    let mut found = Vec::new();
-    for name in names {
-        if let Some(Binding::Tensor(tensor)) = scope.names.get(&name) {
-            found.push(Capture::Constant(name, tensor.clone()));
-            continue;
-        }
-        let value = importer.value_of(scope, &name)?.ok()?;
-        found.push(match importer.graph.constant(value) {
-            Some(tensor) => Capture::Constant(name, tensor.clone()),
-            None => Capture::Operand(name, value),
-        });
-    }
-    Some(found)
-}
-
-pub(super) fn operands(captures: &[Capture]) -> impl Iterator<Item = Option<ValueId>> {
-    captures.iter().filter_map(|capture| match capture {
-        Capture::Operand(_, value) => Some(Some(*value)),
-        Capture::Constant(..) => None,
-    })
-}
-
-/// Adds a parameter for each captured operand to the scope's region, and binds the captured names.
-pub(super) fn bind_captures(importer: &mut Importer<'_>, inner: &mut Scope, captures: &[Capture]) {
-    for capture in captures {
-        let (name, binding) = match capture {
-            Capture::Constant(name, tensor) => (name, Binding::Tensor(tensor.clone())),
-            Capture::Operand(name, outside) => {
-                let ty = importer.graph.ty(*outside).clone();
-                let elements = importer.graph.shape_value(*outside).map(std::sync::Arc::from);
-                let value = importer.graph.add_param(inner.region, Some(name), ty);
-                importer.graph.set_shape_value(value, elements);
-                (name, Binding::Value(value))
-            }
-        };
-        inner.names.entry(name.clone()).or_insert(binding);
-    }
-}
 
 /// Imports a subgraph into a region of its own. Parameters are `formals`, then the captured operands. `None` if
 /// there were faults.

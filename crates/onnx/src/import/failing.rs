@@ -7,7 +7,7 @@
 use tilewright_graph::op::{DimsAttrs, Op};
 use tilewright_graph::{Comparison, Dim, Guard, RegionId, SymbolKind, Tensor, TensorType, Type};
 
-use super::control::{Capture, bind_captures};
+use super::captures::{Capture, bind_captures};
 use super::error::{FaultKind, Result};
 use super::importer::{Importer, Scope};
 

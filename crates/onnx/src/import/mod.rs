@@ -7,6 +7,7 @@
 //! where they are used, even if they are listed as inputs.
 
 mod attrs;
+mod captures;
 mod control;
 mod convert;
 mod cx;

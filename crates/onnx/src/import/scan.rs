@@ -5,7 +5,8 @@ use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{DType, RegionId, TensorType, Type, ValueId};
 
 use super::attrs::{Attrs, missing};
-use super::control::{Capture, bind_captures, captures, finish, fixed_point, operands};
+use super::captures::{Capture, bind_captures, captures, operands};
+use super::control::{finish, fixed_point};
 use super::cx::size;
 use super::error::{Reason, Result};
 use super::importer::{Converted, Importer, Scope, Site};
