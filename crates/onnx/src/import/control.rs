@@ -1,7 +1,6 @@
 //! Control flow: subgraphs become closed regions, whose captures are operands and parameters.
 
 use tilewright_graph::op::{BinaryOp, IfAttrs, LoopAttrs, Op, UnaryOp};
-use tilewright_graph::tensor::Tensor;
 use tilewright_graph::{
     Comparison, DType, Dim, Guard, RegionId, Shape, SymbolKind, TensorType, Type, ValueId,
 };
