@@ -108,8 +108,11 @@ fn small_flags(target: &str) -> anyhow::Result<String> {
     }
     let link = |word: String| ["-C".to_string(), format!("link-arg={word}")];
     let data = |name: &str| project::path("xtask/data/cross").join(name).display().to_string();
-    flags.extend(link(data("device.c")));
-    flags.extend(link(format!("-Wl,-T,{}", data("device.ld"))));
+    // 32-bit ARM has an unwinder of its own kind, which other parts of the C library ask for.
+    if !target.starts_with("arm") {
+        flags.extend(link(data("device.c")));
+        flags.extend(link(format!("-Wl,-T,{}", data("device.ld"))));
+    }
     flags.extend(["-Os", "-Wl,--no-eh-frame-hdr"].map(String::from).into_iter().flat_map(link));
     Ok(flags.join("\u{1f}"))
 }
