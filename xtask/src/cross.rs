@@ -96,8 +96,11 @@ fn command(target: &str) -> anyhow::Result<Command> {
 
 /// Flags by which a program is small, in Cargo's own form: names of folders may have spaces in them.
 fn small_flags(target: &str) -> anyhow::Result<String> {
-    let mut flags: Vec<String> = [OWN_START, NO_UNWINDING, SMALLER_CODE]
+    // On 32-bit ARM programs with shared pieces of functions do not end under qemu, and the C library has an unwinder of another kind.
+    let is_arm32 = target.starts_with("arm");
+    let mut flags: Vec<String> = [OWN_START, NO_UNWINDING]
         .into_iter()
+        .chain((!is_arm32).then_some(SMALLER_CODE))
         .chain(target.starts_with("aarch64").then_some(SMALLER_CODE_OF_ARM))
         .flat_map(str::split_whitespace)
         .map(String::from)
@@ -108,12 +111,11 @@ fn small_flags(target: &str) -> anyhow::Result<String> {
     }
     let link = |word: String| ["-C".to_string(), format!("link-arg={word}")];
     let data = |name: &str| project::path("xtask/data/cross").join(name).display().to_string();
-    // 32-bit ARM has an unwinder of its own kind, which other parts of the C library ask for.
-    if !target.starts_with("arm") {
+    if !is_arm32 {
         flags.extend(link(data("device.c")));
         flags.extend(link(format!("-Wl,-T,{}", data("device.ld"))));
+        flags.extend(["-Os", "-Wl,--no-eh-frame-hdr"].map(String::from).into_iter().flat_map(link));
     }
-    flags.extend(["-Os", "-Wl,--no-eh-frame-hdr"].map(String::from).into_iter().flat_map(link));
     Ok(flags.join("\u{1f}"))
 }
 
