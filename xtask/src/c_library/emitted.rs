@@ -260,16 +260,20 @@ impl Emitted<'_> {
     /// Runs ask the system for nothing.
     fn system_calls(&self) -> anyhow::Result<()> {
         let program = self.build("crates/driver/tests/library/contract.c", &[], "contract")?;
-        let trace = self.folder.join("trace.txt");
-        let mut run = project::command("strace");
-        project::run(run.arg("-o").arg(&trace).arg(program))?;
-        let calls = fs::read_to_string(trace)?;
-        let calls: Vec<&str> = calls.lines().collect();
-        let marks: Vec<usize> = (0..calls.len()).filter(|&i| calls[i].starts_with("getppid")).collect();
-        ensure!(marks.len() == 2, "the trace has {} marks", marks.len());
-        ensure!(marks[0] + 1 == marks[1], "runs call {:?}", &calls[marks[0] + 1..marks[1]]);
-        Ok(())
+        asks_for_nothing(&program, &self.folder)
     }
+}
+
+/// Holds a program to asking the system for nothing between its two marks, which are calls of `getppid`.
+pub(super) fn asks_for_nothing(program: &Path, folder: &Path) -> anyhow::Result<()> {
+    let trace = folder.join("trace.txt");
+    project::run(project::command("strace").arg("-o").arg(&trace).arg(program))?;
+    let calls = fs::read_to_string(trace)?;
+    let calls: Vec<&str> = calls.lines().collect();
+    let marks: Vec<usize> = (0..calls.len()).filter(|&i| calls[i].starts_with("getppid")).collect();
+    ensure!(marks.len() == 2, "the trace has {} marks", marks.len());
+    ensure!(marks[0] + 1 == marks[1], "runs call {:?}", &calls[marks[0] + 1..marks[1]]);
+    Ok(())
 }
 
 fn scores(path: &Path) -> anyhow::Result<Vec<f32>> {

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 
-use super::emitted::{Board, command};
+use super::emitted::{Board, asks_for_nothing, command};
 use super::tools::{
     C, C_WARNINGS, CPP, CPP_WARNINGS, SANITIZERS, VALGRIND, WARNINGS, count, held_out, missing,
 };
@@ -275,14 +275,7 @@ impl Inside<'_> {
     /// Runs ask the system for nothing.
     fn system_calls(&self) -> anyhow::Result<()> {
         let program = self.build("crates/driver/tests/library/inside.c", &["digits", "other"], &[])?;
-        let trace = self.folder.join("trace.txt");
-        project::run(project::command("strace").arg("-o").arg(&trace).arg(program))?;
-        let calls = fs::read_to_string(trace)?;
-        let calls: Vec<&str> = calls.lines().collect();
-        let marks: Vec<usize> = (0..calls.len()).filter(|&i| calls[i].starts_with("getppid")).collect();
-        ensure!(marks.len() == 2, "the trace has {} marks", marks.len());
-        ensure!(marks[0] + 1 == marks[1], "runs call {:?}", &calls[marks[0] + 1..marks[1]]);
-        Ok(())
+        asks_for_nothing(&program, &self.folder)
     }
 }
 
