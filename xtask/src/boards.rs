@@ -1,6 +1,7 @@
 //! Models compiled for boards and run here, under qemu, by the program that [`cross`](crate::cross) builds.
 
 mod models;
+mod servers;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,8 @@ struct Machine {
     cores: &'static [&'static str],
     /// Whether the code generators besides LLVM have code for it.
     by_all: bool,
+    /// Whether tuning on servers is checked on it.
+    has_servers: bool,
     /// A machine here that is described like it, with as many registers of as many bits and the same timing. Real models run on machines
     /// that have one.
     alike: Option<&'static str>,
@@ -77,6 +80,7 @@ struct Machine {
 /// In the order in which they are checked.
 const MACHINES: &[Machine] = &[
     Machine {
+        has_servers: true,
         alike: Some("x86-64-v3;timing=aarch64;vector=128;registers=32"),
         ..arm("aarch64", &["cortex-a53", "max"])
     },
@@ -94,6 +98,7 @@ const MACHINES: &[Machine] = &[
         kind: &RISCV64,
         cores: &["rv64"],
         by_all: true,
+        has_servers: false,
         alike: Some("x86-64-v3;timing=riscv64;vector=32;registers=32"),
     },
     Machine {
@@ -101,16 +106,17 @@ const MACHINES: &[Machine] = &[
         kind: &RISCV64,
         cores: &["rv64,v=true,vlen=128,vext_spec=v1.0"],
         by_all: false,
+        has_servers: false,
         alike: Some("x86-64-v3;timing=riscv64;vector=128;registers=32"),
     },
 ];
 
 const fn arm(name: &'static str, cores: &'static [&'static str]) -> Machine {
-    Machine { name, kind: &AARCH64, cores, by_all: true, alike: None }
+    Machine { name, kind: &AARCH64, cores, by_all: true, has_servers: false, alike: None }
 }
 
 const fn arm32(name: &'static str, cores: &'static [&'static str]) -> Machine {
-    Machine { name, kind: &ARMV7, cores, by_all: false, alike: None }
+    Machine { name, kind: &ARMV7, cores, by_all: false, has_servers: false, alike: None }
 }
 
 impl Kind {
@@ -159,7 +165,7 @@ pub(crate) fn with_models(codegen: &str) -> impl Iterator<Item = &'static str> {
 }
 
 /// What all machines must show, with one code generator: the example ([`digits::check_on`]) and the suite of code generators, which is one
-/// check, on every core, and real models ([`models::check`]) on one.
+/// check, on every core, and real models ([`models::check`]) on one. On one machine, [`servers`](servers::check) for tuning.
 pub(crate) fn check(cargo: &Cargo, program: &Path, codegen: &str) -> anyhow::Result<Tally> {
     check_some(cargo, program, codegen, None)
 }
@@ -186,6 +192,11 @@ fn check_some(cargo: &Cargo, program: &Path, codegen: &str, machine: Option<&str
             let runner = machine.runner(core, &cross::RUN)?;
             let board = models::Machine { name: machine.name, alike, runner: &runner };
             tally.add(models::check(program, codegen, &board)?);
+        }
+        // Which code they measure says nothing of the servers: once is enough.
+        if machine.has_servers && codegen == cargo.default_codegen() {
+            let server = cross::build(machine.kind.target, &cross::RUN)?;
+            tally.add(servers::check(program, &server, machine.name)?);
         }
     }
     Ok(tally)

@@ -21,7 +21,8 @@ const OPENCL_PACKAGES: [&str; 2] = ["pocl-opencl-icd", "ocl-icd-libopencl1"];
 
 /// Debian packages for tests of code for boards: Rust's library as source with a compiler of its version, for machines that rustup has no
 /// library of, and emulators.
-const BOARD_PACKAGES: [&str; 4] = ["rustc-web", "rust-web-src", "qemu-user-static", "qemu-system-arm"];
+const BOARD_PACKAGES: [&str; 5] =
+    ["rustc-web", "rust-web-src", "qemu-user-static", "qemu-system-arm", "binfmt-support"];
 
 /// Python packages to install, and whether what they depend on comes along.
 struct Requirements {
@@ -121,45 +122,48 @@ fn ensure_opencl() -> anyhow::Result<()> {
 fn ensure_boards() -> anyhow::Result<()> {
     ensure_python(&BOARD_REQUIREMENTS)?;
     let mut emulators = cross::EMULATORS.into_iter().chain([firmware::EMULATOR]);
-    if cross::has_library_source() && emulators.all(project::have) {
-        return Ok(());
+    if !(cross::has_library_source() && emulators.all(project::have) && project::have("update-binfmts")) {
+        apt_install(&BOARD_PACKAGES)?;
     }
-    apt_install(&BOARD_PACKAGES)
+    // What runs here starts programs for boards by itself then, as servers do. A container may not be allowed that.
+    if let Err(error) = as_root(&["update-binfmts", "--enable"]) {
+        eprintln!("{error:#}\nGoing on without servers for boards.");
+    }
+    Ok(())
 }
 
 /// Installs packages by apt as root or through `sudo -n`; otherwise the error holds the command to type.
 fn apt_install(packages: &[&str]) -> anyhow::Result<()> {
-    let wanted = format!("apt-get install --no-install-recommends {}", packages.join(" "));
     if !project::have("apt-get") {
         anyhow::bail!("no apt-get on this system; install the equivalent of: {}", packages.join(" "));
     }
+    let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"];
+    let install = [&apt[..], &["install", "-y", "--no-install-recommends"], packages].concat();
+    println!("Installing by apt: {}", packages.join(" "));
+    // A failed update (one dead mirror among several) need not hinder the install.
+    if let Err(error) = as_root(&[&apt[..], &["update"]].concat()) {
+        eprintln!("{error:#}");
+    }
+    as_root(&install)
+        .with_context(|| format!("the configured apt repositories gave no {}", packages.join(", ")))
+}
+
+/// Runs a program as root, through `sudo -n` where this user is another; the error of one who may not holds the command to type.
+fn as_root(words: &[&str]) -> anyhow::Result<()> {
     let prefix: &[&str] = if is_root() {
         &[]
     } else if may_sudo() {
         &["sudo", "-n"]
     } else {
         anyhow::bail!(
-            "neither root nor allowed to sudo without a password; run this yourself: sudo {wanted}"
+            "neither root nor allowed to sudo without a password; run this yourself: sudo {}",
+            words.join(" ")
         );
     };
-    println!("Installing by apt: {}", packages.join(" "));
-    let apt = |words: &[&str]| {
-        let mut words = prefix
-            .iter()
-            .chain(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"].iter())
-            .chain(words);
-        let mut command = project::command(words.next().expect("at least env"));
-        command.args(words);
-        project::run(&mut command)
-    };
-    // A failed update (one dead mirror among several) need not hinder the install.
-    if let Err(error) = apt(&["update"]) {
-        eprintln!("{error:#}");
-    }
-    let install = [&["install", "-y", "--no-install-recommends"][..], packages].concat();
-    apt(&install).with_context(|| {
-        format!("the configured apt repositories gave no {}; tried: {wanted}", packages.join(", "))
-    })
+    let mut words = prefix.iter().chain(words);
+    let mut command = project::command(words.next().context("no program to run")?);
+    command.args(words);
+    project::run(&mut command)
 }
 
 fn is_root() -> bool {

@@ -247,6 +247,7 @@ fn figures(
         "kernels": kernels(artifact),
         "functions": compiled.functions,
         "cached_functions": compiled.cached_functions,
+        "tuned_functions": compiled.tuned_functions,
         "gain": compiled.search.as_ref().and_then(|search| search.whole.gain()),
         "target": artifact.manifest.target,
         "compile_s": progress.elapsed().as_secs_f64(),
@@ -293,13 +294,17 @@ fn arena_bytes(artifact: &Artifact, space: Space) -> u64 {
 fn report(args: &Args, path: &Path, bytes: u64, compiled: &Compiled, progress: &Progress) -> String {
     let artifact = &compiled.artifact;
     let mut text = format!(
-        "{} -> {}: {}, {} kernels of {} functions ({} cached), {:.2} s\n",
+        "{} -> {}: {}, {} kernels of {} functions ({} cached{}), {:.2} s\n",
         args.model.display(),
         path.display(),
         output::bytes(bytes),
         kernels(artifact),
         compiled.functions,
         compiled.cached_functions,
+        match compiled.tuned_functions {
+            0 => String::new(),
+            tuned => format!(", {tuned} by records of tuning"),
+        },
         progress.elapsed().as_secs_f64(),
     );
     // Writing to a string cannot fail.
