@@ -17,7 +17,7 @@ pub enum Stride {
 }
 
 /// An access of a block.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AccessInfo {
     /// The buffer.
     pub buffer: Buffer,

@@ -170,22 +170,31 @@ fn copied_cycles(target: &Target, bytes: f64) -> f64 {
 }
 
 /// How many of its loads a data-parallel block makes element by element, because they do not lie along the vectors that it writes: a
-/// row-major image that is brought into channel blocks.
+/// row-major image that is brought into channel blocks, or channel blocks that are brought into a row-major image. What it reads
+/// several times, as transforms do, it loads once.
 fn strided_loads(context: &Context<'_>, block: &Block) -> f64 {
     let Context { func, layouts, .. } = *context;
     let Some(store) = block.body.first() else { return 0.0 };
     let blocked = |buffer: Buffer| {
-        layouts.of(func, buffer).and_then(|pieces| pieces.last()).filter(|p| p.factor.is_some())
+        layouts.of(func, buffer).and_then(|pieces| pieces.last()).filter(|piece| piece.factor.is_some())
     };
-    let var = blocked(store.buffer).and_then(|piece| store.indices.get(piece.dim)?.as_var());
-    let Some(var) = var else { return 0.0 };
+    // What vectors of a buffer lie along.
+    let lane = |buffer: Buffer, indices: &[Expr]| match blocked(buffer) {
+        Some(piece) => indices.get(piece.dim)?.as_var(),
+        None => indices.last()?.as_var(),
+    };
+    let Some(var) = lane(store.buffer, &store.indices) else { return 0.0 };
     let simplifier = domain_simplifier(func, block);
-    let is_strided = |access: &&AccessInfo| {
-        let is_consecutive =
-            || matches!(stride(func, &simplifier, access, var), Stride::Zero | Stride::Constant(1));
-        blocked(access.buffer).is_none() && !is_consecutive()
+    let writes_blocks = blocked(store.buffer).is_some();
+    let is_strided = |access: &&AccessInfo| match (writes_blocks, blocked(access.buffer).is_some()) {
+        (true, false) => {
+            !matches!(stride(func, &simplifier, access, var), Stride::Zero | Stride::Constant(1))
+        }
+        (false, true) => access.uses(var) && lane(access.buffer, &access.indices) != Some(var),
+        (true, true) | (false, false) => false,
     };
-    loads(block).iter().filter(is_strided).count() as f64
+    let different: FxHashSet<AccessInfo> = loads(block).into_iter().collect();
+    different.iter().filter(is_strided).count() as f64
 }
 
 fn bytes(func: &Func, buffer: Buffer) -> Option<f64> {

@@ -1,13 +1,14 @@
 //! What happens to a function before any rule sees it.
 //!
 //! What only moves or combines elements becomes part of its readers ([`inline`]), temporaries get the layouts that follow from those of
-//! parameters ([`layouts`]), long reductions get partial results ([`partial`]), and variables are parted and joined until operands depend
+//! parameters ([`layouts`]), transforms a copy of row-major results in vectors ([`results`]), long reductions get partial results ([`partial`]), and variables are parted and joined until operands depend
 //! on few of them ([`dimensions`]). Rules plan from the result, and strategies apply to it.
 
 mod dimensions;
 mod inline;
 mod layouts;
 mod partial;
+mod results;
 
 use tilewright_machine::Target;
 use tilewright_te::schedule::{Primitive, Schedule};
@@ -30,6 +31,7 @@ impl Prepared {
         let mut schedule = Schedule::new(func.clone());
         let mut layouts = Layouts::of_params(func, computation);
         inline::inline_producers(&mut schedule, target);
+        results::copy_out_of_vectors(&mut schedule, &mut layouts, target);
         layouts::spread(schedule.func(), target, &mut layouts);
         layouts::of_transforms(schedule.func(), target, &mut layouts);
         partial::split_long(&mut schedule, &mut layouts, target);
