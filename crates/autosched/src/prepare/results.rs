@@ -14,6 +14,10 @@ use crate::transforms::{epilogue, is_transform, widest_vector};
 
 /// Gives what takes the results of transforms apart a temporary in vectors, where its own result is row-major.
 pub(super) fn copy_out_of_vectors(schedule: &mut Schedule, layouts: &mut Layouts, target: &Target) {
+    // The lanes of a GPU are threads, each of which stores its own result wherever that lies.
+    if target.gpu.is_some() {
+        return;
+    }
     let func = schedule.func();
     let wanted = func.blocks().into_iter().filter_map(|block| copy_of(func, layouts, target, block));
     for (block, pieces) in wanted.collect::<Vec<_>>() {
