@@ -1,8 +1,9 @@
 //! What happens to a function before any rule sees it.
 //!
-//! What only moves or combines elements becomes part of its readers ([`inline`]), temporaries get the layouts that follow from those of
-//! parameters ([`layouts`]), transforms a copy of row-major results in vectors ([`results`]), long reductions get partial results ([`partial`]), and variables are parted and joined until operands depend
-//! on few of them ([`dimensions`]). Rules plan from the result, and strategies apply to it.
+//! What only moves or combines elements becomes part of its readers ([`inline`]), row-major results of transforms are copied out of
+//! vectors ([`results`]), temporaries get the layouts that follow from those of parameters ([`layouts`]), long reductions get partial
+//! results ([`partial`]), and variables are parted and joined until operands depend on few of them ([`dimensions`]). Rules plan from the
+//! result, and strategies apply to it.
 
 mod dimensions;
 mod inline;
