@@ -76,12 +76,13 @@ impl AlignedBuf {
         // SAFETY: the layout's size is not 0.
         let raw = unsafe { if len < FRESH { alloc(layout) } else { alloc_zeroed(layout) } };
         let raw = NonNull::new(raw).ok_or(error)?;
-        if len < FRESH {
-            // SAFETY: just given, as many bytes.
-            unsafe { raw.write_bytes(0, layout.size()) };
-        }
         // SAFETY: the layout has `ALIGN` bytes more than `len`, and the next aligned address is less than that away.
         let ptr = unsafe { raw.add(raw.addr().get().next_multiple_of(ALIGN) - raw.addr().get()) };
+        if len < FRESH {
+            // Not the whole allocation: LLVM would make zeroed memory of it.
+            // SAFETY: as many bytes lie there.
+            unsafe { ptr.write_bytes(0, len) };
+        }
         Ok(AlignedBuf { ptr, raw, len, capacity: len, allocator: None })
     }
 

@@ -116,5 +116,5 @@ fn tensor(
 ) -> Result<Value, RunError> {
     let fault = || RunError::Plan { fault: ExecFault::Shape(spec.buffer), nodes: spec.name.clone() };
     buffer.reset(byte_len(spec.dtype, dims).ok_or_else(fault)?)?;
-    Ok(Tensor::reusable(spec.dtype, dims, buffer, reuse).map_err(|_| fault())?.into())
+    Ok(Value::Tensor(Arc::new(Tensor::of_numbers(spec.dtype, dims, buffer, reuse))))
 }

@@ -136,7 +136,17 @@ impl Tensor {
         reuse: Option<Arc<dyn Reuse>>,
     ) -> Result<Tensor, TensorError> {
         check_bytes(dtype, dims, buffer.len())?;
-        Ok(Tensor { dtype, dims: dims.into(), data: Data::Numbers(buffer), reuse })
+        Ok(Tensor::of_numbers(dtype, dims, buffer, reuse))
+    }
+
+    /// A tensor of as many bytes as type and extents need.
+    pub(crate) fn of_numbers(
+        dtype: DType,
+        dims: &[usize],
+        buffer: AlignedBuf,
+        reuse: Option<Arc<dyn Reuse>>,
+    ) -> Tensor {
+        Tensor { dtype, dims: dims.into(), data: Data::Numbers(buffer), reuse }
     }
 
     /// A tensor of strings.
