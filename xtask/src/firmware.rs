@@ -157,7 +157,7 @@ fn link(board: &Board, source: &str, library: &Path, firmware: &Path) -> anyhow:
     compile.arg(sources.join("start.c")).arg(sources.join(source)).arg(library);
     compile
         .args(["-Wl,-e,reset", "-Wl,--gc-sections"])
-        .arg(format!("-Wl,-T,{}", sources.join("board.ld").display()));
+        .arg(format!("-Wl,-T,{}", sources.join(board.script).display()));
     project::run(compile.arg("-o").arg(firmware))
 }
 

@@ -13,7 +13,7 @@ pub enum Arch {
     Aarch64,
     /// 32-bit ARM for Linux, with hardware floats of both widths.
     Armv7,
-    /// 32-bit ARM without a system, Cortex-M from M4F on: Thumb-2 and hardware floats of one width.
+    /// 32-bit ARM without a system, Cortex-M from M4F on: Thumb-2 and hardware floats of one width. Vectors are of Armv8.1-M.
     ThumbM,
     /// 64-bit RISC-V for Linux: `rv64gc`, with floats of both widths and compressed instructions.
     Riscv64,
@@ -187,6 +187,8 @@ features! {
     Fpv5, ThumbM, "fp-armv8d16sp", [];
     /// Floats of two words.
     Fp64, ThumbM, "fp64", [Fpv5];
+    /// Helium: vectors of 128 bits of integers and floats, whose floats flush subnormals to zero whatever the processor is told.
+    MveFp, ThumbM, "mve.fp", [Fpv5];
     /// Vectors, of at least 128 bits.
     V, Riscv64, "v", [];
 }
@@ -205,6 +207,7 @@ impl Feature {
                 | Feature::AmxFp16
                 | Feature::Fpv5
                 | Feature::Fp64
+                | Feature::MveFp
         )
     }
 

@@ -59,6 +59,7 @@ impl Machine {
             Arch::X86_64 => (128, 16),
             Arch::Aarch64 => (128, 32),
             Arch::Armv7 if features.has(Feature::Neon) => (128, 16),
+            Arch::ThumbM if features.has(Feature::MveFp) => (128, 8),
             Arch::Armv7 | Arch::ThumbM => (32, 32),
             Arch::Riscv64 if features.has(Feature::V) => (128, 32),
             Arch::Riscv64 => (32, 32),

@@ -88,7 +88,7 @@ pub(crate) const MACHINES: &[NamedMachine] = &[
     thumb("thumbv7em", "any Cortex-M with floats, without a system", &[], "cortex-m4"),
     thumb("cortex-m4", "Arm Cortex-M4 with FPU", &[], "cortex-m4"),
     thumb("cortex-m7", "Arm Cortex-M7 with FPU, floats of both widths", &[&[Feature::Fp64]], "cortex-m7"),
-    thumb("cortex-m55", "Arm Cortex-M55 with FPU, without its vectors", &[&[Feature::Fp64]], "cortex-m55"),
+    thumb("cortex-m55", "Arm Cortex-M55 with FPU; its vectors (Helium), which flush subnormals, by +mve.fp", &[&[Feature::Fp64]], "cortex-m55"),
     riscv("riscv64", "any 64-bit RISC-V for Linux (RV64GC)", &[]),
 ];
 

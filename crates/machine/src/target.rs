@@ -93,10 +93,11 @@ impl Target {
     }
 
     /// Number of vector registers that a register tile leaves to elements on their way from memory to a multiply-add by all lanes. Where
-    /// multiply-adds can read memory one is enough; elsewhere some are loaded while others are used.
+    /// multiply-adds can read memory one is enough, and none where they read general registers; elsewhere some are loaded while others are used.
     pub fn n_element_registers(&self) -> u32 {
         match self.machine.arch {
             Arch::X86_64 => 1,
+            Arch::ThumbM if self.machine.has(Feature::MveFp) => 0,
             Arch::Aarch64 | Arch::Armv7 | Arch::ThumbM | Arch::Riscv64 => 3,
         }
     }

@@ -101,6 +101,7 @@ fn flag(feature: Feature) -> Option<&'static str> {
         | Feature::Neon
         | Feature::Fpv5
         | Feature::Fp64
+        | Feature::MveFp
         | Feature::V => return None,
     })
 }

@@ -16,6 +16,8 @@ pub(super) struct Board {
     pub(super) name: &'static str,
     /// Instructions for each tick of the core's counter, where an instruction takes a nanosecond (`-icount shift=0`).
     pub(super) tick: f64,
+    /// Where a program in C lies: a file of `examples/cortex-m/c`.
+    pub(super) script: &'static str,
     /// The core in Rust's words.
     pub(super) rust: &'static str,
 }
@@ -26,6 +28,7 @@ pub(super) const BOARDS: &[Board] = &[
         zig: "cortex_m4+vfp4d16sp",
         name: "mps2-an386",
         tick: 40.0,
+        script: "board.ld",
         rust: "thumbv7em-none-eabihf",
     },
     Board {
@@ -33,6 +36,7 @@ pub(super) const BOARDS: &[Board] = &[
         zig: "cortex_m7+fp_armv8d16sp",
         name: "mps2-an500",
         tick: 40.0,
+        script: "board.ld",
         rust: "thumbv7em-none-eabihf",
     },
     Board {
@@ -40,6 +44,15 @@ pub(super) const BOARDS: &[Board] = &[
         zig: "cortex_m55+fp_armv8d16sp",
         name: "mps3-an547",
         tick: 31.25,
+        script: "mps3.ld",
+        rust: "thumbv8m.main-none-eabihf",
+    },
+    Board {
+        core: "cortex-m55+mve.fp",
+        zig: "cortex_m55+fp_armv8d16sp",
+        name: "mps3-an547",
+        tick: 31.25,
+        script: "mps3.ld",
         rust: "thumbv8m.main-none-eabihf",
     },
 ];

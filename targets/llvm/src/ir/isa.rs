@@ -93,10 +93,12 @@ impl Isa<'_> {
     }
 }
 
-/// LLVM's name of the architecture and system, which has no extensions in it.
+/// LLVM's name of the architecture and system, which has no extensions in it but those that make another version of it.
 pub(crate) fn triple(target: &Target) -> &'static str {
     match target.machine.arch {
         Arch::Riscv64 => "riscv64-unknown-linux-gnu",
+        // By the features alone LLVM 22 loses copies of vectors.
+        Arch::ThumbM if target.machine.has(Feature::MveFp) => "thumbv8.1m.main-none-eabihf",
         arch @ (Arch::X86_64 | Arch::Aarch64 | Arch::Armv7 | Arch::ThumbM) => arch.triple(),
     }
 }
