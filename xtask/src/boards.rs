@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::c_library::{emitted, inside};
+use crate::c_library::{emitted, inside, on_boards};
 use crate::cargo::{Cargo, Packages};
 use crate::conformance::Board;
 use crate::cross::Program;
@@ -70,8 +70,8 @@ struct Machine {
     cores: &'static [&'static str],
     /// Whether the code generators besides LLVM have code for it.
     by_all: bool,
-    /// Whether tuning on servers is checked on it.
-    has_servers: bool,
+    /// Whether what one machine is enough for is checked on it: tuning on servers, and the C library.
+    has_tools: bool,
     /// A machine here that is described like it, with as many registers of as many bits and the same timing. Real models run on machines
     /// that have one.
     alike: Option<&'static str>,
@@ -80,7 +80,7 @@ struct Machine {
 /// In the order in which they are checked.
 const MACHINES: &[Machine] = &[
     Machine {
-        has_servers: true,
+        has_tools: true,
         alike: Some("x86-64-v3;timing=aarch64;vector=128;registers=32"),
         ..arm("aarch64", &["cortex-a53", "max"])
     },
@@ -98,7 +98,7 @@ const MACHINES: &[Machine] = &[
         kind: &RISCV64,
         cores: &["rv64"],
         by_all: true,
-        has_servers: false,
+        has_tools: false,
         alike: Some("x86-64-v3;timing=riscv64;vector=32;registers=32"),
     },
     Machine {
@@ -106,17 +106,17 @@ const MACHINES: &[Machine] = &[
         kind: &RISCV64,
         cores: &["rv64,v=true,vlen=128,vext_spec=v1.0"],
         by_all: false,
-        has_servers: false,
+        has_tools: false,
         alike: Some("x86-64-v3;timing=riscv64;vector=128;registers=32"),
     },
 ];
 
 const fn arm(name: &'static str, cores: &'static [&'static str]) -> Machine {
-    Machine { name, kind: &AARCH64, cores, by_all: true, has_servers: false, alike: None }
+    Machine { name, kind: &AARCH64, cores, by_all: true, has_tools: false, alike: None }
 }
 
 const fn arm32(name: &'static str, cores: &'static [&'static str]) -> Machine {
-    Machine { name, kind: &ARMV7, cores, by_all: false, has_servers: false, alike: None }
+    Machine { name, kind: &ARMV7, cores, by_all: false, has_tools: false, alike: None }
 }
 
 impl Kind {
@@ -165,7 +165,8 @@ pub(crate) fn with_models(codegen: &str) -> impl Iterator<Item = &'static str> {
 }
 
 /// What all machines must show, with one code generator: the example ([`digits::check_on`]) and the suite of code generators, which is one
-/// check, on every core, and real models ([`models::check`]) on one. On one machine, [`servers`](servers::check) for tuning.
+/// check, on every core, and real models ([`models::check`]) on one. On one machine, [`servers`](servers::check) for tuning, and the
+/// C library ([`on_boards::check_on`]).
 pub(crate) fn check(cargo: &Cargo, program: &Path, codegen: &str) -> anyhow::Result<Tally> {
     check_some(cargo, program, codegen, None)
 }
@@ -187,6 +188,9 @@ fn check_some(cargo: &Cargo, program: &Path, codegen: &str, machine: Option<&str
             let board = emitted::Board { compiler, emulator, runner: machine.runner(core, &cross::RUN)? };
             tally.add(emitted::check_on(program, codegen, machine.name, &board));
             tally.add(inside::check_on(program, codegen, machine.name, machine.kind.target, &board));
+            if machine.has_tools && codegen == cargo.default_codegen() {
+                tally.add(on_boards::check_on(program, machine.name, machine.kind.target, &board)?);
+            }
         }
         if let (Some(alike), Some(core)) = (machine.alike, machine.cores.first()) {
             let runner = machine.runner(core, &cross::RUN)?;
@@ -194,7 +198,7 @@ fn check_some(cargo: &Cargo, program: &Path, codegen: &str, machine: Option<&str
             tally.add(models::check(program, codegen, &board)?);
         }
         // Which code they measure says nothing of the servers: once is enough.
-        if machine.has_servers && codegen == cargo.default_codegen() {
+        if machine.has_tools && codegen == cargo.default_codegen() {
             let server = cross::build(machine.kind.target, &cross::RUN)?;
             tally.add(servers::check(program, &server, machine.name)?);
         }

@@ -6,6 +6,7 @@ pub(crate) mod emitted;
 mod headers;
 pub(crate) mod inside;
 mod libraries;
+pub(crate) mod on_boards;
 mod tools;
 
 use std::path::PathBuf;

@@ -120,6 +120,29 @@ pub(crate) fn local_buffers(context: &Context<'_>, block: &Block, nest: &Nest<'_
     own
 }
 
+/// Bytes of what the blocks of a nest use in each of their turns, and the next again: the parts of buffers that an iteration of the loops that
+/// have nothing in common has for itself. What differs from step to step, and what open extents have, is not counted.
+pub(crate) fn kept_bytes(func: &Func, nest: &Nest<'_>) -> i64 {
+    let Some(outermost) = nest.shared.first() else { return 0 };
+    let is_inside = |other: &Block| func.loops_around(&other.name).iter().any(|l| l.var == outermost.var);
+    let (mut seen, mut bytes) = (Vec::new(), 0i64);
+    for block in func.blocks().into_iter().filter(|block| is_inside(block)) {
+        let own = Nest::of(func, block);
+        let (apart, steps) = own.shared.split_at(own.n_apart(block));
+        for access in block.body.iter().map(AccessInfo::of_store).chain(loads(block)) {
+            let uses_any = |loops: &[&Loop]| {
+                let mut driven = block.iters.iter().filter(|i| loops.iter().any(|l| i.value.uses(l.var)));
+                driven.any(|i| access.indices.iter().any(|index| index.uses(i.var)))
+            };
+            if !seen.contains(&access.buffer) && uses_any(apart) && !uses_any(steps) {
+                seen.push(access.buffer);
+                bytes = bytes.saturating_add(part_of_iteration(func, block, &access, apart).unwrap_or(0));
+            }
+        }
+    }
+    bytes
+}
+
 /// Whether a block reads or writes a buffer.
 pub(crate) fn uses(block: &Block, buffer: Buffer) -> bool {
     block.body.iter().any(|store| store.buffer == buffer) || loads(block).iter().any(|a| a.buffer == buffer)

@@ -7,7 +7,7 @@ mod algorithms;
 use algorithms::{CONTRACT, by_every_algorithm, error, model, noise, targets};
 use tilewright_driver::onnx::OnnxModel;
 use tilewright_driver::runtime::TensorView;
-use tilewright_driver::{Compiled, Numerics, Options, compile_model};
+use tilewright_driver::{CodegenKind, Compiled, Numerics, Options, Target, compile_model};
 
 /// Attention, with queries, keys and values as inputs.
 #[derive(Clone, Copy, Debug)]
@@ -255,6 +255,20 @@ fn queries_and_results_go_by_positions() {
             ..packed
         },
     ]);
+}
+
+/// What the blocks of queries use again and again stays in L1: of a small one there are fewer keys in a block.
+#[test]
+#[cfg_attr(not(feature = "llvm"), ignore = "the machine's description is one that LLVM makes code for")]
+fn scores_stay_in_l1() {
+    let case = Case { heads: [12, 12], queries: 512, keys: 512, size: 64, ..CASE };
+    for (l1, keys) in [(32 << 10, 64), (64 << 10, 128)] {
+        let machine = format!("x86-64-v3;l1d={l1}");
+        let target = Target::parse(&machine, CodegenKind::Llvm).expect("a known target");
+        let options = Options { target, ..Options::host(CodegenKind::Llvm) };
+        let compiled = compile_model(&case.model(), &options, &mut ()).expect("an artifact");
+        assert_eq!(algorithms::algorithm(&compiled), format!("blocks-32x{keys}"), "{machine}");
+    }
 }
 
 #[test]

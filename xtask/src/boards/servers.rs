@@ -85,13 +85,17 @@ pub(super) fn check(program: &Path, server: &Path, machine: &str) -> anyhow::Res
     }
     let told = tune(program, server, machine);
     match &told {
-        Ok(()) => println!("servers for {machine}: {TRIALS} records, {KILLS} kills"),
+        Ok(stopped) => println!(
+            "servers for {machine}: {TRIALS} records, {KILLS} kills; the second stood still for {} s",
+            stopped.as_secs()
+        ),
         Err(why) => println!("servers for {machine}: failed: {why:#}"),
     }
     Ok(Tally::of_check(told.is_ok()))
 }
 
-fn tune(program: &Path, server: &Path, machine: &str) -> anyhow::Result<()> {
+/// How long the second server stood still.
+fn tune(program: &Path, server: &Path, machine: &str) -> anyhow::Result<Duration> {
     let folder = project::target_dir().join("boards");
     std::fs::create_dir_all(&folder)?;
     let database = folder.join(format!("servers-{machine}.jsonl"));
@@ -109,44 +113,55 @@ fn tune(program: &Path, server: &Path, machine: &str) -> anyhow::Result<()> {
     let disturbed = disturb(&mut search, &mut servers, server, &database);
     // What could not be disturbed is not to go on by itself.
     _ = search.kill();
-    let kills = disturbed?;
+    let Disturbed { kills, stopped } = disturbed?;
     ensure!(search.wait()?.success(), "the search fails: {}", database.with_extension("log").display());
     ensure!(kills == KILLS, "{kills} kills");
     let trials = trials(&database)?;
     let different: BTreeSet<&String> = trials.iter().collect();
     ensure!(trials.len() == TRIALS, "{} records of {TRIALS}", trials.len());
     ensure!(different.len() == TRIALS, "{} records are there twice", TRIALS - different.len());
-    Ok(())
+    Ok(stopped)
 }
 
-/// Kills and stops servers until the search ends; how often one was killed.
+/// What servers went through in a search.
+struct Disturbed {
+    /// How often the first was killed.
+    kills: usize,
+    /// How long the second stood still, at most [`STOPPED`]: to the end of a search that ends first.
+    stopped: Duration,
+}
+
+/// Kills and stops servers until the search ends.
 fn disturb(
     search: &mut Child,
     servers: &mut [Server],
     program: &Path,
     database: &Path,
-) -> anyhow::Result<usize> {
+) -> anyhow::Result<Disturbed> {
     let begin = Instant::now();
-    let (mut kills, mut stopped) = (0, None);
+    let (mut kills, mut since, mut stopped) = (0, None, Duration::ZERO);
     // Moments that are seeded, so that a failure can be looked at again.
     let mut random = 1u64;
     loop {
         if search.try_wait()?.is_some() {
-            return Ok(kills);
+            return Ok(Disturbed { kills, stopped });
         }
         if begin.elapsed() > MOST {
             bail!("the search does not end");
         }
         let records = trials(database).map_or(0, |trials| trials.len());
-        if stopped.is_none() && records >= RECORDS_TO_STOP {
-            servers[1].signal("-STOP")?;
-            stopped = Some((Instant::now(), true));
-        }
-        if let Some((since, is_stopped @ true)) = &mut stopped
-            && since.elapsed() > STOPPED
-        {
-            servers[1].signal("-CONT")?;
-            *is_stopped = false;
+        match since {
+            None if records >= RECORDS_TO_STOP => {
+                servers[1].signal("-STOP")?;
+                since = Some(Instant::now());
+            }
+            Some(since) if stopped < STOPPED => {
+                stopped = since.elapsed();
+                if stopped >= STOPPED {
+                    servers[1].signal("-CONT")?;
+                }
+            }
+            None | Some(_) => {}
         }
         if kills < KILLS && records >= (kills + 1) * RECORDS_A_KILL {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

@@ -27,7 +27,8 @@ const COMPILERS: [(&str, &str); 2] = [("gcc", "g++"), ("clang", "clang++")];
 pub(crate) fn check(program: &Path) -> anyhow::Result<Tally> {
     let folder = project::target_dir().join("c-library/check");
     fs::create_dir_all(&folder)?;
-    let bench = Bench { prefix: default_prefix(), models: Models::compile(program, &folder)?, folder };
+    let models = Models::compile(program, here(), &folder)?;
+    let bench = Bench { prefix: default_prefix(), models, folder };
     let mut tally = Tally::default();
     let flavour = Flavour::default();
     count(&mut tally, "the runtime's library", None, || install(Library::Runtime, &flavour, &bench.prefix));
@@ -90,8 +91,8 @@ pub(super) fn check_models(program: &Path) -> Tally {
 }
 
 /// The example, compiled.
-struct Models {
-    /// For this machine, as valgrind plays it.
+pub(super) struct Models {
+    /// For the machine of the programs: this one, as valgrind plays it, or a board.
     here: PathBuf,
     /// For another machine.
     other: PathBuf,
@@ -100,9 +101,8 @@ struct Models {
 }
 
 impl Models {
-    fn compile(program: &Path, folder: &Path) -> anyhow::Result<Models> {
-        let (here, other) =
-            (here(), if std::env::consts::ARCH == "x86_64" { "aarch64" } else { "x86-64-v3" });
+    pub(super) fn compile(program: &Path, here: &str, folder: &Path) -> anyhow::Result<Models> {
+        let other = if here.starts_with("x86") { "aarch64" } else { "x86-64-v3" };
         let compile = |target: &str, more: &[&str], name: &str| -> anyhow::Result<PathBuf> {
             let artifact = folder.join(name);
             let mut compile = project::command(program);
@@ -126,13 +126,13 @@ fn here() -> &'static str {
 const MODEL: &str = "examples/digits/digits.onnx";
 
 /// A program in C or C++ that must end well.
-struct Test {
-    source: &'static str,
-    library: Library,
-    arguments: fn(&Models) -> Vec<PathBuf>,
+pub(super) struct Test {
+    pub(super) source: &'static str,
+    pub(super) library: Library,
+    pub(super) arguments: fn(&Models) -> Vec<PathBuf>,
 }
 
-const TESTS: &[Test] = &[
+pub(super) const TESTS: &[Test] = &[
     Test {
         source: "crates/capi/tests/errors.c",
         library: Library::Runtime,
@@ -170,6 +170,16 @@ const TESTS: &[Test] = &[
         arguments: |_| vec![project::path(MODEL), project::target_dir().join("c-library/check/written.twm")],
     },
 ];
+
+/// What compilers are told of a program: its language, and that it has POSIX threads and aligned memory, which the standard has not.
+pub(super) fn words(source: &str) -> Vec<&'static str> {
+    let standard = match source {
+        _ if source.ends_with("cpp") => "-std=c++17",
+        _ if source.ends_with("layout.c") => "-std=c11",
+        _ => "-std=c99",
+    };
+    [&[standard, "-D_POSIX_C_SOURCE=200809L", "-g", "-O1", "-pthread"], WARNINGS].concat()
+}
 
 /// What the checks work with.
 struct Bench {
@@ -233,13 +243,7 @@ impl Bench {
     /// `cc` as the documentation has it.
     fn compile(&self, compiler: &str, source: &str) -> Command {
         let mut compile = project::command(compiler);
-        compile.arg(if source.ends_with("cpp") { "-std=c++17" } else { "-std=c99" });
-        if source.ends_with("layout.c") {
-            compile.arg("-std=c11");
-        }
-        // POSIX threads and aligned memory, which the standard has not.
-        compile.args(["-D_POSIX_C_SOURCE=200809L", "-g", "-O1", "-pthread"]).args(WARNINGS);
-        compile.arg("-I").arg(self.prefix.join("include")).arg(project::path(source));
+        compile.args(words(source)).arg("-I").arg(self.prefix.join("include")).arg(project::path(source));
         compile
     }
 

@@ -89,7 +89,25 @@ pub(super) fn header_folder() -> PathBuf {
 }
 
 /// Builds one library, shared and static.
-pub(super) fn build(library: Library, flavour: &Flavour) -> anyhow::Result<Built> {
+fn build(library: Library, flavour: &Flavour) -> anyhow::Result<Built> {
+    let built = build_kinds(library, flavour, "cdylib,staticlib")?;
+    let built = Built { shared: built.with_extension("so"), archive: built.with_extension("a") };
+    for path in [&built.shared, &built.archive] {
+        ensure!(path.exists(), "the build left no {}", path.display());
+    }
+    Ok(built)
+}
+
+/// Builds the smallest static library that runs models, for a system that needs no other one: at `to`.
+pub(super) fn build_archive(target: &str, to: &Path) -> anyhow::Result<()> {
+    let flavour = Flavour { target: Some(target.to_string()), small: true, host_operators: false };
+    let built = build_kinds(Library::Runtime, &flavour, "staticlib")?.with_extension("a");
+    let functions = headers::functions(&header_folder(), Library::Runtime.headers())?;
+    archive::with_functions_alone(&built, &functions, Some(target), to)
+}
+
+/// Builds one library as Rust's kinds of crates; gives where they are, without an ending.
+fn build_kinds(library: Library, flavour: &Flavour, kinds: &str) -> anyhow::Result<PathBuf> {
     let mut folder = project::target_dir();
     let cargo = Cargo::detect();
     let mut build = match (&flavour.target, flavour.small) {
@@ -107,7 +125,7 @@ pub(super) fn build(library: Library, flavour: &Flavour) -> anyhow::Result<Built
     };
     build.args(["--package", library.package(), "--lib", "--profile", library.profile()]);
     build.args((!flavour.host_operators).then_some("--no-default-features"));
-    build.args(["--crate-type", "cdylib,staticlib"]).env("CARGO_TARGET_DIR", &folder);
+    build.args(["--crate-type", kinds]).env("CARGO_TARGET_DIR", &folder);
     if let Some(target) = flavour.target.clone().or_else(|| flavour.small.then(cross::host).flatten()) {
         build.args(["--target", &target]);
         folder = folder.join(target);
@@ -116,13 +134,7 @@ pub(super) fn build(library: Library, flavour: &Flavour) -> anyhow::Result<Built
     let soname = format!("-Clink-arg=-Wl,-soname,lib{}.so.{}", library.name(), abi_version()?);
     build.args(["--", &soname, "-Clink-arg=-Wl,-z,nodelete"]);
     project::run(&mut build)?;
-    let stem = format!("lib{}", library.package().replace('-', "_"));
-    let file = |ending: &str| folder.join(library.profile()).join(format!("{stem}.{ending}"));
-    let built = Built { shared: file("so"), archive: file("a") };
-    for path in [&built.shared, &built.archive] {
-        ensure!(path.exists(), "the build left no {}", path.display());
-    }
-    Ok(built)
+    Ok(folder.join(library.profile()).join(format!("lib{}", library.package().replace('-', "_"))))
 }
 
 /// The shared library that runs models, as small as it is built, for this machine or another.

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::cargo::Cargo;
-use crate::{build, c_library, cross, firmware, project};
+use crate::{build, c_library, cross, embedded, firmware, project};
 
 /// Something that is deployed.
 pub(super) struct Part {
@@ -21,6 +21,9 @@ enum Kind {
     Program,
     /// `libtilewright.so`, as `cargo xtask c-library --small` builds it.
     Library { host_operators: bool },
+    /// The runtime that a model's library has inside, as `cargo xtask cross` builds it: code and constants of the object. What a program links
+    /// of it is less.
+    Embedded,
     /// The code of the example that `tilewright compile --emit static` makes by LLVM.
     Digits,
     /// The firmware in Rust of `cargo xtask firmware` beside its model: the runtime's core and what is around it.
@@ -30,6 +33,12 @@ enum Kind {
 /// In the order in which they are measured.
 pub(super) const PARTS: &[Part] = &[
     program("aarch64-unknown-linux-musl"),
+    program("armv7-unknown-linux-musleabihf"),
+    program("riscv64gc-unknown-linux-musl"),
+    embedded("aarch64-unknown-linux-musl"),
+    embedded("armv7-unknown-linux-musleabihf"),
+    embedded("riscv64gc-unknown-linux-musl"),
+    embedded("thumbv7em-none-eabihf"),
     library("libtilewright.so", "x86_64-unknown-linux-gnu", false),
     library("libtilewright.so", "aarch64-unknown-linux-gnu", false),
     library("libtilewright.so with host operators", "x86_64-unknown-linux-gnu", true),
@@ -42,6 +51,10 @@ pub(super) const PARTS: &[Part] = &[
 
 const fn program(target: &'static str) -> Part {
     Part { name: "tilewright-run", target, kind: Kind::Program }
+}
+
+const fn embedded(target: &'static str) -> Part {
+    Part { name: "runtime inside libraries", target, kind: Kind::Embedded }
 }
 
 const fn library(name: &'static str, target: &'static str, host_operators: bool) -> Part {
@@ -78,10 +91,10 @@ impl Workshop<'_> {
     pub(super) fn missing(&self, part: &Part) -> Option<String> {
         match part.kind {
             // Of a library that rustup has, the figures do not hold.
-            Kind::Program | Kind::Library { .. } if !cross::has_library_source() => {
+            Kind::Program | Kind::Embedded | Kind::Library { .. } if !cross::has_library_source() => {
                 Some("no source of Rust's library: run `cargo xtask setup --boards` on Debian".to_string())
             }
-            Kind::Program => cross::missing(part.target),
+            Kind::Program | Kind::Embedded => cross::missing(part.target),
             Kind::Library { .. } if is_here(part.target) => None,
             Kind::Library { .. } => cross::missing(part.target),
             Kind::Core { .. } => firmware::missing(),
@@ -92,7 +105,9 @@ impl Workshop<'_> {
     /// The tool whose version decides over a part's bytes.
     pub(super) fn tool(&self, part: &Part) -> anyhow::Result<String> {
         match part.kind {
-            Kind::Program | Kind::Library { .. } | Kind::Core { .. } => cross::library_compiler(),
+            Kind::Program | Kind::Embedded | Kind::Library { .. } | Kind::Core { .. } => {
+                cross::library_compiler()
+            }
             Kind::Digits => {
                 let llvm = self.cargo.llvm.as_ref().context("no LLVM in this build")?;
                 Ok(format!("LLVM {}", llvm.version))
@@ -104,6 +119,7 @@ impl Workshop<'_> {
     pub(super) fn bytes(&self, part: &Part) -> anyhow::Result<u64> {
         match part.kind {
             Kind::Program => Ok(fs::metadata(cross::build(part.target, &cross::RUN)?)?.len()),
+            Kind::Embedded => text_of(&embedded::build(part.target)?),
             Kind::Library { host_operators } => {
                 let target = (!is_here(part.target)).then_some(part.target);
                 Ok(fs::metadata(c_library::small(target, host_operators)?)?.len())
@@ -127,6 +143,14 @@ impl Workshop<'_> {
         let said: serde_json::Value = serde_json::from_str(&said.context("the model does not compile")?)?;
         said["code_bytes"].as_u64().context("no `code_bytes`")
     }
+}
+
+/// Bytes of code and constants of an object.
+fn text_of(object: &Path) -> anyhow::Result<u64> {
+    let sizes = project::output_of(project::command("llvm-size-22").arg(object));
+    let sizes = sizes.context("llvm-size tells nothing")?;
+    let text = sizes.lines().nth(1).and_then(|row| row.split_whitespace().next()?.parse().ok());
+    text.with_context(|| format!("llvm-size tells {sizes:?}"))
 }
 
 fn is_here(target: &str) -> bool {

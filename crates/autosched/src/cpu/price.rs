@@ -17,7 +17,7 @@ use crate::model::machine::{
 use crate::model::sums::{Way, ways};
 use crate::pattern::{AccessInfo, Stride, bytes_of, domain_simplifier, iterations, loads, stride};
 use crate::transforms::{is_in_vectors, is_row_major, is_transform};
-use crate::turns::{Nest, local_buffers, takes_turns, uses};
+use crate::turns::{Nest, kept_bytes, local_buffers, takes_turns, uses};
 
 /// What is taken for an open extent where an algorithm is chosen: images are seldom much shorter, and with longer ones the algorithms compare
 /// alike.
@@ -72,15 +72,19 @@ impl Handed {
             }
             let local = local_buffers(context, block, &nest, l1_room(target) as i64);
             let all = local_buffers(context, block, &nest, i64::MAX);
-            let far = |buffer: Buffer| {
+            // Of what turns use again and again L1 keeps less, the more there is of it.
+            let missing = (kept_bytes(func, &nest) as f64 / l1_room(target) - 1.0).clamp(0.0, 1.0);
+            for buffer in block.body.iter().map(|store| store.buffer) {
                 let name = &func.buffers[buffer].name;
-                all.contains(name) && !local.contains(name)
-            };
-            for buffer in block.body.iter().map(|store| store.buffer).filter(|&buffer| far(buffer)) {
+                let far = match (all.contains(name), local.contains(name)) {
+                    (true, true) => missing,
+                    (true, false) => 1.0,
+                    (false, _) => continue,
+                };
                 let users = func.blocks().into_iter().filter(|other| uses(other, buffer)).count();
                 let bytes = iterations(block)? as f64 * func.buffers[buffer].dtype.bytes() as f64;
                 let lines = bytes / target.machine.caches.line as f64;
-                handed.cycles += lines * users as f64 * numbers(target).l2.line_cycles;
+                handed.cycles += lines * users as f64 * far * numbers(target).l2.line_cycles;
             }
             handed.local.extend(local);
         }
