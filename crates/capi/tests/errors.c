@@ -96,7 +96,8 @@ static void release(void *ctx, const void *bytes) {
 }
 
 static void check_loading(const char *path, const char *other) {
-  static unsigned char bytes[1 << 21];
+  /* Aligned, so that models use them where they lie. */
+  static unsigned char bytes[1 << 21] __attribute__((aligned(64)));
   tw_model *model = NULL;
   tw_options options;
   tw_problem problem = {sizeof problem, 0, 0, 0, 0, NULL, NULL};
