@@ -14,8 +14,9 @@ use crate::project::Verdict;
 use crate::tally::Tally;
 use crate::{boards, build, c_library, conformance, digits, firmware, models, project, setup, sizes, tidy};
 
-/// Packages whose tests run kernels, through the interpreter or compiled: too slow without optimisation.
-const KERNEL_PACKAGES: [&str; 9] = [
+/// Packages whose tests run kernels, through the interpreter or compiled, which is too slow without optimisation; and what else depends on
+/// the whole compiler, so that it is built once.
+const KERNEL_PACKAGES: [&str; 12] = [
     "tilewright-te",
     "tilewright-cranelift",
     "tilewright-llvm",
@@ -25,6 +26,9 @@ const KERNEL_PACKAGES: [&str; 9] = [
     "tilewright-driver",
     "tilewright",
     "tilewright-cli",
+    "tilewright-capi-compiler",
+    "tilewright-kernel-suite",
+    "tilewright-benches",
 ];
 
 /// The task.

@@ -366,9 +366,7 @@ pub fn apply<S: Strategy>(
     let trace = schedule.trace().to_vec();
     let (strategy, algorithm) = (strategy.to_string(), strategy.algorithm);
     let func = schedule.finish()?;
-    if verify::BY_DEFAULT {
-        verify::check(&func, Stage::Flattenable, "the rules").map_err(FinishError::from)?;
-    }
+    verify::check(&func, Stage::Flattenable, "the rules").map_err(FinishError::from)?;
     Ok(Scheduled { func, algorithm, packing, rulings, strategy, trace, decisions })
 }
 

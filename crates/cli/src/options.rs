@@ -75,9 +75,6 @@ pub(crate) struct CompileArgs {
     /// Print a stage, or the graph after a graph pass, to standard error; `all` prints every stage
     #[arg(long, value_name = "STAGE|PASS", value_delimiter = ',')]
     pub(crate) dump_after: Vec<String>,
-    /// Verify the graph after every pass, and every function after every step; none is taken from the cache
-    #[arg(long)]
-    verify_passes: bool,
 }
 
 /// What runs the model.
@@ -129,7 +126,6 @@ impl CompileArgs {
         let compiler = compiler.target(self.target.as_deref().unwrap_or("cpu"))?;
         let mut options = compiler.options().clone();
         options.numerics = self.numerics.unwrap_or_default();
-        options.verify_passes |= self.verify_passes;
         options.passes.selection.clone_from(&self.passes);
         options.passes.limit = self.pass_timeout.map(Duration::from_secs_f64);
         options.dims = self.dims()?;
@@ -153,7 +149,7 @@ impl CompileArgs {
 
     /// The cache to use, if any.
     fn cache(&self) -> Result<Option<Cache>, Failure> {
-        match self.no_cache || self.verify_passes {
+        match self.no_cache {
             true => Ok(None),
             false => Cache::of_user().map_err(Failure::usage),
         }
@@ -236,7 +232,6 @@ impl CompileArgs {
             passes,
             pass_timeout,
             dump_after,
-            verify_passes,
         } = self;
         let given = [
             (target.is_some(), "--target"),
@@ -251,7 +246,6 @@ impl CompileArgs {
             (!passes.is_empty(), "--pass"),
             (pass_timeout.is_some(), "--pass-timeout"),
             (!dump_after.is_empty(), "--dump-after"),
-            (*verify_passes, "--verify-passes"),
         ];
         let names: Vec<&str> = given.iter().filter(|(given, _)| *given).map(|&(_, name)| name).collect();
         if names.is_empty() {

@@ -3,9 +3,7 @@
 use tilewright_autosched::{Decisions, Planned, Ruling, Scheduled, Strategy, all_cycles, apply, plan};
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::{Gpu, Target};
-use tilewright_te::flatten::{
-    FlatKernel, FlattenError, FlattenOptions, Made, flatten, flatten_verified, flatten_watched,
-};
+use tilewright_te::flatten::{FlatKernel, FlattenError, FlattenOptions, Made, flatten, flatten_watched};
 use tilewright_te::schedule::{check_finished, threads_as_loops};
 use tilewright_te::verify::{self, Illegal, Stage};
 use tilewright_te::{Computation, Func, math};
@@ -45,22 +43,21 @@ pub fn to_kernels(
 ) -> Result<Kernels, CompileError> {
     let computation = &lowered.computation;
     if !settled.is_empty() {
-        let kernels = schedule_kernels(computation, target, settled.clone(), options.verify_passes)?;
+        let kernels = schedule_kernels(computation, target, settled.clone())?;
         return Ok(Kernels { decisions: Decisions::default(), ..kernels });
     }
     let (planned, decisions) = by_records(computation, target, &options.records)?;
-    finish(planned, computation, target, decisions, options.verify_passes)
+    finish(planned, computation, target, decisions)
 }
 
-/// Schedules as decided, and flattens; verifies what each step makes of the function where `verifies` says so.
+/// Schedules as decided, and flattens; verifies what each step makes of the function.
 pub fn schedule_kernels(
     computation: &Computation,
     target: &Target,
     decisions: Decisions,
-    verifies: bool,
 ) -> Result<Kernels, CompileError> {
     let planned = planned(computation, target, &decisions)?;
-    finish(planned, computation, target, decisions, verifies)
+    finish(planned, computation, target, decisions)
 }
 
 fn planned(
@@ -75,31 +72,25 @@ fn defect(computation: &Computation, error: impl std::fmt::Display) -> CompileEr
     CompileError::internal("schedule", format!("{}: {error}", computation.func.name))
 }
 
-/// Schedules as planned, and flattens; verifies what each step makes of the function where that is asked for.
+/// Schedules as planned, and flattens.
 fn finish(
     planned: Planned<Strategy>,
     computation: &Computation,
     target: &Target,
     decisions: Decisions,
-    verifies: bool,
 ) -> Result<Kernels, CompileError> {
     let cycles = all_cycles(&planned, computation, target);
     let estimate_ns = cycles.map(|cycles| (cycles / target.machine.timing.numbers.clock_ghz).round() as u64);
     let scheduled = apply(planned, computation).map_err(|e| defect(computation, e))?;
-    if verifies {
-        CompileError::illegal("schedule", illegal_schedules(computation, &scheduled))?;
-    }
+    CompileError::illegal("schedule", illegal_schedules(computation, &scheduled))?;
     let Scheduled { func: mut scheduled, algorithm, packing, rulings, strategy, .. } = scheduled;
     math::expand_func(&mut scheduled);
     math::narrow_floats(&mut scheduled);
-    if verifies {
-        let found = verify::check(&scheduled, Stage::Flattenable, "the expansion of intrinsics");
-        CompileError::illegal("schedule", found.err().into_iter().collect())?;
-    }
+    let found = verify::check(&scheduled, Stage::Flattenable, "the expansion of intrinsics");
+    CompileError::illegal("schedule", found.err().into_iter().collect())?;
     if target.gpu.is_some() && target.device.is_none() {
         threads_as_loops(&mut scheduled);
     }
-    let flatten = if verifies { flatten_verified } else { flatten };
     let kernels = flatten(&scheduled, &flatten_options(target)).map_err(flatten_error)?;
     Ok(Kernels { func: scheduled, kernels, packing, algorithm, rulings, strategy, decisions, estimate_ns })
 }
@@ -221,7 +212,7 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         // On the way to kernels the first pass that has something illegal in hand is named.
-        let flattened = flatten_verified(&scheduled.func, &flatten_options(&target));
+        let flattened = flatten(&scheduled.func, &flatten_options(&target));
         let error = flatten_error(flattened.unwrap_err());
         assert_eq!(error.exit_code(), 70);
         let text = error.to_string();

@@ -123,9 +123,7 @@ fn lower(
         tilewright_lower::lower(graph, lowering)
             .map_err(|error| CompileError::of_lowering(Stage::Lower, error))
     })?;
-    if options.verify_passes {
-        check_lowered(&program)?;
-    }
+    check_lowered(&program)?;
     observer.stage("lower", &|| {
         let computations = program.funcs.iter().map(|lowered| &lowered.computation);
         funcs_text(

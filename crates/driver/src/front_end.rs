@@ -88,7 +88,6 @@ pub(crate) fn simplify(
         pipeline.select(selected).map_err(|error| CompileError::Option(error.to_string()))?;
     }
     limit.iter().for_each(|limit| pipeline.set_limit(*limit));
-    pipeline.set_verify(options.verify_passes);
     pipeline.set_stop(|| cancel.is_cancelled());
     pipeline.set_watch(|pass, changed, graph| {
         observer.pass(pass, changed, &|| tilewright_graph::text::print(graph));

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tilewright_graph::pass::{UserPass, VERIFIES_BY_DEFAULT};
+use tilewright_graph::pass::UserPass;
 use tilewright_machine::{CodegenKind, Target};
 use tilewright_runtime::Cancel;
 use tilewright_te::flatten;
@@ -29,8 +29,6 @@ pub struct Options {
     /// Whether threads stay awake during runs and between those that follow one another soon: less latency, at the cost of
     /// processors that wait at full speed.
     pub keep_awake: bool,
-    /// Whether to verify the graph after every pass and functions after every step; by default in test builds.
-    pub verify_passes: bool,
     /// Which graph passes run, and those of the user.
     pub passes: Passes,
     /// Threads that the compiler uses; the result does not depend on it.
@@ -125,7 +123,6 @@ impl Options {
             numerics: Numerics::Default,
             dims: Vec::new(),
             keep_awake: false,
-            verify_passes: VERIFIES_BY_DEFAULT,
             passes: Passes::default(),
             jobs,
             cache: None,

@@ -10,10 +10,6 @@ use crate::infer::InferError;
 use crate::text;
 use crate::verify::{Violation, verify};
 
-/// Whether pipelines verify the graph after every pass where no option asks for it: in the tests of all packages, by the
-/// feature `verify`.
-pub const VERIFIES_BY_DEFAULT: bool = cfg!(any(test, feature = "verify"));
-
 /// Why a pass could not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
@@ -224,7 +220,6 @@ pub struct PassManager<'a> {
     name: &'static str,
     stages: Vec<Stage>,
     disabled: BTreeSet<String>,
-    verify: bool,
     watch: Option<Watch<'a>>,
     stop: Option<Box<dyn Fn() -> bool + 'a>>,
     limit: Option<Duration>,
@@ -239,7 +234,6 @@ impl<'a> PassManager<'a> {
             name,
             stages: Vec::new(),
             disabled: BTreeSet::new(),
-            verify: VERIFIES_BY_DEFAULT,
             watch: None,
             stop: None,
             limit: None,
@@ -279,11 +273,6 @@ impl<'a> PassManager<'a> {
     pub fn until_stable(mut self, passes: Vec<Box<dyn Pass>>, rounds: usize) -> PassManager<'a> {
         self.stages.push(Stage::Fixpoint(passes, rounds));
         self
-    }
-
-    /// Whether the graph is verified after each pass; see [`VERIFIES_BY_DEFAULT`].
-    pub fn set_verify(&mut self, verify: bool) {
-        self.verify = verify;
     }
 
     /// Sets who sees the graph after each pass: its name, whether it changed the graph, and the graph.
@@ -329,9 +318,7 @@ impl<'a> PassManager<'a> {
 
     /// Runs the pipeline; tells whether anything changed.
     pub fn run(&mut self, graph: &mut Graph) -> Result<bool, PassError> {
-        if self.verify {
-            check(graph, || "before the first pass".to_owned())?;
-        }
+        check(graph, || "before the first pass".to_owned())?;
         let stages = std::mem::take(&mut self.stages);
         self.unfinished.clear();
         let result = self.run_stages(&stages, graph);
@@ -418,9 +405,7 @@ impl<'a> PassManager<'a> {
         if let Some(watch) = &mut self.watch {
             watch(pass.name(), changed, graph);
         }
-        if self.verify {
-            check(graph, || format!("after pass `{}`", pass.name()))?;
-        }
+        check(graph, || format!("after pass `{}`", pass.name()))?;
         Ok(changed)
     }
 

@@ -162,7 +162,6 @@ fn what_a_users_pass_leaves_is_verified() {
     }
     let run = |function| {
         let mut pipeline = PassManager::new("test").then(UserPass::new(FnPass::new("mine", function)));
-        pipeline.set_verify(false);
         pipeline.run(&mut graph("", "%x as x")).map_err(|error| error.to_string())
     };
     let error = run(forgets_results).unwrap_err();

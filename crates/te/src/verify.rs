@@ -63,9 +63,6 @@ fn listed(violations: &[Violation]) -> String {
     })
 }
 
-/// Whether functions are verified where no option asks for it: in the tests of all packages, by the feature `verify`.
-pub const BY_DEFAULT: bool = cfg!(any(test, feature = "verify"));
-
 /// Demands what the stage demands of a function; `after` is what made it.
 ///
 /// # Errors

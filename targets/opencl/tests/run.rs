@@ -2,7 +2,7 @@
 //!
 //! Needs an OpenCL device (`cargo xtask setup` installs PoCL, which makes one of the processor); without it the tests count as
 //! ignored. A tenth of the suite runs; with `TILEWRIGHT_ALL_CASES` in the environment all of it.
-#![allow(unsafe_code, reason = "kernels run on a device through OpenCL's C interface")]
+#![allow(unsafe_code, reason = "kernels run on a device")]
 
 #[path = "../../../tools/conditional_tests.rs"]
 mod conditional;
@@ -35,9 +35,9 @@ fn check(cases: &[Case]) -> Result<Vec<String>, String> {
     let mut failures = Vec::new();
     for cases in cases.chunks(50) {
         let kernels: Vec<Kernel> = cases.iter().map(|case| case.kernel.clone()).collect();
-        let program = device.build(&print(&kernels).map_err(|error| error.to_string())?)?;
-        for case in cases {
-            let found = device.run(&program, case)?;
+        let program = device.build(&print(&kernels).map_err(|error| error.to_string())?, cases)?;
+        for (kernel, case) in cases.iter().enumerate() {
+            let found = device::run(&*program, kernel, case)?;
             let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
             failures.extend(compare(case, &found).err());
         }

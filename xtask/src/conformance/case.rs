@@ -236,7 +236,7 @@ impl Runner {
         let on_data = |command: &mut Command| {
             command.arg("--inputs").arg(data).arg("--outputs").arg(outputs).args(["--threads", "1"]);
         };
-        let compiling = ["--codegen", codegen, "--no-cache", "--verify-passes"];
+        let compiling = ["--codegen", codegen, "--no-cache"];
         let mut first = project::command(&self.program);
         let Some(Board { machine, runner }) = board else {
             first.arg("run").arg(model);

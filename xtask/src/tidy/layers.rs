@@ -38,7 +38,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tilewright-target-suite", &["tilewright-autosched", "tilewright-c", "tilewright-cranelift", "tilewright-dtype", "tilewright-image", "tilewright-llvm",
                                "tilewright-machine", "tilewright-suite-runner", "tilewright-te"]),
     ("tilewright-cuda",      &["tilewright-llvm", "tilewright-machine", "tilewright-target-suite", "tilewright-te"]),
-    ("tilewright-opencl",    &["tilewright-dtype", "tilewright-target-suite", "tilewright-te"]),
+    ("tilewright-opencl",    &["tilewright-dtype", "tilewright-runtime", "tilewright-runtime-opencl", "tilewright-target-suite", "tilewright-te"]),
     ("tilewright-driver",    &["tilewright-autosched", "tilewright-c", "tilewright-cranelift", "tilewright-cuda", "tilewright-digest", "tilewright-dtype",
                                "tilewright-graph", "tilewright-opencl", "tilewright-runtime-cuda", "tilewright-runtime-opencl",
                                "tilewright-host", "tilewright-image", "tilewright-llvm", "tilewright-lower", "tilewright-machine",
@@ -52,9 +52,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask",                &[]),
 ];
 
-/// The feature that makes a package verify what it makes.
-const VERIFY: &str = "verify";
-
 /// A package of the workspace.
 #[derive(Default)]
 pub(super) struct Package {
@@ -64,10 +61,6 @@ pub(super) struct Package {
     uses: Vec<String>,
     /// Whether it has a feature `llvm`.
     has_llvm: bool,
-    /// What its feature [`VERIFY`] switches on, as `PACKAGE/FEATURE`, if it has one.
-    verify: Option<Vec<String>>,
-    /// The packages of which its tests switch [`VERIFY`] on.
-    tests_verify: Vec<String>,
 }
 
 /// The packages as `cargo metadata` lists them.
@@ -84,24 +77,10 @@ pub(super) fn packages(metadata: &str) -> anyhow::Result<Vec<Package>> {
         // For its tests a package may depend on itself, with other features.
         let edges = dependencies.iter().filter(inside);
         let uses = edges.clone().map(name_of).collect::<Option<Vec<_>>>()?;
-        let switches = |dependency: &&serde_json::Value| {
-            let features = dependency.get("features").and_then(|features| features.as_array());
-            features.is_some_and(|features| features.iter().any(|feature| feature.as_str() == Some(VERIFY)))
-        };
-        let is_for_tests = |dependency: &&serde_json::Value| {
-            dependency.get("kind").and_then(|kind| kind.as_str()) == Some("dev")
-        };
-        let tests_verify = edges.filter(is_for_tests).filter(switches).map(name_of).collect::<Option<_>>()?;
         let features = package.get("features")?;
-        let verify = features.get(VERIFY).and_then(|enabled| enabled.as_array());
-        let strings = |list: &Vec<serde_json::Value>| {
-            list.iter().filter_map(|item| item.as_str()).map(String::from).collect()
-        };
         Some(Package {
             uses: uses.into_iter().filter(|used| *used != name).collect(),
             has_llvm: features.get("llvm").is_some(),
-            verify: verify.map(strings),
-            tests_verify,
             name,
         })
     });
@@ -111,7 +90,7 @@ pub(super) fn packages(metadata: &str) -> anyhow::Result<Vec<Package>> {
 /// Packages and edges that the table does not know, and features that tasks do not know.
 pub(super) fn check(packages: &[Package]) -> Vec<String> {
     let mut complaints = Vec::new();
-    for Package { name, uses, has_llvm, .. } in packages {
+    for Package { name, uses, has_llvm } in packages {
         if *has_llvm != cargo::LLVM_PACKAGES.contains(&name.as_str()) {
             let (is, should) = if *has_llvm { ("a", "missing") } else { ("no", "listed") };
             complaints.push(format!("xtask/src/cargo.rs: {name} has {is} feature llvm, but is {should}"));
@@ -124,39 +103,7 @@ pub(super) fn check(packages: &[Package]) -> Vec<String> {
             complaints.push(format!("{name} must not depend on {used}: see xtask/src/tidy/layers.rs"));
         }
     }
-    complaints.extend(packages.iter().flat_map(|package| unverified(packages, package)));
     complaints
-}
-
-/// The packages that a package's tests run without verifying what they make, although they could.
-fn unverified(packages: &[Package], package: &Package) -> Vec<String> {
-    let find = |name: &str| packages.iter().find(|known| known.name == name);
-    // What the tests are built with, and which of it verifies.
-    let (mut reached, mut verified) = (vec![package.name.clone()], package.tests_verify.clone());
-    let mut at = 0;
-    while let Some(next) = reached.get(at).and_then(|name| find(name)) {
-        let new: Vec<String> = next.uses.iter().filter(|used| !reached.contains(used)).cloned().collect();
-        reached.extend(new);
-        at += 1;
-    }
-    let mut at = 0;
-    while let Some(next) = verified.get(at).cloned() {
-        let enabled = find(&next).and_then(|known| known.verify.as_ref()).into_iter().flatten();
-        let enabled = enabled.filter_map(|item| item.strip_suffix("/verify"));
-        verified
-            .extend(enabled.map(String::from).filter(|name| !verified.contains(name)).collect::<Vec<_>>());
-        at += 1;
-    }
-    let verifies = |name: &String| find(name).is_some_and(|known| known.verify.is_some());
-    let lacking = reached.iter().filter(|name| verifies(name) && !verified.contains(name));
-    // A package that only passes the feature on need not be asked itself.
-    let lacking =
-        lacking.filter(|name| find(name).is_some_and(|p| p.verify.as_ref().is_some_and(Vec::is_empty)));
-    let complaint = |name: &String| {
-        let package = &package.name;
-        format!("{package}: its tests do not switch on the feature {VERIFY} of {name}, as [dev-dependencies]")
-    };
-    lacking.map(complaint).collect()
 }
 
 #[cfg(test)]
@@ -165,32 +112,7 @@ mod tests {
 
     fn package(name: &str, uses: &[&str], has_llvm: bool) -> Package {
         let uses = uses.iter().map(|name| name.to_string()).collect();
-        Package { name: name.to_string(), uses, has_llvm, ..Package::default() }
-    }
-
-    #[test]
-    fn tests_verify_what_they_make() {
-        let all = |tests_of_driver: &[&str], tests_of_tool: &[&str]| {
-            let strings = |list: &[&str]| list.iter().map(|name| name.to_string()).collect::<Vec<_>>();
-            let ir =
-                Package { verify: Some(vec![]), tests_verify: strings(&["ir"]), ..package("ir", &[], false) };
-            let driver = Package {
-                verify: Some(strings(&["ir/verify"])),
-                tests_verify: strings(tests_of_driver),
-                ..package("driver", &["ir"], false)
-            };
-            let tool =
-                Package { tests_verify: strings(tests_of_tool), ..package("tool", &["driver"], false) };
-            let packages = [ir, driver, tool, package("other", &[], false)];
-            packages.iter().flat_map(|package| unverified(&packages, package)).collect::<Vec<_>>()
-        };
-        let complaint = |name: &str| {
-            format!("{name}: its tests do not switch on the feature verify of ir, as [dev-dependencies]")
-        };
-        assert!(all(&["ir"], &["driver"]).is_empty());
-        assert!(all(&["ir"], &["ir"]).is_empty());
-        assert_eq!(all(&[], &["driver"]), [complaint("driver")]);
-        assert_eq!(all(&["ir"], &[]), [complaint("tool")]);
+        Package { name: name.to_string(), uses, has_llvm }
     }
 
     #[test]
@@ -236,12 +158,10 @@ mod tests {
     #[test]
     fn metadata_gives_names_and_inner_edges() {
         let json = r#"{"packages": [{"name": "a", "dependencies": [{"name": "serde", "path": null}, {"name": "b",
-            "path": "/x/b"}, {"name": "a", "path": "/x/a", "kind": "dev", "features": ["verify"]}],
-            "features": {"llvm": [], "verify": ["b/verify"]}}, {"name": "b", "dependencies": [], "features": {}}]}"#;
+            "path": "/x/b"}, {"name": "a", "path": "/x/a", "kind": "dev"}],
+            "features": {"llvm": []}}, {"name": "b", "dependencies": [], "features": {}}]}"#;
         let packages = packages(json).unwrap();
         assert_eq!((packages[0].name.as_str(), &packages[0].uses[..]), ("a", &["b".to_string()][..]));
         assert_eq!(packages.iter().map(|package| package.has_llvm).collect::<Vec<_>>(), [true, false]);
-        assert_eq!(packages[0].verify, Some(vec!["b/verify".to_string()]));
-        assert_eq!(packages[0].tests_verify, ["a"]);
     }
 }

@@ -8,7 +8,6 @@ use tilewright_autosched::Decisions;
 use tilewright_run::measure::request::VERSION;
 use tilewright_run::measure::{BlobId, Check, Contents, Request, Schedule};
 use tilewright_runtime::{Bytes, Cancel};
-use tilewright_te::verify;
 use tilewright_tune::{Effort, MeasureError, Task, TaskKey};
 
 use super::probe::{Probe, input_data, padding_of};
@@ -179,7 +178,7 @@ fn inputs(task: &Task, probe: &Probe) -> Result<Inputs, MeasureError> {
 
 /// Compiles a schedule.
 pub(super) fn probe(task: &Task, decisions: &Decisions) -> Result<Probe, MeasureError> {
-    let kernels = schedule_kernels(&task.computation, &task.target, decisions.clone(), verify::BY_DEFAULT)
+    let kernels = schedule_kernels(&task.computation, &task.target, decisions.clone())
         .map_err(|e| MeasureError::Illegal(e.to_string()))?;
     Probe::new(task, kernels).map_err(failed)
 }

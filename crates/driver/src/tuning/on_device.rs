@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use tilewright_autosched::Decisions;
 use tilewright_dtype::DType;
 use tilewright_runtime::kernel_run::{KernelProgram, ProgramBuffer, ProgramCall, Role};
-use tilewright_te::verify;
 use tilewright_tune::{Effort, Measure, MeasureError, Task, TaskKey, Times};
 
 use super::bench::{Answer, Request};
@@ -119,7 +118,7 @@ pub(super) fn far(task: &Task) -> u64 {
 
 /// A function for the device of its target, as decided.
 pub(super) fn entry(task: &Task, decisions: &Decisions) -> Result<KernelEntry, MeasureError> {
-    let kernels = schedule_kernels(&task.computation, &task.target, decisions.clone(), verify::BY_DEFAULT)
+    let kernels = schedule_kernels(&task.computation, &task.target, decisions.clone())
         .map_err(|error| MeasureError::Illegal(error.to_string()))?;
     let make = || -> Result<KernelEntry, CompileError> {
         let lost = || CompileError::internal("tune", "a kernel without a place, a device or known tasks");

@@ -57,7 +57,7 @@ pub use self::whole_tiles::whole_tiles;
 use crate::func::Func;
 use crate::kernel::Kernel;
 use crate::schedule::start_apart;
-use crate::verify::{self, Illegal, Stage, Violation, verify};
+use crate::verify::{Illegal, Stage, Violation, verify};
 
 /// The passes, in their order.
 pub const PASSES: [&str; 19] = [
@@ -141,29 +141,19 @@ impl Display for Made<'_, '_> {
     }
 }
 
-/// The kernels of a function, in the order in which they must run.
+/// The kernels of a function, in the order in which they must run. What each of [`PASSES`] makes is verified.
 ///
 /// The function must be in *scheduled* form with intrinsics expanded (`crate::math`).
 ///
 /// # Errors
 /// Where a vectorized or unrolled loop has no constant extent, a register is indexed by a variable or read
-/// before it is written, a parallel loop is not outermost, or threads cannot do what they are to do together. In test builds ([`verify::BY_DEFAULT`]) as [`flatten_verified`] too.
+/// before it is written, a parallel loop is not outermost, or threads cannot do what they are to do together;
+/// and [`FlattenError::Illegal`] for the first pass that makes something illegal.
 pub fn flatten(func: &Func, options: &FlattenOptions) -> Result<Vec<FlatKernel>, FlattenError> {
-    match verify::BY_DEFAULT {
-        true => flatten_verified(func, options),
-        false => flatten_watched(func, options, &mut |_, _| Ok(())),
-    }
-}
-
-/// [`flatten`], with what each of [`PASSES`] makes verified.
-///
-/// # Errors
-/// As [`flatten`]; and [`FlattenError::Illegal`] for the first pass that makes something illegal.
-pub fn flatten_verified(func: &Func, options: &FlattenOptions) -> Result<Vec<FlatKernel>, FlattenError> {
     flatten_watched(func, options, &mut |pass, made| made.check(func, pass))
 }
 
-/// [`flatten`], with what each of [`PASSES`] makes shown to `watch`, which may edit it; all but the first run once for each kernel.
+/// [`flatten`], with what each of [`PASSES`] makes shown to `watch` in place of being verified, which may edit it; all but the first run once for each kernel.
 ///
 /// # Errors
 /// As [`flatten`], and what `watch` says.

@@ -209,14 +209,14 @@ pub enum FinishError {
 pub struct Schedule {
     func: Func,
     trace: Vec<Primitive>,
-    /// What the schedule began with, where it is verified in the end.
-    original: Option<Arc<Func>>,
+    /// What the schedule began with: if the end is illegal, the primitive that made it so is looked for from there.
+    original: Arc<Func>,
 }
 
 impl Schedule {
     /// A schedule that has done nothing yet.
     pub fn new(func: Func) -> Schedule {
-        let original = verify::BY_DEFAULT.then(|| Arc::new(func.clone()));
+        let original = Arc::new(func.clone());
         Schedule { func, trace: Vec::new(), original }
     }
 
@@ -240,12 +240,10 @@ impl Schedule {
     }
 
     /// Ends scheduling: buffers that are not global shrink to what is live at a time, with indices relative to
-    /// it ([`compact`]). The result is ready for flattening; in test builds ([`verify::BY_DEFAULT`]) it is verified.
+    /// it ([`compact`]). The result is ready for flattening, and is verified.
     pub fn finish(mut self) -> Result<Func, FinishError> {
         compact::compact(&mut self.func)?;
-        if let Some(original) = &self.original {
-            check_finished(original, &self.trace, &self.func, Stage::Scheduled)?;
-        }
+        check_finished(&self.original, &self.trace, &self.func, Stage::Scheduled)?;
         Ok(self.func)
     }
 
