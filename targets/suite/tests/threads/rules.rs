@@ -50,7 +50,8 @@ fn other_decisions_have_the_interpreters_bits_too() {
         }
     };
     std::thread::scope(|scope| {
-        (0..std::thread::available_parallelism().map_or(1, NonZero::get)).for_each(|_| drop(scope.spawn(work)));
+        (0..std::thread::available_parallelism().map_or(1, NonZero::get))
+            .for_each(|_| drop(scope.spawn(work)));
     });
     assert_eq!(
         points.into_iter().collect::<Vec<_>>(),
