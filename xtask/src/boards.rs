@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 use crate::c_library::{emitted, inside, on_boards};
-use crate::cargo::{Cargo, Packages};
+use crate::cargo::{Cargo, KERNEL_PACKAGES, Packages};
 use crate::conformance::Board;
 use crate::cross::Program;
 use crate::project::Verdict;
@@ -207,8 +207,10 @@ fn check_some(cargo: &Cargo, program: &Path, codegen: &str, machine: Option<&str
 }
 
 fn check_suite(cargo: &Cargo, codegen: &str, machine: &Machine, core: &str) -> Verdict {
-    let mut run = cargo.command("run", Packages::These(&["tilewright-target-suite"]));
-    run.args(["--release", "--example", "boards", "--", codegen, machine.name]);
-    let status = run.args(machine.runner(core, &cross::SUITE_RUNNER)?).status();
-    Ok(status.context("cannot start cargo")?.success())
+    let mut build = cargo.command("build", Packages::These(&KERNEL_PACKAGES));
+    project::run(build.args(["--release", "--example", "boards"]))?;
+    let mut suite = project::command(project::target_dir().join("release/examples/boards"));
+    let status =
+        suite.args([codegen, machine.name]).args(machine.runner(core, &cross::SUITE_RUNNER)?).status();
+    Ok(status.context("cannot start the suite")?.success())
 }

@@ -18,6 +18,24 @@ pub(crate) const LLVM_PACKAGES: [&str; 9] = [
     "tilewright-kernel-suite",
 ];
 
+/// Packages whose tests run kernels, through the interpreter or compiled, which is too slow without optimisation; and what else depends on
+/// the whole compiler. Cargo builds a package anew where other packages that are named with it want other features of it: what names
+/// all of these shares one build.
+pub(crate) const KERNEL_PACKAGES: [&str; 12] = [
+    "tilewright-te",
+    "tilewright-cranelift",
+    "tilewright-llvm",
+    "tilewright-cuda",
+    "tilewright-opencl",
+    "tilewright-target-suite",
+    "tilewright-driver",
+    "tilewright",
+    "tilewright-cli",
+    "tilewright-capi-compiler",
+    "tilewright-kernel-suite",
+    "tilewright-benches",
+];
+
 /// Which packages one cargo call is about.
 #[derive(Clone, Copy)]
 pub(crate) enum Packages<'a> {

@@ -56,7 +56,7 @@ enum Task {
     /// Compile the example classifier of handwritten digits and let it read an image
     Digits(digits::Args),
     /// Set up, then every check and test of the project
-    Test,
+    Test(test::Args),
     /// Measure against ONNX Runtime and OpenVINO, interleaved, and keep the raw output
     Bench(bench::Args),
     /// Run the ONNX backend suites
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
         Task::Compile(args) => compile::run(&args),
         Task::Run(args) => run::run(&args),
         Task::Digits(args) => digits::run(&args),
-        Task::Test => test::run(),
+        Task::Test(args) => test::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Conformance(args) => conformance::run(&args),
         Task::Models(args) => models::run(&args),

@@ -1,6 +1,9 @@
 //! Counts of checks and tests.
 
 use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, ensure};
 
 /// Counts of checks and tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,5 +35,34 @@ impl Tally {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+impl FromStr for Tally {
+    type Err = anyhow::Error;
+
+    /// Reads what [`Display`](fmt::Display) writes.
+    fn from_str(text: &str) -> anyhow::Result<Tally> {
+        let mut words = text.split([' ', ',']).filter(|word| !word.is_empty());
+        let mut count = |what: &str| -> anyhow::Result<usize> {
+            let n = words.next().context("it ends early")?.parse()?;
+            ensure!(words.next() == Some(what), "no count of what {what}");
+            Ok(n)
+        };
+        Ok(Tally { passed: count("passed")?, failed: count("failed")?, skipped: count("skipped")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_as_they_are_written() {
+        let tally = Tally { passed: 12, failed: 0, skipped: 3 };
+        assert_eq!(tally.to_string().parse::<Tally>().unwrap(), tally);
+        for text in ["", "12 passed, 0 failed", "error: 3", "12 failed, 0 passed, 3 skipped"] {
+            assert!(text.parse::<Tally>().is_err(), "{text}");
+        }
     }
 }

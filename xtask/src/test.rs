@@ -4,63 +4,43 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::cargo::{self, Cargo, Packages};
+use crate::cargo::{self, Cargo, KERNEL_PACKAGES, Packages};
 use crate::conformance::Backend;
 use crate::project::Verdict;
 use crate::tally::Tally;
 use crate::{boards, build, c_library, conformance, digits, firmware, models, project, setup, sizes, tidy};
 
-/// Packages whose tests run kernels, through the interpreter or compiled, which is too slow without optimisation; and what else depends on
-/// the whole compiler, so that it is built once.
-const KERNEL_PACKAGES: [&str; 12] = [
-    "tilewright-te",
-    "tilewright-cranelift",
-    "tilewright-llvm",
-    "tilewright-cuda",
-    "tilewright-opencl",
-    "tilewright-target-suite",
-    "tilewright-driver",
-    "tilewright",
-    "tilewright-cli",
-    "tilewright-capi-compiler",
-    "tilewright-kernel-suite",
-    "tilewright-benches",
-];
+/// Arguments of the task.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only the step of this name, as the output heads it: `boards, llvm`
+    #[arg(long, value_name = "STEP")]
+    only: Option<String>,
+}
 
 /// The task.
-pub(crate) fn run() -> Verdict {
-    let mut tally = Tally::default();
-    let mut step = |name: &str, outcome: &mut dyn FnMut() -> anyhow::Result<Tally>| {
-        println!("\n== {name}");
-        let begin = Instant::now();
-        let counts = outcome().unwrap_or_else(|error| {
-            println!("error: {error:#}");
-            Tally::of_check(false)
-        });
-        let failed = if counts.failed > 0 { format!(", {} failed", counts.failed) } else { String::new() };
-        println!("{name}: {:.0} s{failed}", begin.elapsed().as_secs_f64());
-        tally.add(counts);
-    };
-
+pub(crate) fn run(args: &Args) -> Verdict {
+    let mut steps = Steps { only: args.only.as_deref(), tally: Tally::default(), n_run: 0 };
     let mut complete = false;
-    step("setup", &mut || {
+    steps.run("setup", || {
         complete = setup::run(&setup::Args::default())?;
         Ok(if complete { Tally::of_check(true) } else { Tally::of_missing() })
     });
+    let complete = complete || (args.only.is_some() && setup::run(&setup::Args::default())?);
     let cargo = Cargo::detect();
-    step("rustfmt", &mut || check(cargo::plain("fmt").args(["--all", "--check"])));
-    step("clippy", &mut || {
+    steps.run("rustfmt", || check(cargo::plain("fmt").args(["--all", "--check"])));
+    steps.run("clippy", || {
         check(cargo.command("clippy", Packages::All).args(["--all-targets", "--", "--deny", "warnings"]))
     });
-    step("tidy", &mut || tidy::run().map(Tally::of_check));
-    step("tests", &mut || {
+    steps.run("tidy", || tidy::run().map(Tally::of_check));
+    steps.run("tests", || {
         cargo_test(cargo.command("test", Packages::AllBut(&KERNEL_PACKAGES)).arg("--no-fail-fast"))
     });
-    step("models", &mut || match complete {
+    steps.run("models", || match complete {
         true => {
             // Mutants are made of the suites' models.
             conformance::ensure_suites()?;
@@ -68,57 +48,150 @@ pub(crate) fn run() -> Verdict {
         }
         false => Ok(Tally::of_missing()),
     });
-    step("tests that run kernels", &mut || {
+    steps.run("tests that run kernels", || {
         let mut command = cargo.command("test", Packages::These(&KERNEL_PACKAGES));
         cargo_test(command.args(["--release", "--no-fail-fast"]))
     });
-    step("thread pool in all interleavings", &mut || cargo_test(&mut loom_tests()));
+    steps.run("thread pool in all interleavings", || cargo_test(&mut loom_tests()));
     let mut program = None;
-    step("build", &mut || {
+    steps.run("build", || {
         program = Some(build::tilewright(&cargo)?);
         Ok(Tally::of_check(true))
     });
+    if args.only.is_some() && program.is_none() {
+        program = Some(build::tilewright(&cargo)?);
+    }
     if let Some(program) = program {
-        for codegen in cargo.codegens() {
-            step(&format!("example digits, {codegen}"), &mut || {
-                digits::check(program.clone(), codegen).map(Tally::of_check)
-            });
-            step(&format!("ONNX suites, {codegen}"), &mut || {
-                if complete {
-                    suites(program.clone(), &Backend::of(codegen), 1)
-                } else {
-                    Ok(Tally::of_missing())
-                }
-            });
-        }
-        for codegen in cargo.codegens() {
-            step(&format!("boards, {codegen}"), &mut || match boards::missing() {
-                None => check_boards(&cargo, &program, codegen, complete),
-                Some(missing) => {
-                    println!("skipped: {missing}");
-                    Ok(Tally { skipped: 1, ..Tally::default() })
-                }
-            });
-        }
-        step("firmware", &mut || match firmware::missing() {
-            None => firmware::check(&program),
-            Some(missing) => {
-                println!("skipped: {missing}");
-                Ok(Tally { skipped: 1, ..Tally::default() })
-            }
+        with_program(&mut steps, &cargo, &program, complete);
+    }
+    anyhow::ensure!(steps.n_run > 0, "no step has that name");
+    println!("\n{}", steps.tally);
+    Ok(steps.tally.failed == 0)
+}
+
+/// The steps that the program takes part in.
+fn with_program(steps: &mut Steps<'_>, cargo: &Cargo, program: &Path, complete: bool) {
+    for codegen in cargo.codegens() {
+        steps.run(&format!("example digits, {codegen}"), || {
+            digits::check(program.to_path_buf(), codegen).map(Tally::of_check)
         });
-        step("C libraries", &mut || c_library::check(&program));
-        step("sizes", &mut || sizes::check(&program));
-        step("ONNX suites, a tenth of them on an OpenCL device", &mut || match complete {
+        steps.run(&format!("ONNX suites, {codegen}"), || match complete {
+            true => suites(program.to_path_buf(), &Backend::of(codegen), 1),
+            false => Ok(Tally::of_missing()),
+        });
+    }
+    if steps.only.is_none() {
+        steps.run_beside(cargo);
+    } else {
+        for codegen in cargo.codegens() {
+            steps.run(&boards_step(codegen), || match boards::missing() {
+                None => check_boards(cargo, program, codegen, complete),
+                Some(missing) => Ok(skipped(&missing)),
+            });
+        }
+        steps.run(FIRMWARE, || match firmware::missing() {
+            None => firmware::check(program),
+            Some(missing) => Ok(skipped(&missing)),
+        });
+        steps.run(C_LIBRARIES, || c_library::check(program));
+        steps.run(OPENCL, || match complete {
             true => {
                 let device = Some("opencl".to_string());
-                suites(program.clone(), &Backend { device, ..Backend::of(cargo.default_codegen()) }, 10)
+                suites(program.to_path_buf(), &Backend { device, ..Backend::of(cargo.default_codegen()) }, 10)
             }
             false => Ok(Tally::of_missing()),
         });
     }
-    println!("\n{tally}");
-    Ok(tally.failed == 0)
+    // With the builds that other steps have made.
+    steps.run("sizes", || sizes::check(program));
+}
+
+const FIRMWARE: &str = "firmware";
+const C_LIBRARIES: &str = "C libraries";
+const OPENCL: &str = "ONNX suites, a tenth of them on an OpenCL device";
+
+fn boards_step(codegen: &str) -> String {
+    format!("boards, {codegen}")
+}
+
+fn skipped(missing: &str) -> Tally {
+    println!("skipped: {missing}");
+    Tally { skipped: 1, ..Tally::default() }
+}
+
+/// The steps run so far.
+struct Steps<'a> {
+    only: Option<&'a str>,
+    tally: Tally,
+    n_run: usize,
+}
+
+impl Steps<'_> {
+    /// Runs a step, unless another is wanted.
+    fn run(&mut self, name: &str, outcome: impl FnOnce() -> anyhow::Result<Tally>) {
+        if self.only.is_some_and(|only| only != name) {
+            return;
+        }
+        println!("\n== {name}");
+        let begin = Instant::now();
+        let counts = outcome().unwrap_or_else(|error| {
+            println!("error: {error:#}");
+            Tally::of_check(false)
+        });
+        self.end(name, begin.elapsed(), counts);
+    }
+
+    fn end(&mut self, name: &str, took: Duration, counts: Tally) {
+        let failed = if counts.failed > 0 { format!(", {} failed", counts.failed) } else { String::new() };
+        println!("{name}: {:.0} s{failed}", took.as_secs_f64());
+        self.tally.add(counts);
+        self.n_run += 1;
+    }
+
+    /// Runs the steps that mostly keep one processor busy (emulators, and builds that optimise all of a program at once), two at a time:
+    /// each is this task again, for that step alone.
+    fn run_beside(&mut self, cargo: &Cargo) {
+        let boards: Vec<String> = cargo.codegens().iter().map(|codegen| boards_step(codegen)).collect();
+        let others = [FIRMWARE, C_LIBRARIES, OPENCL].map(String::from);
+        let lane = |names: &[String]| -> Vec<(String, Duration, Tally)> {
+            let alone = |name: &String| {
+                let begin = Instant::now();
+                let counts = alone(name);
+                (name.clone(), begin.elapsed(), counts)
+            };
+            names.iter().map(alone).collect()
+        };
+        let done = std::thread::scope(|scope| {
+            let boards = scope.spawn(|| lane(&boards));
+            let others = lane(&others);
+            [boards.join().expect("the thread only counts"), others]
+        });
+        for (name, took, counts) in done.into_iter().flatten() {
+            self.end(&name, took, counts);
+        }
+    }
+}
+
+/// Runs one step by this task again; its lines are headed by its name.
+fn alone(name: &str) -> Tally {
+    let run = || -> anyhow::Result<Tally> {
+        let mut command = project::command(std::env::current_exe()?);
+        command.args(["test", "--only", name]).stdout(Stdio::piped());
+        let mut child =
+            command.spawn().with_context(|| format!("cannot start {}", project::describe(&command)))?;
+        let mut last = String::new();
+        for line in BufReader::new(child.stdout.take().expect("piped above")).lines() {
+            let line = line?;
+            println!("{name} | {line}");
+            last = line;
+        }
+        child.wait()?;
+        last.parse().with_context(|| format!("it ended with {last:?}"))
+    };
+    run().unwrap_or_else(|error| {
+        println!("{name}: {error:#}");
+        Tally::of_check(false)
+    })
 }
 
 /// What boards must show, and on one of each instruction set cases of the ONNX suites, where these are here.

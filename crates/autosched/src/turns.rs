@@ -38,6 +38,12 @@ impl<'a> Nest<'a> {
         };
         self.shared.iter().take_while(is_apart).count()
     }
+
+    /// Whether a block is in the outermost loop that the nest's own shares with others.
+    fn encloses(&self, func: &Func, other: &Block) -> bool {
+        let is_outermost = |l: &Loop| self.shared.first().is_some_and(|outermost| l.var == outermost.var);
+        func.loops_around(&other.name).into_iter().any(is_outermost)
+    }
 }
 
 /// Whether a block is in a loop that others are in, too.
@@ -96,8 +102,7 @@ pub(crate) fn started<'a>(func: &'a Func, block: &Block) -> Option<&'a Block> {
 pub(crate) fn local_buffers(context: &Context<'_>, block: &Block, nest: &Nest<'_>, room: i64) -> Vec<String> {
     let func = context.func;
     let apart = &nest.shared[..nest.n_apart(block)];
-    let Some(outermost) = nest.shared.first() else { return Vec::new() };
-    let is_inside = |other: &Block| func.loops_around(&other.name).iter().any(|l| l.var == outermost.var);
+    let is_inside = |other: &Block| nest.encloses(func, other);
     let (mut seen, mut left, mut own) = (Vec::new(), room, Vec::new());
     for other in func.blocks().into_iter().filter(|other| is_inside(other)) {
         for store in &other.body {
@@ -123,10 +128,8 @@ pub(crate) fn local_buffers(context: &Context<'_>, block: &Block, nest: &Nest<'_
 /// Bytes of what the blocks of a nest use in each of their turns, and the next again: the parts of buffers that an iteration of the loops that
 /// have nothing in common has for itself. What differs from step to step, and what open extents have, is not counted.
 pub(crate) fn kept_bytes(func: &Func, nest: &Nest<'_>) -> i64 {
-    let Some(outermost) = nest.shared.first() else { return 0 };
-    let is_inside = |other: &Block| func.loops_around(&other.name).iter().any(|l| l.var == outermost.var);
     let (mut seen, mut bytes) = (Vec::new(), 0i64);
-    for block in func.blocks().into_iter().filter(|block| is_inside(block)) {
+    for block in func.blocks().into_iter().filter(|block| nest.encloses(func, block)) {
         let own = Nest::of(func, block);
         let (apart, steps) = own.shared.split_at(own.n_apart(block));
         for access in block.body.iter().map(AccessInfo::of_store).chain(loads(block)) {

@@ -17,7 +17,12 @@ pub(crate) fn check_on(program: &Path, target: &str, rust: &str, board: &Board) 
     fs::create_dir_all(&folder)?;
     let library = folder.join("libtilewright.a");
     count(&mut tally, "the C library", None, || build_archive(rust, &library));
-    let models = Models::compile(program, target, &folder)?;
+    let mut models = None;
+    count(&mut tally, "models for the C library", None, || {
+        models = Some(Models::compile(program, target, &folder)?);
+        Ok(())
+    });
+    let Some(models) = models else { return Ok(tally) };
     let headers = header_folder();
     let in_c = |source: &str| source.ends_with(".c");
     for test in TESTS.iter().filter(|test| test.library == Library::Runtime && in_c(test.source)) {
