@@ -206,6 +206,11 @@ fn check_some(cargo: &Cargo, program: &Path, codegen: &str, machine: Option<&str
     Ok(tally)
 }
 
+/// Makes the models of the checks, where they can be made.
+pub(crate) fn make_models() {
+    models::make();
+}
+
 fn check_suite(cargo: &Cargo, codegen: &str, machine: &Machine, core: &str) -> Verdict {
     let mut build = cargo.command("build", Packages::These(&KERNEL_PACKAGES));
     project::run(build.args(["--release", "--example", "boards"]))?;

@@ -49,8 +49,9 @@ pub(crate) fn build(target: &str) -> anyhow::Result<PathBuf> {
     let (name, _) = target.split_once('-').with_context(|| format!("{target} is no target of Rust's"))?;
     let folder = folder.join("runtimes");
     fs::create_dir_all(&folder)?;
-    // Whole or not at all: a compilation may read it meanwhile.
-    let (part, object) = (folder.join(format!("{name}.part.o")), folder.join(format!("{name}.o")));
+    // Whole or not at all: a compilation may read it meanwhile, and another check make it too.
+    let (part, object) =
+        (folder.join(format!("{name}.{}.o", std::process::id())), folder.join(format!("{name}.o")));
     join(&archive, &FUNCTIONS, machine, LEFT_OUT, &part)?;
     fs::rename(&part, &object)?;
     Ok(object)

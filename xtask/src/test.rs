@@ -151,8 +151,11 @@ impl Steps<'_> {
     /// Runs the steps that mostly keep one processor busy (emulators, and builds that optimise all of a program at once), two at a time:
     /// each is this task again, for that step alone.
     fn run_beside(&mut self, cargo: &Cargo) {
-        let boards: Vec<String> = cargo.codegens().iter().map(|codegen| boards_step(codegen)).collect();
-        let others = [FIRMWARE, C_LIBRARIES, OPENCL].map(String::from);
+        let mut boards = cargo.codegens().iter().map(|codegen| boards_step(codegen));
+        let (longest, others) = (boards.next().into_iter().collect::<Vec<_>>(), boards.collect::<Vec<_>>());
+        let others = [others, [FIRMWARE, C_LIBRARIES, OPENCL].map(String::from).to_vec()].concat();
+        // Which more than one of the steps would make.
+        boards::make_models();
         let lane = |names: &[String]| -> Vec<(String, Duration, Tally)> {
             let alone = |name: &String| {
                 let begin = Instant::now();
@@ -162,9 +165,9 @@ impl Steps<'_> {
             names.iter().map(alone).collect()
         };
         let done = std::thread::scope(|scope| {
-            let boards = scope.spawn(|| lane(&boards));
+            let longest = scope.spawn(|| lane(&longest));
             let others = lane(&others);
-            [boards.join().expect("the thread only counts"), others]
+            [longest.join().expect("the thread only counts"), others]
         });
         for (name, took, counts) in done.into_iter().flatten() {
             self.end(&name, took, counts);
@@ -209,7 +212,8 @@ fn check_boards(cargo: &Cargo, program: &Path, codegen: &str, has_suites: bool) 
         }
         let board = Some(boards::board(machine)?);
         let backend = Backend { board, ..Backend::of(codegen) };
-        tally.add(suites(program.to_path_buf(), &backend, if is_default && is_first { 1 } else { 10 })?);
+        let every = if is_default && is_first { 4 } else { 10 };
+        tally.add(suites(program.to_path_buf(), &backend, every)?);
     }
     Ok(tally)
 }

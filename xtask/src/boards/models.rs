@@ -51,6 +51,11 @@ pub(super) struct Machine<'a> {
     pub(super) runner: &'a [OsString],
 }
 
+/// Makes the models that are not there; those that cannot be are skipped when their turn comes.
+pub(super) fn make() {
+    CASES.iter().for_each(|case| drop(models::made(case.name)));
+}
+
 /// What each model must show on a machine by one code generator; a model that is not here is skipped.
 pub(super) fn check(program: &Path, codegen: &str, machine: &Machine<'_>) -> anyhow::Result<Tally> {
     let mut tally = Tally::default();
