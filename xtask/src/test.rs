@@ -101,13 +101,13 @@ fn with_program(steps: &mut Steps<'_>, cargo: &Cargo, program: &Path, complete: 
             }
             false => Ok(Tally::of_missing()),
         });
+        steps.run(SIZES, || sizes::check(program));
     }
-    // With the builds that other steps have made.
-    steps.run("sizes", || sizes::check(program));
 }
 
 const FIRMWARE: &str = "firmware";
 const C_LIBRARIES: &str = "C libraries";
+const SIZES: &str = "sizes";
 const OPENCL: &str = "ONNX suites, a tenth of them on an OpenCL device";
 
 fn boards_step(codegen: &str) -> String {
@@ -153,7 +153,8 @@ impl Steps<'_> {
     fn run_beside(&mut self, cargo: &Cargo) {
         let mut boards = cargo.codegens().iter().map(|codegen| boards_step(codegen));
         let (longest, others) = (boards.next().into_iter().collect::<Vec<_>>(), boards.collect::<Vec<_>>());
-        let others = [others, [FIRMWARE, C_LIBRARIES, OPENCL].map(String::from).to_vec()].concat();
+        // Sizes last: of builds that the others have made.
+        let others = [others, [FIRMWARE, C_LIBRARIES, OPENCL, SIZES].map(String::from).to_vec()].concat();
         // Which more than one of the steps would make.
         boards::make_models();
         let lane = |names: &[String]| -> Vec<(String, Duration, Tally)> {
