@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -24,7 +25,9 @@ pub(crate) struct Args {
 
 /// The task.
 pub(crate) fn run(args: &Args) -> Verdict {
-    let mut steps = Steps { only: args.only.as_deref(), tally: Tally::default(), n_run: 0 };
+    // Asked for now: building the tests may put another file in its place.
+    let itself = std::env::current_exe()?;
+    let mut steps = Steps { itself, only: args.only.as_deref(), tally: Tally::default(), n_run: 0 };
     let mut complete = false;
     steps.run("setup", || {
         complete = setup::run(&setup::Args::default())?;
@@ -58,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
         program = Some(build::tilewright(&cargo)?);
         Ok(Tally::of_check(true))
     });
-    if args.only.is_some() && program.is_none() {
+    if args.only.is_some() && program.is_none() && steps.n_run == 0 {
         program = Some(build::tilewright(&cargo)?);
     }
     if let Some(program) = program {
@@ -121,6 +124,8 @@ fn skipped(missing: &str) -> Tally {
 
 /// The steps run so far.
 struct Steps<'a> {
+    /// This program.
+    itself: PathBuf,
     only: Option<&'a str>,
     tally: Tally,
     n_run: usize,
@@ -151,35 +156,37 @@ impl Steps<'_> {
     /// Runs the steps that mostly keep one processor busy (emulators, and builds that optimise all of a program at once), two at a time:
     /// each is this task again, for that step alone.
     fn run_beside(&mut self, cargo: &Cargo) {
-        let mut boards = cargo.codegens().iter().map(|codegen| boards_step(codegen));
-        let (longest, others) = (boards.next().into_iter().collect::<Vec<_>>(), boards.collect::<Vec<_>>());
-        // Sizes last: of builds that the others have made.
-        let others = [others, [FIRMWARE, C_LIBRARIES, OPENCL, SIZES].map(String::from).to_vec()].concat();
+        // The longest first; sizes last, which are of builds that the others have made.
+        let boards = cargo.codegens().iter().map(|codegen| boards_step(codegen));
+        let others = [C_LIBRARIES, FIRMWARE, OPENCL, SIZES].map(String::from);
+        let names: Vec<String> = boards.chain(others).collect();
         // Which more than one of the steps would make.
         boards::make_models();
-        let lane = |names: &[String]| -> Vec<(String, Duration, Tally)> {
-            let alone = |name: &String| {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let begin = Instant::now();
-                let counts = alone(name);
-                (name.clone(), begin.elapsed(), counts)
-            };
-            names.iter().map(alone).collect()
+                let counts = alone(&self.itself, name);
+                done.push((name, begin.elapsed(), counts));
+            }
+            done
         };
         let done = std::thread::scope(|scope| {
-            let longest = scope.spawn(|| lane(&longest));
-            let others = lane(&others);
-            [longest.join().expect("the thread only counts"), others]
+            let beside = scope.spawn(work);
+            let own = work();
+            [beside.join().expect("the thread only counts"), own]
         });
         for (name, took, counts) in done.into_iter().flatten() {
-            self.end(&name, took, counts);
+            self.end(name, took, counts);
         }
     }
 }
 
-/// Runs one step by this task again; its lines are headed by its name.
-fn alone(name: &str) -> Tally {
+/// Runs one step by this task again, which is `program`'s; its lines are headed by its name.
+fn alone(program: &Path, name: &str) -> Tally {
     let run = || -> anyhow::Result<Tally> {
-        let mut command = project::command(std::env::current_exe()?);
+        let mut command = project::command(program);
         command.args(["test", "--only", name]).stdout(Stdio::piped());
         let mut child =
             command.spawn().with_context(|| format!("cannot start {}", project::describe(&command)))?;
