@@ -24,6 +24,12 @@ const OPENCL_PACKAGES: [&str; 2] = ["pocl-opencl-icd", "ocl-icd-libopencl1"];
 const BOARD_PACKAGES: [&str; 5] =
     ["rustc-web", "rust-web-src", "qemu-user-static", "qemu-system-arm", "binfmt-support"];
 
+/// Programs that check the C libraries, and libraries of models, as their users do; [`C_PACKAGES`] has them.
+const C_TOOLS: [&str; 8] = ["gcc", "g++", "clang", "clang++", "valgrind", "strace", "cmake", "pkg-config"];
+
+/// Debian packages of [`C_TOOLS`].
+const C_PACKAGES: [&str; 7] = ["gcc", "g++", "clang", "valgrind", "strace", "cmake", "pkg-config"];
+
 /// Python packages to install, and whether what they depend on comes along.
 struct Requirements {
     file: &'static str,
@@ -59,7 +65,8 @@ pub(crate) struct Args {
     /// Also install the peers that `cargo xtask bench` compares with
     #[arg(long)]
     peers: bool,
-    /// Also install what builds programs for boards and runs them here: Rust's library as source, zig and qemu, 0.7 GB
+    /// Also install what builds programs for boards and runs them here, and what checks the C libraries: Rust's library as source, zig,
+    /// qemu, compilers of C and valgrind, 0.8 GB
     #[arg(long)]
     boards: bool,
 }
@@ -118,12 +125,15 @@ fn ensure_opencl() -> anyhow::Result<()> {
     apt_install(&OPENCL_PACKAGES)
 }
 
-/// What builds programs for boards and runs them here.
+/// What builds programs for boards and runs them here, and what checks the C libraries.
 fn ensure_boards() -> anyhow::Result<()> {
     ensure_python(&BOARD_REQUIREMENTS)?;
     let mut emulators = cross::EMULATORS.into_iter().chain([firmware::EMULATOR]);
     if !(cross::has_library_source() && emulators.all(project::have) && project::have("update-binfmts")) {
         apt_install(&BOARD_PACKAGES)?;
+    }
+    if !C_TOOLS.into_iter().all(project::have) {
+        apt_install(&C_PACKAGES)?;
     }
     // What runs here starts programs for boards by itself then, as servers do. A container may not be allowed that.
     if let Err(error) = as_root(&["update-binfmts", "--enable"]) {

@@ -150,8 +150,8 @@ fn machine(target: &Target) -> Result<TargetMachine, CodegenError> {
         .ok_or_else(|| internal(format!("no target machine for {triple}")))
 }
 
-/// The processor whose latencies instruction scheduling assumes: the most capable level that the target has in
-/// full, or the core whose timing it has. Older models of x86-64 make schedules that need more registers than a full register tile leaves.
+/// The processor whose latencies instruction scheduling assumes where functions name no core: the most capable level that the target has in
+/// full. Older models of x86-64 make schedules that need more registers than a full register tile leaves.
 fn scheduling_model(target: &Target) -> &'static str {
     match target.machine.arch {
         Arch::X86_64 => target.machine.level(),

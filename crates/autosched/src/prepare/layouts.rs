@@ -108,12 +108,13 @@ fn choose(func: &Func, layouts: &mut Layouts, buffer: Buffer, pieces: Vec<Piece>
 }
 
 /// Puts the results of a transform's iteration next to each other, a row of the last dimension each. With the dimensions of
-/// constant indices outermost they would be streams as far apart as the results are large, often in one set of the cache.
+/// constant indices outermost they would be streams as far apart as the results are large, often in one set of the cache. Rows of an even
+/// number of lines are a line longer than they need: an odd multiple of the line from each other, they fall into all sets of L1.
 fn side_by_side(func: &Func, target: &Target, layouts: &mut Layouts, buffer: Buffer, n_constant: usize) {
     let shape = &func.buffers[buffer].shape;
     let last = shape.len() - 1;
-    let lanes = shape[last].as_int().and_then(|extent| widest_vector(target, extent));
-    let Some(lanes) = lanes else { return };
+    let extent = shape[last].as_int();
+    let Some((extent, lanes)) = extent.and_then(|n| Some((n, widest_vector(target, n)?))) else { return };
     if n_constant > last || layouts.of(func, buffer).is_some() || func.params.contains(&buffer) {
         return;
     }
@@ -122,6 +123,9 @@ fn side_by_side(func: &Func, target: &Target, layouts: &mut Layouts, buffer: Buf
         .chain([last])
         .map(|dim| Piece { dim, factor: None })
         .collect();
+    let line = target.machine.caches.line as i64 / func.buffers[buffer].dtype.bytes() as i64;
+    let is_even = line % lanes == 0 && extent % (2 * line) == 0;
+    pieces.extend(is_even.then_some(Piece { dim: last, factor: Some((extent + line) / lanes) }));
     pieces.push(Piece { dim: last, factor: Some(lanes) });
     choose(func, layouts, buffer, pieces);
 }

@@ -25,9 +25,10 @@ impl Isa<'_> {
     pub(super) fn attributes(self) -> String {
         match self {
             Isa::Processor(target) => format!(
-                "\"frame-pointer\"=\"none\" \"prefer-vector-width\"=\"{}\" \"target-features\"=\"{}\"",
+                "\"frame-pointer\"=\"none\" \"prefer-vector-width\"=\"{}\" \"target-features\"=\"{}\"{}",
                 target.vector_bits(),
-                features(target)
+                features(target),
+                core(target).map(|name| format!(" \"tune-cpu\"=\"{name}\"")).unwrap_or_default()
             ),
             Isa::Gpu(gpu) => {
                 format!("\"target-cpu\"=\"{gpu}\" \"target-features\"=\"{}\"", gpu_features(gpu))
@@ -103,6 +104,14 @@ pub(crate) fn triple(target: &Target) -> &'static str {
     }
 }
 
+/// The core whose model instructions are ordered by, of targets with its timing or that of the core it was made from. LLVM's models of
+/// Cortex-A53 and -A72 make no better code for them than its generic one does, by its own count of cycles.
+fn core(target: &Target) -> Option<&'static str> {
+    let is_known = target.machine.arch == Arch::Aarch64;
+    let timing = Some(target.machine.timing.name.as_str()).filter(|_| is_known)?;
+    matches!(timing, "neoverse-n1" | "cortex-a76").then_some("neoverse-n1")
+}
+
 /// LLVM's feature string.
 pub(crate) fn features(target: &Target) -> String {
     // What the triple alone does not say. Relaxation is left out because nothing here makes code shorter when it is linked.
@@ -122,4 +131,32 @@ pub(crate) const GPU_TRIPLE: &str = "nvptx64-nvidia-cuda";
 /// The same for a GPU: the version of PTX, which has to know the generation. Drivers since CUDA 11.8 take 7.8, since 12.7 8.6.
 pub(crate) fn gpu_features(gpu: &Gpu) -> &'static str {
     if gpu.sm <= 90 { "+ptx78" } else { "+ptx86" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A core's model orders instructions, and gives a target no feature that its description lacks.
+    #[test]
+    fn the_core_is_named_beside_the_targets_own_features() {
+        let attributes = |text: &str| {
+            let target: Target = text.parse().expect("a target");
+            Isa::Processor(&target).attributes()
+        };
+        for machine in ["neoverse-n1@llvm", "rpi5@llvm"] {
+            let said = attributes(machine);
+            assert!(
+                said.ends_with(
+                    "\"target-features\"=\"+fullfp16,+dotprod,+lse\" \"tune-cpu\"=\"neoverse-n1\""
+                ),
+                "{said}"
+            );
+        }
+        let said = attributes("aarch64;timing=neoverse-n1@llvm");
+        assert!(said.ends_with("\"target-features\"=\"\" \"tune-cpu\"=\"neoverse-n1\""), "{said}");
+        for machine in ["aarch64@llvm", "cortex-a53@llvm", "armv7@llvm", "x86-64-v3@llvm"] {
+            assert!(!attributes(machine).contains("tune-cpu"), "{machine}");
+        }
+    }
 }
