@@ -1,6 +1,8 @@
 //! `cargo xtask test`: sets up, then runs every check and test of the project to the end, whatever fails on the
 //! way, and closes with one line of counts.
 
+use std::cell::OnceCell;
+use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -27,148 +29,194 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Verdict {
     // Asked for now: building the tests may put another file in its place.
     let itself = std::env::current_exe()?;
-    let mut steps = Steps { itself, only: args.only.as_deref(), tally: Tally::default(), n_run: 0 };
-    let mut complete = false;
-    steps.run("setup", || {
-        complete = setup::run(&setup::Args::default())?;
-        Ok(if complete { Tally::of_check(true) } else { Tally::of_missing() })
-    });
-    let complete = complete || (args.only.is_some() && setup::run(&setup::Args::default())?);
+    println!("\n== setup");
+    let complete = setup::run(&setup::Args::default())?;
     let cargo = Cargo::detect();
-    steps.run("rustfmt", || check(cargo::plain("fmt").args(["--all", "--check"])));
-    steps.run("clippy", || {
-        check(cargo.command("clippy", Packages::All).args(["--all-targets", "--", "--deny", "warnings"]))
-    });
-    steps.run("tidy", || tidy::run().map(Tally::of_check));
-    steps.run("tests", || {
-        cargo_test(cargo.command("test", Packages::AllBut(&KERNEL_PACKAGES)).arg("--no-fail-fast"))
-    });
-    steps.run("models", || match complete {
-        true => {
-            // Mutants are made of the suites' models.
-            conformance::ensure_suites()?;
-            models::copy_packaged().map(|()| Tally::of_check(true))
+    let (first, beside) = (Step::in_turn(&cargo), Step::beside(&cargo));
+    let mut run = Run { itself, complete, cargo, program: OnceCell::new(), tally: Tally::default() };
+    match &args.only {
+        Some(only) => {
+            let steps: Vec<&Step> = first.iter().chain(&beside).collect();
+            let step = steps.iter().find(|step| step.to_string() == *only);
+            let names: Vec<String> = steps.iter().map(|step| format!("`{step}`")).collect();
+            run.step(step.with_context(|| format!("no step is `{only}`; there are {}", names.join(", ")))?);
         }
-        false => Ok(Tally::of_missing()),
-    });
-    steps.run("tests that run kernels", || {
-        let mut command = cargo.command("test", Packages::These(&KERNEL_PACKAGES));
-        cargo_test(command.args(["--release", "--no-fail-fast"]))
-    });
-    steps.run("thread pool in all interleavings", || cargo_test(&mut loom_tests()));
-    let mut program = None;
-    steps.run("build", || {
-        program = Some(build::tilewright(&cargo)?);
-        Ok(Tally::of_check(true))
-    });
-    if args.only.is_some() && program.is_none() && steps.n_run == 0 {
-        program = Some(build::tilewright(&cargo)?);
-    }
-    if let Some(program) = program {
-        with_program(&mut steps, &cargo, &program, complete);
-    }
-    anyhow::ensure!(steps.n_run > 0, "no step has that name");
-    println!("\n{}", steps.tally);
-    Ok(steps.tally.failed == 0)
-}
-
-/// The steps that the program takes part in.
-fn with_program(steps: &mut Steps<'_>, cargo: &Cargo, program: &Path, complete: bool) {
-    for codegen in cargo.codegens() {
-        steps.run(&format!("example digits, {codegen}"), || {
-            digits::check(program.to_path_buf(), codegen).map(Tally::of_check)
-        });
-        steps.run(&format!("ONNX suites, {codegen}"), || match complete {
-            true => suites(program.to_path_buf(), &Backend::of(codegen), 1),
-            false => Ok(Tally::of_missing()),
-        });
-    }
-    if steps.only.is_none() {
-        steps.run_beside(cargo);
-    } else {
-        for codegen in cargo.codegens() {
-            steps.run(&boards_step(codegen), || match boards::missing() {
-                None => check_boards(cargo, program, codegen, complete),
-                Some(missing) => Ok(skipped(&missing)),
-            });
+        None => {
+            first.iter().for_each(|step| run.step(step));
+            run.beside(&beside);
         }
-        steps.run(FIRMWARE, || match firmware::missing() {
-            None => firmware::check(program),
-            Some(missing) => Ok(skipped(&missing)),
-        });
-        steps.run(C_LIBRARIES, || c_library::check(program));
-        steps.run(OPENCL, || match complete {
-            true => {
-                let device = Some("opencl".to_string());
-                suites(program.to_path_buf(), &Backend { device, ..Backend::of(cargo.default_codegen()) }, 10)
-            }
-            false => Ok(Tally::of_missing()),
-        });
-        steps.run(SIZES, || sizes::check(program));
+    }
+    println!("\n{}", run.tally);
+    Ok(run.tally.failed == 0)
+}
+
+/// A step of the task.
+#[derive(Clone, Copy)]
+enum Step {
+    SetUp,
+    Rustfmt,
+    Clippy,
+    Tidy,
+    Tests,
+    Models,
+    KernelTests,
+    ThreadPool,
+    Build,
+    /// The example, by a code generator.
+    Digits(&'static str),
+    /// The ONNX suites, by a code generator.
+    Suites(&'static str),
+    /// Boards, by a code generator.
+    Boards(&'static str),
+    CLibraries,
+    Firmware,
+    OpenCl,
+    Sizes,
+}
+
+impl Step {
+    /// The steps that run one after the other.
+    fn in_turn(cargo: &Cargo) -> Vec<Step> {
+        use Step::{Build, Clippy, KernelTests, Models, Rustfmt, SetUp, Tests, ThreadPool, Tidy};
+        let first = [SetUp, Rustfmt, Clippy, Tidy, Tests, Models, KernelTests, ThreadPool, Build];
+        let by_codegen = cargo.codegens().iter().flat_map(|name| [Step::Digits(name), Step::Suites(name)]);
+        first.into_iter().chain(by_codegen).collect()
+    }
+
+    /// The steps after them, which mostly keep one processor busy (emulators, and builds that optimise all of a program at once): the
+    /// longest first; sizes last, which are of builds that the others have made.
+    fn beside(cargo: &Cargo) -> Vec<Step> {
+        let boards = cargo.codegens().iter().map(|name| Step::Boards(name));
+        boards.chain([Step::CLibraries, Step::Firmware, Step::OpenCl, Step::Sizes]).collect()
     }
 }
 
-const FIRMWARE: &str = "firmware";
-const C_LIBRARIES: &str = "C libraries";
-const SIZES: &str = "sizes";
-const OPENCL: &str = "ONNX suites, a tenth of them on an OpenCL device";
-
-fn boards_step(codegen: &str) -> String {
-    format!("boards, {codegen}")
+/// What heads a step in the output.
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::SetUp => f.write_str("setup"),
+            Step::Rustfmt => f.write_str("rustfmt"),
+            Step::Clippy => f.write_str("clippy"),
+            Step::Tidy => f.write_str("tidy"),
+            Step::Tests => f.write_str("tests"),
+            Step::Models => f.write_str("models"),
+            Step::KernelTests => f.write_str("tests that run kernels"),
+            Step::ThreadPool => f.write_str("thread pool in all interleavings"),
+            Step::Build => f.write_str("build"),
+            Step::Digits(codegen) => write!(f, "example digits, {codegen}"),
+            Step::Suites(codegen) => write!(f, "ONNX suites, {codegen}"),
+            Step::Boards(codegen) => write!(f, "boards, {codegen}"),
+            Step::CLibraries => f.write_str("C libraries"),
+            Step::Firmware => f.write_str("firmware"),
+            Step::OpenCl => f.write_str("ONNX suites, a tenth of them on an OpenCL device"),
+            Step::Sizes => f.write_str("sizes"),
+        }
+    }
 }
 
-fn skipped(missing: &str) -> Tally {
-    println!("skipped: {missing}");
-    Tally { skipped: 1, ..Tally::default() }
-}
-
-/// The steps run so far.
-struct Steps<'a> {
+/// A run of the task.
+struct Run {
     /// This program.
     itself: PathBuf,
-    only: Option<&'a str>,
+    /// Whether all that `setup` installs is here.
+    complete: bool,
+    cargo: Cargo,
+    /// The compiler's command line, built when it is first needed; nothing where it could not be.
+    program: OnceCell<Option<PathBuf>>,
     tally: Tally,
-    n_run: usize,
 }
 
-impl Steps<'_> {
-    /// Runs a step, unless another is wanted.
-    fn run(&mut self, name: &str, outcome: impl FnOnce() -> anyhow::Result<Tally>) {
-        if self.only.is_some_and(|only| only != name) {
-            return;
-        }
-        println!("\n== {name}");
+impl Run {
+    /// Runs a step.
+    fn step(&mut self, step: &Step) {
+        println!("\n== {step}");
         let begin = Instant::now();
-        let counts = outcome().unwrap_or_else(|error| {
+        let counts = self.outcome(step).unwrap_or_else(|error| {
             println!("error: {error:#}");
             Tally::of_check(false)
         });
-        self.end(name, begin.elapsed(), counts);
+        self.end(step, begin.elapsed(), counts);
     }
 
-    fn end(&mut self, name: &str, took: Duration, counts: Tally) {
+    fn end(&mut self, step: &Step, took: Duration, counts: Tally) {
         let failed = if counts.failed > 0 { format!(", {} failed", counts.failed) } else { String::new() };
-        println!("{name}: {:.0} s{failed}", took.as_secs_f64());
+        println!("{step}: {:.0} s{failed}", took.as_secs_f64());
         self.tally.add(counts);
-        self.n_run += 1;
     }
 
-    /// Runs the steps that mostly keep one processor busy (emulators, and builds that optimise all of a program at once), two at a time:
-    /// each is this task again, for that step alone.
-    fn run_beside(&mut self, cargo: &Cargo) {
-        // The longest first; sizes last, which are of builds that the others have made.
-        let boards = cargo.codegens().iter().map(|codegen| boards_step(codegen));
-        let others = [C_LIBRARIES, FIRMWARE, OPENCL, SIZES].map(String::from);
-        let names: Vec<String> = boards.chain(others).collect();
+    /// What a step counts.
+    fn outcome(&self, step: &Step) -> anyhow::Result<Tally> {
+        let cargo = &self.cargo;
+        match *step {
+            Step::SetUp => self.if_complete(|| Ok(Tally::of_check(true))),
+            Step::Rustfmt => check(cargo::plain("fmt").args(["--all", "--check"])),
+            Step::Clippy => {
+                let mut clippy = cargo.command("clippy", Packages::All);
+                check(clippy.args(["--all-targets", "--", "--deny", "warnings"]))
+            }
+            Step::Tidy => tidy::run().map(Tally::of_check),
+            Step::Tests => {
+                let packages = Packages::AllBut(&KERNEL_PACKAGES);
+                cargo_test(cargo.command("test", packages).arg("--no-fail-fast"))
+            }
+            Step::Models => self.if_complete(|| {
+                // Mutants are made of the suites' models.
+                conformance::ensure_suites()?;
+                models::copy_packaged().map(|()| Tally::of_check(true))
+            }),
+            Step::KernelTests => {
+                let mut test = cargo.command("test", Packages::These(&KERNEL_PACKAGES));
+                cargo_test(test.args(["--release", "--no-fail-fast"]))
+            }
+            Step::ThreadPool => cargo_test(&mut loom_tests()),
+            Step::Build => self.program().map(|_| Tally::of_check(true)),
+            Step::Digits(codegen) => {
+                digits::check(self.program()?.to_path_buf(), codegen).map(Tally::of_check)
+            }
+            Step::Suites(codegen) => {
+                self.if_complete(|| suites(self.program()?.to_path_buf(), &Backend::of(codegen), 1))
+            }
+            Step::Boards(codegen) => match boards::missing() {
+                None => check_boards(cargo, self.program()?, codegen, self.complete),
+                Some(missing) => Ok(skipped(&missing)),
+            },
+            Step::CLibraries => c_library::check(self.program()?),
+            Step::Firmware => match firmware::missing() {
+                None => firmware::check(self.program()?),
+                Some(missing) => Ok(skipped(&missing)),
+            },
+            Step::OpenCl => self.if_complete(|| {
+                let device = Some("opencl".to_string());
+                let backend = Backend { device, ..Backend::of(cargo.default_codegen()) };
+                suites(self.program()?.to_path_buf(), &backend, 10)
+            }),
+            Step::Sizes => sizes::check(self.program()?),
+        }
+    }
+
+    /// What a step counts that needs all that `setup` installs.
+    fn if_complete(&self, outcome: impl FnOnce() -> anyhow::Result<Tally>) -> anyhow::Result<Tally> {
+        if self.complete { outcome() } else { Ok(Tally::of_missing()) }
+    }
+
+    fn program(&self) -> anyhow::Result<&Path> {
+        let build = || build::tilewright(&self.cargo).inspect_err(|error| println!("error: {error:#}")).ok();
+        self.program.get_or_init(build).as_deref().context("the program is not built")
+    }
+
+    /// Runs steps two at a time: each is this task again, for that step alone.
+    fn beside(&mut self, steps: &[Step]) {
         // Which more than one of the steps would make.
         boards::make_models();
         let next = AtomicUsize::new(0);
+        let itself = self.itself.as_path();
         let work = || {
             let mut done = Vec::new();
-            while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some(step) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let begin = Instant::now();
-                let counts = alone(&self.itself, name);
-                done.push((name, begin.elapsed(), counts));
+                let counts = alone(itself, &step.to_string());
+                done.push((step, begin.elapsed(), counts));
             }
             done
         };
@@ -177,10 +225,15 @@ impl Steps<'_> {
             let own = work();
             [beside.join().expect("the thread only counts"), own]
         });
-        for (name, took, counts) in done.into_iter().flatten() {
-            self.end(name, took, counts);
+        for (step, took, counts) in done.into_iter().flatten() {
+            self.end(step, took, counts);
         }
     }
+}
+
+fn skipped(missing: &str) -> Tally {
+    println!("skipped: {missing}");
+    Tally { skipped: 1, ..Tally::default() }
 }
 
 /// Runs one step by this task again, which is `program`'s; its lines are headed by its name.

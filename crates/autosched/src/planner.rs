@@ -9,9 +9,9 @@ use std::fmt;
 
 use tilewright_machine::Target;
 use tilewright_te::computation::DIRECT;
-use tilewright_te::schedule::{FinishError, Padding, Primitive, Schedule, ScheduleError, relaid};
+use tilewright_te::schedule::{Padding, Primitive, Schedule, ScheduleError, relaid};
 use tilewright_te::simplify::Simplifier;
-use tilewright_te::verify::{self, Stage};
+use tilewright_te::verify::Stage;
 use tilewright_te::{Block, Computation, Func, IterKind, Variant};
 
 use crate::algorithms::Algorithms;
@@ -365,8 +365,7 @@ pub fn apply<S: Strategy>(
     layouts.apply(&mut schedule)?;
     let trace = schedule.trace().to_vec();
     let (strategy, algorithm) = (strategy.to_string(), strategy.algorithm);
-    let func = schedule.finish()?;
-    verify::check(&func, Stage::Flattenable, "the rules").map_err(FinishError::from)?;
+    let func = schedule.finish_for(Stage::Flattenable)?;
     Ok(Scheduled { func, algorithm, packing, rulings, strategy, trace, decisions })
 }
 
@@ -379,5 +378,5 @@ fn pack(func: &Func, packing: &Packing) -> Result<Func, AutoscheduleError> {
     pack.promote_to_output(packed);
     let mut packed = Schedule::new(pack);
     packed.transform_layout("packed", &packing.relayout.pieces, Padding::Zero)?;
-    Ok(packed.finish()?)
+    Ok(packed.finish_for(Stage::Flattenable)?)
 }

@@ -134,7 +134,9 @@ struct Served {
 impl Served {
     fn new(dir: &Path, port: &str) -> Served {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tilewright"));
-        let command = command.current_dir(dir).args(["rpc", "serve", "--port", port]).stderr(Stdio::null());
+        // It is killed in the end, and leaves what was sent to it.
+        let command = command.current_dir(dir).env("TMPDIR", dir);
+        let command = command.args(["rpc", "serve", "--port", port]).stderr(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();

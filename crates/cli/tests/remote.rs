@@ -18,7 +18,9 @@ struct Served {
 impl Served {
     fn new(folder: &Path) -> Served {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tilewright"));
-        let command = command.current_dir(folder).args(["rpc", "serve", "--port", "0", "--name", "board"]);
+        // It is killed in the end, and leaves what was sent to it.
+        let command = command.current_dir(folder).env("TMPDIR", folder);
+        let command = command.args(["rpc", "serve", "--port", "0", "--name", "board"]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("a server");
         let mut line = String::new();
         let stdout = child.stdout.as_mut().expect("a pipe");

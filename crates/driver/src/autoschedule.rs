@@ -4,8 +4,8 @@ use tilewright_autosched::{Decisions, Planned, Ruling, Scheduled, Strategy, all_
 use tilewright_lower::LoweredFunc;
 use tilewright_machine::{Gpu, Target};
 use tilewright_te::flatten::{FlatKernel, FlattenError, FlattenOptions, Made, flatten, flatten_watched};
-use tilewright_te::schedule::{check_finished, threads_as_loops};
-use tilewright_te::verify::{self, Illegal, Stage};
+use tilewright_te::schedule::threads_as_loops;
+use tilewright_te::verify::{self, Stage};
 use tilewright_te::{Computation, Func, math};
 use tilewright_tune::task::strategy_digest;
 use tilewright_tune::{Lookup, TaskKey};
@@ -50,7 +50,7 @@ pub fn to_kernels(
     finish(planned, computation, target, decisions)
 }
 
-/// Schedules as decided, and flattens; verifies what each step makes of the function.
+/// Schedules as decided, and flattens; each step verifies what it makes of the function.
 pub fn schedule_kernels(
     computation: &Computation,
     target: &Target,
@@ -82,7 +82,6 @@ fn finish(
     let cycles = all_cycles(&planned, computation, target);
     let estimate_ns = cycles.map(|cycles| (cycles / target.machine.timing.numbers.clock_ghz).round() as u64);
     let scheduled = apply(planned, computation).map_err(|e| defect(computation, e))?;
-    CompileError::illegal("schedule", illegal_schedules(computation, &scheduled))?;
     let Scheduled { func: mut scheduled, algorithm, packing, rulings, strategy, .. } = scheduled;
     math::expand_func(&mut scheduled);
     math::narrow_floats(&mut scheduled);
@@ -93,17 +92,6 @@ fn finish(
     }
     let kernels = flatten(&scheduled, &flatten_options(target)).map_err(flatten_error)?;
     Ok(Kernels { func: scheduled, kernels, packing, algorithm, rulings, strategy, decisions, estimate_ns })
-}
-
-/// What is illegal of a schedule and of the functions that pack constants for it.
-fn illegal_schedules(computation: &Computation, scheduled: &Scheduled) -> Vec<Illegal> {
-    let Scheduled { func, algorithm, packing, trace, .. } = scheduled;
-    let variant = computation.variants.iter().find(|variant| variant.algorithm == *algorithm);
-    let original = variant.map_or(&computation.func, |variant| &variant.func);
-    let packing =
-        packing.iter().flatten().map(|func| verify::check(func, Stage::Flattenable, "its relayout"));
-    let found = packing.chain([check_finished(original, trace, func, Stage::Flattenable)]);
-    found.filter_map(Result::err).collect()
 }
 
 /// What goes wrong between functions and kernels is a defect of the compiler.
@@ -165,9 +153,9 @@ mod tests {
     use tilewright_dtype::DType;
     use tilewright_te::{Expr, Stmt};
 
-    /// A product with a constant, whose schedule and relayout are then broken on purpose.
+    /// A product, whose schedule is then broken on purpose.
     #[test]
-    fn broken_schedules_and_relayouts_are_defects_that_are_all_named() {
+    fn a_pass_that_is_given_a_broken_schedule_is_named() {
         let mut func = Func::new("product");
         let extents = |n: i64, m: i64| vec![Expr::int(n), Expr::int(m)];
         let a = func.add_input("a", DType::F32, extents(32, 64));
@@ -188,7 +176,6 @@ mod tests {
         let target: Target = "x86-64-v3@cranelift".parse().unwrap();
         let mut scheduled =
             tilewright_autosched::schedule(&computation, &target, &Decisions::default()).unwrap();
-        assert_eq!(illegal_schedules(&computation, &scheduled), []);
         fn store_to_input(stmts: &mut [Stmt], input: tilewright_te::Buffer) {
             for stmt in stmts {
                 match stmt {
@@ -197,21 +184,8 @@ mod tests {
                 }
             }
         }
-        let packing = &mut scheduled.packing[1][0];
-        for func in [&mut scheduled.func, packing] {
-            let input = func.params[0];
-            store_to_input(&mut func.body, input);
-        }
-        let error =
-            CompileError::illegal("schedule", illegal_schedules(&computation, &scheduled)).unwrap_err();
-        assert_eq!(error.exit_code(), 70);
-        let text = error.to_string();
-        for part in
-            ["`pack` is illegal after its relayout", "`product` is illegal after", "stores to the input"]
-        {
-            assert!(text.contains(part), "{text}");
-        }
-        // On the way to kernels the first pass that has something illegal in hand is named.
+        let input = scheduled.func.params[0];
+        store_to_input(&mut scheduled.func.body, input);
         let flattened = flatten(&scheduled.func, &flatten_options(&target));
         let error = flatten_error(flattened.unwrap_err());
         assert_eq!(error.exit_code(), 70);

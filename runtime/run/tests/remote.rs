@@ -35,7 +35,8 @@ struct Served {
 impl Served {
     fn new(folder: &Path, args: &[&str], token: Option<&str>) -> Served {
         let mut command = program(folder, &["serve", "--port", "0", "--name", "board"]);
-        let command = command.args(args).envs(token.map(|token| (TOKEN, token)));
+        // It is killed in the end, and leaves what was sent to it.
+        let command = command.args(args).envs(token.map(|token| (TOKEN, token))).env("TMPDIR", folder);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("a server");
         let mut line = String::new();
         let stdout = child.stdout.as_mut().expect("a pipe");

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,9 +37,13 @@ struct Server {
 impl Server {
     /// One on a port; on any that is free for 0.
     fn start(program: &Path, port: &str) -> anyhow::Result<Server> {
+        // A server that is killed leaves what was sent to it.
+        let left = folder().join("servers");
+        std::fs::create_dir_all(&left)?;
         let mut command = Command::new(program);
         let mut child = command
             .args(["serve", "--port", port, "--name", "board"])
+            .env("TMPDIR", left)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
@@ -94,9 +98,16 @@ pub(super) fn check(program: &Path, server: &Path, machine: &str) -> anyhow::Res
     Ok(Tally::of_check(told.is_ok()))
 }
 
+fn folder() -> PathBuf {
+    project::target_dir().join("boards")
+}
+
 /// How long the second server stood still.
 fn tune(program: &Path, server: &Path, machine: &str) -> anyhow::Result<Duration> {
-    let folder = project::target_dir().join("boards");
+    let folder = folder();
+    if folder.join("servers").exists() {
+        std::fs::remove_dir_all(folder.join("servers"))?;
+    }
     std::fs::create_dir_all(&folder)?;
     let database = folder.join(format!("servers-{machine}.jsonl"));
     if database.exists() {

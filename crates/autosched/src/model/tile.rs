@@ -34,7 +34,7 @@ impl Traffic {
         let [rows, vectors] = [tile.rows, tile.vectors].map(|n| n as f64);
         let mut accumulators = self.per_accumulator as f64 * rows;
         if let Some(windows) = self.windows.filter(|windows| windows.is_unrolled(tile)) {
-            accumulators -= rows - windows.read(tile.rows).elements as f64 / windows.taps as f64;
+            accumulators -= rows - windows.elements(tile.rows) as f64 / windows.taps as f64;
         }
         self.per_row as f64 * rows / self.row_lanes.max(1) as f64
             + self.per_vector as f64 * vectors
@@ -47,13 +47,13 @@ impl Traffic {
             2.. => self.per_row * tile.rows + AHEAD,
             _ => i64::from(target.n_element_registers()),
         };
-        self.held(tile) + elements
+        self.held(target, tile) + elements
     }
 
     /// Vectors that a tile holds in registers: its accumulators, what its rows share, and what is read again.
-    fn held(&self, tile: Tile) -> i64 {
+    fn held(&self, target: &Target, tile: Tile) -> i64 {
         let windows = self.windows.filter(|windows| windows.is_unrolled(tile));
-        let shared = windows.map_or(0, |windows| windows.read(tile.rows).live);
+        let shared = windows.map_or(0, |windows| windows.live(tile.rows, target.loads_pairs()));
         (tile.rows + self.per_vector + shared) * tile.vectors
     }
 }
@@ -71,40 +71,45 @@ pub(crate) struct Windows {
     pub series: i64,
 }
 
-/// What the rows of a tile read in one series of taps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct WindowReads {
-    /// Different elements.
-    elements: i64,
-    /// Most elements that have to stay in registers at a time, because another tap reads them again.
-    live: i64,
-}
-
 impl Windows {
     /// Whether taps may be unrolled, so that registers keep what several rows read.
     fn is_unrolled(&self, tile: Tile) -> bool {
         self.taps.saturating_mul(tile.rows * tile.vectors) <= MAX_UNROLLED_STEPS
     }
 
-    /// What so many rows read, tap by tap and, for each tap, row by row.
-    fn read(&self, rows: i64) -> WindowReads {
-        let mut uses: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
+    /// The first and the last time that each element is read in one series of taps by so many rows, tap by tap and, for each tap, row by row.
+    fn uses(&self, rows: i64) -> BTreeMap<i64, [i64; 2]> {
+        let mut uses: BTreeMap<i64, [i64; 2]> = BTreeMap::new();
         for (tap, row) in (0..self.taps).flat_map(|tap| (0..rows).map(move |row| (tap, row))) {
             let now = tap * rows + row;
-            uses.entry(self.stride * row + self.dilation * tap).or_insert((now, now)).1 = now;
+            uses.entry(self.stride * row + self.dilation * tap).or_insert([now, now])[1] = now;
         }
-        // An element comes to stay at its first use and goes at its last.
-        let mut changes: Vec<(i64, i64)> = uses
-            .values()
-            .filter(|(first, last)| first < last)
-            .flat_map(|&(a, b)| [(a, 1), (b, -1)])
-            .collect();
+        uses
+    }
+
+    /// Different elements that so many rows read in one series of taps.
+    fn elements(&self, rows: i64) -> i64 {
+        self.uses(rows).len() as i64
+    }
+
+    /// Most elements that have to stay in registers at a time, because another tap reads them again, or has yet to read what came with its
+    /// neighbour where the two of a `pair` are loaded at once.
+    fn live(&self, rows: i64, pairs: bool) -> i64 {
+        let uses = self.uses(rows);
+        let loaded = |element: i64, first: i64| match uses.get(&(element ^ 1)) {
+            Some([of_neighbour, _]) if pairs => first.min(*of_neighbour),
+            _ => first,
+        };
+        // An element comes to stay when it is loaded and goes at its last use.
+        let stays = uses.iter().map(|(&element, &[first, last])| (loaded(element, first), last));
+        let mut changes: Vec<(i64, i64)> =
+            stays.filter(|(first, last)| first < last).flat_map(|(a, b)| [(a, 1), (b, -1)]).collect();
         changes.sort_unstable();
         let stay = changes.iter().scan(0, |n, (_, change)| {
             *n += change;
             Some(*n)
         });
-        WindowReads { elements: uses.len() as i64, live: stay.max().unwrap_or(0) }
+        stay.max().unwrap_or(0)
     }
 
     /// Lines that a tile's step brings from L2: those of new series of taps, and those of all where the series of a line of tiles, of so
@@ -221,7 +226,7 @@ fn candidate(target: &Target, outputs: &Outputs, tile: Tile) -> Candidate<Tile> 
         ("tile.vectors", v.log2()),
         ("tile.waste", waste(outputs, tile)),
         ("tile.loads", traffic.loads(tile) / numbers(target).core.loads_per_cycle / (r * v)),
-        ("tile.registers", traffic.held(tile) as f64 / f64::from(target.n_vector_registers())),
+        ("tile.registers", traffic.held(target, tile) as f64 / f64::from(target.n_vector_registers())),
         ("tile.cost", cost.log2()),
     ];
     Candidate { value: tile, cost, features }
@@ -319,7 +324,7 @@ mod tests {
         let five = Windows { stride: 2, dilation: 1, taps: 5, series: 5 };
         // Windows of stride 3 have nothing in common.
         let apart = Windows { stride: 3, ..three };
-        let live = |windows: Windows| [1, 2, 7].map(|rows| windows.read(rows).live);
+        let live = |windows: Windows| [1, 2, 7].map(|rows| windows.live(rows, false));
         assert_eq!(live(three), [0, 1, 6]);
         // Taps of even and of odd numbers read elements of their own.
         assert_eq!(live(five), [0, 2, 12]);
@@ -327,10 +332,13 @@ mod tests {
         // Every other row's windows meet on the elements of a dilated one.
         let dilated = Windows { dilation: 2, ..three };
         assert_eq!(live(dilated), [0, 0, 5]);
-        let elements = |windows: Windows| [1, 2, 7].map(|rows| windows.read(rows).elements);
+        let elements = |windows: Windows| [1, 2, 7].map(|rows| windows.elements(rows));
         assert_eq!(elements(three), [3, 4, 9]);
         assert_eq!(elements(five), [5, 7, 17]);
         assert_eq!(elements(apart), [3, 6, 21]);
+        // Odd elements that come with even ones wait for their tap.
+        let halved = Windows { stride: 2, ..three };
+        assert_eq!([false, true].map(|pairs| halved.live(7, pairs)), [6, 13]);
     }
 
     /// Fourteen rows of stride 2 would need 14 registers for their sums and 26 for what taps read again; measured on Zen 4 they took 1.15

@@ -245,7 +245,10 @@ fn sleeps(process: u32) -> u64 {
 
 /// Counted by what its threads do, not by the clock: who looks around now and then wakes up. Heartbeats, one in five seconds, wake two threads.
 pub(crate) fn an_idle_server_sleeps() {
+    // It is killed in the end, and leaves what was sent to it.
+    let left = tempfile::tempdir().expect("a folder");
     let mut server = std::process::Command::new(std::env::current_exe().expect("this program"));
+    let server = server.env("TMPDIR", left.path());
     let mut server =
         server.env(CHILD, "serve").stdout(std::process::Stdio::piped()).spawn().expect("a server");
     let mut address = String::new();

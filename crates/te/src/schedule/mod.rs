@@ -240,10 +240,15 @@ impl Schedule {
     }
 
     /// Ends scheduling: buffers that are not global shrink to what is live at a time, with indices relative to
-    /// it ([`compact`]). The result is ready for flattening, and is verified.
-    pub fn finish(mut self) -> Result<Func, FinishError> {
+    /// it ([`compact`]). The result is verified.
+    pub fn finish(self) -> Result<Func, FinishError> {
+        self.finish_for(Stage::Scheduled)
+    }
+
+    /// As [`Schedule::finish`], for what demands more of the function than that it is scheduled.
+    pub fn finish_for(mut self, stage: Stage) -> Result<Func, FinishError> {
         compact::compact(&mut self.func)?;
-        check_finished(&self.original, &self.trace, &self.func, Stage::Scheduled)?;
+        check_finished(&self.original, &self.trace, &self.func, stage)?;
         Ok(self.func)
     }
 
@@ -445,7 +450,7 @@ impl Schedule {
 ///
 /// # Errors
 /// Every violation, and the first primitive that left one behind.
-pub fn check_finished(
+fn check_finished(
     original: &Func,
     trace: &[Primitive],
     finished: &Func,
@@ -477,4 +482,32 @@ fn first_illegal(original: &Func, trace: &[Primitive]) -> String {
 
 fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|n| n.to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Expr, Stmt};
+    use tilewright_dtype::DType;
+
+    #[test]
+    fn what_a_trace_did_not_make_is_found_at_its_end() {
+        let mut copy = Func::new("copy");
+        let shape: Vec<Expr> = vec![6.into(), 8.into()];
+        let x = copy.add_input("x", DType::F32, shape.clone());
+        let copied = copy.compute("copied", DType::F32, shape, |f, i| f.load(x, i.to_vec()));
+        copy.promote_to_output(copied);
+        let mut schedule = Schedule::new(copy.clone());
+        let piece = |dim| Piece { dim, factor: None };
+        schedule.transform_layout("copied", &[piece(1), piece(0)], Padding::Zero).unwrap();
+        let trace = schedule.trace().to_vec();
+        let mut finished = schedule.finish_for(Stage::Flattenable).unwrap();
+        assert_eq!(check_finished(&copy, &trace, &finished, Stage::Flattenable), Ok(()));
+        let Some(Stmt::Loop(outer)) = finished.body.first_mut() else { panic!("no loop") };
+        let Some(Stmt::Loop(inner)) = outer.body.first_mut() else { panic!("no loop") };
+        let Some(Stmt::Block(block)) = inner.body.first_mut() else { panic!("no block") };
+        block.body[0].buffer = x;
+        let illegal = check_finished(&copy, &trace, &finished, Stage::Flattenable).unwrap_err();
+        assert_eq!((illegal.after.as_str(), illegal.violations.len()), ("the end of its schedule", 1));
+    }
 }
