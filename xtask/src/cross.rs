@@ -96,11 +96,11 @@ fn command(target: &str) -> anyhow::Result<Command> {
 
 /// Flags by which a program is small, in Cargo's own form: names of folders may have spaces in them.
 fn small_flags(target: &str) -> anyhow::Result<String> {
-    // On 32-bit ARM programs with shared pieces of functions do not end under qemu, and the C library has an unwinder of another kind.
+    // On 32-bit ARM a model's run does not end where functions share pieces, and the C library has an unwinder of another kind.
     let is_arm32 = target.starts_with("arm");
-    let mut flags: Vec<String> = [OWN_START, NO_UNWINDING]
+    let mut flags: Vec<String> = [OWN_START, NO_UNWINDING, SMALLER_CODE]
         .into_iter()
-        .chain((!is_arm32).then_some(SMALLER_CODE))
+        .chain((!is_arm32).then_some(SHARED_CODE))
         .chain(target.starts_with("aarch64").then_some(SMALLER_CODE_OF_ARM))
         .flat_map(str::split_whitespace)
         .map(String::from)
@@ -114,8 +114,8 @@ fn small_flags(target: &str) -> anyhow::Result<String> {
     if !is_arm32 {
         flags.extend(link(data("device.c")));
         flags.extend(link(format!("-Wl,-T,{}", data("device.ld"))));
-        flags.extend(["-Os", "-Wl,--no-eh-frame-hdr"].map(String::from).into_iter().flat_map(link));
     }
+    flags.extend(["-Os", "-Wl,--no-eh-frame-hdr"].map(String::from).into_iter().flat_map(link));
     Ok(flags.join("\u{1f}"))
 }
 
@@ -195,10 +195,12 @@ const OWN_START: &str = "-C link-self-contained=no";
 /// No tables for unwinding, which a program that ends at a defect does not read.
 const NO_UNWINDING: &str = "-C force-unwind-tables=no";
 
-/// What many functions have in common is a function, found three times over. Callees of some more instructions are put in their place.
-/// Defects are told with file and line. SHA-256 is a loop and not 64 rounds.
-const SMALLER_CODE: &str = "-C llvm-args=-enable-machine-outliner -C llvm-args=-machine-outliner-reruns=4 \
-     -C llvm-args=-inline-threshold=15 -Z location-detail=file,line --cfg sha2_backend_soft=\"compact\"";
+/// Callees of some more instructions are put in their place. Defects are told with file and line. SHA-256 is a loop and not 64 rounds.
+const SMALLER_CODE: &str =
+    "-C llvm-args=-inline-threshold=15 -Z location-detail=file,line --cfg sha2_backend_soft=\"compact\"";
+
+/// What many functions have in common is a function, looked for five times over.
+const SHARED_CODE: &str = "-C llvm-args=-enable-machine-outliner -C llvm-args=-machine-outliner-reruns=4";
 
 /// All that a program has lies within a mebibyte, and functions save registers by helpers that they share.
 const SMALLER_CODE_OF_ARM: &str = "-C code-model=tiny -C llvm-args=-homogeneous-prolog-epilog";
