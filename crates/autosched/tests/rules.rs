@@ -503,6 +503,12 @@ fn results_of_a_transform_of_rows_lie_next_to_each_other() {
         assert_eq!(half, 2 * line);
         assert_eq!(sums.shape, ints(&[rows, 3, 1, (half + line) / lanes, lanes]), "{}", scheduled.func);
     }
+    // A line that is shorter than an element says nothing of rows.
+    let target: Target = "x86-64-v4;line=2@llvm".parse().expect("a target");
+    let scheduled = schedule(&computation(&func, &[false, true], &[]), &target, &Decisions::default());
+    let scheduled = scheduled.expect("schedules").func;
+    let sums = scheduled.buffers.values().find(|data| data.name == "sums").expect("a buffer");
+    assert_eq!(sums.shape, ints(&[rows, 3, half / 16, 16]), "{scheduled}");
 }
 
 #[test]

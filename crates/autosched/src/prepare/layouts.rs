@@ -109,7 +109,7 @@ fn choose(func: &Func, layouts: &mut Layouts, buffer: Buffer, pieces: Vec<Piece>
 
 /// Puts the results of a transform's iteration next to each other, a row of the last dimension each. With the dimensions of
 /// constant indices outermost they would be streams as far apart as the results are large, often in one set of the cache. Rows of an even
-/// number of lines are a line longer than they need: an odd multiple of the line from each other, they fall into all sets of L1.
+/// number of lines are a line longer than they need: those of an iteration, an odd number of lines from each other, are in different sets of L1.
 fn side_by_side(func: &Func, target: &Target, layouts: &mut Layouts, buffer: Buffer, n_constant: usize) {
     let shape = &func.buffers[buffer].shape;
     let last = shape.len() - 1;
@@ -124,7 +124,7 @@ fn side_by_side(func: &Func, target: &Target, layouts: &mut Layouts, buffer: Buf
         .map(|dim| Piece { dim, factor: None })
         .collect();
     let line = target.machine.caches.line as i64 / func.buffers[buffer].dtype.bytes() as i64;
-    let is_even = line % lanes == 0 && extent % (2 * line) == 0;
+    let is_even = line > 0 && line % lanes == 0 && extent % (2 * line) == 0;
     pieces.extend(is_even.then_some(Piece { dim: last, factor: Some((extent + line) / lanes) }));
     pieces.push(Piece { dim: last, factor: Some(lanes) });
     choose(func, layouts, buffer, pieces);
