@@ -9,9 +9,9 @@ use std::fmt;
 
 use tilewright_machine::Target;
 use tilewright_te::computation::DIRECT;
-use tilewright_te::schedule::{Padding, Primitive, Schedule, ScheduleError, relaid};
+use tilewright_te::schedule::{FinishError, Padding, Primitive, Schedule, ScheduleError, relaid};
 use tilewright_te::simplify::Simplifier;
-use tilewright_te::verify::Stage;
+use tilewright_te::verify::{self, Stage};
 use tilewright_te::{Block, Computation, Func, IterKind, Variant};
 
 use crate::algorithms::Algorithms;
@@ -342,11 +342,7 @@ pub fn apply<S: Strategy>(
 ) -> Result<Scheduled, AutoscheduleError> {
     let Planned { prepared: Prepared { mut schedule, mut layouts }, strategy, rulings, decisions } = planned;
     let n_inputs = schedule.func().n_inputs;
-    let mut packing: Vec<Vec<Func>> = Vec::with_capacity(n_inputs);
-    let variant = variant_of(computation, &strategy.algorithm);
-    for input in 0..n_inputs {
-        packing.push(variant.and_then(|v| v.prepare.get(input)?.clone()).into_iter().collect());
-    }
+    let mut packing = prepare(variant_of(computation, &strategy.algorithm), n_inputs)?;
     let mut packed: Vec<Option<Func>> = vec![None; n_inputs];
     for block in &strategy.blocks {
         for packing in block.packings() {
@@ -369,6 +365,18 @@ pub fn apply<S: Strategy>(
     Ok(Scheduled { func, algorithm, packing, rulings, strategy, trace, decisions })
 }
 
+/// What an algorithm makes of each constant input.
+fn prepare(variant: Option<&Variant>, n_inputs: usize) -> Result<Vec<Vec<Func>>, AutoscheduleError> {
+    let prepare = |input: usize| {
+        let func = variant.and_then(|v| v.prepare.get(input)?.as_ref());
+        if let Some(func) = func {
+            verify::check(func, Stage::Flattenable, "its definition").map_err(FinishError::from)?;
+        }
+        Ok(func.cloned().into_iter().collect())
+    };
+    (0..n_inputs).map(prepare).collect()
+}
+
 /// The function that lays out a constant input.
 fn pack(func: &Func, packing: &Packing) -> Result<Func, AutoscheduleError> {
     let data = func.buffers[func.params[packing.input]].clone();
@@ -379,4 +387,32 @@ fn pack(func: &Func, packing: &Packing) -> Result<Func, AutoscheduleError> {
     let mut packed = Schedule::new(pack);
     packed.transform_layout("packed", &packing.relayout.pieces, Padding::Zero)?;
     Ok(packed.finish_for(Stage::Flattenable)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_dtype::DType;
+    use tilewright_te::{Expr, Stmt};
+
+    #[test]
+    fn what_an_algorithm_makes_of_constants_is_verified() {
+        let mut copy = Func::new("transformed");
+        let w = copy.add_input("w", DType::F32, vec![Expr::int(6)]);
+        let made = copy.compute("made", DType::F32, vec![Expr::int(6)], |f, i| f.load(w, i.to_vec()));
+        copy.promote_to_output(made);
+        let variant = |func: &Func| Variant {
+            algorithm: "other".to_string(),
+            func: Func::new("other"),
+            prepare: vec![None, Some(func.clone())],
+        };
+        let packing = prepare(Some(&variant(&copy)), 3).expect("legal");
+        assert_eq!(packing.iter().map(Vec::len).collect::<Vec<_>>(), [0, 1, 0]);
+        let Some(Stmt::Loop(only)) = copy.body.first_mut() else { panic!("no loop") };
+        let Some(Stmt::Block(block)) = only.body.first_mut() else { panic!("no block") };
+        block.body[0].buffer = w;
+        let error = prepare(Some(&variant(&copy)), 3).unwrap_err().to_string();
+        assert!(error.contains("`transformed` is illegal after its definition"), "{error}");
+        assert!(error.contains("stores to the input"), "{error}");
+    }
 }
