@@ -36,6 +36,8 @@ pub struct Codegen {
     pub carries_in_place: bool,
     /// Whether a multiply-add by one lane of a vector is an instruction where the machine has it; elsewhere the lane is copied first.
     pub multiplies_by_lane: bool,
+    /// Whether loads of vectors that lie side by side become one where the machine has such an instruction.
+    pub joins_loads: bool,
     /// Whether prefetches become instructions; if not, they are left out.
     pub prefetch: bool,
 }
@@ -72,6 +74,7 @@ impl CodegenKind {
                 scalar_replacement: true,
                 carries_in_place: true,
                 multiplies_by_lane: true,
+                joins_loads: true,
                 prefetch: true,
             },
             CodegenKind::Cranelift => Codegen {
@@ -82,6 +85,7 @@ impl CodegenKind {
                 scalar_replacement: false,
                 carries_in_place: false,
                 multiplies_by_lane: false,
+                joins_loads: false,
                 prefetch: false,
             },
             // Each lane is a variable in the text, so vectors are those of every processor that has any: tiles of wider ones
@@ -94,6 +98,7 @@ impl CodegenKind {
                 scalar_replacement: true,
                 carries_in_place: true,
                 multiplies_by_lane: false,
+                joins_loads: false,
                 prefetch: false,
             },
         }

@@ -113,7 +113,7 @@ impl Target {
 
     /// Whether vectors that lie side by side are loaded two at a time, the second whether it is needed yet or not.
     pub fn loads_pairs(&self) -> bool {
-        self.machine.arch == Arch::Aarch64 && self.codegen.kind == CodegenKind::Llvm
+        self.machine.arch == Arch::Aarch64 && self.codegen.joins_loads
     }
 
     /// Whether a fused multiply-add is one instruction.

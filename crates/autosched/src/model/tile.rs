@@ -92,8 +92,8 @@ impl Windows {
         self.uses(rows).len() as i64
     }
 
-    /// Most elements that have to stay in registers at a time, because another tap reads them again, or has yet to read what came with its
-    /// neighbour where the two of a `pair` are loaded at once.
+    /// Most elements that have to stay in registers at a time, because another tap reads them again, or because they came with a
+    /// neighbour, where `pairs` of them are loaded at once, and wait for their tap.
     fn live(&self, rows: i64, pairs: bool) -> i64 {
         let uses = self.uses(rows);
         let loaded = |element: i64, first: i64| match uses.get(&(element ^ 1)) {
