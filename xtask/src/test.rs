@@ -30,7 +30,9 @@ pub(crate) fn run(args: &Args) -> Verdict {
     // Asked for now: building the tests may put another file in its place.
     let itself = std::env::current_exe()?;
     println!("\n== setup");
+    let begin = Instant::now();
     let complete = setup::run(&setup::Args::default())?;
+    let setup_took = begin.elapsed();
     let cargo = Cargo::detect();
     let (first, beside) = (Step::in_turn(&cargo), Step::beside(&cargo));
     let mut run = Run { itself, complete, cargo, program: OnceCell::new(), tally: Tally::default() };
@@ -42,6 +44,8 @@ pub(crate) fn run(args: &Args) -> Verdict {
             run.step(step.with_context(|| format!("no step is `{only}`; there are {}", names.join(", ")))?);
         }
         None => {
+            let counts = if complete { Tally::of_check(true) } else { Tally::of_missing() };
+            run.end("setup", setup_took, counts);
             first.iter().for_each(|step| run.step(step));
             run.beside(&beside);
         }
@@ -53,7 +57,6 @@ pub(crate) fn run(args: &Args) -> Verdict {
 /// A step of the task.
 #[derive(Clone, Copy)]
 enum Step {
-    SetUp,
     Rustfmt,
     Clippy,
     Tidy,
@@ -77,8 +80,8 @@ enum Step {
 impl Step {
     /// The steps that run one after the other.
     fn in_turn(cargo: &Cargo) -> Vec<Step> {
-        use Step::{Build, Clippy, KernelTests, Models, Rustfmt, SetUp, Tests, ThreadPool, Tidy};
-        let first = [SetUp, Rustfmt, Clippy, Tidy, Tests, Models, KernelTests, ThreadPool, Build];
+        use Step::{Build, Clippy, KernelTests, Models, Rustfmt, Tests, ThreadPool, Tidy};
+        let first = [Rustfmt, Clippy, Tidy, Tests, Models, KernelTests, ThreadPool, Build];
         let by_codegen = cargo.codegens().iter().flat_map(|name| [Step::Digits(name), Step::Suites(name)]);
         first.into_iter().chain(by_codegen).collect()
     }
@@ -95,7 +98,6 @@ impl Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Step::SetUp => f.write_str("setup"),
             Step::Rustfmt => f.write_str("rustfmt"),
             Step::Clippy => f.write_str("clippy"),
             Step::Tidy => f.write_str("tidy"),
@@ -136,12 +138,12 @@ impl Run {
             println!("error: {error:#}");
             Tally::of_check(false)
         });
-        self.end(step, begin.elapsed(), counts);
+        self.end(&step.to_string(), begin.elapsed(), counts);
     }
 
-    fn end(&mut self, step: &Step, took: Duration, counts: Tally) {
+    fn end(&mut self, name: &str, took: Duration, counts: Tally) {
         let failed = if counts.failed > 0 { format!(", {} failed", counts.failed) } else { String::new() };
-        println!("{step}: {:.0} s{failed}", took.as_secs_f64());
+        println!("{name}: {:.0} s{failed}", took.as_secs_f64());
         self.tally.add(counts);
     }
 
@@ -149,7 +151,6 @@ impl Run {
     fn outcome(&self, step: &Step) -> anyhow::Result<Tally> {
         let cargo = &self.cargo;
         match *step {
-            Step::SetUp => self.if_complete(|| Ok(Tally::of_check(true))),
             Step::Rustfmt => check(cargo::plain("fmt").args(["--all", "--check"])),
             Step::Clippy => {
                 let mut clippy = cargo.command("clippy", Packages::All);
@@ -215,8 +216,9 @@ impl Run {
             let mut done = Vec::new();
             while let Some(step) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let begin = Instant::now();
-                let counts = alone(itself, &step.to_string());
-                done.push((step, begin.elapsed(), counts));
+                let name = step.to_string();
+                let counts = alone(itself, &name);
+                done.push((name, begin.elapsed(), counts));
             }
             done
         };
@@ -225,8 +227,8 @@ impl Run {
             let own = work();
             [beside.join().expect("the thread only counts"), own]
         });
-        for (step, took, counts) in done.into_iter().flatten() {
-            self.end(step, took, counts);
+        for (name, took, counts) in done.into_iter().flatten() {
+            self.end(&name, took, counts);
         }
     }
 }
