@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tilewright_runtime::device::Device;
 use tilewright_runtime::isa::Isa;
 use tilewright_runtime::pool::Pool;
-use tilewright_runtime::threads::{ThreadPool, available_threads};
+use tilewright_runtime::threads::ThreadPool;
 use tilewright_runtime::{Allocator, Loader, SessionOptions, Trust};
 
 use crate::ranges::InRanges;
@@ -41,8 +41,8 @@ impl Default for LoadOptions {
 }
 
 impl LoadOptions {
-    /// For the processor, on the threads that the process shares, without a limit of memory, with as many runs at once as there are
-    /// processors, and the seed 0. Weights are not verified.
+    /// For the processor, on the threads that the process shares, without a limit of memory or of sessions, and the seed 0. Weights are
+    /// not verified.
     pub fn new() -> LoadOptions {
         LoadOptions {
             verify_weights: false,
@@ -51,7 +51,7 @@ impl LoadOptions {
             pool: None,
             memory_limit: u64::MAX,
             allocator: None,
-            sessions: available_threads(),
+            sessions: usize::MAX,
             seed: 0,
         }
     }
@@ -80,7 +80,8 @@ impl LoadOptions {
         self
     }
 
-    /// Most sessions that a model makes for its runs, at least 1. Where all are at work, the next run waits for one.
+    /// Most sessions that a model makes for its runs, at least 1. Where all are at work, the next run waits for one. Without a limit a model
+    /// makes as many as runs ever happen at the same time, and keeps them.
     pub fn sessions(mut self, max: usize) -> LoadOptions {
         self.sessions = max.max(1);
         self

@@ -1,9 +1,11 @@
 //! The sessions of a model: each run has one for itself, and leaves it to later ones.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use tilewright_runtime::threads::available_threads;
 use tilewright_runtime::{Cancel, Session};
 
 use crate::outputs::Spare;
@@ -19,13 +21,15 @@ pub(crate) struct Own {
     pub(crate) spare: Arc<Spare>,
 }
 
-/// Places for sessions, which are made when they are first needed.
+/// The sessions, made as runs need them that happen at the same time.
 ///
-/// A run holds the lock of a place. Each thread tries its own first: so one that runs again finds the memory that its
-/// core has in its caches, and threads do not meet at one lock.
+/// The first have places. A run holds the lock of a place, and each thread tries the one that it had last first: so one that
+/// runs again finds the memory that its core has in its caches, and threads do not meet at one lock. Places are several times as many as
+/// processors, for threads that hold one without a processor to run on. Beyond them, sessions lie in a list.
 pub(crate) struct Sessions {
     places: Box<[Slot]>,
-    /// Runs that wait for a place.
+    rest: Mutex<Rest>,
+    /// Runs that wait for a session.
     n_waiting: AtomicUsize,
     waiting: Mutex<()>,
     released: Condvar,
@@ -34,28 +38,55 @@ pub(crate) struct Sessions {
 /// Apart from the others in the caches of cores.
 #[derive(Default)]
 #[repr(align(128))]
-struct Slot(Mutex<Option<Own>>);
+struct Slot(Mutex<Option<Box<Own>>>);
 
-/// A place that a run has for itself. Fields are dropped in this order: the place is free when others are told.
+/// Places for a processor.
+const PLACES: usize = 4;
+
+/// Sessions without a place.
+struct Rest {
+    /// Those that no run has, the last used last.
+    idle: Vec<Box<Own>>,
+    /// How many more may be made.
+    n_more: usize,
+}
+
+/// A session that a run has for itself. Fields are dropped in this order: it is free when others are told.
 pub(crate) struct Held<'a> {
-    place: MutexGuard<'a, Option<Own>>,
+    origin: Origin<'a>,
     _release: Release<'a>,
 }
 
-/// Tells who waits that a place is free.
+/// Where a session came from, and goes back to.
+enum Origin<'a> {
+    Place(MutexGuard<'a, Option<Box<Own>>>),
+    Rest(Lent<'a>),
+}
+
+/// One of the rest, made when it is first used.
+struct Lent<'a> {
+    own: Option<Box<Own>>,
+    rest: &'a Mutex<Rest>,
+}
+
+/// Tells who waits that a session is free.
 struct Release<'a>(&'a Sessions);
 
 impl Sessions {
+    /// At most so many.
     pub(crate) fn new(max: usize) -> Sessions {
+        let max = max.max(1);
+        let n_places = max.min(PLACES * available_threads());
         Sessions {
-            places: (0..max.max(1)).map(|_| Slot::default()).collect(),
+            places: (0..n_places).map(|_| Slot::default()).collect(),
+            rest: Mutex::new(Rest { idle: Vec::new(), n_more: max - n_places }),
             n_waiting: AtomicUsize::new(0),
             waiting: Mutex::new(()),
             released: Condvar::new(),
         }
     }
 
-    /// Takes a place, and waits for one where all are taken; `None` where the run is cancelled meanwhile.
+    /// Takes a session, and waits for one where all are taken; `None` where the run is cancelled meanwhile.
     pub(crate) fn hold(&self, cancel: Option<&Cancel>) -> Option<Held<'_>> {
         if let Some(held) = self.try_hold() {
             return Some(held);
@@ -63,7 +94,7 @@ impl Sessions {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         self.n_waiting.fetch_add(1, Ordering::Relaxed);
         let held = loop {
-            // Either this sees the place that was released last, or who released it sees the count.
+            // Either this sees the session that was released last, or who released it sees the count.
             fence(Ordering::SeqCst);
             if let Some(held) = self.try_hold() {
                 break Some(held);
@@ -82,28 +113,59 @@ impl Sessions {
         held
     }
 
-    /// Takes a place that nobody has: the thread's own or another with a session, else one without.
+    /// Takes what nobody has: the place of the thread or another with a session, else one without, else one of the rest.
     fn try_hold(&self) -> Option<Held<'_>> {
         let n = self.places.len();
-        let home = HOME.with(|home| *home) % n;
+        let home = HOME.get() % n;
         let mut empty = None;
         for place in (home..n).chain(0..home) {
             let Some(guard) = self.places[place].try_lock() else { continue };
             if guard.is_some() {
-                return Some(self.held(guard));
+                HOME.set(place);
+                return Some(self.held(Origin::Place(guard)));
             }
-            empty.get_or_insert(guard);
+            empty.get_or_insert((place, guard));
         }
-        empty.map(|guard| self.held(guard))
+        match empty {
+            Some((place, guard)) => {
+                HOME.set(place);
+                Some(self.held(Origin::Place(guard)))
+            }
+            None => Some(self.held(Origin::Rest(Lent::of(&self.rest)?))),
+        }
     }
 
-    fn held<'a>(&'a self, place: MutexGuard<'a, Option<Own>>) -> Held<'a> {
-        Held { place, _release: Release(self) }
+    fn held<'a>(&'a self, origin: Origin<'a>) -> Held<'a> {
+        Held { origin, _release: Release(self) }
+    }
+}
+
+impl<'a> Lent<'a> {
+    /// One that no run has, else one to be made; `None` where all that may be are at work.
+    fn of(rest: &'a Mutex<Rest>) -> Option<Lent<'a>> {
+        let mut locked = rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = locked.idle.pop();
+        if own.is_none() {
+            locked.n_more = locked.n_more.checked_sub(1)?;
+        }
+        Some(Lent { own, rest })
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        // Where something panicked in a run, its session is in no state to be used.
+        let own = self.own.take().filter(|_| !std::thread::panicking());
+        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        match own {
+            Some(own) => rest.idle.push(own),
+            None => rest.n_more += 1,
+        }
     }
 }
 
 impl Slot {
-    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Own>>> {
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Box<Own>>>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
             Err(TryLockError::WouldBlock) => None,
@@ -119,14 +181,23 @@ impl Slot {
 }
 
 impl Held<'_> {
-    /// What this place has, made where it has nothing.
+    /// What the session has, made where it is new.
     pub(crate) fn own(&mut self, make: impl FnOnce() -> Own) -> &mut Own {
-        self.place.get_or_insert_with(make)
+        self.origin.own().get_or_insert_with(|| Box::new(make()))
     }
 
     /// Drops what it has: the next run makes another.
     pub(crate) fn discard(&mut self) {
-        *self.place = None;
+        *self.origin.own() = None;
+    }
+}
+
+impl Origin<'_> {
+    fn own(&mut self) -> &mut Option<Box<Own>> {
+        match self {
+            Origin::Place(place) => place,
+            Origin::Rest(lent) => &mut lent.own,
+        }
     }
 }
 
@@ -134,7 +205,7 @@ impl Drop for Release<'_> {
     fn drop(&mut self) {
         fence(Ordering::SeqCst);
         if self.0.n_waiting.load(Ordering::Relaxed) > 0 {
-            // Who waits holds this lock from looking at the places to sleeping.
+            // Who waits holds this lock from looking for a session to sleeping.
             drop(self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner));
             self.0.released.notify_one();
         }
@@ -142,9 +213,9 @@ impl Drop for Release<'_> {
 }
 
 thread_local! {
-    /// Counts threads, so that those of a program have places of their own.
-    static HOME: usize = {
+    /// The place that the thread had last. At first a count of threads, so that those of a program have places of their own.
+    static HOME: Cell<usize> = {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
-        THREADS.fetch_add(1, Ordering::Relaxed)
+        Cell::new(THREADS.fetch_add(1, Ordering::Relaxed))
     };
 }
