@@ -38,7 +38,11 @@ pub(crate) fn run(args: &Args) -> Verdict {
     let cargo = Cargo::detect();
     let codegen = args.codegen.as_deref().unwrap_or(cargo.default_codegen());
     let program = build::tilewright_or(args.program.as_deref(), &cargo)?;
-    let tally = check_some(&cargo, &program, codegen, args.machine.as_deref())?;
+    let mut tally = check_some(&cargo, &program, codegen, args.machine.as_deref())?;
+    let has_servers = args.machine.as_deref().is_none_or(|name| name == with_tools().name);
+    if has_servers && codegen == cargo.default_codegen() {
+        tally.add(check_servers(&program)?);
+    }
     println!("{tally}");
     Ok(tally.failed == 0)
 }
@@ -70,7 +74,7 @@ struct Machine {
     cores: &'static [&'static str],
     /// Whether the code generators besides LLVM have code for it.
     by_all: bool,
-    /// Whether what one machine is enough for is checked on it: tuning on servers, and the C library.
+    /// Whether what one machine is enough for is checked on it: the C library, and tuning on servers.
     has_tools: bool,
     /// A machine here that is described like it, with as many registers of as many bits and the same timing. Real models run on machines
     /// that have one.
@@ -146,6 +150,11 @@ pub(crate) fn missing() -> Option<String> {
     MACHINES.iter().find_map(|machine| machine.kind.missing())
 }
 
+/// The machine for what is checked on one.
+fn with_tools() -> &'static Machine {
+    MACHINES.iter().find(|machine| machine.has_tools).expect("the table has one")
+}
+
 /// What plays the part of a machine.
 pub(crate) fn board(machine: &str) -> anyhow::Result<Board> {
     let found = MACHINES.iter().find(|found| found.name == machine);
@@ -165,8 +174,7 @@ pub(crate) fn with_models(codegen: &str) -> impl Iterator<Item = &'static str> {
 }
 
 /// What all machines must show, with one code generator: the example ([`digits::check_on`]) and the suite of code generators, which is one
-/// check, on every core, and real models ([`models::check`]) on one. On one machine, [`servers`](servers::check) for tuning, and the
-/// C library ([`on_boards::check_on`]).
+/// check, on every core, and real models ([`models::check`]) on one. On one machine the C library ([`on_boards::check_on`]).
 pub(crate) fn check(cargo: &Cargo, program: &Path, codegen: &str) -> anyhow::Result<Tally> {
     check_some(cargo, program, codegen, None)
 }
@@ -197,13 +205,15 @@ fn check_some(cargo: &Cargo, program: &Path, codegen: &str, machine: Option<&str
             let board = models::Machine { name: machine.name, alike, runner: &runner };
             tally.add(models::check(program, codegen, &board)?);
         }
-        // Which code they measure says nothing of the servers: once is enough.
-        if machine.has_tools && codegen == cargo.default_codegen() {
-            let server = cross::build(machine.kind.target, &cross::RUN)?;
-            tally.add(servers::check(program, &server, machine.name)?);
-        }
     }
     Ok(tally)
+}
+
+/// What tuning on servers must show, on one machine: which code they measure says nothing of the servers.
+pub(crate) fn check_servers(program: &Path) -> anyhow::Result<Tally> {
+    let machine = with_tools();
+    let server = cross::build(machine.kind.target, &cross::RUN)?;
+    servers::check(program, &server, machine.name)
 }
 
 /// Makes the models of the checks, where they can be made.

@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// The compiler's library as well, which is far larger
     #[arg(long)]
     compiler: bool,
-    /// Build Rust's library along, without the texts of its defects, and leave host operators out: the smallest library
+    /// Take Rust's library built for size, without the texts of its defects, and leave host operators out: the smallest library
     #[arg(long, conflicts_with = "compiler")]
     small: bool,
     /// Keep host operators in the small library

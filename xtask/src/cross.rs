@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 
-use crate::{cargo, project};
+use crate::{cargo, project, sysroot};
 
 /// A program that is built for other machines.
 pub(crate) struct Program {
@@ -35,14 +35,9 @@ pub(crate) fn build(target: &str, program: &Program) -> anyhow::Result<PathBuf> 
     Ok(program)
 }
 
-/// Whether Rust's library is here as source, for machines that rustup has no library of.
-pub(crate) fn has_library_source() -> bool {
-    Path::new(DEBIAN_RUSTC).exists() && Path::new(LIBRARY_SOURCE).exists()
-}
-
 /// Why [`build`] would fail for a target; nothing where all that it needs is here.
 pub(crate) fn missing(target: &str) -> Option<String> {
-    if !has_prebuilt_library(target) && !has_library_source() {
+    if !has_prebuilt_library(target) && !sysroot::has_source() {
         let ways = format!("run `rustup target add {target}`, or `cargo xtask setup --boards` on Debian");
         return Some(format!("no library of Rust for {target}: {ways}"));
     }
@@ -51,10 +46,6 @@ pub(crate) fn missing(target: &str) -> Option<String> {
 
 /// What runs programs for other machines here: for 64-bit ARM, 32-bit ARM and RISC-V.
 pub(crate) const EMULATORS: [&str; 3] = ["qemu-aarch64-static", "qemu-arm-static", "qemu-riscv64-static"];
-
-/// Debian's compiler, and the library's source of its version.
-const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
-const LIBRARY_SOURCE: &str = "/usr/lib/rustlib/src/rust/library";
 
 /// Whether zig is here, which has compilers of C and linkers for all machines.
 pub(crate) fn has_c_compiler() -> bool {
@@ -87,36 +78,43 @@ fn command(target: &str) -> anyhow::Result<Command> {
     build.env("PATH", path_with(&venv())?);
     // Rust's library for size, with the texts of defects but without what reads debugging tables for them: a third less than the one that
     // rustup has.
-    if has_library_source() {
-        build_library_along(&mut build, "");
-        build.args(FOR_SIZE).env("CARGO_ENCODED_RUSTFLAGS", small_flags(target)?);
+    if sysroot::has_source() {
+        let flags = small_flags(target);
+        let library = with_std(target, SMALL, &flags, FOR_SIZE);
+        sysroot::apply(&mut build, &library, [flags.clone(), linking_flags(target)?].concat())?;
     }
     Ok(build)
 }
 
-/// Flags by which a program is small, in Cargo's own form: names of folders may have spaces in them.
-fn small_flags(target: &str) -> anyhow::Result<String> {
-    // On 32-bit ARM a model's run does not end where functions share pieces, and the C library has an unwinder of another kind.
+/// Flags by which the code of a program and of Rust's library is small.
+fn small_flags(target: &str) -> Vec<String> {
+    // On 32-bit ARM a model's run does not end where functions share pieces.
     let is_arm32 = target.starts_with("arm");
-    let mut flags: Vec<String> = [OWN_START, NO_UNWINDING, SMALLER_CODE]
-        .into_iter()
-        .chain((!is_arm32).then_some(SHARED_CODE))
-        .chain(target.starts_with("aarch64").then_some(SMALLER_CODE_OF_ARM))
-        .flat_map(str::split_whitespace)
-        .map(String::from)
-        .collect();
+    let flags = [OWN_START, NO_UNWINDING, SMALLER_CODE].into_iter();
+    let flags = flags.chain((!is_arm32).then_some(SHARED_CODE));
+    words(flags.chain(target.starts_with("aarch64").then_some(SMALLER_CODE_OF_ARM)))
+}
+
+/// Flags by which a program is linked, and what it says of files.
+fn linking_flags(target: &str) -> anyhow::Result<Vec<String>> {
+    let mut flags = Vec::new();
     // Paths in the texts of defects are those of crates, without the folder that they were fetched to.
     for folder in registries()? {
         flags.push(format!("--remap-path-prefix={}/=", folder.display()));
     }
     let link = |word: String| ["-C".to_string(), format!("link-arg={word}")];
     let data = |name: &str| project::path("xtask/data/cross").join(name).display().to_string();
-    if !is_arm32 {
+    // On 32-bit ARM the C library has an unwinder of another kind.
+    if !target.starts_with("arm") {
         flags.extend(link(data("device.c")));
         flags.extend(link(format!("-Wl,-T,{}", data("device.ld"))));
     }
     flags.extend(["-Os", "-Wl,--no-eh-frame-hdr"].map(String::from).into_iter().flat_map(link));
-    Ok(flags.join("\u{1f}"))
+    Ok(flags)
+}
+
+fn words<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    texts.into_iter().flat_map(str::split_whitespace).map(String::from).collect()
 }
 
 /// The folders that Cargo has sources of crates in.
@@ -128,9 +126,9 @@ fn registries() -> anyhow::Result<Vec<PathBuf>> {
     Ok(folders.map(|folder| Ok(folder?.path())).collect::<std::io::Result<_>>()?)
 }
 
-/// `cargo rustc` for a target, or for this machine, that makes libraries; `small`: with Rust's library built along, for size, where a
-/// defect ends the program without a text.
-pub(crate) fn rustc(target: Option<&str>, small: bool) -> anyhow::Result<Command> {
+/// `cargo rustc` for a target, or for this machine, that makes libraries, with a profile; `small`: with Rust's library built
+/// for size, where a defect ends the program without a text.
+pub(crate) fn rustc(target: Option<&str>, small: bool, profile: &'static str) -> anyhow::Result<Command> {
     let mut build = match target {
         None => cargo::plain("rustc"),
         Some(target) => {
@@ -142,48 +140,67 @@ pub(crate) fn rustc(target: Option<&str>, small: bool) -> anyhow::Result<Command
             build
         }
     };
+    let is_prebuilt = target.is_none_or(has_prebuilt_library);
+    if is_prebuilt && !small {
+        return Ok(build);
+    }
     // What starts programs comes with the C library: of musl, zig has it.
     let own_start = if target.is_some_and(|target| target.ends_with("musl")) { OWN_START } else { "" };
-    if small {
-        ensure!(
-            has_library_source(),
-            "no source of Rust's library: run `cargo xtask setup --boards` on Debian"
-        );
-        build_library_along(&mut build, &format!("{own_start} {NO_UNWINDING} {NO_TEXTS}"));
-        build.args(FOR_SIZE);
-    } else if target.is_some_and(|target| !has_prebuilt_library(target)) {
-        build_library_along(&mut build, own_start);
-    }
+    let (flags, features) = if small {
+        (words([own_start, NO_UNWINDING, NO_TEXTS]), FOR_SIZE)
+    } else {
+        (words([own_start]), AS_IT_COMES)
+    };
+    let here = host().context("rustc does not tell its host")?;
+    let profile = if small { SMALL } else { profile };
+    let library = with_std(target.unwrap_or(&here), profile, &flags, features);
+    sysroot::apply(&mut build, &library, flags.clone())?;
     Ok(build)
 }
 
-/// `cargo rustc` of what needs Rust's `core` and `alloc` alone. They are built along, for size, where their source is here, and a defect then
-/// ends the program without a text.
+/// Rust's library for a system.
+fn with_std<'a>(
+    target: &'a str,
+    profile: &'static str,
+    flags: &'a [String],
+    features: &'static str,
+) -> sysroot::Library<'a> {
+    sysroot::Library { crates: "std,panic_abort", features, target, profile, flags }
+}
+
+/// `cargo rustc` of what needs Rust's `core` and `alloc` alone. They are built for size where their source is here, and a defect then ends
+/// the program without a text.
 pub(crate) fn core_alone(target: &str) -> anyhow::Result<Command> {
-    if has_library_source() {
+    if sysroot::has_source() {
         return bare("rustc", target);
     }
     ensure!(
         has_prebuilt_library(target),
         "no library of Rust for {target}: run `rustup target add {target}`, or `cargo xtask setup --boards` on Debian"
     );
-    let mut build = cargo::plain("rustc");
-    build.args(["--target", target]).env("CARGO_TARGET_DIR", project::target_dir().join("cross"));
-    Ok(build)
+    Ok(for_target("rustc", target))
 }
 
 /// A verb of cargo's for a machine without a system, with Rust's library for size, where a defect ends the program without a text.
 pub(crate) fn bare(verb: &str, target: &str) -> anyhow::Result<Command> {
-    ensure!(has_library_source(), "no source of Rust's library: run `cargo xtask setup --boards` on Debian");
-    let mut build = cargo::plain(verb);
-    build.args(["--target", target]).env("CARGO_TARGET_DIR", project::target_dir().join("cross"));
-    build.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1");
-    build.env("RUSTFLAGS", format!("{NO_UNWINDING} {NO_TEXTS} -C linker={BARE_LINKER}"));
-    build.args(["-Z", "build-std=core,alloc,compiler_builtins"]);
+    let mut build = for_target(verb, target);
+    let flags = words([NO_UNWINDING, NO_TEXTS]);
     // Where there is a system, its C library has `memcpy` and the like, and they are faster.
-    let own_mem = if target.contains("-none-") { "compiler-builtins-mem," } else { "" };
-    build.arg("-Z").arg(format!("build-std-features={own_mem}optimize_for_size"));
+    let is_alone = target.contains("-none-");
+    let features = if is_alone { "compiler-builtins-mem,optimize_for_size" } else { FOR_SIZE };
+    let (crates, profile) = ("core,alloc,compiler_builtins", SMALL);
+    let library = sysroot::Library { crates, features, target, profile, flags: &flags };
+    let linker = words(["-C", &format!("linker={BARE_LINKER}")]);
+    sysroot::apply(&mut build, &library, [flags.clone(), linker].concat())?;
     Ok(build)
+}
+
+/// A verb of cargo's for a target.
+fn for_target(verb: &str, target: &str) -> Command {
+    let mut build = cargo::plain(verb);
+    build.args(["--target", target]);
+    build.env("CARGO_TARGET_DIR", project::target_dir().join("cross"));
+    build
 }
 
 /// What links programs for machines without a system: Debian's compiler comes without a linker.
@@ -197,7 +214,7 @@ const NO_UNWINDING: &str = "-C force-unwind-tables=no";
 
 /// Callees of some more instructions are put in their place. Defects are told with file and line. SHA-256 is a loop and not 64 rounds.
 const SMALLER_CODE: &str =
-    "-C llvm-args=-inline-threshold=15 -Z location-detail=file,line --cfg sha2_backend_soft=\"compact\"";
+    "-C llvm-args=-inline-threshold=10 -Z location-detail=file,line --cfg sha2_backend_soft=\"compact\"";
 
 /// What many functions have in common is a function, looked for five times over.
 const SHARED_CODE: &str = "-C llvm-args=-enable-machine-outliner -C llvm-args=-machine-outliner-reruns=4";
@@ -208,26 +225,19 @@ const SMALLER_CODE_OF_ARM: &str = "-C code-model=tiny -C llvm-args=-homogeneous-
 /// No texts of defects.
 const NO_TEXTS: &str = "-Z unstable-options -C panic=immediate-abort";
 
-/// Rust's library in its small variant, and without the reader of debugging tables.
-const FOR_SIZE: [&str; 2] = ["-Z", "build-std-features=optimize_for_size"];
+/// The profile of small programs and libraries.
+const SMALL: &str = "device";
 
-/// The compiler that builds Rust's library along, and its version: sizes depend on it.
-pub(crate) fn library_compiler() -> anyhow::Result<String> {
-    let version = project::output_of(project::command(DEBIAN_RUSTC).arg("--version"));
-    let version = version.with_context(|| format!("{DEBIAN_RUSTC} tells no version"))?;
-    Ok(version.split(' ').take(2).collect::<Vec<_>>().join(" "))
-}
+/// Rust's library in its small variant, and without the reader of debugging tables.
+const FOR_SIZE: &str = "optimize_for_size";
+
+/// With what Rust's library has by default.
+const AS_IT_COMES: &str = "panic-unwind,backtrace,default";
 
 /// The target that programs for this machine are of.
 pub(crate) fn host() -> Option<String> {
     let version = project::output_of(project::command("rustc").arg("-vV"))?;
     version.lines().find_map(|line| line.strip_prefix("host: ")).map(String::from)
-}
-
-/// Has Rust's library built along, by the compiler that it belongs to. zig has what starts programs.
-fn build_library_along(build: &mut Command, flags: &str) {
-    build.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags);
-    build.args(["-Z", "build-std=std,panic_abort"]);
 }
 
 /// The folders where programs are looked for, after one more.

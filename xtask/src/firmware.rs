@@ -14,7 +14,7 @@ use anyhow::{Context, ensure};
 use crate::cargo::Cargo;
 use crate::project::Verdict;
 use crate::tally::Tally;
-use crate::{build, cross, embedded, project};
+use crate::{build, cross, embedded, project, sysroot};
 
 pub(crate) use board::EMULATOR;
 use board::{BOARDS, Board, play, ticks_a_run};
@@ -49,8 +49,7 @@ pub(crate) fn missing() -> Option<String> {
     let tools = [EMULATOR, cross::BARE_LINKER, "llvm-nm-22", "llvm-size-22"];
     let tool = tools.into_iter().find(|tool| !project::have(tool)).map(str::to_string);
     let tool = tool.or_else(|| (!cross::has_c_compiler()).then(|| "zig".to_string()));
-    let tool =
-        tool.or_else(|| (!cross::has_library_source()).then(|| "source of Rust's library".to_string()));
+    let tool = tool.or_else(|| (!sysroot::has_source()).then(|| "source of Rust's library".to_string()));
     tool.map(|tool| format!("no {tool}: run `cargo xtask setup --boards`"))
 }
 

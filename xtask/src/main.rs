@@ -27,6 +27,7 @@ mod project;
 mod run;
 mod setup;
 mod sizes;
+mod sysroot;
 mod tally;
 mod tensor;
 mod test;

@@ -11,7 +11,7 @@ use anyhow::Context;
 
 use crate::llvm::{self, Llvm};
 use crate::project::Verdict;
-use crate::{cargo, cross, firmware, project};
+use crate::{cargo, cross, firmware, project, sysroot};
 
 /// Debian packages that the LLVM code generator needs: to link with, and to emit objects for other builds.
 const LLVM_PACKAGES: [&str; 3] = ["llvm-22-dev", "libpolly-22-dev", "lld-22"];
@@ -129,7 +129,7 @@ fn ensure_opencl() -> anyhow::Result<()> {
 fn ensure_boards() -> anyhow::Result<()> {
     ensure_python(&BOARD_REQUIREMENTS)?;
     let mut emulators = cross::EMULATORS.into_iter().chain([firmware::EMULATOR]);
-    if !(cross::has_library_source() && emulators.all(project::have) && project::have("update-binfmts")) {
+    if !(sysroot::has_source() && emulators.all(project::have) && project::have("update-binfmts")) {
         apt_install(&BOARD_PACKAGES)?;
     }
     if !C_TOOLS.into_iter().all(project::have) {

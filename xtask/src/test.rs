@@ -71,6 +71,7 @@ enum Step {
     Suites(&'static str),
     /// Boards, by a code generator.
     Boards(&'static str),
+    Servers,
     CLibraries,
     Firmware,
     OpenCl,
@@ -86,11 +87,12 @@ impl Step {
         first.into_iter().chain(by_codegen).collect()
     }
 
-    /// The steps after them, which mostly keep one processor busy (emulators, and builds that optimise all of a program at once): the
+    /// The steps after them, which keep one processor busy (emulators, and builds that optimise all of a program at once) or wait: the
     /// longest first; sizes last, which are of builds that the others have made.
     fn beside(cargo: &Cargo) -> Vec<Step> {
         let boards = cargo.codegens().iter().map(|name| Step::Boards(name));
-        boards.chain([Step::CLibraries, Step::Firmware, Step::OpenCl, Step::Sizes]).collect()
+        let others = [Step::CLibraries, Step::Servers, Step::Firmware, Step::OpenCl, Step::Sizes];
+        boards.chain(others).collect()
     }
 }
 
@@ -109,6 +111,7 @@ impl fmt::Display for Step {
             Step::Digits(codegen) => write!(f, "example digits, {codegen}"),
             Step::Suites(codegen) => write!(f, "ONNX suites, {codegen}"),
             Step::Boards(codegen) => write!(f, "boards, {codegen}"),
+            Step::Servers => f.write_str("tuning on servers"),
             Step::CLibraries => f.write_str("C libraries"),
             Step::Firmware => f.write_str("firmware"),
             Step::OpenCl => f.write_str("ONNX suites, a tenth of them on an OpenCL device"),
@@ -182,6 +185,10 @@ impl Run {
                 None => check_boards(cargo, self.program()?, codegen, self.complete),
                 Some(missing) => Ok(skipped(&missing)),
             },
+            Step::Servers => match boards::missing() {
+                None => boards::check_servers(self.program()?),
+                Some(missing) => Ok(skipped(&missing)),
+            },
             Step::CLibraries => c_library::check(self.program()?),
             Step::Firmware => match firmware::missing() {
                 None => firmware::check(self.program()?),
@@ -206,7 +213,7 @@ impl Run {
         self.program.get_or_init(build).as_deref().context("the program is not built")
     }
 
-    /// Runs steps two at a time: each is this task again, for that step alone.
+    /// Runs steps three at a time, which keeps two processors busy: each is this task again, for that step alone.
     fn beside(&mut self, steps: &[Step]) {
         // Which more than one of the steps would make.
         boards::make_models();
@@ -223,9 +230,10 @@ impl Run {
             done
         };
         let done = std::thread::scope(|scope| {
-            let beside = scope.spawn(work);
+            let beside = [scope.spawn(work), scope.spawn(work)];
             let own = work();
-            [beside.join().expect("the thread only counts"), own]
+            let beside = beside.into_iter().map(|thread| thread.join().expect("the thread only counts"));
+            beside.chain([own]).collect::<Vec<_>>()
         });
         for (name, took, counts) in done.into_iter().flatten() {
             self.end(&name, took, counts);

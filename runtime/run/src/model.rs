@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tilewright_runtime::{
-    self as runtime, Allocator, Bytes, Cancel, Input, LoadError, RunError, Session, Trust,
+    self as runtime, Allocator, Bytes, Cancel, Input, Inputs, LoadError, RunError, Session, Trust,
 };
 
 use crate::load::LoadOptions;
@@ -116,12 +116,16 @@ impl Model {
         inputs: impl IntoIterator<Item = (N, I)>,
         cancel: Option<&Cancel>,
     ) -> Result<Outputs, RunError> {
-        let Inner { model, options, sessions, .. } = &*self.0;
         let inputs: SmallVec<[(N, Input<'_>); 2]> =
             inputs.into_iter().map(|(name, input)| (name, input.into())).collect();
-        let inputs = model.arrange(&inputs)?;
+        self.run_arranged(&self.0.model.arrange(&inputs)?, cancel)
+    }
+
+    /// Runs the model on inputs in its order: one copy, whatever they are given as.
+    fn run_arranged(&self, inputs: &Inputs<'_>, cancel: Option<&Cancel>) -> Result<Outputs, RunError> {
+        let Inner { options, sessions, .. } = &*self.0;
         let mut held = sessions.hold(cancel).ok_or(RunError::Cancelled)?;
-        let Own { session, names, spare } = held.own(|| self.own());
+        let Own { session, names, spare, .. } = held.own(|| self.own());
         session.set_seed(options.seed);
         session.set_cancel(cancel.cloned());
         let made = session.run_new(inputs.tensors(), inputs.values(), |bytes| Spare::take(spare, bytes));
@@ -147,7 +151,7 @@ impl Model {
         let names = self.0.outputs.iter().map(|spec| spec.name.as_str().into()).collect();
         let allocator = self.allocator().cloned();
         let spare = Arc::new(Spare::new(self.0.outputs.len(), allocator));
-        Own { session: self.session(), names, spare }
+        Own { session: self.session(), names, spare, next: None }
     }
 
     /// A session of the caller's own, with the model's threads, limit and seed. It counts for no limit of sessions.

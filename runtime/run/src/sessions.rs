@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::panicking;
 use std::time::Duration;
 
 use tilewright_runtime::threads::available_threads;
@@ -19,6 +20,8 @@ pub(crate) struct Own {
     pub(crate) names: Arc<[Arc<str>]>,
     /// Memory of outputs that were dropped.
     pub(crate) spare: Arc<Spare>,
+    /// Of those without a place, another that no run has.
+    pub(crate) next: Option<Box<Own>>,
 }
 
 /// The sessions, made as runs need them that happen at the same time.
@@ -45,8 +48,8 @@ const PLACES: usize = 4;
 
 /// Sessions without a place.
 struct Rest {
-    /// Those that no run has, the last used last.
-    idle: Vec<Box<Own>>,
+    /// Those that no run has, each with the one that was used before it.
+    idle: Option<Box<Own>>,
     /// How many more may be made.
     n_more: usize,
 }
@@ -79,7 +82,7 @@ impl Sessions {
         let n_places = max.min(PLACES * available_threads());
         Sessions {
             places: (0..n_places).map(|_| Slot::default()).collect(),
-            rest: Mutex::new(Rest { idle: Vec::new(), n_more: max - n_places }),
+            rest: Mutex::new(Rest { idle: None, n_more: max - n_places }),
             n_waiting: AtomicUsize::new(0),
             waiting: Mutex::new(()),
             released: Condvar::new(),
@@ -117,26 +120,25 @@ impl Sessions {
     fn try_hold(&self) -> Option<Held<'_>> {
         let n = self.places.len();
         let home = HOME.get() % n;
-        let mut empty = None;
+        let mut found = None;
         for place in (home..n).chain(0..home) {
             let Some(guard) = self.places[place].try_lock() else { continue };
-            if guard.is_some() {
-                HOME.set(place);
-                return Some(self.held(Origin::Place(guard)));
+            let has_session = guard.is_some();
+            if has_session || found.is_none() {
+                found = Some((place, guard));
             }
-            empty.get_or_insert((place, guard));
+            if has_session {
+                break;
+            }
         }
-        match empty {
+        let origin = match found {
             Some((place, guard)) => {
                 HOME.set(place);
-                Some(self.held(Origin::Place(guard)))
+                Origin::Place(guard)
             }
-            None => Some(self.held(Origin::Rest(Lent::of(&self.rest)?))),
-        }
-    }
-
-    fn held<'a>(&'a self, origin: Origin<'a>) -> Held<'a> {
-        Held { origin, _release: Release(self) }
+            None => Origin::Rest(Lent::of(&self.rest)?),
+        };
+        Some(Held { origin, _release: Release(self) })
     }
 }
 
@@ -144,9 +146,10 @@ impl<'a> Lent<'a> {
     /// One that no run has, else one to be made; `None` where all that may be are at work.
     fn of(rest: &'a Mutex<Rest>) -> Option<Lent<'a>> {
         let mut locked = rest.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = locked.idle.pop();
-        if own.is_none() {
-            locked.n_more = locked.n_more.checked_sub(1)?;
+        let mut own = locked.idle.take();
+        match &mut own {
+            Some(own) => locked.idle = own.next.take(),
+            None => locked.n_more = locked.n_more.checked_sub(1)?,
         }
         Some(Lent { own, rest })
     }
@@ -155,10 +158,13 @@ impl<'a> Lent<'a> {
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         // Where something panicked in a run, its session is in no state to be used.
-        let own = self.own.take().filter(|_| !std::thread::panicking());
+        let own = self.own.take().filter(|_| !(cfg!(panic = "unwind") && panicking()));
         let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         match own {
-            Some(own) => rest.idle.push(own),
+            Some(mut own) => {
+                own.next = rest.idle.take();
+                rest.idle = Some(own);
+            }
             None => rest.n_more += 1,
         }
     }

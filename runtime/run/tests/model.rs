@@ -14,6 +14,7 @@ use tilewright_host::{Distribution, HostOp, RandomAttrs, Registry};
 use tilewright_run::{LoadOptions, Model};
 use tilewright_runtime::plan::{Operand, PlanOp};
 use tilewright_runtime::pool::{Pool, Serial, TaskGrid};
+use tilewright_runtime::threads::available_threads;
 use tilewright_runtime::{Bytes, Cancel, NoHostOps, RunError, Tensor, TensorView, Trust};
 
 fn demo(options: &LoadOptions) -> Model {
@@ -103,6 +104,39 @@ fn threads_share_a_model_and_wait_where_sessions_are_few() {
         });
         let most = crowd.most.load(Ordering::SeqCst);
         assert!((1..=sessions).contains(&most), "{most} at once of {sessions}");
+    }
+}
+
+/// Lets kernels begin when as many as the barrier counts are there.
+struct AllAtOnce(Barrier);
+
+impl Pool for AllAtOnce {
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn run(&self, grid: TaskGrid, job: &(dyn Fn(i64, i64) + Sync)) {
+        self.0.wait();
+        Serial.run(grid, job);
+    }
+}
+
+/// More threads than a model keeps places for: a thread that waited for another's session would wait for ever.
+#[test]
+fn without_a_limit_all_threads_run_at_once_and_sessions_are_used_again() {
+    let threads = 8 * available_threads() + 1;
+    let pool = Arc::new(AllAtOnce(Barrier::new(threads)));
+    let model = demo(&LoadOptions::new().pool(pool.clone()));
+    let loaded = Arc::strong_count(&pool);
+    for _ in 0..3 {
+        thread::scope(|scope| {
+            for rows in 1..=threads {
+                let (model, x) = (&model, batch(rows));
+                scope.spawn(move || run(model, &x).expect("a run"));
+            }
+        });
+        // Each session holds its pool.
+        assert_eq!(Arc::strong_count(&pool) - loaded, threads);
     }
 }
 

@@ -113,14 +113,17 @@ fn build_kinds(library: Library, flavour: &Flavour, kinds: &str) -> anyhow::Resu
     let mut build = match (&flavour.target, flavour.small) {
         (None, false) => {
             let mut build = cargo::plain("rustc");
-            if let (Library::Compiler, Some(llvm)) = (library, &cargo.llvm) {
-                build.env(llvm::PREFIX_VARIABLE, &llvm.prefix).args(["--features", "llvm"]);
+            if library == Library::Compiler {
+                build.args(["--features", "as-command-line"]);
+                if let Some(llvm) = &cargo.llvm {
+                    build.env(llvm::PREFIX_VARIABLE, &llvm.prefix).args(["--features", "llvm"]);
+                }
             }
             build
         }
         (target, small) => {
             folder = folder.join(if small { "c-library/small" } else { "cross" });
-            cross::rustc(target.as_deref(), small)?
+            cross::rustc(target.as_deref(), small, library.profile())?
         }
     };
     build.args(["--package", library.package(), "--lib", "--profile", library.profile()]);

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::cargo::Cargo;
-use crate::{build, c_library, cross, embedded, firmware, project};
+use crate::{build, c_library, cross, embedded, firmware, project, sysroot};
 
 /// Something that is deployed.
 pub(super) struct Part {
@@ -91,7 +91,7 @@ impl Workshop<'_> {
     pub(super) fn missing(&self, part: &Part) -> Option<String> {
         match part.kind {
             // Of a library that rustup has, the figures do not hold.
-            Kind::Program | Kind::Embedded | Kind::Library { .. } if !cross::has_library_source() => {
+            Kind::Program | Kind::Embedded | Kind::Library { .. } if !sysroot::has_source() => {
                 Some("no source of Rust's library: run `cargo xtask setup --boards` on Debian".to_string())
             }
             Kind::Program | Kind::Embedded => cross::missing(part.target),
@@ -105,9 +105,7 @@ impl Workshop<'_> {
     /// The tool whose version decides over a part's bytes.
     pub(super) fn tool(&self, part: &Part) -> anyhow::Result<String> {
         match part.kind {
-            Kind::Program | Kind::Embedded | Kind::Library { .. } | Kind::Core { .. } => {
-                cross::library_compiler()
-            }
+            Kind::Program | Kind::Embedded | Kind::Library { .. } | Kind::Core { .. } => sysroot::compiler(),
             Kind::Digits => {
                 let llvm = self.cargo.llvm.as_ref().context("no LLVM in this build")?;
                 Ok(format!("LLVM {}", llvm.version))
