@@ -1,7 +1,9 @@
 //! How programs and libraries are built for other machines, and what is missing where they cannot be.
 
+use std::collections::hash_map::DefaultHasher;
 use std::env;
 use std::ffi::OsString;
+use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -108,6 +110,12 @@ fn linking_flags(target: &str) -> anyhow::Result<Vec<String>> {
     if !target.starts_with("arm") {
         flags.extend(link(data("device.c")));
         flags.extend(link(format!("-Wl,-T,{}", data("device.ld"))));
+        // Cargo watches flags, and not files that are named there.
+        let mut hash = DefaultHasher::new();
+        for file in ["device.c", "device.ld"] {
+            std::fs::read(data(file)).with_context(|| data(file))?.hash(&mut hash);
+        }
+        flags.extend(["--cfg".to_string(), format!("device_files=\"{:x}\"", hash.finish())]);
     }
     flags.extend(["-Os", "-Wl,--no-eh-frame-hdr"].map(String::from).into_iter().flat_map(link));
     Ok(flags)

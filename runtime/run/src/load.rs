@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use tilewright_runtime::device::Device;
 use tilewright_runtime::isa::Isa;
+use tilewright_runtime::plan::Plan;
 use tilewright_runtime::pool::Pool;
-use tilewright_runtime::threads::ThreadPool;
+use tilewright_runtime::threads::{ThreadPool, available_threads};
 use tilewright_runtime::{Allocator, Loader, SessionOptions, Trust};
 
 use crate::ranges::InRanges;
@@ -20,7 +21,7 @@ pub struct LoadOptions {
     pool: Option<Arc<dyn Pool>>,
     memory_limit: u64,
     allocator: Option<Arc<dyn Allocator>>,
-    pub(crate) sessions: usize,
+    sessions: Option<usize>,
     pub(crate) seed: u64,
 }
 
@@ -41,8 +42,7 @@ impl Default for LoadOptions {
 }
 
 impl LoadOptions {
-    /// For the processor, on the threads that the process shares, without a limit of memory or of sessions, and the seed 0. Weights are
-    /// not verified.
+    /// On the threads that the process shares, without a limit of memory, and the seed 0. Weights are not verified.
     pub fn new() -> LoadOptions {
         LoadOptions {
             verify_weights: false,
@@ -51,7 +51,7 @@ impl LoadOptions {
             pool: None,
             memory_limit: u64::MAX,
             allocator: None,
-            sessions: usize::MAX,
+            sessions: None,
             seed: 0,
         }
     }
@@ -80,10 +80,11 @@ impl LoadOptions {
         self
     }
 
-    /// Most sessions that a model makes for its runs, at least 1. Where all are at work, the next run waits for one. Without a limit a model
-    /// makes as many as runs ever happen at the same time, and keeps them.
+    /// Most sessions that a model makes for its runs, at least 1. Where all are at work, the next run waits for one. Where it is not said, a
+    /// model makes as many as runs ever happen at the same time, and keeps them; on a device, which has less memory and runs one kernel
+    /// after the other, at most as many as there are processors.
     pub fn sessions(mut self, max: usize) -> LoadOptions {
-        self.sessions = max.max(1);
+        self.sessions = Some(max.max(1));
         self
     }
 
@@ -156,7 +157,31 @@ impl LoadOptions {
         SessionOptions { pool, memory_limit: self.memory_limit, allocator: self.allocator.clone() }
     }
 
+    /// Most sessions of a model with this plan.
+    pub(crate) fn most_sessions(&self, plan: &Plan) -> usize {
+        self.sessions.unwrap_or_else(|| if plan.needs_device() { available_threads() } else { usize::MAX })
+    }
+
     pub(crate) fn own_allocator(&self) -> Option<&Arc<dyn Allocator>> {
         self.allocator.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tilewright_runtime::plan::{KernelDef, Space};
+
+    use super::*;
+
+    #[test]
+    fn sessions_have_a_limit_where_one_is_said_and_on_devices() {
+        let kernel = KernelDef { name: "k".into(), params: Vec::new(), n_sizes: 0, space: Space::Device };
+        let (host, device) = (Plan::default(), Plan { kernels: vec![kernel], ..Plan::default() });
+        let options = LoadOptions::new();
+        assert_eq!(options.most_sessions(&host), usize::MAX);
+        assert_eq!(options.most_sessions(&device), available_threads());
+        let three = LoadOptions::new().sessions(3);
+        assert_eq!((three.most_sessions(&host), three.most_sessions(&device)), (3, 3));
+        assert_eq!(LoadOptions::new().sessions(0).most_sessions(&host), 1);
     }
 }

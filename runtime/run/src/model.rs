@@ -61,7 +61,7 @@ impl Model {
     /// A model that is loaded already; the options say how it is run.
     pub fn of(model: runtime::Model, options: &LoadOptions) -> Model {
         let (inputs, outputs) = (spec::inputs(model.plan()), spec::outputs(model.plan()));
-        let sessions = Sessions::new(options.sessions);
+        let sessions = Sessions::new(options.most_sessions(model.plan()));
         Model(Arc::new(Inner { model, options: options.clone(), inputs, outputs, sessions }))
     }
 

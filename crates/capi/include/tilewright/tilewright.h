@@ -192,7 +192,8 @@ typedef struct tw_options {
   uint64_t memory_limit;         /* most bytes that one session may hold; 0: no limit */
   uint64_t seed;                 /* what nodes without a seed of their own draw random numbers by */
   uint32_t n_threads;            /* threads of the model's own; 0: the pool that the process shares, with all processors */
-  uint32_t n_sessions;           /* most runs of tw_model_run at once, further ones wait; 0: no limit */
+  uint32_t n_sessions;           /* most runs of tw_model_run at once, further ones wait; 0: no limit,
+                                    on a device as many as processors */
   uint32_t verify_weights;       /* 1: read all weights and check them against their checksum */
   uint32_t reserved;             /* 0 */
   const tw_allocator *allocator; /* null: the library's */
