@@ -1,8 +1,7 @@
 //! `cargo bench -p tilewright-benches --bench face [-- MODEL...]`: what the library's face costs, `Model::run` against
 //! `Session::run_into`, and one model that eight threads run against eight sessions.
 //!
-//! Each model is loaded twice: by default, which gives runs the threads of the process and as many sessions as there are
-//! processors; and on the calling thread, with a session for each of the eight. Of models named after `--`, open dimensions are as
+//! Each model is loaded twice: by default, which gives runs the threads of the process; and on the calling thread alone. Of models named after `--`, open dimensions are as
 //! `NAME=EXTENT` says, which stands there too, or 1 in each run.
 //!
 //! The two sides take turns, so that a machine whose speed drifts still gives fair figures; a figure is the median over the turns.

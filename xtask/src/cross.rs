@@ -83,7 +83,7 @@ fn command(target: &str) -> anyhow::Result<Command> {
     if sysroot::has_source() {
         let flags = small_flags(target);
         let library = with_std(target, SMALL, &flags, FOR_SIZE);
-        sysroot::apply(&mut build, &library, [flags.clone(), linking_flags(target)?].concat())?;
+        sysroot::apply(&mut build, &library, linking_flags(target)?)?;
     }
     Ok(build)
 }
@@ -162,7 +162,7 @@ pub(crate) fn rustc(target: Option<&str>, small: bool, profile: &'static str) ->
     let here = host().context("rustc does not tell its host")?;
     let profile = if small { SMALL } else { profile };
     let library = with_std(target.unwrap_or(&here), profile, &flags, features);
-    sysroot::apply(&mut build, &library, flags.clone())?;
+    sysroot::apply(&mut build, &library, Vec::new())?;
     Ok(build)
 }
 
@@ -199,7 +199,7 @@ pub(crate) fn bare(verb: &str, target: &str) -> anyhow::Result<Command> {
     let (crates, profile) = ("core,alloc,compiler_builtins", SMALL);
     let library = sysroot::Library { crates, features, target, profile, flags: &flags };
     let linker = words(["-C", &format!("linker={BARE_LINKER}")]);
-    sysroot::apply(&mut build, &library, [flags.clone(), linker].concat())?;
+    sysroot::apply(&mut build, &library, linker)?;
     Ok(build)
 }
 

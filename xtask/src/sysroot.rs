@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, ensure};
 
@@ -43,14 +44,11 @@ pub(crate) fn compiler() -> anyhow::Result<String> {
     Ok(version.split(' ').take(2).collect::<Vec<_>>().join(" "))
 }
 
-/// Has a build use Rust's library as `library` says, built now where no build before has used it.
-pub(crate) fn apply(
-    build: &mut std::process::Command,
-    library: &Library<'_>,
-    mut flags: Vec<String>,
-) -> anyhow::Result<()> {
+/// Has a build use Rust's library as `library` says, built now where no build before has used it, with the same flags and some more.
+pub(crate) fn apply(build: &mut Command, library: &Library<'_>, more: Vec<String>) -> anyhow::Result<()> {
     ensure!(has_source(), "no source of Rust's library: run `cargo xtask setup --boards` on Debian");
-    flags.extend(["--sysroot".to_string(), library.made()?.display().to_string()]);
+    let sysroot = ["--sysroot".to_string(), library.made()?.display().to_string()];
+    let flags = [library.flags, &more, &sysroot].concat();
     build.env("RUSTC", RUSTC).env("RUSTC_BOOTSTRAP", "1").env("CARGO_ENCODED_RUSTFLAGS", encoded(&flags));
     Ok(())
 }
@@ -63,14 +61,10 @@ fn encoded(flags: &[String]) -> String {
 impl Library<'_> {
     /// The folder that the compiler takes for `--sysroot`.
     fn made(&self) -> anyhow::Result<PathBuf> {
-        let profiles = self.profiles()?;
+        let (compiler, profiles) = (compiler()?, profiles()?);
         let made_of = format!(
             "{}\n{} [{}] for {}\n{:?}\n{profiles}",
-            compiler()?,
-            self.crates,
-            self.features,
-            self.target,
-            self.flags
+            compiler, self.crates, self.features, self.target, self.flags
         );
         let mut hash = DefaultHasher::new();
         made_of.hash(&mut hash);
@@ -86,7 +80,7 @@ impl Library<'_> {
             return Ok(sysroot);
         }
         println!("Rust's library for {}, into {}", self.target, sysroot.display());
-        remove_of_others(&all, &compiler()?)?;
+        remove_of_others(&all, &compiler)?;
         if sysroot.exists() {
             fs::remove_dir_all(&sysroot)?;
         }
@@ -101,18 +95,6 @@ impl Library<'_> {
         // Last: what has it is whole.
         fs::write(record, made_of)?;
         Ok(sysroot)
-    }
-
-    /// The workspace's profiles, as a manifest states them, without what they say of single packages.
-    fn profiles(&self) -> anyhow::Result<String> {
-        let manifest: toml::Table = fs::read_to_string(project::path("Cargo.toml"))?.parse()?;
-        let mut profiles =
-            manifest.get("profile").and_then(toml::Value::as_table).cloned().unwrap_or_default();
-        profiles.retain(|name, _| name == self.profile || name == "release" || name == "device");
-        for (_, profile) in profiles.iter_mut() {
-            profile.as_table_mut().map(|profile| profile.remove("package"));
-        }
-        Ok(toml::to_string(&toml::Table::from_iter([("profile".to_string(), profiles.into())]))?)
     }
 
     /// Builds the library along with an empty crate; gives the files of its crates.
@@ -138,6 +120,16 @@ impl Library<'_> {
         };
         Ok(files.into_iter().filter(is_library).collect())
     }
+}
+
+/// The workspace's profiles, as a manifest states them, without what they say of single packages.
+fn profiles() -> anyhow::Result<String> {
+    let manifest: toml::Table = fs::read_to_string(project::path("Cargo.toml"))?.parse()?;
+    let mut profiles = manifest.get("profile").and_then(toml::Value::as_table).cloned().unwrap_or_default();
+    for (_, profile) in profiles.iter_mut() {
+        profile.as_table_mut().map(|profile| profile.remove("package"));
+    }
+    Ok(toml::to_string(&toml::Table::from_iter([("profile".to_string(), profiles.into())]))?)
 }
 
 /// Removes what other versions of the compiler have built: nobody has these any more.

@@ -125,7 +125,7 @@ impl Model {
     fn run_arranged(&self, inputs: &Inputs<'_>, cancel: Option<&Cancel>) -> Result<Outputs, RunError> {
         let Inner { options, sessions, .. } = &*self.0;
         let mut held = sessions.hold(cancel).ok_or(RunError::Cancelled)?;
-        let Own { session, names, spare, .. } = held.own(|| self.own());
+        let Own { session, names, spare } = held.own(|| self.own());
         session.set_seed(options.seed);
         session.set_cancel(cancel.cloned());
         let made = session.run_new(inputs.tensors(), inputs.values(), |bytes| Spare::take(spare, bytes));
@@ -151,7 +151,7 @@ impl Model {
         let names = self.0.outputs.iter().map(|spec| spec.name.as_str().into()).collect();
         let allocator = self.allocator().cloned();
         let spare = Arc::new(Spare::new(self.0.outputs.len(), allocator));
-        Own { session: self.session(), names, spare, next: None }
+        Own { session: self.session(), names, spare }
     }
 
     /// A session of the caller's own, with the model's threads, limit and seed. It counts for no limit of sessions.

@@ -20,8 +20,6 @@ pub(crate) struct Own {
     pub(crate) names: Arc<[Arc<str>]>,
     /// Memory of outputs that were dropped.
     pub(crate) spare: Arc<Spare>,
-    /// Of those without a place, another that no run has.
-    pub(crate) next: Option<Box<Own>>,
 }
 
 /// The sessions, made as runs need them that happen at the same time.
@@ -48,8 +46,8 @@ const PLACES: usize = 4;
 
 /// Sessions without a place.
 struct Rest {
-    /// Those that no run has, each with the one that was used before it.
-    idle: Option<Box<Own>>,
+    /// Those that no run has, the last used last.
+    idle: Vec<Box<Own>>,
     /// How many more may be made.
     n_more: usize,
 }
@@ -82,7 +80,7 @@ impl Sessions {
         let n_places = max.min(PLACES * available_threads());
         Sessions {
             places: (0..n_places).map(|_| Slot::default()).collect(),
-            rest: Mutex::new(Rest { idle: None, n_more: max - n_places }),
+            rest: Mutex::new(Rest { idle: Vec::new(), n_more: max - n_places }),
             n_waiting: AtomicUsize::new(0),
             waiting: Mutex::new(()),
             released: Condvar::new(),
@@ -146,10 +144,9 @@ impl<'a> Lent<'a> {
     /// One that no run has, else one to be made; `None` where all that may be are at work.
     fn of(rest: &'a Mutex<Rest>) -> Option<Lent<'a>> {
         let mut locked = rest.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut own = locked.idle.take();
-        match &mut own {
-            Some(own) => locked.idle = own.next.take(),
-            None => locked.n_more = locked.n_more.checked_sub(1)?,
+        let own = locked.idle.pop();
+        if own.is_none() {
+            locked.n_more = locked.n_more.checked_sub(1)?;
         }
         Some(Lent { own, rest })
     }
@@ -158,13 +155,10 @@ impl<'a> Lent<'a> {
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         // Where something panicked in a run, its session is in no state to be used.
-        let own = self.own.take().filter(|_| !(cfg!(panic = "unwind") && panicking()));
+        let own = self.own.take().filter(|_| !panicking());
         let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         match own {
-            Some(mut own) => {
-                own.next = rest.idle.take();
-                rest.idle = Some(own);
-            }
+            Some(own) => rest.idle.push(own),
             None => rest.n_more += 1,
         }
     }
