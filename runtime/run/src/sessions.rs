@@ -47,6 +47,7 @@ const PLACES: usize = 4;
 /// Sessions without a place.
 struct Rest {
     /// Those that no run has, the last used last.
+    #[expect(clippy::vec_box, reason = "each run that takes one moves it, and it is large")]
     idle: Vec<Box<Own>>,
     /// How many more may be made.
     n_more: usize,
