@@ -38,7 +38,8 @@ pub(crate) fn run(args: &Args) -> Verdict {
     let cargo = Cargo::detect();
     let codegen = args.codegen.as_deref().unwrap_or(cargo.default_codegen());
     let program = build::tilewright_or(args.program.as_deref(), &cargo)?;
-    let mut tally = check_some(&cargo, &program, codegen, args.machine.as_deref())?;
+    let is_chosen = |machine: &Machine| args.machine.as_deref().is_none_or(|name| name == machine.name);
+    let mut tally = check_some(&cargo, &program, codegen, is_chosen)?;
     let has_servers = args.machine.as_deref().is_none_or(|name| name == with_tools().name);
     if has_servers && codegen == cargo.default_codegen() {
         tally.add(check_servers(&program)?);
@@ -48,23 +49,35 @@ pub(crate) fn run(args: &Args) -> Verdict {
 }
 
 /// A kind of boards: what their programs are built for, and what runs these here.
-struct Kind {
+pub(crate) struct Kind {
+    /// An instruction set.
+    pub(crate) name: &'static str,
     /// With musl a program needs no libraries.
     target: &'static str,
-    /// The same in the words of zig's compiler of C.
-    zig: &'static str,
+    /// The same in the words of zig's compiler of C. The C library is that of programs in Rust, since these are linked for the same processor and
+    /// without names, too: zig compiles it for each.
+    zig: &'static [&'static str],
     emulator: &'static str,
 }
 
-const AARCH64: Kind =
-    Kind { target: "aarch64-unknown-linux-musl", zig: "aarch64-linux-musl", emulator: cross::EMULATORS[0] };
+const AARCH64: Kind = Kind {
+    name: "aarch64",
+    target: "aarch64-unknown-linux-musl",
+    zig: &["-target", "aarch64-linux-musl", "-s"],
+    emulator: cross::EMULATORS[0],
+};
 const ARMV7: Kind = Kind {
+    name: "armv7",
     target: "armv7-unknown-linux-musleabihf",
-    zig: "arm-linux-musleabihf",
+    zig: &["-target", "arm-linux-musleabihf", "-mcpu=generic+v7a+vfp3-d32+thumb2-neon", "-s"],
     emulator: cross::EMULATORS[1],
 };
-const RISCV64: Kind =
-    Kind { target: "riscv64gc-unknown-linux-musl", zig: "riscv64-linux-musl", emulator: cross::EMULATORS[2] };
+const RISCV64: Kind = Kind {
+    name: "riscv64",
+    target: "riscv64gc-unknown-linux-musl",
+    zig: &["-target", "riscv64-linux-musl", "-mcpu=generic_rv64+m+a+f+d+c", "-s"],
+    emulator: cross::EMULATORS[2],
+};
 
 /// A machine that models are compiled for.
 struct Machine {
@@ -74,6 +87,9 @@ struct Machine {
     cores: &'static [&'static str],
     /// Whether the code generators besides LLVM have code for it.
     by_all: bool,
+    /// Whether the suite of code generators runs on it: not where the table has another machine of the same instructions, since a description of
+    /// another core gives models other schedules, and the suite's kernels the same code.
+    has_suite: bool,
     /// Whether what one machine is enough for is checked on it: the C library, and tuning on servers.
     has_tools: bool,
     /// A machine here that is described like it, with as many registers of as many bits and the same timing. Real models run on machines
@@ -88,10 +104,10 @@ const MACHINES: &[Machine] = &[
         alike: Some("x86-64-v3;timing=aarch64;vector=128;registers=32"),
         ..arm("aarch64", &["cortex-a53", "max"])
     },
-    arm("cortex-a53", &["cortex-a53"]),
-    arm("cortex-a72", &["cortex-a72"]),
+    Machine { has_suite: false, ..arm("cortex-a53", &["cortex-a53"]) },
+    Machine { has_suite: false, ..arm("cortex-a72", &["cortex-a72"]) },
     arm("cortex-a76", &["cortex-a76"]),
-    arm("neoverse-n1", &["neoverse-n1"]),
+    Machine { has_suite: false, ..arm("neoverse-n1", &["neoverse-n1"]) },
     Machine {
         alike: Some("x86-64-v3;timing=cortex-a7;vector=32;registers=32"),
         ..arm32("cortex-a7", &["cortex-a7"])
@@ -102,6 +118,7 @@ const MACHINES: &[Machine] = &[
         kind: &RISCV64,
         cores: &["rv64"],
         by_all: true,
+        has_suite: true,
         has_tools: false,
         alike: Some("x86-64-v3;timing=riscv64;vector=32;registers=32"),
     },
@@ -110,22 +127,23 @@ const MACHINES: &[Machine] = &[
         kind: &RISCV64,
         cores: &["rv64,v=true,vlen=128,vext_spec=v1.0"],
         by_all: false,
+        has_suite: true,
         has_tools: false,
         alike: Some("x86-64-v3;timing=riscv64;vector=128;registers=32"),
     },
 ];
 
 const fn arm(name: &'static str, cores: &'static [&'static str]) -> Machine {
-    Machine { name, kind: &AARCH64, cores, by_all: true, has_tools: false, alike: None }
+    Machine { name, kind: &AARCH64, cores, by_all: true, has_suite: true, has_tools: false, alike: None }
 }
 
 const fn arm32(name: &'static str, cores: &'static [&'static str]) -> Machine {
-    Machine { name, kind: &ARMV7, cores, by_all: false, has_tools: false, alike: None }
+    Machine { name, kind: &ARMV7, cores, by_all: false, has_suite: true, has_tools: false, alike: None }
 }
 
 impl Kind {
     /// Why nothing can be checked on such boards here; nothing where it can.
-    fn missing(&self) -> Option<String> {
+    pub(crate) fn missing(&self) -> Option<String> {
         if !project::have(self.emulator) {
             return Some(format!("no {}: run `cargo xtask setup --boards`", self.emulator));
         }
@@ -138,6 +156,10 @@ impl Machine {
     fn runner(&self, core: &str, program: &Program) -> anyhow::Result<Vec<OsString>> {
         let program = cross::build(self.kind.target, program)?;
         Ok(vec![self.kind.emulator.into(), "-cpu".into(), core.into(), program.into()])
+    }
+
+    fn is(&self, kind: &Kind) -> bool {
+        self.kind.name == kind.name
     }
 
     fn has_code_by(&self, codegen: &str) -> bool {
@@ -167,43 +189,58 @@ pub(crate) fn board(machine: &str) -> anyhow::Result<Board> {
     Ok(Board { machine: machine.to_string(), runner: found.runner(core, &cross::RUN)? })
 }
 
-/// Machines that real models run on, for the ONNX suites.
-pub(crate) fn with_models(codegen: &str) -> impl Iterator<Item = &'static str> {
-    let machines = MACHINES.iter().filter(move |machine| machine.has_code_by(codegen));
+/// Kinds of boards, and the code generators that have code for some of each: what takes longest first.
+pub(crate) fn kinds_by(codegens: &[&'static str]) -> Vec<(&'static str, &'static Kind)> {
+    let of = |codegen: &'static str| {
+        let has_code =
+            |kind: &&Kind| MACHINES.iter().any(|found| found.is(kind) && found.has_code_by(codegen));
+        [&AARCH64, &ARMV7, &RISCV64].into_iter().filter(has_code).map(move |kind| (codegen, kind))
+    };
+    codegens.iter().flat_map(|codegen| of(codegen)).collect()
+}
+
+/// Machines of a kind that real models run on, for the ONNX suites.
+pub(crate) fn with_models(codegen: &str, kind: &Kind) -> impl Iterator<Item = &'static str> {
+    let machines = MACHINES.iter().filter(move |machine| machine.is(kind) && machine.has_code_by(codegen));
     machines.filter(|machine| machine.alike.is_some()).map(|machine| machine.name)
 }
 
-/// What all machines must show, with one code generator: the example ([`digits::check_on`]) and the suite of code generators, which is one
-/// check, on every core, and real models ([`models::check`]) on one. On one machine the C library ([`on_boards::check_on`]).
-pub(crate) fn check(cargo: &Cargo, program: &Path, codegen: &str) -> anyhow::Result<Tally> {
-    check_some(cargo, program, codegen, None)
+/// What all machines of a kind must show, with one code generator: the example ([`digits::check_on`]) on every core, the suite of code
+/// generators on those of other instructions, real models ([`models::check`]) and libraries on one core each. On one machine the C library
+/// ([`on_boards::check_on`]).
+pub(crate) fn check(cargo: &Cargo, program: &Path, codegen: &str, kind: &Kind) -> anyhow::Result<Tally> {
+    check_some(cargo, program, codegen, |machine| machine.is(kind))
 }
 
-/// The same of one machine, where one is named.
-fn check_some(cargo: &Cargo, program: &Path, codegen: &str, machine: Option<&str>) -> anyhow::Result<Tally> {
+/// The same of some machines.
+fn check_some(
+    cargo: &Cargo,
+    program: &Path,
+    codegen: &str,
+    is_chosen: impl Fn(&Machine) -> bool,
+) -> anyhow::Result<Tally> {
     let mut tally = Tally::default();
-    let is_chosen = |found: &&Machine| machine.is_none_or(|name| name == found.name);
-    for machine in MACHINES.iter().filter(is_chosen).filter(|machine| machine.has_code_by(codegen)) {
+    for machine in MACHINES.iter().filter(|found| is_chosen(found) && found.has_code_by(codegen)) {
         for core in machine.cores {
             println!("{} by {codegen}, on {core}", machine.name);
             let runner = machine.runner(core, &cross::RUN)?;
             tally.add(Tally::of_check(digits::check_on(program, codegen, machine.name, &runner)?));
-            tally.add(Tally::of_check(check_suite(cargo, codegen, machine, core)?));
         }
-        if let Some(core) = machine.cores.first() {
+        if machine.has_suite {
+            tally.add(check_suite(cargo, codegen, machine)?);
+        }
+        if let (Some(alike), Some(core)) = (machine.alike, machine.cores.first()) {
+            let runner = machine.runner(core, &cross::RUN)?;
+            let real = models::Machine { name: machine.name, alike, runner: &runner };
+            tally.add(models::check(program, codegen, &real)?);
             let emulator = vec![machine.kind.emulator.into(), "-cpu".into(), core.into()];
             let compiler = cross::c_compiler(machine.kind.zig);
-            let board = emitted::Board { compiler, emulator, runner: machine.runner(core, &cross::RUN)? };
+            let board = emitted::Board { compiler, emulator, runner };
             tally.add(emitted::check_on(program, codegen, machine.name, &board));
             tally.add(inside::check_on(program, codegen, machine.name, machine.kind.target, &board));
             if machine.has_tools && codegen == cargo.default_codegen() {
                 tally.add(on_boards::check_on(program, machine.name, machine.kind.target, &board)?);
             }
-        }
-        if let (Some(alike), Some(core)) = (machine.alike, machine.cores.first()) {
-            let runner = machine.runner(core, &cross::RUN)?;
-            let board = models::Machine { name: machine.name, alike, runner: &runner };
-            tally.add(models::check(program, codegen, &board)?);
         }
     }
     Ok(tally)
@@ -221,11 +258,18 @@ pub(crate) fn make_models() {
     models::make();
 }
 
-fn check_suite(cargo: &Cargo, codegen: &str, machine: &Machine, core: &str) -> Verdict {
+/// Every core is a check; cases are compiled once for all of them.
+fn check_suite(cargo: &Cargo, codegen: &str, machine: &Machine) -> anyhow::Result<Tally> {
     let mut build = cargo.command("build", Packages::These(&KERNEL_PACKAGES));
     project::run(build.args(["--release", "--example", "boards"]))?;
     let mut suite = project::command(project::target_dir().join("release/examples/boards"));
-    let status =
-        suite.args([codegen, machine.name]).args(machine.runner(core, &cross::SUITE_RUNNER)?).status();
-    Ok(status.context("cannot start the suite")?.success())
+    suite.args([codegen, machine.name]);
+    for core in machine.cores {
+        suite.arg("--").args(machine.runner(core, &cross::SUITE_RUNNER)?);
+    }
+    let passes = suite.status().context("cannot start the suite")?.success();
+    let counts = |_| Tally::of_check(passes);
+    let mut tally = Tally::default();
+    machine.cores.iter().map(counts).for_each(|counts| tally.add(counts));
+    Ok(tally)
 }

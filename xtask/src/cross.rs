@@ -1,11 +1,13 @@
 //! How programs and libraries are built for other machines, and what is missing where they cannot be.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::DefaultHasher;
 use std::env;
 use std::ffi::OsString;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail, ensure};
 
@@ -27,14 +29,27 @@ pub(crate) const SUITE_RUNNER: Program = Program { name: "tilewright-suite-runne
 /// A program for a target.
 pub(crate) fn build(target: &str, program: &Program) -> anyhow::Result<PathBuf> {
     let folder = project::target_dir().join("cross");
-    let mut build = command(target)?;
     let Program { name, features } = program;
-    build.args(["--package", name, "--bin", name, "--features", &features.join(",")]);
-    build.args(["--profile", "device", "--target", target]).env("CARGO_TARGET_DIR", &folder);
-    project::run(&mut build)?;
-    let program = folder.join(target).join("device").join(name);
-    ensure!(program.exists(), "the build left no {}", program.display());
-    Ok(program)
+    let built = folder.join(target).join("device").join(name);
+    once(&built, || {
+        let mut build = command(target)?;
+        build.args(["--package", name, "--bin", name, "--features", &features.join(",")]);
+        build.args(["--profile", "device", "--target", target]).env("CARGO_TARGET_DIR", &folder);
+        project::run(&mut build)
+    })?;
+    ensure!(built.exists(), "the build left no {}", built.display());
+    Ok(built)
+}
+
+/// Makes a file, unless this process has made it before: Cargo waits for builds of anything else before it finds that there is nothing to do.
+pub(crate) fn once(file: &Path, make: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    static MADE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !made.contains(file) {
+        make()?;
+        made.insert(file.to_path_buf());
+    }
+    Ok(())
 }
 
 /// Why [`build`] would fail for a target; nothing where all that it needs is here.
@@ -49,19 +64,29 @@ pub(crate) fn missing(target: &str) -> Option<String> {
 /// What runs programs for other machines here: for 64-bit ARM, 32-bit ARM and RISC-V.
 pub(crate) const EMULATORS: [&str; 3] = ["qemu-aarch64-static", "qemu-arm-static", "qemu-riscv64-static"];
 
+/// The Python environment of zig, and of what lets cargo use it. All clones of a user share it: zig compiles a C library for each machine, for
+/// half a minute, and finds it again if it lies where it lay itself.
+pub(crate) fn zig_environment() -> PathBuf {
+    let pinned = include_str!("../../tools/requirements-boards.txt");
+    let version = pinned.lines().find_map(|line| line.strip_prefix("ziglang==")).expect("zig is pinned");
+    project::cache_dir().join(format!("zig-{version}"))
+}
+
+/// The folder of its programs.
+fn zig_programs() -> PathBuf {
+    zig_environment().join("bin")
+}
+
 /// Whether zig is here, which has compilers of C and linkers for all machines.
 pub(crate) fn has_c_compiler() -> bool {
-    venv().join("cargo-zigbuild").exists()
+    zig_programs().join("cargo-zigbuild").exists()
 }
 
-/// The words of a compiler of C for another machine, as zig names it.
-pub(crate) fn c_compiler(target: &str) -> Vec<OsString> {
-    let zig = venv().join("python-zig");
-    [zig.as_os_str(), "cc".as_ref(), "-target".as_ref(), target.as_ref()].map(OsString::from).to_vec()
-}
-
-fn venv() -> PathBuf {
-    project::target_dir().join("venv/bin")
+/// The words of a compiler of C for another machine, of which `machine` are those that zig names it by: for small programs.
+pub(crate) fn c_compiler(machine: &[&str]) -> Vec<OsString> {
+    let zig = zig_programs().join("python-zig").into_os_string();
+    let words = ["cc"].iter().chain(machine).chain(&["-Os"]);
+    std::iter::once(zig).chain(words.map(OsString::from)).collect()
 }
 
 /// Whether the toolchain has the library of a target: `rustup target add` fetches it where rustup may.
@@ -77,7 +102,7 @@ fn command(target: &str) -> anyhow::Result<Command> {
         bail!("{missing}");
     }
     let mut build = cargo::plain("zigbuild");
-    build.env("PATH", path_with(&venv())?);
+    build.env("PATH", path_with(&zig_programs())?);
     // Rust's library for size, with the texts of defects but without what reads debugging tables for them: a third less than the one that
     // rustup has.
     if sysroot::has_source() {
@@ -143,8 +168,8 @@ pub(crate) fn rustc(target: Option<&str>, small: bool, profile: &'static str) ->
             if let Some(missing) = missing(target) {
                 bail!("{missing}");
             }
-            let mut build = project::command(venv().join("cargo-zigbuild"));
-            build.arg("rustc").env("PATH", path_with(&venv())?);
+            let mut build = project::command(zig_programs().join("cargo-zigbuild"));
+            build.arg("rustc").env("PATH", path_with(&zig_programs())?);
             build
         }
     };

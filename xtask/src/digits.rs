@@ -97,7 +97,9 @@ impl Model {
 
     /// Compiled for another machine than this one, if one is named.
     fn compile_for(program: &Path, codegen: &str, machine: Option<&str>) -> anyhow::Result<Model> {
-        let artifact = project::target_dir().join(format!("digits-{codegen}.twm"));
+        let name =
+            [Some("digits"), Some(codegen), machine].into_iter().flatten().collect::<Vec<_>>().join("-");
+        let artifact = project::target_dir().join(format!("{name}.twm"));
         let mut compile = project::command(program);
         compile.arg("compile").arg(project::path("examples/digits/digits.onnx"));
         compile.args(machine.map(|machine| ["--target", machine]).iter().flatten());

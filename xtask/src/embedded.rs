@@ -30,29 +30,21 @@ const LEFT_OUT: &[&str] = &[
 
 /// Builds the object for a target, where `tilewright compile --emit static` finds it.
 pub(crate) fn build(target: &str) -> anyhow::Result<PathBuf> {
-    let mut build = cross::core_alone(target)?;
-    build.args([
-        "--package",
-        "tilewright-embed",
-        "--lib",
-        "--features",
-        "alone",
-        "--crate-type",
-        "staticlib",
-    ]);
-    build.args(["--profile", "device"]);
-    project::run(&mut build)?;
-    let folder = project::target_dir();
-    let archive = folder.join("cross").join(target).join("device/libtilewright_embed.a");
-    ensure!(archive.exists(), "the build left no {}", archive.display());
-    let machine = if cross::host().as_deref() == Some(target) { For::Here } else { For::Others };
     let (name, _) = target.split_once('-').with_context(|| format!("{target} is no target of Rust's"))?;
-    let folder = folder.join("runtimes");
-    fs::create_dir_all(&folder)?;
-    // Whole or not at all: a compilation may read it meanwhile, and another check make it too.
-    let (part, object) =
-        (folder.join(format!("{name}.{}.o", std::process::id())), folder.join(format!("{name}.o")));
-    join(&archive, &FUNCTIONS, machine, LEFT_OUT, &part)?;
-    fs::rename(&part, &object)?;
+    let object = project::target_dir().join("runtimes").join(format!("{name}.o"));
+    let archive = project::target_dir().join("cross").join(target).join("device/libtilewright_embed.a");
+    cross::once(&archive, || {
+        let mut build = cross::core_alone(target)?;
+        build.args(["--package", "tilewright-embed", "--lib", "--features", "alone"]);
+        build.args(["--crate-type", "staticlib", "--profile", "device"]);
+        project::run(&mut build)?;
+        ensure!(archive.exists(), "the build left no {}", archive.display());
+        let machine = if cross::host().as_deref() == Some(target) { For::Here } else { For::Others };
+        fs::create_dir_all(object.parent().context("a folder of runtimes")?)?;
+        // Whole or not at all: a compilation may read it meanwhile, and another check make it too.
+        let part = object.with_extension(format!("{}.o", std::process::id()));
+        join(&archive, &FUNCTIONS, machine, LEFT_OUT, &part)?;
+        Ok(fs::rename(&part, &object)?)
+    })?;
     Ok(object)
 }

@@ -143,10 +143,11 @@ fn inside(program: &Path, board: &Board) -> anyhow::Result<()> {
 fn link(board: &Board, source: &str, library: &Path, firmware: &Path) -> anyhow::Result<()> {
     let folder = library.parent().context("the library is in a folder")?;
     let sources = project::path("examples/cortex-m/c");
-    let words = cross::c_compiler("thumb-freestanding-eabihf");
+    let mcpu = format!("-mcpu={}", board.zig);
+    let words = cross::c_compiler(&["-target", "thumb-freestanding-eabihf", &mcpu]);
     let (first, rest) = words.split_first().context("no compiler")?;
     let mut compile = project::command(first);
-    compile.args(rest).arg(format!("-mcpu={}", board.zig)).args(["-std=c11", "-g", "-Os", "-ffreestanding"]);
+    compile.args(rest).args(["-std=c11", "-g", "-ffreestanding"]);
     compile.args(["-fno-builtin", "-nostdlib", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
     compile.arg("-I").arg(folder).arg("-I").arg(&sources);
     for (name, file) in [("IMAGES", "input_0.pb"), ("LABELS", "labels.txt")] {

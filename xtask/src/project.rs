@@ -1,6 +1,7 @@
 //! Where things lie in the repository, and how tasks run other programs.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -25,6 +26,25 @@ pub(crate) fn target_dir() -> PathBuf {
         Some(dir) => root().join(dir),
         None => root().join("target"),
     }
+}
+
+/// What all clones of a user share: the folder that the compiler has in the user's cache, or the build's folder where there is no cache.
+pub(crate) fn cache_dir() -> PathBuf {
+    let path = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let shared = path("XDG_CACHE_HOME").filter(|path| path.is_absolute());
+    let shared = shared.or_else(|| Some(path("HOME")?.join(".cache"))).map(|cache| cache.join("tilewright"));
+    shared.unwrap_or_else(target_dir)
+}
+
+/// Waits until nobody else makes what lies at a path, which all clones of a user share; the file that is given keeps others waiting.
+pub(crate) fn lock(path: &Path) -> anyhow::Result<File> {
+    let folder = path.parent().context("what is shared lies in a folder")?;
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let lock = File::create(&name).with_context(|| format!("{}.lock", path.display()))?;
+    lock.lock()?;
+    Ok(lock)
 }
 
 /// The Python of the project's own environment, made by `setup`.

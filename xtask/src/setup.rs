@@ -127,7 +127,10 @@ fn ensure_opencl() -> anyhow::Result<()> {
 
 /// What builds programs for boards and runs them here, and what checks the C libraries.
 fn ensure_boards() -> anyhow::Result<()> {
-    ensure_python(&BOARD_REQUIREMENTS)?;
+    let zig = cross::zig_environment();
+    let lock = project::lock(&zig)?;
+    ensure_packages(&zig, &BOARD_REQUIREMENTS)?;
+    drop(lock);
     let mut emulators = cross::EMULATORS.into_iter().chain([firmware::EMULATOR]);
     if !(sysroot::has_source() && emulators.all(project::have) && project::have("update-binfmts")) {
         apt_install(&BOARD_PACKAGES)?;

@@ -3,7 +3,7 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -68,13 +68,10 @@ impl Library<'_> {
         );
         let mut hash = DefaultHasher::new();
         made_of.hash(&mut hash);
-        let all = folder();
-        fs::create_dir_all(&all).with_context(|| all.display().to_string())?;
+        let all = project::cache_dir().join("sysroots");
         let sysroot = all.join(format!("{}-{:016x}", self.target, hash.finish()));
         // Others wait for it who need the same.
-        let lock = sysroot.with_extension("lock");
-        let lock = File::create(&lock).with_context(|| lock.display().to_string())?;
-        lock.lock()?;
+        let _lock = project::lock(&sysroot)?;
         let record = sysroot.join(RECORD);
         if fs::read_to_string(&record).is_ok_and(|text| text == made_of) {
             return Ok(sysroot);
@@ -142,12 +139,4 @@ fn remove_of_others(all: &Path, compiler: &str) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The user's cache as the compiler's has it, or the build's folder where there is no other.
-fn folder() -> PathBuf {
-    let path = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let shared = path("XDG_CACHE_HOME").filter(|path| path.is_absolute());
-    let shared = shared.or_else(|| Some(path("HOME")?.join(".cache"))).map(|cache| cache.join("tilewright"));
-    shared.unwrap_or_else(project::target_dir).join("sysroots")
 }

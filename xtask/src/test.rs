@@ -69,8 +69,8 @@ enum Step {
     Digits(&'static str),
     /// The ONNX suites, by a code generator.
     Suites(&'static str),
-    /// Boards, by a code generator.
-    Boards(&'static str),
+    /// Boards of a kind, by a code generator.
+    Boards(&'static str, &'static boards::Kind),
     Servers,
     CLibraries,
     Firmware,
@@ -90,9 +90,10 @@ impl Step {
     /// The steps after them, which keep one processor busy (emulators, and builds that optimise all of a program at once) or wait: the
     /// longest first; sizes last, which are of builds that the others have made.
     fn beside(cargo: &Cargo) -> Vec<Step> {
-        let boards = cargo.codegens().iter().map(|name| Step::Boards(name));
-        let others = [Step::CLibraries, Step::Servers, Step::Firmware, Step::OpenCl, Step::Sizes];
-        boards.chain(others).collect()
+        let boards = boards::kinds_by(cargo.codegens()).into_iter();
+        let others = [Step::Servers, Step::Firmware, Step::OpenCl, Step::Sizes];
+        let boards = boards.map(|(codegen, kind)| Step::Boards(codegen, kind));
+        std::iter::once(Step::CLibraries).chain(boards).chain(others).collect()
     }
 }
 
@@ -110,7 +111,7 @@ impl fmt::Display for Step {
             Step::Build => f.write_str("build"),
             Step::Digits(codegen) => write!(f, "example digits, {codegen}"),
             Step::Suites(codegen) => write!(f, "ONNX suites, {codegen}"),
-            Step::Boards(codegen) => write!(f, "boards, {codegen}"),
+            Step::Boards(codegen, kind) => write!(f, "boards, {codegen}, {}", kind.name),
             Step::Servers => f.write_str("tuning on servers"),
             Step::CLibraries => f.write_str("C libraries"),
             Step::Firmware => f.write_str("firmware"),
@@ -181,8 +182,8 @@ impl Run {
             Step::Suites(codegen) => {
                 self.if_complete(|| suites(self.program()?.to_path_buf(), &Backend::of(codegen), 1))
             }
-            Step::Boards(codegen) => match boards::missing() {
-                None => check_boards(cargo, self.program()?, codegen, self.complete),
+            Step::Boards(codegen, kind) => match kind.missing() {
+                None => check_boards(cargo, self.program()?, codegen, kind, self.complete),
                 Some(missing) => Ok(skipped(&missing)),
             },
             Step::Servers => match boards::missing() {
@@ -268,14 +269,20 @@ fn alone(program: &Path, name: &str) -> Tally {
     })
 }
 
-/// What boards must show, and on one of each instruction set cases of the ONNX suites, where these are here.
-fn check_boards(cargo: &Cargo, program: &Path, codegen: &str, has_suites: bool) -> anyhow::Result<Tally> {
-    let mut tally = boards::check(cargo, program, codegen)?;
+/// What boards of a kind must show, and on one of each instruction set cases of the ONNX suites, where these are here.
+fn check_boards(
+    cargo: &Cargo,
+    program: &Path,
+    codegen: &str,
+    kind: &boards::Kind,
+    has_suites: bool,
+) -> anyhow::Result<Tally> {
+    let mut tally = boards::check(cargo, program, codegen, kind)?;
     if !has_suites {
         tally.add(Tally::of_missing());
         return Ok(tally);
     }
-    for machine in boards::with_models(codegen) {
+    for machine in boards::with_models(codegen, kind) {
         // For the time that it takes: all run on x86-64 by both generators.
         let (is_default, is_first) = (codegen == cargo.default_codegen(), machine == "aarch64");
         if !is_default && !is_first {

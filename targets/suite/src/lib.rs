@@ -45,30 +45,35 @@ pub struct Region {
     pub what: String,
 }
 
+impl Case {
+    /// Its code.
+    ///
+    /// # Errors
+    /// Where the kernel does not compile: its name, and why.
+    pub fn compile(&self, compile: CompileKernel, target: &Target) -> Result<ObjectCode, String> {
+        compile(&self.kernel, target).map_err(|error| format!("{}: {error}", self.kernel.name))
+    }
+}
+
 /// A code generator's `compile_kernel`.
 pub type CompileKernel = fn(&Kernel, &Target) -> Result<ObjectCode, CodegenError>;
 
 /// Runs every case in this process and returns a line for each that fails.
 pub fn check(cases: &[Case], compile: CompileKernel, target: &Target) -> Vec<String> {
-    cases.iter().filter_map(|case| check_at(&mut Place::Here, case, compile, target).err()).collect()
+    let outcome = |case: &Case| check_at(&mut Place::Here, case, &case.compile(compile, target)?);
+    cases.iter().filter_map(|case| outcome(case).err()).collect()
 }
 
-/// Runs a case somewhere.
+/// Runs the code of a case somewhere.
 ///
 /// # Errors
-/// What does not compile or run, or which element is wrong.
-pub fn check_at(
-    place: &mut Place,
-    case: &Case,
-    compile: CompileKernel,
-    target: &Target,
-) -> Result<(), String> {
+/// What does not run, or which element is wrong.
+pub fn check_at(place: &mut Place, case: &Case, code: &ObjectCode) -> Result<(), String> {
     let name = &case.kernel.name;
-    let code = compile(&case.kernel, target).map_err(|error| format!("{name}: {error}"))?;
     // In two ranges, as threads would take them.
     let ranges = [0..case.tasks / 2, case.tasks / 2..case.tasks];
     let found =
-        place.run(&code, &case.buffers, &case.sizes, &ranges).map_err(|error| format!("{name}: {error}"))?;
+        place.run(code, &case.buffers, &case.sizes, &ranges).map_err(|error| format!("{name}: {error}"))?;
     let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
     compare(case, &found)
 }

@@ -2,7 +2,7 @@
 
 use object::{Object, ObjectSymbol};
 use tilewright_machine::{CodegenError, CodegenKind, Target};
-use tilewright_target_suite::{CompileKernel, cases};
+use tilewright_target_suite::{Case, CompileKernel, cases};
 
 /// The code generators of this build.
 fn generators() -> Vec<(CodegenKind, CompileKernel)> {
@@ -37,6 +37,26 @@ fn objects_call_nothing_and_are_reproducible() {
             }
             let again = compile(&cases[0].kernel, &target).expect("it compiled before");
             assert_eq!(again, compile(&cases[0].kernel, &target).expect("it compiled before"));
+        }
+    }
+}
+
+/// Why the suite runs under an emulator on one core of each instruction set: the others' code is the same, byte by byte.
+#[test]
+fn cores_of_the_same_instructions_have_the_same_code() {
+    let cases: Vec<_> = cases::all(true).into_iter().step_by(7).collect();
+    for (kind, compile) in generators() {
+        for (core, other) in
+            [("cortex-a53", "aarch64"), ("cortex-a72", "aarch64"), ("neoverse-n1", "cortex-a76")]
+        {
+            let code = |machine: &str, case: &Case| {
+                let target = Target::parse(machine, kind).expect("a known machine");
+                case.compile(compile, &target).unwrap_or_else(|error| panic!("{kind} for {machine}: {error}"))
+            };
+            for case in &cases {
+                let same = code(core, case) == code(other, case);
+                assert!(same, "{kind}: other code for {core} than for {other}: {}", case.kernel.name);
+            }
         }
     }
 }

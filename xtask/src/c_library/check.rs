@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 
 use super::libraries::{Flavour, Library, compiler_libraries, default_prefix, header_folder, install};
 use super::tools::{
-    C, C_WARNINGS, CPP, CPP_WARNINGS, SANITIZERS, VALGRIND, WARNINGS, count, held_out, missing,
+    C, C_WARNINGS, CPP, CPP_WARNINGS, HERE, SANITIZERS, VALGRIND, WARNINGS, count, held_out, missing,
 };
 use super::{emitted, headers, inside};
 use crate::cargo::Cargo;
@@ -178,7 +178,7 @@ pub(super) fn words(source: &str) -> Vec<&'static str> {
         _ if source.ends_with("layout.c") => "-std=c11",
         _ => "-std=c99",
     };
-    [&[standard, "-D_POSIX_C_SOURCE=200809L", "-g", "-O1", "-pthread"], WARNINGS].concat()
+    [&[standard, "-D_POSIX_C_SOURCE=200809L", "-pthread"], WARNINGS].concat()
 }
 
 /// What the checks work with.
@@ -243,7 +243,12 @@ impl Bench {
     /// `cc` as the documentation has it.
     fn compile(&self, compiler: &str, source: &str) -> Command {
         let mut compile = project::command(compiler);
-        compile.args(words(source)).arg("-I").arg(self.prefix.join("include")).arg(project::path(source));
+        compile
+            .args(HERE)
+            .args(words(source))
+            .arg("-I")
+            .arg(self.prefix.join("include"))
+            .arg(project::path(source));
         compile
     }
 

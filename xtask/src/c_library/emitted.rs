@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, bail, ensure};
 
 use super::tools::{
-    C, C_WARNINGS, CPP, CPP_WARNINGS, SANITIZERS, VALGRIND, WARNINGS, count, held_out, missing,
+    C, C_WARNINGS, CPP, CPP_WARNINGS, HERE, SANITIZERS, VALGRIND, WARNINGS, count, held_out, missing,
 };
 use crate::project;
 use crate::tally::Tally;
@@ -102,6 +102,18 @@ struct Emitted<'a> {
     board: Option<&'a Board>,
 }
 
+/// A compiler of C for a board, or for this machine.
+pub(super) fn compiler(board: Option<&Board>) -> Command {
+    match board {
+        None => {
+            let mut compiler = project::command("gcc");
+            compiler.args(HERE);
+            compiler
+        }
+        Some(board) => command(&board.compiler, ["-static"]),
+    }
+}
+
 /// A command of words, of which there is one at least.
 pub(super) fn command(words: &[OsString], more: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let (first, rest) = words.split_first().map_or((OsStr::new(""), words), |(first, rest)| (first, rest));
@@ -187,11 +199,8 @@ impl Emitted<'_> {
     /// A program with the library in it.
     fn build(&self, source: &str, flags: &[&str], name: &str) -> anyhow::Result<PathBuf> {
         let program = self.folder.join(name);
-        let mut compile = match self.board {
-            None => project::command("gcc"),
-            Some(board) => command(&board.compiler, ["-static"]),
-        };
-        compile.args(["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-g", "-O1"]).args(WARNINGS).args(flags);
+        let mut compile = compiler(self.board);
+        compile.args(["-std=c99", "-D_POSIX_C_SOURCE=200809L"]).args(WARNINGS).args(flags);
         compile.arg("-I").arg(&self.folder).arg(project::path(source)).arg(self.library());
         compile.arg(format!("-Wl,-rpath,{}", self.folder.display())).arg("-lm");
         project::run(compile.arg("-o").arg(&program))?;

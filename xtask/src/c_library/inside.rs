@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 
-use super::emitted::{Board, asks_for_nothing, command};
+use super::emitted::{Board, asks_for_nothing, command, compiler};
 use super::tools::{
     C, C_WARNINGS, CPP, CPP_WARNINGS, SANITIZERS, VALGRIND, WARNINGS, count, held_out, missing,
 };
@@ -162,11 +162,8 @@ impl Inside<'_> {
     /// A program with some of the libraries in it.
     fn build(&self, source: &str, libraries: &[&str], flags: &[&str]) -> anyhow::Result<PathBuf> {
         let program = self.folder.join(Path::new(source).with_extension("").file_name().context("a file")?);
-        let mut compile = match self.board {
-            None => project::command("gcc"),
-            Some(board) => command(&board.compiler, ["-static"]),
-        };
-        compile.args(["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-g", "-O1", "-pthread"]);
+        let mut compile = compiler(self.board);
+        compile.args(["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-pthread"]);
         compile.args(WARNINGS).arg("-Wno-cast-qual").args(flags).arg("-I").arg(&self.folder);
         compile.arg(project::path(source)).args(libraries.iter().map(|name| self.library(name)));
         compile.arg(format!("-Wl,-rpath,{}", self.folder.display()));

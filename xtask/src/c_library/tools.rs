@@ -39,6 +39,9 @@ pub(super) const C_WARNINGS: &[&str] =
 pub(super) const CPP_WARNINGS: &[&str] =
     &["-Wold-style-cast", "-Wzero-as-null-pointer-constant", "-Wnon-virtual-dtor"];
 
+/// How programs are built that run here.
+pub(super) const HERE: &[&str] = &["-g", "-O1"];
+
 /// Ways to run a program that finds errors of memory.
 pub(super) const VALGRIND: &[&str] = &[
     "valgrind",
