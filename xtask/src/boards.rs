@@ -87,8 +87,8 @@ struct Machine {
     cores: &'static [&'static str],
     /// Whether the code generators besides LLVM have code for it.
     by_all: bool,
-    /// Whether the suite of code generators runs on it: not where the table has another machine of the same instructions, since a description of
-    /// another core gives models other schedules, and the suite's kernels the same code.
+    /// Whether the suite of code generators runs on it: not where the table has another machine of the same instructions. The description of a
+    /// core gives models other schedules, and the suite's kernels the same code (`targets/suite/tests/objects.rs`).
     has_suite: bool,
     /// Whether what one machine is enough for is checked on it: the C library, and tuning on servers.
     has_tools: bool,
@@ -227,7 +227,7 @@ fn check_some(
             tally.add(Tally::of_check(digits::check_on(program, codegen, machine.name, &runner)?));
         }
         if machine.has_suite {
-            tally.add(check_suite(cargo, codegen, machine)?);
+            tally.add(Tally::of_check(check_suite(cargo, codegen, machine)?));
         }
         if let (Some(alike), Some(core)) = (machine.alike, machine.cores.first()) {
             let runner = machine.runner(core, &cross::RUN)?;
@@ -258,8 +258,8 @@ pub(crate) fn make_models() {
     models::make();
 }
 
-/// Every core is a check; cases are compiled once for all of them.
-fn check_suite(cargo: &Cargo, codegen: &str, machine: &Machine) -> anyhow::Result<Tally> {
+/// The suite on all cores of a machine: its cases are compiled once.
+fn check_suite(cargo: &Cargo, codegen: &str, machine: &Machine) -> Verdict {
     let mut build = cargo.command("build", Packages::These(&KERNEL_PACKAGES));
     project::run(build.args(["--release", "--example", "boards"]))?;
     let mut suite = project::command(project::target_dir().join("release/examples/boards"));
@@ -267,9 +267,5 @@ fn check_suite(cargo: &Cargo, codegen: &str, machine: &Machine) -> anyhow::Resul
     for core in machine.cores {
         suite.arg("--").args(machine.runner(core, &cross::SUITE_RUNNER)?);
     }
-    let passes = suite.status().context("cannot start the suite")?.success();
-    let counts = |_| Tally::of_check(passes);
-    let mut tally = Tally::default();
-    machine.cores.iter().map(counts).for_each(|counts| tally.add(counts));
-    Ok(tally)
+    Ok(suite.status().context("cannot start the suite")?.success())
 }
