@@ -82,7 +82,7 @@ pub(crate) fn has_c_compiler() -> bool {
     zig_programs().join("cargo-zigbuild").exists()
 }
 
-/// The words of a compiler of C for another machine, of which `machine` are those that zig names it by: for small programs.
+/// The words of a compiler of C that makes small programs for another machine; `machine` are zig's words for it.
 pub(crate) fn c_compiler(machine: &[&str]) -> Vec<OsString> {
     let zig = zig_programs().join("python-zig").into_os_string();
     let words = ["cc"].iter().chain(machine).chain(&["-Os"]);
