@@ -9,7 +9,9 @@
 #include "images.h"
 
 #define THREADS 8
+#ifndef ROUNDS
 #define ROUNDS 5
+#endif
 
 /* What every thread reads, and what it must find. */
 typedef struct {

@@ -259,7 +259,7 @@ const SMALLER_CODE_OF_ARM: &str = "-C code-model=tiny -C llvm-args=-homogeneous-
 const NO_TEXTS: &str = "-Z unstable-options -C panic=immediate-abort";
 
 /// The profile of small programs and libraries.
-const SMALL: &str = "device";
+pub(crate) const SMALL: &str = "device";
 
 /// Rust's library in its small variant, and without the reader of debugging tables.
 const FOR_SIZE: &str = "optimize_for_size";

@@ -17,7 +17,7 @@ use crate::tally::Tally;
 /// How often the first server is killed.
 const KILLS: usize = 20;
 /// Records from one of these times to the next.
-const RECORDS_A_KILL: usize = 10;
+const RECORDS_A_KILL: usize = 7;
 /// Schedules to measure: enough for the search to go on when the last server was killed.
 const TRIALS: usize = KILLS * RECORDS_A_KILL * 3 / 2;
 /// Images at once: kernels long enough that servers are killed while they run.

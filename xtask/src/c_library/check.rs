@@ -10,7 +10,8 @@ use anyhow::{Context, ensure};
 
 use super::libraries::{Flavour, Library, compiler_libraries, default_prefix, header_folder, install};
 use super::tools::{
-    C, C_WARNINGS, CPP, CPP_WARNINGS, HERE, SANITIZERS, VALGRIND, WARNINGS, count, held_out, missing,
+    C, C_WARNINGS, CPP, CPP_WARNINGS, FEW_ROUNDS, HERE, SANITIZERS, VALGRIND, WARNINGS, count, held_out,
+    missing,
 };
 use super::{emitted, headers, inside};
 use crate::cargo::Cargo;
@@ -63,7 +64,7 @@ pub(crate) fn check(program: &Path) -> anyhow::Result<Tally> {
             &format!("{name} under valgrind"),
             missing(compiler).or(missing("valgrind")),
             || {
-                bench.build(test, compiler, &[], "so")?;
+                bench.build(test, compiler, &[FEW_ROUNDS], "so")?;
                 bench.run(test, VALGRIND)
             },
         );

@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 
 use super::emitted::{Board, asks_for_nothing, command, compiler};
 use super::tools::{
-    C, C_WARNINGS, CPP, CPP_WARNINGS, SANITIZERS, VALGRIND, WARNINGS, count, held_out, missing,
+    C, C_WARNINGS, CPP, CPP_WARNINGS, FEW_ROUNDS, SANITIZERS, VALGRIND, WARNINGS, count, held_out, missing,
 };
 use crate::tally::Tally;
 use crate::tensor::{self, Elements, Tensor, Value, ValueKind};
@@ -49,7 +49,9 @@ pub(super) fn check(program: &Path, target: &str, codegens: &[&str], tally: &mut
             one("results", &["gcc"], &|| inside.batches());
             one("example", &["gcc"], &|| inside.example());
             one("promises", &["gcc"], &|| inside.promises(&[], &[]));
-            one("promises under valgrind", &["gcc", "valgrind"], &|| inside.promises(&[], VALGRIND));
+            one("promises under valgrind", &["gcc", "valgrind"], &|| {
+                inside.promises(&[FEW_ROUNDS], VALGRIND)
+            });
             one("promises under sanitizers", &["gcc"], &|| inside.promises(&[SANITIZERS], &[]));
             one("system calls", &["gcc", "strace"], &|| inside.system_calls());
             for case in CASES {

@@ -43,7 +43,7 @@ impl Library {
     /// The profile that it is built with: the compiler's defects are told, and not the end of the program.
     pub(super) fn profile(self) -> &'static str {
         match self {
-            Library::Runtime => "c-library",
+            Library::Runtime => cross::SMALL,
             Library::Compiler => "release",
         }
     }
@@ -122,7 +122,7 @@ fn build_kinds(library: Library, flavour: &Flavour, kinds: &str) -> anyhow::Resu
             build
         }
         (target, small) => {
-            folder = folder.join(if small { "c-library/small" } else { "cross" });
+            folder = folder.join("cross");
             cross::rustc(target.as_deref(), small, library.profile())?
         }
     };

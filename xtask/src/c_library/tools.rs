@@ -53,6 +53,8 @@ pub(super) const VALGRIND: &[&str] = &[
     "--show-leak-kinds=definite,indirect",
     "--errors-for-leak-kinds=definite,indirect",
 ];
+/// For programs that run a model again and again: valgrind runs it fifty times slower.
+pub(super) const FEW_ROUNDS: &str = "-DROUNDS=2";
 pub(super) const SANITIZERS: &str = "-fsanitize=address,undefined";
 
 /// Why a program is not there; nothing where it is.

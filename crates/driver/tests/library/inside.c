@@ -17,6 +17,9 @@
 #define SCORES 10
 #define BATCH 7
 #define WORKSPACE 262144
+#ifndef ROUNDS
+#define ROUNDS 50
+#endif
 
 static ALIGNED float images[16 * PIXELS];
 static ALIGNED unsigned char model[DIGITS_MODEL_BYTES + GUARD];
@@ -147,7 +150,7 @@ static void *thread(void *unused) {
   (void)unused;
   if (posix_memalign(&own, DIGITS_ALIGN, DIGITS_MODEL_BYTES) != 0 || posix_memalign(&work, DIGITS_ALIGN, WORKSPACE) != 0) exit(2);
   if (digits_open(own, DIGITS_MODEL_BYTES) != DIGITS_OK) return (void *)"a thread's model opens";
-  for (i = 0; i < 50; i++) {
+  for (i = 0; i < ROUNDS; i++) {
     if (run_in(own, images, BATCH, found, sizeof found, work, WORKSPACE) != DIGITS_OK) return (void *)"a thread's run succeeds";
     if (memcmp(found, scores, sizeof found) != 0) return (void *)"a thread's run has the results";
   }
