@@ -174,7 +174,7 @@ static void check_callers(const char *path) {
 /* ---- A model that is freed, and a session that is used by many, at once ---- */
 
 /* Runs of each thread, unless all is freed before. */
-#define ROUNDS 300
+#define RUNS 300
 
 typedef struct {
   tw_model *model;
@@ -187,7 +187,7 @@ static pthread_mutex_t tally = PTHREAD_MUTEX_INITIALIZER;
 static void *run_until_gone(void *argument) {
   shared *all = (shared *)argument;
   size_t i, n_ok = 0, n_busy = 0;
-  for (i = 0; i < ROUNDS; i++) {
+  for (i = 0; i < RUNS; i++) {
     int64_t shape[4], out_shape[2] = {1, 10};
     float scores[10];
     DLManagedTensorVersioned *output;
@@ -199,8 +199,8 @@ static void *run_until_gone(void *argument) {
     if (status == TW_OK) n_ok++;
     if (status == TW_ERROR_BUSY) n_busy++;
     if (status == TW_ERROR_HANDLE) break;
-    if (i == ROUNDS / 3) tw_model_free(all->model);
-    if (i == ROUNDS / 3 * 2) tw_session_free(all->session);
+    if (i == RUNS / 3) tw_model_free(all->model);
+    if (i == RUNS / 3 * 2) tw_session_free(all->session);
   }
   pthread_mutex_lock(&tally);
   all->n_ok += n_ok;
@@ -223,7 +223,7 @@ static void check_frees(const char *path) {
   for (i = 0; i < 8; i++) CHECK(pthread_create(&threads[i], NULL, run_until_gone, &all) == 0);
   for (i = 0; i < 8; i++) pthread_join(threads[i], NULL);
   /* How many found the session free is chance; a status of another kind would be a number far too large. */
-  CHECK(all.n_ok > 0 && all.n_ok + all.n_busy <= 8 * ROUNDS);
+  CHECK(all.n_ok > 0 && all.n_ok + all.n_busy <= 8 * RUNS);
   EXPECT(tw_model_free(all.model), TW_ERROR_HANDLE);
   EXPECT(tw_session_free(all.session), TW_ERROR_HANDLE);
 }
