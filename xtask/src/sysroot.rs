@@ -61,7 +61,7 @@ fn encoded(flags: &[String]) -> String {
 impl Library<'_> {
     /// The folder that the compiler takes for `--sysroot`.
     fn made(&self) -> anyhow::Result<PathBuf> {
-        let (compiler, profiles) = (compiler()?, profiles()?);
+        let (compiler, profiles) = (compiler()?, profiles(self.profile)?);
         let made_of = format!(
             "{}\n{} [{}] for {}\n{:?}\n{profiles}",
             compiler, self.crates, self.features, self.target, self.flags
@@ -119,14 +119,21 @@ impl Library<'_> {
     }
 }
 
-/// The workspace's profiles, as a manifest states them, without what they say of single packages.
-fn profiles() -> anyhow::Result<String> {
+/// A profile of the workspace and those that it inherits from, as a manifest states them, without what they say of single packages.
+fn profiles(of: &str) -> anyhow::Result<String> {
     let manifest: toml::Table = fs::read_to_string(project::path("Cargo.toml"))?.parse()?;
-    let mut profiles = manifest.get("profile").and_then(toml::Value::as_table).cloned().unwrap_or_default();
-    for (_, profile) in profiles.iter_mut() {
-        profile.as_table_mut().map(|profile| profile.remove("package"));
+    let all =
+        manifest.get("profile").and_then(toml::Value::as_table).context("the workspace has no profiles")?;
+    let mut kept = toml::Table::new();
+    let mut next = Some(of.to_string());
+    while let Some((name, profile)) = next.and_then(|name| all.get_key_value(&name)) {
+        let mut profile =
+            profile.as_table().cloned().with_context(|| format!("profile {name} is no table"))?;
+        profile.remove("package");
+        next = profile.get("inherits").and_then(toml::Value::as_str).map(String::from);
+        kept.insert(name.clone(), profile.into());
     }
-    Ok(toml::to_string(&toml::Table::from_iter([("profile".to_string(), profiles.into())]))?)
+    Ok(toml::to_string(&toml::Table::from_iter([("profile".to_string(), kept.into())]))?)
 }
 
 /// Removes what other versions of the compiler have built: nobody has these any more.
