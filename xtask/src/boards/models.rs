@@ -106,24 +106,24 @@ impl Case {
                 println!("{}: other bits than {alike}", self.name);
                 holds = false;
             }
-            self.write_inputs(&folder.join("inputs"), 0)?;
+            let defined = self.defined(model, program)?;
             let mut verify = project::command(program);
-            verify.arg("verify").arg(here).arg("--inputs").arg(folder.join("inputs"));
-            verify.arg("--against").arg(self.defined(model, program)?);
+            verify.arg("verify").arg(here).arg("--inputs").arg(defined.join("inputs"));
+            verify.arg("--against").arg(defined.join("outputs"));
             holds &= verify.status().context("cannot start the program")?.success();
         }
         Ok(holds)
     }
 
-    /// The outputs of the first run by the operators' definitions: a folder, made anew where program or model are newer.
+    /// Inputs of the first run, and outputs by the operators' definitions: a folder of both, made anew where program or model are newer.
     fn defined(&self, model: &Path, program: &Path) -> anyhow::Result<PathBuf> {
         let folder = project::target_dir().join("boards").join(format!("{}-defined", self.name));
         // Others wait for it who need the same.
         let _lock = project::lock(&folder)?;
         let (inputs, outputs) = (folder.join("inputs"), folder.join("outputs"));
         let changed = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
-        let made = changed(&outputs.join("output_0.pb"));
-        if made.is_none() || made < changed(program).max(changed(model)) {
+        // What is not there is older than anything.
+        if changed(&outputs.join("output_0.pb")) < changed(program).max(changed(model)) {
             if folder.exists() {
                 std::fs::remove_dir_all(&folder)?;
             }
@@ -135,7 +135,7 @@ impl Case {
             // All of them or none.
             std::fs::rename(part, &outputs)?;
         }
-        Ok(outputs)
+        Ok(folder)
     }
 
     /// The outputs of all runs, byte by byte as they are written.

@@ -53,9 +53,10 @@ pub(super) const VALGRIND: &[&str] = &[
     "--show-leak-kinds=definite,indirect",
     "--errors-for-leak-kinds=definite,indirect",
 ];
+pub(super) const SANITIZERS: &str = "-fsanitize=address,undefined";
+
 /// For programs that run a model again and again: valgrind runs it fifty times slower.
 pub(super) const FEW_ROUNDS: &str = "-DROUNDS=2";
-pub(super) const SANITIZERS: &str = "-fsanitize=address,undefined";
 
 /// Why a program is not there; nothing where it is.
 pub(super) fn missing(program: &str) -> Option<String> {

@@ -17,6 +17,7 @@
 #define SCORES 10
 #define BATCH 7
 #define WORKSPACE 262144
+/* Runs of each thread. */
 #ifndef ROUNDS
 #define ROUNDS 50
 #endif
