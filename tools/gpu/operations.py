@@ -3,10 +3,11 @@
 
     python3 operations.py [--only OPERATION]... [--rounds N] [--seconds S]
 
-Times are those of kernels, by the device's own clock, without the copies of inputs and outputs: the median over rounds,
-each by a process of its own, since the same kernel differs by a quarter from process to process. An operation that
-memory bounds reads its inputs once and writes its output once: bytes by time is set beside a copy of 64 MiB by PyTorch
-(of copy). A product's time is set beside cuBLAS (of peer: its time by ours, above 1 ours is faster), TF32 off.
+Times are those of kernels, by the device's own clock, without the copies of inputs and outputs, in rounds: a process of
+its own for ours, since the same kernel differs by a quarter from process to process, and before it the peer's turn, in
+memory that it takes anew. An operation that memory bounds reads its inputs once and writes its output once: bytes by time
+is set beside a copy by PyTorch that reads and writes as many (of copy). A product's time is set beside cuBLAS (of peer:
+its time by ours, above 1 ours is faster), TF32 off. Each figure is the median over rounds, of ratios too.
 Results are added to operations.jsonl as they come; a table ends the run.
 """
 import argparse
@@ -105,7 +106,7 @@ class Peer:
 
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.set_float32_matmul_precision("highest")
-        self.torch, self.device = torch, device
+        self.torch, self.device, self.before = torch, device, None
         self.name = f"PyTorch {torch.__version__}, {torch.cuda.get_device_name(device)}"
 
     def time(self, run):
@@ -123,10 +124,13 @@ class Peer:
             times.append(begin.elapsed_time(end))
         return statistics.median(times)
 
-    def copy(self):
-        """GB/s of a copy of 64 MiB, read and written."""
-        source = self.torch.randn(MATRIX, device=self.device)
-        target = self.torch.empty_like(source)
+    def copy(self, size):
+        """GB/s of a copy that reads and writes so many bytes in all."""
+        elements = (size // 8,)
+        source, target = (self.torch.ones(elements, device=self.device) for _ in range(2))
+        # What the turn before had stays until now, so that this one has other memory: some is slower by a quarter.
+        self.before = (source, target)
+        self.torch.cuda.empty_cache()
         return 2 * source.nbytes / self.time(lambda: target.copy_(source)) / 1e6
 
     def product(self, m, n, k):
@@ -135,14 +139,50 @@ class Peer:
         out = self.torch.empty((m, n), device=self.device)
         return self.time(lambda: self.torch.matmul(a, b, out=out))
 
+    def turn(self, operation):
+        """What an operation is set beside: milliseconds of its product, or GB/s of a copy."""
+        try:
+            if operation.product:
+                return {"peer_ms": self.product(*operation.product)}
+            return {"copy_gbps": self.copy(operation.bytes())}
+        except RuntimeError as error:
+            return {"peer_error": f"{type(error).__name__}: {error}"}
 
-def measure(place, operation, options):
-    """The milliseconds of an operation's kernels in the median round, those of all rounds, and the kernels."""
+
+def measure(place, operation, peer, options):
+    """The columns of an operation, its kernels, and what each round gave."""
     artifact, _ = place.for_device(operation.case(), options.device)
-    rounds = [one_round(place, artifact, options) for _ in range(options.rounds)]
-    times = [said["device_ms"] for said in rounds]
-    middle = min(rounds, key=lambda said: abs(said["device_ms"] - statistics.median(times)))
-    return {**middle, "rounds_ms": times}
+    rounds = []
+    for _ in range(options.rounds):
+        beside = peer.turn(operation) if peer else {}
+        rounds.append({**beside, **one_round(place, artifact, options)})
+    kernels = [said.pop("kernels") for said in rounds]
+
+    def median(of):
+        """The median over rounds; nothing where there is no peer."""
+        values = [of(said) for said in rounds]
+        return statistics.median(values) if None not in values else None
+
+    def ratio(said):
+        """Of the peer's time by ours."""
+        return said["peer_ms"] / said["device_ms"] if "peer_ms" in said else None
+
+    def of_copy(said):
+        """Of the bytes that ours moves in a second by those of the copy."""
+        return operation.bytes() / said["device_ms"] / 1e6 / said["copy_gbps"] if "copy_gbps" in said else None
+
+    ms = median(lambda said: said["device_ms"])
+    m, n, k = operation.product or (0, 0, 0)
+    return {
+        "device_ms": ms,
+        "gbps": operation.bytes() / ms / 1e6,
+        "copy": median(of_copy),
+        "tflops": 2 * m * n * k / ms / 1e9 if operation.product else None,
+        "peer_ms": median(lambda said: said.get("peer_ms")),
+        "ratio": median(ratio),
+        "kernels": kernels[0],
+        "rounds": rounds,
+    }
 
 
 def one_round(place, artifact, options):
@@ -169,37 +209,29 @@ def main():
     place = Place(options.pack, options.work, options.program)
     results = Results(options.results or place.work / "operations.jsonl")
     [chosen] = cases.chosen([OPERATIONS], options)
-    peer, copy = None, None
+    peer = None
     try:
         peer = Peer(options.device)
-        copy = peer.copy()
+        copy = peer.copy(8 * SIDE * SIDE)
         results.add(peer=peer.name, copy_gbps=copy)
         print(f"{peer.name}: a copy moves {copy:.0f} GB/s")
     except Exception as error:
         print(f"no peer: {type(error).__name__}: {error}")
+        peer = None
+    widths = {"gbps": (7, 0), "copy": (8, 2), "tflops": (8, 1), "peer_ms": (9, 4), "ratio": (8, 2)}
     print(f"{'operation':24} {'ms':>8} {'GB/s':>7} {'of copy':>8} {'TFLOP/s':>8} {'peer, ms':>9} {'of peer':>8}", flush=True)
     failed = False
     for operation in chosen:
         try:
-            said = measure(place, operation, options)
+            said = measure(place, operation, peer, options)
         except Failed as failure:
             results.add(operation=operation.name, error=str(failure))
             print(f"{operation.name:24} {str(failure).splitlines()[-1]}", flush=True)
             failed = True
             continue
-        ms = said["device_ms"]
-        columns = {"gbps": operation.bytes() / ms / 1e6, "copy": None, "tflops": None, "peer_ms": None, "ratio": None}
-        if operation.product:
-            columns["tflops"] = 2 * operation.product[0] * operation.product[1] * operation.product[2] / ms / 1e9
-            if peer:
-                columns["peer_ms"] = peer.product(*operation.product)
-                columns["ratio"] = columns["peer_ms"] / ms
-        elif copy:
-            columns["copy"] = columns["gbps"] / copy
-        results.add(operation=operation.name, **said, **columns)
-        widths = {"gbps": (7, 0), "copy": (8, 2), "tflops": (8, 1), "peer_ms": (9, 4), "ratio": (8, 2)}
-        cells = "".join(f" {cases.number(columns[key], *widths[key])}" for key in widths)
-        print(f"{operation.name:24} {ms:8.4f}{cells}", flush=True)
+        results.add(operation=operation.name, **said)
+        cells = "".join(f" {cases.number(said[key], *widths[key])}" for key in widths)
+        print(f"{operation.name:24} {said['device_ms']:8.4f}{cells}", flush=True)
     print(f"results are in {results.path}")
     sys.exit(failed)
 

@@ -49,6 +49,11 @@ impl Gpu {
     /// Cycles until memory answers under load; idle it takes 470 to 540 (Luo et al., "Dissecting the NVIDIA Hopper Architecture through
     /// Microbenchmarking and Multiple Level Analysis").
     pub const LATENCY: u32 = 600;
+    /// Bytes that the second-level cache gives a multiprocessor in a cycle where all ask: 4.22 TB/s on an A100 (the benchmarks gpu-benches of
+    /// RRZE-HPC, by Nsight).
+    pub const L2_PER_CYCLE: f64 = 28.0;
+    /// Bytes that shared memory gives or takes in a cycle (CUDA C++ Programming Guide).
+    pub const SHARED_PER_CYCLE: f64 = 128.0;
     /// Registers are given to warps in so many.
     const REGISTER_UNIT: u32 = 256;
     /// Shared memory is given to blocks in so many bytes.

@@ -351,7 +351,7 @@ fn random_primitive(kind: PrimitiveKind, schedule: &Schedule, focus: &str, rando
         Kind::Pipeline => {
             let copying = loops_that_copy(schedule.func());
             let loop_name = random.pick(&copying).filter(|_| is_aimed).cloned().unwrap_or(own_loop);
-            Pipeline { loop_name, stages: [2, 4][random.below(2)] }.into()
+            Pipeline { loop_name, stages: [2, 3, 4][random.below(3)] }.into()
         }
         Kind::Prefetch => {
             let along = if random.below(2) == 0 { some_loops(random) } else { Vec::new() };

@@ -18,6 +18,7 @@ pub mod split;
 mod store;
 mod strategy;
 pub mod strided_rows;
+mod team;
 pub mod threads;
 pub mod tile;
 pub mod transpose;

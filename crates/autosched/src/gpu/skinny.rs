@@ -7,7 +7,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tilewright_machine::{DeviceKind, Gpu};
+use tilewright_machine::DeviceKind;
 use tilewright_te::schedule::{Schedule, ScheduleError, indivisible};
 use tilewright_te::{Block, IterKind, Scope, ThreadLevel};
 
@@ -15,10 +15,11 @@ use super::packing::packing;
 use super::product::{LEAST, may_be_copied, number_of};
 use super::reduction::{STEPS_OF_TASK, fills};
 use super::store::{Store, last_of, shares_loops, store_of};
-use super::threads::{LANES, in_order};
+use super::team::{Extents, Team};
+use super::threads::LANES;
 use super::tree::{Nest, WIDEST, Walk, combine_in_warp, reduce_in_warp};
 use crate::context::Context;
-use crate::decisions::{Candidate, Chooser};
+use crate::decisions::Chooser;
 use crate::loops::{joined, loops_of};
 use crate::pattern::{
     AccessInfo, Stride, domain_simplifier, is_window, iters_of, loads, operands, stores_at_its_variables,
@@ -35,35 +36,6 @@ const SEVERAL_VECTORS: i64 = LEAST;
 
 /// Steps beside several vectors, at least: what lanes combine at the end is little beside them.
 const LEAST_STEPS: i64 = 512;
-
-/// Warps for each multiprocessor beside several vectors, at least: one for each of its schedulers.
-const LEAST_WARPS: i64 = 4;
-
-/// Teams beside several vectors, the best first. Each task reads all vectors from L2, so that more rows of a task mean fewer bytes from
-/// there, and fewer tasks.
-const TEAMS: [Team; 4] = [
-    Team { rows: 4, warps: 4 },
-    Team { rows: 2, warps: 4 },
-    Team { rows: 4, warps: 8 },
-    Team { rows: 8, warps: 4 },
-];
-
-/// The warps of a task, and the rows of each. All of these multiply what it loads of the vectors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Team {
-    rows: i64,
-    warps: i64,
-}
-
-/// `4x8` for eight warps of four rows.
-impl fmt::Display for Team {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}x{}", self.rows, self.warps)
-    }
-}
-
-/// Stages of the pipeline that fetches the factors, the best first.
-const STAGES: [u32; 2] = [4, 2];
 
 /// What is done to a product of few rows or columns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -227,16 +199,15 @@ pub(crate) fn plan(
         may_be_copied(context, block, &roles.factors)
             .map_err(|reason| Refusal::new("skinny", &block.name, reason))?;
         walk.at_once = 1;
-        let least = LEAST_WARPS * i64::from(gpu.multiprocessors);
-        let offered = teams(rows, all, least);
+        let extents =
+            rows.zip(all).zip(steps).map(|((rows, all), steps)| Extents { vectors, rows, all, steps });
+        let offered = extents.map(|extents| Team::candidates(&gpu, &extents)).unwrap_or_default();
         if offered.is_empty() {
             return refuse("several vectors, and few rows");
         }
         let team = chooser.decide(&block.name, "team", &offered)?;
         warps = team.warps;
-        let bytes = (vectors + team.rows * team.warps) * LANES * walk.together * size_of::<f32>() as i64;
-        let fits = |stages: &u32| bytes * i64::from(*stages) <= i64::from(Gpu::STATIC_SHARED);
-        let Some(stages) = STAGES.into_iter().find(fits) else { return refuse("too much shared memory") };
+        let Some(stages) = team.stages(&gpu, vectors) else { return refuse("too much shared memory") };
         let factors = [small, large].map(|access| context.func.buffers[access.buffer].name.clone());
         let fetch = [0, 1].map(|n: usize| context.new_block(&format!("{}_read", factors[n])));
         together = Some(Together { rows: team.rows, factors, fetch, stages });
@@ -251,16 +222,6 @@ pub(crate) fn plan(
         together,
         walk,
         packing,
-    })
-}
-
-/// Teams for the rows of a matrix, of which there are so many, in `all` matrices: tasks have the same number of rows, and there are at least
-/// so many warps.
-fn teams(rows: Option<i64>, all: Option<i64>, warps: i64) -> Vec<Candidate<Team>> {
-    let divides = |n: i64| rows.is_some_and(|rows| rows % n == 0);
-    let fits = |t: &Team| divides(t.rows * t.warps) && all.is_some_and(|all| all / t.rows >= warps);
-    in_order(TEAMS.into_iter().filter(fits).collect(), |team| {
-        vec![("team.rows", (team.rows as f64).log2()), ("team.warps", (team.warps as f64).log2())]
     })
 }
 

@@ -52,7 +52,7 @@ const STEPS: [i64; 6] = [16, 8, 9, 12, 7, 4];
 const STAGES: [u32; 2] = [4, 2];
 
 /// Registers of a thread for addresses and loop counters.
-const ADDRESSES: i64 = 32;
+pub(crate) const ADDRESSES: i64 = 32;
 
 /// Instructions for an element that is copied: the copy, its address, and its part of a branch.
 const COPY: f64 = 2.0;
@@ -65,7 +65,7 @@ const LOOP: f64 = 3.0;
 const WAIT: f64 = 25.0;
 
 /// Instructions of a warp that a multiprocessor begins in a cycle.
-const WARPS_PER_CYCLE: i64 = 4;
+pub(crate) const WARPS_PER_CYCLE: i64 = 4;
 
 /// Extents of a product, where known.
 #[derive(Clone, Copy, Debug)]

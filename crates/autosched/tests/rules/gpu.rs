@@ -91,7 +91,7 @@ fn few_rows_are_taken_together_by_warps() {
 #[test]
 fn several_rows_are_taken_by_warps_that_fetch_together() {
     let (text, _) = check(&matmul(Some(9), 864, 512), &[false, true, true]);
-    assert!(text.contains("4 warps a task of 2 rows, fetched in 4 stages, 4 steps a lane"), "{text}");
+    assert!(text.contains("4 warps a task of 2 rows, fetched in 3 stages, 4 steps a lane"), "{text}");
     let (_, points) = check(&matmul(Some(8), 1728, 512), &[false, true, true]);
     assert_eq!(points, ["product/team"]);
     // Few rows of the matrix, few steps, and more vectors than shared memory is for.

@@ -252,7 +252,11 @@ impl<'a> Pipeline<'_, 'a> {
             Some(0) => Expr::var(l.var),
             _ => Expr::var(l.var) - l.begin.clone(),
         };
-        let version = |n: i64| Expr::binary(BinaryOp::And, plus(&count, n), Expr::int(ahead));
+        let stages = i64::from(l.stages);
+        let version = |n: i64| match l.stages.is_power_of_two() {
+            true => Expr::binary(BinaryOp::And, plus(&count, n), Expr::int(stages - 1)),
+            false => Expr::binary(BinaryOp::Rem, plus(&count, n), Expr::int(stages)),
+        };
         let mut body = vec![Stmt::WaitCopies(l.stages - 2), Stmt::Barrier];
         copy(plus(&Expr::var(l.var), ahead), version(ahead), false, &mut body);
         self.set_version(&mut rest, &version(0));

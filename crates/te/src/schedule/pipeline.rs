@@ -16,16 +16,16 @@ use crate::schedule::{Apply, ScheduleError, tree};
 pub struct Pipeline {
     /// The loop.
     pub loop_name: String,
-    /// Iterations that are under way at a time, a power of two: that which is computed, and those that are copied for.
+    /// Iterations that are under way at a time: that which is computed, and those that are copied for.
     pub stages: u32,
 }
 
 /// More stages would hide nothing more, and shared memory is small.
 const MAX_STAGES: u32 = 8;
 
-/// Whether a pipeline may have so many stages: versions are numbered by the low bits of iterations.
+/// Whether a pipeline may have so many stages.
 pub(crate) fn is_stages(stages: u32) -> bool {
-    (2..=MAX_STAGES).contains(&stages) && stages.is_power_of_two()
+    (2..=MAX_STAGES).contains(&stages)
 }
 
 impl Apply for Pipeline {
@@ -34,7 +34,7 @@ impl Apply for Pipeline {
     fn apply(&self, func: &mut Func) -> Result<Vec<String>, ScheduleError> {
         let fail = |reason: String| Err(ScheduleError::new(Self::NAME, &self.loop_name, reason));
         if !is_stages(self.stages) {
-            return fail(format!("{} stages are no power of two from 2 to {MAX_STAGES}", self.stages));
+            return fail(format!("{} stages, not from 2 to {MAX_STAGES}", self.stages));
         }
         let path = tree::find_loop(func, Self::NAME, &self.loop_name)?;
         let Some(l) = tree::loop_at(func, &path) else { return Ok(Vec::new()) };
@@ -136,8 +136,8 @@ mod tests {
             assert_eq!(s.func().to_string(), before);
             error
         };
-        assert!(refusal("k", 3).contains("3 stages are no power of two from 2 to 8"));
-        assert!(refusal("k", 16).contains("16 stages are no power of two"));
+        assert!(refusal("k", 1).contains("1 stages, not from 2 to 8"));
+        assert!(refusal("k", 9).contains("9 stages, not from 2 to 8"));
         assert!(refusal("j", 2).contains("not copies to shared memory and what comes after them"));
         let mut s = schedule();
         s.unroll("k").expect("eight iterations");

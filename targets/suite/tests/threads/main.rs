@@ -97,7 +97,9 @@ fn tiled_products_of_odd_extents() {
 
 #[test]
 fn pipelined_products() {
-    for (stages, extents) in [(2, (64, 64, 40)), (4, (45, 39, 37)), (4, (33, 64, 9)), (8, (32, 32, 21))] {
+    for (stages, extents) in
+        [(2, (64, 64, 40)), (3, (33, 40, 57)), (4, (45, 39, 37)), (4, (33, 64, 9)), (8, (32, 32, 21))]
+    {
         let (m, n, k) = extents;
         let mut s = tiled_product(m, n, k);
         let steps = s.loop_names("C").unwrap()[1].clone();
