@@ -58,8 +58,10 @@ struct HotLoop {
 impl HotLoop {
     fn of(operations: &[&str]) -> HotLoop {
         let count = |name: &str| operations.iter().filter(|op| op.starts_with(name)).count();
+        // `LDGDEPBAR` ends a group of copies.
+        let is_load = |op: &str| op.starts_with("LDG") && op != "LDGDEPBAR";
         let bytes = |op: &&str| match op {
-            op if !op.starts_with("LDG") => 0,
+            op if !is_load(op) => 0,
             op if op.contains(".128") => 16,
             op if op.contains(".64") => 8,
             _ => 4,
@@ -69,7 +71,7 @@ impl HotLoop {
             instructions: operations.len(),
             multiply_adds: count("FFMA"),
             shared_loads: count("LDS"),
-            memory_loads: count("LDG"),
+            memory_loads: operations.iter().filter(|op| is_load(op)).count(),
             memory_bytes: operations.iter().map(bytes).sum(),
             at_once: runs.map(|run| run.iter().map(bytes).sum()).max().unwrap_or(0),
         }
@@ -89,7 +91,8 @@ fn hot_loop(listing: &str) -> HotLoop {
         let Some((_, text)) = line.split_once("*/").filter(|_| line.starts_with("/*")) else { continue };
         let mut words = text.split_whitespace().skip_while(|word| word.starts_with('@'));
         let Some(operation) = words.next() else { continue };
-        operations.push(operation);
+        // Some instructions are there to be never done.
+        operations.push(if text.starts_with("@!PT") { "NOP" } else { operation });
         let begin = labels.iter().find(|(label, _)| text.contains(&format!("`({label})")));
         let Some(&(_, begin)) = begin.filter(|_| operation.starts_with("BRA")) else { continue };
         let own = HotLoop::of(&operations[begin..]);
@@ -157,9 +160,9 @@ fn reach_kernel(tools: &Tools, kernel: Kernel, gpu: &Gpu) -> Result<Reached, Str
 enum Bound {
     /// [`LEAST_PART`] of its instructions multiply and add.
     Instructions,
-    /// It has as much of the matrix under way as memory moves until it answers, by 16 bytes a load; of what it loads the rest is of so many
-    /// vectors.
-    Memory { vectors: u64 },
+    /// It has as much of the matrix under way as memory moves until it answers, by 16 bytes a load; of what it loads at least one in so many
+    /// bytes is of the matrix, and the rest of the vectors.
+    Memory { one_in: u64 },
     /// Nothing.
     None,
 }
@@ -185,9 +188,14 @@ fn subjects() -> Vec<Subject> {
     let mut subjects = vec![product([256, 256, 256], Bound::None)];
     subjects.extend([1024, 2048, 4096, 8192].map(|n| product([n, n, n], Bound::Instructions)));
     subjects.push(product([128, 768, 3072], Bound::None));
-    let skinny = |rows: i64| product([rows, 4096, 4096], Bound::Memory { vectors: rows as u64 });
-    subjects.extend([1, 4].map(skinny));
-    subjects.extend([8, 16].map(|rows| product([rows, 4096, 4096], Bound::None)));
+    // A warp loads a row of the matrix and all vectors; a team of warps as many rows as there are vectors, or more.
+    let skinny = |rows: i64, columns: i64, one_in: i64| {
+        product([rows, columns, 4096], Bound::Memory { one_in: one_in as u64 })
+    };
+    subjects.extend([1, 4].map(|rows| skinny(rows, 4096, 1 + rows)));
+    subjects.extend(
+        [[8, 4096], [8, 8192], [16, 4096], [16, 8192]].map(|[rows, columns]| skinny(rows, columns, 2)),
+    );
     subjects.extend([(64, 56), (128, 28), (256, 14), (512, 7)].map(|(n, size)| convolution(n, size)));
     subjects
 }
@@ -212,7 +220,7 @@ fn line(tools: &Tools, subject: &Subject, gpu: &Gpu) -> Result<String, String> {
     let own = u64::from(blocks).min(tasks.div_ceil(u64::from(gpu.multiprocessors)));
     let under_way = own * under_way;
     let under_way = match subject.bound {
-        Bound::Memory { vectors } => under_way / (1 + vectors),
+        Bound::Memory { one_in } => under_way / one_in,
         Bound::Instructions | Bound::None => under_way,
     };
     let needed = bytes_until_memory_answers(gpu);

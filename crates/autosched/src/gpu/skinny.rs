@@ -261,20 +261,28 @@ impl Strategy {
         let task = joined(schedule, &tasks)?;
         match &self.together {
             None => reduce_in_warp(schedule, &self.block, &parts[1], self.walk)?,
-            Some(together) => self.reduce_together(schedule, together, [&task, &parts[1]])?,
+            Some(together) => {
+                // Each result is stored when it is there: with those of other lanes for all of them registers would not do.
+                let result = vectors.last().or(parts.last()).ok_or_else(|| self.lost())?;
+                self.reduce_together(schedule, together, [&task, &parts[1], result])?;
+            }
         }
         schedule.parallel(&task)
     }
 
-    /// Reduces by the warps of a task, which fetch both factors for some steps at a time.
+    fn lost(&self) -> ScheduleError {
+        ScheduleError::new("skinny", &self.block, "its loops are lost")
+    }
+
+    /// Reduces by the warps of a task, which fetch both factors for some steps at a time: the loops over tasks, warps and a warp's results.
     fn reduce_together(
         &self,
         schedule: &mut Schedule,
         together: &Together,
-        [task, warp]: [&str; 2],
+        [task, warp, result]: [&str; 3],
     ) -> Result<(), ScheduleError> {
-        let lost = || ScheduleError::new("skinny", &self.block, "its loops are lost");
-        let partial = combine_in_warp(schedule, &self.block, warp, self.walk)?;
+        let lost = || self.lost();
+        let partial = combine_in_warp(schedule, &self.block, [warp, result], self.walk)?;
         let mut fetched = Vec::new();
         for factor in &together.factors {
             let by = by_rows(schedule, &partial, factor).ok_or_else(lost)?;

@@ -100,7 +100,7 @@ pub(super) fn reduce_in_warp(
     around: &str,
     walk: Walk,
 ) -> Result<(), ScheduleError> {
-    let partial = combine_in_warp(schedule, block, around, walk)?;
+    let partial = combine_in_warp(schedule, block, [around, around], walk)?;
     let made = schedule.compute_at(&partial, around)?;
     let Nest { lane, results, steps } = Nest::of(schedule, &partial, &made)?;
     let first = steps.first().ok_or_else(|| lost(&partial))?;
@@ -116,15 +116,15 @@ pub(super) fn reduce_in_warp(
     schedule.decompose_reduction(&partial, first).map(drop)
 }
 
-/// Combines inside of a loop what the lanes of a warp have of a reduction, by halves, in registers. Gives the block by which each lane
-/// has its part, also in registers, which is not placed yet.
+/// Combines inside of a loop what the lanes of a warp have of a reduction, by halves, in registers, and the last halves inside of a second
+/// loop. Gives the block by which each lane has its part, also in registers, which is not placed yet.
 ///
 /// # Errors
 /// As [`reduce_in_warp`].
 pub(super) fn combine_in_warp(
     schedule: &mut Schedule,
     block: &str,
-    around: &str,
+    [around, last]: [&str; 2],
     walk: Walk,
 ) -> Result<String, ScheduleError> {
     let steps = loops_of(schedule, block, IterKind::Reduce)?;
@@ -145,7 +145,7 @@ pub(super) fn combine_in_warp(
         partial.push(schedule.rfactor(block, &parts[1])?);
         lanes /= 2;
     }
-    let made = schedule.compute_at(block, around)?;
+    let made = schedule.compute_at(block, last)?;
     hold(schedule, block)?;
     for name in several(schedule, made) {
         schedule.unroll(&name)?;
