@@ -17,7 +17,7 @@ use super::reduction::{STEPS_OF_TASK, fills};
 use super::store::{Store, last_of, shares_loops, store_of};
 use super::team::{Extents, Team};
 use super::threads::LANES;
-use super::tree::{Nest, WIDEST, Walk, combine_in_warp, reduce_in_warp};
+use super::tree::{Nest, Sharing, WIDEST, Walk, combine_in_warp, reduce_in_warp};
 use crate::context::Context;
 use crate::decisions::Chooser;
 use crate::loops::{joined, loops_of};
@@ -254,17 +254,19 @@ impl Strategy {
         let factors: Vec<Option<i64>> = [None, Some(self.warps)].into_iter().chain(own).collect();
         let parts = schedule.split(&rows, &factors)?;
         schedule.bind(&parts[1], ThreadLevel::Warp)?;
-        for name in parts[2..].iter().chain(&vectors) {
-            schedule.unroll(name)?;
-        }
         tasks.push(parts[0].clone());
         let task = joined(schedule, &tasks)?;
         match &self.together {
-            None => reduce_in_warp(schedule, &self.block, &parts[1], self.walk)?,
+            None => {
+                for name in &vectors {
+                    schedule.unroll(name)?;
+                }
+                reduce_in_warp(schedule, &self.block, &parts[1], self.walk)?;
+            }
             Some(together) => {
-                // Each result is stored when it is there: with those of other lanes for all of them registers would not do.
-                let result = vectors.last().or(parts.last()).ok_or_else(|| self.lost())?;
-                self.reduce_together(schedule, together, [&task, &parts[1], result])?;
+                let row = parts.last().ok_or_else(|| self.lost())?;
+                let (result, sharing) = self.share_results(schedule, row, &vectors)?;
+                self.reduce_together(schedule, together, [&task, &parts[1], &result], sharing)?;
             }
         }
         schedule.parallel(&task)
@@ -274,15 +276,37 @@ impl Strategy {
         ScheduleError::new("skinny", &self.block, "its loops are lost")
     }
 
-    /// Reduces by the warps of a task, which fetch both factors for some steps at a time: the loops over tasks, warps and a warp's results.
+    /// Has lanes share the results of a warp: a result for each of its own rows and vectors. Gives the loop over a lane's results.
+    fn share_results(
+        &self,
+        schedule: &mut Schedule,
+        row: &str,
+        vectors: &[String],
+    ) -> Result<(String, Sharing), ScheduleError> {
+        let at = self.rows.first().copied().ok_or_else(|| self.lost())?;
+        let slowest = self.vectors.iter().filter(|&&vector| vector < at).count();
+        let mut results = vectors.to_vec();
+        results.insert(slowest, row.to_owned());
+        // Rows are a power of two, so that each lane has some of a row's results, or those of some rows.
+        let number: i64 = results.iter().filter_map(|name| schedule.extent(name)).product();
+        let sharing = Sharing { lanes: LANES.min(1 << number.trailing_zeros()), slowest };
+        let all = sharing.joined(schedule, results)?;
+        let parts = schedule.split(&all, &[Some(sharing.lanes), None])?;
+        schedule.bind(&parts[0], ThreadLevel::Lane)?;
+        schedule.unroll(&parts[1])?;
+        Ok((parts[1].clone(), sharing))
+    }
+
+    /// Reduces by the warps of a task, which fetch both factors for some steps at a time: the loops over tasks, warps and a lane's results.
     fn reduce_together(
         &self,
         schedule: &mut Schedule,
         together: &Together,
         [task, warp, result]: [&str; 3],
+        sharing: Sharing,
     ) -> Result<(), ScheduleError> {
         let lost = || self.lost();
-        let partial = combine_in_warp(schedule, &self.block, [warp, result], self.walk)?;
+        let partial = combine_in_warp(schedule, &self.block, [warp, result], self.walk, sharing)?;
         let mut fetched = Vec::new();
         for factor in &together.factors {
             let by = by_rows(schedule, &partial, factor).ok_or_else(lost)?;

@@ -100,7 +100,7 @@ pub(super) fn reduce_in_warp(
     around: &str,
     walk: Walk,
 ) -> Result<(), ScheduleError> {
-    let partial = combine_in_warp(schedule, block, [around, around], walk)?;
+    let partial = combine_in_warp(schedule, block, [around, around], walk, Sharing::NONE)?;
     let made = schedule.compute_at(&partial, around)?;
     let Nest { lane, results, steps } = Nest::of(schedule, &partial, &made)?;
     let first = steps.first().ok_or_else(|| lost(&partial))?;
@@ -116,8 +116,38 @@ pub(super) fn reduce_in_warp(
     schedule.decompose_reduction(&partial, first).map(drop)
 }
 
-/// Combines inside of a loop what the lanes of a warp have of a reduction, by halves, in registers, and the last halves inside of a second
-/// loop. Gives the block by which each lane has its part, also in registers, which is not placed yet.
+/// How lanes share several results: of two lanes that combine what they have, each does so for half of the results, as processors do in recursive
+/// halving (Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004). Those of a lane are consecutive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sharing {
+    /// Lanes, a power of two.
+    pub(super) lanes: i64,
+    /// Which of the variables over results is the slowest; the others follow in their order.
+    pub(super) slowest: usize,
+}
+
+impl Sharing {
+    /// Each lane combines what there is of all results.
+    const NONE: Sharing = Sharing { lanes: 1, slowest: 0 };
+
+    /// Makes one loop of the loops over results.
+    pub(super) fn joined(
+        self,
+        schedule: &mut Schedule,
+        mut results: Vec<String>,
+    ) -> Result<String, ScheduleError> {
+        if let Some(until) = results.get_mut(..=self.slowest) {
+            until.rotate_right(1);
+        }
+        schedule.reorder(&results.iter().map(String::as_str).collect::<Vec<_>>())?;
+        joined(schedule, &results)
+    }
+}
+
+/// Combines inside of a loop what the lanes of a warp have of a reduction, by halves, in registers. Gives the block by which each lane has its
+/// part, also in registers, which is not placed yet.
+///
+/// The last halves are combined inside of a second loop, in which lanes share the results.
 ///
 /// # Errors
 /// As [`reduce_in_warp`].
@@ -126,6 +156,7 @@ pub(super) fn combine_in_warp(
     block: &str,
     [around, last]: [&str; 2],
     walk: Walk,
+    sharing: Sharing,
 ) -> Result<String, ScheduleError> {
     let steps = loops_of(schedule, block, IterKind::Reduce)?;
     let steps = joined(schedule, &steps)?;
@@ -153,7 +184,16 @@ pub(super) fn combine_in_warp(
     for name in partial.iter().rev() {
         let made = schedule.compute_at(name, around)?;
         hold(schedule, name)?;
-        let Nest { lane, results, steps } = Nest::of(schedule, name, &made)?;
+        lanes *= 2;
+        let groups = (sharing.lanes / lanes).max(1);
+        let Nest { mut lane, mut results, steps } = Nest::of(schedule, name, &made)?;
+        if groups > 1 {
+            let all = sharing.joined(schedule, results)?;
+            let parts = schedule.split(&all, &[Some(groups), None])?;
+            schedule.reorder(&[&parts[0], &lane, &parts[1]])?;
+            lane = joined(schedule, &[parts[0].clone(), lane])?;
+            results = several(schedule, vec![parts[1].clone()]);
+        }
         if !results.is_empty() {
             let order: Vec<&str> =
                 [&lane].into_iter().chain(&steps).chain(&results).map(String::as_str).collect();

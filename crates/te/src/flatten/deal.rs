@@ -36,6 +36,19 @@ pub(super) struct Shuffle {
     pub(super) slot: i64,
     /// Consecutive elements from there on.
     pub(super) lanes: u32,
+    /// The lanes that hold it themselves, and take no other's.
+    pub(super) own: Option<Own>,
+}
+
+/// Half of the lanes: those whose number has a bit that is set, or one that is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Own {
+    /// What the bit counts: a power of two.
+    pub(super) bit: i64,
+    /// Whether it is set.
+    pub(super) is_set: bool,
+    /// The element of those that each of them holds.
+    pub(super) slot: i64,
 }
 
 /// A lane as seen from another.
@@ -288,18 +301,47 @@ fn shuffle(
         let share = shares.get(&owner).copied().unwrap_or_default();
         sources.push((thread.1, owner.1, element - share));
     }
+    let lanes = access.lanes;
+    match from_one_place(&sources, all) {
+        Ok((from, slot)) => Ok(Shuffle { from, slot, lanes, own: None }),
+        Err(reason) => {
+            let Some(own) = own_half(&sources) else { return Err(reason) };
+            sources.retain(|(lane, ..)| (i64::from(*lane) & own.bit != 0) != own.is_set);
+            let (from, slot) = from_one_place(&sources, all)?;
+            Ok(Shuffle { from, slot, lanes, own: Some(own) })
+        }
+    }
+}
+
+/// Which lanes' registers lanes read, and which of these, if they are all alike: of readers, sources and places.
+fn from_one_place(sources: &[(u32, u32, i64)], all: Threads) -> Result<(From, i64), &'static str> {
     let Some(&(lane, source, slot)) = sources.first() else { return Err("no thread reads it") };
     let lanes = i64::from(all.lanes);
     let distance = |lane: u32, source: u32| (i64::from(source) - i64::from(lane)).rem_euclid(lanes);
     if sources.iter().any(|s| s.2 != slot) {
         return Err("lanes take different ones of another lane's registers");
     }
-    let from = if sources.iter().all(|s| s.1 == source) {
-        From::Lane(i64::from(source))
+    if sources.iter().all(|s| s.1 == source) {
+        Ok((From::Lane(i64::from(source)), slot))
     } else if sources.iter().all(|s| distance(s.0, s.1) == distance(lane, source)) {
-        From::Further(distance(lane, source))
+        Ok((From::Further(distance(lane, source)), slot))
     } else {
-        return Err("lanes read from others that are neither one lane nor all as far away");
+        Err("lanes read from others that are neither one lane nor all as far away")
+    }
+}
+
+/// The half of the lanes that hold what they read, all in the same place, while the other half does not: likewise. Where lanes have parts of sums
+/// and each lane of a pair is to sum other results, each keeps what is its own and gives away what is the other's.
+fn own_half(sources: &[(u32, u32, i64)]) -> Option<Own> {
+    let (lane, _, slot) = *sources.iter().find(|(lane, source, _)| lane == source)?;
+    let (others, _, _) = *sources.iter().find(|(lane, source, _)| lane != source)?;
+    let bits = (0..u32::BITS).map(|n| 1 << n).filter(|bit| (lane ^ others) & bit != 0);
+    let is_half = |bit: &u32| {
+        sources.iter().all(|&(reader, source, of)| match (reader ^ lane) & bit {
+            0 => reader == source && of == slot,
+            _ => reader != source,
+        })
     };
-    Ok(Shuffle { from, slot, lanes: access.lanes })
+    let bit = bits.into_iter().find(is_half)?;
+    Some(Own { bit: bit.into(), is_set: lane & bit != 0, slot })
 }

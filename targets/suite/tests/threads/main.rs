@@ -154,6 +154,39 @@ fn sums_in_trees_of_shuffles() {
     assert_eq!((shuffles, kernel.shared.len()), (6, 0), "{kernel}");
 }
 
+/// Of two lanes with halves of two sums each adds up one: it keeps its half of that one, and gets the other lane's.
+#[test]
+fn lanes_share_sums() {
+    let mut f = Func::new("halves");
+    let x = f.add_input("x", DType::F32, vec![Expr::int(4), Expr::int(32)]);
+    let twice = f.compute("twice", DType::F32, vec![Expr::int(4), Expr::int(32)], |f, i| {
+        f.load(x, i.to_vec()) * Expr::f32(2.0)
+    });
+    let y = f.compute("y", DType::F32, vec![Expr::int(4), Expr::int(16)], |f, i| {
+        let part = |at: Expr| f.load(twice, vec![i[0].clone(), at]);
+        part(i[1].clone()) + part(i[1].clone() + 16)
+    });
+    f.promote_to_output(y);
+    let mut s = Schedule::new(f);
+    let y = s.loop_names("y").unwrap();
+    let rows = s.split(&y[0], &[None, Some(2), Some(1)]).unwrap();
+    s.parallel(&rows[0]).unwrap();
+    let lane = s.fuse(&[&rows[1], &rows[2], &y[1]]).unwrap();
+    s.set_scope("twice", Scope::Register).unwrap();
+    let parts = s.compute_at("twice", &rows[0]).unwrap();
+    s.bind(&lane, ThreadLevel::Lane).unwrap();
+    s.unroll(&parts[0]).unwrap();
+    s.bind(&parts[1], ThreadLevel::Lane).unwrap();
+    let kernels = check(s, 0);
+    let kernel = &kernels[0].kernel;
+    let number = |of: &dyn Fn(&KernelOp) -> bool| {
+        count(&kernel.body, &|i| matches!(i, Inst::Let { op, .. } if of(op)))
+    };
+    let shuffles = number(&|op| matches!(op, KernelOp::Shuffle { .. }));
+    let choices = number(&|op| matches!(op, KernelOp::Select(..)));
+    assert_eq!((shuffles, choices, kernel.shared.len()), (2, 2, 0), "{kernel}");
+}
+
 #[test]
 fn a_transposition_through_shared_memory() {
     for [rows, columns] in [[64, 96], [37, 50]] {

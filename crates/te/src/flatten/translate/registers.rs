@@ -42,7 +42,10 @@ impl Emitter<'_> {
     pub(super) fn load_register(&mut self, buffer: Buffer, indices: &[Expr]) -> Result<Value, FlattenError> {
         if let Some(&shuffle) = self.deal.shuffles.get(&(buffer, indices.to_vec())) {
             let value = self.register_at(buffer, shuffle.slot, shuffle.lanes)?;
-            return Ok(self.shuffled(value, shuffle.from));
+            let others = self.shuffled(value, shuffle.from);
+            let Some(own) = shuffle.own else { return Ok(others) };
+            let value = self.register_at(buffer, own.slot, shuffle.lanes)?;
+            return Ok(self.own_or(own, value, others));
         }
         let (start, lanes) = self.register_slot(buffer, indices)?;
         self.register_at(buffer, start, lanes)

@@ -9,7 +9,7 @@ use tilewright_dtype::DType;
 use super::address::Address;
 use super::emit::{Binding, Emitter};
 use crate::expr::{BinaryOp, Buffer, CompareOp, Expr, ExprKind};
-use crate::flatten::deal::From;
+use crate::flatten::deal::{From, Own};
 use crate::flatten::error::FlattenError;
 use crate::flatten::hoist::Nesting;
 use crate::flatten::nest::{self, Loop, LoopKind, Stmt, Stores};
@@ -194,6 +194,18 @@ impl Emitter<'_> {
             (From::Further(_), None) => self.int(0),
         };
         self.op(self.type_of(value), KernelOp::Shuffle { value, from })
+    }
+
+    /// A lane's own value if it is in the half that takes it, or another's.
+    pub(super) fn own_or(&mut self, own: Own, value: Value, others: Value) -> Value {
+        let Some(lane) = self.thread else { return value };
+        let (bit, zero) = (self.int(own.bit), self.int(0));
+        let bit = self.op(Type::scalar(DType::I64), KernelOp::Binary(BinaryOp::And, lane, bit));
+        let compare = if own.is_set { CompareOp::Ne } else { CompareOp::Eq };
+        let is_own = self.op(Type::scalar(DType::Bool), KernelOp::Compare(compare, bit, zero));
+        let ty = self.type_of(value);
+        let is_own = self.widen(is_own, ty.lanes);
+        self.op(ty, KernelOp::Select(is_own, value, others))
     }
 
     fn is_below(&mut self, index: Value, end: i64) -> Value {
