@@ -287,9 +287,16 @@ impl Strategy {
         let slowest = self.vectors.iter().filter(|&&vector| vector < at).count();
         let mut results = vectors.to_vec();
         results.insert(slowest, row.to_owned());
-        // Rows are a power of two, so that each lane has some of a row's results, or those of some rows.
-        let number: i64 = results.iter().filter_map(|name| schedule.extent(name)).product();
-        let sharing = Sharing { lanes: LANES.min(1 << number.trailing_zeros()), slowest };
+        // No lane has parts of what a loop counts beside others, so that it is plain which results are whose.
+        let mut lanes = 1;
+        for name in [row].into_iter().chain(vectors.iter().map(String::as_str)) {
+            let extent = schedule.extent(name).unwrap_or(1);
+            lanes *= 1 << extent.trailing_zeros().min(LANES.ilog2());
+            if extent.count_ones() != 1 {
+                break;
+            }
+        }
+        let sharing = Sharing { lanes: lanes.min(LANES), slowest };
         let all = sharing.joined(schedule, results)?;
         let parts = schedule.split(&all, &[Some(sharing.lanes), None])?;
         schedule.bind(&parts[0], ThreadLevel::Lane)?;

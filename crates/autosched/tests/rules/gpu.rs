@@ -101,6 +101,24 @@ fn several_rows_are_taken_by_warps_that_fetch_together() {
     }
 }
 
+/// The rows of the matrix come between the variables of the vectors.
+#[test]
+fn several_rows_may_be_counted_by_several_variables() {
+    for [outer, inner] in [[3, 4], [5, 2], [4, 2], [4, 3]] {
+        let mut func = Func::new("vectors");
+        let x = func.add_input("x", DType::F32, ints(&[outer, inner, 512]));
+        let w = func.add_input("w", DType::F32, ints(&[512, 1728]));
+        let shape = ints(&[outer, 1728, inner]);
+        let y = func.reduce("y", DType::F32, shape, ints(&[512]), Expr::f32(0.0), |f, i, r, acc| {
+            let vector = f.load(x, vec![i[0].clone(), i[2].clone(), r[0].clone()]);
+            Expr::fma(vector, f.load(w, vec![r[0].clone(), i[1].clone()]), acc)
+        });
+        func.promote_to_output(y);
+        let (text, _) = check(&func, &[false, true]);
+        assert!(text.contains("vectors 0, 2, rows 1"), "{text}");
+    }
+}
+
 /// `y[i] = x[i permuted] + b[i]`; an extent of 0 is open.
 fn permuted(shape: &[i64], perm: &[usize]) -> Func {
     let mut func = Func::new("permuted");
