@@ -93,9 +93,14 @@ impl Team {
         self.rows * self.warps
     }
 
+    /// Bytes of shared memory of a stage.
+    fn stage_bytes(self, vectors: i64) -> i64 {
+        (vectors + self.of_task()) * STEPS * size_of::<f32>() as i64
+    }
+
     /// Stages that fetch the factors: as many as leave a multiprocessor as many tasks as two do; nothing where two have no room.
     pub(crate) fn stages(self, gpu: &Gpu, vectors: i64) -> Option<u32> {
-        let stage = (vectors + self.of_task()) * STEPS * size_of::<f32>() as i64;
+        let stage = self.stage_bytes(vectors);
         let has_room = |stages: u32| stage * i64::from(stages) <= i64::from(Gpu::STATIC_SHARED);
         let resident = |stages: u32| self.resident(gpu, vectors, stage * i64::from(stages));
         let keeps = |stages: &u32| has_room(*stages) && resident(*stages) == resident(2) && resident(2) > 0;
@@ -112,7 +117,7 @@ impl Team {
 
     /// Cycles of the whole product, by rounds of as many tasks as all multiprocessors have room for.
     fn cycles(self, gpu: &Gpu, extents: &Extents, stages: u32) -> f64 {
-        let stage = (extents.vectors + self.of_task()) * STEPS * size_of::<f32>() as i64;
+        let stage = self.stage_bytes(extents.vectors);
         let resident = self.resident(gpu, extents.vectors, stage * i64::from(stages)).max(1);
         let (tasks, of_round) = (extents.all / self.of_task(), resident * i64::from(gpu.multiprocessors));
         let round = |tasks: i64| match tasks {
