@@ -4,6 +4,8 @@
 mod benchmark;
 mod common;
 mod onnx_runtime;
+#[path = "../../../targets/cuda/tests/common/wheel.rs"]
+mod wheel;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,7 +13,7 @@ use std::process::ExitCode;
 use benchmark::{Case, SUBJECTS, Subject, prepare};
 use common::{failed, model_path};
 use onnx_runtime::{agree, artifact_for, run, session};
-use tilewright_cuda::{Limits, Ptxas};
+use tilewright_cuda::Limits;
 use tilewright_driver::runtime::Model;
 use tilewright_driver::runtime::artifact::DeviceDef;
 use tilewright_driver::runtime::plan::{Plan, PlanOp, Space};
@@ -78,11 +80,8 @@ fn main() -> ExitCode {
     let no_device = devices::open("opencl").err().map(|error| error.to_string());
     let no_llvm =
         (Options::best_codegen() != CodegenKind::Llvm).then(|| "this build is without LLVM".to_string());
-    let no_ptxas = match Ptxas::find() {
-        Ok(Some(_)) => None,
-        Ok(None) => Some("no ptxas is found; `cargo xtask setup` installs one".to_string()),
-        Err(error) => Some(error.to_string()),
-    };
+    let no_ptxas =
+        wheel::ptxas().is_none().then(|| "no ptxas is found; `cargo xtask setup` installs one".to_string());
     common::check_all(
         &TESTS,
         |test| test.name,
@@ -172,7 +171,7 @@ fn check_code(name: &str) -> Result<(), String> {
 }
 
 fn check_registers(def: &DeviceDef, code: &[u8]) -> Result<(), String> {
-    let ptxas = Ptxas::find().map_err(|error| error.to_string())?.ok_or("no ptxas")?;
+    let ptxas = wheel::ptxas().ok_or("no ptxas")?;
     let ptx = def.part("ptx", code).and_then(|ptx| std::str::from_utf8(ptx).ok()).ok_or("no PTX")?;
     let gpu = def.arch.parse().map_err(|error| format!("{error:?}"))?;
     let cubin = ptxas.with_limits(Limits::of(ptx.len())).assemble(ptx, &gpu, &|| false);

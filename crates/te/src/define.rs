@@ -16,6 +16,23 @@ pub struct Reduced {
     pub init: Expr,
 }
 
+/// The loops and iteration variables of a block that is still without stores. What is done before and after the stores are known
+/// is in functions of its own, which are compiled once, not for each closure that gives stores.
+struct Nest {
+    name: String,
+    loops: Vec<(Var, Expr)>,
+    iters: Vec<Iter>,
+    /// What stores index by, one for each iteration variable.
+    indices: Vec<Expr>,
+}
+
+impl Nest {
+    /// How many iteration variables are data-parallel.
+    fn rank(&self) -> usize {
+        self.iters.iter().filter(|iter| iter.kind == IterKind::Spatial).count()
+    }
+}
+
 impl Func {
     /// Adds a temporary `name` of the given shape with `name[i] = value(i)` for every index `i`.
     pub fn compute(
@@ -32,12 +49,9 @@ impl Func {
 
     /// Adds the block `buffer[i] = value(i)` for every index `i` of an existing buffer.
     pub fn compute_into(&mut self, buffer: Buffer, value: impl FnOnce(&mut Func, &[Expr]) -> Expr) {
-        let extents = self.buffers[buffer].shape.clone();
-        let domain: Vec<_> = extents.into_iter().map(|e| (e, IterKind::Spatial)).collect();
-        self.define(buffer, domain, |func, iters| {
-            let value = value(func, iters);
-            (Vec::new(), vec![Store { buffer, indices: iters.to_vec(), value }])
-        });
+        let nest = self.nest(buffer, self.spatial(buffer));
+        let value = value(self, &nest.indices);
+        self.close_computed(nest, buffer, value);
     }
 
     /// Adds a temporary with `name[i] = init`, then `name[i] = step(i, r, name[i])` for every `r` in order.
@@ -71,23 +85,10 @@ impl Func {
         extents: Vec<Expr>,
         step: impl FnOnce(&mut Func, &[Expr], &[Expr], &[Expr]) -> Vec<Expr>,
     ) {
-        let first = results[0].buffer;
-        let rank = self.buffers[first].shape.len();
-        let spatial = self.buffers[first].shape.clone().into_iter().map(|e| (e, IterKind::Spatial));
-        // A sum over no axis has one term: the block counts it, so that it is a reduction.
-        let n_reduced = extents.len();
-        let extents = if extents.is_empty() { vec![Expr::int(1)] } else { extents };
-        let domain: Vec<_> = spatial.chain(extents.into_iter().map(|e| (e, IterKind::Reduce))).collect();
-        self.define(first, domain, |func, iters| {
-            let (i, r) = (&iters[..rank], &iters[rank..rank + n_reduced]);
-            let accumulators: Vec<Expr> = results.iter().map(|x| func.load(x.buffer, i.to_vec())).collect();
-            let values = step(func, i, r, &accumulators);
-            assert_eq!(values.len(), results.len(), "a value for each result");
-            let store = |buffer, value| Store { buffer, indices: i.to_vec(), value };
-            let body = results.iter().zip(values).map(|(x, value)| store(x.buffer, value)).collect();
-            let init = results.iter().map(|x| store(x.buffer, x.init.clone())).collect();
-            (init, body)
-        });
+        let (nest, accumulators) = self.reduction(&results, &extents);
+        let (i, r) = nest.indices.split_at(nest.rank());
+        let values = step(self, i, &r[..extents.len()], &accumulators);
+        self.close_reduction(nest, results, values);
     }
 
     /// Adds a block over `domain` named after `named`, with the stores that `stores` gives for its
@@ -98,6 +99,48 @@ impl Func {
         domain: Vec<(Expr, IterKind)>,
         stores: impl FnOnce(&mut Func, &[Expr]) -> (Vec<Store>, Vec<Store>),
     ) {
+        let nest = self.nest(named, domain);
+        let (init, body) = stores(self, &nest.indices);
+        self.close(nest, init, body);
+    }
+
+    /// The domain of a block that stores each element of a buffer once.
+    fn spatial(&self, buffer: Buffer) -> Vec<(Expr, IterKind)> {
+        self.buffers[buffer].shape.iter().map(|extent| (extent.clone(), IterKind::Spatial)).collect()
+    }
+
+    /// Adds the block of a nest that stores a value in each element of a buffer.
+    fn close_computed(&mut self, nest: Nest, buffer: Buffer, value: Expr) {
+        let store = Store { buffer, indices: nest.indices.clone(), value };
+        self.close(nest, Vec::new(), vec![store]);
+    }
+
+    /// The nest of a reduction with these results and extents, and its accumulators.
+    fn reduction(&mut self, results: &[Reduced], extents: &[Expr]) -> (Nest, Vec<Expr>) {
+        let first = results[0].buffer;
+        let mut domain = self.spatial(first);
+        // A sum over no axis has one term: the block counts it, so that it is a reduction.
+        let one = [Expr::int(1)];
+        let extents = if extents.is_empty() { &one } else { extents };
+        domain.extend(extents.iter().map(|extent| (extent.clone(), IterKind::Reduce)));
+        let nest = self.nest(first, domain);
+        let i = &nest.indices[..nest.rank()];
+        let accumulators = results.iter().map(|x| self.load(x.buffer, i.to_vec())).collect();
+        (nest, accumulators)
+    }
+
+    /// Adds the block of a reduction whose step gives `values`.
+    fn close_reduction(&mut self, nest: Nest, results: Vec<Reduced>, values: Vec<Expr>) {
+        assert_eq!(values.len(), results.len(), "a value for each result");
+        let i = &nest.indices[..nest.rank()];
+        let store = |buffer, value| Store { buffer, indices: i.to_vec(), value };
+        let body = results.iter().zip(values).map(|(x, value)| store(x.buffer, value)).collect();
+        let init = results.iter().map(|x| store(x.buffer, x.init.clone())).collect();
+        self.close(nest, init, body);
+    }
+
+    /// Variables for a block over `domain` that is named after `named`.
+    fn nest(&mut self, named: Buffer, domain: Vec<(Expr, IterKind)>) -> Nest {
         let name = self.unique_block_name(&self.buffers[named].name.clone());
         let mut loops: Vec<(Var, Expr)> = Vec::new();
         let mut iters: Vec<Iter> = Vec::new();
@@ -117,7 +160,12 @@ impl Func {
             (IterKind::Reduce | IterKind::Spatial, _) => Expr::var(i.var),
         };
         let indices: Vec<Expr> = iters.iter().map(index).collect();
-        let (init, body) = stores(self, &indices);
+        Nest { name, loops, iters, indices }
+    }
+
+    /// Adds the block of a nest with its stores.
+    fn close(&mut self, nest: Nest, init: Vec<Store>, body: Vec<Store>) {
+        let Nest { name, loops, iters, .. } = nest;
         let mut stmt = Stmt::Block(Box::new(Block { name, iters, predicate: None, init, body }));
         for (var, extent) in loops.into_iter().rev() {
             stmt = Stmt::Loop(Box::new(Loop::serial(var, extent, vec![stmt])));

@@ -89,7 +89,7 @@ pub enum ExprKind {
 
 impl ExprKind {
     /// Calls `visit` on the operands.
-    fn for_each_operand(&self, mut visit: impl FnMut(&Expr)) {
+    fn for_each_operand(&self, visit: &mut dyn FnMut(&Expr)) {
         match self {
             ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Var(_) => {}
             ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Bitcast(a) => visit(a),
@@ -114,7 +114,7 @@ impl Expr {
         dtype.hash(&mut hasher);
         kind.hash(&mut hasher);
         let mut n_nodes = 1u32;
-        kind.for_each_operand(|operand| n_nodes = n_nodes.saturating_add(operand.n_nodes()));
+        kind.for_each_operand(&mut |operand| n_nodes = n_nodes.saturating_add(operand.n_nodes()));
         Expr(Arc::new(ExprNode { dtype, n_nodes, hash: hasher.finish(), kind }))
     }
 
@@ -308,8 +308,8 @@ impl Expr {
     }
 
     /// Calls `visit` on the direct operands.
-    pub fn for_each_operand(&self, visit: impl FnMut(&Expr)) {
-        self.kind().for_each_operand(visit);
+    pub fn for_each_operand(&self, mut visit: impl FnMut(&Expr)) {
+        self.kind().for_each_operand(&mut visit);
     }
 
     /// Whether the outermost operation is an elementary function, which code generators do not have.
@@ -343,7 +343,7 @@ impl Expr {
     }
 
     /// The same, but for nodes that a search with the same set has tested before.
-    pub(crate) fn search(&self, visited: &mut Visited, test: &mut impl FnMut(&Expr) -> bool) -> bool {
+    pub(crate) fn search(&self, visited: &mut Visited, test: &mut dyn FnMut(&Expr) -> bool) -> bool {
         // Only shared nodes can be met again.
         if Arc::strong_count(&self.0) > 1 && !self.is_leaf() && !visited.0.insert(Arc::as_ptr(&self.0)) {
             return false;
@@ -366,6 +366,10 @@ impl Expr {
 
     /// The same node over other operands; the node itself where no operand changes.
     pub fn map_operands(&self, mut map: impl FnMut(&Expr) -> Expr) -> Expr {
+        self.map_each_operand(&mut map)
+    }
+
+    fn map_each_operand(&self, map: &mut dyn FnMut(&Expr) -> Expr) -> Expr {
         match self.kind() {
             ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Var(_) => self.clone(),
             ExprKind::Unary(op, a) => {
@@ -417,13 +421,13 @@ impl Expr {
     pub(crate) fn rewrite_with(
         &self,
         done: &mut Rewritten,
-        rewrite: &mut impl FnMut(&Expr) -> Option<Expr>,
+        rewrite: &mut dyn FnMut(&Expr) -> Option<Expr>,
     ) -> Expr {
         let shared = Arc::strong_count(&self.0) > 1 && !self.is_leaf();
         if shared && let Some((_, known)) = done.0.get(&Arc::as_ptr(&self.0)) {
             return known.clone();
         }
-        let rebuilt = self.map_operands(|operand| operand.rewrite_with(done, rewrite));
+        let rebuilt = self.map_each_operand(&mut |operand| operand.rewrite_with(done, rewrite));
         let result = rewrite(&rebuilt).unwrap_or(rebuilt);
         if shared {
             done.0.insert(Arc::as_ptr(&self.0), (self.clone(), result.clone()));

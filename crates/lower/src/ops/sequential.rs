@@ -60,6 +60,18 @@ impl<'a, 'c> Builder<'a, 'c> {
     }
 }
 
+/// The loops and iteration variables of a block that is still without stores; it is compiled once, not for each closure that gives
+/// stores.
+struct Nest {
+    name: String,
+    /// The variable that counts steps.
+    step: Var,
+    loops: Vec<(Var, Expr)>,
+    iters: Vec<Iter>,
+    /// The variables but for that of steps.
+    indices: Vec<Expr>,
+}
+
 impl Steps<'_, '_, '_> {
     /// A block over `spatial` and then, in order, `ordered` iterations; `stores` gets the step and both.
     pub(super) fn update(
@@ -69,6 +81,14 @@ impl Steps<'_, '_, '_> {
         ordered: &[Expr],
         stores: impl FnOnce(&Expr, &[Expr], &[Expr]) -> Vec<Store>,
     ) {
+        let nest = self.nest(name, spatial, ordered);
+        let (i, r) = nest.indices.split_at(spatial.len());
+        let body = stores(&Expr::var(nest.step), i, r);
+        self.close(nest, body);
+    }
+
+    /// Variables for a block over `spatial`, the steps, and `ordered`.
+    fn nest(&mut self, name: &str, spatial: &[Expr], ordered: &[Expr]) -> Nest {
         let taken = |steps: &Self, name: &str| {
             let inside =
                 steps.body.iter().any(|stmt| innermost(stmt).is_some_and(|block| block.name == name));
@@ -104,8 +124,6 @@ impl Steps<'_, '_, '_> {
             iters.push(Iter { var, extent: extent.clone(), kind, value: Expr::var(loop_var) });
         }
         let indices: Vec<Expr> = iters.iter().map(|iter| Expr::var(iter.var)).collect();
-        let (i, r) = indices.split_at(spatial.len());
-        let body = stores(&Expr::var(step), i, r);
         let time = Iter {
             var: step,
             extent: self.extent.clone(),
@@ -113,7 +131,13 @@ impl Steps<'_, '_, '_> {
             value: Expr::var(self.counter),
         };
         iters.insert(spatial.len(), time);
-        let block = Block { name: unique, iters, predicate: None, init: Vec::new(), body };
+        Nest { name: unique, step, loops, iters, indices }
+    }
+
+    /// Adds the block of a nest with its stores.
+    fn close(&mut self, nest: Nest, body: Vec<Store>) {
+        let Nest { name, loops, iters, .. } = nest;
+        let block = Block { name, iters, predicate: None, init: Vec::new(), body };
         let mut stmt = Stmt::Block(Box::new(block));
         for (var, extent) in loops.into_iter().rev() {
             stmt = Stmt::Loop(Box::new(Loop::serial(var, extent, vec![stmt])));
