@@ -30,7 +30,7 @@ use mutations::run::run;
 use mutations::suites::Suites;
 use tilewright_driver::onnx::OnnxModel;
 use tilewright_driver::runtime::{Bytes, Model};
-use tilewright_driver::{CodegenKind, CompileError, Options, Trust, compile_model};
+use tilewright_driver::{Cache, CodegenKind, CompileError, Options, Trust, compile_model};
 
 /// Mutations of each model.
 const ROUNDS: usize = 1000;
@@ -159,12 +159,13 @@ impl Source {
 /// Mutates, compiles and, of the suites, runs.
 fn child(path: &Path, seed: u64, rounds: std::ops::Range<usize>) {
     let source = Source::open(path, seed);
+    let cache = Cache::of_user().expect("a limit, if one is set");
     work(rounds, |round, doing| {
         let (what, bytes) = source.mutate(round);
         // Where it says how often, a model may run for ever.
         let loops = bytes.windows(4).any(|word| word == b"Loop");
         doing(&what);
-        match compile(bytes) {
+        match compile(bytes, &cache) {
             Ok(model) => match &source {
                 Source::Model(_) => "compiled".to_string(),
                 Source::Suites(..) => {
@@ -185,9 +186,9 @@ fn child(path: &Path, seed: u64, rounds: std::ops::Range<usize>) {
 }
 
 /// Compiles to an artifact and loads it.
-fn compile(bytes: Vec<u8>) -> Result<Model, CompileError> {
+fn compile(bytes: Vec<u8>, cache: &Option<Cache>) -> Result<Model, CompileError> {
     let model = OnnxModel::from_bytes(bytes.into())?;
-    let options = Options { jobs: 1, ..Options::host(CodegenKind::Cranelift) };
+    let options = Options { jobs: 1, cache: cache.clone(), ..Options::host(CodegenKind::Cranelift) };
     let artifact: Bytes = compile_model(&model, &options, &mut ())?.artifact.to_bytes()?;
     tilewright_driver::loader(Trust::Origin)
         .from_bytes(artifact)

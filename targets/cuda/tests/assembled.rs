@@ -7,8 +7,10 @@ mod common;
 mod conditional;
 
 use std::collections::BTreeSet;
+use std::num::NonZero;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use common::{disassemble, ptxas, wheel_program};
 use conditional::Conditional;
@@ -70,14 +72,23 @@ fn assemble(ptxas: &Ptxas, kernels: &[Kernel], gpu: &Gpu) -> Result<(String, Cub
 /// Every operation on every type, whatever its lanes; of the newer generation a part. No register is read that nothing writes.
 fn the_suite_assembles(ptxas: &Ptxas) -> Result<(), String> {
     let kernels: Vec<Kernel> = cases::all(true).into_iter().map(|case| case.kernel).collect();
-    for (gpu, step) in gpus().iter().zip([1, 7]) {
-        let some: Vec<Kernel> = kernels.iter().step_by(step).cloned().collect();
-        // Few at a time: ptxas is given some seconds for a module, on slow machines too.
-        for some in some.chunks(25) {
+    let [older, newer] = gpus();
+    let part: Vec<Kernel> = kernels.iter().step_by(7).cloned().collect();
+    // Few at a time: ptxas is given some seconds for a module, on slow machines too.
+    let modules =
+        kernels.chunks(25).map(|some| (some, &older)).chain(part.chunks(25).map(|some| (some, &newer)));
+    let modules = Mutex::new(modules);
+    let assemble_all = || {
+        loop {
+            let Some((some, gpu)) = modules.lock().expect("no holder panics").next() else { return Ok(()) };
             registers_are_written(&assemble(ptxas, some, gpu)?.1)?;
         }
-    }
-    Ok(())
+    };
+    let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(assemble_all)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("a failure is returned"))
+    })
 }
 
 /// ptxas has lost instructions that unpack 16-bit elements: what they should have written was read all the same.

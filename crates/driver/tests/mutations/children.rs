@@ -62,6 +62,8 @@ pub(crate) fn supervise(args: &[OsString], rounds: usize, enough: usize) -> Resu
 }
 
 fn watch(args: &[OsString], rounds: Range<usize>, enough: usize) -> Result<Tally, String> {
+    // What one mutation leaves as it was is compiled once.
+    let cache = tempfile::tempdir().map_err(|error| format!("no folder for a cache: {error}"))?;
     let mut tally = Tally::default();
     let mut first = rounds.start;
     while first < rounds.end && tally.failures.len() < enough {
@@ -69,6 +71,7 @@ fn watch(args: &[OsString], rounds: Range<usize>, enough: usize) -> Result<Tally
             .args(args)
             .args([first.to_string(), rounds.end.to_string()])
             .env("RUST_BACKTRACE", "0")
+            .env("TILEWRIGHT_CACHE_DIR", cache.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
