@@ -6,7 +6,7 @@
 use tilewright_dtype::DType;
 
 use crate::expr::{Buffer, Expr, Var};
-use crate::func::{Block, Func, Iter, IterKind, Loop, Scope, Stmt, Store, VarKind};
+use crate::func::{Block, Func, Iter, IterKind, Scope, Store, VarKind};
 
 /// One result of a reduction with several results (such as a maximum and its position).
 pub struct Reduced {
@@ -166,10 +166,6 @@ impl Func {
     /// Adds the block of a nest with its stores.
     fn close(&mut self, nest: Nest, init: Vec<Store>, body: Vec<Store>) {
         let Nest { name, loops, iters, .. } = nest;
-        let mut stmt = Stmt::Block(Box::new(Block { name, iters, predicate: None, init, body }));
-        for (var, extent) in loops.into_iter().rev() {
-            stmt = Stmt::Loop(Box::new(Loop::serial(var, extent, vec![stmt])));
-        }
-        self.body.push(stmt);
+        self.body.push(Block { name, iters, predicate: None, init, body }.in_loops(loops));
     }
 }

@@ -390,6 +390,12 @@ impl Loop {
 }
 
 impl Block {
+    /// The block inside serial loops of these variables and extents, outermost first.
+    pub fn in_loops(self, loops: Vec<(Var, Expr)>) -> Stmt {
+        let around = |stmt, (var, extent)| Stmt::Loop(Box::new(Loop::serial(var, extent, vec![stmt])));
+        loops.into_iter().rev().fold(Stmt::Block(Box::new(self)), around)
+    }
+
     /// Whether the block has a reduction variable.
     pub fn is_reduction(&self) -> bool {
         self.iters.iter().any(|i| i.kind == IterKind::Reduce)

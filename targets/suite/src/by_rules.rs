@@ -224,9 +224,7 @@ fn turn(
         loops.push((counter, Expr::int(extent)));
     }
     let body = stores(&iters.iter().map(|iter| Expr::var(iter.var)).collect::<Vec<_>>());
-    let block = Block { name: name.to_string(), iters, predicate: None, init: Vec::new(), body };
-    let nest = |stmt, (counter, extent)| Stmt::Loop(Box::new(Loop::serial(counter, extent, vec![stmt])));
-    loops.into_iter().rev().fold(Stmt::Block(Box::new(block)), nest)
+    Block { name: name.to_string(), iters, predicate: None, init: Vec::new(), body }.in_loops(loops)
 }
 
 /// A recurrent layer of two directions: in each step the sums over the state before, then the state.

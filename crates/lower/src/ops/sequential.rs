@@ -138,11 +138,7 @@ impl Steps<'_, '_, '_> {
     fn close(&mut self, nest: Nest, body: Vec<Store>) {
         let Nest { name, loops, iters, .. } = nest;
         let block = Block { name, iters, predicate: None, init: Vec::new(), body };
-        let mut stmt = Stmt::Block(Box::new(block));
-        for (var, extent) in loops.into_iter().rev() {
-            stmt = Stmt::Loop(Box::new(Loop::serial(var, extent, vec![stmt])));
-        }
-        self.body.push(stmt);
+        self.body.push(block.in_loops(loops));
     }
 }
 
