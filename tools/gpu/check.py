@@ -24,6 +24,10 @@ FOUND_BY_SANITIZER = 99
 UNSUPPORTED = 3
 
 
+class Refused(Failed):
+    """Kernels that the device does not run, or a device that is not there."""
+
+
 def check(place, case, device, limit):
     """The result of one model."""
     start = time.monotonic()
@@ -54,7 +58,7 @@ def check(place, case, device, limit):
 
 
 def run_suite(place, file, device, tool, end):
-    """Runs the kernels of a file until a time; what is run, and what is wrong. Nothing where the device runs no such code."""
+    """Runs the kernels of a file until a time; what is run, and what is wrong."""
     under = [SANITIZER, "--tool", tool, "--error-exitcode", str(FOUND_BY_SANITIZER)] if tool else []
     run, faults, first = 0, [], 0
     while True:
@@ -62,7 +66,7 @@ def run_suite(place, file, device, tool, end):
         done = place.process(arguments, max(1, end - time.monotonic()), under)
         said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         if done.returncode == UNSUPPORTED and first == 0:
-            return None
+            raise Refused(done.stderr.strip()[-1500:])
         if not said or "kernels" not in said[-1]:
             raise Failed(done.stderr.strip()[-1500:] or f"exit code {done.returncode}")
         *wrong, last = said
@@ -82,13 +86,16 @@ def check_suite(place, suite, device, limit):
     kind = device.split(":")[0]
     files = sorted((place.pack / "kernels").glob(f"{kind}*.twk"), reverse=True)
     end = time.monotonic() + limit
+    refusal = f"the pack has none for {kind}"
     for file in files:
-        found = run_suite(place, file, device, suite.tool, end)
-        if found is not None:
-            run, faults = found
-            result = {"pass": not faults, "modules": run, "file": file.name}
-            return result if result["pass"] else {**result, "error": "; ".join(faults)[:4000]}
-    raise Failed(f"there are no kernels that {device} runs")
+        try:
+            run, faults = run_suite(place, file, device, suite.tool, end)
+        except Refused as refused:
+            refusal = str(refused)
+            continue
+        result = {"pass": not faults, "modules": run, "file": file.name}
+        return result if result["pass"] else {**result, "error": "; ".join(faults)[:4000]}
+    raise Failed(f"no kernels run: {refusal}")
 
 
 def parts(device):
