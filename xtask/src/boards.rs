@@ -194,7 +194,7 @@ pub(crate) fn kinds_by(codegens: &[&'static str]) -> Vec<(&'static str, &'static
     let of = |codegen: &'static str| {
         let has_code =
             |kind: &&Kind| MACHINES.iter().any(|found| found.is(kind) && found.has_code_by(codegen));
-        [&AARCH64, &ARMV7, &RISCV64].into_iter().filter(has_code).map(move |kind| (codegen, kind))
+        [&RISCV64, &AARCH64, &ARMV7].into_iter().filter(has_code).map(move |kind| (codegen, kind))
     };
     codegens.iter().flat_map(|codegen| of(codegen)).collect()
 }

@@ -81,19 +81,22 @@ enum Step {
 impl Step {
     /// The steps that run one after the other.
     fn in_turn(cargo: &Cargo) -> Vec<Step> {
-        use Step::{Build, Clippy, KernelTests, Models, Rustfmt, Tests, ThreadPool, Tidy};
-        let first = [Rustfmt, Clippy, Tidy, Tests, Models, KernelTests, ThreadPool, Build];
+        use Step::{Build, Clippy, KernelTests, Models, Rustfmt, Tests, Tidy};
+        let first = [Rustfmt, Clippy, Tidy, Tests, Models, KernelTests, Build];
         let by_codegen = cargo.codegens().iter().flat_map(|name| [Step::Digits(name), Step::Suites(name)]);
         first.into_iter().chain(by_codegen).collect()
     }
 
     /// The steps after them, which keep one processor busy (emulators, and builds that optimise all of a program at once) or wait: the
-    /// longest first; sizes last, which are of builds that the others have made.
+    /// longest first, but sizes after those that make what they are of.
     fn beside(cargo: &Cargo) -> Vec<Step> {
-        let boards = boards::kinds_by(cargo.codegens()).into_iter();
-        let others = [Step::Servers, Step::Firmware, Step::OpenCl, Step::Sizes];
-        let boards = boards.map(|(codegen, kind)| Step::Boards(codegen, kind));
-        std::iter::once(Step::CLibraries).chain(boards).chain(others).collect()
+        let (by_default, by_others): (Vec<_>, Vec<_>) = boards::kinds_by(cargo.codegens())
+            .into_iter()
+            .partition(|(codegen, _)| *codegen == cargo.default_codegen());
+        let boards = |kinds: Vec<_>| kinds.into_iter().map(|(codegen, kind)| Step::Boards(codegen, kind));
+        let long = [Step::Firmware, Step::OpenCl, Step::CLibraries];
+        let last = [Step::Sizes, Step::Servers, Step::ThreadPool];
+        boards(by_default).chain(long).chain(boards(by_others)).chain(last).collect()
     }
 }
 
