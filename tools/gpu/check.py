@@ -25,7 +25,7 @@ UNSUPPORTED = 3
 
 
 class Refused(Failed):
-    """Kernels that the device does not run, or a device that is not there."""
+    """The device does not run such kernels, or is not there; the text is what the program said of that."""
 
 
 def check(place, case, device, limit):
@@ -58,7 +58,7 @@ def check(place, case, device, limit):
 
 
 def run_suite(place, file, device, tool, end):
-    """Runs the kernels of a file until a time; what is run, and what is wrong."""
+    """Runs the kernels of a file until a time; what is run, and what is wrong. Raises Refused where none can be."""
     under = [SANITIZER, "--tool", tool, "--error-exitcode", str(FOUND_BY_SANITIZER)] if tool else []
     run, faults, first = 0, [], 0
     while True:
@@ -95,7 +95,7 @@ def check_suite(place, suite, device, limit):
             continue
         result = {"pass": not faults, "modules": run, "file": file.name}
         return result if result["pass"] else {**result, "error": "; ".join(faults)[:4000]}
-    raise Failed(f"no kernels run: {refusal}")
+    raise Failed(f"no kernel was run: {refusal}")
 
 
 def parts(device):
